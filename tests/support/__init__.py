@@ -1,0 +1,1 @@
+"""Real parts that several tests share."""

@@ -1,0 +1,1 @@
+"""A recorded trace through the same engine as the live daemon."""

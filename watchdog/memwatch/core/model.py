@@ -1,0 +1,446 @@
+"""The nouns: every record that flows between sources, engine, history and outputs.
+
+All records are frozen. Times (`t`) are float seconds of the daemon's clock (Unix time at its start, then monotonic;
+a trace's own seconds in a replay). Memory is int bytes. Unknown is None, never 0 or -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+HOST = "host"  # the resource name of main memory; GPUs are "gpu0", "gpu1" ...
+
+
+# --- who is watched -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The identity of a process: a PID alone is recycled, these three together never are."""
+
+    boot_id: str
+    pid: int
+    start_ticks: int  # field 22 of /proc/PID/stat, clock ticks since boot
+
+
+# --- what is measured ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TreeMemory:
+    """Memory of the trainer and its descendants, shared pages counted once."""
+
+    processes: int
+    rss_bytes: int  # the trainer's own process, as top shows it
+    used_bytes: int  # the whole tree
+    accounting: str  # how used_bytes came about: "rss" (one process), "anon+shmem", "pss"
+    anon_bytes: int | None = None  # of the whole tree, as the next two
+    file_bytes: int | None = None
+    shmem_bytes: int | None = None
+    swap_bytes: int | None = None
+    virtual_bytes: int | None = None  # VmSize of the trainer's process, what RLIMIT_AS bounds
+    data_bytes: int | None = None  # VmData of the trainer's process, what RLIMIT_DATA bounds
+    rlimit_as_bytes: int | None = None
+    rlimit_data_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupLevel:
+    """One memory cgroup on the way from the trainer's own up to the root."""
+
+    path: str  # as in /proc/PID/cgroup, "/" for the root
+    usage_bytes: int
+    reclaimable_bytes: int  # page cache that the kernel gives back before it kills: inactive_file + active_file
+    limit_bytes: int | None  # None: no limit at this level
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupMemory:
+    """The trainer's memory cgroup, innermost level first."""
+
+    version: int  # 1 or 2
+    levels: tuple[CgroupLevel, ...]
+    owned: bool  # every process in the innermost level belongs to the trainer's tree
+    swap_bytes: int | None = None
+    oom_kills: int | None = None  # of the innermost level, since it was made
+    hierarchy_oom_kills: int | None = None  # including the levels below it
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """/proc/meminfo."""
+
+    total_bytes: int
+    available_bytes: int
+    swap_free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """One GPU (or MIG instance) that the trainer uses."""
+
+    resource: str  # "gpu0" ...: the index that NVML gives the device
+    uuid: str
+    name: str
+    used_bytes: int | None  # the trainer's own share; None when it cannot be told apart
+    device_used_bytes: int | None  # all that is allocated on the device, by anybody
+    total_bytes: int | None
+    attribution: str  # "exact", "nspid", "device", "unified" or "unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The bound that a resource meets first, and the room that is left below it."""
+
+    bytes: int  # the bound itself, as its owner set it
+    origin: str  # "cgroup /a/b", "host", "rlimit_as", "rlimit_data", "--limit", "gpu0", "trace"
+    headroom_bytes: int  # what can still be allocated before it is met; negative when it is exceeded
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """One pool of memory that can run out, as the trainer uses it."""
+
+    resource: str
+    used_bytes: int
+    limit: Limit | None  # None: unknown at this time
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A source that gave nothing this time, and why."""
+
+    source: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Everything that one look at the trainer's memory gave. `usages` is derived from the rest (core.accounting)."""
+
+    usages: tuple[Usage, ...]
+    tree: TreeMemory | None = None
+    cgroup: CgroupMemory | None = None
+    host: HostMemory | None = None
+    gpus: tuple[GpuMemory, ...] = ()
+    unread: tuple[Unread, ...] = ()
+
+
+# --- events: all that the engine is told --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A watch begins: the first trainer process of a run, or its successor after a restart."""
+
+    t: float
+    target: Target
+    command: str  # printable, escaped
+    run_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One look at memory."""
+
+    t: float
+    sample: Sample
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationSeen:
+    """The log names a generation (epoch, iteration ...). `index` counts as the program counts."""
+
+    t: float
+    index: float
+    total: int | None = None
+    unit: str = "generation"
+    at: str = "start"  # "start": the work of `index` begins; "end": it has ended; "progress": it is under way
+
+
+@dataclass(frozen=True, slots=True)
+class TotalSeen:
+    """The log says how many generations there will be, apart from any marker."""
+
+    t: float
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSeen:
+    """The log names a phase within a generation; at "end" the phase is over and none is known until the next."""
+
+    t: float
+    phase: str
+    at: str = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class GaugeSeen:
+    """The log prints a level, such as `Replay Buffer: 15,680 / 50,000`."""
+
+    t: float
+    name: str
+    value: float
+    capacity: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSeen:
+    """A checkpoint is being written, or is complete; from the log or from the file system."""
+
+    t: float
+    state: str  # "writing" or "saved"
+    evidence: str  # "log: Checkpoint saved: ckpt.pt", "file: /runs/ckpt.pt, 12.1 MB, still for 2.0 s"
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemorySeen:
+    """The log shows that an allocation failed."""
+
+    t: float
+    kind: str  # "MemoryError" or "CUDA out of memory"
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChanged:
+    """A source began to fail or works again (told once per change)."""
+
+    t: float
+    source: str
+    ok: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """memwatch sent (or, in a dry run, would have sent) a signal to the trainer."""
+
+    t: float
+    signal: str  # "SIGINT"
+    dry_run: bool = False
+    error: str = ""  # why it could not be sent
+
+
+class Cause(str, Enum):
+    """How a trainer ended. Never a guess: UNKNOWN where the evidence does not say."""
+
+    COMPLETED = "completed"  # ended by itself, status 0
+    FAILED = "failed"  # ended by itself, another status
+    SAVED = "interrupted_saved"  # memwatch interrupted it and a clean checkpoint was seen
+    UNSAVED = "interrupted_unsaved"  # memwatch interrupted it, and it ended without such evidence or was escalated
+    OOM_CGROUP = "oom_cgroup"  # the kernel's OOM killer, at a cgroup's limit
+    OOM_HOST = "oom_host"  # the kernel's OOM killer, host out of memory
+    MEMORY_ERROR = "memory_error"  # Python's MemoryError ended it
+    CUDA_OOM = "cuda_oom"  # a GPU allocation failed and ended it
+    SIGNALLED = "signalled"  # another signal, not ours
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The trainer is gone."""
+
+    t: float
+    cause: Cause
+    evidence: tuple[str, ...] = ()
+    exit_code: int | None = None
+    signal: str | None = None
+
+
+Event = (
+    Attached
+    | Sampled
+    | GenerationSeen
+    | TotalSeen
+    | PhaseSeen
+    | GaugeSeen
+    | CheckpointSeen
+    | OutOfMemorySeen
+    | SourceChanged
+    | Signalled
+    | Exited
+)
+
+
+# --- actions: all that the engine asks for ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to tell people and machines, once. `fields` are JSON-ready and use replay's names."""
+
+    t: float
+    event: str  # attached, marker, generation, forecast, warn, interrupt, held, saved, escalated, source_failed ...
+    text: str  # one line for people
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """Send the first signal of the trainer's signal plan now."""
+
+    t: float
+    resource: str
+    reason: str
+    emergency: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Escalate:
+    """The interrupt had no effect in time: send this stronger signal."""
+
+    t: float
+    signal: str  # "SIGTERM" or "SIGKILL"
+    reason: str
+
+
+Action = Notice | Interrupt | Escalate
+
+
+# --- what the engine knows ----------------------------------------------------------------------------------------
+
+
+class Verdict(str, Enum):
+    """What the growth of a resource looks like."""
+
+    WARMING_UP = "warming_up"
+    STABLE = "stable"
+    PLATEAU = "plateau"
+    GROWING = "growing"
+    LEAK = "leak"
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """Growth of a resource, with the model that was chosen for it."""
+
+    model: str  # "linear", "saturating", "flat" ...
+    growth_per_second: float  # bytes/s, now
+    growth_per_generation: float | None  # bytes, None without markers
+    confidence: float  # 0..1, how well the model explains the samples
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """When a resource meets its limit. None in eta_seconds: not in sight."""
+
+    eta_seconds: float | None
+    eta_low_seconds: float | None  # 5 % of the outcomes are earlier
+    eta_high_seconds: float | None  # 5 % are later; None: it may never happen
+    generation: float | None = None  # in which it falls, as the program counts
+    generation_low: float | None = None
+    generation_high: float | None = None
+    finishes: bool | None = None  # the run reaches its last generation first; None when the total is unknown
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRow:
+    """One phase within a generation."""
+
+    phase: str
+    start_t: float
+    end_t: float | None
+    delta_bytes: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRow:
+    """One generation of the ledger, for one resource. An open one has end_t None and its figures up to now."""
+
+    index: float
+    attempt: int  # 0 for the first trainer process of the run, then 1 ...
+    start_t: float
+    end_t: float | None
+    start_bytes: int
+    end_bytes: int
+    peak_bytes: int
+    phases: tuple[PhaseRow, ...] = ()
+
+    @property
+    def delta_bytes(self) -> int:
+        """Growth from the start of the generation to its end (or to now)."""
+        return self.end_bytes - self.start_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceView:
+    """All that is known of one resource."""
+
+    usage: Usage
+    baseline_bytes: int  # first reading of this attempt
+    peak_bytes: int
+    verdict: Verdict
+    trend: Trend | None
+    forecast: Forecast | None
+    generations: tuple[GenerationRow, ...]  # oldest first; the last may be open
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """The latest value of a log gauge."""
+
+    name: str
+    value: float
+    capacity: float | None
+    t: float
+
+
+@dataclass(frozen=True, slots=True)
+class SourceHealth:
+    """Whether a source works; `reason` says why not."""
+
+    source: str
+    ok: bool
+    reason: str
+    since_t: float
+
+
+class State(str, Enum):
+    """Where the engine stands between watching and the end."""
+
+    WATCHING = "watching"
+    WARNED = "warned"
+    INTERRUPTING = "interrupting"  # signal sent, waiting for the checkpoint
+    SAVED = "saved"  # the checkpoint was seen
+    ESCALATED = "escalated"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The one thing that outputs read. Immutable."""
+
+    t: float
+    sentence: str
+    state: State
+    target: Target | None
+    command: str
+    run_id: str
+    attempt: int
+    started_t: float | None
+    unit: str
+    generation: float | None
+    total: int | None
+    phase: str | None
+    sample: Sample | None
+    sample_t: float | None
+    resources: tuple[ResourceView, ...]
+    gauges: tuple[Gauge, ...]
+    sources: tuple[SourceHealth, ...]
+    notices: tuple[Notice, ...]  # the latest, oldest first
+    checkpoint_t: float | None  # last complete checkpoint
+    checkpoint_seconds: float  # what a checkpoint is taken to need
+    checkpoint_origin: str  # "configured", "measured", "assumed"
+    pace_seconds: float  # how soon the next sample should be taken, at most
+    exited: Exited | None
+
+    @property
+    def up(self) -> bool:
+        """The trainer runs."""
+        return self.target is not None and self.exited is None

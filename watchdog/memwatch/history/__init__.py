@@ -1,0 +1,1 @@
+"""What outlives memwatch: the run's events and samples on disk."""

@@ -1,0 +1,60 @@
+"""The seams between rooms: Protocols only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from memwatch.core.model import Event, Notice, Snapshot
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Clock(Protocol):
+    """Time as the daemon sees it."""
+
+    def now(self) -> float:
+        """Seconds; Unix time at the daemon's start, monotonic from there."""
+
+
+class Reader(Protocol[T_co]):
+    """A source that is read for its present state, once a tick."""
+
+    name: str
+
+    def read(self, now: float) -> T_co:
+        """The present state; SourceError (TargetGoneError) when it cannot be read."""
+
+    def close(self) -> None:
+        """Give back what is held."""
+
+
+class EventSource(Protocol):
+    """A source that tells what happened since it was last asked."""
+
+    name: str
+
+    def poll(self, now: float) -> Sequence[Event]:
+        """What is new; SourceError when it cannot be read."""
+
+    def close(self) -> None:
+        """Give back what is held."""
+
+
+class Sink(Protocol):
+    """An output. It must return within milliseconds and never raise for reasons of its own medium."""
+
+    name: str
+
+    def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
+        """The state after this tick, and what there is to tell since the last."""
+
+    def close(self, snapshot: Snapshot) -> None:
+        """The watch is over; `snapshot` is final."""
+
+
+class Signaller(Protocol):
+    """The only way to signal the trainer."""
+
+    def send(self, signal_name: str) -> None:
+        """Send e.g. SIGINT to the trainer's process alone; TargetGoneError or SourceError if not delivered."""

@@ -1,0 +1,1 @@
+"""What people and machines look at; all of it reads the one snapshot."""
