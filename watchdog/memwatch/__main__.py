@@ -1,0 +1,8 @@
+"""`memwatch` and `python -m memwatch`."""
+
+import sys
+
+from memwatch.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,20 @@
+"""Files that travel with memwatch: in an installed wheel beside the code, in a checkout where people edit them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+_CHECKOUT = _PACKAGE.parent.parent
+
+
+def markers() -> list[Path]:
+    """The log presets."""
+    folder = _PACKAGE / "data" / "markers"
+    return sorted((folder if folder.is_dir() else _CHECKOUT / "configs" / "markers").glob("*.yaml"))
+
+
+def example_trainer() -> Path:
+    """The leaking trainer of `memwatch demo`."""
+    path = _PACKAGE / "data" / "evolve.py"
+    return path if path.is_file() else _CHECKOUT / "examples" / "evolve.py"

@@ -1,0 +1,54 @@
+"""One look at memory: every reader asked once, a failing one noted with its reason and never in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from memwatch.core.accounting import usages
+from memwatch.core.model import CgroupMemory, GpuMemory, HostMemory, Sample, TreeMemory, Unread
+from memwatch.errors import SourceError
+from memwatch.interfaces import Reader
+
+T = TypeVar("T")
+
+
+class Sampler:
+    """Composes the readers of one trainer; a reader that is None does not exist here."""
+
+    def __init__(
+        self,
+        tree: Reader[TreeMemory],
+        cgroup: Reader[CgroupMemory],
+        host: Reader[HostMemory],
+        gpus: Reader[tuple[GpuMemory, ...]] | None,
+        limit_bytes: int | None,
+    ) -> None:
+        self._tree, self._cgroup, self._host, self._gpus = tree, cgroup, host, gpus
+        self._limit_bytes = limit_bytes
+
+    def sample(self, now: float) -> Sample:
+        """Everything that can be read now; `unread` names the rest."""
+        unread: list[Unread] = []
+        tree = _attempt(self._tree, now, unread)
+        cgroup = _attempt(self._cgroup, now, unread)
+        host = _attempt(self._host, now, unread)
+        gpus = (_attempt(self._gpus, now, unread) or ()) if self._gpus else ()
+        pools = usages(tree, cgroup, host, gpus, self._limit_bytes)
+        return Sample(pools, tree, cgroup, host, gpus, tuple(unread))
+
+    def close(self) -> None:
+        """Give back all that the readers hold."""
+        readers: Sequence[Reader[object] | None] = (self._tree, self._cgroup, self._host, self._gpus)
+        for reader in readers:
+            if reader is not None:
+                reader.close()
+
+
+def _attempt(reader: Reader[T], now: float, unread: list[Unread]) -> T | None:
+    read: Callable[[float], T] = reader.read
+    try:
+        return read(now)
+    except SourceError as error:
+        unread.append(Unread(reader.name, str(error)))
+        return None

@@ -1,0 +1,110 @@
+"""`memwatch run`: the trainer as memwatch's own child, its output followed and passed on.
+
+The child writes to a file, not to a pipe: when memwatch dies, the trainer neither blocks nor gets SIGPIPE.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from memwatch.errors import AttachError
+
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+COPY_EVERY_SECONDS = 0.1
+
+
+class Child:
+    """A started trainer. stdout and stderr go to `log`, in order, and from there to memwatch's own stdout."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        environ: Mapping[str, str] | None = None,
+        before_exec: Callable[[], None] | None = None,
+    ) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdout=descriptor,
+                stderr=descriptor,
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **(environ or {})},
+                start_new_session=True,  # a Ctrl-C reaches memwatch alone, which passes it to this one process
+                preexec_fn=lambda: _prepare(before_exec),  # noqa: PLW1509 - memwatch has no threads yet
+            )
+        except OSError as error:
+            log.unlink(missing_ok=True)
+            hint = "give the command as you would type it: memwatch run -- python main.py"
+            raise AttachError(f"cannot start {command[0]}: {error.strerror}", hint) from error
+        finally:
+            os.close(descriptor)
+        self.pid = self._process.pid
+        self.log = log
+
+    def forward(self, number: int) -> None:
+        """Pass a signal on to the trainer's process alone."""
+        self._process.send_signal(number)
+
+    def status(self) -> int:
+        """Wait for its end: the exit status, or minus the number of the signal that killed it."""
+        return self._process.wait()
+
+
+class Passthrough:
+    """Copies what the child writes to memwatch's stdout, bytes as they are, until told that the child has ended."""
+
+    def __init__(self, log: Path, output: int = 1) -> None:
+        self._source = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+        self._output = output
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._copy, name="passthrough", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Copy the rest and stop."""
+        self._ended.set()
+        self._thread.join()
+        os.close(self._source)
+
+    def _copy(self) -> None:
+        last = False
+        while True:
+            data = os.read(self._source, 65536)
+            if data and not _write_all(self._output, data):
+                return
+            if not data and last:
+                return
+            if not data:
+                last = self._ended.wait(COPY_EVERY_SECONDS)
+
+
+def shell_status(status: int) -> int:
+    """The exit code that a shell reports for a child's status: 128 + N when signal N killed it."""
+    return 128 - status if status < 0 else status
+
+
+def _prepare(before_exec: Callable[[], None] | None) -> None:
+    # `memwatch run &` in a script starts with SIGINT ignored, which a child would inherit: its checkpoint on SIGINT
+    # would never come.
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    if before_exec is not None:
+        before_exec()
+
+
+def _write_all(descriptor: int, data: bytes) -> bool:
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except OSError:  # our reader left: the trainer goes on, its log is on disk
+        print("memwatch: stdout is closed; the trainer's output goes on in its log", file=sys.stderr)
+        return False
+    return True
