@@ -39,23 +39,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(flags: dict[str, object], trainer: list[str]) -> int:
-    from memwatch import app
+    from memwatch import commands
 
     command = flags.pop("command", None)
     trace_or_log = Path(str(flags.pop("file", "")))
     if command == "markers":
-        return app.markers(trace_or_log, flags)
+        return commands.markers(trace_or_log, flags)
     if command == "replay":
-        return app.replay(trace_or_log, flags)
+        return commands.replay(trace_or_log, flags)
     if command == "demo":
-        return app.demo(flags)
+        return commands.demo(flags)
     if command == "doctor":
-        return app.doctor(flags)
+        return commands.doctor(flags)
     if command == "run":
         if not trainer:
             raise ConfigError("run needs the trainer's command", "as in: memwatch run -- python main.py")
-        return app.run(trainer, flags)
-    return app.watch(flags)
+        return commands.run(trainer, flags)
+    return commands.watch(flags)
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -78,23 +78,21 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"memwatch {__version__}")
-    commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND", parser_class=_Command)
-    commands.add_parser("run", parents=[common], help="start a trainer and watch it: memwatch run -- python main.py")
-    commands.add_parser("demo", parents=[common], help="watch a leaking example trainer under a real limit")
-    commands.add_parser("doctor", parents=[target, common], help="what will and will not work here, and why")
-    found = commands.add_parser("markers", parents=[replayed], help="which markers memwatch finds in a log")
-    found.add_argument("file", metavar="LOG")
-    trace = commands.add_parser("replay", parents=[replayed], help="the same engine over a recorded trace")
+    commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
+
+    def add(name: str, help: str, *parents: argparse.ArgumentParser) -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name, help=help, parents=parents, argument_default=argparse.SUPPRESS, allow_abbrev=False
+        )
+
+    add("run", "start a trainer and watch it: memwatch run -- python main.py", common)
+    add("demo", "watch a leaking example trainer under a real limit", common)
+    add("doctor", "what will and will not work here, and why", target, common)
+    add("markers", "which markers memwatch finds in a log", replayed).add_argument("file", metavar="LOG")
+    trace = add("replay", "the same engine over a recorded trace", replayed)
     trace.add_argument("file", metavar="TRACE.csv")
     trace.add_argument("--checkpoint-time", type=float, metavar="SECONDS", help="what a checkpoint takes")
     return parser
-
-
-class _Command(argparse.ArgumentParser):
-    """A subcommand's parser: flags that were not given leave no trace, so that the file's values stand."""
-
-    def __init__(self, **settings: object) -> None:
-        super().__init__(argument_default=argparse.SUPPRESS, allow_abbrev=False, **settings)  # type: ignore[arg-type]
 
 
 def _flags(title: str) -> tuple[argparse.ArgumentParser, argparse._ArgumentGroup]:

@@ -16,10 +16,13 @@ from memwatch.core.model import (
     Sample,
     Sampled,
     Signalled,
+    Snapshot,
     SourceChanged,
 )
 from memwatch.errors import MemwatchError
 from memwatch.interfaces import Clock, EventSource, Signaller, Sink
+
+LAST_READS = 64  # of a log, a bounded piece each, after the trainer's end
 
 
 class Samples(Protocol):
@@ -32,7 +35,9 @@ class Samples(Protocol):
 class Journal(Protocol):
     """What outlives memwatch."""
 
-    failure: str | None
+    @property
+    def failure(self) -> str | None:
+        """Why nothing is kept at present."""
 
     def append(self, events: Sequence[Event], notices: Sequence[Notice]) -> None:
         """Keep them; a disk that fails shows in `failure`."""
@@ -44,8 +49,11 @@ class Trainer(Protocol):
     def gone(self) -> bool:
         """It has ended."""
 
-    def ending(self, t: float) -> Exited:
-        """How it ended, with the evidence."""
+    def ending(self, t: float, before: Snapshot) -> Sequence[Event]:
+        """What its end brought to light, Exited last; `before` is the state in which the end was met."""
+
+    def observe(self, event: Event) -> None:
+        """Every event that the engine is fed, too."""
 
 
 class Daemon:
@@ -59,19 +67,19 @@ class Daemon:
         sampler: Samples,
         trainer: Trainer,
         signaller: Signaller,
-        signal_name: str,
+        choose_signal: Callable[[], str],
         sources: Sequence[EventSource] = (),
         sinks: Sequence[Sink] = (),
         journal: Journal | None = None,
-        witnesses: Sequence[Callable[[Event], None]] = (),
         interval: float = 1.0,
         dry_run: bool = False,
     ) -> None:
         self._clock, self._engine, self._sampler = clock, engine, sampler
-        self._trainer, self._signaller, self._signal_name = trainer, signaller, signal_name
-        self._sources, self._sinks, self._journal, self._witnesses = sources, sinks, journal, witnesses
+        self._trainer, self._signaller, self._choose_signal = trainer, signaller, choose_signal
+        self._sources, self._sinks, self._journal = sources, sinks, journal
         self._interval, self._dry_run = interval, dry_run
         self._failing: dict[str, str] = {}
+        self._unread: set[str] = set()
 
     def run(self, attached: Attached, sleep: Callable[[float], None], stopped: Callable[[], bool]) -> Exited | None:
         """Watch until the trainer ends (how it did) or memwatch is told to stop (None)."""
@@ -92,10 +100,15 @@ class Daemon:
     def _finish(self) -> Exited:
         """Read what the trainer wrote last, then conclude."""
         now = self._clock.now()
-        self._turn(list(self._poll(now)))
-        exited = self._trainer.ending(now)
-        self._turn([exited])
+        for _ in range(LAST_READS):
+            events = list(self._poll(now))
+            self._turn(events)
+            if not events:
+                break
+        *found, exited = self._trainer.ending(now, self._engine.snapshot())
+        self._turn([*found, exited])
         self._close()
+        assert isinstance(exited, Exited)  # noqa: S101 - the Protocol says so, the type cannot
         return exited
 
     def _poll(self, now: float) -> Iterable[Event]:
@@ -110,8 +123,9 @@ class Daemon:
     def _look(self, now: float) -> Iterable[Event]:
         sample = self._sampler.sample(now)
         failed = {unread.source: unread.reason for unread in sample.unread}
-        for name in failed.keys() | (self._failing.keys() & {"tree", "cgroup", "host", "nvml"}):
+        for name in failed.keys() | self._unread:
             yield from self._health(now, name, failed.get(name))
+        self._unread = set(failed)
         yield Sampled(now, sample)
 
     def _health(self, now: float, source: str, reason: str | None) -> Iterable[SourceChanged]:
@@ -140,8 +154,7 @@ class Daemon:
 
     def _feed(self, event: Event, fed: list[Event], notices: list[Notice]) -> None:
         fed.append(event)
-        for witness in self._witnesses:
-            witness(event)
+        self._trainer.observe(event)
         for action in self._engine.feed(event):
             if isinstance(action, Notice):
                 notices.append(action)
@@ -149,14 +162,14 @@ class Daemon:
                 self._feed(self._signal(action), fed, notices)
 
     def _signal(self, action: Interrupt | Escalate) -> Signalled:
-        name = action.signal if isinstance(action, Escalate) else self._signal_name
-        if self._dry_run:
-            return Signalled(action.t, name, dry_run=True)
+        name = action.signal if isinstance(action, Escalate) else "SIGINT"
         try:
-            self._signaller.send(name)
+            name = action.signal if isinstance(action, Escalate) else self._choose_signal()
+            if not self._dry_run:
+                self._signaller.send(name)
         except MemwatchError as error:
             return Signalled(action.t, name, error=str(error))
-        return Signalled(action.t, name)
+        return Signalled(action.t, name, dry_run=self._dry_run)
 
     def _close(self) -> None:
         snapshot = self._engine.snapshot()

@@ -53,6 +53,12 @@ class Child:
         """Pass a signal on to the trainer's process alone."""
         self._process.send_signal(number)
 
+    def end(self) -> None:
+        """Terminate it if it still runs."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait()
+
     def status(self) -> int:
         """Wait for its end: the exit status, or minus the number of the signal that killed it."""
         return self._process.wait()

@@ -36,7 +36,7 @@ class TreeMemory:
     processes: int
     rss_bytes: int  # the trainer's own process, as top shows it
     used_bytes: int  # the whole tree
-    accounting: str  # how used_bytes came about: "rss" (one process), "anon+shmem", "pss"
+    accounting: str  # how used_bytes came about: "rss" (one process), "anon+shmem", "pss", "rss+uss" (see core.sharing)
     anon_bytes: int | None = None  # of the whole tree, as the next two
     file_bytes: int | None = None
     shmem_bytes: int | None = None
@@ -89,6 +89,7 @@ class GpuMemory:
     device_used_bytes: int | None  # all that is allocated on the device, by anybody
     total_bytes: int | None
     attribution: str  # "exact", "nspid", "device", "unified" or "unavailable"
+    reason: str = ""  # why a figure is None, where that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +141,7 @@ class Attached:
     target: Target
     command: str  # printable, escaped
     run_id: str = ""
+    remarks: tuple[str, ...] = ()  # what the user should know of this watch, a line each
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +363,7 @@ class GenerationRow:
     end_bytes: int
     peak_bytes: int
     phases: tuple[PhaseRow, ...] = ()
+    partial: bool = False  # the watch saw only a part of it (began or ended within it): its delta is not a generation's
 
     @property
     def delta_bytes(self) -> int:

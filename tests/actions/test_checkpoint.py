@@ -1,0 +1,432 @@
+from __future__ import annotations
+
+import io
+import os
+import time
+import zipfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from memwatch.actions.checkpoint import CPU_SHARE, CheckpointWatch, is_whole, looks_like_checkpoint
+from memwatch.errors import SourceError
+from support.processes import WAIT, python, running
+
+
+class Watched:
+    """This very process is the trainer; time moves by hand."""
+
+    def __init__(self, folder: Path, *globs: str, **options) -> None:
+        self.now = 0.0
+        self.watch = CheckpointWatch(os.getpid(), globs, str(folder), **options)
+        self.step(0)
+
+    def step(self, seconds: float = 1.0) -> list[tuple[str, str]]:
+        self.now += seconds
+        return [(seen.state, seen.evidence) for seen in self.watch.poll(self.now)]
+
+    def steps(self, count: int) -> list[str]:
+        return [state for _ in range(count) for state, _ in self.step()]
+
+
+def grow(file: io.BufferedWriter, size: int = 1000) -> None:
+    file.write(b"x" * size)
+    file.flush()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.pt",
+        "ckpt_000012.pth",
+        "epoch=3-step=99.ckpt",
+        "weights.npz",
+        "pop.pkl",
+        "model-00001-of-00003.safetensors",
+        "model.pt.tmp",
+        "model.pt.tmp.4711",
+        "model.pt~",
+        "state.pkl.gz",
+        "ckpt-12",
+        "checkpoint_3.part",
+        "__0_0.distcp",
+    ],
+)
+def test_checkpoint_names(name):
+    assert looks_like_checkpoint(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["main.log", "checkpoint.log", "checkpoints.py", "ckpt.json", "events.out.tfevents.1", "a.pt.txt", "notes.tmp"],
+)
+def test_other_names(name):
+    assert not looks_like_checkpoint(name)
+
+
+def test_an_open_growing_file_is_being_written_and_saved_once_closed_and_still(tmp_path):
+    trainer = Watched(tmp_path)
+    with (tmp_path / "model.pt").open("wb") as file:
+        grow(file, 5_000_000)
+        [(state, evidence)] = trainer.step()
+        assert state == "writing"
+        assert "model.pt" in evidence
+        grow(file)
+        assert trainer.step() == []
+        assert trainer.steps(12) == ["writing"], "repeated while it lasts"
+    assert trainer.step() == []
+    assert trainer.step() == []
+    [(state, evidence)] = trainer.step()
+    assert state == "saved"
+    for part in (str(tmp_path / "model.pt"), "5.0 MB", "still for 2.0 s", "written in 14.0 s"):
+        assert part in evidence
+    assert trainer.steps(12) == [], "told once"
+
+
+def test_an_empty_file_is_not_saved(tmp_path):
+    trainer = Watched(tmp_path)
+    with (tmp_path / "model.pt").open("wb"):
+        assert trainer.steps(1) == ["writing"]
+    assert trainer.steps(10) == []
+
+
+def test_read_only_and_foreign_files_are_nothing(tmp_path):
+    (tmp_path / "model.pt").write_bytes(b"x")
+    trainer = Watched(tmp_path)
+    with (tmp_path / "model.pt").open("rb"), (tmp_path / "main.log").open("wb") as log:
+        grow(log)
+        assert trainer.steps(12) == []
+
+
+def test_a_replay_memmap_held_open_never_blocks(tmp_path):
+    with (tmp_path / "replay.npy").open("w+b") as held:
+        held.truncate(1_000_000)
+        trainer = Watched(tmp_path)
+        assert trainer.steps(40) == []
+        with (tmp_path / "model.pt").open("wb") as file:
+            grow(file)
+            assert trainer.steps(1) == ["writing"]
+        assert trainer.steps(5) == ["saved"]
+
+
+def test_a_memmap_opened_later_stops_blocking(tmp_path):
+    trainer = Watched(tmp_path)
+    with (tmp_path / "replay.npy").open("w+b") as held:
+        held.truncate(1_000_000)
+        assert "writing" in trainer.steps(31)
+        assert trainer.steps(40) == []
+        grow(held)
+        assert trainer.steps(10) == [], "once known to be held open, it is no checkpoint"
+
+
+MAPS_REPLAY = """
+import ctypes, os, sys
+fd = os.open("replay.bin", os.O_RDWR | os.O_CREAT)
+os.truncate(fd, 8192)
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+at = libc.mmap(None, 8192, 3, 1, fd, 0)
+os.close(fd)
+print("ready", flush=True)
+for line in sys.stdin:
+    ctypes.memset(at, 1, 10)
+    os.utime("replay.bin")
+    print("done", flush=True)
+"""
+
+
+def test_a_mapped_replay_memory_without_a_descriptor_is_no_checkpoint(tmp_path):
+    with running(python(MAPS_REPLAY), cwd=tmp_path) as child:
+        watch = CheckpointWatch(child.pid, (), str(tmp_path))
+        watch.poll(0.0)
+        states = []
+        for t in range(1, 40):
+            if t in (1, 20):
+                child.stdin.write("\n")
+                child.stdin.flush()
+                assert child.stdout.readline()
+            states += [seen.state for seen in watch.poll(float(t))]
+    assert states == ["writing"]
+
+
+def test_a_stream_without_end_stops_blocking(tmp_path):
+    trainer = Watched(tmp_path)
+    with (tmp_path / "transitions.h5").open("wb") as stream:
+        states = []
+        for _ in range(1000):
+            grow(stream, 1)
+            states += trainer.steps(1)
+    assert states.count("writing") <= 91
+    assert trainer.steps(20) == []
+
+
+def test_attached_in_the_middle_of_a_write(tmp_path):
+    with (tmp_path / "model.pt").open("wb") as file:
+        grow(file)
+        trainer = Watched(tmp_path)
+        grow(file)
+        assert trainer.steps(1) == ["writing"]
+    assert trainer.steps(5) == ["saved"]
+
+
+def test_rename_into_place_is_followed(tmp_path):
+    (tmp_path / "model.pt").write_bytes(b"old")
+    trainer = Watched(tmp_path)
+    with (tmp_path / "model.pt.tmp").open("wb") as file:
+        grow(file)
+        assert trainer.steps(1) == ["writing"]
+    assert trainer.steps(4) == [], "not complete before it has its name"
+    (tmp_path / "model.pt.tmp").replace(tmp_path / "model.pt")
+    seen = [event for _ in range(8) for event in trainer.step()]
+    assert [state for state, _ in seen] == ["saved"]
+    assert str(tmp_path / "model.pt,") in seen[0][1]
+
+
+@pytest.mark.parametrize(
+    "folder", [".", "deep/in/some/folder"], ids=["searched folder", "folder learned from the write"]
+)
+def test_closed_and_renamed_between_two_looks(tmp_path, folder):
+    place = tmp_path / folder
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "model.pt").write_bytes(b"old")
+    trainer = Watched(tmp_path)
+    with (place / "model.pt.tmp").open("wb") as file:
+        grow(file)
+        assert trainer.steps(1) == ["writing"]
+    (place / "model.pt.tmp").replace(place / "model.pt")
+    seen = [event for _ in range(8) for event in trainer.step()]
+    assert [state for state, _ in seen] == ["saved"]
+    assert f"{place / 'model.pt'}," in seen[0][1]
+    assert trainer.steps(12) == []
+
+
+def test_a_temporary_file_that_is_removed_is_nothing(tmp_path):
+    trainer = Watched(tmp_path)
+    with (tmp_path / "model.pt.tmp").open("wb") as file:
+        grow(file)
+        assert trainer.steps(1) == ["writing"]
+    (tmp_path / "model.pt.tmp").unlink()
+    assert trainer.steps(12) == []
+
+
+def test_a_whole_set_is_saved_together(tmp_path):
+    trainer = Watched(tmp_path)
+    with (tmp_path / "model.pt").open("wb") as file:
+        grow(file)
+        trainer.step()
+    trainer.step()
+    with (tmp_path / "optimizer.pt").open("wb") as file:
+        grow(file, 9000)
+        assert trainer.steps(5) == [], "between two files of a checkpoint it is still being written"
+    [(state, evidence)] = [event for _ in range(5) for event in trainer.step()]
+    assert state == "saved"
+    assert "optimizer.pt" in evidence
+    assert "1 more" in evidence
+
+
+def test_a_checkpoint_too_fast_for_the_descriptors_is_seen_in_its_folder(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints/a.npz").write_bytes(b"old")
+    trainer = Watched(tmp_path)
+    (tmp_path / "checkpoints/b.npz").write_bytes(b"new")
+    (tmp_path / "notes.txt").write_bytes(b"new")
+    seen = [event for _ in range(12) for event in trainer.step()]
+    assert [state for state, _ in seen] == ["writing", "saved"]
+    assert "b.npz" in seen[1][1]
+
+
+def test_configured_globs_take_any_name_and_nothing_else(tmp_path):
+    trainer = Watched(tmp_path, "out/state-*")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/state-7").write_bytes(b"x")
+    (tmp_path / "other.pt").write_bytes(b"x")
+    seen = [event for _ in range(12) for event in trainer.step()]
+    assert [state for state, _ in seen] == ["writing", "saved"]
+    assert "state-7" in seen[1][1]
+
+
+def test_a_growing_file_under_a_glob_is_not_saved_before_it_is_still(tmp_path):
+    trainer = Watched(tmp_path, "*.pt")
+    trainer.watch.urgent = True
+    path = tmp_path / "model.pt"
+    states = []
+    for size in range(1, 8):
+        path.write_bytes(b"x" * size)  # by somebody else: no descriptor of the trainer's is ever seen
+        states += trainer.steps(1)
+    assert set(states) == {"writing"}
+    assert trainer.steps(5) == ["saved"]
+
+
+def zip_bytes() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("data", os.urandom(3000))
+    return buffer.getvalue()
+
+
+def test_a_zip_without_its_end_was_cut_off(tmp_path):
+    whole, cut = tmp_path / "a.pt", tmp_path / "b.pt"
+    whole.write_bytes(zip_bytes())
+    cut.write_bytes(zip_bytes()[:677])
+    assert is_whole(str(whole))
+    assert not is_whole(str(cut))
+    assert not is_whole(str(tmp_path / "none.pt"))
+
+
+def test_a_cut_file_is_never_saved(tmp_path):
+    trainer = Watched(tmp_path)
+    with (tmp_path / "model.pt").open("wb") as file:
+        file.write(zip_bytes()[:677])
+        file.flush()
+        trainer.step()
+    assert trainer.steps(10) == []
+    assert trainer.watch.after_exit(trainer.now, killed=False) == []
+
+
+def test_the_emergency_checkpoint_of_a_trainer_that_ends_at_once(tmp_path):
+    trainer = Watched(tmp_path)
+    trainer.watch.before_signal(trainer.now)
+    (tmp_path / "emergency.npz").write_bytes(zip_bytes())
+    [seen] = trainer.watch.after_exit(trainer.now + 0.1, killed=False)
+    assert seen.state == "saved"
+    assert "emergency.npz" in seen.evidence
+    assert trainer.watch.after_exit(trainer.now + 0.2, killed=False) == []
+
+
+def test_a_checkpoint_of_before_the_signal_is_no_evidence_after_it(tmp_path):
+    trainer = Watched(tmp_path)
+    (tmp_path / "generation_12.npz").write_bytes(zip_bytes())
+    trainer.watch.before_signal(trainer.now + 0.5)
+    assert trainer.steps(12) == []
+    assert trainer.watch.after_exit(trainer.now, killed=False) == []
+
+
+def test_a_write_that_spans_the_signal_counts(tmp_path):
+    trainer = Watched(tmp_path)
+    with (tmp_path / "model.pkl").open("wb") as file:
+        grow(file)
+        trainer.step()
+        trainer.watch.before_signal(trainer.now)
+        grow(file)
+        trainer.step()
+    assert trainer.steps(4) == ["saved"]
+
+
+@pytest.mark.parametrize(("killed", "count"), [(True, 0), (False, 1)])
+def test_a_file_open_at_the_end_counts_only_if_the_trainer_was_not_killed(tmp_path, killed, count):
+    trainer = Watched(tmp_path)
+    with (tmp_path / "model.pkl").open("wb") as file:
+        grow(file)
+        trainer.step()
+    assert len(trainer.watch.after_exit(trainer.now, killed=killed)) == count
+
+
+def test_a_trainer_that_is_gone_has_no_open_files(tmp_path):
+    with running(python(WAIT), cwd=tmp_path) as child:
+        watch = CheckpointWatch(child.pid, (), str(tmp_path))
+        assert watch.poll(0.0) == []
+    assert watch.poll(5.0) == []
+
+
+def test_not_permitted_is_told_once_and_folders_go_on(tmp_path):
+    class Denied(CheckpointWatch):
+        def _scan(self):
+            raise SourceError("not permitted", "hint")
+
+    watch = Denied(os.getpid(), ("*.pt",), str(tmp_path))
+    with pytest.raises(SourceError) as raised:
+        watch.poll(0.0)
+    assert raised.value.hint
+    (tmp_path / "a.pt").write_bytes(b"x")
+    assert [seen.state for t in range(1, 12) for seen in watch.poll(float(t))] == ["writing", "saved"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_another_users_descriptors_give_a_hint(tmp_path):
+    with running(python(WAIT)) as child:
+        watcher = os.fork()
+        if watcher == 0:
+            code = 9
+            try:
+                os.setuid(65534)
+                try:
+                    CheckpointWatch(child.pid).poll(0.0)
+                except SourceError as error:
+                    code = 0 if "globs" in error.hint else 8
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(watcher, 0)[1]) == 0
+
+
+def test_ten_thousand_descriptors_cost_no_more_than_the_share(tmp_path):
+    """By a real count of CPU time over 300 s of the daemon's clock, at 1 Hz."""
+    spent = time.thread_time()
+    with ExitStack() as stack:
+        source = stack.enter_context((tmp_path / "data").open("wb"))
+        held = []
+        stack.callback(lambda: [os.close(fd) for fd in held])
+        try:
+            held += [os.dup(source.fileno()) for _ in range(10_000)]
+        except OSError:
+            pytest.skip("the limit of open files is too low")
+        spent = time.thread_time()
+        trainer = Watched(tmp_path)
+        first = time.thread_time() - spent
+        trainer.steps(300)
+        spent = time.thread_time() - spent
+    assert spent <= 300 * CPU_SHARE * 2 + first, f"{spent:.3f} s"
+
+
+def test_urgent_looks_at_each_poll(tmp_path):
+    trainer = Watched(tmp_path, cpu_clock=lambda: 0.0)
+    trainer.watch.urgent = True
+    with (tmp_path / "model.pt").open("wb") as file:
+        grow(file)
+        assert trainer.step(0.25)[0][0] == "writing"
+
+
+def test_a_dear_look_is_taken_rarely(tmp_path):
+    ticks = iter(range(10_000))
+    trainer = Watched(tmp_path, cpu_clock=lambda: next(ticks) * 0.04)  # 40 ms a look
+    with (tmp_path / "model.pt").open("wb") as file:
+        grow(file)
+        assert trainer.steps(75) == []
+        assert trainer.steps(10) == ["writing"]
+
+
+def test_urgency_comes_through_at_once_after_a_dear_look(tmp_path):
+    ticks = iter(range(10_000))
+    trainer = Watched(tmp_path, cpu_clock=lambda: next(ticks) * 0.04)
+    with (tmp_path / "model.pt").open("wb") as file:
+        grow(file)
+        assert trainer.steps(3) == []
+        trainer.watch.urgent = True
+        assert trainer.steps(1) == ["writing"]
+
+
+def test_with_globs_another_file_holds_but_is_not_saved(tmp_path):
+    trainer = Watched(tmp_path, "best-*.pt")
+    with (tmp_path / "figures.pkl").open("wb") as file:
+        grow(file)
+        assert trainer.steps(1) == ["writing"]
+    assert trainer.steps(12) == []
+
+
+def test_with_globs_a_temporary_file_renamed_to_something_else_is_not(tmp_path):
+    trainer = Watched(tmp_path, "best-*.pt")
+    with (tmp_path / "x.pt.tmp").open("wb") as file:
+        grow(file)
+        assert trainer.steps(1) == ["writing"]
+    (tmp_path / "x.pt.tmp").rename(tmp_path / "last.pt")
+    assert trainer.steps(12) == []
+
+
+def test_with_globs_a_temporary_file_renamed_to_fit_is_saved(tmp_path):
+    trainer = Watched(tmp_path, "best-*.pt")
+    with (tmp_path / "x.pt.tmp").open("wb") as file:
+        grow(file)
+        assert trainer.steps(1) == ["writing"]
+    (tmp_path / "x.pt.tmp").rename(tmp_path / "best-3.pt")
+    assert trainer.steps(12) == ["saved"]

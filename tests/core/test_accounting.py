@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwatch.core.accounting import accounting, job_bytes, usages
+from memwatch.core.model import CgroupLevel, CgroupMemory, GpuMemory, HostMemory, TreeMemory
+
+GB = 10**9
+TREE = TreeMemory(processes=1, rss_bytes=20 * GB, used_bytes=20 * GB, accounting="rss")
+HOST = HostMemory(total_bytes=2000 * GB, available_bytes=1900 * GB, swap_free_bytes=0)
+POD = CgroupLevel("/pod/job", 30 * GB, 5 * GB, 175 * GB)
+CGROUP = CgroupMemory(version=2, levels=(POD, CgroupLevel("/pod", 60 * GB, 6 * GB, None)), owned=True)
+GPU = GpuMemory("gpu0", "GPU-1", "H200", 10 * GB, 30 * GB, 140 * GB, "exact")
+
+
+def only(tree=TREE, cgroup=None, host=None, limit=None):
+    (usage,) = usages(tree, cgroup, host, (), limit)
+    return usage
+
+
+def test_a_pod_on_a_large_host_is_judged_by_the_pod():
+    usage = only(cgroup=CGROUP, host=HOST)
+    assert (usage.limit.origin, usage.limit.bytes) == ("cgroup /pod/job", 175 * GB)
+    assert usage.limit.headroom_bytes == (175 - 25) * GB
+
+
+def test_page_cache_is_no_use_of_the_job():
+    assert only(cgroup=CGROUP).used_bytes == 25 * GB
+
+
+def test_in_a_shared_cgroup_the_tree_says_what_is_used_and_the_cgroup_what_is_left():
+    usage = only(cgroup=replace(CGROUP, owned=False), host=HOST)
+    assert usage.used_bytes == 20 * GB
+    assert usage.limit.headroom_bytes == 150 * GB
+
+
+def test_an_ancestor_that_is_nearly_full_binds_before_the_looser_own_level():
+    tight = CgroupLevel("/pod", 198 * GB, 8 * GB, 200 * GB)
+    usage = only(cgroup=replace(CGROUP, levels=(POD, tight)))
+    assert (usage.limit.origin, usage.limit.headroom_bytes) == ("cgroup /pod", 10 * GB)
+
+
+def test_the_host_binds_when_others_have_eaten_it():
+    usage = only(cgroup=CGROUP, host=replace(HOST, available_bytes=3 * GB))
+    assert (usage.limit.origin, usage.limit.bytes, usage.limit.headroom_bytes) == ("host", 2000 * GB, 3 * GB)
+
+
+def test_rlimits_are_measured_against_what_they_bound():
+    tree = replace(TREE, virtual_bytes=90 * GB, rlimit_as_bytes=100 * GB, data_bytes=95 * GB, rlimit_data_bytes=99 * GB)
+    usage = only(tree=tree, host=HOST)
+    assert (usage.limit.origin, usage.limit.headroom_bytes) == ("rlimit_data", 4 * GB)
+    usage = only(tree=replace(tree, rlimit_data_bytes=None), host=HOST)
+    assert (usage.limit.origin, usage.limit.headroom_bytes) == ("rlimit_as", 10 * GB)
+
+
+def test_the_users_limit_is_against_what_the_job_uses():
+    usage = only(cgroup=CGROUP, host=HOST, limit=26 * GB)
+    assert (usage.limit.origin, usage.limit.bytes, usage.limit.headroom_bytes) == ("--limit", 26 * GB, 1 * GB)
+
+
+def test_an_exceeded_limit_has_negative_headroom():
+    assert only(limit=15 * GB).limit.headroom_bytes == -5 * GB
+
+
+def test_without_any_bound_the_limit_is_unknown():
+    assert only().limit is None
+
+
+def test_what_cannot_be_told_is_left_out():
+    assert usages(None, replace(CGROUP, owned=False), HOST, (), 5 * GB) == ()
+    assert usages(None, None, HOST, (), None) == ()
+    assert accounting(None, None) is None
+
+
+def test_it_says_how_the_use_was_measured():
+    assert accounting(TREE, CGROUP) == "cgroup"
+    assert accounting(replace(TREE, accounting="pss"), replace(CGROUP, owned=False)) == "pss"
+    assert job_bytes(None, CGROUP) == 25 * GB
+
+
+def test_a_gpus_headroom_is_the_devices_and_its_use_the_trainers():
+    (usage,) = usages(None, None, None, (GPU,), None)
+    assert (usage.resource, usage.used_bytes) == ("gpu0", 10 * GB)
+    assert (usage.limit.bytes, usage.limit.origin, usage.limit.headroom_bytes) == (140 * GB, "gpu0", 110 * GB)
+
+
+def test_a_gpu_without_attribution_is_taken_whole():
+    (usage,) = usages(None, None, None, (replace(GPU, used_bytes=None, attribution="device"),), None)
+    assert usage.used_bytes == 30 * GB
+
+
+def test_a_unified_or_silent_gpu_is_no_pool_of_its_own():
+    silent = replace(GPU, used_bytes=None, device_used_bytes=None, attribution="unavailable")
+    assert usages(None, None, None, (replace(GPU, attribution="unified"), silent), None) == ()
+    (usage,) = usages(None, None, None, (replace(GPU, total_bytes=None),), None)
+    assert usage.limit is None
+
+
+sizes = st.integers(0, 2**50)
+maybe = st.none() | sizes
+levels = st.builds(CgroupLevel, st.just("/a"), sizes, sizes, maybe)
+cgroups = st.builds(CgroupMemory, st.just(2), st.lists(levels, max_size=4).map(tuple), st.booleans())
+trees = st.builds(TreeMemory, st.just(1), sizes, sizes, st.just("rss"), rlimit_as_bytes=maybe, virtual_bytes=maybe)
+
+
+@given(trees, st.none() | cgroups, st.none() | st.builds(HostMemory, sizes, sizes, sizes), maybe)
+def test_no_bound_has_less_headroom_than_the_one_that_is_named(tree, cgroup, host, limit):
+    (usage,) = usages(tree, cgroup, host, (), limit)
+    rooms = [
+        x.limit_bytes - x.usage_bytes + x.reclaimable_bytes
+        for x in (cgroup.levels if cgroup else ())
+        if x.limit_bytes is not None
+    ]
+    rooms += [host.available_bytes] if host else []
+    rooms += [limit - usage.used_bytes] if limit is not None else []
+    if tree.rlimit_as_bytes is not None and tree.virtual_bytes is not None:
+        rooms.append(tree.rlimit_as_bytes - tree.virtual_bytes)
+    assert usage.used_bytes >= 0
+    assert (usage.limit.headroom_bytes if usage.limit else None) == min(rooms, default=None)
+
+
+@given(trees, cgroups, sizes, st.integers(1, 2**40))
+def test_a_tighter_limit_never_gives_more_room(tree, cgroup, limit, less):
+    (loose,) = usages(tree, cgroup, None, (), limit + less)
+    (tight,) = usages(tree, cgroup, None, (), limit)
+    assert tight.limit.headroom_bytes <= loose.limit.headroom_bytes

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwatch.core.autopsy import Evidence, KernelRecord, conclude
+from memwatch.core.model import Cause, OutOfMemorySeen, Signalled
+
+T = 1000.0
+INT = Signalled(990.0, "SIGINT")
+MEMCG = KernelRecord(7, "memcg", "Memory cgroup out of memory: Killed process 7 (python)", True, True)
+GLOBAL = KernelRecord(7, "global", "Out of memory: Killed process 7 (python)", True, True)
+NEIGHBOUR = KernelRecord(8, "memcg", "Memory cgroup out of memory: Killed process 8 (java)", False, False)
+WORKER = KernelRecord(9, "memcg", "Memory cgroup out of memory: Killed process 9 (python)", False, True)
+MEMORY_ERROR = OutOfMemorySeen(998.0, "MemoryError", "MemoryError: Unable to allocate 3 GiB")
+CUDA = OutOfMemorySeen(998.0, "CUDA out of memory", "torch.cuda.OutOfMemoryError: CUDA out of memory.")
+LONG_AGO = OutOfMemorySeen(100.0, "CUDA out of memory", "retrying with half the batch")
+OWN = {"oom_kills_delta": 1, "cgroup_owned": True, "cgroup_headroom_fraction": 0.01, "host_headroom_fraction": 0.6}
+SHARED = {**OWN, "cgroup_owned": False}
+
+TABLE = [
+    ("clean end", {"exit_code": 0}, Cause.COMPLETED),
+    ("error", {"exit_code": 1}, Cause.FAILED),
+    ("nothing known", {}, Cause.UNKNOWN),
+    ("saved, status 130", {"exit_code": 130, "signalled": INT, "checkpoint": "file: a.pt"}, Cause.SAVED),
+    ("saved, status 0", {"exit_code": 0, "signalled": INT, "checkpoint": "file: a.pt"}, Cause.SAVED),
+    ("saved, status unknown", {"signalled": INT, "checkpoint": "log: saved"}, Cause.SAVED),
+    (
+        "saved, OOM anyway",
+        {"exit_signal": "SIGKILL", "signalled": INT, "checkpoint": "x", "kernel_record": MEMCG},
+        Cause.SAVED,
+    ),
+    ("interrupted, status 0, nothing saved", {"exit_code": 0, "signalled": INT}, Cause.UNSAVED),
+    ("interrupted, status 130", {"exit_code": 130, "signalled": INT}, Cause.UNSAVED),
+    ("interrupted, died of it", {"exit_signal": "SIGINT", "signalled": INT}, Cause.UNSAVED),
+    ("interrupted, crashed", {"exit_signal": "SIGSEGV", "signalled": INT}, Cause.UNSAVED),
+    ("interrupted, MemoryError", {"exit_code": 1, "signalled": INT, "log_oom": MEMORY_ERROR}, Cause.UNSAVED),
+    ("too late: OOM first", {"exit_signal": "SIGKILL", "signalled": INT, "kernel_record": MEMCG}, Cause.OOM_CGROUP),
+    ("too late, by counter", {"exit_signal": "SIGKILL", "signalled": INT, **OWN}, Cause.OOM_CGROUP),
+    (
+        "escalated",
+        {"exit_signal": "SIGTERM", "signalled": Signalled(995.0, "SIGTERM"), "escalated": True},
+        Cause.UNSAVED,
+    ),
+    (
+        "escalated, a checkpoint even so",
+        {"exit_code": 0, "signalled": Signalled(995.0, "SIGTERM"), "escalated": True, "checkpoint": "x"},
+        Cause.UNSAVED,
+    ),
+    (
+        "our own SIGKILL, the counter rose",
+        {"exit_signal": "SIGKILL", "signalled": Signalled(995.0, "SIGKILL"), "escalated": True, **OWN},
+        Cause.UNSAVED,
+    ),
+    (
+        "dry run, ended by itself",
+        {"exit_code": 0, "signalled": Signalled(990.0, "SIGINT", dry_run=True)},
+        Cause.COMPLETED,
+    ),
+    ("not delivered", {"exit_code": 1, "signalled": Signalled(990.0, "SIGINT", error="EPERM")}, Cause.FAILED),
+    ("kernel record, memcg", {"exit_signal": "SIGKILL", "kernel_record": MEMCG}, Cause.OOM_CGROUP),
+    ("kernel record, global", {"exit_signal": "SIGKILL", "kernel_record": GLOBAL}, Cause.OOM_HOST),
+    ("kernel record, status unknown", {"kernel_record": MEMCG}, Cause.OOM_CGROUP),
+    ("kernel record, but it exited", {"exit_code": 0, "kernel_record": MEMCG}, Cause.COMPLETED),
+    ("kernel record of a neighbour", {"exit_signal": "SIGKILL", "kernel_record": NEIGHBOUR, **SHARED}, Cause.SIGNALLED),
+    ("neighbour, status unknown", {"kernel_record": NEIGHBOUR, **SHARED}, Cause.UNKNOWN),
+    ("a worker was killed, it failed", {"exit_code": 1, "kernel_record": WORKER, **OWN}, Cause.FAILED),
+    ("a shell whose child was killed", {"exit_code": 137, "kernel_record": WORKER, **OWN}, Cause.OOM_CGROUP),
+    ("137 without a record", {"exit_code": 137}, Cause.FAILED),
+    ("counter, own cgroup", {"exit_signal": "SIGKILL", **OWN}, Cause.OOM_CGROUP),
+    ("counter, own cgroup, status unknown", OWN, Cause.OOM_CGROUP),
+    (
+        "counter, own cgroup without limit",
+        {**OWN, "exit_signal": "SIGKILL", "cgroup_headroom_fraction": None},
+        Cause.OOM_HOST,
+    ),
+    ("counter, the host had less", {**OWN, "exit_signal": "SIGKILL", "host_headroom_fraction": 0.001}, Cause.OOM_HOST),
+    ("counter, but it exited", {"exit_code": 0, **OWN}, Cause.COMPLETED),
+    ("counter, shared cgroup", {"exit_signal": "SIGKILL", **SHARED}, Cause.UNKNOWN),
+    ("SIGKILL, no trace", {"exit_signal": "SIGKILL", "oom_kills_delta": 0, "cgroup_owned": True}, Cause.SIGNALLED),
+    ("SIGKILL, nothing read", {"exit_signal": "SIGKILL"}, Cause.SIGNALLED),
+    ("segmentation fault", {"exit_signal": "SIGSEGV"}, Cause.SIGNALLED),
+    ("somebody's SIGINT", {"exit_code": 130}, Cause.FAILED),
+    ("MemoryError", {"exit_code": 1, "log_oom": MEMORY_ERROR}, Cause.MEMORY_ERROR),
+    ("MemoryError, status unknown", {"log_oom": MEMORY_ERROR}, Cause.MEMORY_ERROR),
+    ("bad_alloc aborts", {"exit_signal": "SIGABRT", "log_oom": MEMORY_ERROR}, Cause.MEMORY_ERROR),
+    ("CUDA OOM", {"exit_code": 1, "log_oom": CUDA}, Cause.CUDA_OOM),
+    ("CUDA OOM, survived", {"exit_code": 0, "log_oom": CUDA}, Cause.COMPLETED),
+    ("CUDA OOM, long ago", {"exit_code": 1, "log_oom": LONG_AGO}, Cause.FAILED),
+    ("CUDA OOM, then killed", {"exit_signal": "SIGKILL", "log_oom": CUDA}, Cause.SIGNALLED),
+]
+
+
+@pytest.mark.parametrize(("facts", "cause"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+def test_table(facts, cause):
+    ended = conclude(T, Evidence(**facts))
+    assert ended.cause is cause
+    assert ended.evidence
+    assert (ended.t, ended.exit_code, ended.signal) == (T, facts.get("exit_code"), facts.get("exit_signal"))
+
+
+def test_the_table_meets_every_cause():
+    assert {row[2] for row in TABLE} == set(Cause)
+
+
+def test_the_reader_gets_every_fact():
+    lines = conclude(
+        T, Evidence(exit_signal="SIGKILL", signalled=INT, kernel_record=MEMCG, log_oom=MEMORY_ERROR, **OWN)
+    ).evidence
+    assert lines[0].startswith("kernel: Memory cgroup out of memory")
+    assert len(set(lines)) == len(lines)
+    text = "\n".join(lines)
+    for part in ("ended by SIGKILL", "sent SIGINT 10.0 s before the end", "own cgroup rose by 1", "Unable to allocate"):
+        assert part in text
+
+
+def test_no_checkpoint_is_said():
+    assert conclude(T, Evidence(exit_code=0, signalled=INT)).evidence[0] == "no checkpoint was seen after SIGINT"
+
+
+names = st.sampled_from(["SIGINT", "SIGTERM", "SIGKILL", "SIGABRT", "signal 40"])
+evidences = st.builds(
+    Evidence,
+    exit_code=st.none() | st.integers(0, 255),
+    exit_signal=st.none() | names,
+    signalled=st.none()
+    | st.builds(Signalled, st.floats(0, 2000), names, st.booleans(), st.sampled_from(["", "EPERM"])),
+    escalated=st.booleans(),
+    checkpoint=st.none() | st.text(max_size=5),
+    oom_kills_delta=st.none() | st.integers(-2, 3),
+    cgroup_owned=st.booleans(),
+    kernel_record=st.none() | st.sampled_from([MEMCG, GLOBAL, NEIGHBOUR, WORKER]),
+    log_oom=st.none() | st.sampled_from([MEMORY_ERROR, CUDA, LONG_AGO]),
+    cgroup_headroom_fraction=st.none() | st.floats(-1, 1),
+    host_headroom_fraction=st.none() | st.floats(-1, 1),
+)
+
+
+@given(evidences)
+def test_laws(evidence):
+    ended = conclude(T, evidence)
+    assert ended.evidence
+    assert all(isinstance(line, str) and line for line in ended.evidence)
+    record = evidence.kernel_record
+    if ended.cause in (Cause.OOM_CGROUP, Cause.OOM_HOST):
+        assert (record is not None and record.of_tree) or (evidence.cgroup_owned and evidence.oom_kills_delta > 0)
+    if ended.cause in (Cause.SAVED, Cause.UNSAVED):
+        assert evidence.signalled and not evidence.signalled.dry_run and not evidence.signalled.error
+    if ended.cause is Cause.SAVED:
+        assert evidence.checkpoint
+    if ended.cause is Cause.COMPLETED:
+        assert evidence.exit_code == 0
+
+
+def test_evidence_defaults_to_nothing_known():
+    assert all(not getattr(Evidence(), field.name) for field in fields(Evidence))

@@ -1,0 +1,583 @@
+"""The engine: what it decides, when it holds, how an episode goes, and that it is deterministic."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memwatch.core.engine import Engine
+from memwatch.core.model import (
+    Attached,
+    Cause,
+    CheckpointSeen,
+    Escalate,
+    Exited,
+    GaugeSeen,
+    GenerationSeen,
+    Interrupt,
+    Notice,
+    OutOfMemorySeen,
+    PhaseSeen,
+    Sample,
+    Sampled,
+    Signalled,
+    SourceChanged,
+    State,
+    Target,
+    TotalSeen,
+    Unread,
+    Verdict,
+)
+from memwatch.core.policy import PACE_IDLE_SECONDS, Policy
+from support.watch import CALM, GB, TARGET, Watch, growing, sampled
+
+CHECKPOINT = Policy(checkpoint_seconds=10.0)
+
+
+# --- warning ---------------------------------------------------------------------------------------------------------
+
+
+def test_it_warns_once_and_withdraws_once():
+    watch = Watch()
+    watch.generations(3)
+    watch.script.says = growing(1800)
+    watch.look(60)
+    assert len(watch.events("warn")) == 1
+    assert watch.engine.snapshot().state is State.WARNED
+    watch.script.says = growing(4000)  # beyond the horizon, but not by enough
+    watch.look(60)
+    assert watch.events("cleared") == []
+    watch.script.says = CALM
+    watch.look(60)
+    assert len(watch.events("cleared")) == 1
+    assert watch.engine.snapshot().state is State.WATCHING
+
+
+def test_a_moment_of_alarm_is_no_warning():
+    watch = Watch()
+    watch.script.says = growing(1800)
+    watch.look(20)
+    watch.script.says = CALM
+    watch.look(60)
+    assert watch.events("warn") == []
+
+
+@pytest.mark.parametrize("verdict", [Verdict.STABLE, Verdict.PLATEAU, Verdict.WARMING_UP])
+def test_no_warning_and_no_interrupt_for_what_does_not_grow(verdict):
+    watch = Watch()
+    watch.generations(6)
+    watch.script.says = replace(growing(5, 1), verdict=verdict)
+    watch.look(120)
+    assert watch.events("warn") == [] and watch.interrupts == []
+
+
+def test_a_run_that_ends_first_is_left_alone():
+    watch = Watch()
+    watch.generations(6)
+    watch.script.says = growing(5, 1, finishes=True)
+    watch.look(120)
+    assert watch.events("warn") == [] and watch.interrupts == []
+
+
+# --- the moment ------------------------------------------------------------------------------------------------------
+
+
+def test_it_interrupts_at_the_boundary_of_the_last_generation_that_fits():
+    watch = Watch()
+    watch.script.says = growing(500, 450)
+    watch.generations(6, seconds=60)
+    watch.look(59, rise=0.05 * GB)
+    assert watch.interrupts == []
+    watch.script.says = growing(70, 65)  # a generation of 60 s and a checkpoint of 10 s with margins do not fit
+    watch.look(1)
+    assert watch.interrupts == [], "not in the middle of a generation"
+    watch.feed(GenerationSeen(watch.t, 8, 25))
+    watch.look(1)
+    assert watch.interrupts == [], "the first look"
+    watch.look(1)
+    assert [i.resource for i in watch.interrupts] == ["host"]
+    notice = watch.events("interrupt")[0]
+    assert notice.fields["action"] == "interrupt" and notice.fields["kind"] == "boundary"
+
+
+def test_a_boundary_after_which_another_generation_fits_is_passed():
+    watch = Watch()
+    watch.script.says = growing(120, 100)
+    watch.generations(6, seconds=60)
+    watch.look(30)
+    assert watch.interrupts == []
+
+
+def test_within_a_generation_it_waits_for_the_last_moment():
+    watch = Watch()
+    watch.generations(6, seconds=60)
+    watch.look(10)
+    watch.script.says = growing(60, 30)
+    watch.look(20)
+    assert watch.interrupts == []
+    watch.script.says = growing(16, 12)
+    watch.look(2)
+    assert [n.fields["kind"] for n in watch.events("interrupt")] == ["time"]
+
+
+def test_one_look_is_not_enough():
+    watch = Watch()
+    watch.generations(6)
+    watch.look(30)
+    for _ in range(10):
+        watch.script.says = growing(16, 12)
+        watch.look(1)
+        watch.script.says = CALM
+        watch.look(1)
+    assert watch.interrupts == []
+
+
+def test_a_trainer_that_saves_each_generation_is_interrupted_just_after_its_save():
+    watch = Watch()
+    watch.script.says = growing(1000, 900)
+    watch.generations(6, saves=True)
+    watch.script.says = growing(62, 55)
+    watch.look(2)
+    assert watch.interrupts == [], "its save is due in a second"
+    watch.look(1)
+    watch.feed(CheckpointSeen(watch.t, "saved", "log: saved"))
+    watch.look(2)
+    assert [n.fields["kind"] for n in watch.events("interrupt")] == ["saved"]
+
+
+def test_a_save_that_does_not_come_is_not_waited_for_beyond_the_last_moment():
+    watch = Watch()
+    watch.script.says = growing(1000, 900)
+    watch.generations(6, saves=True)
+    for left in range(62, 0, -1):
+        watch.script.says = growing(left, left)
+        watch.look(1)
+    assert len(watch.interrupts) == 1
+    assert watch.interrupts[0].t <= watch.t - 10, "a checkpoint still fits"
+
+
+def test_start_up_without_markers_is_no_leak():
+    watch = Watch()
+    watch.script.says = growing(8, 5, generation=None)
+    watch.look(60, rise=0.2 * GB)
+    assert watch.interrupts == []
+
+
+def test_a_slow_leak_without_markers_is_interrupted():
+    watch = Watch()
+    watch.script.says = growing(5000, 4000, generation=None)
+    watch.look(400, rise=0.12 * GB)
+    watch.script.says = growing(14, 10, generation=None)
+    watch.look(2)
+    assert len(watch.interrupts) == 1
+
+
+def test_acting_switched_off_only_tells():
+    watch = Watch(replace(CHECKPOINT, act=False))
+    watch.generations(6)
+    watch.look(30)
+    watch.script.says = growing(16, 12)
+    watch.look(60)
+    assert watch.interrupts == []
+    assert sum("acting is off" in n.text for n in watch.events("warn")) == 1
+
+
+# --- the guard -------------------------------------------------------------------------------------------------------
+
+
+def test_a_burst_to_the_limit_is_an_emergency_whatever_the_forecast_says():
+    watch = Watch()
+    watch.generations(6)
+    watch.look(30)
+    watch.look(22, rise=2 * GB)
+    assert watch.interrupts and watch.interrupts[0].emergency
+    assert watch.interrupts[0].t < watch.t - 1, "before the limit"
+
+
+def test_a_step_that_stays_is_no_emergency():
+    watch = Watch()
+    watch.generations(6)
+    watch.used = 98.5 * GB
+    watch.look(600)
+    assert watch.interrupts == []
+
+
+@pytest.mark.parametrize("share", [0.95, 0.97, 0.985])
+def test_hours_near_the_limit_are_no_emergency(share):
+    watch = Watch()
+    for i in range(3 * 3600):
+        watch.used = (share + 0.003 * math.sin(i * 1.7) + 0.002 * math.sin(i * 0.311)) * 100 * GB
+        watch.look(1)
+    assert watch.interrupts == []
+
+
+def test_a_saw_tooth_that_comes_near_and_returns_is_no_emergency():
+    watch = Watch()
+    for _ in range(60):
+        for share in (0.70, 0.75, 0.80, 0.85, 0.90, 0.94, 0.965):
+            watch.used = share * 100 * GB
+            watch.look(3)
+    assert watch.interrupts == []
+
+
+@settings(max_examples=20, deadline=None)
+@given(share=st.floats(0.01, 0.999), gap=st.sampled_from([0.05, 1.0, 30.0]), markers=st.booleans())
+def test_constant_usage_is_never_interrupted(share, gap, markers):
+    engine = Engine(CHECKPOINT)
+    engine.feed(Attached(0, TARGET, "x"))
+    for i in range(150):
+        if markers and i % 20 == 0:
+            engine.feed(GenerationSeen(i * gap, i // 20))
+        actions = engine.feed(sampled(i * gap, share * 100 * GB))
+        assert not any(isinstance(a, Interrupt) for a in actions)
+
+
+# --- checkpoints being written ---------------------------------------------------------------------------------------
+
+
+def test_it_holds_while_a_checkpoint_is_written_and_acts_when_it_is_saved():
+    watch = Watch()
+    watch.generations(6)
+    watch.look(30)
+    watch.feed(CheckpointSeen(watch.t, "writing", "file: c.pt"))
+    watch.script.says = growing(16, 12)
+    watch.look(8)
+    assert watch.interrupts == [] and len(watch.events("held")) == 1
+    watch.feed(CheckpointSeen(watch.t, "saved", "file: c.pt"))
+    watch.look(1)
+    assert len(watch.interrupts) == 1
+
+
+def test_it_holds_no_longer_when_the_headroom_runs_out():
+    watch = Watch()
+    watch.generations(6)
+    watch.look(30)
+    watch.feed(CheckpointSeen(watch.t, "writing", "file: c.pt"))
+    watch.script.says = growing(16, 12)
+    watch.used = 95 * GB
+    watch.look(10, rise=0.5 * GB)
+    assert len(watch.interrupts) == 1
+
+
+def test_a_save_that_is_never_reported_does_not_hold_for_ever():
+    watch = Watch()
+    watch.generations(6)
+    watch.feed(CheckpointSeen(watch.t, "writing", "log: saving"))
+    watch.look(130)
+    watch.script.says = growing(16, 12)
+    watch.look(3)
+    assert len(watch.interrupts) == 1
+
+
+def test_checkpoints_seen_in_passing_teach_the_lead_time():
+    watch = Watch(Policy())
+    assert watch.engine.snapshot().checkpoint_origin == "assumed"
+    watch.look(5)
+    watch.feed(CheckpointSeen(watch.t, "writing", "log: saving"))
+    watch.look(7)
+    watch.feed(CheckpointSeen(watch.t, "saved", "log: saved"))
+    snapshot = watch.engine.snapshot()
+    assert (snapshot.checkpoint_seconds, snapshot.checkpoint_origin) == (7.0, "measured")
+    assert snapshot.checkpoint_t == watch.t
+
+
+# --- the episode -----------------------------------------------------------------------------------------------------
+
+
+def interrupted(policy: Policy = CHECKPOINT, answer: bool = True) -> Watch:
+    watch = Watch(policy, answer)
+    watch.generations(6)
+    watch.look(30)
+    watch.script.says = growing(16, 12)
+    watch.look(2)
+    assert len(watch.interrupts) == 1
+    return watch
+
+
+def test_evidence_of_the_checkpoint_ends_the_wait_and_teaches():
+    watch = interrupted(Policy())
+    assert watch.engine.snapshot().state is State.INTERRUPTING
+    watch.look(4)
+    watch.feed(CheckpointSeen(watch.t, "saved", "log: saved"))
+    assert [n.fields["seconds"] for n in watch.events("saved")] == [4.0]
+    assert watch.engine.snapshot().state is State.SAVED
+    assert watch.engine.snapshot().checkpoint_seconds == 4.0
+    watch.feed(Exited(watch.t + 1, Cause.SAVED, ("status 0",), 0))
+    assert watch.engine.snapshot().state is State.ENDED
+    watch.look(500)
+    assert watch.escalations == []
+
+
+def test_no_evidence_by_the_deadline_escalates_to_sigterm_only():
+    watch = interrupted()
+    watch.look(59)
+    assert watch.escalations == []
+    watch.look(400)
+    assert watch.escalations == ["SIGTERM"]
+    assert len(watch.events("escalated")) == 1
+    assert watch.engine.snapshot().state is State.ESCALATED
+
+
+def test_sigkill_only_if_opted_in():
+    watch = interrupted(replace(CHECKPOINT, kill=True))
+    watch.look(200)
+    assert watch.escalations == ["SIGTERM", "SIGKILL"]
+
+
+def test_a_checkpoint_in_progress_doubles_the_deadline():
+    watch = interrupted()
+    for _ in range(11):
+        watch.feed(CheckpointSeen(watch.t, "writing", "file: c.pt"))
+        watch.look(10)
+    assert watch.escalations == []
+    watch.look(15)
+    assert watch.escalations == ["SIGTERM"]
+
+
+def test_a_trainer_that_saved_and_runs_on_is_told_of_and_not_killed():
+    watch = interrupted(replace(CHECKPOINT, kill=True))
+    watch.feed(CheckpointSeen(watch.t + 1, "saved", "log: saved"))
+    watch.script.says = CALM
+    watch.look(300)
+    assert watch.escalations == [] and len(watch.events("continued")) == 1
+    assert watch.engine.snapshot().state is State.WATCHING
+
+
+def test_a_dry_run_closes_the_episode_with_a_cooldown():
+    watch = Watch(CHECKPOINT, answer=False)
+    watch.generations(6)
+    watch.look(30)
+    watch.script.says = growing(16, 12)
+    watch.look(2)
+    watch.feed(Signalled(watch.t, "SIGINT", dry_run=True))
+    watch.look(500)
+    assert len(watch.interrupts) == 1 and watch.escalations == []
+    watch.look(102)
+    assert len(watch.interrupts) == 2, "after the cooldown"
+
+
+def test_a_signal_that_cannot_be_sent_is_tried_again_then_escalated():
+    watch = interrupted(answer=False)
+    for _ in range(10):
+        watch.feed(Signalled(watch.t, "SIGINT", error="not permitted"))
+        watch.look(6)
+    assert len(watch.interrupts) == 3
+    assert watch.escalations == ["SIGTERM"]
+    assert "not permitted" in watch.events("escalated")[0].text
+
+
+def test_a_request_that_nobody_answers_is_made_again():
+    watch = interrupted(answer=False)
+    watch.look(10)
+    assert len(watch.interrupts) == 2
+
+
+def test_a_restart_of_memwatch_does_not_send_what_was_decided_before_it():
+    watch = interrupted(answer=False)
+    watch.feed(Attached(watch.t, TARGET, "python main.py"))
+    watch.script.says = CALM
+    watch.look(60)
+    assert len(watch.interrupts) == 1 and watch.escalations == []
+
+
+def test_a_second_witness_of_the_save_before_the_signal_is_no_evidence_of_one_after():
+    watch = Watch()
+    watch.generations(6)
+    watch.look(30)
+    watch.script.says = growing(16, 12)
+    watch.look(1)
+    watch.feed(CheckpointSeen(watch.t, "saved", "log: saved"))
+    watch.look(1)
+    assert len(watch.interrupts) == 1
+    watch.feed(CheckpointSeen(watch.t + 1, "saved", "file: c.pt, still for 2.0 s"))
+    assert watch.engine.snapshot().state is State.INTERRUPTING
+    watch.feed(CheckpointSeen(watch.t + 3, "saved", "file: c.pt, still for 2.0 s"))
+    assert watch.engine.snapshot().state is State.SAVED
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_never_two_sigints_within_a_cooldown_nor_one_into_a_checkpoint(data):
+    watch = Watch(replace(CHECKPOINT, cooldown_seconds=120.0))
+    watch.generations(6)
+    writing = False
+    for _ in range(40):
+        step = data.draw(st.sampled_from(["grow", "calm", "writing", "saved", "mark", "look"]))
+        if step in ("grow", "calm"):
+            watch.script.says = growing(10, 5) if step == "grow" else CALM
+        elif step == "mark":
+            watch.feed(GenerationSeen(watch.t, 8 + int(watch.t)))
+        elif step in ("writing", "saved"):
+            watch.feed(CheckpointSeen(watch.t, step, "log"))
+            writing = step == "writing"
+        before = len(watch.interrupts)
+        watch.look(data.draw(st.integers(1, 20)))
+        assert not (writing and step == "writing" and len(watch.interrupts) > before)
+    times = [i.t for i in watch.interrupts]
+    assert all(later - earlier >= 120 for earlier, later in pairwise(times))
+
+
+# --- who is watched --------------------------------------------------------------------------------------------------
+
+
+def test_the_same_target_again_goes_on_with_the_same_attempt():
+    watch = Watch()
+    watch.generations(3)
+    watch.feed(Attached(watch.t, TARGET, "python main.py"))
+    assert watch.engine.snapshot().attempt == 0
+    assert watch.script.restarts == 0
+    assert watch.engine.snapshot().generation == 4
+
+
+def test_another_target_is_the_next_attempt_of_the_run():
+    watch = Watch()
+    watch.generations(3)
+    watch.feed(Exited(watch.t, Cause.OOM_CGROUP))
+    watch.used = 5 * GB
+    watch.feed(Attached(watch.t + 1, Target("boot", 200, 9), "python main.py --resume"))
+    watch.look(3)
+    watch.feed(GenerationSeen(watch.t, 2, 25))
+    watch.look(3)
+    snapshot = watch.engine.snapshot()
+    assert (snapshot.attempt, snapshot.up, watch.script.restarts) == (1, True, 1)
+    assert snapshot.resources[0].baseline_bytes == 5 * GB
+    assert [(r.index, r.attempt) for r in snapshot.resources[0].generations] == [(1, 0), (2, 0), (3, 0), (2, 1)]
+
+
+def test_the_end_is_told_with_its_evidence():
+    watch = Watch()
+    watch.look(2)
+    watch.feed(Exited(3.0, Cause.OOM_CGROUP, ("oom_kill 0 -> 1",), signal="SIGKILL"))
+    notice = watch.events("exited")[0]
+    assert notice.fields == {
+        "cause": "oom_cgroup",
+        "evidence": ["oom_kill 0 -> 1"],
+        "exit_code": None,
+        "signal": "SIGKILL",
+    }
+    snapshot = watch.engine.snapshot()
+    assert snapshot.state is State.ENDED and not snapshot.up and snapshot.resources == ()
+    assert snapshot.sentence == "ended: killed by the kernel's OOM killer at the cgroup's limit"
+
+
+# --- what is told and known ------------------------------------------------------------------------------------------
+
+
+def test_each_generation_is_told_with_its_growth():
+    watch = Watch()
+    watch.generations(2)
+    rows = watch.events("generation")
+    assert [n.fields["gen"] for n in rows] == [1, 2]
+    assert rows[1].fields["delta"] == pytest.approx(57 * 0.05 * GB)
+    assert [n.fields["gen"] for n in watch.events("marker")] == [1, 2, 3]
+
+
+def test_forecast_notices_follow_generations_and_changes_not_every_look():
+    watch = Watch()
+    watch.generations(3)
+    before = len(watch.events("forecast"))
+    watch.look(50)
+    assert len(watch.events("forecast")) == before + 1, "the one of the boundary"
+    watch.script.says = growing(5000)
+    watch.look(2)
+    assert len(watch.events("forecast")) == before + 2
+
+
+def test_sources_are_told_once_per_change():
+    watch = Watch()
+    for ok in (True, False, False, True, True):
+        watch.feed(SourceChanged(watch.t, "cgroup", ok, "gone"))
+    assert len(watch.events("source_failed")) == len(watch.events("source_recovered")) == 1
+    assert watch.engine.snapshot().sources[0].ok
+
+
+def test_a_failed_reading_publishes_nothing():
+    watch = Watch()
+    watch.look(3)
+    watch.feed(Sampled(4.0, Sample((), unread=(Unread("cgroup", "no such file"),))))
+    snapshot = watch.engine.snapshot()
+    assert snapshot.resources == () and snapshot.sentence == "no reading: cgroup: no such file"
+
+
+def test_deadlines_pass_without_readings():
+    watch = interrupted()
+    watch.feed(Sampled(watch.t + 100, Sample(())))
+    assert watch.escalations == ["SIGTERM"]
+
+
+def test_a_clock_that_goes_back_is_held_still():
+    watch = Watch()
+    watch.look(10)
+    watch.feed(sampled(3.0, 1 * GB))
+    assert watch.engine.snapshot().t == 10.0
+
+
+def test_gauges_totals_phases_and_oom_lines_are_kept():
+    watch = Watch()
+    watch.look(1)
+    watch.feed(GaugeSeen(1.0, "Buffer", 7840.0, 50000.0))
+    watch.feed(TotalSeen(1.0, 25))
+    watch.feed(PhaseSeen(1.0, "evaluate"))
+    watch.feed(OutOfMemorySeen(1.0, "MemoryError", "MemoryError: x"))
+    snapshot = watch.engine.snapshot()
+    assert (snapshot.gauges[0].capacity, snapshot.total, snapshot.phase) == (50000.0, 25, "evaluate")
+    assert watch.events("out_of_memory")
+
+
+def test_the_pace_follows_the_fastest_rise():
+    watch = Watch()
+    watch.look(2)
+    assert watch.engine.snapshot().pace_seconds == PACE_IDLE_SECONDS
+    watch.script.rate = 5 * GB
+    assert watch.engine.snapshot().pace_seconds == pytest.approx(2.5)
+    watch.script.rate = 1e15
+    assert watch.engine.snapshot().pace_seconds == 0.05
+
+
+def test_notices_in_the_snapshot_are_bounded_and_without_markers():
+    watch = Watch()
+    watch.generations(80, seconds=4)
+    notices = watch.engine.snapshot().notices
+    assert len(notices) == 50 and {n.event for n in notices} == {"generation"}
+
+
+def test_feeding_stored_events_again_ends_in_the_same_state():
+    events = [Attached(0.0, TARGET, "x", "run")]
+    for i in range(938):
+        if i % 60 == 10:
+            events.append(GenerationSeen(float(i), i // 60, 30))
+            events.append(PhaseSeen(float(i), "evaluate"))
+        if i % 60 == 40:
+            events.append(CheckpointSeen(float(i), "writing", "f"))
+            events.append(CheckpointSeen(i + 0.5, "saved", "f"))
+        events.append(sampled(i + 0.6, (20 + i * 0.085) * GB))
+    first, again = Engine(Policy()), Engine(Policy())
+    told = [first.feed(event) for event in events]
+    assert told == [again.feed(event) for event in events]
+    assert first.snapshot() == again.snapshot()
+    assert any(isinstance(a, Interrupt) for actions in told for a in actions)
+    again.feed(Attached(940.0, TARGET, "x", "run"))
+    assert again.snapshot().attempt == 0
+    assert again.snapshot().state is first.snapshot().state
+
+
+def test_every_number_that_is_told_is_finite_or_none():
+    watch = Watch()
+    watch.generations(6)
+    watch.script.says = growing(float("inf"), float("nan"))
+    watch.look(20)
+    for action in watch.said:
+        if isinstance(action, Notice):
+            for value in action.fields.values():
+                assert not isinstance(value, float) or math.isfinite(value)
+
+
+def test_escalations_are_actions_of_their_own():
+    watch = interrupted()
+    watch.look(61)
+    assert [a.signal for a in watch.said if isinstance(a, Escalate)] == ["SIGTERM"]

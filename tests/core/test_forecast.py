@@ -1,0 +1,381 @@
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memwatch.core.forecast import Forecaster, Outlook
+from memwatch.core.model import Gauge, Verdict
+from support.feeding import ask, fed, feed, outlooks
+from traces import generators
+from traces.generators import GB, Row, Trace
+
+SEEDS = (0, 1, 2)
+
+
+def at(trace: Trace, t: float) -> Outlook:
+    """What is said at the last row up to t."""
+    rows = [r for r in trace.rows if r.t <= t]
+    return ask(feed(rows), rows[-1])
+
+
+def error(trace: Trace, t: float) -> float:
+    rows = [r for r in trace.rows if r.t <= t]
+    latest = max(rows, key=lambda r: r.t)
+    forecast = ask(feed(rows), latest).forecast
+    assert forecast is not None and forecast.eta_seconds is not None and trace.truth.oom_t is not None
+    remaining = trace.truth.oom_t - latest.t
+    return abs(forecast.eta_seconds - remaining) / remaining
+
+
+# --- the plain kinds ---
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("growth", [2 * GB, 5 * GB, 9 * GB])
+def test_a_linear_leak_is_known_within_ten_percent_after_four_generations(seed: int, growth: float) -> None:
+    trace = generators.linear_leak(seed, growth=growth, generations=60)
+    outlook = at(trace, trace.truth.begins_t[4] + 1.0)
+    assert error(trace, trace.truth.begins_t[4] + 1.0) < 0.10
+    assert outlook.trend is not None and outlook.trend.growth_per_generation == pytest.approx(growth, rel=0.1)
+    assert outlook.verdict in {Verdict.GROWING, Verdict.LEAK}
+    assert at(trace, trace.truth.begins_t[7 if growth > 4 * GB else 10]).verdict is Verdict.LEAK
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_generation_of_the_oom_is_named_as_the_program_counts(seed: int) -> None:
+    trace = generators.linear_leak(seed, first_index=1)
+    forecast = at(trace, trace.truth.begins_t[8]).forecast
+    assert forecast is not None and forecast.generation is not None
+    assert forecast.generation == pytest.approx(trace.truth.oom_generation, abs=1)
+    assert forecast.generation_low is not None and forecast.generation_low <= forecast.generation
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        generators.stable,
+        generators.stable_near_limit,
+        generators.noise,
+        partial(generators.noise, relative=0.12),
+        partial(generators.gc_sawtooth, growth=0),
+        partial(generators.checkpoint_peaks, growth=0),
+        partial(generators.stable, seconds=lambda g: 20.0 + 10.0 * g),
+    ],
+    ids=["stable", "near the limit", "noise", "heavy noise", "teeth", "checkpoint peaks", "longer and longer"],
+)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_growth_is_stable_and_has_no_eta(make, seed: int) -> None:  # type: ignore[no-untyped-def]
+    trace = make(seed)
+    told = [o for row, o in outlooks(trace.rows[::2]) if row.t > trace.truth.begins_t[8]]
+    calm = [o for o in told if o.verdict in {Verdict.STABLE, Verdict.PLATEAU}]
+    assert len(calm) >= 0.95 * len(told)
+    assert not any(o.verdict is Verdict.LEAK for o in told)
+    assert sum(o.forecast is not None and o.forecast.eta_seconds is not None for o in told) <= 0.05 * len(told)
+
+
+@pytest.mark.parametrize("make", [generators.straight_fill, generators.exponential_fill])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_fill_that_levels_off_ends_as_a_plateau_without_eta(make, seed: int) -> None:  # type: ignore[no-untyped-def]
+    trace = make(seed)
+    end = at(trace, trace.rows[-1].t)
+    assert end.verdict in {Verdict.PLATEAU, Verdict.STABLE}
+    assert end.forecast is not None and end.forecast.eta_seconds is None
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_fill_that_slows_down_is_never_called_a_leak(seed: int) -> None:
+    trace = generators.exponential_fill(seed)
+    assert not [row.t for row, o in outlooks(trace.rows[::2]) if o.verdict is Verdict.LEAK]
+
+
+@pytest.mark.parametrize("make", [generators.late_leak, generators.plateau_then_leak])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_leak_that_begins_late_is_seen_after_five_generations(make, seed: int) -> None:  # type: ignore[no-untyped-def]
+    trace = make(seed)
+    begin = 12 if make is generators.late_leak else 16
+    before = at(trace, trace.truth.begins_t[begin])
+    assert before.verdict in {Verdict.STABLE, Verdict.PLATEAU}
+    assert at(trace, trace.truth.begins_t[begin + 6]).verdict is Verdict.LEAK
+    assert error(trace, trace.truth.begins_t[begin + 6]) < 0.15
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_teeth_of_the_garbage_collector_are_no_trend_and_no_obstacle(seed: int) -> None:
+    trace = generators.gc_sawtooth(seed)
+    assert trace.truth.oom_t is not None
+    assert error(trace, 0.6 * trace.truth.oom_t) < 0.30
+    assert at(trace, 0.8 * trace.truth.oom_t).verdict is Verdict.LEAK
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_checkpoint_peak_meets_the_limit_before_the_level_does(seed: int) -> None:
+    trace = generators.checkpoint_peaks(seed)
+    assert trace.truth.oom_t is not None
+    when = trace.truth.begins_t[18]
+    assert error(trace, when) < 0.12
+    forecast = at(trace, when).forecast
+    assert forecast is not None and forecast.generation is not None
+    assert forecast.generation % 4 == 3
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_after_a_restart_the_growth_is_known_from_the_first_generation_on(seed: int) -> None:
+    trace = generators.restart(seed)
+    assert trace.truth.restart_t is not None and trace.truth.oom_t is not None
+    begins = [t for t in trace.truth.begins_t if t > trace.truth.restart_t]
+    assert error(trace, begins[1] + 30.0) < 0.15
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_without_markers_a_leak_is_known_by_time(seed: int) -> None:
+    trace = generators.linear_leak(seed, markers=False)
+    assert trace.truth.oom_t is not None
+    outlook = at(trace, 0.6 * trace.truth.oom_t)
+    assert outlook.verdict is Verdict.LEAK
+    assert outlook.trend is not None and outlook.trend.growth_per_generation is None
+    assert error(trace, 0.6 * trace.truth.oom_t) < 0.10
+
+
+def test_markers_that_stop_do_not_stop_the_forecast() -> None:
+    trace = generators.linear_leak(0, growth=1.5 * GB, generations=60)
+    lost = trace.truth.begins_t[5]
+    rows = [r if r.t < lost else replace(r, generation=4) for r in trace.rows]
+    half = Trace(tuple(rows), trace.truth)
+    assert error(half, 0.6 * (trace.truth.oom_t or 0.0)) < 0.15
+
+
+# --- the limit and the end of the run ---
+
+
+def test_a_leak_that_ends_before_the_limit_finishes() -> None:
+    trace = generators.linear_leak(0, growth=1 * GB, generations=20, total=20)
+    outlook = at(trace, trace.truth.begins_t[10])
+    assert outlook.forecast is not None and outlook.forecast.finishes is True
+    tight = generators.linear_leak(0, growth=5 * GB, generations=40, total=40)
+    outlook = at(tight, tight.truth.begins_t[10])
+    assert outlook.forecast is not None and outlook.forecast.finishes is False
+
+
+def test_without_a_limit_there_is_a_trend_but_no_forecast() -> None:
+    trace = generators.linear_leak(0, limit=None)
+    outlook = at(trace, trace.truth.begins_t[10])
+    assert outlook.forecast is None
+    assert outlook.trend is not None and outlook.trend.growth_per_second == pytest.approx(5 * GB / 60, rel=0.1)
+
+
+def test_a_raised_limit_is_further_away_at_once() -> None:
+    rows = [r for r in generators.linear_leak(0).rows if r.t < 500]
+    forecaster, used = feed(rows), rows[-1].used
+    etas = []
+    for limit in (60 * GB, 100 * GB, 200 * GB):
+        forecast = forecaster.outlook(rows[-1].t, limit, limit - used, None).forecast
+        assert forecast is not None and forecast.eta_seconds is not None
+        etas.append(forecast.eta_seconds)
+    assert etas == sorted(etas) and etas[0] < etas[1] < etas[2]
+
+
+def test_headroom_of_someone_else_binds_before_the_own_limit() -> None:
+    rows = [r for r in generators.linear_leak(0).rows if r.t < 500]
+    forecaster = feed(rows)
+    own = forecaster.outlook(rows[-1].t, 100 * GB, 100 * GB - rows[-1].used, None).forecast
+    host = forecaster.outlook(rows[-1].t, 100 * GB, 10 * GB, None).forecast
+    assert own is not None and host is not None
+    assert (host.eta_seconds or math.inf) < (own.eta_seconds or math.inf)
+
+
+def test_at_the_limit_nothing_is_left() -> None:
+    forecaster = feed(generators.linear_leak(0).rows)
+    forecast = forecaster.outlook(10_000.0, 1 * GB, -5 * GB, None).forecast
+    assert forecast is not None and forecast.eta_seconds == 0.0
+
+
+def test_the_load_at_the_start_is_no_forecast() -> None:
+    for row, outlook in outlooks(generators.linear_leak(0).rows[:9]):
+        assert row.generation is None
+        assert outlook.verdict is Verdict.WARMING_UP
+        assert outlook.forecast is None or outlook.forecast.eta_seconds is None
+
+
+def test_while_a_buffer_fills_growth_is_no_leak_but_still_forecast() -> None:
+    rows = [r for r in generators.linear_leak(0).rows if r.t < 500]
+    forecaster, last = feed(rows), rows[-1]
+    filling, full = Gauge("buffer", 4_000.0, 50_000.0, 490.0), Gauge("buffer", 50_000.0, 50_000.0, 490.0)
+    plain = forecaster.outlook(last.t, last.limit, None, None)
+    assert plain.verdict is Verdict.LEAK
+    explained = forecaster.outlook(last.t, last.limit, None, None, (filling,))
+    assert explained.verdict is Verdict.GROWING
+    assert explained.forecast == plain.forecast
+    assert forecaster.outlook(last.t, last.limit, None, None, (full,)) == plain
+
+
+def test_nothing_told_is_warming_up() -> None:
+    assert Forecaster().outlook(0.0, 1, 1, None) == Outlook(Verdict.WARMING_UP, None, None)
+
+
+# --- hostile feeding ---
+
+
+def test_gaps_equal_and_backward_times_do_not_matter() -> None:
+    clean = generators.linear_leak(0)
+    rows: list[Row] = []
+    for i, row in enumerate(clean.rows):
+        if 100 < i < 130:
+            continue  # a gap of a minute
+        rows.append(row)
+        if i % 7 == 0:
+            rows.append(row)
+            rows.append(replace(row, t=row.t - 500.0, used=1))
+    cut = next(i for i, row in enumerate(rows) if row.t > clean.truth.begins_t[8])
+    assert error(Trace(tuple(rows[:cut]), clean.truth), rows[cut].t) < 0.10
+
+
+def test_generations_shorter_than_the_interval_are_bounded_and_harmless() -> None:
+    forecaster = Forecaster()
+    for i in range(20_000):
+        forecaster.begin_generation(i * 0.5, float(i))
+        if i % 3 == 0:
+            forecaster.observe(i * 0.5, 10 * GB + i * 10**6)
+    outlook = forecaster.outlook(10_000.0, 100 * GB, None, None)
+    assert outlook.forecast is not None and outlook.forecast.eta_seconds is not None
+    assert outlook.forecast.eta_seconds == pytest.approx(35_000, rel=0.1)
+
+
+def test_a_day_costs_little_and_an_outlook_under_a_few_milliseconds() -> None:
+    forecaster = Forecaster()
+    started = time.process_time()
+    for i in range(20_000):
+        if i % 20 == 0:
+            forecaster.begin_generation(float(i), float(i // 20))
+        forecaster.observe(float(i), 10 * GB + i * 10**5 + i % 20 * 10**7)
+    told = (time.process_time() - started) / 20_000
+    started = time.process_time()
+    for i in range(200):
+        forecaster.observe(20_000.0 + i, 12 * GB + i)
+        forecaster.outlook(20_000.0 + i, 100 * GB, None, None)
+    asked = (time.process_time() - started) / 200
+    assert told < 100e-6  # measured: 5 us
+    assert asked < 5e-3  # measured: 0.5 ms
+
+
+# --- the fastest rise ---
+
+
+def test_the_fastest_rise_is_of_short_windows_and_fades() -> None:
+    forecaster = Forecaster()
+    assert forecaster.peak_rate() == 0.0
+    for t in range(20):
+        forecaster.observe(float(t), GB)
+    assert forecaster.peak_rate() == 0.0
+    forecaster.observe(20.0, 5 * GB)
+    assert forecaster.peak_rate() == pytest.approx(4 * GB, rel=0.2)
+    for t in range(21, 2000):
+        forecaster.observe(float(t), 5 * GB)
+    assert forecaster.peak_rate() < 0.01 * GB
+
+
+def test_a_jittered_clock_does_not_invent_a_rate() -> None:
+    forecaster = Forecaster()
+    for t in range(20):
+        forecaster.observe(float(t), GB)
+    forecaster.observe(19.000001, GB + 10**6)
+    assert forecaster.peak_rate() <= 3 * 10**6
+
+
+# --- laws ---
+
+
+@st.composite
+def rough_rows(draw: st.DrawFn) -> list[tuple[float, int, bool]]:
+    """(seconds since the last, bytes, a generation begins)."""
+    return draw(
+        st.lists(
+            st.tuples(
+                st.one_of(st.just(0.0), st.floats(-5.0, 100.0), st.just(1e7)),
+                st.integers(0, 2**50),
+                st.booleans(),
+            ),
+            max_size=120,
+        )
+    )
+
+
+def told(rows: list[tuple[float, int, bool]], limit: int) -> list[Outlook]:
+    forecaster, t, index, said = Forecaster(), 0.0, 0, []
+    for step, used, begins in rows:
+        t += step
+        if begins:
+            index += 1
+            forecaster.begin_generation(t, float(index))
+        forecaster.observe(t, used)
+        said.append(forecaster.outlook(t, limit, limit - used, 50.0))
+    return said
+
+
+@settings(max_examples=60, deadline=None)
+@given(rough_rows(), st.integers(1, 2**51))
+def test_whatever_is_fed_the_figures_are_finite_and_ordered(rows: list[tuple[float, int, bool]], limit: int) -> None:
+    for outlook in told(rows, limit):
+        if outlook.trend is not None:
+            assert math.isfinite(outlook.trend.growth_per_second)
+            assert 0.0 <= outlook.trend.confidence <= 1.0
+        if (forecast := outlook.forecast) is None:
+            continue
+        order = [forecast.eta_low_seconds, forecast.eta_seconds, forecast.eta_high_seconds]
+        known = [x for x in order if x is not None]
+        assert all(math.isfinite(x) and x >= 0.0 for x in known) and known == sorted(known)
+        assert order[: len(known)] == known  # an unknown bound is never below a known one
+
+
+@settings(max_examples=30, deadline=None)
+@given(rough_rows(), st.integers(1, 2**51))
+def test_a_replay_says_the_same_again(rows: list[tuple[float, int, bool]], limit: int) -> None:
+    assert told(rows, limit) == told(rows, limit)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.sampled_from(generators.ALL), st.integers(0, 50), st.floats(0.1, 0.9))
+def test_what_is_said_depends_on_the_past_only(make, seed: int, share: float) -> None:  # type: ignore[no-untyped-def]
+    rows = make(seed).rows
+    cut = max(1, int(share * len(rows)))
+    spoilt = [*rows[:cut], *(replace(r, used=r.used * 3) for r in rows[cut:])]
+    forecaster = Forecaster()
+    said = [ask(forecaster, row) for row in fed(spoilt, forecaster)]
+    assert said[:cut] == [o for _, o in outlooks(rows[:cut])]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.sampled_from(generators.ALL), st.integers(0, 20), st.sampled_from([8, 1024, 2**20]), st.floats(0.3, 1.0))
+def test_bytes_have_no_scale(make, seed: int, factor: int, share: float) -> None:  # type: ignore[no-untyped-def]
+    rows = make(seed).rows
+    rows = rows[: max(1, int(share * len(rows)))]
+    scaled = [replace(r, used=r.used * factor, limit=(r.limit or 0) * factor) for r in rows]
+    one, two = ask(feed(rows), rows[-1]), ask(feed(scaled), scaled[-1])
+    assert one.verdict is two.verdict
+    assert one.forecast is not None and two.forecast is not None
+    if one.forecast.eta_seconds is None:
+        assert two.forecast.eta_seconds is None
+    else:
+        assert two.forecast.eta_seconds == pytest.approx(one.forecast.eta_seconds, rel=1e-3, abs=1e-3)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.floats(0.2, 8.0),
+    st.floats(1.02, 4.0),
+    st.integers(5, 12),
+    st.booleans(),
+)
+def test_more_growth_never_lengthens_the_eta(slow: float, more: float, generations: int, markers: bool) -> None:
+    etas = []
+    for growth in (slow, slow * more):
+        trace = generators.linear_leak(0, base=5 * GB, growth=growth * GB, limit=1000 * GB, noise=0.0, markers=markers)
+        forecast = at(trace, trace.truth.begins_t[generations]).forecast
+        assert forecast is not None and forecast.eta_seconds is not None
+        etas.append(forecast.eta_seconds)
+    assert etas[1] <= etas[0] * 1.001

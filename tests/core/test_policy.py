@@ -1,0 +1,151 @@
+"""The rules of the policy, one by one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwatch.core.checkpoints import Checkpoints
+from memwatch.core.model import Forecast, Verdict
+from memwatch.core.policy import (
+    PACE_FLOOR_SECONDS,
+    PACE_IDLE_SECONDS,
+    Burst,
+    Policy,
+    believable,
+    clears,
+    hold_seconds,
+    lead_seconds,
+    next_step_fits,
+    pace_seconds,
+    runs_out_within,
+    threatens,
+    warns,
+)
+
+GB = 10**9
+
+
+def eta(mid: float | None, low: float | None = None, finishes: bool | None = None, generation: float | None = None):
+    return Forecast(mid, low, None, generation, None, None, finishes)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "forecast", "expected"),
+    [
+        (Verdict.LEAK, eta(10), True),
+        (Verdict.GROWING, eta(10), True),
+        (Verdict.GROWING, eta(10, finishes=False), True),
+        (Verdict.LEAK, eta(10, finishes=True), False),
+        (Verdict.LEAK, eta(None), False),
+        (Verdict.LEAK, None, False),
+        (Verdict.STABLE, eta(10), False),
+        (Verdict.PLATEAU, eta(10), False),
+        (Verdict.WARMING_UP, eta(10), False),
+    ],
+)
+def test_only_growth_to_a_limit_before_the_end_threatens(verdict, forecast, expected):
+    assert threatens(verdict, forecast) is expected
+
+
+@pytest.mark.parametrize(("mid", "step", "expected"), [(3600, None, True), (3601, None, False), (5999, 2000, True)])
+def test_the_longer_horizon_warns(mid, step, expected):
+    assert warns(Policy(), Verdict.LEAK, eta(mid), step) is expected
+
+
+@pytest.mark.parametrize(("mid", "expected"), [(3601, False), (5400, False), (5401, True), (None, True)])
+def test_a_warning_clears_well_beyond_the_horizon(mid, expected):
+    assert clears(Policy(), Verdict.LEAK, eta(mid), None) is expected
+
+
+def test_an_urgent_warning_does_not_wait_long():
+    assert hold_seconds(eta(10)) == 1
+    assert hold_seconds(eta(3000)) == hold_seconds(None) == 30
+
+
+def test_the_early_end_counts_unless_the_middle_is_far():
+    assert runs_out_within(eta(15, 9), 10)
+    assert not runs_out_within(eta(25, 9), 10)
+    assert not runs_out_within(eta(15, 11), 10)
+    assert runs_out_within(eta(9), 10)
+    assert runs_out_within(eta(250, 0), 10, 10_000), "no generations: three percent of the run are little to lose"
+    assert not runs_out_within(eta(350, 0), 10, 10_000)
+    assert not runs_out_within(eta(250, 0, generation=3), 10, 10_000), "a boundary is the better moment"
+
+
+@given(mid=st.floats(0, 1e6), share=st.floats(0, 1), step=st.floats(1, 1e4), lead=st.floats(1, 1e3))
+def test_less_time_never_fits_more(mid, share, step, lead):
+    fits = next_step_fits(eta(mid, mid * share), step, lead)
+    assert not next_step_fits(eta(mid * 0.5, mid * 0.5 * share), step, lead) or fits
+
+
+def test_start_up_is_not_believed_but_generations_are():
+    assert believable(eta(5, generation=3), 1, 10, 90 * GB, 100 * GB)
+    assert not believable(eta(5), 50, 10, 1 * GB, 100 * GB)
+    assert not believable(eta(5), 150, 10, 50 * GB, 100 * GB)
+    assert believable(eta(5), 150, 10, 4 * GB, 100 * GB)
+    assert believable(eta(5), 500, 10, 50 * GB, 100 * GB)
+
+
+def test_the_lead_is_longer_than_the_checkpoint_and_the_looks():
+    assert lead_seconds(30, 2) > 32
+
+
+@pytest.mark.parametrize(("policy", "expected"), [(Policy(), 120), (Policy(save_timeout_seconds=7), 7)])
+def test_the_save_timeout(policy, expected):
+    assert policy.save_timeout(30) == expected
+    assert Policy().save_timeout(1) == 60
+
+
+@given(headroom=st.one_of(st.none(), st.integers(-(10**12), 10**15)), rate=st.floats(-1e12, 1e15))
+def test_the_pace_is_bounded(headroom, rate):
+    assert PACE_FLOOR_SECONDS <= pace_seconds(headroom, rate) <= PACE_IDLE_SECONDS
+
+
+def climb(burst: Burst, t: float, values: list[float]) -> bool:
+    threatened = False
+    for value in values:
+        t += 1
+        burst.observe(t, int(value * GB))
+        threatened |= burst.threatens(int((100 - value) * GB), 100 * GB, 0.02, 15)
+    return threatened
+
+
+def test_a_burst_beyond_all_before_threatens_near_the_limit_only():
+    burst = Burst()
+    assert not climb(burst, 0, [50.0] * 60)
+    assert not climb(burst, 60, [55, 60, 65, 70, 75, 80])
+    assert climb(burst, 66, [85, 90, 95, 98])
+
+
+def test_a_climb_like_those_before_does_not_threaten():
+    burst = Burst()
+    t = 0.0
+    for _ in range(6):
+        climb(burst, t, [*[60.0] * 30, 70, 80, 90, *[60.0] * 30])
+        t += 63
+    assert not climb(burst, t, [*[64.0] * 30, 74, 84, 94])
+
+
+def test_checkpoints_assume_a_quarter_of_a_generation_until_one_is_measured():
+    saves = Checkpoints()
+    assert saves.lead(None, None) == (30.0, "assumed")
+    assert saves.lead(None, 100.0) == (25.0, "assumed")
+    assert saves.lead(None, 1.0) == (5.0, "assumed")
+    assert saves.lead(None, 10**6) == (600.0, "assumed")
+    saves.measured(3.0)
+    saves.measured(9.0)
+    assert saves.lead(None, 100.0) == (9.0, "measured")
+    assert saves.lead(12.0, 100.0) == (12.0, "configured")
+
+
+def test_a_habit_of_saving_needs_regular_saves():
+    saves = Checkpoints()
+    for t in (0, 60, 121):
+        saves.saved(t)
+    assert saves.due_seconds(150) == pytest.approx(31.5, abs=1)
+    assert saves.due_seconds(185) == 0
+    assert saves.due_seconds(210) is None, "it does not come"
+    saves.saved(1000)
+    assert saves.due_seconds(1001) is None, "no habit"

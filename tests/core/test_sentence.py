@@ -1,0 +1,125 @@
+"""The sentence in all its variants, the fields, and the lines."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwatch.core import sentence as words
+from memwatch.core.forecast import Outlook
+from memwatch.core.model import Cause, Exited, Forecast, Limit, Notice, ResourceView, State, Trend, Usage, Verdict
+
+GB = 10**9
+LIMIT = Limit(175 * GB, "cgroup /kubepods/pod1", 100 * GB)
+TREND = Trend("linear", 8.6e6, 12.9 * GB, 0.9)
+BY_TIME = Trend("linear", 1e6, None, 0.9)
+LEAK = Forecast(18600, 15000, 21000, 13.4, 12.0, 14.9, False)
+
+
+def text(
+    verdict, trend=TREND, forecast=LEAK, limit=LIMIT, last=25.0, phase="evaluate", resource="host", unit="generation"
+):
+    return words.outlook_text(Usage(resource, 75 * GB, limit), Outlook(verdict, trend, forecast), unit, last, phase)
+
+
+def test_the_sentence_of_a_leak():
+    assert text(Verdict.LEAK) == (
+        "OOM at generation 13 of 25 (12-14), in 5 h 10 m; limit: cgroup 175.0 GB; grows 12.9 GB/generation, in evaluate"
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (text(Verdict.STABLE), "stable at 75.0 GB; limit: cgroup 175.0 GB"),
+        (text(Verdict.PLATEAU), "levelled off at 75.0 GB; limit: cgroup 175.0 GB"),
+        (text(Verdict.WARMING_UP, None, None), "warming up, 75.0 GB used; limit: cgroup 175.0 GB"),
+        (
+            text(Verdict.GROWING, forecast=Forecast(9e5, 8e5, None, finishes=True), phase=None),
+            "fits: ends with generation 25 before the limit, 75.0 GB used; limit: cgroup 175.0 GB; "
+            "grows 12.9 GB/generation",
+        ),
+        (
+            text(Verdict.GROWING, limit=None, phase=None),
+            "75.0 GB used; limit: unknown; grows 12.9 GB/generation",
+        ),
+        (
+            text(Verdict.GROWING, forecast=Forecast(None, None, None), phase=None),
+            "no OOM in sight, 75.0 GB used; limit: cgroup 175.0 GB; grows 12.9 GB/generation",
+        ),
+        (
+            text(Verdict.LEAK, BY_TIME, Forecast(18600, 15000, None), last=None, phase=None),
+            "OOM in 5 h 10 m (4 h 10 m or later); limit: cgroup 175.0 GB; grows 3.6 GB/h",
+        ),
+        (
+            text(
+                Verdict.LEAK,
+                forecast=Forecast(60, None, None, 3.0),
+                last=None,
+                resource="gpu0",
+                unit="epoch",
+                limit=Limit(24 * GB, "gpu0", GB),
+                phase=None,
+            ),
+            "gpu0: OOM at epoch 3, in 1 m; limit: gpu0 24.0 GB; grows 12.9 GB/epoch",
+        ),
+        (
+            text(
+                Verdict.LEAK, forecast=Forecast(60, 50, 70, 3.1, 3.0, 3.9), limit=Limit(GB, "rlimit_as", GB), phase=None
+            ),
+            "OOM at generation 3 of 25, in 1 m; limit: RLIMIT_AS 1.0 GB; grows 12.9 GB/generation",
+        ),
+    ],
+)
+def test_its_variants(made, expected):
+    assert made == expected
+
+
+def view(resource: str, eta: float | None) -> ResourceView:
+    forecast = Forecast(eta, None, None)
+    return ResourceView(Usage(resource, GB, LIMIT), 0, 0, Verdict.LEAK, TREND, forecast, ())
+
+
+def test_it_speaks_of_the_resource_that_ends_first():
+    assert words.first_to_end([view("host", 50), view("gpu0", 20)]).usage.resource == "gpu0"
+    assert words.first_to_end([view("host", None), view("gpu0", None)]).usage.resource == "host"
+    made = words.sentence([view("host", 50), view("gpu0", 20)], "epoch", None, {"gpu0": "train"})
+    assert made.startswith("gpu0: OOM in 20 s") and made.endswith(", in train")
+
+
+def test_states_and_the_end():
+    made = words.sentence([view("host", 50)], "epoch", None, {}, state=State.INTERRUPTING)
+    assert made.startswith("interrupted, waiting for the checkpoint; OOM in 50 s")
+    assert words.sentence([], "epoch", None, {}) == "no reading yet"
+    for cause in Cause:
+        assert words.ended(Exited(0, cause)).startswith("ended: ")
+    assert words.ended(Exited(0, Cause.FAILED, (), 3)) == "ended: failed (exit status 3)"
+    assert words.ended(Exited(0, Cause.SIGNALLED, (), None, "SIGHUP")).endswith("(SIGHUP)")
+
+
+ANY = st.one_of(st.none(), st.floats())
+
+
+@given(values=st.lists(ANY, min_size=6, max_size=6), slope=st.floats(), per=ANY, gen=ANY)
+def test_fields_are_finite_numbers_or_none_and_lines_are_json(values, slope, per, gen):
+    outlook = Outlook(Verdict.LEAK, Trend("linear", slope, per, 0.5), Forecast(*values))
+    fields = words.forecast_fields(Usage("host", GB, LIMIT), gen, outlook, "warn")
+    assert all(not isinstance(v, float) or math.isfinite(v) for v in fields.values())
+    row = json.loads(words.to_json_line(Notice(1.5, "warn", "a\nb", fields)))
+    assert row["event"] == "warn" and row["t"] == 1.5 and row["action"] == "warn" and row["text"] == "a\nb"
+
+
+def test_the_fields_have_the_names_of_the_contract():
+    fields = words.forecast_fields(Usage("host", GB, None), 3.0, Outlook(Verdict.WARMING_UP, None, None))
+    names = "resource gen verdict growth_per_gen growth_per_s eta_s eta_lo_s eta_hi_s oom_gen oom_gen_lo oom_gen_hi"
+    assert list(fields) == [*names.split(), "finishes", "limit", "limit_origin", "used", "headroom", "action"]
+    assert fields["gen"] == 3 and fields["limit"] is None
+
+
+def test_a_rendered_notice_is_one_printable_line():
+    line = words.render(Notice(0, "out_of_memory", "x\x1b[31m\nred\x07"))
+    assert line == "out_of_memory x red?"

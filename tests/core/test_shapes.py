@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwatch.core.shapes import KEPT_SHAPES, SLOTS, Bin, Bins, Shape, add_shape, shape_of, slots_of, trimmed_mean
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 1e4), st.integers(0, 2**50)), min_size=1, max_size=500))
+def test_bins_lose_no_sample_and_no_extreme(samples: list[tuple[float, int]]) -> None:
+    bins = Bins(32)
+    t = 0.0
+    for step, used in samples:
+        t += step
+        bins.add(t, used)
+    assert len(bins.items) < 32
+    assert sum(b.count for b in bins.items) == len(samples) == bins.samples
+    assert max(b.high for b in bins.items) == max(u for _, u in samples)
+    assert min(b.low for b in bins.items) == min(u for _, u in samples)
+    assert sum(b.total for b in bins.items) == pytest.approx(sum(u for _, u in samples))
+    assert all(a.end_t <= b.start_t for a, b in pairwise(bins.items))
+
+
+def one(t: float, used: float) -> Bin:
+    return Bin(t, t, 1, used, used, used)
+
+
+def test_slots_hold_the_last_level_where_nothing_was_sampled() -> None:
+    means, highs = slots_of([one(0.0, 10.0), one(8.0, 30.0)], 0.0, 16.0, SLOTS)
+    assert means == [10.0] * 8 + [30.0] * 8
+    assert highs == means
+
+
+def test_the_level_of_a_generation_ignores_a_short_peak() -> None:
+    bins = [one(float(t), 1000.0 if t == 30 else 100.0) for t in range(64)]
+    shape = shape_of(bins, 0.0, 64.0, 3.0)
+    assert shape is not None
+    assert shape.level == 100.0
+    assert shape.peak_excess == 900.0
+    assert shape.highs[30 // 4] == 1000.0
+
+
+def test_a_generation_without_samples_or_length_has_no_shape() -> None:
+    assert shape_of([], 0.0, 1.0, 0.0) is None
+    assert shape_of([one(0.0, 1.0)], 0.0, 0.0, 0.0) is None
+
+
+def test_old_generations_are_merged_and_none_is_lost() -> None:
+    shapes: list[Shape] = []
+    for g in range(1000):
+        add_shape(shapes, Shape(float(g), 1, 10.0, float(g), (float(g),) * SLOTS, (float(g),) * SLOTS))
+    assert len(shapes) == KEPT_SHAPES
+    assert sum(s.count for s in shapes) == 1000
+    assert [s.ordinal for s in shapes] == sorted(s.ordinal for s in shapes)
+    assert all(s.level == pytest.approx(s.ordinal) for s in shapes)
+    assert all(s.count == 1 for s in shapes[-10:])
+
+
+def test_the_trimmed_mean_leaves_a_fifth_out_at_each_end() -> None:
+    assert trimmed_mean([1000.0, 1.0, 2.0, 3.0, -1000.0]) == 2.0
+    assert trimmed_mean([7.0]) == 7.0

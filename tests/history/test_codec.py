@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwatch.core.model import Event, Limit, Sample, Sampled, SourceChanged, Usage
+from memwatch.history.codec import decode_event, decode_usage, encode_event, encode_usages
+
+EVENTS = [kind for kind in get_args(Event) if kind is not Sampled]
+finite = st.floats(allow_nan=False, allow_infinity=False)
+FLOATS = {"float": finite, "float | None": st.none() | finite}
+sizes = st.integers(-(2**63) + 1, 2**63 - 1)
+printable = st.text(st.characters(exclude_categories=["Cs"]))
+limits = st.builds(Limit, sizes, printable, sizes)
+
+
+@pytest.mark.parametrize("kind", EVENTS)
+@given(data=st.data())
+def test_every_event_comes_back_exactly(kind: type[Event], data: st.DataObject) -> None:
+    numbers = {f.name: FLOATS[str(f.type)] for f in fields(kind) if f.type in FLOATS}
+    event = data.draw(st.builds(kind, **numbers))
+    name, json = encode_event(event)
+    assert decode_event(name, json) == event
+
+
+@given(st.lists(st.builds(Usage, printable, sizes, st.none() | limits)))
+def test_usages_come_back_exactly(usages: list[Usage]) -> None:
+    assert [decode_usage(row) for row in encode_usages(Sample(tuple(usages)))] == usages
+
+
+def test_what_sqlite_cannot_hold_is_bounded() -> None:
+    usage = Usage("h\udcff", 2**64 - 1, Limit(2**64, "cgroup /\udcff", -(2**70)))
+    (row,) = encode_usages(Sample((usage,)))
+    assert row == ("h\\udcff", 2**63 - 1, 2**63 - 1, "cgroup /\\udcff", -(2**63) + 1)
+
+
+@given(st.binary(max_size=50))
+def test_a_row_that_is_not_understood_is_no_event(json: bytes) -> None:
+    found = decode_event("SourceChanged", json)
+    assert found is None or isinstance(found, SourceChanged)
+    assert decode_event("FromTheFuture", json) is None

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memwatch.history.files import open_database
+from memwatch.history.writer import WAIT_SECONDS, Backlog, Run, Writer
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    opened, _ = open_database(tmp_path / "h.db")
+    yield opened
+    opened.close()
+
+
+def run() -> Run:
+    return Run(None, ("r", "k", 1.0, "c", "/", "", "h"), (0, "b", 5, 6, 1.0, 7, 8))
+
+
+def event(seq: int) -> tuple[str, tuple[object, ...]]:
+    return "events", (seq, 0, 1.0, "TotalSeen", b"{}")
+
+
+def test_a_disk_that_hangs_is_told_and_holds_nobody_up(connection: sqlite3.Connection, tmp_path: Path) -> None:
+    works = threading.Event()
+    writer = Writer(connection, works.wait, stalled_seconds=0.2)  # the thread hangs as in a read of a dead NFS server
+    mine = run()
+    start = time.monotonic()
+    writer.put(mine, [event(1)])
+    assert WAIT_SECONDS <= time.monotonic() - start < 0.1
+    start = time.monotonic()
+    for seq in range(2, 50):
+        writer.put(mine, [event(seq)])
+    assert time.monotonic() - start < 0.1  # waited for once, not each time
+    time.sleep(0.2)
+    writer.put(mine, [event(50)])
+    assert writer.failure == "the disk has not answered for more than 0.2 s"
+    start = time.monotonic()
+    writer.close(0.1)
+    assert time.monotonic() - start < 0.3
+    works.set()
+    writer.close(5.0)
+    assert writer.failure is None
+    with sqlite3.connect(tmp_path / "h.db") as again:
+        assert again.execute("SELECT count(*) FROM events").fetchone() == (50,)
+    again.close()
+
+
+def test_a_transaction_that_fails_leaves_no_half(connection: sqlite3.Connection) -> None:
+    writer = Writer(connection, lambda: True)
+    mine = run()
+    connection.execute("DROP TABLE samples")
+    writer.put(mine, [event(1), ("samples", (2, 0, 0, 1.0, 1, "host", 1, 2, "cgroup /", 3))])
+    assert writer.failure == "no such table: samples"
+    assert mine.id is None
+    assert connection.execute("SELECT count(*) FROM runs").fetchone() == (0,)
+    assert not connection.in_transaction
+    writer.close(5.0)
+
+
+def test_the_backlog_keeps_the_latest_and_counts_the_rest() -> None:
+    earlier, later, mine = Backlog(), Backlog(), run()
+    for seq in range(9):
+        earlier.add("endings", mine, (seq,))
+    for seq in range(9, 12):
+        later.add("endings", mine, (seq,))
+    earlier.extend(later)
+    assert [values[0] for _, values in earlier.rows["endings"]] == list(range(2, 12))
+    assert (len(earlier), earlier.lost) == (10, 2)

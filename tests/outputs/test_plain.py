@@ -1,0 +1,132 @@
+"""Plain lines: what is told, and that no reader holds up the watch."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+import pytest
+
+from memwatch.core.model import Notice
+from memwatch.core.sentence import to_json_line
+from memwatch.outputs.plain import JsonLines, PlainLines, wants_live_view
+from support.snapshots import SENTENCE, make_notices, make_snapshot
+
+SNAPSHOT = make_snapshot()
+
+
+@contextmanager
+def pipe(encoding: str = "utf-8") -> Iterator[tuple[int, TextIO]]:
+    read, write = os.pipe()
+    with os.fdopen(write, "w", encoding=encoding) as stream:
+        yield read, stream
+    os.close(read)
+
+
+def told(*notices: Notice, verbose: bool = False) -> list[str]:
+    stream = io.StringIO()
+    PlainLines(stream, verbose, time.gmtime).publish(SNAPSHOT, notices)
+    return stream.getvalue().splitlines()
+
+
+def test_a_line_has_the_time_the_event_and_the_text():
+    line = told(*make_notices())[-1]
+    assert line.split() == ["10:33:20", "warn", *SENTENCE.split()]
+
+
+def test_markers_are_told_only_when_asked_for():
+    notices = [Notice(0, "marker", "m"), Notice(0, "generation", "g"), Notice(0, "attached", "a")]
+    assert [line.split()[1] for line in told(*notices)] == ["attached"]
+    assert len(told(*notices, verbose=True)) == 3
+
+
+def test_a_forecast_is_told_when_its_verdict_changes():
+    verdicts = ["warming_up", "growing", "growing", "leak", "leak", "growing"]
+    notices = [Notice(i, "forecast", verdict, {"verdict": verdict}) for i, verdict in enumerate(verdicts)]
+    assert [line.split()[-1] for line in told(*notices)] == ["warming_up", "growing", "leak", "growing"]
+    assert len(told(*notices, verbose=True)) == 6
+
+
+def test_a_warning_is_always_told():
+    notices = [Notice(i, "warn", "w", {"verdict": "leak"}) for i in range(2)]
+    assert len(told(*notices)) == 2
+
+
+def test_escapes_do_not_pass():
+    (line,) = told(Notice(0, "warn", "\x1b]0;title\x07\x1b[2Jred\r\nnext\udcff"))
+    assert line.isprintable()
+    assert "title" not in line
+
+
+def test_a_stream_that_cannot_encode_it_gets_a_substitute():
+    with pipe(encoding="ascii") as (read, stream):
+        PlainLines(stream).publish(SNAPSHOT, [Notice(0, "warn", "größer · █")])
+        assert os.read(read, 1000).split()[2:] == [b"gr??er", b"?", b"?"]
+
+
+def test_json_lines_are_what_the_encoder_makes():
+    stream = io.StringIO()
+    sink = JsonLines(stream, to_json_line)
+    sink.publish(SNAPSHOT, make_notices())
+    sink.close(SNAPSHOT)
+    assert stream.getvalue().splitlines() == [to_json_line(notice) for notice in make_notices()]
+
+
+def test_a_closed_pipe_is_no_error():
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as stream:
+        sink = PlainLines(stream)
+        sink.publish(SNAPSHOT, make_notices())
+        sink.publish(SNAPSHOT, make_notices())
+        sink.close(SNAPSHOT)
+
+
+def test_a_full_pipe_never_blocks_and_loses_nothing_that_is_read_later():
+    long = "x" * 390
+    with pipe() as (read, stream):
+        sink = PlainLines(stream)
+        began = time.monotonic()
+        for i in range(500):  # 200 kB; a pipe holds 64 KiB
+            sink.publish(SNAPSHOT, [Notice(0, "warn", f"{i} {long}")])
+        assert time.monotonic() - began < 10
+        got = b""
+        while got.count(b"\n") < 500:
+            got += os.read(read, 65536)
+            sink.publish(SNAPSHOT, ())
+    assert [int(line.split()[2]) for line in got.splitlines()] == list(range(500))
+
+
+def test_a_line_longer_than_a_pipe_arrives_whole():
+    with pipe() as (read, stream):
+        sink = JsonLines(stream, lambda notice: "x" * 200_000)
+        sink.publish(SNAPSHOT, make_notices()[:1])
+        got = b""
+        while not got.endswith(b"\n"):
+            got += os.read(read, 65536)
+            sink.publish(SNAPSHOT, ())
+    assert len(got) == 200_001
+
+
+def test_close_waits_only_a_little():
+    with pipe() as (_, stream):
+        sink = PlainLines(stream)
+        for _ in range(500):
+            sink.publish(SNAPSHOT, [Notice(0, "warn", "x" * 390)])
+        began = time.monotonic()
+        sink.close(SNAPSHOT)
+        assert 0.5 < time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(("term", "live"), [("xterm-256color", True), ("dumb", False), ("", False), (None, False)])
+def test_the_live_view_needs_a_terminal_that_can(term, live):
+    leader, follower = os.openpty()
+    environ = {} if term is None else {"TERM": term}
+    with os.fdopen(follower, "w") as stream:
+        assert wants_live_view(stream, environ) is live
+    assert not wants_live_view(io.StringIO(), environ)
+    os.close(leader)

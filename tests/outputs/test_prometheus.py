@@ -1,0 +1,165 @@
+"""The exposition against its contract, against promtool, and against hostile names."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from memwatch.core import model as m
+from memwatch.outputs.prometheus import _COUNTERS, Exposition
+from memwatch.outputs.web import COUNTED
+from support.snapshots import FakeClock, make_dead, make_snapshot, make_view
+
+DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+def render(snapshot: m.Snapshot | None, accept: str = "", late: float = 0.0, **counts: int) -> str:
+    clock = FakeClock((snapshot.t if snapshot else 0.0) + late)
+    return Exposition(lambda: snapshot, counts, clock).render(accept)[0].decode()
+
+
+def values(snapshot: m.Snapshot | None, **options) -> dict[tuple[str, frozenset], float]:
+    families = parse_text(render(snapshot, **options))
+    return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
+
+
+def names(snapshot: m.Snapshot | None) -> set[str]:
+    return {name for name, _ in values(snapshot)}
+
+
+def value(snapshot: m.Snapshot | None, name: str, late: float = 0.0, **labels: str) -> float:
+    return values(snapshot, late=late)[name, frozenset(labels.items())]
+
+
+def full_snapshot() -> m.Snapshot:
+    """One in which everything is known."""
+    return make_snapshot(7, 2)
+
+
+def exported() -> dict[str, tuple[str, frozenset[str]]]:
+    """Name -> (type, labels) of all that a full, and a dead, snapshot export."""
+    found: dict[str, tuple[str, frozenset[str]]] = {}
+    for snapshot in (full_snapshot(), make_dead()):
+        for family in parse_openmetrics(render(snapshot, OPENMETRICS)):
+            for sample in family.samples:
+                found[sample.name] = (family.type, frozenset(sample.labels))
+    return found
+
+
+def documented() -> dict[str, tuple[str, frozenset[str]]]:
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|([^|]*)\| ", DOCS.read_text(), re.MULTILINE)
+    return {name: (kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+
+
+def test_the_page_and_the_export_say_the_same():
+    assert exported() == documented()
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (it comes with prometheus)")
+@pytest.mark.parametrize("snapshot", [None, full_snapshot(), make_dead(), make_snapshot(0, resources=(), sample=None)])
+def test_promtool_is_silent(snapshot):
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=render(snapshot), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_figures_are_those_of_the_snapshot():
+    snapshot = full_snapshot()
+    view = snapshot.resources[0]
+    assert value(snapshot, "memwatch_memory_used_bytes", resource="host") == view.usage.used_bytes
+    assert value(snapshot, "memwatch_memory_limit_bytes", resource="host", origin="cgroup /kubepods/pod7") == 175e9
+    assert value(snapshot, "memwatch_oom_eta_seconds", resource="host") == 18600
+    assert value(snapshot, "memwatch_oom_generation", resource="host") == 13
+    assert value(snapshot, "memwatch_run_finishes", resource="host") == 0
+    assert value(snapshot, "memwatch_verdict", resource="host", verdict="leak") == 1
+    assert value(snapshot, "memwatch_verdict", resource="host", verdict="stable") == 0
+    assert value(snapshot, "memwatch_source_up", source="nvml") == 0
+    assert value(snapshot, "memwatch_gpu_used_bytes", gpu="gpu1", uuid="GPU-0000-1", attribution="exact") == 30e9
+    assert value(snapshot, "memwatch_generation_delta_bytes", resource="host") == view.generations[-2].delta_bytes
+    assert value(snapshot, "memwatch_generation_duration_seconds") == 1500
+
+
+def test_sample_age_is_taken_at_the_scrape():
+    assert value(make_snapshot(), "memwatch_sample_age_seconds", late=7.0) == pytest.approx(7.5)
+
+
+def test_unknown_is_absent():
+    bare = m.TreeMemory(1, 5, 5, "rss")
+    view = make_view(0, usage=m.Usage("host", 5, None), trend=None, forecast=None)
+    snapshot = make_snapshot(
+        0, resources=(view,), sample=m.Sample((view.usage,), bare), generation=None, total=None, phase=None
+    )
+    shown = names(snapshot)
+    assert "memwatch_process_tree_used_bytes" in shown
+    for absent in ("limit_bytes", "headroom_bytes"):
+        assert f"memwatch_memory_{absent}" not in shown
+    for absent in ("process_tree_anon_bytes", "oom_eta_seconds", "growth_bytes_per_second", "generation", "phase_info"):
+        assert f"memwatch_{absent}" not in shown
+    assert not [name for name in shown if name.startswith(("memwatch_cgroup", "memwatch_gpu", "memwatch_host"))]
+
+
+def test_a_forecast_out_of_sight_or_not_finite_is_absent():
+    far = make_view(forecast=m.Forecast(None, 100.0, math.inf, None, math.nan, None, None))
+    shown = names(make_snapshot(resources=(far,)))
+    assert [name for name in sorted(shown) if name.startswith("memwatch_oom")] == ["memwatch_oom_eta_low_seconds"]
+
+
+def test_a_dead_target_leaves_only_that_it_is_down_and_why():
+    dead = make_dead()
+    assert value(dead, "memwatch_target_up") == 0
+    assert value(dead, "memwatch_target_exit_info", cause="oom_cgroup", exit_code="", signal="SIGKILL") == 1
+    kept = {
+        "memwatch_build_info",
+        "memwatch_target_up",
+        "memwatch_state",
+        "memwatch_source_up",
+        "memwatch_target_exit_info",
+        "memwatch_target_exit_timestamp_seconds",
+        "memwatch_scrape_duration_seconds",
+        *(name for name, _ in _COUNTERS.values()),
+    }
+    assert {name for name in names(dead) if name.startswith("memwatch")} == kept
+
+
+def test_before_the_first_tick_only_memwatch_itself_is_shown():
+    shown = names(None)
+    assert "memwatch_target_up" not in shown
+    assert {"process_resident_memory_bytes", "memwatch_build_info", "memwatch_ticks_total"} <= shown
+
+
+def test_every_counted_event_is_a_counter():
+    assert set(_COUNTERS) == set(COUNTED)
+    assert values(None, interrupt=3)["memwatch_interrupts_total", frozenset()] == 3
+
+
+def test_log_gauges_are_bounded():
+    gauges = tuple(m.Gauge(f"gauge {i}", float(i), None, 0.0) for i in range(1000))
+    text = render(make_snapshot(gauges=gauges))
+    assert text.count("\nmemwatch_log_value{") == 64
+
+
+hostile = st.text(st.characters(), max_size=300)
+
+
+@settings(max_examples=60, deadline=None)
+@given(hostile, st.lists(hostile, max_size=5), st.floats())
+def test_no_name_breaks_the_exposition(command, gauge_names, level):
+    gauges = tuple(m.Gauge(name, level, level, 0.0) for name in [*gauge_names, *gauge_names])
+    snapshot = make_snapshot(command=command, gauges=gauges, phase=command)
+    text = render(snapshot)
+    series = [line.rsplit(" ", 1)[0] for line in text.splitlines() if not line.startswith("#")]
+    assert len(series) == len(set(series))  # Prometheus refuses a scrape with a series twice
+    assert "\x1b" not in text
+    list(parse_text(text))
+    list(parse_openmetrics(render(snapshot, OPENMETRICS)))

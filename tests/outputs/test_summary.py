@@ -1,0 +1,85 @@
+"""The summary at the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memwatch.core import model as m
+from memwatch.outputs.summary import MOST_ROWS, render
+from support.snapshots import SENTENCE, make_dead, make_row, make_snapshot, make_view
+
+EXPECTED = """\
+memwatch: python main.py --population 32 --buffer 50000 (pid 4242), watched 1 h 2 m, generation 3 of 25
+
+host  generation   end memory      change        peak    duration
+               1      14.1 GB    +12.9 GB     14.5 GB        25 m
+               2      27.0 GB    +12.9 GB     27.4 GB        25 m
+               3      39.9 GB    +12.9 GB     40.3 GB  unfinished
+
+host: leak, +12.9 GB/generation; from 1.2 GB to 39.9 GB (+38.7 GB), peak 40.3 GB; limit 175.0 GB (cgroup /kubepods/pod7)
+      by phase: evaluate +34.8 GB, train +3.9 GB, evolve -150.0 MB
+
+The trainer runs on. {}
+"""
+
+
+def test_it_reads_like_this():
+    assert render(make_snapshot(3)) == EXPECTED.format(SENTENCE)
+
+
+def test_the_end_is_told_with_its_evidence():
+    lines = render(make_dead()).splitlines()
+    assert lines[-3:] == [
+        "ended: killed by the kernel's OOM killer at the cgroup's limit",
+        "  evidence: memory.events oom_kill 0 -> 1",
+        "  evidence: ended by SIGKILL",
+    ]
+    assert "watched 5 h 16 m" in lines[0]
+
+
+def test_a_long_table_is_shortened_in_the_middle():
+    lines = render(make_snapshot(200)).splitlines()
+    table = lines[3 : lines.index("", 3)]
+    assert len(table) == MOST_ROWS
+    assert [line.split()[0] for line in table[8:13]] == ["9", "10", "...", "182", "183"]
+    assert table[-1].split()[0] == "200"
+
+
+def test_a_gpu_has_a_table_only_when_it_grows():
+    snapshot = make_snapshot(3, 1)
+    assert "gpu0  generation" not in render(snapshot)
+    assert "gpu0: stable; from 29.0 GB to 30.0 GB" in render(snapshot)
+    leaking = replace(snapshot.resources[1], verdict=m.Verdict.LEAK)
+    assert "gpu0  generation" in render(replace(snapshot, resources=(snapshot.resources[0], leaking)))
+
+
+def test_a_restart_shows_its_attempt():
+    rows = (make_row(1), replace(make_row(1), attempt=1), replace(make_row(2), index=2.5, attempt=1))
+    text = render(make_snapshot(resources=(replace(make_view(), generations=rows),), attempt=1))
+    assert [line[:16].split() for line in text.splitlines()[3:6]] == [["1"], ["1", "try", "2"], ["2.5", "try", "2"]]
+    assert "attempt 2" in text
+
+
+def test_without_markers_or_readings():
+    nothing = make_snapshot(
+        resources=(), sample=None, target=None, command="", generation=None, total=None, started_t=None
+    )
+    assert render(nothing).startswith("memwatch: no trainer\n\nThe trainer runs on.")
+    by_time = make_view(0, trend=m.Trend("linear", 1e6, None, 0.9))
+    assert "leak, +3.6 GB/h" in render(make_snapshot(resources=(by_time,), generation=None))
+
+
+hostile = st.text(st.characters(), max_size=100)
+
+
+@settings(deadline=None)
+@given(hostile, hostile, hostile)
+def test_nothing_foreign_reaches_the_terminal_raw(command, evidence, phase):
+    rows = (m.GenerationRow(1, 0, 0.0, 1.0, 0, 1, 1, (m.PhaseRow(phase, 0.0, 1.0, 1, 1),)),)
+    end = m.Exited(1.0, m.Cause.UNKNOWN, (evidence,))
+    view = replace(make_view(), generations=rows, usage=m.Usage("host", 1, m.Limit(2, evidence, 1)))
+    text = render(make_snapshot(command=command, resources=(view,), exited=end, sentence=evidence))
+    assert all(line.isprintable() or not line for line in text.split("\n"))

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memwatch.errors import AttachError, ConfigError
+from memwatch.sources.find import find
+from support.processes import WAIT, python, running
+
+FORKS = (
+    "import os, time\n"
+    "children = []\n"
+    "for _ in range(3):\n"
+    "    pid = os.fork()\n"
+    "    if pid == 0:\n"
+    "        time.sleep(60); os._exit(0)\n"
+    "    children.append(pid)\n"
+    "print('ready', flush=True)\n"
+    "try: input()\n"
+    "finally:\n"
+    "    for pid in children: os.kill(pid, 9)\n"
+)
+
+
+@pytest.fixture
+def mark() -> str:
+    """A word that no other process has."""
+    return f"train-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def forking(mark) -> Iterator[subprocess.Popen[str]]:
+    """A trainer with three workers of the same command line."""
+    child = subprocess.Popen(python(FORKS, mark), stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+    child.stdout.readline()
+    yield child
+    child.communicate("\n")
+
+
+def test_a_pid_is_taken_as_it_is():
+    assert find(pid=4711) == 4711
+
+
+@pytest.mark.parametrize("given", [{}, {"pid": 3, "match": "x"}, {"pidfile": "a", "match": "x"}])
+def test_exactly_one_way(given):
+    with pytest.raises(ConfigError):
+        find(**given)
+
+
+# --- PID files
+
+
+@pytest.mark.parametrize("content", [b"4711", b"4711\n", b" 4711 \r\n", b"4711\n/var/lib/x\n5432\n"])
+def test_pid_files(tmp_path, content):
+    (tmp_path / "p").write_bytes(content)
+    assert find(pidfile=str(tmp_path / "p")) == 4711
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\n4711", "is empty"),
+        (b"pid=4711", "no PID"),
+        (b"-5", "no PID"),
+        (b"\xff\x00", "no PID"),
+        (b"9" * 99, "no PID"),
+    ],
+)
+def test_broken_pid_files(tmp_path, content, message):
+    (tmp_path / "p").write_bytes(content)
+    with pytest.raises(AttachError, match=message) as raised:
+        find(pidfile=str(tmp_path / "p"))
+    assert raised.value.hint
+
+
+def test_a_missing_pid_file(tmp_path):
+    with pytest.raises(AttachError, match="No such file"):
+        find(pidfile=str(tmp_path / "p"))
+
+
+# --- match
+
+
+def test_one_match(mark):
+    with running(python(WAIT, mark)) as child:
+        assert find(match=mark) == child.pid
+
+
+def test_forked_workers_are_their_trainer(mark, forking):
+    assert find(match=mark) == forking.pid
+
+
+def test_a_shell_around_the_trainer_is_not_the_trainer(mark):
+    command = f"'{sys.executable}' -S -c \"{WAIT}\" {mark} & wait"
+    with running(["sh", "-c", command]) as shell:
+        inner = int(Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text())
+        try:
+            assert find(match=mark) == inner
+        finally:
+            os.kill(inner, 9)
+
+
+def test_a_runner_with_the_command_in_its_own_is_not_the_trainer(mark):
+    code = "import subprocess, sys; p = subprocess.Popen(sys.argv[1:]); sys.stdin.read(); p.kill(); p.wait()"
+    with running(python(code, *python(WAIT, mark))) as runner:
+        inner = int(Path(f"/proc/{runner.pid}/task/{runner.pid}/children").read_text())
+        assert find(match=mark) == inner
+        runner.stdin.close()
+        runner.wait(10)
+
+
+def test_two_matches_are_listed(mark):
+    with running(python(WAIT, mark, "--one")) as one, running(python(WAIT, mark, "--two")) as two:
+        with pytest.raises(AttachError, match="fits 2 processes") as raised:
+            find(match=mark)
+        assert find(match=f"{mark} --two") == two.pid
+    text = str(raised.value)
+    for part in (f"pid {one.pid}", f"pid {two.pid}", "rss ", "MB", " ago", "--one"):
+        assert part in text
+
+
+def test_no_match_gives_the_closest(mark):
+    with running(python(WAIT, mark)) as child, pytest.raises(AttachError, match="fits no process") as raised:
+        find(match=mark.upper())
+    assert "case only" in raised.value.hint
+    assert f"pid {child.pid}" in raised.value.hint
+
+
+def test_memwatch_and_the_shell_around_it_never_match_themselves(mark):
+    """A real search in a process whose own words, and its shell's, hold the regex."""
+    source = Path(__file__).parents[2] / "watchdog"
+    code = (
+        f"import sys; sys.path.insert(0, {str(source)!r})\n"
+        "from memwatch.sources.find import find\n"
+        "from memwatch.errors import AttachError\n"
+        "try: print(find(match=sys.argv[1]))\n"
+        "except AttachError as error: print('none', error)\n"
+    )
+    script = f"'{sys.executable}' -S -c \"$0\" {mark}; true"
+    done = subprocess.run(["sh", "-c", script, code], capture_output=True, text=True, timeout=20, check=True)
+    assert done.stdout.startswith("none") and "fits no process" in done.stdout, done.stdout
+
+
+def test_another_memwatch_is_no_trainer(mark, tmp_path):
+    program = tmp_path / "memwatch"
+    program.write_text("print('ready', flush=True); import time; time.sleep(60)")
+    with running([sys.executable, "-S", str(program), "--match", mark]), pytest.raises(AttachError, match="no process"):
+        find(match=mark)
+
+
+def test_a_broken_regex_is_a_usage_error():
+    with pytest.raises(ConfigError, match="regular expression"):
+        find(match="train(")
+
+
+def test_hostile_command_lines_are_printed_safely(mark):
+    with (
+        running(python(WAIT, mark, "\x1b]0;owned\x07")),
+        running(python(WAIT, mark)),
+        pytest.raises(AttachError) as raised,
+    ):
+        find(match=mark)
+    assert "\x1b" not in str(raised.value)

@@ -1,0 +1,157 @@
+"""A log as a source: what was there before is told as its latest state, what comes is told as it comes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memwatch.core.model import (
+    CheckpointSeen,
+    GaugeSeen,
+    GenerationSeen,
+    OutOfMemorySeen,
+    PhaseSeen,
+    TotalSeen,
+)
+from memwatch.errors import SourceError
+from memwatch.sources.logsource import HEAD_BYTES, TAIL_BYTES, LogSource, render, scan, scan_json
+from support.presets import packaged_presets
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "train.log"
+
+
+@pytest.fixture
+def source(log: Path) -> Iterator[LogSource]:
+    source = LogSource(log, packaged_presets())
+    yield source
+    source.close()
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_of_old_lines_only_the_latest_state_is_told(log: Path, source: LogSource) -> None:
+    append(log, "Number of Generations: 50\nGeneration 1 / 50\n--- Evolving Population ---\nMemoryError\n")
+    append(log, "Saving checkpoint a.pt\nCheckpoint saved: a.pt\nReplay Buffer: 1 / 9\n")
+    append(log, "Generation 2 / 50\nReplay Buffer: 2 / 9\n--- Evaluating Population ---\nSaving checkpoint b.pt\n")
+    assert source.poll(100.0) == [
+        GenerationSeen(100.0, 2, 50, "generation", "progress"),
+        GaugeSeen(100.0, "replay buffer", 2, 9),
+        PhaseSeen(100.0, "evaluate_population"),
+        CheckpointSeen(100.0, "writing", "log: Saving checkpoint b.pt"),
+    ]
+    append(log, "Generation 3 / 50\n")
+    assert source.poll(101.0) == [GenerationSeen(101.0, 3, 50, "generation", "start")]
+
+
+def test_a_phase_that_is_over_and_a_checkpoint_that_is_saved_are_not_the_state(log: Path, source: LogSource) -> None:
+    append(
+        log, "Generation 2 / 50\n--- Evolving Population ---\nGeneration 2 -> 3\nSaving model a.pt\nSaved model a.pt\n"
+    )
+    assert [type(event) for event in source.poll(0.0)] == [GenerationSeen]
+    append(log, "--- Training Population ---\nGeneration 3 / 50\n")
+    source.poll(1.0)
+    later = LogSource(log, packaged_presets())
+    assert [type(event) for event in later.poll(0.0)] == [GenerationSeen]  # the phase was of the generation before
+    later.close()
+
+
+def test_a_log_that_begins_with_the_trainer_is_all_news(log: Path) -> None:
+    append(log, "Generation 1 / 50\nMemoryError\n")
+    source = LogSource(log, packaged_presets(), catch_up=False)
+    assert source.poll(5.0) == [
+        GenerationSeen(5.0, 1, 50, "generation", "start"),
+        OutOfMemorySeen(5.0, "MemoryError", "MemoryError"),
+    ]
+    source.close()
+
+
+def test_old_lines_that_are_understood_later_still_tell_only_the_latest(log: Path, source: LogSource) -> None:
+    append(log, "".join(f"did part {i}\n" for i in range(3)))
+    assert source.poll(0.0) == []
+    append(log, "did part 3\ndid part 4\n")
+    assert [(event.t, event.index) for event in source.poll(9.0) if isinstance(event, GenerationSeen)] == [
+        (0.0, 2),
+        (9.0, 3),
+        (9.0, 4),
+    ]
+
+
+def test_the_beginning_and_the_end_of_a_long_log_are_enough(log: Path, source: LogSource) -> None:
+    append(log, "Number of Generations: 90000\n")
+    append(log, "".join(f"Generation = {i}\nFitness = 0.{i}\n" for i in range(80_000)))
+    assert log.stat().st_size > HEAD_BYTES + TAIL_BYTES + 500_000
+    assert source.poll(7.0) == [TotalSeen(7.0, 90_000), GenerationSeen(7.0, 79_999, None, "generation", "end")]
+    append(log, "Generation = 80000\n")
+    assert source.poll(8.0) == [GenerationSeen(8.0, 80_000, None, "generation", "end")]
+
+
+def test_after_a_rotation_all_lines_are_news(log: Path, source: LogSource) -> None:
+    append(log, "Generation 1 / 50\nsome more text to come after\n")
+    source.poll(0.0)
+    os.truncate(log, 0)
+    source.poll(1.0)
+    append(log, "Generation 2 / 50\n")
+    assert source.poll(2.0) == [GenerationSeen(2.0, 2, 50, "generation", "start")]
+    log.rename(log.with_suffix(".1"))
+    append(log, "Generation 3 / 50\n")
+    assert source.poll(4.0) == [GenerationSeen(4.0, 3, 50, "generation", "start")]
+
+
+def test_a_log_that_comes_late_is_news(log: Path, source: LogSource) -> None:
+    with pytest.raises(SourceError):
+        source.poll(0.0)
+    append(log, "Generation 1 / 50\n")
+    assert source.poll(1.0) == [GenerationSeen(1.0, 1, 50, "generation", "start")]
+
+
+def test_a_flood_in_one_poll_is_thinned(log: Path, source: LogSource) -> None:
+    log.touch()
+    source.poll(0.0)
+    append(log, "".join(f"MemoryError\nBuffer: {i}\n" for i in range(500)))
+    events = source.poll(1.0)
+    assert [e.value for e in events if isinstance(e, GaugeSeen)] == [499]
+    assert len(events) == 5
+
+
+def test_the_json_of_a_scan_has_the_documented_shape(log: Path) -> None:
+    append(log, "Num Epochs = 5\nEpoch 1/5\nBuffer: 7\nSaving model a.pt\nValidation: |\nMemoryError\n")
+    assert scan_json(scan(log, packaged_presets())) == {
+        "preset": "keras",
+        "unit": "epoch",
+        "total": 5,
+        "markers": [{"index": 1, "total": 5, "at": "start", "byte": 21, "line": 2}],
+        "phases": [{"phase": "validate", "at": "start", "byte": 53, "line": 5}],
+        "gauges": [{"name": "replay buffer", "value": 7, "capacity": None, "byte": 33, "line": 3}],
+        "checkpoints": [{"state": "writing", "evidence": "log: Saving model a.pt", "byte": 35, "line": 4}],
+        "failures": [{"kind": "MemoryError", "text": "MemoryError", "byte": 67, "line": 6}],
+    }
+
+
+def test_a_summary_shows_the_first_and_the_last(log: Path) -> None:
+    append(log, "".join(f"Epoch {i}/40\n" for i in range(1, 41)))
+    text = render(scan(log, packaged_presets()), rows=2)
+    assert "epoch 40 of 40 (preset: keras)" in text
+    assert "markers (40)" in text
+    assert [line.split()[1] for line in text.splitlines() if line.startswith("  line")] == ["1", "2", "39", "40"]
+
+
+def test_a_log_without_markers_is_said_to_have_none(log: Path) -> None:
+    log.write_bytes(b"hello\n")
+    found = scan(log, packaged_presets())
+    assert (found.preset, found.unit, found.total, found.markers) == (None, None, None, ())
+    assert "no markers found" in render(found)
+
+
+def test_a_missing_log_is_an_error_with_a_hint(log: Path) -> None:
+    with pytest.raises(SourceError) as caught:
+        scan(log)
+    assert caught.value.hint

@@ -1,0 +1,267 @@
+"""A log is followed through all that happens to log files, with real files."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwatch.errors import SourceError
+from memwatch.sources.logtail import LINE_BYTES, READ_BYTES, LogTail, Segment, Segmenter
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "train.log"
+
+
+@pytest.fixture
+def tail(log: Path) -> Iterator[LogTail]:
+    tail = LogTail(log)
+    yield tail
+    tail.close()
+
+
+def append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def texts(segments: list[Segment]) -> list[bytes]:
+    return [segment.data for segment in segments]
+
+
+class Polls:
+    """Polls a second apart, as the daemon makes them."""
+
+    def __init__(self, tail: LogTail) -> None:
+        self._tail, self._now = tail, 0.0
+
+    def __call__(self) -> list[bytes]:
+        self._now += 1.0
+        return texts(self._tail.read(self._now))
+
+
+@pytest.fixture
+def poll(tail: LogTail) -> Polls:
+    return Polls(tail)
+
+
+# --- segments ---
+
+
+def test_each_segment_knows_its_byte_and_line() -> None:
+    segments = Segmenter().feed(b"one\n\ntwo\r\nbar 1\rbar 2\nlast")
+    assert segments == [
+        Segment(b"one", 0, 1),
+        Segment(b"two", 5, 3),
+        Segment(b"bar 1", 10, 4),
+        Segment(b"bar 2", 16, 4),
+    ]
+
+
+def test_an_unfinished_line_is_held_until_it_is_complete() -> None:
+    segmenter = Segmenter()
+    assert segmenter.feed(b"Generation 1") == []
+    assert segmenter.feed(b"3 / 25") == []
+    assert segmenter.feed(b"\n") == [Segment(b"Generation 13 / 25", 0, 1)]
+
+
+def test_the_rest_of_a_long_line_is_skipped_in_bounded_memory() -> None:
+    segmenter = Segmenter()
+    for _ in range(64):
+        assert segmenter.feed(b"x" * LINE_BYTES) == []
+        assert len(segmenter._held) <= LINE_BYTES
+    assert segmenter.feed(b"\nnext\n") == [
+        Segment(b"x" * LINE_BYTES, 0, 1),
+        Segment(b"next", 64 * LINE_BYTES + 1, 2),
+    ]
+
+
+def test_a_bar_without_a_line_end_is_shown_without_a_number_that_may_be_cut_off() -> None:
+    segmenter = Segmenter()
+    segmenter.feed(b"\rEpoch 1:  13%|#  | 5/3")
+    assert segmenter.bar() == Segment(b"Epoch 1:  13%|#  |", 1, 1)
+    segmenter.feed(b"8 [00:01]")
+    assert segmenter.bar() == Segment(b"Epoch 1:  13%|#  | 5/38 [00:01]", 1, 1)
+    assert Segmenter().bar() is None
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"12", b"\n", b"\r", b"\r\n", b"\0", b"\xff", b"\x1b[A", b"x" * 999])), st.data()
+)
+def test_chunks_make_no_difference(parts: list[bytes], data: st.DataObject) -> None:
+    raw = b"".join(parts)
+    whole = Segmenter()
+    expected = whole.feed(raw) + whole.flush()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=8)))
+    pieces, found = Segmenter(), []
+    for start, end in zip([0, *cuts], [*cuts, len(raw)], strict=True):
+        found += pieces.feed(raw[start:end])
+    assert found + pieces.flush() == expected
+    for segment in expected:
+        assert raw[segment.byte : segment.byte + len(segment.data)] == segment.data
+        assert raw[: segment.byte].count(b"\n") == segment.line - 1
+
+
+# --- files ---
+
+
+def test_new_lines_come_once(log: Path, poll: Polls) -> None:
+    log.write_bytes(b"one\n")
+    assert poll() == [b"one"]
+    assert poll() == []
+    append(log, b"two\nthr")
+    assert poll() == [b"two"]
+    append(log, b"ee\n")
+    assert poll() == [b"three"]
+
+
+def test_a_log_may_come_late(log: Path, poll: Polls) -> None:
+    with pytest.raises(SourceError, match="does not exist") as caught:
+        poll()
+    assert caught.value.hint
+    log.write_bytes(b"first\n")
+    assert poll() == [b"first"]
+
+
+def test_a_renamed_log_is_read_to_its_end_before_the_new_one(log: Path, poll: Polls) -> None:
+    log.write_bytes(b"one\n")
+    poll()
+    with log.open("ab") as writer:
+        log.rename(log.with_suffix(".1"))
+        writer.write(b"still the old one\npart")
+        writer.flush()
+        log.write_bytes(b"new\n")
+        assert poll() == [b"still the old one"]
+        assert poll() == [b"part", b"new"]
+
+
+def test_an_empty_new_file_does_not_draw_away_from_the_one_that_is_still_written(log: Path, poll: Polls) -> None:
+    log.write_bytes(b"one\n")
+    poll()
+    with log.open("ab") as writer:
+        log.rename(log.with_suffix(".1"))
+        log.touch()
+        assert poll() == []
+        writer.write(b"late\n")
+        writer.flush()
+        assert poll() == [b"late"]
+    append(log, b"new\n")
+    assert poll() == [b"new"]
+
+
+def test_a_copied_and_truncated_log_begins_anew(log: Path, tail: LogTail, poll: Polls) -> None:
+    log.write_bytes(b"a long first line\n")
+    poll()
+    os.truncate(log, 0)
+    assert poll() == []
+    append(log, b"after\n")
+    assert tail.read(9.0) == [Segment(b"after", 0, 1)]
+    assert tail.restarts == 1
+
+
+def test_a_truncated_log_that_grew_longer_than_before_is_noticed(log: Path, tail: LogTail, poll: Polls) -> None:
+    log.write_bytes(b"short\n")
+    poll()
+    os.truncate(log, 0)
+    append(log, b"another first line\nand more\n")
+    assert poll() == [b"another first line", b"and more"]
+    assert tail.restarts == 1
+
+
+def test_a_writer_that_goes_on_behind_a_hole_is_followed(log: Path, poll: Polls) -> None:
+    with log.open("wb", buffering=0) as writer:
+        writer.write(b"x" * 50 + b"\n")
+        poll()
+        os.truncate(log, 0)
+        writer.seek(50 * 1024 * 1024)  # as a writer without O_APPEND keeps its place
+        writer.write(b"behind the hole\n")
+    found = [text for _ in range(60) for text in poll()]
+    assert found == [b"behind the hole"]
+
+
+def test_a_deleted_log_is_read_on_while_it_is_held(log: Path, poll: Polls) -> None:
+    with log.open("ab", buffering=0) as writer:
+        writer.write(b"one\n")
+        poll()
+        log.unlink()
+        writer.write(b"two\n")
+        assert poll() == [b"two"]
+        assert poll() == []
+    log.write_bytes(b"reborn\n")
+    assert poll() == [b"reborn"]
+
+
+def test_a_bar_is_shown_once_it_is_quiet_and_again_when_drawn_anew(log: Path, poll: Polls) -> None:
+    append(log, b"\rEpoch 1: 10%|#| 1/9 [00:01]")
+    assert poll() == []
+    assert poll() == [b"Epoch 1: 10%|#| 1/9 [00:01]"]
+    assert poll() == []
+    append(log, b"\rEpoch 2: 10%|#| 1/9 [00:01]")
+    assert poll() == [b"Epoch 1: 10%|#| 1/9 [00:01]"]
+    assert poll() == [b"Epoch 2: 10%|#| 1/9 [00:01]"]
+
+
+def test_a_quiet_line_that_is_no_bar_stays_held(log: Path, poll: Polls) -> None:
+    append(log, b"Generation 1")
+    assert [poll(), poll(), poll()] == [[], [], []]
+
+
+def test_one_poll_reads_a_bounded_part_of_a_backlog(log: Path, tail: LogTail, poll: Polls) -> None:
+    log.write_bytes(b"0123456789abcde\n" * (3 * READ_BYTES // 16))
+    assert len(poll()) == READ_BYTES // 16
+    assert tail.position == READ_BYTES
+    assert len(poll()) + len(poll()) == 2 * READ_BYTES // 16
+
+
+def test_a_gigabyte_without_a_line_end_is_passed_in_bounded_memory(log: Path, tail: LogTail) -> None:
+    with log.open("wb") as file:
+        file.write(b"begin")
+        file.seek(2**30)
+        file.write(b"\nnext\n")
+    found: list[Segment] = []
+    for now in range(1100):
+        found += tail.read(float(now))
+    assert [(len(s.data), s.byte) for s in found] == [(LINE_BYTES, 0), (4, 2**30 + 1)]
+
+
+def test_the_middle_of_a_log_can_be_left_out(log: Path, tail: LogTail) -> None:
+    log.write_bytes(b"".join(b"line %04d\n" % i for i in range(1000)))
+    tail.skip_to(5005)
+    segments = tail.read(0.0)
+    assert segments[0].data == b"line 0501"
+    assert segments[0].byte == 5010
+    tail.skip_to(5000)
+    assert tail.read(0.0)[0].data == b"line 0500"
+
+
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path, Path("/dev/null")):
+        with pytest.raises(SourceError, match="not a regular file") as caught:
+            LogTail(path).read(0.0)
+        assert caught.value.hint
+
+
+def test_a_closed_tail_goes_on_where_it_stopped(log: Path, tail: LogTail, poll: Polls) -> None:
+    log.write_bytes(b"one\n")
+    poll()
+    tail.close()
+    append(log, b"two\n")
+    assert poll() == [b"two"]
+
+
+def test_an_idle_poll_is_cheap(log: Path, tail: LogTail) -> None:
+    log.write_bytes(b"one\n")
+    tail.read(0.0)
+    began = time.process_time()
+    for i in range(2000):
+        tail.read(i / 10)
+    assert (time.process_time() - began) / 2000 < 200e-6  # about 3 us; the bound leaves room for a busy machine

@@ -1,0 +1,314 @@
+"""Lines become markers: the presets, the choice among them, and what counts up in an unknown log."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memwatch.core.model import (
+    CheckpointSeen,
+    Event,
+    GaugeSeen,
+    GenerationSeen,
+    OutOfMemorySeen,
+    PhaseSeen,
+    TotalSeen,
+)
+from memwatch.sources.logtail import Segmenter
+from memwatch.sources.markers import Hit, MarkerFinder
+from memwatch.sources.presets import Preset
+from support.presets import packaged_presets
+
+
+def find(text: str | bytes, *presets: Preset, bare: bool = False) -> tuple[MarkerFinder, list[Hit]]:
+    raw = text.encode() if isinstance(text, str) else text
+    finder, segmenter = MarkerFinder(presets if bare or presets else packaged_presets()), Segmenter()
+    segments = segmenter.feed(raw) + segmenter.flush()
+    return finder, [hit for s in segments for hit in finder.feed(s.data, s.byte, s.line, float(s.line))]
+
+
+def events(text: str, *presets: Preset) -> list[Event]:
+    return [hit.event for hit in find(text, *presets)[1]]
+
+
+def indexes(text: str, bare: bool = False) -> tuple[str | None, list[float]]:
+    finder, hits = find(text, bare=bare)
+    return finder.unit, [hit.event.index for hit in hits if isinstance(hit.event, GenerationSeen)]
+
+
+# --- presets ---
+
+
+@pytest.mark.parametrize(
+    ("line", "preset", "index", "total", "at"),
+    [
+        ("Generation 7 / 25", "evolutionary", 7, 25, "start"),
+        ("=== GENERATION 7/25 ===", "evolutionary", 7, 25, "start"),
+        ("🧬 Generation 7 of 25", "evolutionary", 7, 25, "start"),
+        ("Generation 7/25 complete in 3.2s", "evolutionary", 7, 25, "end"),
+        (" ****** Running generation 3 ****** ", "neat", 3, None, "start"),
+        ("Epoch 3/10", "keras", 3, 10, "start"),
+        ("Epoch 3:  13%|#3  | 5/38 [00:00<00:00, 4.1it/s]", "lightning", 3, None, "start"),
+        ("Epoch 3/4  ━━━━━━━━━━ 38/38 0:00:00", "lightning", 3, 5, "progress"),
+        ("{'loss': 0.5, 'learning_rate': 4e-05, 'epoch': 0.25}", "huggingface", 0.25, None, "end"),
+        ("[10]\ttrain-rmse:0.61188\teval-rmse:0.62", "boosting", 10, None, "end"),
+        ("10:\tlearn: 0.6931\ttotal: 56ms\tremaining: 5.5s", "boosting", 10, None, "end"),
+    ],
+)
+def test_one_line_of_a_known_program_is_enough(line: str, preset: str, index: float, total: int, at: str) -> None:
+    finder, hits = find(line + "\n")
+    marker = next(hit.event for hit in hits if isinstance(hit.event, GenerationSeen))
+    assert finder.preset == preset
+    assert (marker.index, marker.total, marker.at, marker.unit) == (index, total, at, finder.unit)
+    assert finder.total == total
+
+
+def test_a_users_preset_comes_before_all_others() -> None:
+    rule = {"kind": "generation", "pattern": r"round (?P<index>[\d.]+) von (?P<total>\d+)", "at": "end"}
+    mine = Preset.from_mapping({"name": "mine", "unit": "round", "rules": [rule]}, "mine", user=True)
+    text = "Generation 1 / 25\nround 3 von 9\nGeneration 2 / 25\nround 4 von 9\n"
+    finder, hits = find(text, *packaged_presets(), mine)
+    assert finder.preset == "mine"
+    assert [h.event.index for h in hits if isinstance(h.event, GenerationSeen)] == [1, 3, 4]
+    assert finder.changes == 2
+
+
+@pytest.mark.parametrize("text", ["nan", "1e999", "9" * 400, "--", "", "1e300"])
+def test_a_users_pattern_may_match_anything_but_only_numbers_count(text: str) -> None:
+    rule = {"kind": "generation", "pattern": r"at <(?P<index>.*?)>"}
+    mine = Preset.from_mapping({"rules": [rule]}, "mine", user=True)
+    assert events(f"at <{text}>\n", mine) == []
+
+
+def test_total_phases_and_gauges_that_a_preset_named_before_its_first_marker_are_told_with_it() -> None:
+    rules = [
+        {"kind": "generation", "pattern": r"^> (?P<index>\d+)"},
+        {"kind": "total", "pattern": r"^plan (?P<total>\d+)"},
+        {"kind": "phase", "pattern": r"^do (?P<phase>\w+)"},
+        {"kind": "gauge", "pattern": r"^(?P<name>\w+) is (?P<value>\S+)"},
+    ]
+    mine = Preset.from_mapping({"unit": "generation", "rules": rules}, "mine")
+    text = "plan 40\ndo warmup\nqueue is 12.5\n"
+    assert events(text, mine) == []
+    assert events(text + "> 1\n", mine) == [
+        TotalSeen(1.0, 40),
+        GenerationSeen(4.0, 1, None, "generation", "start"),
+        PhaseSeen(2.0, "warmup"),
+        GaugeSeen(3.0, "queue", 12.5),
+    ]
+
+
+def test_the_best_round_that_is_printed_again_is_no_new_round() -> None:
+    text = "[8]\tt's l2: 0.5\n[9]\tt's l2: 0.4\nEarly stopping, best iteration is:\n[8]\tt's l2: 0.5\n"
+    assert indexes(text) == ("iteration", [8, 9])
+
+
+def test_a_resumed_run_that_goes_back_is_told() -> None:
+    assert indexes("Generation 4 / 9\nGeneration 5 / 9\nresumed\nGeneration 4 / 9\n")[1] == [4, 5, 4]
+
+
+# --- what is the same for all programs ---
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        ("  Replay Buffer:     15,680 / 50,000", (15680, 50000)),
+        ("--- Training Population (Buffer: 7840) ---", (7840, None)),
+        ("Buffer not ready: 6960 / 10000", (6960, None)),
+        ("buffer_size=1200", (1200, None)),
+    ],
+)
+def test_gauges(line: str, level: tuple[float, float | None]) -> None:
+    gauges = [e for e in events(line) if isinstance(e, GaugeSeen)]
+    assert [(g.value, g.capacity) for g in gauges] == [level]
+    assert gauges[0].name == "replay buffer"
+
+
+@pytest.mark.parametrize(
+    ("line", "state"),
+    [
+        ("Checkpoint saved: ckpt.pt", "saved"),
+        ("💾 Saved checkpoint to runs/a/gen_12.pt", "saved"),
+        ("saved model to best.pth", "saved"),
+        ("Model weights saved in ./out/pytorch_model.bin", "saved"),
+        ("Saving checkpoint to ckpt.npz", "writing"),
+        ("Saving model checkpoint to ./out/checkpoint-500", "writing"),
+        ("Interrupted, saving population ...", "writing"),
+        ("Saving checkpoint ... done", None),
+        ("Checkpoints will be saved to runs/", None),
+        ("Save Solutions: False", None),
+        ("failed to save checkpoint: disk full", None),
+        ("Checkpoint could not be saved", None),
+        ("Loading the last saved checkpoint ckpt.pt", None),
+    ],
+)
+def test_checkpoints(line: str, state: str | None) -> None:
+    seen = [e for e in events(line) if isinstance(e, CheckpointSeen)]
+    assert [e.state for e in seen] == ([state] if state else [])
+    assert all(e.evidence == "log: " + line for e in seen)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("MemoryError", "MemoryError"),
+        ("numpy.core._exceptions._ArrayMemoryError: Unable to allocate 1.20 GiB", "MemoryError"),
+        ("RuntimeError: [enforce fail] . DefaultCPUAllocator: can't allocate memory: you tried", "MemoryError"),
+        ("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "CUDA out of memory"),
+        ("RuntimeError: CUDA error: out of memory", "CUDA out of memory"),
+        ("    except MemoryError:", None),
+        ("memory error rate: 0.1", None),
+    ],
+)
+def test_failed_allocations(line: str, kind: str | None) -> None:
+    seen = [e for e in events(line) if isinstance(e, OutOfMemorySeen)]
+    assert [(e.kind, e.line) for e in seen] == ([(kind, " ".join(line.split()))] if kind else [])
+
+
+def test_terminal_escapes_reach_no_event() -> None:
+    line = "\x1b[31mCheckpoint saved: \x1b]0;title\x07a\x1b[2J.pt\x1b[0m\n\x1b[1mMemoryError\x1b[0m: no\x9b2J\n"
+    seen = events(line)
+    assert [type(e) for e in seen] == [CheckpointSeen, OutOfMemorySeen]
+    assert all("\x1b" not in str(e) and "\x9b" not in str(e) for e in seen)
+
+
+@pytest.mark.parametrize(
+    "line", ["Number of Generations: 50", "Namespace(num_generations=50, seed=1)", "generations: 50"]
+)
+def test_a_total_apart_from_the_markers(line: str) -> None:
+    finder, hits = find(f"{line}\nGeneration = 1\n")
+    assert finder.total == 50
+    assert hits[0].event == TotalSeen(1.0, 50)
+
+
+def test_a_total_of_another_unit_is_not_the_total() -> None:
+    assert find("Num Epochs = 5\nGeneration = 1\n")[0].total is None
+
+
+# --- what counts up in an unknown log ---
+
+
+def test_a_recurring_line_with_a_number_that_goes_up() -> None:
+    lines = [f"2026-11-21 03:{i:02}:00,123 worker did chunk {i} of the data in 0.{i}1 s, 512 items\n" for i in range(8)]
+    assert indexes("".join(lines), bare=True) == ("chunk", list(range(8)))
+
+
+def test_hits_that_were_understood_late_keep_their_own_place_and_time() -> None:
+    finder, hits = find("".join(f"did part {i}\n" for i in range(7)), bare=True)
+    assert [(h.byte, h.line, h.event.t) for h in hits] == [(9 + 11 * i, i + 1, i + 1.0) for i in range(7)]
+    assert finder.preset == "counter"
+
+
+def test_numbers_that_go_up_unevenly_or_down_are_no_counter() -> None:
+    text = "".join(f"used {v} MB, left {99 - i}\n" for i, v in enumerate([3, 7, 8, 20, 21, 40, 41]))
+    assert indexes(text, bare=True) == (None, [])
+
+
+def test_the_outer_loop_is_the_clock() -> None:
+    inner = "".join(f"Epoch {e}/3\nloss: 0.5\n" for e in (1, 2, 3))
+    finder, hits = find("".join(f"Generation {g}\n{inner}" for g in (1, 2, 3)), bare=True)
+    assert finder.unit == "generation"
+    assert [h.event.index for h in hits if h.event.unit == "generation"] == [1, 2, 3]
+
+
+def test_an_outer_loop_that_shows_itself_late_takes_over() -> None:
+    inner = "".join(f"Epoch {e}/3\nloss: 0.5\n" for e in (1, 2, 3))
+    finder, hits = find("".join(f"{inner}finished Generation {g}\n" for g in (1, 2, 3)))
+    assert (finder.unit, finder.changes) == ("generation", 2)
+    assert [h.event.index for h in hits if h.event.unit == "generation"] == [1, 2, 3]
+
+
+def test_a_counter_that_only_went_up_for_a_while_is_dropped() -> None:
+    text = "".join(f"cache holds {i % 9} things\n" for i in range(40))
+    finder, hits = find(text, bare=True)
+    assert (finder.preset, finder.unit) == (None, None)
+    assert len(hits) < 20
+
+
+def test_an_epoch_that_is_named_in_every_line_is_under_way_not_over() -> None:
+    text = "".join(f"epoch {e} | batch {b} | loss 0.5\n" for e in range(3) for b in range(4))
+    marks = [h.event for h in find(text, bare=True)[1] if isinstance(h.event, GenerationSeen)]
+    assert [(m.index, m.at) for m in marks] == [(0, "progress"), (1, "progress"), (2, "progress")]
+    once = [h.event.at for h in find("epoch 0: loss 0.5\nepoch 1: loss 0.4\n", bare=True)[1]]
+    assert once == ["end", "end"]
+
+
+def test_lines_with_brackets_are_not_taken_for_one_bar_redrawn() -> None:
+    finder = MarkerFinder(packaged_presets())
+    hits = [finder.feed(f"INFO [main] Generation {i} [a]", i, i, 0.0) for i in range(4)]
+    assert [hit.event.index for told in hits for hit in told] == [0, 1, 2, 3]
+
+
+def test_a_plain_bar_around_the_whole_run() -> None:
+    bars = "".join(f"\r {4 * i}%|#  | {i}/25 [00:{i:02}<01:00,  1.00it/s]" for i in range(26))
+    finder, hits = find(bars, bare=True)
+    assert [h.event.index for h in hits if isinstance(h.event, GenerationSeen)] == list(range(25))
+    assert finder.total == 25
+
+
+def test_a_bar_that_is_drawn_anew_is_an_inner_loop() -> None:
+    bars = "".join(f"\r{b}: {4 * i}%|#  | {i}/25 [00:01<01:00]" for b in ("a", "a") for i in range(0, 25, 12))
+    assert indexes(bars, bare=True) == (None, [])
+
+
+def test_a_table_whose_header_names_the_unit() -> None:
+    text = "time  epoch  loss\n0.1   1      0.9\n0.2   2      0.8\nnote\n0.3   3      0.7\n"
+    assert indexes(text, bare=True) == ("epoch", [1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    "text", ["for 10 consecutive epochs\n" * 3, "epochs: 50\n", "step-1 3\n", "a generation 5% done\n"]
+)
+def test_what_only_looks_like_a_counter(text: str) -> None:
+    assert indexes(text, bare=True) == (None, [])
+
+
+# --- laws ---
+
+_WORDS = [b"Generation ", b"Epoch ", b"3", b"12", b"/", b" / 25", b": ", b"\n", b"\r", b"|", b"%|#| ", b"7/9 [00:01]",
+          b"\x1b[31m", b"\xff\xfe", b"\0", b"epoch  loss  time\n", b"1  0.5  0.1\n", b"| iterations | 4 |\n",
+          b"-----\n", b"Buffer: 5", b"MemoryError", b"saved model.pt", b"nan", b"9" * 30, "█é中".encode()]  # fmt: skip
+_LOGS = st.lists(st.one_of(st.sampled_from(_WORDS), st.binary(max_size=12)), max_size=60).map(b"".join)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_LOGS)
+def test_any_bytes_give_finite_numbers_at_true_places(raw: bytes) -> None:
+    for hit in find(raw)[1]:
+        assert 0 <= hit.byte < len(raw)
+        event = hit.event
+        if isinstance(event, GenerationSeen):
+            assert math.isfinite(event.index)
+            assert event.total is None or 0 < event.total <= 1e15
+            assert raw[hit.byte : hit.byte + 1].isdigit()
+            assert raw[: hit.byte].count(b"\n") == hit.line - 1
+        if isinstance(event, GaugeSeen):
+            assert math.isfinite(event.value)
+        assert str(event).isprintable()
+
+
+def test_a_finder_holds_a_bounded_part_of_what_it_saw() -> None:
+    finder = MarkerFinder(packaged_presets())
+    for i in range(6000):
+        finder.feed(f"word{'abcdefghij'[i % 10] * (i % 97)} thing {i} {i * i}", i, i, 0.0)
+        finder.feed(f"gauge{i} Buffer: {i} epoch {i * 7 % 11} {i}", i, i, 0.0)
+    assert len(finder._counter._streams) <= 128
+    assert len(finder._counter._templates) <= 256
+    assert all(len(stream.hits) <= 4096 for stream in finder._counter.streams)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"| " * 2000, b"epoch " * 700, b"1 " * 2000, b"saved model " * 340, b"\x1b]" * 2000, b"0" * 4096, b"- " * 2000],
+)
+def test_no_line_takes_long(line: bytes) -> None:
+    finder = MarkerFinder(packaged_presets())
+    began = time.process_time()
+    for i in range(10):
+        finder.feed(line + b"%d" % i, 0, 1, float(i))
+    assert time.process_time() - began < 1.0

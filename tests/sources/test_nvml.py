@@ -1,0 +1,479 @@
+"""The GPU reader through the real pynvml, on a libnvidia-ml.so.1 of our own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwatch.core.model import GpuMemory
+from memwatch.errors import SourceError
+from memwatch.sources.gpulinks import PidMap, Unit, parse_nspid, visible_units
+from memwatch.sources.nvml import NoDriverError, NvmlReader
+from support.fakenvml import GIB, World, library_folder, uuid
+
+TRAINER, WORKER, STRANGER = 3_900_001, 3_900_002, 3_900_003  # PIDs that no process here has
+COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
+MEMORY = "nvmlDeviceGetMemoryInfo"
+NOT_SUPPORTED, NO_PERMISSION, DRIVER_NOT_LOADED, FUNCTION_NOT_FOUND, GPU_IS_LOST, VERSION_MISMATCH = 3, 4, 9, 13, 15, 18
+
+
+class Bench:
+    """A fake world and readers over it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.world = World(folder / "world")
+        self.world.play()
+        self.proc = folder / "proc"
+        self.namespace("pid:[4026531836]")
+        self._trace = folder / "nvidiactl"
+        self._trace.touch()
+        self.readers: list[NvmlReader] = []
+        self.tree = frozenset({TRAINER, WORKER})
+
+    def namespace(self, link: str, pid: int | str = "self", nspid: str = "") -> None:
+        folder = self.proc / str(pid) / "ns"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "pid").unlink(missing_ok=True)
+        (folder / "pid").symlink_to(link)
+        (folder.parent / "status").write_text(f"Name:\tpython\nNSpid:\t{nspid}\nPPid:\t1\n")
+
+    def container(self) -> None:
+        self.namespace("pid:[4026532999]")
+
+    def reader(self, patience_s: float = 5.0, **environ: str) -> NvmlReader:
+        reader = NvmlReader(
+            lambda: self.tree, environ, root=str(self.proc), driver_traces=[str(self._trace)], patience_s=patience_s
+        )
+        self.readers.append(reader)
+        return reader
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    if library_folder() is None:
+        pytest.skip("no C compiler for the fake libnvidia-ml.so.1")
+    bench = Bench(tmp_path)
+    yield bench
+    bench.world.forget("hang")
+    for reader in bench.readers:
+        reader.close()
+    for thread in threading.enumerate():  # one that hung here must not call into the next test's world
+        if thread.name == "memwatch-nvml":
+            thread.join(5)
+            assert not thread.is_alive()
+
+
+def only(gpus: tuple[GpuMemory, ...]) -> GpuMemory:
+    assert len(gpus) == 1
+    return gpus[0]
+
+
+def patiently(reader: NvmlReader, now: float) -> tuple[GpuMemory, ...]:
+    """The first reading at `now` that gives a GPU."""
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            if gpus := reader.read(now):
+                return gpus
+        except SourceError:
+            pass
+        time.sleep(0.005)
+    pytest.fail("no reading in 5 s")
+
+
+# --- who uses what ------------------------------------------------------------------------------------------------
+
+
+def test_tree_pids_are_summed_on_their_device_alone(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.gpu(1, total=80 * GIB, free=50 * GIB)
+    bench.world.process("0", STRANGER, 9 * GIB)
+    bench.world.process("1", TRAINER, 20 * GIB)
+    bench.world.process("1", WORKER, 2 * GIB)
+    bench.world.process("1", STRANGER, 5 * GIB)
+    gpu = only(bench.reader().read(0))
+    assert gpu == GpuMemory("gpu1", uuid("GPU", 1), "Fake H1", 22 * GIB, 30 * GIB, 80 * GIB, "exact")
+
+
+def test_a_process_with_graphics_and_compute_counts_once(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.process("0", TRAINER, 3 * GIB, "Compute")
+    bench.world.process("0", TRAINER, 3 * GIB, "Graphics")
+    bench.world.process("0", WORKER, 1 * GIB, "MPSCompute")
+    assert only(bench.reader().read(0)).used_bytes == 4 * GIB
+
+
+def test_more_processes_than_one_call_holds(bench: Bench) -> None:
+    bench.world.gpu(0)
+    for pid in range(1, 40):
+        bench.world.process("0", pid, 4096)
+    bench.world.process("0", TRAINER, GIB)
+    assert only(bench.reader().read(0)).used_bytes == GIB
+
+
+def test_nothing_links_a_device_to_the_trainer(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.process("0", STRANGER, GIB)
+    assert bench.reader(CUDA_VISIBLE_DEVICES="0").read(0) == ()
+
+
+def test_a_gpu_taken_up_later_is_found(bench: Bench) -> None:
+    bench.world.gpu(0)
+    reader = bench.reader()
+    assert reader.read(0) == ()
+    bench.world.process("0", TRAINER, GIB)
+    assert only(reader.read(6)).used_bytes == GIB
+
+
+def test_bytes_not_available(bench: Bench) -> None:
+    bench.world.gpu(0, total=80 * GIB, free=60 * GIB)
+    bench.world.process("0", TRAINER, "na")
+    gpu = only(bench.reader().read(0))
+    assert (gpu.used_bytes, gpu.device_used_bytes, gpu.attribution) == (None, 20 * GIB, "device")
+    assert "by process" in gpu.reason
+
+
+def test_old_driver_without_version_3(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.process("0", TRAINER, GIB)
+    for kind in ("Compute", "Graphics", "MPSCompute"):
+        bench.world.fail(f"nvmlDeviceGet{kind}RunningProcesses_v3", FUNCTION_NOT_FOUND)
+    reader = bench.reader()
+    assert only(reader.read(0)).used_bytes == GIB
+    assert only(reader.read(1)).attribution == "exact"
+    assert bench.world.calls(f"{COMPUTE}_v3") == 1  # asked once, remembered
+
+
+def test_no_process_list_leaves_the_devices_given(bench: Bench) -> None:
+    for index in range(3):
+        bench.world.gpu(index, free=(40 + index) * GIB)
+    bench.world.fail(f"{COMPUTE}_v3", NO_PERMISSION)
+    gpus = bench.reader(CUDA_VISIBLE_DEVICES=f"2,{uuid('GPU', 0)[:12]}").read(0)
+    assert [(gpu.resource, gpu.used_bytes, gpu.attribution) for gpu in gpus] == [
+        ("gpu0", None, "device"),
+        ("gpu2", None, "device"),
+    ]
+    assert "Insufficient Permissions" in gpus[0].reason
+    assert bench.reader(CUDA_VISIBLE_DEVICES="-1").read(0) == ()
+    assert bench.reader(CUDA_VISIBLE_DEVICES="").read(0) == ()
+
+
+# --- containers ---------------------------------------------------------------------------------------------------
+
+
+def test_container_that_hides_processes_uses_open_devices(bench: Bench) -> None:
+    bench.container()
+    bench.world.gpu(0, minor=5)
+    bench.world.gpu(1, minor=6)
+    fds = bench.proc / str(TRAINER) / "fd"
+    fds.mkdir(parents=True)
+    (fds / "7").symlink_to("/dev/nvidia6")
+    (fds / "8").symlink_to("/dev/nvidiactl")
+    gpu = only(bench.reader().read(0))
+    assert (gpu.resource, gpu.attribution, gpu.device_used_bytes) == ("gpu1", "device", 20 * GIB)
+
+
+def test_container_whose_list_shows_us_is_believed(bench: Bench) -> None:
+    bench.container()
+    bench.world.gpu(0)
+    bench.world.gpu(1)
+    bench.world.process("1", TRAINER, GIB)
+    assert only(bench.reader(CUDA_VISIBLE_DEVICES="0,1").read(0)).resource == "gpu1"
+
+
+def test_host_pids_are_mapped_by_nspid(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.process("0", 41230, GIB)
+    bench.tree = frozenset({17})
+    bench.namespace("pid:[4026532001]", 41230, "41230 17")
+    bench.namespace("pid:[4026532001]", 17, "17")
+    gpu = only(bench.reader().read(0))
+    assert (gpu.used_bytes, gpu.attribution) == (GIB, "nspid")
+
+
+def test_same_inner_pid_in_another_container_is_not_ours(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.process("0", 41230, GIB)
+    bench.tree = frozenset({17})
+    bench.namespace("pid:[4026532002]", 41230, "41230 17")
+    bench.namespace("pid:[4026532001]", 17, "17")
+    assert bench.reader().read(0) == ()
+
+
+def test_inner_pids_are_mapped_unless_a_process_has_that_pid(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.process("0", 17, GIB)
+    bench.namespace("pid:[4026532001]", TRAINER, f"{TRAINER} 17")
+    assert only(bench.reader().read(0)).attribution == "nspid"
+    bench.namespace("pid:[4026531836]", 17, "17")
+    assert bench.reader().read(0) == ()
+
+
+# --- figures that are missing or cannot be true -------------------------------------------------------------------
+
+
+def test_one_pool_with_the_host(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.process("0", TRAINER, GIB)
+    bench.world.fail(MEMORY, NOT_SUPPORTED)
+    gpu = only(bench.reader().read(0))
+    assert (gpu.attribution, gpu.total_bytes, gpu.device_used_bytes, gpu.used_bytes) == ("unified", None, None, GIB)
+
+
+def test_wide_entries_spoil_the_list(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.say("wide")
+    bench.world.process("0", TRAINER, GIB)
+    bench.world.process("0", 4321, GIB)
+    gpu = only(bench.reader().read(0))
+    assert (gpu.used_bytes, gpu.attribution) == (None, "device")
+    assert "cannot be true" in gpu.reason
+
+
+def test_more_used_than_there_is(bench: Bench) -> None:
+    bench.world.gpu(0, total=8 * GIB, free=GIB)
+    bench.world.process("0", TRAINER, 9 * GIB)
+    gpu = only(bench.reader().read(0))
+    assert gpu.used_bytes is None
+    assert "used of" in gpu.reason
+    bench.world.gpu(0, total=8 * GIB, free=9 * GIB)
+    assert only(bench.reader().read(0)).device_used_bytes is None
+
+
+# --- MIG ----------------------------------------------------------------------------------------------------------
+
+
+def test_mig_instances_stand_for_their_gpu(bench: Bench) -> None:
+    bench.world.gpu(0, mig=1)
+    bench.world.gpu(1, mig=-1)
+    bench.world.mig(0, 0)
+    bench.world.mig(0, 2, total=20 * GIB, free=15 * GIB)
+    bench.world.process("0:2", TRAINER, 3 * GIB)
+    gpu = only(bench.reader().read(0))
+    assert gpu == GpuMemory("gpu0:2", uuid("MIG", 2), "Fake H0 MIG 1g", 3 * GIB, 5 * GIB, 20 * GIB, "exact")
+
+
+def test_mig_instance_given_by_uuid(bench: Bench) -> None:
+    bench.world.gpu(0, mig=1)
+    bench.world.mig(0, 0)
+    bench.world.mig(0, 1)
+    bench.world.fail(f"{COMPUTE}_v3", NO_PERMISSION)
+    assert only(bench.reader(CUDA_VISIBLE_DEVICES=uuid("MIG", 1)).read(0)).resource == "gpu0:1"
+
+
+# --- failures and recoveries --------------------------------------------------------------------------------------
+
+
+def test_driver_restart(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.process("0", TRAINER, GIB)
+    reader = bench.reader()
+    assert reader.read(0)
+    bench.world.say("init", DRIVER_NOT_LOADED)
+    bench.world.say("epoch", 1)
+    with pytest.raises(SourceError, match="Uninitialized"):
+        reader.read(1)
+    with pytest.raises(SourceError, match="Driver Not Loaded") as caught:
+        reader.read(2)
+    assert not isinstance(caught.value, NoDriverError)  # it was there
+    inits = bench.world.calls("nvmlInitWithFlags")
+    with pytest.raises(SourceError):
+        reader.read(3)  # backing off: not asked
+    assert bench.world.calls("nvmlInitWithFlags") == inits
+    bench.world.forget("init")
+    assert only(reader.read(5)).used_bytes == GIB
+
+
+def test_lost_gpu_leaves_the_others(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.gpu(1)
+    bench.world.process("0", TRAINER, GIB)
+    bench.world.process("1", WORKER, GIB)
+    reader = bench.reader()
+    assert len(reader.read(0)) == 2
+    for function in (MEMORY, f"{COMPUTE}_v3", "nvmlDeviceGetHandleByIndex_v2"):
+        bench.world.fail(function, GPU_IS_LOST, "1")
+    for now in (1, 2, 3, 7, 20):  # before and after NVML was initialized anew
+        states = {gpu.resource: (gpu.attribution, gpu.used_bytes, gpu.reason) for gpu in reader.read(now)}
+        assert states == {"gpu0": ("exact", GIB, ""), "gpu1": ("unavailable", None, "GPU is lost")}
+    assert bench.world.calls("nvmlInitWithFlags") > 1
+    bench.world.forget("fail")
+    assert {gpu.attribution for gpu in reader.read(200)} == {"exact"}
+
+
+def test_every_gpu_lost_is_a_failure(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.process("0", TRAINER, GIB)
+    reader = bench.reader()
+    reader.read(0)
+    bench.world.fail(MEMORY, GPU_IS_LOST)
+    with pytest.raises(SourceError, match="gpu0: GPU is lost"):
+        reader.read(1)
+    bench.world.forget("fail")
+    assert only(reader.read(10)).used_bytes == GIB
+
+
+def test_library_and_driver_of_different_versions(bench: Bench) -> None:
+    bench.world.say("init", VERSION_MISMATCH)
+    with pytest.raises(SourceError, match="mismatch") as caught:
+        bench.reader().read(0)
+    assert "reload" in caught.value.hint
+
+
+def test_a_hang_does_not_hold_the_loop(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.process("0", TRAINER, GIB)
+    reader = bench.reader(patience_s=0.05)
+    patiently(reader, 0)
+    bench.world.hang(MEMORY)
+    assert only(reader.read(1)).used_bytes == GIB  # not late yet
+    start = time.monotonic()
+    for now in (3, 4, 5, 60):
+        with pytest.raises(SourceError, match="does not answer within 2 s"):
+            reader.read(now)
+    assert time.monotonic() - start < 0.05
+    assert bench.world.calls(MEMORY) == 2  # no call piles up behind it
+    bench.world.process("0", TRAINER, 2 * GIB)
+    bench.world.forget("hang")
+    assert only(patiently(reader, 61)).used_bytes == 2 * GIB
+
+
+def test_close_does_not_wait_for_a_hang(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.hang("nvmlInitWithFlags")
+    reader = bench.reader(patience_s=0.02)
+    assert reader.read(0) == ()
+    start = time.monotonic()
+    reader.close()
+    assert time.monotonic() - start < 0.2
+
+
+def test_close_gives_nvml_back(bench: Bench) -> None:
+    bench.world.gpu(0)
+    reader = bench.reader()
+    reader.read(0)
+    reader.close()
+    assert bench.world.calls("nvmlShutdown") == 1
+
+
+def test_pace(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.process("0", TRAINER, GIB)
+    reader = bench.reader()
+    first = reader.read(0)
+    bench.world.process("0", TRAINER, 2 * GIB)
+    assert reader.read(0.9) is first
+    assert only(reader.read(1.0)).used_bytes == 2 * GIB
+
+
+# --- no driver ----------------------------------------------------------------------------------------------------
+
+
+def test_driver_not_loaded_is_normal_and_rarely_asked(bench: Bench) -> None:
+    bench.world.say("init", DRIVER_NOT_LOADED)
+    reader = bench.reader()
+    for now in (0, 1, 30, 59):
+        with pytest.raises(NoDriverError):
+            reader.read(now)
+    assert bench.world.calls("nvmlInitWithFlags") == 1
+    bench.world.forget("init")
+    bench.world.gpu(0)
+    bench.world.process("0", TRAINER, GIB)
+    assert reader.read(60)
+
+
+def run_python(code: str, *args: str, **environ: str) -> str:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environ}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args], env=env, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+READ = """
+import sys
+from memwatch.sources.nvml import NoDriverError, NvmlReader
+assert not {"pynvml", "ctypes"} & set(sys.modules)
+reader = NvmlReader(lambda: frozenset({3900001}), {}, driver_traces=sys.argv[1:], patience_s=10)
+try:
+    print([gpu.used_bytes for gpu in reader.read(0)], end=" ")
+except NoDriverError as error:
+    print(error, "|", error.hint, end=" ")
+print("pynvml" in sys.modules)
+"""
+
+
+def test_no_trace_of_a_driver_imports_nothing() -> None:
+    assert run_python(READ, "/nonexistent/nvidiactl") == "no NVIDIA driver here |  False"
+
+
+def test_no_library_imports_no_pynvml(tmp_path: Path) -> None:
+    if any(Path(p).exists() for p in ("/dev/nvidiactl", "/proc/driver/nvidia")):
+        pytest.skip("there is a driver here")
+    (tmp_path / "nvidiactl").touch()
+    out = run_python(READ, str(tmp_path / "nvidiactl"), LD_LIBRARY_PATH="")
+    assert out.startswith("libnvidia-ml.so.1 not found")
+    assert "NVIDIA_DRIVER_CAPABILITIES" in out
+    assert out.endswith("False")
+
+
+def test_library_is_found_as_pynvml_finds_it(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.process("0", TRAINER, GIB)
+    environ = {"LD_LIBRARY_PATH": str(library_folder()), "FAKE_NVML_WORLD": str(bench.world.file)}
+    assert run_python(READ, str(bench.world.file), **environ) == f"[{GIB}] True"
+
+
+# --- pure parts ---------------------------------------------------------------------------------------------------
+
+
+def units(count: int) -> list[Unit]:
+    return [Unit(f"gpu{i}", i, uuid("GPU", i), uuid("GPU", i), "", i) for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("0,2", {"gpu0", "gpu2"}),
+        (" 1 , 0", {"gpu0", "gpu1"}),
+        ("0,-1,2", {"gpu0"}),
+        ("0,9,1", {"gpu0"}),
+        ("NoDevFiles", set()),
+        ("", set()),
+        ("GPU-00000001", {"gpu1"}),
+        ("GPU-0", set()),  # not the abbreviation of one
+        ("²", set()),
+    ],
+)
+def test_visible_units(text: str, found: set[str]) -> None:
+    assert visible_units(text, units(4)) == found
+
+
+@given(st.text(max_size=40))
+def test_any_visible_devices_names_existing_units(text: str) -> None:
+    assert visible_units(text, units(2)) <= {"gpu0", "gpu1"}
+
+
+@given(st.binary(max_size=80) | st.binary(max_size=30).map(lambda b: b"NSpid:\t" + b))
+def test_any_status_gives_pids_or_nothing(status: bytes) -> None:
+    assert all(pid >= 0 for pid in parse_nspid(status))
+
+
+def test_nspid_line() -> None:
+    assert parse_nspid(b"Name:\tNSpid: 3\nNgid:\t0\nNSpid:\t41230\t17\nPPid:\t1\n") == (41230, 17)
+
+
+def test_the_real_proc() -> None:
+    pids = PidMap()
+    assert pids.member(os.getppid(), frozenset({os.getpid()})) is None
+    assert pids.open_devices({os.getpid()}) == frozenset()

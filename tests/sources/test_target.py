@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwatch.core.procstat import parse_stat
+from memwatch.errors import AttachError, TargetGoneError
+from memwatch.sources.target import describe, identify, is_same, is_torchrun, read_ranks
+from support.processes import READY, WAIT, python, running, stranger
+
+HOSTILE = b"1234 (foo) Z ) S 77 1234 1234 0 -1 4194304 9 0 0 0 3 1 0 0 20 0 1 0 5555 18446744073709551615 9"
+
+
+# --- /proc/PID/stat
+
+
+def test_the_name_ends_at_the_last_parenthesis():
+    found = parse_stat(HOSTILE)
+    assert (found.pid, found.name, found.state, found.parent, found.start_ticks) == (1234, "foo) Z ", "S", 77, 5555)
+    assert not found.dead
+    assert not found.kernel_thread
+
+
+def test_a_process_may_name_itself_like_a_zombie():
+    code = "open('/proc/self/comm', 'w').write('foo) Z '); " + WAIT
+    with running(python(code)) as child:
+        target = identify(child.pid)
+        assert parse_stat(Path(f"/proc/{child.pid}/stat").read_bytes()).name == "foo) Z "
+        assert is_same(target)
+
+
+@given(st.binary(max_size=120) | st.binary(max_size=20).map(lambda name: HOSTILE.replace(b"foo) Z ", name)))
+def test_any_bytes_give_a_stat_or_a_value_error(data):
+    try:
+        found = parse_stat(data)
+    except ValueError:
+        return
+    assert len(found.state) == 1
+
+
+# --- identity
+
+
+def test_identity_is_boot_pid_and_start():
+    with running(python(WAIT)) as child:
+        target = identify(child.pid)
+        assert target == identify(child.pid)
+        assert target.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        assert is_same(target)
+    assert not is_same(target)
+    with pytest.raises(AttachError, match=f"no process {child.pid}"):
+        identify(child.pid)
+
+
+@pytest.mark.parametrize(
+    ("pid", "message"),
+    [
+        (0, "not a process ID"),
+        (-3, "not a process ID"),
+        (1, "PID 1"),
+        (os.getpid(), "memwatch itself"),
+        (2**31, "no pro"),
+    ],
+)
+def test_refused_by_number(pid, message):
+    with pytest.raises(AttachError, match=message) as raised:
+        identify(pid)
+    assert raised.value.hint
+
+
+def test_kernel_threads_are_refused():
+    if not Path("/proc/2/stat").exists() or not parse_stat(Path("/proc/2/stat").read_bytes()).kernel_thread:
+        pytest.skip("a container: its /proc shows no kernel threads")
+    with pytest.raises(AttachError, match="kernel thread"):
+        identify(2)
+
+
+def test_a_zombie_is_refused():
+    with stranger(READY) as process:
+        while not (found := parse_stat(Path(f"/proc/{process.pid}/stat").read_bytes())).dead:
+            pass
+        with pytest.raises(AttachError, match="zombie") as raised:
+            identify(process.pid)
+        assert str(found.parent) in raised.value.hint
+        process.reap()
+
+
+def test_a_thread_is_refused_and_its_process_named():
+    code = (
+        "import threading, time; t = threading.Thread(target=time.sleep, args=(60,), daemon=True); t.start(); "
+        "print(t.native_id, flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen(python(code), stdout=subprocess.PIPE, text=True)
+    try:
+        thread = int(process.stdout.readline())
+        with pytest.raises(AttachError, match="is a thread of") as raised:
+            identify(thread)
+        assert f"--pid {process.pid}" in raised.value.hint
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_an_unreadable_process_is_an_attach_error(tmp_path):
+    (tmp_path / "77").mkdir()
+    (tmp_path / "77/stat").write_text("nonsense")
+    with pytest.raises(AttachError, match="cannot be read"):
+        identify(77, str(tmp_path))
+
+
+# --- facts
+
+
+def test_facts_of_a_real_process(tmp_path):
+    log = tmp_path / "main.log"
+    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": "0,1"}
+    with log.open("w") as out:
+        child = subprocess.Popen(python(WAIT, "a\x1b[31mb", "c d"), stdout=out, cwd=tmp_path, env=environ)
+        try:
+            while not log.read_text():
+                pass
+            facts = describe(identify(child.pid))
+        finally:
+            child.kill()
+            child.wait()
+    assert facts.argv[-2:] == ("a\x1b[31mb", "c d")
+    assert "\x1b" not in facts.command
+    assert facts.command.startswith(sys.executable)
+    assert (facts.cwd, facts.uid, facts.is_python, facts.is_torchrun) == (str(tmp_path), os.getuid(), True, False)
+    assert (facts.stdout_path, facts.stdout_reason) == (str(log), "")
+    assert facts.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert b"SigCgt" in facts.status
+    with pytest.raises(TargetGoneError):
+        describe(facts.target)
+
+
+def test_stdout_that_is_no_file_says_why(tmp_path):
+    with running(python(WAIT)) as child:
+        facts = describe(identify(child.pid))
+    assert facts.stdout_path is None
+    assert "pipe" in facts.stdout_reason
+
+
+def test_a_deleted_stdout_says_so(tmp_path):
+    log = tmp_path / "main.log"
+    with log.open("w") as out:
+        child = subprocess.Popen(python(WAIT), stdout=out)
+        try:
+            log.unlink()
+            facts = describe(identify(child.pid))
+        finally:
+            child.kill()
+            child.wait()
+    assert facts.stdout_path is None
+    assert "deleted" in facts.stdout_reason
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_what_is_not_permitted_is_none():
+    with running(python(WAIT)) as child:
+        watcher = os.fork()
+        if watcher == 0:
+            code = 9
+            try:
+                os.setuid(65534)
+                facts = describe(identify(child.pid))
+                unknown = (facts.environ, facts.cwd, facts.exe, facts.stdout_path)
+                code = 0 if unknown == (None,) * 4 and "permitted" in facts.stdout_reason and facts.is_python else 8
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(watcher, 0)[1]) == 0
+
+
+# --- torchrun
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["torchrun", "--nproc_per_node=4", "train.py"], True),
+        (["/usr/bin/python3", "/usr/local/bin/torchrun", "train.py"], True),
+        (["python", "-m", "torch.distributed.run", "--standalone", "train.py"], True),
+        (["python", "-u", "-m", "torch.distributed.launch", "train.py"], True),
+        (["python", "/site-packages/torch/distributed/run.py", "train.py"], True),
+        (["python", "-u", "train.py", "torchrun"], False),
+        (["python", "train.py", "-m", "torch.distributed.run"], False),
+        (["python", "run.py"], False),
+        ([], False),
+    ],
+)
+def test_torchrun_is_known_by_its_command_line(argv, expected):
+    assert is_torchrun(argv) is expected
+
+
+def test_ranks_are_the_children_with_a_local_rank():
+    code = (
+        "import os, subprocess, sys, time\n"
+        "def start(**env): return subprocess.Popen([sys.executable, '-S', '-c', "
+        "'import time; print(1, flush=True); time.sleep(60)'], stdout=subprocess.PIPE, env={**os.environ, **env})\n"
+        "all = [start(LOCAL_RANK='1', RANK='5'), start(LOCAL_RANK='0', RANK='4'), start(OTHER='1')]\n"
+        "for one in all: one.stdout.readline()\n"
+        "print(all[1].pid, all[0].pid, flush=True); sys.stdin.readline()\n"
+        "for one in all: one.kill(); one.wait()"
+    )
+    agent = subprocess.Popen(python(code), stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+    try:
+        expected = list(map(int, agent.stdout.readline().split()))
+        ranks = read_ranks(identify(agent.pid))
+    finally:
+        agent.communicate("\n")
+    assert [rank.target.pid for rank in ranks] == expected
+    assert [(rank.rank, rank.local_rank) for rank in ranks] == [(4, 0), (5, 1)]
+
+
+def test_nothing_is_held():
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with running(python(WAIT)) as child:
+        describe(identify(child.pid))
+        assert len(list(Path("/proc/self/fd").iterdir())) == before + 2  # the two pipes to the child

@@ -1,0 +1,84 @@
+"""A /proc tree of files, as small as the test needs, with the kernel's formats and hostile content on demand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PAGE = 4096
+NOISE = "\n".join(["Cpus_allowed:\t3", "voluntary_ctxt_switches:\t0", ""])
+
+
+class FakeProc:
+    """Write processes with `process()`, change them by writing again; `str(fake)` is the root to read from."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        root.mkdir(parents=True, exist_ok=True)
+        self.forked = 100
+        self.write("meminfo", "MemTotal: 1000 kB\nMemAvailable: 800 kB\nSwapFree: 0 kB\n")
+        self.write("self/mountinfo", "")
+        self.touch_last_pid()
+
+    def __str__(self) -> str:
+        return str(self.root)
+
+    def write(self, path: str, content: str | bytes) -> Path:
+        """Write a file in place (held descriptors see the new content)."""
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+        return file
+
+    def touch_last_pid(self) -> None:
+        """Let the world know that something was forked."""
+        self.forked += 1
+        self.write("loadavg", f"0.06 0.02 0.00 1/110 {self.forked}\n")
+
+    def process(
+        self,
+        pid: int,
+        *,
+        anon: int = 0,
+        shared: int = 0,
+        size: int | None = None,
+        children: tuple[int, ...] = (),
+        parent: int = 1,
+        layout: int = 7,
+        comm: str = "python",
+        state: str = "S",
+        shmem: int = 0,
+        swap: int = 0,
+        with_children_file: bool = True,
+    ) -> None:
+        """One process; sizes in bytes. A process without a size has no memory: a zombie."""
+        pages = anon // PAGE + shared // PAGE
+        total = pages if size is None else size // PAGE
+        self.write(f"{pid}/statm", f"{total} {pages} {shared // PAGE} 1 0 {total} 0\n")
+        fields = ["0"] * 49
+        fields[0], fields[1], fields[23], fields[25] = state, str(parent), str(layout), str(layout)
+        self.write(f"{pid}/stat", f"{pid} ({comm}) {' '.join(fields)}\n")
+        self.write(
+            f"{pid}/status",
+            f"Name:\t{comm}\nVmSize:\t{total * 4} kB\nRssAnon:\t{anon // 1024} kB\n"
+            f"RssFile:\t{(shared - shmem) // 1024} kB\nRssShmem:\t{shmem // 1024} kB\n"
+            f"VmData:\t{total * 4 - 8} kB\nVmStk:\t8 kB\nVmSwap:\t{swap // 1024} kB\n{NOISE}",
+        )
+        unlimited = "unlimited            unlimited            bytes     \n"
+        self.write(f"{pid}/limits", f"Max data size             {unlimited}Max address space         {unlimited}")
+        self.write(f"{pid}/task/{pid}/stat", "")
+        if with_children_file:
+            self.write(f"{pid}/task/{pid}/children", " ".join(map(str, children)) + " ")
+        self.touch_last_pid()
+
+    def rollup(self, pid: int, *, rss: int, pss: int, uss: int) -> None:
+        """What smaps_rollup says of the process, in bytes."""
+        kb = [n // 1024 for n in (rss, pss, uss)]
+        self.write(
+            f"{pid}/smaps_rollup",
+            f"5624-7ffd ---p 00000000 00:00 0    [rollup]\nRss: {kb[0]} kB\nPss: {kb[1]} kB\nPrivate_Clean: 0 kB\n"
+            f"Private_Dirty: {kb[2]} kB\n",
+        )
+
+    def zombie(self, pid: int) -> None:
+        """The process ended and nobody waited for it. (A reaped one, whose held files give ESRCH, cannot be faked.)"""
+        self.process(pid, state="Z", size=0)

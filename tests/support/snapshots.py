@@ -1,0 +1,150 @@
+"""Realistic snapshots, as the engine publishes them: a 175 GB pod, 12.9 GB a generation, most of it in evaluate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from memwatch.core import model as m
+
+GB = 10**9
+START_T = 1_760_000_000.0
+GENERATION_SECONDS = 1500.0
+GROWTH = round(12.9 * GB)
+LIMIT = 175 * GB
+SENTENCE = (
+    "OOM at generation 13 of 25 (12-14), in 5 h 10 m; limit: cgroup 175.0 GB; grows 12.9 GB/generation, in evaluate"
+)
+
+
+@dataclass
+class FakeClock:
+    """A clock that stands still until it is told to move."""
+
+    t: float = START_T
+
+    def now(self) -> float:
+        return self.t
+
+
+def make_row(index: int, growth: int = GROWTH, base: int = 1_200_000_000, *, open_row: bool = False) -> m.GenerationRow:
+    """A generation that grows by `growth`, nine tenths of it in evaluate."""
+    start_t = START_T + (index - 1) * GENERATION_SECONDS
+    start = base + (index - 1) * growth
+    phases = (
+        m.PhaseRow("evaluate", start_t, start_t + 900, growth * 9 // 10, start + growth),
+        m.PhaseRow("train", start_t + 900, start_t + 1400, growth // 10, start + growth + 300_000_000),
+        m.PhaseRow("evolve", start_t + 1400, None if open_row else start_t + GENERATION_SECONDS, -50_000_000, start),
+    )
+    end_t = None if open_row else start_t + GENERATION_SECONDS
+    return m.GenerationRow(index, 0, start_t, end_t, start, start + growth, start + growth + 400_000_000, phases)
+
+
+def make_view(generations: int = 7, resource: str = m.HOST, growth: int = GROWTH, **changes: Any) -> m.ResourceView:
+    """A leaking resource after `generations`, the last one still open."""
+    rows = tuple(make_row(i, growth, open_row=i == generations) for i in range(1, generations + 1))
+    used = rows[-1].end_bytes if rows else 1_200_000_000
+    origin = "cgroup /kubepods/pod7" if resource == m.HOST else resource
+    view = m.ResourceView(
+        usage=m.Usage(resource, used, m.Limit(LIMIT, origin, LIMIT - used)),
+        baseline_bytes=1_200_000_000,
+        peak_bytes=used + 400_000_000,
+        verdict=m.Verdict.LEAK,
+        trend=m.Trend("linear", growth / GENERATION_SECONDS, float(growth), 0.97),
+        forecast=m.Forecast(18600.0, 16200.0, 21000.0, 13.0, 12.0, 14.0, False),
+        generations=rows,
+    )
+    return replace(view, **changes)
+
+
+def make_sample(view: m.ResourceView, gpus: int = 0) -> m.Sample:
+    """All sources read, but pressure."""
+    used = view.usage.used_bytes
+    return m.Sample(
+        usages=(view.usage,),
+        tree=m.TreeMemory(17, used - GB, used, "anon+shmem", used - 2 * GB, GB, 2 * GB, 0, used + 40 * GB, used),
+        cgroup=m.CgroupMemory(
+            2,
+            (
+                m.CgroupLevel("/kubepods/pod7", used + 3 * GB, 3 * GB, LIMIT),
+                m.CgroupLevel("/", used + 50 * GB, 20 * GB, None),
+            ),
+            True,
+            0,
+            0,
+            0,
+        ),
+        host=m.HostMemory(2000 * GB, 1700 * GB, 0),
+        gpus=tuple(
+            m.GpuMemory(f"gpu{i}", f"GPU-0000-{i}", "NVIDIA H200", 30 * GB, 31 * GB, 141 * GB, "exact")
+            for i in range(gpus)
+        ),
+        unread=(m.Unread("pressure", "/proc/pressure/memory: no such file"),),
+    )
+
+
+def make_snapshot(generations: int = 7, gpus: int = 0, **changes: Any) -> m.Snapshot:
+    """The state in the middle of generation `generations`; any field can be replaced by name."""
+    view = make_view(generations)
+    cards = tuple(
+        make_view(
+            generations,
+            f"gpu{i}",
+            0,
+            usage=m.Usage(f"gpu{i}", 30 * GB, m.Limit(141 * GB, f"gpu{i}", 110 * GB)),
+            verdict=m.Verdict.STABLE,
+            trend=m.Trend("flat", 0.0, 0.0, 0.9),
+            forecast=None,
+            peak_bytes=31 * GB,
+            baseline_bytes=29 * GB,
+        )
+        for i in range(gpus)
+    )
+    t = START_T + (generations - 0.5) * GENERATION_SECONDS
+    snapshot = m.Snapshot(
+        t=t,
+        sentence=SENTENCE,
+        state=m.State.WARNED,
+        target=m.Target("5b2c9e5e-0000-4000-8000-1f0f3a0e7f11", 4242, 987654),
+        command="python main.py --population 32 --buffer 50000",
+        run_id="run-1",
+        attempt=0,
+        started_t=START_T,
+        unit="generation",
+        generation=float(generations),
+        total=25,
+        phase="evaluate",
+        sample=make_sample(view, gpus),
+        sample_t=t - 0.5,
+        resources=(view, *cards),
+        gauges=(m.Gauge("Replay Buffer", 15680.0, 50000.0, t - 60), m.Gauge("Population", 32.0, None, t - 60)),
+        sources=(
+            m.SourceHealth("procfs", True, "", START_T),
+            m.SourceHealth("nvml", False, "no NVIDIA driver", START_T),
+        ),
+        notices=make_notices(),
+        checkpoint_t=t - 300,
+        checkpoint_seconds=12.5,
+        checkpoint_origin="measured",
+        pace_seconds=1.0,
+        exited=None,
+    )
+    return replace(snapshot, **changes)
+
+
+def make_notices() -> tuple[m.Notice, ...]:
+    """What was told so far."""
+    return (
+        m.Notice(START_T, "attached", "watching python main.py (pid 4242)"),
+        m.Notice(START_T + 3000, "forecast", "grows 12.9 GB/generation", {"verdict": "growing"}),
+        m.Notice(START_T + 6000, "warn", SENTENCE, {"verdict": "leak", "oom_gen": 13.0}),
+    )
+
+
+def make_dead(**changes: Any) -> m.Snapshot:
+    """The trainer was killed by the kernel."""
+    end = m.Exited(
+        START_T + 19000, m.Cause.OOM_CGROUP, ("memory.events oom_kill 0 -> 1", "ended by SIGKILL"), None, "SIGKILL"
+    )
+    text = "ended: killed by the kernel's OOM killer at the cgroup's limit"
+    return make_snapshot(13, **{"state": m.State.ENDED, "exited": end, "sentence": text, **changes})

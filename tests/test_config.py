@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwatch import config, wire
+from memwatch.config import Config, load
+from memwatch.core.policy import Policy
+from memwatch.errors import ConfigError, ExitCode
+
+EXAMPLE = Path(__file__).parents[1] / "configs" / "memwatch.yaml"
+REFERENCE = Path(__file__).parents[1] / "docs" / "configuration.md"
+NAME = Path("m.yaml")
+
+
+def refused(text: str, **flags: object) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        load(NAME, text, flags)
+    assert caught.value.exit_code is ExitCode.USAGE
+    return caught.value
+
+
+def paths(value: object, prefix: str = "") -> list[str]:
+    found = []
+    for item in fields(value):  # type: ignore[arg-type]
+        inner = getattr(value, item.name)
+        if is_dataclass(inner):
+            found += paths(inner, f"{prefix}{item.name}.")
+        else:
+            found.append(prefix + item.name)
+    return found
+
+
+def test_nothing_given_is_all_defaults() -> None:
+    assert load() == load(NAME, "") == load(NAME, "# nothing\n") == Config()
+    assert Config().policy == Policy()
+
+
+def test_the_example_file_has_every_key_with_its_default() -> None:
+    def lists(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: lists(inner) for key, inner in value.items()}
+        return list(value) if isinstance(value, tuple) else value
+
+    assert wire.load_yaml(EXAMPLE.read_text(), "example") == lists(asdict(Config()))
+    assert load(EXAMPLE) == Config()
+
+
+def test_every_key_in_the_example_file_is_explained() -> None:
+    for line in EXAMPLE.read_text().splitlines():
+        words = line.split("#")[0].strip()
+        if words and not words.endswith(":"):
+            assert "#" in line, line
+
+
+def test_the_reference_has_every_key_with_its_default() -> None:
+    rows = {
+        cells[1].strip(" `"): cells[2].strip(" `")
+        for cells in (line.split("|") for line in REFERENCE.read_text().splitlines())
+        if len(cells) > 3 and cells[1].startswith(" `")
+    }
+    defaults = {}
+    for path in paths(Config()):
+        value = config._value(Config(), path)
+        defaults[path] = list(value) if isinstance(value, tuple) else value
+    assert {path: wire.load_yaml(text, "docs") for path, text in rows.items()} == defaults
+
+
+def test_flags_override_the_file_and_none_does_not() -> None:
+    text = "memory: {limit: 1GB, interval_seconds: 2}\nlisten: none\nverbose: true"
+    made = load(NAME, text, {"limit": "2GiB", "interval": None, "dry_run": True, "config": "m.yaml"})
+    assert made.memory.limit_bytes == 2 * 2**30
+    assert made.memory.interval_seconds == 2.0
+    assert made.dry_run and made.verbose
+    assert made.listen_address is None
+
+
+def test_a_target_flag_replaces_the_target_of_the_file() -> None:
+    made = load(NAME, "target: {match: train}", {"pid": 42})
+    assert (made.target.pid, made.target.match) == (42, None)
+
+
+def test_numbers_of_flags_may_be_text() -> None:
+    assert load(flags={"interval": "0.5", "pid": "77"}).memory.interval_seconds == 0.5
+    assert str(refused("", interval="soon")).startswith("--interval soon: expected `float`")
+
+
+def test_an_empty_section_is_no_section() -> None:
+    assert load(NAME, "log:\npolicy:\n") == Config()
+    assert "listen" in str(refused("listen:\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "hint"),
+    [
+        ("polcy: {}", "m.yaml:1: polcy: there is no such key", "policy"),
+        ("policy:\n  act: true\n  chekpoint_seconds: 3", "m.yaml:3: policy.chekpoint_seconds", "checkpoint_seconds"),
+        ("policy:\n  kill: soon", "m.yaml:2: policy.kill is 'soon'", "true or false"),
+        ("target: {pid: true}", "target.pid is true", "whole number"),
+        ("target: {pid: 1}", "target.pid is 1: out of range", "2 to"),
+        ("target: {match: '('}", "target.match is '(': not a regular expression", "unterminated"),
+        ("target: {match: ''}", "target.match is '': empty", "leave the key out"),
+        ("target:\n  pid: 5\n  match: x", "m.yaml:3: target.match is 'x': target.pid names the trainer", "one of"),
+        ("target: {pid: 5, pidfile: a}", "target.pidfile is 'a'", "one of"),
+        ("memory: {limit: 12 parsec}", "memory.limit is '12 parsec': not a size", "175GB"),
+        ("memory: {limit: 0}", "memory.limit is 0: not a size", "0"),
+        ("memory:\n\n  interval_seconds: 0.01", "m.yaml:3: memory.interval_seconds is 0.01: out of range", "0.05"),
+        ("memory: {interval_seconds: .nan}", "interval_seconds is nan", "0.05"),
+        ("memory: {interval_seconds: 1:30}", "'1:30'", "number"),
+        ("gpu: {enabled: maybe}", "gpu.enabled is 'maybe'", "auto, true, false"),
+        ("policy: {headroom_guard: 2}", "policy.headroom_guard is 2.0: out of range", "0 to 0.5"),
+        ("policy: {kill: true, act: false}", "policy.kill is true", "policy.act"),
+        (
+            "policy: {checkpoint_seconds: 3}\nmemory:\n  interval_seconds: 9",
+            "m.yaml:3: memory.interval_seconds is 9.0",
+            "3 or less",
+        ),
+        ("signals:\n  wanted:\n  - SIGINT\n  - SIGKILL", "m.yaml:4: signals.wanted[1] is 'SIGKILL'", "policy.kill"),
+        ("signals: {wanted: [SIGSTOP]}", "no trainer can catch it", "take it out"),
+        ("signals: {wanted: [INT]}", "signals.wanted[0] is 'INT': not a signal", "SIGINT"),
+        ("signals: {wanted: [SIGINT, SIGINT]}", "named twice", "take"),
+        ("signals: {wanted: []}", "nothing to interrupt with", "policy.act"),
+        ("signals: {torchrun: all}", "signals.torchrun is 'all'", "agent, ranks"),
+        ("listen: 127.0.0.1", "listen is '127.0.0.1': not a place to listen at", "ADDRESS:PORT"),
+        ("listen: 127.0.0.1:65536", "listen is '127.0.0.1:65536'", "65535"),
+        ("listen: '::1:9877'", "listen is '::1:9877'", "[::1]:9877"),
+        ("listen: [::1]:9877", "m.yaml:1: not YAML", "quote"),
+        ("log: {extra: [3]}", "log.extra[0] is 3", "write"),
+        ("- a", "m.yaml:1: it holds no keys", "configs/memwatch.yaml"),
+        ("verbose: true\nverbose: false", "m.yaml:2: verbose is given twice", "remove"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_place_value_and_fix(text: str, said: str, hint: str) -> None:
+    error = refused(text)
+    assert said in str(error)
+    assert hint in error.hint
+
+
+def test_pairs_of_flag_and_file_name_the_flag() -> None:
+    error = refused("memory: {interval_seconds: 9}", checkpoint_time=3)
+    assert str(error).startswith("--checkpoint-time 3.0: ")
+    assert str(refused("", pid=5, match="x")).startswith("--match x: ")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        load(tmp_path / "missing.yaml")
+    with pytest.raises(ConfigError, match="Is a directory"):
+        load(tmp_path)
+    with pytest.raises(ConfigError, match="bytes"):
+        load(Path("/dev/zero"))
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:9877", ("127.0.0.1", 9877)),
+        ("[::1]:0", ("::1", 0)),
+        ("[fe80::1%eth0]:80", ("fe80::1%eth0", 80)),
+        ("localhost:65535", ("localhost", 65535)),
+        ("none", None),
+    ],
+)
+def test_listen(text: str, address: tuple[str, int] | None) -> None:
+    assert load(flags={"listen": text}).listen_address == address
+
+
+@given(st.text(alphabet="0123456789abc.:[]%- ", max_size=24))
+def test_listen_gives_an_address_or_says_why(text: str) -> None:
+    try:
+        found = config.parse_listen(text)
+    except ValueError as error:
+        assert str(error)
+    else:
+        assert found is not None and found[0] and 0 <= found[1] <= 65535
+
+
+def test_where_the_history_is() -> None:
+    home = {"HOME": "/home/u"}
+    assert Config().history_path(home) == Path("/home/u/.local/state/memwatch/history.db")
+    assert Config().history_path({**home, "XDG_STATE_HOME": "/s"}) == Path("/s/memwatch/history.db")
+    assert Config().history_path({**home, "XDG_STATE_HOME": "rel"}) == Path("/home/u/.local/state/memwatch/history.db")
+    assert load(flags={"history": "none"}).history_path(home) is None
+    assert load(flags={"history": "h.db"}).history_path(home) == Path("h.db")
+
+
+def test_home_is_filled_in() -> None:
+    made = load(NAME, "log: {path: ~/a.log, extra: [~/m, {rules: []}]}\ncheckpoint: {globs: ['~/c/*.pt']}")
+    home = str(Path.home())
+    assert made.log.path == f"{home}/a.log"
+    assert made.log.extra == (f"{home}/m", {"rules": []})
+    assert made.checkpoint.globs == (f"{home}/c/*.pt",)
+
+
+def test_each_flag_names_a_key() -> None:
+    assert set(config.FLAGS.values()) <= set(paths(Config()))
+    assert set(config._RANGES) <= set(paths(Config()))
+
+
+def test_yaml_is_not_imported_without_a_file() -> None:
+    import subprocess
+
+    code = "import sys; from memwatch.config import load; load(flags={'pid': 5}); sys.exit('yaml' in sys.modules)"
+    source = str(Path(config.__file__).parents[1])
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": source})

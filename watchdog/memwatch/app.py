@@ -1,0 +1,287 @@
+"""The composition root: a configuration and a trainer become a running watch. The only room that knows everybody."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+from memwatch import packaged, wire
+from memwatch.actions.checkpoint import CheckpointWatch
+from memwatch.actions.signals import PidfdSignaller, RanksSignaller, SignalPlan, plan
+from memwatch.clock import STOPPING, Sleeper, SystemClock
+from memwatch.config import Config, default_history
+from memwatch.core.engine import Engine
+from memwatch.core.model import Attached, Exited
+from memwatch.core.sentence import to_json_line
+from memwatch.daemon import Daemon
+from memwatch.errors import ConfigError, HistoryError, SourceError
+from memwatch.history.identity import run_key
+from memwatch.history.store import HistoryStore
+from memwatch.interfaces import EventSource, Signaller, Sink
+from memwatch.outputs.plain import JsonLines, PlainLines, wants_live_view
+from memwatch.outputs.summary import render
+from memwatch.outputs.web import WebServer
+from memwatch.sampler import Sampler
+from memwatch.sources.cgroup import CgroupReader
+from memwatch.sources.find import find
+from memwatch.sources.kmsg import KmsgReader
+from memwatch.sources.logsource import LogSource
+from memwatch.sources.presets import Preset, load_presets
+from memwatch.sources.procfs import HostReader, TreeReader
+from memwatch.sources.pss import PssBudget
+from memwatch.sources.target import TargetFacts, describe, identify, is_same, read_ranks
+from memwatch.supervisor import FORWARDED, Child
+from memwatch.trainer import CarefulSignaller, WatchedTrainer
+
+RUN_LOGS_KEPT = 20
+
+
+class Watch:
+    """One trainer, watched to its end."""
+
+    def __init__(
+        self, config: Config, facts: TargetFacts, child: Child | None = None, whole_terminal: bool = True
+    ) -> None:
+        """`child`: memwatch's own; signals go to it. Without the `whole_terminal`, stdout is the trainer's."""
+        self._config, self._facts, self._child = config, facts, child
+        self._clock = SystemClock()
+        self._people: TextIO = sys.stdout if whole_terminal else sys.stderr
+        self._remarks: list[str] = []
+
+    def run(self) -> Exited | None:
+        """How the trainer ended, or None when memwatch was told to stop."""
+        with ExitStack() as held:
+            signaller = PidfdSignaller(self._facts.target, is_same)
+            held.callback(signaller.close)
+            engine = Engine(self._config.policy)
+            daemon, attached = self._assemble(signaller, engine, held)
+            with self._sleeper(signaller) as sleeper:
+                exited = daemon.run(attached, sleeper.sleep, lambda: sleeper.stopped_by is not None)
+            if not self._config.json:
+                print(render(engine.snapshot()), file=self._people, flush=True)
+            return exited
+
+    def _assemble(self, signaller: PidfdSignaller, engine: Engine, held: ExitStack) -> tuple[Daemon, Attached]:
+        config, facts, pid = self._config, self._facts, self._facts.target.pid
+        log = self._choose_log()
+        readers = make_readers(config, facts, held)
+        checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd)
+        trainer = WatchedTrainer(
+            signaller=signaller,
+            tree_pids=readers.tree.root_pids,
+            cgroup=readers.cgroup,
+            kmsg=self._kmsg(held),
+            checkpoints=checkpoints,
+            child_status=self._child.status if self._child is not None else None,
+        )
+        sources: list[EventSource] = [checkpoints]
+        if log is not None:
+            sources.insert(0, LogSource(log, presets(config), catch_up=self._child is None))
+        if self._child is None:
+            self._remarks.append(self._plan(signaller).reason)
+        store, attached = self._open_history(log, held)
+        if store is not None:
+            self._replay(store, attached.run_id, engine, trainer)
+        sinks = [trainer, *self._sinks()]
+        daemon = Daemon(
+            clock=self._clock,
+            engine=engine,
+            sampler=readers.sampler,
+            trainer=trainer,
+            signaller=CarefulSignaller(self._recipient(signaller), checkpoints, self._clock.now),
+            choose_signal=lambda: self._signal(signaller),
+            sources=sources,
+            sinks=sinks,
+            journal=store,
+            interval=config.memory.interval_seconds,
+            dry_run=config.dry_run,
+        )
+        return daemon, replace(attached, remarks=tuple(filter(None, self._remarks)))
+
+    def _sleeper(self, signaller: PidfdSignaller) -> Sleeper:
+        watched = () if signaller.problem else (signaller.fileno(),)
+        if self._child is not None:
+            return Sleeper(watched, FORWARDED, self._child.forward)
+        return Sleeper(watched, STOPPING)
+
+    # --- the log ---
+
+    def _choose_log(self) -> Path | None:
+        if self._config.log.path is not None:
+            return Path(self._config.log.path)
+        if self._child is not None:
+            return self._child.log
+        facts = self._facts
+        if facts.stdout_path is not None:
+            self._remarks.append(f"no --log: following the trainer's own output, {facts.stdout_path}")
+            return Path(facts.stdout_path)
+        self._remarks.append(f"no log ({facts.stdout_reason}): growth is measured by time alone; name one with --log")
+        return None
+
+    # --- signals ---
+
+    def _plan(self, signaller: PidfdSignaller) -> SignalPlan:
+        """Asked at attach and again before a signal: a trainer may install its handler late."""
+        try:
+            status = Path(f"/proc/{signaller.target.pid}/status").read_bytes()
+        except OSError:
+            status = self._facts.status
+        return plan(status, self._config.signals.wanted)
+
+    def _recipient(self, signaller: PidfdSignaller) -> Signaller:
+        if self._facts.is_torchrun and self._config.signals.torchrun == "ranks":
+            return RanksSignaller(lambda: [rank.target for rank in read_ranks(self._facts.target)], is_same)
+        return signaller
+
+    def _signal(self, signaller: PidfdSignaller) -> str:
+        chosen = self._plan(signaller)
+        if chosen.signal is None:
+            raise SourceError(chosen.reason)
+        return chosen.signal
+
+    def _kmsg(self, held: ExitStack) -> KmsgReader | None:
+        try:
+            kmsg = KmsgReader()
+        except SourceError as error:
+            self._remarks.append(f"the kernel's log cannot be read ({error}): OOM kills show in cgroup counters only")
+            return None
+        held.callback(kmsg.close)
+        return kmsg
+
+    # --- the past ---
+
+    def _open_history(self, log: Path | None, held: ExitStack) -> tuple[HistoryStore | None, Attached]:
+        """The store, and the event that begins this watch, with the run that it belongs to."""
+        facts = self._facts
+        attached = Attached(self._clock.now(), facts.target, facts.command)
+        path = self._config.history_path(os.environ)
+        if path is None:
+            return None, attached
+        try:
+            store = HistoryStore.open(path)
+        except HistoryError as error:
+            self._remarks.append(f"no history is kept: {error}")
+            return None, attached
+        held.callback(store.close)
+        self._remarks.append(store.set_aside)
+        cwd, log_name = facts.cwd or "", str(log) if log is not None and self._child is None else ""
+        key = run_key(facts.argv, cwd, log_name or None, facts.uid or 0)
+        opening = store.begin(key, attached, attached.t, cwd, log_name)
+        return store, replace(attached, run_id=opening.run_id)
+
+    def _replay(self, store: HistoryStore, run_id: str, engine: Engine, trainer: WatchedTrainer) -> None:
+        """Live through the run's past again: the same feed, its actions ignored."""
+        try:
+            for event in store.replay_events(run_id):
+                engine.feed(event)
+                trainer.observe(event)
+        except HistoryError as error:
+            self._remarks.append(str(error))
+
+    # --- outputs ---
+
+    def _sinks(self) -> list[Sink]:
+        config, sinks, footer = self._config, list[Sink](), ""
+        web = self._serve()
+        if web is not None:
+            sinks.append(web)
+            footer = web.url
+        if config.json:
+            sinks.append(JsonLines(sys.stdout, to_json_line))
+        elif wants_live_view(self._people, os.environ):
+            from memwatch.outputs.terminal import LiveView
+
+            sinks.append(LiveView(self._people, self._clock, footer))
+        else:
+            sinks.append(PlainLines(self._people, config.verbose))
+        return sinks
+
+    def _serve(self) -> WebServer | None:
+        address = self._config.listen_address
+        if address is None:
+            return None
+        try:
+            web = WebServer(*address, self._clock)
+        except ConfigError as error:
+            if self._config.listen != Config().listen:
+                raise
+            self._remarks.append(f"nothing is served: {error}; choose a port with --listen")
+            return None
+        web.start()
+        self._remarks.append(f"metrics and status: {web.url}")
+        return web
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """What reads one trainer's memory."""
+
+    tree: TreeReader
+    cgroup: CgroupReader
+    sampler: Sampler
+
+
+def make_readers(config: Config, facts: TargetFacts, held: ExitStack) -> Readers:
+    """The readers of a trainer, given back with `held`."""
+    pid = facts.target.pid
+    cgroup = CgroupReader(pid)
+    stall = PssBudget(stall_seconds=config.memory.pss_stall_budget_ms / 1000)
+    tree = TreeReader(pid, pss_budget=stall, calibrate=lambda: cgroup.owned is False)
+    cgroup.tree_pids = tree.root_pids
+    gpus = None
+    if config.gpu.enabled:
+        from memwatch.sources.nvml import NvmlReader
+
+        gpus = NvmlReader(tree.root_pids, facts.environ or {})
+    sampler = Sampler(tree, cgroup, HostReader(), gpus, config.memory.limit_bytes)
+    held.callback(sampler.close)
+    return Readers(tree, cgroup, sampler)
+
+
+def find_target(config: Config) -> TargetFacts:
+    """The trainer that the configuration means; AttachError when there is not exactly one."""
+    target = config.target
+    if target.pid is None and target.pidfile is None and target.match is None:
+        raise ConfigError("no trainer is named", "give --pid PID, --pidfile FILE or --match REGEX; or use memwatch run")
+    return describe(identify(find(pid=target.pid, pidfile=target.pidfile, match=target.match)))
+
+
+def presets(config: Config) -> tuple[Preset, ...]:
+    """The user's own first, then those that travel with memwatch; ConfigError for a broken one."""
+    own: list[tuple[str, object]] = []
+    for number, extra in enumerate(config.log.extra):
+        if isinstance(extra, str):
+            path = Path(extra)
+            files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+            own += [(str(file), wire.load_yaml(_text(file), str(file))) for file in files]
+        else:
+            own.append((f"log.extra[{number}]", extra))
+    shipped = [(path.stem, wire.load_yaml(path.read_text(), path.name)) for path in packaged.markers()]
+    found = (*load_presets(own, user=True), *load_presets(shipped))
+    wanted = config.log.markers
+    names = sorted(preset.name for preset in found if not preset.common)
+    if wanted is not None and wanted not in names:
+        raise ConfigError(f"log.markers: no preset is called {wanted!r}", f"there are: {', '.join(names)}")
+    return tuple(preset for preset in found if preset.common or wanted in (None, preset.name))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}", "log.extra names preset files, or folders of them") from error
+
+
+def run_log(environ: Mapping[str, str], now: Callable[[], time.struct_time] = time.localtime) -> Path:
+    """A new file for the output of a started trainer; of earlier ones the newest are kept."""
+    folder = default_history(environ).parent / "runs"
+    earlier = sorted(folder.glob("*.log")) if folder.is_dir() else []
+    for path in earlier[: max(0, len(earlier) - RUN_LOGS_KEPT + 1)]:
+        path.unlink(missing_ok=True)
+    return folder / f"{time.strftime('%Y%m%d-%H%M%S', now())}-{os.getpid()}.log"

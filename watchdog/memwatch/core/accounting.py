@@ -1,0 +1,76 @@
+"""From the parts of a sample to the pools that can run out: what is used, and which bound is met first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from memwatch.core.model import HOST, CgroupLevel, CgroupMemory, GpuMemory, HostMemory, Limit, TreeMemory, Usage
+
+
+def usages(
+    tree: TreeMemory | None,
+    cgroup: CgroupMemory | None,
+    host: HostMemory | None,
+    gpus: Iterable[GpuMemory],
+    limit_bytes: int | None,
+) -> tuple[Usage, ...]:
+    """Main memory first, then each GPU; a pool whose use is unknown is left out.
+
+    `limit_bytes` is the user's own limit on what the job uses. Of several bounds that with the least headroom counts.
+    """
+    pools = []
+    used = job_bytes(tree, cgroup)
+    if used is not None:
+        bounds = _bounds(used, tree, cgroup, host, limit_bytes)
+        pools.append(Usage(HOST, used, min(bounds, key=lambda bound: bound.headroom_bytes, default=None)))
+    pools += (usage for gpu in gpus if (usage := _gpu_usage(gpu)) is not None)
+    return tuple(pools)
+
+
+def job_bytes(tree: TreeMemory | None, cgroup: CgroupMemory | None) -> int | None:
+    """What the job uses: by its cgroup when that is its own, else by its process tree."""
+    if accounting(tree, cgroup) == "cgroup" and cgroup is not None:
+        return max(0, _charged_bytes(cgroup.levels[0]))
+    return tree.used_bytes if tree else None
+
+
+def accounting(tree: TreeMemory | None, cgroup: CgroupMemory | None) -> str | None:
+    """How `job_bytes` came about: "cgroup", or as TreeMemory says; None when it is unknown."""
+    if cgroup is not None and cgroup.owned and cgroup.levels:
+        return "cgroup"
+    return tree.accounting if tree else None
+
+
+def _bounds(
+    used_bytes: int, tree: TreeMemory | None, cgroup: CgroupMemory | None, host: HostMemory | None, own: int | None
+) -> Iterator[Limit]:
+    for level in cgroup.levels if cgroup else ():
+        if level.limit_bytes is not None:
+            headroom = level.limit_bytes - _charged_bytes(level)
+            yield Limit(level.limit_bytes, f"cgroup {level.path}", headroom)
+    if host is not None:
+        yield Limit(host.total_bytes, "host", host.available_bytes)
+    if tree is not None:
+        for origin, bound, taken in (
+            ("rlimit_as", tree.rlimit_as_bytes, tree.virtual_bytes),
+            ("rlimit_data", tree.rlimit_data_bytes, tree.data_bytes),
+        ):
+            if bound is not None and taken is not None:
+                yield Limit(bound, origin, bound - taken)
+    if own is not None:
+        yield Limit(own, "--limit", own - used_bytes)
+
+
+def _charged_bytes(level: CgroupLevel) -> int:
+    """What the kernel cannot give back at this level: its usage without the page cache."""
+    return level.usage_bytes - level.reclaimable_bytes
+
+
+def _gpu_usage(gpu: GpuMemory) -> Usage | None:
+    """None when it is the host's memory ("unified") or nothing is known of it."""
+    used = gpu.device_used_bytes if gpu.used_bytes is None else gpu.used_bytes
+    if gpu.attribution == "unified" or used is None:
+        return None
+    if gpu.total_bytes is None or gpu.device_used_bytes is None:
+        return Usage(gpu.resource, used, None)
+    return Usage(gpu.resource, used, Limit(gpu.total_bytes, gpu.resource, gpu.total_bytes - gpu.device_used_bytes))

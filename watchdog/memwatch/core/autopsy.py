@@ -1,0 +1,173 @@
+"""How the trainer ended, from evidence only: Evidence -> Exited. Where the evidence does not say, UNKNOWN.
+
+The first line that fits decides. "Ours": a signal that memwatch really sent in the episode in which the trainer ended.
+
+| evidence | cause |
+|---|---|
+| ours, not escalated, a checkpoint complete after it | SAVED, however it died afterwards: the run resumes from there |
+| the kernel's OOM record names the trainer, killed or status unknown; or its child, and the status is 137 | OOM_* |
+| no record, a SIGKILL not ours (or status unknown), oom_kill of the trainer's *own* cgroup rose | OOM_* |
+| ours, escalated; or ours and no checkpoint was seen | UNSAVED, status 0 too: many trainers save nothing |
+| the log's last words are a failed allocation, status not 0, not killed | MEMORY_ERROR, CUDA_OOM |
+| status unknown or SIGKILL, and oom_kill of a *shared* cgroup rose, no record | UNKNOWN: it may have been a neighbour |
+| ended by a signal | SIGNALLED: a SIGKILL without a trace of the OOM killer is somebody's SIGKILL |
+| ended with a status | COMPLETED (0), FAILED |
+| nothing | UNKNOWN |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memwatch.core.model import Cause, Exited, OutOfMemorySeen, Signalled
+
+LAST_WORDS_SECONDS = 60.0  # a failed allocation in the log so shortly before a failure is its reason
+LAST_WORDS_UNCONFIRMED_SECONDS = 10.0  # and so shortly when the exit status is unknown
+_SHELL_SIGKILL = 128 + 9  # the status of a shell (or runner) whose child was killed
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRecord:
+    """One kill in the kernel's log."""
+
+    pid: int
+    constraint: str  # "memcg" or "global"
+    line: str
+    of_trainer: bool  # it names the trainer itself
+    of_tree: bool  # it names the trainer or one of its descendants
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that is known at the trainer's end. None: not known."""
+
+    exit_code: int | None = None
+    exit_signal: str | None = None  # "SIGKILL"
+    signalled: Signalled | None = None  # the last one of the episode in which it ended; None after the episode's end
+    escalated: bool = False  # a stronger signal followed the first
+    checkpoint: str | None = None  # evidence of a checkpoint complete after our signal
+    oom_kills_delta: int | None = None  # rise of the innermost cgroup's oom_kill counter around the end
+    cgroup_owned: bool = False  # only the trainer's tree lives in it
+    kernel_record: KernelRecord | None = None  # the one about the trainer's tree, else any other of that time
+    log_oom: OutOfMemorySeen | None = None  # the latest
+    cgroup_headroom_fraction: float | None = None  # last reading, of the limit; None: no cgroup limit
+    host_headroom_fraction: float | None = None
+
+    @property
+    def ours(self) -> Signalled | None:
+        """The signal that memwatch did deliver."""
+        sent = self.signalled
+        return sent if sent is not None and not sent.dry_run and not sent.error else None
+
+    @property
+    def status_known(self) -> bool:
+        """How the process ended was readable."""
+        return self.exit_code is not None or self.exit_signal is not None
+
+
+def conclude(t: float, evidence: Evidence) -> Exited:
+    """The end at `t`, its cause and the lines that support it, the deciding one first."""
+    cause, reason = _decide(t, evidence)
+    lines = (reason, *(line for line in _facts(t, evidence) if line != reason))
+    return Exited(t, cause, lines, evidence.exit_code, evidence.exit_signal)
+
+
+def _decide(t: float, e: Evidence) -> tuple[Cause, str]:
+    ours = e.ours
+    if ours and e.checkpoint and not e.escalated:
+        return Cause.SAVED, f"checkpoint complete after {ours.signal}: {e.checkpoint}"
+    kernel = _kernel_oom(e)
+    if kernel:
+        return kernel
+    if ours and e.escalated:
+        return Cause.UNSAVED, f"the interrupt had no effect in time and {ours.signal} had to follow"
+    if ours:
+        return Cause.UNSAVED, f"no checkpoint was seen after {ours.signal}"
+    return _by_itself(t, e)
+
+
+def _kernel_oom(e: Evidence) -> tuple[Cause, str] | None:
+    """A kill by the kernel's OOM killer: its record first, its counter where there is no record."""
+    record = e.kernel_record
+    if record is not None:
+        killed = e.exit_signal == "SIGKILL" or not e.status_known
+        if (record.of_trainer and killed) or (record.of_tree and e.exit_code == _SHELL_SIGKILL):
+            return (Cause.OOM_HOST if record.constraint == "global" else Cause.OOM_CGROUP), f"kernel: {record.line}"
+        return None  # it tells of another process, and there is no second
+    if not _killed_by_somebody(e) or not e.cgroup_owned or not (e.oom_kills_delta or 0) > 0:
+        return None
+    return _tighter(e), f"the oom_kill counter of the trainer's own cgroup rose by {e.oom_kills_delta} at its end"
+
+
+def _killed_by_somebody(e: Evidence) -> bool:
+    """Ended by a SIGKILL that memwatch did not send, or in a way that is not known."""
+    sent_kill = e.ours is not None and e.ours.signal == "SIGKILL"
+    return not sent_kill and (e.exit_signal == "SIGKILL" or not e.status_known)
+
+
+def _tighter(e: Evidence) -> Cause:
+    """The counter rises for host OOM kills too: the limit that had less room left was the one met."""
+    if e.cgroup_headroom_fraction is None:
+        return Cause.OOM_HOST
+    host = e.host_headroom_fraction
+    return Cause.OOM_CGROUP if host is None or e.cgroup_headroom_fraction <= host else Cause.OOM_HOST
+
+
+def _by_itself(t: float, e: Evidence) -> tuple[Cause, str]:
+    """memwatch had no part in it."""
+    if _last_words(t, e) and e.log_oom is not None:
+        cause = Cause.CUDA_OOM if "cuda" in e.log_oom.kind.lower() else Cause.MEMORY_ERROR
+        return cause, _log_line(t, e.log_oom)
+    if e.kernel_record is None and _killed_by_somebody(e) and (e.oom_kills_delta or 0) > 0:
+        return (
+            Cause.UNKNOWN,
+            f"{_status(e)}; the oom_kill counter of a cgroup that it shares rose: it may not be its own",
+        )
+    if e.exit_signal is not None:
+        return Cause.SIGNALLED, _status(e)
+    if e.exit_code is not None:
+        return (Cause.COMPLETED if e.exit_code == 0 else Cause.FAILED), _status(e)
+    return Cause.UNKNOWN, _status(e)
+
+
+def _last_words(t: float, e: Evidence) -> bool:
+    """The log ends with a failed allocation, and the status does not contradict that it was the reason."""
+    if e.log_oom is None or e.exit_code == 0 or e.exit_signal not in (None, "SIGABRT"):  # C++ aborts on bad_alloc
+        return False
+    return t - e.log_oom.t <= (LAST_WORDS_SECONDS if e.status_known else LAST_WORDS_UNCONFIRMED_SECONDS)
+
+
+def _status(e: Evidence) -> str:
+    if e.exit_signal is not None:
+        return f"ended by {e.exit_signal}"
+    if e.exit_code == _SHELL_SIGKILL:
+        return "exit status 137, as a shell reports a child that SIGKILL ended"
+    return f"exit status {e.exit_code}" if e.exit_code is not None else "its exit status could not be read"
+
+
+def _log_line(t: float, seen: OutOfMemorySeen) -> str:
+    return f"log, {max(0.0, t - seen.t):.1f} s before the end: {seen.kind}: {seen.line}"
+
+
+def _facts(t: float, e: Evidence) -> list[str]:
+    """Every fact in a line, for the reader who wants to judge alone."""
+    lines = [_status(e)]
+    sent = e.signalled
+    if sent is not None:
+        how = (
+            "would have sent (dry run)" if sent.dry_run else f"could not send ({sent.error})" if sent.error else "sent"
+        )
+        lines.append(f"memwatch {how} {sent.signal} {max(0.0, t - sent.t):.1f} s before the end")
+    if e.ours and e.checkpoint:
+        lines.append(f"checkpoint complete after {e.ours.signal}: {e.checkpoint}")
+    if e.kernel_record is not None:
+        whose = "" if e.kernel_record.of_trainer else f"process {e.kernel_record.pid}, not the trainer: "
+        lines.append(f"kernel: {whose}{e.kernel_record.line}")
+    if e.oom_kills_delta:
+        owner = "trainer's own" if e.cgroup_owned else "shared"
+        lines.append(f"oom_kill counter of the {owner} cgroup rose by {e.oom_kills_delta}")
+    elif e.exit_signal == "SIGKILL" and e.kernel_record is None and e.oom_kills_delta == 0:
+        lines.append("no trace of the OOM killer: the oom_kill counter did not rise")
+    if e.log_oom is not None:
+        lines.append(_log_line(t, e.log_oom))
+    return lines

@@ -1,0 +1,98 @@
+"""What is known of the trainer's checkpoints: how long one takes, how often they come, whether one is being written."""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median
+
+MEASURED = 5  # the longest of so many latest measurements counts: being late costs the run, being early seconds
+HABIT_SAVES = 3  # saves that must have been seen before the next is expected
+HABIT_SPREAD = 0.5  # intervals that differ from their median by more than this share are no habit
+OVERDUE_SHARE = 0.25  # a save that is late by so much of its interval is not waited for
+STALE_SECONDS = 120.0  # a "writing" without its "saved" is over after this, or after 4 checkpoint times
+ECHO_SECONDS = (
+    10.0  # log and file system tell of the same save within this: a file must be still, folders are read slowly
+)
+UNKNOWN_SECONDS = 30.0  # assumed for a trainer of which nothing is known
+ASSUMED_SHARE = 0.25  # of a generation: always enough on recorded trainers
+ASSUMED_BOUNDS = (5.0, 600.0)
+
+
+class Checkpoints:
+    """Told of writing and saved states; no clock."""
+
+    def __init__(self) -> None:
+        self.saved_t: float | None = None
+        self._measured: deque[float] = deque(maxlen=MEASURED)
+        self._intervals: deque[float] = deque(maxlen=MEASURED)
+        self._writing_t: float | None = None
+        self._writing_seen_t = 0.0
+        self._witness = ""
+        self._echoed = False
+
+    def writing(self, t: float) -> None:
+        """A checkpoint is being written."""
+        if self._writing_t is None:
+            self._writing_t = t
+        self._writing_seen_t = t
+
+    def is_echo(self, t: float, witness: str) -> bool:
+        """This "saved" is another witness ("log", "file") of the save that is known already. Asked once for each."""
+        if self.saved_t is None or self._writing_t is not None or self._echoed or witness == self._witness:
+            return False
+        self._echoed = t - self.saved_t <= ECHO_SECONDS
+        return self._echoed
+
+    def saved(self, t: float, witness: str = "") -> float | None:
+        """A checkpoint is complete; the seconds it took, where its beginning was seen."""
+        self._witness, self._echoed = witness, False
+        took = t - self._writing_t if self._writing_t is not None else None
+        if took is not None:
+            self.measured(took)
+        if self.saved_t is not None and t > self.saved_t and (took is None or t - took > self.saved_t):
+            self._intervals.append(t - self.saved_t)
+        self.saved_t, self._writing_t = t, None
+        return took
+
+    def measured(self, seconds: float) -> None:
+        """A checkpoint was seen to need so long."""
+        self._measured.append(seconds)
+
+    def restart(self) -> None:
+        """A new trainer process: nothing is being written; what was learned stays."""
+        self._writing_t = None
+        self._intervals.clear()
+
+    def is_writing(self, t: float, seconds: float) -> bool:
+        """A checkpoint is being written; one that was never reported complete is forgotten in time."""
+        if self._writing_t is None:
+            return False
+        return t - self._writing_seen_t <= max(STALE_SECONDS, 4 * seconds)
+
+    def lead(self, configured: float | None, generation_seconds: float | None) -> tuple[float, str]:
+        """Seconds that a checkpoint is taken to need, and where that comes from."""
+        if configured is not None:
+            return configured, "configured"
+        if self._measured:
+            return max(self._measured), "measured"
+        if generation_seconds is None:
+            return UNKNOWN_SECONDS, "assumed"
+        low, high = ASSUMED_BOUNDS
+        return min(max(ASSUMED_SHARE * generation_seconds, low), high), "assumed"
+
+    @property
+    def interval_seconds(self) -> float | None:
+        """Seconds between the trainer's own saves; None while no habit is known."""
+        if len(self._intervals) < HABIT_SAVES - 1:
+            return None
+        usual = median(self._intervals)
+        regular = all(abs(i - usual) <= HABIT_SPREAD * usual for i in self._intervals)
+        return usual if regular else None
+
+    def due_seconds(self, t: float) -> float | None:
+        """Seconds until the next save by habit (0 when it should come at any moment); None: none is expected."""
+        interval = self.interval_seconds
+        if interval is None or self.saved_t is None:
+            return None
+        due = self.saved_t + interval - t
+        return max(due, 0.0) if due > -OVERDUE_SHARE * interval else None

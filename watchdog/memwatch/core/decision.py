@@ -1,0 +1,145 @@
+"""When to interrupt: judges every look, waits for the best moment, and wants a second look before it says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from memwatch.core.checkpoints import Checkpoints
+from memwatch.core.generations import Ledger
+from memwatch.core.model import Forecast
+from memwatch.core.policy import (
+    Policy,
+    believable,
+    knows_generations,
+    lead_seconds,
+    next_step_fits,
+    runs_out_within,
+    threatens,
+)
+from memwatch.core.track import Track
+
+URGENCY = ("emergency", "time", "boundary", "saved")  # the kinds of reasons, most urgent first
+POINT_SHARE = 0.5  # of a generation: so long a boundary that a save is awaited at stays open
+GAP_LOOKS = 8  # readings that the usual distance between them is averaged over
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Interrupt now, because of this resource. `kind` is one of URGENCY."""
+
+    track: Track
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstLook:
+    t: float
+    resource: str
+    kind: str
+    used_bytes: int
+
+
+class Decider:
+    """The judgement of one trainer process. Reads the ledger and the checkpoints that the engine keeps."""
+
+    def __init__(self, policy: Policy, ledger: Ledger, checkpoints: Checkpoints) -> None:
+        self._policy, self._ledger, self._checkpoints = policy, ledger, checkpoints
+        self._point: tuple[float, str] | None = None  # a good moment for an interrupt: since when, its kind
+        self._first: _FirstLook | None = None
+        self._last_t: float | None = None
+        self._gap = 0.0
+
+    def sampled(self, t: float) -> None:
+        """A reading was taken: learn how far apart they are."""
+        if self._last_t is not None and t > self._last_t:
+            gap = t - self._last_t
+            self._gap = gap if self._gap == 0 else self._gap + (gap - self._gap) / GAP_LOOKS
+        self._last_t = t
+
+    def good_moment(self, t: float, kind: str) -> None:
+        """A generation has ended ("boundary"), or the trainer has just saved ("saved")."""
+        self._point = (t, kind)
+
+    def drop(self) -> None:
+        """No interrupt can begin now: what was being considered is void."""
+        self._point = self._first = None
+
+    def checkpoint_seconds(self, t: float) -> tuple[float, str]:
+        """What a checkpoint is taken to need, and where that comes from."""
+        return self._checkpoints.lead(self._policy.checkpoint_seconds, self._ledger.step_seconds(t))
+
+    @property
+    def second_look_seconds(self) -> float | None:
+        """How soon the second look is wanted; None when there was no first."""
+        return None if self._first is None else self._policy.second_look_seconds
+
+    def decide(self, t: float, tracks: Sequence[Track]) -> Decision | None:
+        """Judge this look; a decision only when an earlier look said the same."""
+        lead = self._lead(t)
+        reasons = [Decision(track, kind) for track in tracks if (kind := self._reason(t, track, lead)) is not None]
+        if not any(reason.kind in ("boundary", "saved") for reason in reasons):
+            self._expire_point(t)
+        if not reasons:
+            self._first = None
+            return None
+        decision = min(reasons, key=lambda reason: URGENCY.index(reason.kind))
+        return decision if self._confirms(t, decision) else None
+
+    def _lead(self, t: float) -> float:
+        look = max(self._policy.second_look_seconds, self._gap) + self._gap
+        return lead_seconds(self.checkpoint_seconds(t)[0], look)
+
+    def _expire_point(self, t: float) -> None:
+        """Drop a good moment that was not taken, unless the save that is due then is still awaited."""
+        if self._point is None:
+            return
+        begun, kind = self._point
+        step = self._ledger.step_seconds(t)
+        awaited = kind == "boundary" and self._checkpoints.due_seconds(t) is not None
+        if not awaited or t - begun > POINT_SHARE * (step or 0.0):
+            self._point = None
+
+    def _reason(self, t: float, track: Track, lead: float) -> str | None:
+        """Why this resource asks for an interrupt now; None: it does not."""
+        limit, forecast = track.usage.limit, track.outlook.forecast
+        if limit is None:
+            return None
+        if track.burst.threatens(limit.headroom_bytes, limit.bytes, self._policy.headroom_guard, lead):
+            return "emergency"
+        if forecast is None or not threatens(track.outlook.verdict, forecast):
+            return None
+        if not believable(forecast, t - track.first_t, lead, limit.headroom_bytes, limit.bytes):
+            return None
+        if runs_out_within(forecast, lead, t - track.first_t):
+            return "time"
+        if not knows_generations(self._ledger.complete) or self._ledger.stalled(track.usage.resource):
+            return None
+        return self._point_reason(t, forecast, lead)
+
+    def _point_reason(self, t: float, forecast: Forecast, lead: float) -> str | None:
+        """At a boundary or after a save: the next step does not fit, so this is the last good moment."""
+        if self._point is None:
+            return None
+        begun, kind = self._point
+        saves = self._checkpoints
+        step = saves.interval_seconds if kind == "saved" else None
+        step = step if step is not None else self._ledger.step_seconds(t)
+        if step is None:
+            return None
+        due = saves.due_seconds(t) if kind == "boundary" else None
+        if due is not None and not runs_out_within(forecast, due + lead):
+            return None  # the trainer saves by itself before: that is the better moment
+        left = max(0.0, step - (t - begun))
+        return None if next_step_fits(forecast, left, lead) else kind
+
+    def _confirms(self, t: float, decision: Decision) -> bool:
+        """An earlier look at this resource said so too; what is said now becomes the first look otherwise."""
+        first, usage = self._first, decision.track.usage
+        emergency = decision.kind == "emergency"
+        if first is None or first.resource != usage.resource or emergency != (first.kind == "emergency"):
+            self._first = _FirstLook(t, usage.resource, decision.kind, usage.used_bytes)
+            return False
+        if emergency:  # still rising, not a step that stays
+            return t > first.t and usage.used_bytes > first.used_bytes
+        return t > first.t and t - first.t >= self._policy.second_look_seconds

@@ -1,0 +1,440 @@
+"""Events in, actions out: all live state of a watch, and the snapshot that outputs read. No clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from memwatch.core import sentence as words
+from memwatch.core.checkpoints import Checkpoints
+from memwatch.core.decision import Decider
+from memwatch.core.episode import Episode, Stage
+from memwatch.core.forecast import Forecaster
+from memwatch.core.generations import Boundary, Ledger
+from memwatch.core.model import (
+    Action,
+    Attached,
+    CheckpointSeen,
+    Event,
+    Exited,
+    Gauge,
+    GaugeSeen,
+    GenerationRow,
+    GenerationSeen,
+    Interrupt,
+    Notice,
+    OutOfMemorySeen,
+    PhaseSeen,
+    ResourceView,
+    Sample,
+    Sampled,
+    Signalled,
+    Snapshot,
+    SourceChanged,
+    SourceHealth,
+    State,
+    Target,
+    TotalSeen,
+    Usage,
+)
+from memwatch.core.policy import PACE_FLOOR_SECONDS, PACE_IDLE_SECONDS, Policy, pace_seconds
+from memwatch.core.track import ForecasterLike, Track
+from memwatch.core.units import format_bytes, format_duration
+
+NOTICES_KEPT = 50  # in the snapshot; markers and forecasts, which come by the thousand, are not among them
+GAUGES_KEPT = 16
+
+
+class Engine:
+    """Owns the state of one run. Deterministic: the same events give the same actions and the same snapshot."""
+
+    def __init__(self, policy: Policy, forecaster: Callable[[], ForecasterLike] = Forecaster) -> None:
+        self._policy = policy
+        self._new_forecaster = forecaster
+        self._t = 0.0
+        self._out: list[Action] = []
+        self._target: Target | None = None
+        self._command = self._run_id = ""
+        self._started_t: float | None = None
+        self._exited: Exited | None = None
+        self._ledger = Ledger()
+        self._checkpoints = Checkpoints()
+        self._episode = Episode(policy)
+        self._decider = Decider(policy, self._ledger, self._checkpoints)
+        self._tracks: dict[str, Track] = {}
+        self._fresh: set[str] = set()  # resources that this process has been read for
+        self._sample: Sample | None = None
+        self._sample_t: float | None = None
+        self._held = False
+        self._gauges: dict[str, Gauge] = {}
+        self._sources: dict[str, SourceHealth] = {}
+        self._notices: deque[Notice] = deque(maxlen=NOTICES_KEPT)
+        self._handlers: dict[type, Callable[[float, Any], None]] = {
+            Attached: self._attached,
+            Sampled: self._sampled,
+            GenerationSeen: self._generation_seen,
+            TotalSeen: self._total_seen,
+            PhaseSeen: self._phase_seen,
+            GaugeSeen: self._gauge_seen,
+            CheckpointSeen: self._checkpoint_seen,
+            OutOfMemorySeen: self._out_of_memory_seen,
+            SourceChanged: self._source_changed,
+            Signalled: self._signalled,
+            Exited: self._has_exited,
+        }
+
+    def feed(self, event: Event) -> list[Action]:
+        """Take one event; the actions that follow from it, in order. A clock that goes back is held still."""
+        self._t = max(self._t, event.t)
+        self._out = []
+        self._handlers[type(event)](self._t, event)
+        return self._out
+
+    # --- telling ---
+
+    def _tell(self, notice: Notice) -> None:
+        self._out.append(notice)
+        if notice.event not in ("marker", "forecast"):
+            self._notices.append(notice)
+
+    def _say(self, t: float, event: str, text: str, **fields: Any) -> None:
+        self._tell(Notice(t, event, text, fields))
+
+    def _act(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Notice):
+                self._tell(action)
+            else:
+                self._out.append(action)
+
+    def _fields(self, track: Track, action: str | None = None) -> dict[str, Any]:
+        return words.forecast_fields(track.usage, self._ledger.index, track.outlook, action)
+
+    def _words(self, track: Track) -> str:
+        ledger = self._ledger
+        phase = ledger.leading_phase(track.usage.resource)
+        return words.outlook_text(track.usage, track.outlook, ledger.unit, ledger.last_generation, phase)
+
+    # --- who is watched ---
+
+    def _attached(self, t: float, event: Attached) -> None:
+        again = event.target == self._target and self._exited is None
+        successor = self._target is not None and event.target != self._target
+        self._target, self._exited = event.target, None
+        self._command, self._run_id = event.command, event.run_id or self._run_id
+        if self._started_t is None:
+            self._started_t = t
+        if successor:
+            self._begin_attempt(t)
+        elif again:
+            self._episode.resume()
+            self._decider.drop()
+        attempt = self._ledger.attempt
+        how = "watching again" if again else "the run goes on in a new process" if successor else "watching"
+        text = f"{how}: PID {event.target.pid}, {event.command or 'command unknown'}"
+        self._say(
+            t, "attached", text, pid=event.target.pid, attempt=attempt, command=event.command, run_id=self._run_id
+        )
+
+    def _begin_attempt(self, t: float) -> None:
+        self._ledger.attach(t, self._ledger.attempt + 1)
+        self._checkpoints.restart()
+        self._episode = Episode(self._policy)
+        self._fresh.clear()
+        self._decider.drop()
+        self._held = False
+        self._sample = self._sample_t = None
+        for track in self._tracks.values():
+            track.restart(t)
+
+    def _has_exited(self, t: float, event: Exited) -> None:
+        self._exited = event
+        self._ledger.end(t)
+        self._decider.drop()
+        self._sample = None
+        self._say(
+            t,
+            "exited",
+            "; ".join([words.ended(event), *event.evidence]),
+            cause=event.cause.value,
+            evidence=list(event.evidence),
+            exit_code=event.exit_code,
+            signal=event.signal,
+        )
+
+    # --- what the log says ---
+
+    def _generation_seen(self, t: float, event: GenerationSeen) -> None:
+        if self._exited is not None:
+            return
+        boundary = self._ledger.mark(t, event)
+        if boundary is None:
+            return
+        of = f" of {event.total}" if event.total is not None else ""
+        self._say(
+            t,
+            "marker",
+            f"{event.unit} {words.number(event.index)}{of} ({event.at})",
+            gen=words.number(event.index),
+            total=self._ledger.total,
+            unit=event.unit,
+            at=event.at,
+        )
+        self._cross(boundary)
+
+    def _cross(self, boundary: Boundary) -> None:
+        for track in self._tracks.values():
+            track.begin_generation(boundary.t, boundary.index)
+        for resource, row in boundary.closed.items():
+            self._tell_row(boundary.t, resource, row)
+        self._decider.good_moment(boundary.t, "boundary")
+
+    def _tell_row(self, t: float, resource: str, row: GenerationRow) -> None:
+        seconds = t - row.start_t
+        growth, end, took = (
+            format_bytes(row.delta_bytes, signed=True),
+            format_bytes(row.end_bytes),
+            format_duration(seconds),
+        )
+        seen = ", seen in part" if row.partial else ""
+        text = f"{resource}: {self._ledger.unit} {words.index_text(row.index)} ended at {end}, {growth} in {took}{seen}"
+        self._say(
+            t,
+            "generation",
+            text,
+            resource=resource,
+            gen=words.number(row.index),
+            delta=row.delta_bytes,
+            start=row.start_bytes,
+            end=row.end_bytes,
+            peak=row.peak_bytes,
+            seconds=round(seconds, 3),
+            partial=row.partial,
+            phases={phase.phase: phase.delta_bytes for phase in row.phases},
+        )
+
+    def _total_seen(self, t: float, event: TotalSeen) -> None:
+        self._ledger.total = event.total
+
+    def _phase_seen(self, t: float, event: PhaseSeen) -> None:
+        self._ledger.mark_phase(t, event)
+
+    def _gauge_seen(self, t: float, event: GaugeSeen) -> None:
+        if event.name in self._gauges or len(self._gauges) < GAUGES_KEPT:
+            self._gauges[event.name] = Gauge(event.name, event.value, event.capacity, t)
+
+    def _checkpoint_seen(self, t: float, event: CheckpointSeen) -> None:
+        if event.state == "writing":
+            known = self._checkpoints.is_writing(t, self._lead(t)[0])
+            self._checkpoints.writing(t)
+            if not known:
+                text = f"a checkpoint is being written: {event.evidence}"
+                self._say(t, "checkpoint", text, state="writing", evidence=event.evidence, seconds=None)
+            return
+        witness = event.evidence.split(":", 1)[0]
+        if self._checkpoints.is_echo(t, witness):
+            return
+        took = self._checkpoints.saved(t, witness)
+        seconds = None if took is None else round(took, 3)
+        text = f"checkpoint complete: {event.evidence}" + ("" if took is None else f" ({format_duration(took)})")
+        self._say(t, "checkpoint", text, state="saved", evidence=event.evidence, seconds=seconds)
+        self._decider.good_moment(t, "saved")
+        self._held = False
+        since_signal = self._episode.saved(t)
+        if since_signal is not None:
+            self._checkpoints.measured(since_signal)
+            text = f"checkpoint saved {format_duration(since_signal)} after the signal: {event.evidence}"
+            self._say(t, "saved", text, seconds=round(since_signal, 3), evidence=event.evidence)
+
+    def _out_of_memory_seen(self, t: float, event: OutOfMemorySeen) -> None:
+        self._say(t, "out_of_memory", f"the log shows {event.kind}: {event.line}", kind=event.kind, line=event.line)
+
+    def _source_changed(self, t: float, event: SourceChanged) -> None:
+        known = self._sources.get(event.source)
+        self._sources[event.source] = SourceHealth(event.source, event.ok, event.reason, t)
+        if event.ok == (known is None or known.ok):
+            return
+        text = f"{event.source} works again" if event.ok else f"{event.source} cannot be read: {event.reason}"
+        name = "source_recovered" if event.ok else "source_failed"
+        self._say(t, name, text, source=event.source, reason=event.reason)
+
+    def _signalled(self, t: float, event: Signalled) -> None:
+        text = f"{event.signal} sent to the trainer"
+        if event.error:
+            text = f"{event.signal} could not be sent: {event.error}"
+        elif event.dry_run:
+            text = f"dry run: {event.signal} would have been sent now"
+        self._say(t, "signalled", text, signal=event.signal, dry_run=event.dry_run, error=event.error)
+        self._act(self._episode.signalled(t, event))
+
+    # --- what memory says ---
+
+    def _sampled(self, t: float, event: Sampled) -> None:
+        if self._exited is not None:
+            return
+        self._decider.sampled(t)
+        self._sample, self._sample_t = event.sample, t
+        for usage in event.sample.usages:
+            self._observe(t, usage)
+        writing = self._writing(t)
+        self._act(self._episode.tick(t, self._lead(t)[0], writing))
+        if event.sample.usages and self._target is not None:
+            self._look(t, [self._tracks[usage.resource] for usage in event.sample.usages], writing)
+
+    def _observe(self, t: float, usage: Usage) -> None:
+        track = self._tracks.get(usage.resource)
+        if track is None:
+            track = self._tracks[usage.resource] = Track(usage, self._new_forecaster(), t)
+        elif usage.resource not in self._fresh:
+            track.begin(usage.used_bytes, t)
+        self._fresh.add(usage.resource)
+        self._ledger.sample(t, usage.resource, usage.used_bytes)
+        track.observe(t, usage)
+
+    def _look(self, t: float, tracks: Sequence[Track], writing: bool) -> None:
+        ledger, gauges = self._ledger, tuple(self._gauges.values())
+        step, silent = ledger.step_seconds(t), ledger.silent(t)
+        for track in tracks:
+            track.look(t, ledger.last_generation, gauges)
+            if track.take_news(t, silent):
+                self._tell(Notice(t, "forecast", self._words(track), self._fields(track)))
+            if track.turn(t, self._policy, step):
+                self._tell_warning(t, track)
+        if not self._episode.may_begin(t):
+            self._decider.drop()
+            return
+        decision = self._decider.decide(t, tracks)
+        if decision is None:
+            return
+        if writing and not self._exhausts(decision.track):
+            self._hold(t, decision.track)
+        else:
+            self._interrupt(t, decision.track, decision.kind)
+
+    def _tell_warning(self, t: float, track: Track) -> None:
+        if track.warned:
+            self._tell(Notice(t, "warn", self._words(track), self._fields(track, "warn")))
+        else:
+            text = f"the warning is withdrawn: {self._words(track)}"
+            self._tell(Notice(t, "cleared", text, self._fields(track)))
+
+    # --- acting ---
+
+    def _lead(self, t: float) -> tuple[float, str]:
+        return self._decider.checkpoint_seconds(t)
+
+    @staticmethod
+    def _exhausts(track: Track) -> bool:
+        limit = track.usage.limit
+        return limit is not None and track.burst.exhausts(limit.headroom_bytes, limit.bytes)
+
+    def _writing(self, t: float) -> bool:
+        writing = self._checkpoints.is_writing(t, self._lead(t)[0])
+        self._held = self._held and writing
+        return writing
+
+    def _hold(self, t: float, track: Track) -> None:
+        if not self._held:
+            self._held = True
+            text = "the interrupt waits: a checkpoint is being written"
+            self._tell(Notice(t, "held", text, self._fields(track)))
+
+    def _interrupt(self, t: float, track: Track, kind: str) -> None:
+        reason = self._interrupt_reason(t, track, kind)
+        self._decider.drop()
+        self._held = False
+        if not self._policy.act:
+            self._episode.skip(t)
+            self._tell(Notice(t, "warn", f"no interrupt, acting is off: {reason}", self._fields(track, "warn")))
+            return
+        self._tell(Notice(t, "interrupt", reason, {**self._fields(track, "interrupt"), "kind": kind}))
+        self._act(self._episode.begin(Interrupt(t, track.usage.resource, reason, kind == "emergency")))
+
+    def _interrupt_reason(self, t: float, track: Track, kind: str) -> str:
+        unit, (checkpoint, origin) = self._ledger.unit, self._lead(t)
+        limit = track.usage.limit
+        left = format_bytes(limit.headroom_bytes) if limit is not None else "unknown room"
+        need = f"a checkpoint needs {format_duration(checkpoint)} ({origin})"
+        why = {
+            "emergency": f"{left} left and a burst of {format_bytes(track.burst.rate)}/s",
+            "time": f"{left} left, time for a checkpoint and no more",
+            "boundary": f"{left} left, no room for another {unit} and a checkpoint",
+            "saved": f"{left} left, checkpoint just saved, no room until the next",
+        }[kind]
+        return f"{why}; {need}; {self._words(track)}"
+
+    # --- what is known ---
+
+    def snapshot(self) -> Snapshot:
+        """The state after the last event. Immutable; closed ledger rows are shared, not copied."""
+        ledger = self._ledger
+        views = tuple(self._view(usage) for usage in (self._sample.usages if self._sample else ()))
+        state = self._state()
+        checkpoint_seconds, origin = self._lead(self._t)
+        return Snapshot(
+            t=self._t,
+            sentence=self._sentence(views, state),
+            state=state,
+            target=self._target,
+            command=self._command,
+            run_id=self._run_id,
+            attempt=ledger.attempt,
+            started_t=self._started_t,
+            unit=ledger.unit,
+            generation=ledger.index,
+            total=ledger.total,
+            phase=ledger.phase,
+            sample=self._sample,
+            sample_t=self._sample_t,
+            resources=views,
+            gauges=tuple(self._gauges.values()),
+            sources=tuple(self._sources.values()),
+            notices=tuple(self._notices),
+            checkpoint_t=self._checkpoints.saved_t,
+            checkpoint_seconds=checkpoint_seconds,
+            checkpoint_origin=origin,
+            pace_seconds=self._pace(views),
+            exited=self._exited,
+        )
+
+    def _sentence(self, views: Sequence[ResourceView], state: State) -> str:
+        ledger = self._ledger
+        phases = {v.usage.resource: phase for v in views if (phase := ledger.leading_phase(v.usage.resource))}
+        missing = "; ".join(f"{u.source}: {u.reason}" for u in (self._sample.unread if self._sample else ()))
+        return words.sentence(
+            views, ledger.unit, ledger.last_generation, phases, state=state, exited=self._exited, missing=missing
+        )
+
+    def _state(self) -> State:
+        if self._exited is not None:
+            return State.ENDED
+        if self._episode.state is not None:
+            return self._episode.state
+        return State.WARNED if any(track.warned for track in self._tracks.values()) else State.WATCHING
+
+    def _view(self, usage: Usage) -> ResourceView:
+        track = self._tracks[usage.resource]
+        outlook = track.outlook
+        return ResourceView(
+            usage,
+            track.baseline,
+            track.peak,
+            outlook.verdict,
+            outlook.trend,
+            outlook.forecast,
+            self._ledger.rows(usage.resource),
+        )
+
+    def _pace(self, views: tuple[ResourceView, ...]) -> float:
+        if self._episode.stage is Stage.ASKED:
+            return 1.0
+        paces = [
+            pace_seconds(v.usage.limit.headroom_bytes, self._tracks[v.usage.resource].forecaster.peak_rate())
+            for v in views
+            if v.usage.limit is not None
+        ]
+        second_look = self._decider.second_look_seconds
+        if second_look is not None:
+            paces.append(max(second_look, PACE_FLOOR_SECONDS))
+        return min(paces, default=PACE_IDLE_SECONDS)

@@ -1,0 +1,53 @@
+"""/proc/PID/stat as bytes -> facts: who a process is, whose child, whether it still runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_PF_KTHREAD = 0x00200000  # include/linux/sched.h
+_KTHREADD = 2  # every kernel thread is its child
+_FIELDS_AFTER_NAME = 20  # state (field 3) up to starttime (field 22)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcStat:
+    """The fields of /proc/PID/stat that identity and liveness need."""
+
+    pid: int
+    name: str  # as the program chose it: up to 15 bytes of anything, `foo) Z ` too
+    state: str  # one letter; "Z" and "X" are dead
+    parent: int
+    flags: int
+    start_ticks: int
+    wait_status: int | None  # field 52, as wait() gives it; 0 without permission, meaningful in a zombie only
+
+    @property
+    def dead(self) -> bool:
+        """A zombie, or even less."""
+        return self.state in "ZXx"
+
+    @property
+    def kernel_thread(self) -> bool:
+        """No program of a user."""
+        return bool(self.flags & _PF_KTHREAD) or (self.pid == _KTHREADD and self.parent == 0)
+
+
+def parse_stat(data: bytes) -> ProcStat:
+    """ValueError when `data` is not what the kernel writes.
+
+    1234 (foo) Z ) S 1 1234 1234 0 -1 4194304 ... : the name ends at the last parenthesis, whatever it contains.
+    """
+    head, opened, rest = data.partition(b" (")
+    name, closed, tail = rest.rpartition(b") ")
+    fields = tail.split()
+    if not opened or not closed or len(fields) < _FIELDS_AFTER_NAME or len(fields[0]) != 1:
+        raise ValueError("not a line of /proc/PID/stat")
+    return ProcStat(
+        pid=int(head),
+        name=name.decode("utf-8", "replace"),
+        state=fields[0].decode("ascii", "replace"),
+        parent=int(fields[1]),
+        flags=int(fields[6]),
+        start_ticks=int(fields[19]),
+        wait_status=int(fields[49]) if len(fields) > 49 else None,
+    )

@@ -1,0 +1,161 @@
+"""What is kept of the samples, in bounded memory: time bins of the whole run, and the shape of each generation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+MIN_SECONDS = 1e-6  # two times that are closer are the same
+SLOTS = 16  # equal parts of a generation in which two generations are compared
+KEPT_SHAPES = 40  # more generations than these are merged, the oldest first
+FRESH_SHAPES = 20  # the latest generations are never merged
+
+
+@dataclass(slots=True)
+class Bin:
+    """Samples of one stretch of time."""
+
+    start_t: float
+    end_t: float
+    count: int
+    total: float  # sum of the bytes of all samples
+    low: float
+    high: float
+
+    @property
+    def mean(self) -> float:
+        """Mean bytes."""
+        return self.total / self.count
+
+    def add(self, t: float, used: float) -> None:
+        """Take one more sample in."""
+        self.end_t = t
+        self.count += 1
+        self.total += used
+        self.low = min(self.low, used)
+        self.high = max(self.high, used)
+
+
+class Bins:
+    """At most `size` bins over a growing stretch of time; two neighbours become one when they run out."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._width = 0.0  # seconds of a bin; 0: one bin a sample
+        self.items: list[Bin] = []
+        self.begun = 0  # bins so far, merged ones included
+        self.samples = 0
+
+    def add(self, t: float, used: float) -> None:
+        """Take a sample at t, not before the last one."""
+        self.samples += 1
+        last = self.items[-1] if self.items else None
+        if last is not None and (t - last.start_t < self._width or t - last.end_t < MIN_SECONDS):
+            last.add(t, used)
+            return
+        self.items.append(Bin(t, t, 1, used, used, used))
+        self.begun += 1
+        if len(self.items) >= self._size:
+            self._halve()
+
+    def _halve(self) -> None:
+        old = self.items
+        self.items = [_joined(old[i], old[i + 1]) for i in range(0, len(old) - 1, 2)]
+        self.items.extend(old[len(old) // 2 * 2 :])
+        self._width = 2.0 * (old[-1].start_t - old[0].start_t) / len(old)
+
+
+def _joined(a: Bin, b: Bin) -> Bin:
+    return Bin(a.start_t, b.end_t, a.count + b.count, a.total + b.total, min(a.low, b.low), max(a.high, b.high))
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One complete generation, or several merged ones, as levels in SLOTS equal parts of its time."""
+
+    ordinal: float  # how many generations began before it (mean of the merged ones)
+    count: int  # generations in it
+    seconds: float  # length of one generation
+    level: float  # bytes: mean of the slots without the highest and lowest fifth
+    means: tuple[float, ...]
+    highs: tuple[float, ...]
+
+    @property
+    def peak_excess(self) -> float:
+        """How far the highest sample is above the level."""
+        return max(self.highs) - self.level
+
+
+def shape_of(bins: Sequence[Bin], start_t: float, end_t: float, ordinal: float) -> Shape | None:
+    """The shape of a generation from its bins; None without a sample or without length."""
+    if not bins or end_t - start_t < MIN_SECONDS:
+        return None
+    means, highs = slots_of(bins, start_t, end_t - start_t, SLOTS)
+    return Shape(ordinal, 1, end_t - start_t, trimmed_mean(means), tuple(means), tuple(highs))
+
+
+def slots_of(bins: Sequence[Bin], start_t: float, seconds: float, slots: int) -> tuple[list[float], list[float]]:
+    """Mean and highest bytes in each of the first `slots` slots; a slot without samples has its last level before."""
+    means, highs = [], []
+    scale = SLOTS / seconds
+    at, last = 0, bins[0].mean
+    for slot in range(slots):
+        weight = total = 0.0
+        high = last
+        while at < len(bins) and ((bins[at].start_t - start_t) * scale < slot + 1 or slot == SLOTS - 1):
+            item = bins[at]
+            weight += item.count
+            total += item.total
+            high = item.high if weight == item.count else max(high, item.high)
+            at += 1
+        if weight:
+            last = total / weight
+        means.append(last)
+        highs.append(max(high, last))
+        if weight:
+            last = bins[at - 1].mean
+    return means, highs
+
+
+def trimmed_mean(values: Sequence[float], trim: float = 0.2) -> float:
+    """Mean without the lowest and highest `trim` of the values."""
+    ordered = sorted(values)
+    cut = int(len(ordered) * trim)
+    kept = ordered[cut : len(ordered) - cut]
+    return sum(kept) / len(kept)
+
+
+def median(values: Sequence[float], default: float = 0.0) -> float:
+    """The middle value; `default` of none."""
+    ordered = sorted(values)
+    if not ordered:
+        return default
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else 0.5 * (ordered[middle - 1] + ordered[middle])
+
+
+def add_shape(shapes: list[Shape], new: Shape) -> None:
+    """Append a generation; beyond KEPT_SHAPES the smallest old neighbours become one."""
+    shapes.append(new)
+    if len(shapes) <= KEPT_SHAPES:
+        return
+    pairs = range(len(shapes) - FRESH_SHAPES)
+    i = min(pairs, key=lambda i: shapes[i].count + shapes[i + 1].count)
+    shapes[i : i + 2] = [_merged(shapes[i], shapes[i + 1])]
+
+
+def _merged(a: Shape, b: Shape) -> Shape:
+    count = a.count + b.count
+
+    def mean(x: float, y: float) -> float:
+        return (x * a.count + y * b.count) / count
+
+    return replace(
+        a,
+        ordinal=mean(a.ordinal, b.ordinal),
+        count=count,
+        seconds=mean(a.seconds, b.seconds),
+        level=mean(a.level, b.level),
+        means=tuple(map(mean, a.means, b.means)),
+        highs=tuple(map(max, a.highs, b.highs)),
+    )

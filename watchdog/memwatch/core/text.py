@@ -1,0 +1,23 @@
+"""Foreign text made safe to print: no terminal escapes, no control characters, one line, bounded."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# ECMA-48: CSI sequences, then OSC/DCS/PM/APC strings up to BEL or ST, then the two- and three-byte escapes.
+TERMINAL_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\`-~]?)")
+_UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # controls, bidi and zero-width marks, surrogates, unassigned
+
+
+def strip_escapes(text: str) -> str:
+    """`text` without terminal escape sequences."""
+    return TERMINAL_ESCAPE.sub("", text) if "\x1b" in text else text
+
+
+def printable(text: str, limit: int = 200) -> str:
+    """One printable line of at most `limit` characters, white space collapsed, what cannot be shown as `?`."""
+    bounded = text[: 8 * limit + 64]
+    line = " ".join(strip_escapes(bounded).split())
+    shown = "".join(c if c.isprintable() or unicodedata.category(c) not in _UNSAFE else "?" for c in line)
+    return shown if len(shown) <= limit and len(text) == len(bounded) else shown[: max(0, limit - 1)] + "…"

@@ -1,0 +1,339 @@
+"""Growth models of a series of levels, and the honest choice between them.
+
+The series is cut into pieces that are straight lines (dynamic programming, a price for each piece), so that a load,
+a jump or an earlier plateau never bends the line of today; the last piece may instead be a curve that saturates.
+Every model that explains the series nearly as well as the best one is kept, with its weight: their spread is the
+uncertainty of what follows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+from memwatch.core.shapes import median
+
+MIN_PIECE = 3  # points of a line, unless told otherwise; the first piece may be shorter, it is the warm-up
+PIECE_PRICE = 6.0  # of one more piece, in squared noise units per ln(points); BIC asks 3, levels are autocorrelated
+CURVE_PRICE = 4.0  # of the curve over the line, per ln(points)
+DECAYS = tuple(0.5 * 1.28**i for i in range(15))  # of the curve, e-foldings over the whole series
+STEP_NOISE = 0.03  # of the usual step from one level to the next
+UNEVEN_NOISE = 1.2  # of the deviation of a step from its neighbours
+FEW_POINTS_ERROR = 0.3  # relative error of a slope, divided by its points
+KEPT_COST = 6.0  # a model whose cost is higher than the best by this has a twentieth of its weight
+KEPT_MODELS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A level in bytes at x (a generation's ordinal, or seconds); `weight` in generations."""
+
+    x: float
+    level: float
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The last piece of one explanation of a series."""
+
+    kind: str  # "flat", "linear" or "saturating"
+    weight: float  # how much of the belief it has, 0..1
+    first: int  # index of its first point
+    points: int
+    x: float  # of the last point
+    level: float  # the model's level there
+    slope: float  # bytes per x, there
+    slope_error: float  # standard error
+    span: float  # from the first point to the last, in units of x
+    ceiling: float | None = None  # level that a saturating curve tends to
+    decay: float = 0.0  # e-foldings per x
+
+    def at(self, x: float) -> float:
+        """The level at x."""
+        ahead = x - self.x
+        if self.ceiling is None:
+            return self.level + self.slope * ahead
+        return self.ceiling - (self.ceiling - self.level) * math.exp(-self.decay * ahead)
+
+    def slope_at(self, x: float) -> float:
+        """Growth at x, bytes per x."""
+        return self.slope if self.ceiling is None else self.decay * (self.ceiling - self.at(x))
+
+    def when(self, level: float) -> float:
+        """The x at which the level is reached: not before the last point, infinity for never."""
+        if level <= self.level:
+            return self.x
+        if self.slope <= 0.0:
+            return math.inf
+        if self.ceiling is None:
+            return self.x + (level - self.level) / self.slope
+        if level >= self.ceiling:
+            return math.inf
+        return self.x + math.log((self.ceiling - self.level) / (self.ceiling - level)) / self.decay
+
+    def moved(self, errors: float) -> Model:
+        """The same model with its slope off by this many standard errors."""
+        slope = self.slope + errors * self.slope_error
+        if self.ceiling is None:
+            return replace(self, slope=slope)
+        left = max(slope, 0.0) / self.decay
+        return replace(self, slope=slope, ceiling=self.level + left)
+
+    def shifted(self, x: float, level: float) -> Model:
+        """The same growth, seen from another point on its way."""
+        if self.ceiling is None:
+            return replace(self, x=x, level=level)
+        left = max(0.0, self.ceiling - self.at(x))
+        return replace(self, x=x, level=level, ceiling=level + left, slope=left * self.decay)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was before the last piece; pieces shorter than MIN_PIECE are warm-up or jumps and do not count."""
+
+    fastest: float = 0.0  # slope of the steepest piece, bytes per x
+    risen: float = 0.0  # sum of all rises, bytes
+    slope: float = 0.0  # of the latest piece
+    points: int = 0  # of the latest piece
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """All that a series of levels says about growth."""
+
+    models: tuple[Model, ...]  # best first; never empty
+    noise: float  # standard deviation of a level around its model, bytes
+    past: Past
+    pace: float  # growth in the later half of the last piece, as a share of that in its earlier half
+    explained: float  # 0..1, share of the levels' variance
+
+    @property
+    def best(self) -> Model:
+        """The model that explains the series best."""
+        return self.models[0]
+
+
+class _Sums:
+    """Prefix sums that give the least-squares line of y on z over any stretch in constant time."""
+
+    def __init__(self, w: Sequence[float], z: Sequence[float], y: Sequence[float]) -> None:
+        def prefix(values: Iterator[float]) -> list[float]:
+            return [0.0, *accumulate(values)]
+
+        self.w = prefix(iter(w))
+        self.z = prefix(a * b for a, b in zip(w, z, strict=True))
+        self.y = prefix(a * b for a, b in zip(w, y, strict=True))
+        self.zz = prefix(a * b * b for a, b in zip(w, z, strict=True))
+        self.zy = prefix(a * b * c for a, b, c in zip(w, z, y, strict=True))
+        self.yy = prefix(a * b * b for a, b in zip(w, y, strict=True))
+
+    def line(self, i: int, j: int) -> tuple[float, float, float, float]:
+        """(mean y, slope, squared residual, squared spread of z) over points i..j-1."""
+        w = self.w[j] - self.w[i]
+        z = (self.z[j] - self.z[i]) / w
+        y = (self.y[j] - self.y[i]) / w
+        zz = max(0.0, self.zz[j] - self.zz[i] - w * z * z)
+        zy = self.zy[j] - self.zy[i] - w * z * y
+        yy = max(0.0, self.yy[j] - self.yy[i] - w * y * y)
+        if zz <= 1e-12:
+            return y, 0.0, yy, 0.0
+        return y, zy / zz, max(0.0, yy - zy * zy / zz), zz
+
+
+def fit(points: Sequence[Point], min_piece: int = MIN_PIECE) -> Fit | None:
+    """The growth models of points with increasing x; None of fewer than two."""
+    if len(points) < 2:
+        return None
+    span = points[-1].x - points[0].x
+    scale = max(p.level for p in points) - min(p.level for p in points)
+    if span <= 0.0:
+        return None
+    noise = max(_noise(points), 2e-3 * scale, 1e-4 * max(abs(p.level) for p in points)) or 1.0
+    series = _Series(points, noise, min_piece)
+    models = series.models()
+    best = models[0]
+    return Fit(tuple(models), noise, series.past(best), series.pace(best), series.explained(best))
+
+
+def _noise(points: Sequence[Point]) -> float:
+    """Deviation of a level from the line through its neighbours, robustly; 0 with fewer than five points.
+
+    Growth that is not the same in each generation is not a new trend each time: a part of a usual step is noise too.
+    """
+    if len(points) < 5:
+        return 0.0
+    off = []
+    for a, b, c in zip(points, points[1:], points[2:], strict=False):
+        share = (b.x - a.x) / (c.x - a.x)
+        between = a.level + share * (c.level - a.level)
+        off.append(abs(b.level - between) / math.sqrt(1.0 + share * share + (1.0 - share) ** 2))
+    steps = [(b.level - a.level) / (b.x - a.x) * (points[-1].x - points[-2].x) for a, b in pairwise(points)]
+    uneven = [abs(b - 0.5 * (a + c)) for a, b, c in zip(steps, steps[1:], steps[2:], strict=False)]
+    usual_step = median([abs(s) for s in steps])
+    around_line = math.sqrt(_Sums([1.0] * len(points), *_columns(points)).line(0, len(points))[2] / (len(points) - 2))
+    apart = max(1.4826 * median(off), UNEVEN_NOISE * median(uneven), STEP_NOISE * usual_step)
+    return min(apart, 1.1 * around_line)
+
+
+def _columns(points: Sequence[Point]) -> tuple[list[float], list[float]]:
+    first, span = points[0], points[-1].x - points[0].x
+    return [(p.x - first.x) / span for p in points], [p.level - first.level for p in points]
+
+
+class _Series:
+    """One fit at work: levels in noise units, x from 0 to 1."""
+
+    def __init__(self, points: Sequence[Point], noise: float, min_piece: int) -> None:
+        self.points = points
+        self.noise = noise
+        self.min_piece = min_piece
+        self.n = len(points)
+        self.x0 = points[0].x
+        self.span = points[-1].x - self.x0
+        self.y0 = points[0].level
+        self.w = [p.weight for p in points]
+        self.z = [(p.x - self.x0) / self.span for p in points]
+        self.y = [(p.level - self.y0) / noise for p in points]
+        self.sums = _Sums(self.w, self.z, self.y)
+        self.price = PIECE_PRICE * math.log(max(4, self.n))
+        self.cost, self.cut = self._pieces()
+
+    def _pieces(self) -> tuple[list[float], list[int]]:
+        """Lowest cost of the first j points, and where its last piece begins."""
+        cost, cut = [0.0], [0]
+        line, price = self.sums.line, self.price
+        for j in range(1, self.n + 1):
+            best, at = math.inf, 0
+            for i in range(j):
+                if j - i < self.min_piece and i > 0:
+                    continue
+                here = cost[i] + line(i, j)[2] + price
+                if here < best:
+                    best, at = here, i
+            cost.append(best)
+            cut.append(at)
+        return cost, cut
+
+    def models(self) -> list[Model]:
+        """Every plausible last piece, best first, with its weight."""
+        found = sorted((*self._lines(), *self._curves()), key=lambda pair: pair[0])
+        best = found[0][0]
+        kept = [(cost, model) for cost, model in found if cost <= best + KEPT_COST][:KEPT_MODELS]
+        weights = [math.exp(0.5 * (best - cost)) for cost, _ in kept]
+        return [replace(model, weight=w / sum(weights)) for w, (_, model) in zip(weights, kept, strict=True)]
+
+    def _lines(self) -> Iterator[tuple[float, Model]]:
+        n = self.n
+        for i in range(max(1, n - self.min_piece + 1)):
+            mean, slope, rss, spread = self.sums.line(i, n)
+            cost = self.cost[i] + rss + self.price
+            error, wander = self._slope_error(i, rss, spread)
+            end = self._at_end(i, mean, slope)
+            end += wander * (self.y[n - 1] - end)
+            yield cost, self._model(i, end, slope, error)
+
+    def _slope_error(self, i: int, rss: float, spread: float) -> tuple[float, float]:
+        """Standard error of a line's slope in noise units per unit of z, and how much the level wanders, 0..1."""
+        m = self.n - i
+        if spread <= 0.0:
+            return 1.0, 0.0
+        scatter = (rss + 2.0) / m / spread
+        steps = [(self.y[j + 1] - self.y[j]) / (self.z[j + 1] - self.z[j]) for j in range(i, self.n - 1)]
+        mean = sum(steps) / len(steps)
+        off = [s - mean for s in steps]
+        power = sum(s * s for s in off)
+        # increments of pure noise are anticorrelated by -1/2, those of a wandering growth are not
+        along = sum(a * b for a, b in pairwise(off)) / power if power > 0.0 else 0.0
+        share = min(1.0, max(0.0, 1.0 + 2.0 * along))
+        wander = share * power / max(1, m - 2) / (m - 1)
+        return math.sqrt(scatter + wander + (FEW_POINTS_ERROR * mean / m) ** 2), share * max(0.0, m - 3.0) / (m + 1.0)
+
+    def _at_end(self, i: int, mean: float, slope: float) -> float:
+        z = (self.sums.z[self.n] - self.sums.z[i]) / (self.sums.w[self.n] - self.sums.w[i])
+        return mean + slope * (1.0 - z)
+
+    def _model(self, i: int, end: float, slope: float, error: float) -> Model:
+        rise = slope * (1.0 - self.z[i])
+        still = abs(rise) < 2.0 or abs(slope) < (2.0 + 1.5 / max(1, self.n - i - 1)) * error
+        return Model(
+            kind="flat" if still else "linear",
+            weight=1.0,
+            first=i,
+            points=self.n - i,
+            x=self.points[-1].x,
+            level=self.y0 + self.noise * end,
+            slope=self.noise * slope / self.span,
+            slope_error=self.noise * error / self.span,
+            span=self.points[-1].x - self.points[i].x,
+        )
+
+    def _curves(self) -> Iterator[tuple[float, Model]]:
+        n = self.n
+        if n < 6:
+            return
+        price = self.price + CURVE_PRICE * math.log(n)
+        for decay in DECAYS:
+            basis = [math.exp(-decay * z) for z in self.z]
+            sums = _Sums(self.w, basis, self.y)
+            cost, i = min((self.cost[i] + sums.line(i, n)[2] + price, i) for i in range(n - 4))
+            mean, factor, rss, spread = sums.line(i, n)
+            if factor >= 0.0 or spread <= 0.0:
+                continue
+            z = (sums.z[n] - sums.z[i]) / (sums.w[n] - sums.w[i])
+            ceiling = mean - factor * z
+            left = -factor * basis[-1]
+            error = math.sqrt(max(1.0, rss / max(1, n - i - 3)) / spread) * basis[-1] * decay
+            yield (
+                cost,
+                Model(
+                    kind="saturating",
+                    weight=1.0,
+                    first=i,
+                    points=n - i,
+                    x=self.points[-1].x,
+                    level=self.y0 + self.noise * (ceiling - left),
+                    slope=self.noise * left * decay / self.span,
+                    slope_error=self.noise * error / self.span,
+                    span=self.points[-1].x - self.points[i].x,
+                    ceiling=self.y0 + self.noise * ceiling,
+                    decay=decay / self.span,
+                ),
+            )
+
+    def past(self, best: Model) -> Past:
+        """The pieces before the last; of a curve, its own beginning too."""
+        pieces: list[tuple[float, float, int]] = []  # slope, rise, points; latest first
+        j = best.first
+        while j > 0:
+            i = self.cut[j]
+            if j - i >= self.min_piece:
+                rise = self.sums.line(i, j)[1] * self.noise * (self.z[j - 1] - self.z[i])
+                pieces.append((rise / (self.span * (self.z[j - 1] - self.z[i])), rise, j - i))
+            j = i
+        fastest = max((slope for slope, _, _ in pieces), default=0.0)
+        if best.ceiling is not None:
+            fastest = max(fastest, best.slope_at(best.x - best.span))
+        slope, _, points = pieces[0] if pieces else (0.0, 0.0, 0)
+        return Past(max(0.0, fastest), sum(max(0.0, rise) for _, rise, _ in pieces), slope, points)
+
+    def pace(self, best: Model) -> float:
+        """Growth of the later half of the last piece over that of its earlier half; 1 where that says nothing."""
+        half = best.points // 2
+        if half < 2:
+            return 1.0
+        early = self.sums.line(best.first, self.n - half)[1]
+        late = self.sums.line(self.n - half - best.points % 2, self.n)[1]
+        return late / early if early > 0.0 else 1.0
+
+    def explained(self, best: Model) -> float:
+        """Share of the variance of the last piece that its model explains."""
+        stretch = self.points[best.first :]
+        mean = sum(p.level for p in stretch) / len(stretch)
+        around = sum((p.level - mean) ** 2 for p in stretch)
+        off = sum((p.level - best.at(p.x)) ** 2 for p in stretch)
+        if around <= 0.0:
+            return 1.0
+        return max(0.0, min(1.0, 1.0 - off / around)) if best.kind != "flat" else 1.0

@@ -1,0 +1,250 @@
+"""The history of all runs: what is appended while watching, and what is fed to the engine after a restart."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memwatch import wire
+from memwatch.core.model import Attached, Cause, Event, Exited, Notice, Sample, Sampled, Target
+from memwatch.errors import HistoryError
+from memwatch.history import codec, files, identity
+from memwatch.history.writer import Row, Run, Writer, roll_back
+
+_GRIDS = ((600, 599.5), (60, 59.5), (10, 9.5), (1, 0.95))  # (name in the file, seconds that make a step of it)
+# (records of a run, the grid that its replay reads): about 5000 samples at most, for a start must not take long
+_REPLAY_GRIDS = ((5_000, 1), (50_000, 10), (300_000, 60))
+_REPLAY_RECENT = 1200  # the latest records, about the last 10 minutes, are read whole
+_SAMPLES = """SELECT seq, t, resource, used, bound, origins.text, headroom
+    FROM samples {} LEFT JOIN origins ON origin = origins.id WHERE run = ? AND {} ORDER BY seq, slot"""
+_CLOSE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Where a watch stands in the history."""
+
+    run_id: str
+    attempt: int  # 0 for the run's first trainer process
+    resumed: bool  # the run has a past: replay it
+    new_attempt: bool  # ... and this trainer process is a successor of the one watched before
+
+
+class HistoryStore:
+    """One history file, for one watch at a time. Of its methods only `open` and `replay_events` raise HistoryError."""
+
+    name = "history"
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, set_aside: str, proc: Path) -> None:
+        self.path = path
+        self.set_aside = set_aside  # a sentence for the user when a damaged file was replaced, else empty
+        self._connection, self._proc = connection, proc
+        self._writer = Writer(connection, files.presence(path))
+        self._run: Run | None = None
+        self._attempt = self._seq = 0
+        self._last_on_grid: dict[int, float] = {}
+
+    @classmethod
+    def open(cls, path: Path, proc: Path = Path("/proc")) -> HistoryStore:
+        """Open or make the file (0600, in a 0700 folder if that is made too); HistoryError when it cannot be used."""
+        connection, set_aside = files.open_database(path)
+        return cls(path, connection, set_aside, proc)
+
+    @property
+    def failure(self) -> str | None:
+        """Why the history is not being written at present; None when it is."""
+        return self._writer.failure
+
+    def begin(self, key: str, attached: Attached, now: float, cwd: str = "", log: str = "") -> Opening:
+        """Find the run that this trainer process belongs to, or begin one; `key` comes from `identity.run_key`.
+
+        The same process as before: the same attempt goes on. A successor of a process that is gone and did not
+        complete: a new attempt of its run. Else a new run, as also when another memwatch watches that process now.
+        """
+        texts = map(codec.to_text, (attached.command, cwd, log, os.uname().nodename))
+        facts = (key, now, *texts)
+        process = (
+            *_identity(attached.target),
+            attached.t,
+            os.getpid(),
+            identity.start_ticks(os.getpid(), self._proc) or 0,
+        )
+        opening = _new_run(now)
+        with self._writer.connection_lock:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                opening = self._find(key, attached.target) or opening
+                self._run = Run(None, (opening.run_id, *facts), (opening.attempt, *process))
+                self._enter(self._run)
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                roll_back(self._connection)
+                self._writer.failure = str(error)
+                opening = _new_run(now)
+                self._run = Run(None, (opening.run_id, *facts), (opening.attempt, *process))
+                self._seq = 0
+        self._attempt = opening.attempt
+        self._last_on_grid = {}
+        return opening
+
+    def append(self, events: Sequence[Event], notices: Sequence[Notice]) -> None:
+        """Keep them: one transaction, on disk (safe from a kill) when this returns, or after 50 ms in the background.
+
+        It does not raise: trouble shows in `failure`, and the latest records wait in memory until it is over.
+        """
+        if self._run is None:
+            return
+        told = bool(notices) or any(not isinstance(event, Sampled) for event in events)
+        rows: list[Row] = []
+        for event in events:
+            if isinstance(event, Sampled):
+                rows += self._sample_rows(event.t, event.sample, told)
+            else:
+                rows += self._event_rows(event)
+        rows += itertools.chain.from_iterable(map(self._notice_rows, notices))
+        if rows:
+            self._writer.put(self._run, rows)
+
+    def replay_events(self, run_id: str) -> Iterator[Event]:
+        """All stored events of a run in order, `Sampled` with usages only, to feed a fresh engine with.
+
+        Of a run with very many samples the older ones come on a coarser grid. HistoryError when it cannot be read.
+        """
+        try:
+            connection = files.open_for_reading(self.path)
+            try:
+                found = connection.execute("SELECT id FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+                if found is not None:
+                    merged = heapq.merge(_events(connection, found[0]), _samples(connection, found[0]), key=_first)
+                    yield from (event for _, event in merged)
+            finally:
+                connection.close()
+        except (sqlite3.Error, OSError) as error:
+            hint = "watching goes on without the past; move the file away to begin a new one"
+            raise HistoryError(f"history {self.path}: run {run_id} cannot be read: {error}", hint) from error
+
+    def close(self) -> None:
+        """Write what still waits and close the file; at most two seconds."""
+        self._run = None
+        self._writer.close(_CLOSE_SECONDS)
+
+    # --- which run it is ---
+
+    def _find(self, key: str, target: Target) -> Opening | None:
+        """The run in the file that the process belongs to, if there is one."""
+        attempts = self._connection.execute(
+            """SELECT run_id, attempt, boot_id, pid, start_ticks, watcher_pid, watcher_start_ticks, cause
+            FROM attempts JOIN runs ON run = runs.id WHERE key = ? ORDER BY runs.id DESC, attempt DESC LIMIT 100""",
+            (key,),
+        ).fetchall()
+        boot = identity.boot_id(self._proc)
+        others = []
+        for run_id, attempt, *process, watcher, watcher_ticks, cause in attempts:
+            if tuple(process) != _identity(target):
+                others.append((run_id, attempt, process, cause))
+            elif watcher == os.getpid() or not self._lives([process[0], watcher, watcher_ticks], boot):
+                return Opening(run_id, attempt, resumed=True, new_attempt=False)
+        for run_id, attempt, process, cause in others:
+            if self._lives(process, boot):
+                continue  # a sibling that runs at the same time, not a predecessor
+            if cause == Cause.COMPLETED.value:
+                break
+            return Opening(run_id, attempt + 1, resumed=True, new_attempt=True)
+        return None
+
+    def _lives(self, process: list[Any], boot: str) -> bool:
+        boot_id, pid, ticks = process
+        return bool(boot_id == boot and identity.start_ticks(pid, self._proc) == ticks)
+
+    def _enter(self, run: Run) -> None:
+        """Write the run and the attempt where they are new, take the watch over, and go on after the last `seq`."""
+        run.id = run.enter(self._connection)
+        attempt, *_, watcher, watcher_ticks = run.attempt_row
+        self._connection.execute(
+            "UPDATE attempts SET watcher_pid = ?, watcher_start_ticks = ? WHERE run = ? AND attempt = ?",
+            (watcher, watcher_ticks, run.id, attempt),
+        )
+        found = self._connection.execute(
+            """SELECT max((SELECT coalesce(max(seq), 0) FROM events WHERE run = ?1),
+                (SELECT coalesce(max(seq), 0) FROM samples WHERE run = ?1),
+                (SELECT coalesce(max(seq), 0) FROM notices WHERE run = ?1))""",
+            (run.id,),
+        )
+        self._seq = int(found.fetchone()[0])
+
+    # --- rows ---
+
+    def _next(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    def _event_rows(self, event: Event) -> Iterable[Row]:
+        try:
+            kind, json = codec.encode_event(event)
+        except wire.ShapeError:
+            return
+        yield "events", (self._next(), self._attempt, event.t, kind, json)
+        if isinstance(event, Exited):
+            yield "endings", (self._attempt, event.t, event.cause.value)
+
+    def _sample_rows(self, t: float, sample: Sample, told: bool) -> Iterable[Row]:
+        """At most one sample a second, and each that was taken together with something else."""
+        steps = [grid for grid, seconds in _GRIDS if not 0 <= t - self._last_on_grid.get(grid, -1e18) < seconds]
+        if not steps and not told:
+            return
+        for grid in steps:
+            self._last_on_grid[grid] = t
+        coarsest = _GRIDS[0][0] if told else steps[0]
+        seq = self._next()
+        for slot, usage in enumerate(codec.encode_usages(sample)):
+            yield "samples", (seq, slot, self._attempt, t, coarsest, *usage)
+
+    def _notice_rows(self, notice: Notice) -> Iterable[Row]:
+        try:
+            json = wire.to_json(notice.fields)
+        except wire.ShapeError:
+            json = b"{}"
+        texts = map(codec.to_text, (notice.event, notice.text))
+        yield "notices", (self._next(), self._attempt, notice.t, *texts, json)
+
+
+def _identity(target: Target) -> tuple[str, int, int]:
+    return target.boot_id, target.pid, target.start_ticks
+
+
+def _new_run(now: float) -> Opening:
+    day = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+    return Opening(f"{day}-{os.urandom(3).hex()}", 0, resumed=False, new_attempt=False)
+
+
+def _first(pair: tuple[int, Event]) -> int:
+    return pair[0]
+
+
+def _events(connection: sqlite3.Connection, run: int) -> Iterator[tuple[int, Event]]:
+    rows = connection.execute("SELECT seq, kind, json FROM events WHERE run = ? ORDER BY seq", (run,))
+    for seq, kind, json in rows:
+        event = codec.decode_event(kind, json)
+        if event is not None:
+            yield seq, event
+
+
+def _samples(connection: sqlite3.Connection, run: int) -> Iterator[tuple[int, Event]]:
+    latest = connection.execute("SELECT max(seq) FROM samples WHERE run = ?", (run,)).fetchone()[0] or 0
+    grid = next((grid for records, grid in _REPLAY_GRIDS if latest <= records), 600)
+    recent = latest - _REPLAY_RECENT if grid > 1 else 0
+    # INDEXED BY and the index's own condition: SQLite would scan a month of rows otherwise
+    index, coarse = ("INDEXED BY coarse_samples", "AND grid >= 60") if grid >= 60 else ("", "")
+    older = connection.execute(_SAMPLES.format(index, f"seq < ? {coarse} AND grid >= {grid:d}"), (run, recent))
+    newer = connection.execute(_SAMPLES.format("", "seq >= ?"), (run, recent))
+    rows = itertools.chain(older, newer)
+    for seq, group in itertools.groupby(rows, key=_first):
+        usages = list(group)
+        yield seq, Sampled(usages[0][1], Sample(tuple(codec.decode_usage(row[2:]) for row in usages)))

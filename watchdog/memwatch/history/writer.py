@@ -1,0 +1,190 @@
+"""Commits rows on a thread of its own, so that a disk that hangs, fills up or is locked never holds up the watch."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_KEEP = {"events": 2000, "samples": 4000, "notices": 1000, "endings": 10}  # rows that wait for a disk that works
+_INSERT = {
+    "events": "INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?, ?, ?)",
+    "samples": "INSERT OR IGNORE INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "notices": "INSERT OR IGNORE INTO notices VALUES (?, ?, ?, ?, ?, ?, ?)",
+    "endings": "UPDATE attempts SET exited_t = ?3, cause = ?4 WHERE run = ?1 AND attempt = ?2",
+}
+_ORIGIN = 9  # the column of `samples` that is a text here and a number in the file
+
+WAIT_SECONDS = 0.05  # for a commit, which takes 0.2 ms on a disk that is well
+_RETRY_SECONDS = (1.0, 2.0, 4.0, 8.0)
+
+
+@dataclass(slots=True)
+class Run:
+    """The run and the attempt that rows belong to. `id` is None until the file has them."""
+
+    id: int | None
+    run_row: tuple[Any, ...]
+    attempt_row: tuple[Any, ...]  # without the run's id
+
+    def enter(self, connection: sqlite3.Connection) -> int:
+        """The run's id in the file; made when it has none."""
+        connection.execute("INSERT OR IGNORE INTO runs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", self.run_row)
+        found = connection.execute("SELECT id FROM runs WHERE run_id = ?", self.run_row[:1]).fetchone()
+        connection.execute(
+            "INSERT OR IGNORE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)", (*found, *self.attempt_row)
+        )
+        return int(found[0])
+
+
+Row = tuple[str, tuple[Any, ...]]  # table, values without the run
+
+
+class Backlog:
+    """Rows in memory, the latest of each table when they are too many."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, deque[tuple[Run, tuple[Any, ...]]]] = {t: deque(maxlen=n) for t, n in _KEEP.items()}
+        self.lost = 0
+
+    def add(self, table: str, run: Run, values: tuple[Any, ...]) -> None:
+        """Keep a row; the oldest of its table goes when there is no room."""
+        rows = self.rows[table]
+        self.lost += len(rows) == rows.maxlen
+        rows.append((run, values))
+
+    def extend(self, later: Backlog) -> None:
+        """Take over what came later."""
+        self.lost += later.lost
+        for table, rows in later.rows.items():
+            for run, values in rows:
+                self.add(table, run, values)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.rows.values()))
+
+
+class Writer:
+    """Owns the connection's writing side. `failure` says why the last try did not work, None when it did."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, still_there: Callable[[], bool], stalled_seconds: float = 5.0
+    ) -> None:
+        self.failure: str | None = None
+        self.connection_lock = threading.Lock()
+        self._connection, self._still_there = connection, still_there
+        self._stalled_seconds = stalled_seconds
+        self._state = threading.Condition()
+        self._waiting = Backlog()
+        self._put = self._done = 0  # how many times `put` was called; of these, how many have been tried
+        self._trying_since: float | None = None
+        self._closing = False
+        self._origins: dict[str, int] = {}
+        self._thread: threading.Thread | None = None
+
+    def put(self, run: Run, rows: list[Row]) -> None:
+        """Hand rows over, and wait a moment for their commit: usually they are on disk when this returns."""
+        with self._state:
+            for table, values in rows:
+                self._waiting.add(table, run, values)
+            self._put += 1
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="history", daemon=True)
+                self._thread.start()
+            self._state.notify_all()
+            mine, behind = self._put, self._done < self._put - 1
+            if self.failure is None and not behind:
+                self._state.wait_for(lambda: self._done >= mine, WAIT_SECONDS)
+            self._notice_stall()
+
+    def close(self, patience_seconds: float) -> None:
+        """Write what waits, once more, and close the file; a disk that hangs is left alone after a while."""
+        with self._state:
+            self._closing = True
+            self._state.notify_all()
+        if self._thread is None:
+            self._connection.close()
+        else:
+            self._thread.join(patience_seconds)
+
+    def _notice_stall(self) -> None:
+        since = self._trying_since
+        if since is not None and time.monotonic() - since > self._stalled_seconds:
+            self.failure = f"the disk has not answered for more than {self._stalled_seconds:g} s"
+
+    # --- on the thread ---
+
+    def _work(self) -> None:
+        held = Backlog()
+        failures = 0
+        while True:
+            with self._state:
+                if failures and not self._closing:  # what comes in meanwhile waits, in bounded room
+                    pause = _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS)) - 1]
+                    self._state.wait_for(lambda: self._closing, pause)
+                else:
+                    self._state.wait_for(lambda: self._closing or len(self._waiting) > 0)
+                held.extend(self._waiting)
+                self._waiting, tried, closing = Backlog(), self._put, self._closing
+                self._trying_since = time.monotonic()
+            failure = self._write(held)
+            failures = 0 if failure is None else failures + 1
+            if failure is None:
+                held = Backlog()
+            elif held.lost:
+                failure = f"{failure}; the oldest {held.lost} records that waited are lost"
+            with self._state:
+                self.failure, self._done, self._trying_since = failure, tried, None
+                self._state.notify_all()
+            if closing:
+                self._connection.close()
+                return
+
+    def _write(self, rows: Backlog) -> str | None:
+        """All rows in one transaction; why not, if not."""
+        if not self._still_there():
+            return "the file was removed or replaced while it was in use; a new one is begun when memwatch starts again"
+        entered: dict[int, int] = {}
+        with self.connection_lock:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                for table, waiting in rows.rows.items():
+                    for run, values in waiting:
+                        if run.id is None and id(run) not in entered:
+                            entered[id(run)] = run.enter(self._connection)
+                        number = entered.get(id(run), run.id)
+                        row = self._with_origin(values) if table == "samples" else values
+                        self._connection.execute(_INSERT[table], (number, *row))
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._origins.clear()
+                roll_back(self._connection)
+                return str(error)
+        for waiting in rows.rows.values():
+            for run, _ in waiting:
+                run.id = entered.get(id(run), run.id)
+        return None
+
+    def _with_origin(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        text = values[_ORIGIN - 1]
+        if text is None:
+            return values
+        number = self._origins.get(text)
+        if number is None:
+            self._connection.execute("INSERT OR IGNORE INTO origins VALUES (NULL, ?)", (text,))
+            found = self._connection.execute("SELECT id FROM origins WHERE text = ?", (text,)).fetchone()
+            number = self._origins[text] = int(found[0])
+        return (*values[: _ORIGIN - 1], number, *values[_ORIGIN:])
+
+
+def roll_back(connection: sqlite3.Connection) -> None:
+    """Leave no transaction open after a failure."""
+    try:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    except sqlite3.Error:
+        pass  # SQLite has rolled back by itself

@@ -1,0 +1,122 @@
+"""Plain lines for pipes and files: people's lines on change of state, or every notice as a JSON line."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TextIO
+
+from memwatch.core.model import Notice, Snapshot
+from memwatch.core.sentence import render
+
+ROUTINE = frozenset({"marker", "generation", "phase", "gauge"})  # told only when asked for more
+MOST_WAITING = 1000  # lines that a reader has not taken yet
+
+
+class PlainLines:
+    """A sink that prints `12:03:44 warn         OOM at generation 13 of 25 ...`, one line for each change of state."""
+
+    name = "plain"
+
+    def __init__(
+        self,
+        stream: TextIO,
+        verbose: bool = False,
+        local_time: Callable[[float], time.struct_time] = time.localtime,
+    ) -> None:
+        self._lines = _Lines(stream)
+        self._verbose = verbose
+        self._local_time = local_time
+        self._verdict: object = None
+
+    def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
+        """Print what there is to tell."""
+        for notice in notices:
+            if self._verbose or self._is_news(notice):
+                clock = time.strftime("%H:%M:%S", self._local_time(notice.t))
+                self._lines.put(f"{clock} {render(notice)}")
+        self._lines.send()
+
+    def close(self, snapshot: Snapshot) -> None:
+        """Wait a little for a slow reader."""
+        self._lines.send(patience_seconds=1.0)
+
+    def _is_news(self, notice: Notice) -> bool:
+        """A forecast is renewed with every generation; it is news when its verdict is another one."""
+        if notice.event in ROUTINE:
+            return False
+        verdict = notice.fields.get("verdict", self._verdict)
+        changed, self._verdict = verdict != self._verdict, verdict
+        return changed or notice.event != "forecast"
+
+
+class JsonLines:
+    """A sink that prints every notice as one JSON object a line; `encode` makes the line."""
+
+    name = "json"
+
+    def __init__(self, stream: TextIO, encode: Callable[[Notice], str]) -> None:
+        self._lines = _Lines(stream)
+        self._encode = encode
+
+    def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
+        """Print what there is to tell."""
+        for notice in notices:
+            self._lines.put(self._encode(notice))
+        self._lines.send()
+
+    def close(self, snapshot: Snapshot) -> None:
+        """Wait a little for a slow reader."""
+        self._lines.send(patience_seconds=1.0)
+
+
+class _Lines:
+    """Lines to a stream that may be slow or go away. Nobody who reads them may hold up the watch: what a full pipe or a
+    stopped terminal does not take waits here, and new lines are dropped when too many wait."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._encoding = stream.encoding or "utf-8"
+        self._room = _poll_for_room(stream)
+        self._waiting: deque[bytes] = deque()
+        self._gone = False
+
+    def put(self, line: str) -> None:
+        if not self._gone and len(self._waiting) < MOST_WAITING:
+            self._waiting.append(f"{line}\n".encode(self._encoding, "replace"))
+
+    def send(self, patience_seconds: float = 0.0) -> None:
+        try:
+            while self._waiting and (self._room is None or self._room.poll(patience_seconds * 1000)):
+                line = self._waiting.popleft()
+                if rest := line[self._write(line) :]:
+                    self._waiting.appendleft(rest)
+        except (OSError, ValueError):  # BrokenPipeError, ENOSPC; ValueError: the stream is closed
+            self._gone = True
+            self._waiting.clear()
+
+    def _write(self, line: bytes) -> int:
+        """How many bytes were taken: PIPE_BUF at most, which never blocks where poll() saw room."""
+        if self._room is None:
+            self._stream.write(line.decode(self._encoding))
+            return len(line)
+        return os.write(self._stream.fileno(), line[: select.PIPE_BUF])
+
+
+def _poll_for_room(stream: TextIO) -> select.poll | None:
+    """Tells when the file behind a stream takes PIPE_BUF more bytes; None where there is no file."""
+    try:
+        fd = stream.fileno()
+    except (OSError, ValueError):  # io.UnsupportedOperation is both
+        return None
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return poll
+
+
+def wants_live_view(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Whether `stream` is a terminal that the live view can be drawn on."""
+    return stream.isatty() and environ.get("TERM", "") not in ("", "dumb")

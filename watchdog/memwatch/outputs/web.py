@@ -1,0 +1,194 @@
+"""The HTTP server: one thread that accepts, a few that answer from the latest snapshot.
+
+http.server and prometheus_client cost 12 MB together; they are imported (by pages.py) when the first client asks.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from memwatch.core.model import Notice, Snapshot
+from memwatch.errors import ConfigError
+from memwatch.interfaces import Clock
+
+if TYPE_CHECKING:
+    from memwatch.outputs.prometheus import Exposition
+
+MOST_CLIENTS = 8  # answered at the same time; one more is turned away with 503
+CLIENT_SECONDS = 10.0  # a client that has not asked and read its answer by then is cut off
+BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
+
+# What is counted: turns of the loop, notices by their event, and bugs in pages.
+COUNTED = ("tick", "warn", "interrupt", "saved", "escalated", "source_failed", "page_failed")
+
+
+class Board:
+    """What the pages read: references that the daemon's thread replaces and every other thread only reads."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.snapshot: Snapshot | None = None
+        self.published_t: float | None = None
+        self.counts = dict.fromkeys(COUNTED, 0)
+        self.exposition: Exposition | None = None  # made by the first scrape
+
+    def post(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
+        """Replace what is shown."""
+        self.snapshot = snapshot
+        self.published_t = self.clock.now()
+        self.counts["tick"] += 1
+        for notice in notices:
+            if notice.event in self.counts:
+                self.counts[notice.event] += 1
+
+
+class WebServer:
+    """A sink that serves /metrics, /status.json, /-/healthy and /-/ready."""
+
+    name = "web"
+
+    def __init__(self, address: str, port: int, clock: Clock, client_seconds: float = CLIENT_SECONDS) -> None:
+        """Bind now, so that a port in use is told at start; port 0 takes a free one. ConfigError when it cannot."""
+        self.board = Board(clock)
+        self._client_seconds = client_seconds
+        self._listener = _listen(address, port)
+        self._clients: dict[socket.socket, float] = {}  # client: when it came, time.monotonic()
+        self._lock = threading.Lock()  # guards _clients
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._accept, name="memwatch-web", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """`http://127.0.0.1:9877/`."""
+        host, port = self._listener.getsockname()[:2]
+        return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
+        """Show this state from now on."""
+        self.board.post(snapshot, notices)
+
+    def close(self, snapshot: Snapshot) -> None:
+        """Stop answering; returns within a second, whatever the clients do."""
+        self.board.post(snapshot, ())
+        self._closing.set()
+        _cut(self._listener)  # wakes accept()
+        if self._thread.is_alive():
+            self._thread.join(timeout=1.0)
+        self._listener.close()
+        self._cut_clients(older_than=0.0)
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            self._listener.settimeout(1.0 if self._clients else None)  # wakes up only to cut slow clients off
+            try:
+                client, _ = self._listener.accept()
+            except TimeoutError:
+                self._cut_clients(self._client_seconds)
+                continue
+            except OSError as error:
+                if self._closing.wait(0.1) or error.errno not in _PASSING:
+                    return
+                continue
+            self._cut_clients(self._client_seconds)
+            self._admit(client)
+
+    def _admit(self, client: socket.socket) -> None:
+        client.settimeout(self._client_seconds)
+        with self._lock:
+            full = len(self._clients) >= MOST_CLIENTS
+            if not full:
+                self._clients[client] = time.monotonic()
+        if full:
+            _turn_away(client)
+            return
+        try:
+            threading.Thread(target=self._answer, args=(client,), name="memwatch-web-client", daemon=True).start()
+        except RuntimeError:  # no more threads: the pids cgroup is at its limit
+            self._forget(client)
+            _turn_away(client)
+
+    def _answer(self, client: socket.socket) -> None:
+        from memwatch.outputs import pages
+
+        try:
+            pages.answer(client, self.board)
+        except OSError:  # the client went away or was too slow
+            pass
+        finally:
+            self._forget(client)
+            _cut(client)
+            client.close()
+
+    def _forget(self, client: socket.socket) -> None:
+        with self._lock:
+            self._clients.pop(client, None)
+
+    def _cut_clients(self, older_than: float) -> None:
+        """A timeout of a single read or write does not end a client that sends one byte a second; this does."""
+        if not self._clients:
+            return
+        deadline = time.monotonic() - older_than
+        with self._lock:
+            late = [client for client, since in self._clients.items() if since <= deadline]
+        for client in late:
+            _cut(client)
+
+
+# accept(2): these pass; anything else means that the listener itself is gone.
+_PASSING = {errno.ECONNABORTED, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EPROTO, errno.EINTR}
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    if not 0 <= port <= 65535:  # getaddrinfo would take it modulo 65536
+        raise ConfigError(f"port {port} is not between 0 and 65535", "use --listen 127.0.0.1:9877")
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (socket.gaierror, UnicodeError) as error:
+        raise ConfigError(f"cannot listen on {address!r}: {error}", "use --listen 127.0.0.1:9877") from error
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        listener.listen(16)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"cannot listen on {address}:{port}: {error.strerror or error}", _hint(error)) from error
+    return listener
+
+
+def _hint(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "another memwatch may run here: choose another port with --listen ADDR:PORT, or --listen none"
+    if error.errno == errno.EACCES:
+        return "ports below 1024 need root: choose a higher one with --listen ADDR:PORT"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "this machine has no such address: use --listen 127.0.0.1:9877, or 0.0.0.0 for all"
+    return "choose another place with --listen ADDR:PORT, or --listen none"
+
+
+def _turn_away(client: socket.socket) -> None:
+    try:
+        client.setblocking(False)
+        client.send(BUSY)
+    except OSError:
+        pass
+    client.close()
+
+
+def _cut(connection: socket.socket) -> None:
+    """End a connection under whoever reads it."""
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:  # it has ended already
+        pass

@@ -1,0 +1,285 @@
+"""The trainer's memory cgroup, version 1 or 2, and every level above it that can be seen."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterator
+
+from memwatch.core.model import CgroupLevel, CgroupMemory
+from memwatch.errors import SourceError, TargetGoneError
+from memwatch.sources.mounts import Place, locate, parse_mountinfo, parse_proc_cgroup
+from memwatch.sources.procfs import parse_stat, parse_statm
+from memwatch.sources.reading import HeldFile, number, read_whole
+
+_SLOW_SECONDS = 10.0
+_NO_LIMIT = 2**60  # v1 writes 9223372036854771712 for none
+_STRANGERS_BYTES = 32 << 20  # RSS of others, such as a shell, that does not make a cgroup somebody else's
+_STAT_LINE = re.compile(
+    rb"^((?:total_)?(?:inactive|active)_file|total_swap|hierarchical_memory_limit) ([0-9]+)$", re.MULTILINE
+)
+
+
+# --- parsers ------------------------------------------------------------------------------------------------------
+
+
+# inactive_file 100732928
+# total_inactive_file 100732928
+# hierarchical_memory_limit 9223372036854771712
+def parse_memory_stat(raw: bytes) -> dict[str, int]:
+    """The lines that are used, in bytes; SourceError for an impossible number or when there is no page cache."""
+    stat = {name.decode(): number(value) for name, value in _STAT_LINE.findall(raw)}
+    if "inactive_file" not in stat and "total_inactive_file" not in stat:
+        raise SourceError("memory.stat has no inactive_file")
+    return stat
+
+
+# 9223372036854771712
+# max
+def parse_limit(raw: bytes) -> int | None:
+    """Bytes, None for no limit; SourceError when it is neither."""
+    text = raw.strip()
+    if text == b"max":
+        return None
+    limit = number(text)
+    return limit if limit < _NO_LIMIT else None
+
+
+# 104857600
+def parse_usage(raw: bytes) -> int:
+    """Bytes, or SourceError."""
+    return number(raw.strip())
+
+
+# oom_kill_disable 0
+# under_oom 0
+# oom_kill 1
+def parse_oom_kills(raw: bytes) -> int | None:
+    """The count in memory.oom_control, memory.events or memory.events.local; None before Linux 4.13."""
+    match = re.search(rb"^oom_kill ([0-9]+)$", raw, re.MULTILINE)
+    return number(match[1]) if match else None
+
+
+# 10788
+# 10789
+def parse_procs(raw: bytes) -> tuple[int, ...]:
+    """PIDs; 0 stands for a process outside the reader's PID namespace. SourceError when one is not a PID."""
+    return tuple(number(line) for line in raw.split())
+
+
+# --- one level ----------------------------------------------------------------------------------------------------
+
+
+class _Level:
+    """One cgroup directory."""
+
+    def __init__(self, version: int, directory: str, path: str) -> None:
+        self.path = path
+        names = ("memory.usage_in_bytes", "memory.limit_in_bytes") if version == 1 else ("memory.current", "memory.max")
+        self.held = [HeldFile(f"{directory}/{name}", 16384) for name in (*names, "memory.stat")]
+        self._usage, self._limit, self._stat = self.held
+        self.stat: dict[str, int] = {}
+        self._latest: CgroupLevel | None = None
+
+    def read(self, wanted: bool) -> CgroupLevel:
+        """The level now. Without a limit its use matters to nobody and may be some seconds old, unless `wanted`."""
+        limit = parse_limit(self._limit.read())
+        if self._latest is not None and limit is None and self._latest.limit_bytes is None and not wanted:
+            return self._latest
+        usage = parse_usage(self._usage.read())
+        self.stat = stat = parse_memory_stat(self._stat.read())
+        if "total_inactive_file" in stat:  # v1 counts the levels below only in its total_ lines
+            cache = stat["total_inactive_file"] + stat.get("total_active_file", 0)
+        else:
+            cache = stat["inactive_file"] + stat.get("active_file", 0)
+        self._latest = CgroupLevel(self.path, usage, min(cache, usage), limit)
+        return self._latest
+
+
+# --- all of them --------------------------------------------------------------------------------------------------
+
+
+class CgroupReader:
+    """The memory cgroup of a process, followed when the process is moved; limits are read anew each time.
+
+    The job owns its cgroup when all processes in it, and below it, are of the trainer's tree or memwatch itself; others
+    (a shell) may have 32 MiB RSS together. Strangers must be seen twice before the ownership is taken back.
+    """
+
+    name = "cgroup"
+
+    def __init__(self, pid: int, root: str = "/proc", tree_pids: Callable[[], Collection[int]] | None = None) -> None:
+        self._pid, self._proc = pid, root
+        self.tree_pids = tree_pids or (lambda: (pid,))  # may be set later: the tree may want to know `owned`
+        self._membership = HeldFile(f"{root}/{pid}/cgroup", 16384)
+        self._membership_raw: bytes | None = None
+        self._place: Place | None = None
+        self._version = 0
+        self._levels: list[_Level] = []
+        self._events: list[HeldFile] = []
+        self._swap: HeldFile | None = None
+        self._slow_t = float("-inf")
+        self.owned: bool | None = None  # as of the last read; None before the first
+        self._strangers_seen = 0
+
+    def read(self, now: float) -> CgroupMemory:
+        """All levels, innermost first; SourceError when no memory cgroup can be read, TargetGoneError after the end."""
+        raw = self._membership.read()
+        if raw != self._membership_raw or not self._levels:
+            self._refuse_ending()
+            self._release()
+            self._find(raw)
+            self._membership_raw = raw
+        try:
+            return self._read(now)
+        except SourceError as error:
+            self._release()
+            if isinstance(error, TargetGoneError):  # the cgroup was removed, not the process
+                raise SourceError(str(error)) from error
+            raise
+
+    def oom_kills(self) -> tuple[int | None, int | None]:
+        """Kills in the innermost level, and with those below it; also once the process is gone. None: unknown."""
+        counts = [self._count(held) for held in self._events]
+        return (counts[0] if counts else None, counts[1] if len(counts) > 1 else None)
+
+    def close(self) -> None:
+        """Close all held files."""
+        self._membership.close()
+        self._release()
+
+    def _read(self, now: float) -> CgroupMemory:
+        slow = now >= self._slow_t
+        levels = tuple(level.read(slow or index == 0) for index, level in enumerate(self._levels))
+        if slow:
+            self._slow_t = now + _SLOW_SECONDS
+            self._check_owner(now)
+        hidden = self._hidden_level(levels)
+        kills, hierarchy = self.oom_kills()
+        swap = self._levels[0].stat.get("total_swap") if self._swap is None else parse_usage(self._swap.read())
+        return CgroupMemory(self._version, (*levels, *hidden), bool(self.owned), swap, kills, hierarchy)
+
+    def _hidden_level(self, levels: tuple[CgroupLevel, ...]) -> tuple[CgroupLevel, ...]:
+        """A tighter limit above what can be seen, as v1 alone tells; its use is at least that of the topmost seen."""
+        limit = self._levels[0].stat.get("hierarchical_memory_limit", _NO_LIMIT)
+        if limit >= min((level.limit_bytes for level in levels if level.limit_bytes is not None), default=_NO_LIMIT):
+            return ()
+        top = levels[-1]
+        return (CgroupLevel(f"above {top.path}", top.usage_bytes, top.reclaimable_bytes, limit),)
+
+    # --- finding it
+
+    def _refuse_ending(self) -> None:
+        """A process that is ending shows as in the v1 root: that is no move, and its counters are still wanted."""
+        if parse_stat(read_whole(f"{self._proc}/{self._pid}/stat")).is_ending:
+            raise TargetGoneError(f"process {self._pid} has ended")
+
+    def _find(self, raw: bytes) -> None:
+        membership = parse_proc_cgroup(raw)
+        place = None
+        for process, prefix in (("self", ""), (str(self._pid), f"{self._proc}/{self._pid}/root")):
+            try:
+                mounts = parse_mountinfo(read_whole(f"{self._proc}/{process}/mountinfo"))
+            except SourceError:
+                continue
+            place = place or locate(membership, mounts, prefix)
+        if place is None:
+            raise SourceError(
+                f"memory cgroup {_shown(membership.path)} is not mounted where memwatch can see it",
+                "in a container, mount /sys/fs/cgroup read-only; pass --limit for a bound of your own",
+            )
+        self._version, self._place = membership.version, place
+        self._levels = list(_levels(membership.version, place))
+        if not self._levels:
+            raise SourceError(f"cgroup {_shown(place.path)} has no memory controller", "enable it, or pass --limit")
+        self._hold_counters(place.directory)
+
+    def _hold_counters(self, directory: str) -> None:
+        """v1 counts in memory.oom_control; v2 in memory.events, and without the levels below in memory.events.local."""
+        names = ("memory.oom_control",) if self._version == 1 else ("memory.events.local", "memory.events")
+        self._events = [HeldFile(f"{directory}/{name}") for name in names]
+        swap = f"{directory}/memory.swap.current"
+        self._swap = HeldFile(swap, 64) if os.path.exists(swap) else None  # noqa: PTH110
+
+    def _release(self) -> None:
+        held = [file for level in self._levels for file in level.held] + self._events
+        for file in held + ([self._swap] if self._swap else []):
+            file.close()
+        self._levels, self._events, self._swap, self._place = [], [], None, None
+        self._slow_t, self.owned, self._strangers_seen = float("-inf"), False, 0
+
+    @staticmethod
+    def _count(held: HeldFile) -> int | None:
+        try:
+            return parse_oom_kills(held.read())
+        except SourceError:
+            return None
+
+    # --- whose it is
+
+    def _check_owner(self, now: float) -> None:
+        """Owned at once when there are no strangers; taken back when they are there twice in a row."""
+        if not self._has_strangers():
+            self.owned, self._strangers_seen = True, 0
+            return
+        self._strangers_seen += 1
+        if self.owned and self._strangers_seen < 2:
+            self._slow_t = now + 2.0  # it may be a worker that the tree has not met yet
+            return
+        self.owned = False
+
+    def _has_strangers(self) -> bool:
+        if self._place is None:
+            return True
+        ours = {os.getpid(), *self.tree_pids()}
+        room = _STRANGERS_BYTES
+        for directory, _, _ in os.walk(self._place.directory):
+            try:
+                pids = parse_procs(read_whole(f"{directory}/cgroup.procs"))
+            except SourceError:
+                continue
+            for pid in pids:
+                if pid not in ours:
+                    room -= self._resident(pid)
+                if room < 0:
+                    return True
+        return False
+
+    def _resident(self, pid: int) -> int:
+        """RSS of a stranger; one that cannot be looked at counts as large, one that has ended as nothing."""
+        if pid == 0:
+            return _STRANGERS_BYTES + 1
+        try:
+            return parse_statm(read_whole(f"{self._proc}/{pid}/statm")).resident_bytes
+        except TargetGoneError:
+            return 0
+        except SourceError:
+            return _STRANGERS_BYTES + 1
+
+
+def _levels(version: int, place: Place) -> Iterator[_Level]:
+    """From the innermost that accounts for memory to the top; above a v1 level without hierarchy nothing binds."""
+    directory, path = place.directory, place.path
+    usage = "memory.usage_in_bytes" if version == 1 else "memory.current"
+    while True:
+        if os.path.exists(f"{directory}/{usage}"):  # noqa: PTH110
+            if version == 1 and directory != place.directory and not _is_hierarchical(directory):
+                return
+            yield _Level(version, directory, _shown(path))
+        if directory == place.top:
+            return
+        directory = directory.rpartition("/")[0]
+        path = path.rpartition("/")[0] or "/"
+
+
+def _is_hierarchical(directory: str) -> bool:
+    try:
+        return read_whole(f"{directory}/memory.use_hierarchy").strip() != b"0"
+    except SourceError:
+        return True
+
+
+def _shown(path: str) -> str:
+    """The path as text that every output can write."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return "".join(char if char.isprintable() else "?" for char in text)

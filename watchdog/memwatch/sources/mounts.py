@@ -1,0 +1,95 @@
+"""Where a process's memory cgroup lies in the file system: its path in the hierarchy, mapped through the mounts."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from memwatch.errors import SourceError
+
+_OCTAL = re.compile(rb"\\([0-3][0-7]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The cgroup that accounts for a process's memory."""
+
+    version: int  # 1 or 2
+    path: str  # from the root that the reader's cgroup namespace shows
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One mounted cgroup hierarchy that may account for memory."""
+
+    version: int
+    root: str  # the cgroup that is at the mount point; not "/" in containers without a cgroup namespace
+    point: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A cgroup's directory, and the one furthest up that can be seen."""
+
+    directory: str
+    top: str
+    path: str  # as in /proc/PID/cgroup
+
+
+# 4:memory:/docker/98b345b146fd
+# 0::/
+def parse_proc_cgroup(raw: bytes) -> Membership:
+    """A v1 memory controller comes before the v2 hierarchy (hybrid); SourceError when there is neither."""
+    unified = None
+    for line in raw.split(b"\n"):
+        number, _, rest = line.partition(b":")
+        controllers, colon, path = rest.partition(b":")
+        if not colon or not path.startswith(b"/"):
+            continue
+        if b"memory" in controllers.split(b","):
+            return Membership(1, os.fsdecode(path))
+        if number == b"0" and not controllers:
+            unified = Membership(2, os.fsdecode(path))
+    if unified is None:
+        raise SourceError("the process is in no memory cgroup", "the kernel was built or started without one")
+    return unified
+
+
+# 35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+# 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+def parse_mountinfo(raw: bytes) -> tuple[Mount, ...]:
+    """The v1 memory and v2 hierarchies, in the order of mounting; other lines are passed over."""
+    mounts = []
+    for line in raw.split(b"\n"):
+        before, _, after = line.partition(b" - ")
+        fields, kind = before.split(b" "), after.split(b" ")
+        if len(fields) < 6 or len(kind) < 3:
+            continue
+        root, point = (os.fsdecode(_OCTAL.sub(lambda m: bytes([int(m[1], 8)]), field)) for field in fields[3:5])
+        if kind[0] == b"cgroup" and b"memory" in kind[2].split(b","):
+            mounts.append(Mount(1, root, point))
+        elif kind[0] == b"cgroup2":
+            mounts.append(Mount(2, root, point))
+    return tuple(mounts)
+
+
+def locate(membership: Membership, mounts: Sequence[Mount], prefix: str = "") -> Place | None:
+    """The first mount that shows the cgroup; `prefix` is put before mount points (/proc/PID/root)."""
+    for mount in mounts:
+        below = _below(membership.path, mount.root)
+        if mount.version != membership.version or below is None:
+            continue
+        top = prefix + mount.point
+        directory = "/".join([top, *below])
+        if os.path.isdir(directory):  # noqa: PTH112
+            return Place(directory, top, membership.path)
+    return None
+
+
+def _below(path: str, root: str) -> list[str] | None:
+    """The names that lead from cgroup `root` down to `path`, None when it is not below."""
+    names, above = ([name for name in where.split("/") if name] for where in (path, root))
+    rest = names[len(above) :]
+    return rest if names[: len(above)] == above and ".." not in rest else None

@@ -1,0 +1,422 @@
+"""GPU memory of the trainer, through NVML: per device, and per process where the driver tells."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from memwatch.core.model import GpuMemory
+from memwatch.errors import SourceError
+from memwatch.sources.gpulinks import PidMap, Unit, plausible_memory, plausible_use, untrue_entry, visible_units
+
+# One of these stands wherever an NVIDIA driver does: on Linux, in containers, on WSL 2, on Jetson. Looking for them
+# costs 10 us; importing pynvml to hear "driver not loaded" costs 5 MB.
+DRIVER_TRACES = (
+    "/dev/nvidiactl",
+    "/proc/driver/nvidia",
+    "/usr/lib/wsl/lib/libnvidia-ml.so.1",
+    "/dev/nvhost-ctrl-gpu",
+    "/dev/nvgpu",
+)
+NO_DRIVER_RETRY_S = 60.0
+LONGEST_BACKOFF_S = 60.0
+SCAN_S = 5.0  # how often devices that the trainer does not use are looked at, in case it begins to
+RENEW_S = 60.0  # how often devices are listed anew: MIG instances come and go
+
+_KINDS = ("Compute", "Graphics", "MPSCompute")
+
+
+class NoDriverError(SourceError):
+    """There is no usable NVIDIA driver here: a normal state, not a failure."""
+
+
+class _SessionLostError(SourceError):
+    """NVML must be initialized anew."""
+
+
+# --- NVML itself: all of this runs in the helper thread -------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Processes:
+    """Memory by PID on one unit; `reason` says why the list is not to be trusted."""
+
+    used: dict[int, int | None] = field(default_factory=dict)
+    reason: str = ""
+
+
+class _Session:
+    """NVML between nvmlInit and nvmlShutdown."""
+
+    def __init__(self, pids: PidMap, visible: str | None, known: Mapping[str, GpuMemory]) -> None:
+        self._nvml = _load()
+        self._pids, self._visible = pids, visible
+        self._versions = dict.fromkeys(_KINDS, "_v3")
+        self._units: list[Unit] = []
+        self._by_device: frozenset[str] = frozenset()  # linked to the trainer without a PID
+        self._mapped: dict[int, int | None] = {}
+        self.known = dict(known)  # the trainer's, as last seen
+        self._tree: frozenset[int] = frozenset()
+        self._scan_t = self._renew_t = float("-inf")
+        self._told_pids = False
+        self.lost = ""
+        self._guard(self._nvml.nvmlInit)
+
+    def close(self) -> None:
+        """Give all handles back; what is already gone is no matter."""
+        try:
+            self._nvml.nvmlShutdown()
+        except self._nvml.NVMLError:
+            pass
+
+    def look(self, tree: frozenset[int], now: float) -> tuple[GpuMemory, ...]:
+        """The trainer's units. SourceError when none of them can be read, _SessionLostError when NVML must restart."""
+        return tuple(self._guard(self._look, tree, now))
+
+    def _guard(self, function: Callable[..., Any], *args: Any) -> Any:
+        """The one border that pynvml's errors do not cross."""
+        try:
+            return function(*args)
+        except self._nvml.NVMLError as error:
+            if error.value == self._nvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+                raise _no_library() from None
+            hint = ""
+            if error.value == self._nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+                hint = "the driver was updated while loaded: reload its modules or reboot"
+            kind = NoDriverError if error.value == self._nvml.NVML_ERROR_DRIVER_NOT_LOADED else _SessionLostError
+            raise kind(f"NVML: {_words(error)}", hint) from None
+
+    def _look(self, tree: frozenset[int], now: float) -> list[GpuMemory]:
+        if now - self._renew_t >= RENEW_S:
+            self._units, self._renew_t, self._scan_t = self._list_units(), now, float("-inf")
+        scan = tree != self._tree or now - self._scan_t >= SCAN_S
+        if scan:
+            self._tree, self._scan_t, self._mapped = tree, now, {}
+        looked = [unit for unit in self._units if scan or unit.resource in self.known]
+        processes = {unit.resource: self._processes(unit) for unit in looked}
+        if scan:
+            self._by_device = self._link_by_device(processes)
+        gpus = [gpu for unit in looked if (gpu := self._gpu(unit, processes[unit.resource])) is not None]
+        gpus += self._lost_ones()
+        self.known = {gpu.resource: gpu for gpu in gpus}
+        if gpus and all(gpu.attribution == "unavailable" for gpu in gpus):
+            raise SourceError("; ".join(f"{gpu.resource}: {gpu.reason}" for gpu in gpus))
+        return gpus
+
+    def _list_units(self) -> list[Unit]:
+        units: list[Unit] = []
+        for index in range(self._nvml.nvmlDeviceGetCount()):
+            try:
+                units += self._units_of(index, self._nvml.nvmlDeviceGetHandleByIndex(index))
+            except self._nvml.NVMLError as error:
+                self._bear(error)  # e.g. a device that the container may not open
+        return units
+
+    def _units_of(self, index: int, gpu: Any) -> list[Unit]:
+        uuid, name = self._nvml.nvmlDeviceGetUUID(gpu), self._nvml.nvmlDeviceGetName(gpu)
+        minor = self._ask(self._nvml.nvmlDeviceGetMinorNumber, gpu)
+        mode = self._ask(self._nvml.nvmlDeviceGetMigMode, gpu)
+        if not mode or not mode[0]:
+            return [Unit(f"gpu{index}", index, uuid, uuid, name, minor, gpu)]
+        parts = ((i, self._mig(gpu, i)) for i in range(self._ask(self._nvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0))
+        return [
+            Unit(
+                f"gpu{index}:{i}", index, self._nvml.nvmlDeviceGetUUID(mig), uuid, self._mig_name(mig, name), minor, mig
+            )
+            for i, mig in parts
+            if mig is not None
+        ]
+
+    def _mig(self, gpu: Any, i: int) -> Any | None:
+        return self._ask(self._nvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, i)
+
+    def _mig_name(self, mig: Any, gpu_name: str) -> str:
+        return self._ask(self._nvml.nvmlDeviceGetName, mig) or f"{gpu_name} MIG"
+
+    def _ask(self, function: Callable[..., Any], *args: Any) -> Any | None:
+        """An answer that not every device has; None without."""
+        try:
+            return function(*args)
+        except self._nvml.NVMLError as error:
+            self._bear(error)
+            return None
+
+    def _bear(self, error: Any) -> str:
+        """Why one device gave no answer; raises on when it is the whole session that is gone."""
+        n = self._nvml
+        gone = (n.NVML_ERROR_UNINITIALIZED, n.NVML_ERROR_DRIVER_NOT_LOADED, n.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
+        if error.value in (*gone, n.NVML_ERROR_UNKNOWN):
+            raise error
+        if error.value in (n.NVML_ERROR_GPU_IS_LOST, n.NVML_ERROR_RESET_REQUIRED):
+            self.lost = _words(error)
+        return _words(error)
+
+    def _processes(self, unit: Unit) -> _Processes:
+        """All lists of a unit as one; a process on several (compute and graphics) has the same memory there."""
+        result = _Processes()
+        for kind in tuple(self._versions):
+            try:
+                entries = self._entries(kind, unit.handle)
+            except self._nvml.NVMLError as error:
+                reason = self._bear(error)
+                if kind == "Compute":
+                    result.reason = f"no process list: {reason}"
+                continue
+            for entry in entries:
+                before = result.used.get(entry.pid)
+                known = [used for used in (before, entry.usedGpuMemory) if used is not None]
+                result.used[entry.pid] = max(known, default=None)
+        result.reason = result.reason or untrue_entry(result.used)
+        return result
+
+    def _entries(self, kind: str, handle: Any) -> list[Any]:
+        """The list of one kind, in the newest version that this driver has (v3 since 510, v2 since 450)."""
+        n = self._nvml
+        try:
+            return list(getattr(n, f"nvmlDeviceGet{kind}RunningProcesses{self._versions[kind]}")(handle))
+        except n.NVMLError as error:
+            if error.value == n.NVML_ERROR_FUNCTION_NOT_FOUND and self._versions[kind] == "_v3":
+                self._versions[kind] = "_v2"
+            elif kind != "Compute" and error.value in (n.NVML_ERROR_FUNCTION_NOT_FOUND, n.NVML_ERROR_NOT_SUPPORTED):
+                del self._versions[kind]
+                return []
+            elif error.value != n.NVML_ERROR_INSUFFICIENT_SIZE:  # many processes started between its two calls
+                raise
+        return list(getattr(n, f"nvmlDeviceGet{kind}RunningProcesses{self._versions[kind]}")(handle))
+
+    def _link_by_device(self, processes: Mapping[str, _Processes]) -> frozenset[str]:
+        """Units to take for the trainer's where the process list cannot show it."""
+        self._told_pids |= any(pid in self._tree for listed in processes.values() for pid in listed.used)
+        blind = self._pids.nested() and not self._told_pids
+        hidden = [unit for unit in self._units if blind or processes[unit.resource].reason]
+        if not hidden:
+            return frozenset()
+        if self._visible is not None:
+            return visible_units(self._visible, self._units) & {unit.resource for unit in hidden}
+        minors = self._pids.open_devices(self._tree)
+        return frozenset(unit.resource for unit in hidden if unit.minor is not None and unit.minor in minors)
+
+    def _gpu(self, unit: Unit, processes: _Processes) -> GpuMemory | None:
+        """The reading of a unit; None when nothing links it to the trainer."""
+        own = [pid for pid in processes.used if pid in self._tree]
+        mapped = [] if own else [pid for pid in processes.used if self._member(pid) is not None]
+        undisproved = unit.resource in self.known and processes.reason
+        if not (own or mapped or undisproved or unit.resource in self._by_device):
+            return None
+        memory, trouble, reason = None, "", processes.reason
+        try:
+            memory = self._nvml.nvmlDeviceGetMemoryInfo(unit.handle)
+        except self._nvml.NVMLError as error:
+            reason = self._bear(error)
+            trouble = "unified" if error.value == self._nvml.NVML_ERROR_NOT_SUPPORTED else "unavailable"
+        total, device_used, bad_memory = plausible_memory(memory)
+        used, bad_use = plausible_use(processes.used, own or mapped, total)
+        if trouble == "unavailable" or processes.reason:
+            used = None
+        how = "device" if used is None else "exact" if own else "nspid"
+        reason = reason or bad_memory or bad_use
+        return GpuMemory(unit.resource, unit.uuid, unit.name, used, device_used, total, trouble or how, reason)
+
+    def _member(self, pid: int) -> int | None:
+        if pid not in self._mapped:
+            self._mapped[pid] = self._pids.member(pid, self._tree)
+        return self._mapped[pid]
+
+    def _lost_ones(self) -> list[GpuMemory]:
+        """Units that were the trainer's and are no longer listed, after a device was lost."""
+        listed = {unit.resource for unit in self._units}
+        gone = [gpu for gpu in self.known.values() if gpu.resource not in listed and self.lost]
+        return [
+            replace(gpu, used_bytes=None, device_used_bytes=None, attribution="unavailable", reason=self.lost)
+            for gpu in gone
+        ]
+
+
+def _words(error: Any) -> str:
+    return str(error).strip().rstrip(".")
+
+
+def _no_library() -> NoDriverError:
+    hint = "in a container, give it NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+    return NoDriverError("libnvidia-ml.so.1 not found", hint)
+
+
+def _load() -> Any:
+    """pynvml, if the library it needs can be loaded: ctypes alone costs a tenth of its memory."""
+    import ctypes
+
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        raise _no_library() from None
+    try:
+        import pynvml
+    except ImportError:
+        raise NoDriverError("the Python package nvidia-ml-py is missing", "pip install nvidia-ml-py") from None
+    return pynvml
+
+
+# --- the helper thread and the reader -------------------------------------------------------------------------------
+
+
+class _Call:
+    """One look at NVML, under way or done."""
+
+    def __init__(self, tree: frozenset[int], now: float) -> None:
+        self.tree, self.now = tree, now
+        self.done = threading.Event()
+        self.gpus: tuple[GpuMemory, ...] = ()
+        self.error: Exception | None = None
+
+
+class _Helper:
+    """The thread in which NVML may hang. It is a daemon thread: nobody ever waits for its end."""
+
+    def __init__(self, pids: PidMap, visible: str | None) -> None:
+        self._pids, self._visible = pids, visible
+        self._session: _Session | None = None
+        self._known: dict[str, GpuMemory] = {}  # by the session before, so that a GPU that stays lost is not forgotten
+        self._reopen_t, self._losses = float("-inf"), 0
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._ended = threading.Event()
+        threading.Thread(target=self._run, name="memwatch-nvml", daemon=True).start()
+
+    def submit(self, call: _Call) -> None:
+        self._calls.put(call)
+
+    def close(self, patience_s: float) -> None:
+        self._calls.put(None)
+        self._ended.wait(patience_s)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                call.gpus = self._look(call.tree, call.now)
+            except Exception as error:  # handed to the reader, which raises it in the loop's thread
+                call.error = error
+            call.done.set()
+        self._drop()
+        self._ended.set()
+
+    def _look(self, tree: frozenset[int], now: float) -> tuple[GpuMemory, ...]:
+        if self._session is not None and self._session.lost and now >= self._reopen_t:
+            self._drop()
+        if self._session is None:
+            self._session = _Session(self._pids, self._visible, self._known)
+        try:
+            gpus = self._session.look(tree, now)
+        except (_SessionLostError, NoDriverError):
+            self._drop()
+            raise
+        finally:
+            self._note_loss(now)
+        return gpus
+
+    def _note_loss(self, now: float) -> None:
+        """A lost device is looked for again by a new session, ever more rarely."""
+        if self._session is None or not self._session.lost:
+            self._losses = 0
+        elif now >= self._reopen_t:
+            self._reopen_t = now + min(LONGEST_BACKOFF_S, 2.0**self._losses)
+            self._losses = min(self._losses + 1, 10)
+
+    def _drop(self) -> None:
+        if self._session is not None:
+            self._known = self._session.known
+            self._session.close()
+        self._session = None
+
+
+class NvmlReader:
+    """Reader of the trainer's GPUs: those on which NVML lists a PID of its tree, else those it was given.
+
+    The loop waits for NVML at most `patience_s`; a slower answer comes with a later read, and one that takes longer
+    than `deadline_s` is an error until it comes. Readings are no closer than `pace_s`; the last stands in between.
+    """
+
+    name = "nvml"
+
+    def __init__(
+        self,
+        tree_pids: Callable[[], frozenset[int]],
+        environ: Mapping[str, str],
+        *,
+        root: str = "/proc",
+        host_root: str | None = None,
+        driver_traces: Sequence[str] = DRIVER_TRACES,
+        pace_s: float = 1.0,
+        patience_s: float = 0.1,
+        deadline_s: float = 2.0,
+    ) -> None:
+        self._tree_pids, self._traces = tree_pids, driver_traces
+        self._pids, self._visible = PidMap(root, host_root), environ.get("CUDA_VISIBLE_DEVICES")
+        self._pace_s, self._patience_s, self._deadline_s = pace_s, patience_s, deadline_s
+        self._helper: _Helper | None = None
+        self._call: _Call | None = None
+        self._next_t = float("-inf")
+        self._failures = 0
+        self._worked = False
+        self._last: tuple[GpuMemory, ...] = ()
+        self._error: SourceError | None = None
+
+    def read(self, now: float) -> tuple[GpuMemory, ...]:
+        """The trainer's GPUs, () when it uses none. NoDriverError where there is no driver, SourceError on failure."""
+        self._collect()
+        if self._call is None and now >= self._next_t:
+            self._begin(now)
+            self._collect()
+        if self._call is not None and now - self._call.now >= self._deadline_s:
+            self._last = ()
+            raise SourceError(
+                f"NVML does not answer within {self._deadline_s:g} s", "a GPU may hang: look at dmesg for Xid"
+            )
+        if self._error is not None:
+            raise type(self._error)(str(self._error), self._error.hint)
+        return self._last
+
+    def close(self) -> None:
+        """Give NVML's handles back, unless it hangs."""
+        if self._helper is not None:
+            self._helper.close(0.0 if self._call is not None else self._patience_s)
+        self._helper = None
+
+    def _begin(self, now: float) -> None:
+        if self._helper is None:
+            if not any(Path(trace).exists() for trace in self._traces):
+                self._next_t = now + NO_DRIVER_RETRY_S
+                self._error = NoDriverError("no NVIDIA driver here")
+                return
+            self._helper = _Helper(self._pids, self._visible)
+        self._call = _Call(self._tree_pids(), now)
+        self._helper.submit(self._call)
+        self._call.done.wait(self._patience_s)
+
+    def _collect(self) -> None:
+        """Take in what the helper has found, if it is done."""
+        call = self._call
+        if call is None or not call.done.is_set():
+            return
+        self._call = None
+        if call.error is None:
+            self._last, self._error, self._failures, self._worked = call.gpus, None, 0, True
+            self._next_t = call.now + self._pace_s
+            return
+        self._last = ()
+        self._next_t = call.now + min(LONGEST_BACKOFF_S, max(self._pace_s, 2.0**self._failures))
+        self._failures = min(self._failures + 1, 10)
+        if not isinstance(call.error, SourceError):
+            raise call.error
+        self._error = call.error
+        if isinstance(call.error, NoDriverError):
+            self._settle_absence(call)
+
+    def _settle_absence(self, call: _Call) -> None:
+        """No driver from the start is normal; one that went away is a failure."""
+        if self._worked:
+            self._error = SourceError(str(call.error))
+        else:
+            self._next_t = call.now + NO_DRIVER_RETRY_S

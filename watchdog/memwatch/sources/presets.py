@@ -1,0 +1,156 @@
+"""Presets: what the lines of a program look like, as data (configs/markers/*.yaml, or a user's own)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from memwatch.errors import ConfigError
+
+PATTERN_BYTES = 4096  # how much of a segment the patterns see
+_AT = ("start", "end", "progress")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a rule of one kind may say besides kind, pattern, contains and unless, and which groups it needs."""
+
+    keys: frozenset[str]
+    groups: frozenset[str]
+
+
+KINDS: Mapping[str, Kind] = {
+    "generation": Kind(frozenset({"at"}), frozenset({"index"})),
+    "total": Kind(frozenset({"unit"}), frozenset({"total"})),
+    "phase": Kind(frozenset({"at", "phase"}), frozenset()),
+    "gauge": Kind(frozenset({"name"}), frozenset({"value"})),
+    "checkpoint_writing": Kind(frozenset(), frozenset()),
+    "checkpoint_saved": Kind(frozenset(), frozenset()),
+    "oom": Kind(frozenset({"name"}), frozenset()),
+    "skip_next": Kind(frozenset(), frozenset()),  # the line after this one repeats what was said before
+}
+_RULE_KEYS = frozenset({"kind", "pattern", "contains", "unless"})
+_GROUPS = frozenset({"index", "total", "last", "phase", "value", "capacity", "name"})
+_PRESET_KEYS = frozenset({"name", "program", "unit", "rules"})
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of line. `contains`: lower-case words of which the line has one, looked for before the pattern."""
+
+    kind: str
+    pattern: re.Pattern[str]
+    unless: re.Pattern[str] | None = None
+    contains: tuple[str, ...] = ()
+    at: str = "start"
+    unit: str = ""
+    name: str = ""  # of the phase, the gauge or the failure, where no group gives it
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """The lines of one program. Without a rule for generations it is in force for every log (`common`)."""
+
+    name: str
+    unit: str
+    rules: tuple[Rule, ...]
+    user: bool = False  # written by the user: comes before all others
+
+    @property
+    def common(self) -> bool:
+        """In force whatever program writes the log."""
+        return not any(rule.kind == "generation" for rule in self.rules)
+
+    @classmethod
+    def from_mapping(cls, mapping: object, source: str, user: bool = False) -> Preset:
+        """A preset from parsed YAML; ConfigError names the key, its value and the fix."""
+        document = _mapping(mapping, source)
+        _known(document, _PRESET_KEYS, source)
+        unit = _text(document, "unit", source, "generation").lower()
+        rules = document.get("rules")
+        if not isinstance(rules, list) or not rules:
+            raise ConfigError(f"{source}: rules is {rules!r}", "write a list of rules, each with a kind and a pattern")
+        made = tuple(_rule(rule, unit, f"{source}: rules[{i}]") for i, rule in enumerate(rules))
+        return cls(_text(document, "name", source, source), unit, made, user)
+
+
+def load_presets(documents: Iterable[tuple[str, object]], user: bool = False) -> tuple[Preset, ...]:
+    """Presets from (source, parsed YAML) pairs; one with no `name` is called by its source."""
+    return tuple(Preset.from_mapping(mapping, source, user) for source, mapping in documents)
+
+
+def _rule(value: object, unit: str, where: str) -> Rule:
+    mapping = _mapping(value, where)
+    kind_name = _text(mapping, "kind", where)
+    kind = KINDS.get(kind_name)
+    if kind is None:
+        raise ConfigError(f"{where}: kind is {kind_name!r}", f"use one of {', '.join(KINDS)}")
+    _known(mapping, _RULE_KEYS | kind.keys, where)
+    pattern = _pattern(_text(mapping, "pattern", where), f"{where}: pattern")
+    _check_groups(pattern, kind_name, kind.groups, where)
+    unless = _text(mapping, "unless", where, "")
+    at = _text(mapping, "at", where, "start")
+    if at not in _AT:
+        raise ConfigError(f"{where}: at is {at!r}", f"use one of {', '.join(_AT)}")
+    name = _text(mapping, "phase" if kind_name == "phase" else "name", where, "")
+    if kind_name == "phase" and not name and "phase" not in pattern.groupindex:
+        raise ConfigError(f"{where}: the phase has no name", "add `phase: evaluate`, or a group (?P<phase>...)")
+    return Rule(
+        kind_name,
+        pattern,
+        _pattern(unless, f"{where}: unless") if unless else None,
+        _words(mapping.get("contains"), where),
+        at,
+        _text(mapping, "unit", where, unit).lower(),
+        name,
+    )
+
+
+def _pattern(text: str, where: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ConfigError(f"{where} is {text!r}: {error}", "write a regular expression of Python's re") from error
+
+
+def _check_groups(pattern: re.Pattern[str], kind: str, needed: frozenset[str], where: str) -> None:
+    groups = frozenset(pattern.groupindex)
+    if missing := needed - groups:
+        group = sorted(missing)[0]
+        raise ConfigError(f"{where}: pattern {pattern.pattern!r} has no group {group!r}",
+                          f"a {kind} rule needs (?P<{group}>...) around the number")  # fmt: skip
+    if unknown := groups - _GROUPS:
+        raise ConfigError(f"{where}: pattern has the group {sorted(unknown)[0]!r}",
+                          f"the groups are {', '.join(sorted(_GROUPS))}")  # fmt: skip
+
+
+def _words(value: object, where: str) -> tuple[str, ...]:
+    words = [value] if isinstance(value, str) else value
+    if words is None:
+        return ()
+    if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
+        raise ConfigError(f"{where}: contains is {value!r}", "write a word or a list of words")
+    return tuple(word.lower() for word in words)
+
+
+def _mapping(value: object, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where} is {value!r}", "write keys and values")
+    return value
+
+
+def _known(mapping: Mapping[str, Any], keys: frozenset[str], where: str) -> None:
+    for key in mapping:
+        if key not in keys:
+            raise ConfigError(
+                f"{where}: unknown key {key!r} = {mapping[key]!r}", f"the keys are {', '.join(sorted(keys))}"
+            )
+
+
+def _text(mapping: Mapping[str, Any], key: str, where: str, default: str | None = None) -> str:
+    value = mapping.get(key, default)
+    if not isinstance(value, str) or (default is None and not value):
+        raise ConfigError(f"{where}: {key} is {value!r}", f"give `{key}` a text")
+    return value

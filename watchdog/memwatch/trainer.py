@@ -1,0 +1,171 @@
+"""The trainer as the daemon holds it: whether it lives, the way to signal it, and how it ended."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from memwatch.actions.checkpoint import CheckpointWatch
+from memwatch.actions.signals import ExitStatus, PidfdSignaller
+from memwatch.core.autopsy import Evidence, KernelRecord, conclude
+from memwatch.core.model import CheckpointSeen, Event, Notice, OutOfMemorySeen, Sampled, Signalled, Snapshot, State
+from memwatch.core.units import format_bytes
+from memwatch.errors import SourceError
+from memwatch.interfaces import Signaller
+from memwatch.sources.cgroup import CgroupReader
+from memwatch.sources.kmsg import KmsgReader, OomKill
+
+OOM_KILL_SECONDS = 5.0  # a kill is seen in the cgroup's counter no longer before the end than this
+REAPED_WITHIN_SECONDS = 0.5  # a parent takes this long, at most, before its child's status can be read for good
+STATUS_LOOK_SECONDS = 0.02
+_OURS = (State.INTERRUPTING, State.SAVED, State.ESCALATED)
+
+
+class WatchedTrainer:
+    """Sees every event that the engine is fed and, as a sink, every state: the evidence is at hand at the end."""
+
+    name = "trainer"
+
+    def __init__(
+        self,
+        *,
+        signaller: PidfdSignaller,
+        tree_pids: Callable[[], frozenset[int]],
+        cgroup: CgroupReader,
+        kmsg: KmsgReader | None,
+        checkpoints: CheckpointWatch,
+        child_status: Callable[[], int] | None = None,
+    ) -> None:
+        """`child_status`: for memwatch's own child, waits for its end and gives its status, -N for signal N."""
+        self._signaller, self._tree_pids, self._cgroup = signaller, tree_pids, cgroup
+        self._kmsg, self._checkpoints, self._child_status = kmsg, checkpoints, child_status
+        self._pid = signaller.target.pid
+        self._oom_kills: deque[tuple[float, int | None]] = deque(maxlen=8)  # (since, count), newest last
+        self._owned = False
+        self._cgroups: frozenset[str] = frozenset()
+        self._signals: list[Signalled] = []
+        self._checkpoint: CheckpointSeen | None = None
+        self._log_oom: OutOfMemorySeen | None = None
+        self._cgroup_headroom: float | None = None
+        self._host_headroom: float | None = None
+
+    def observe(self, event: Event) -> None:
+        """Keep what the autopsy will ask for."""
+        if isinstance(event, Sampled):
+            self._observe_sample(event)
+        elif isinstance(event, Signalled):
+            self._signals.append(event)
+        elif isinstance(event, CheckpointSeen):
+            if event.state == "saved":
+                self._checkpoint = event
+        elif isinstance(event, OutOfMemorySeen):
+            self._log_oom = event
+
+    def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
+        """Look at checkpoint files closely while a signal is possible; signals of an episode that is over are past."""
+        self._checkpoints.urgent = snapshot.state is not State.WATCHING
+        if snapshot.state not in _OURS:
+            self._signals.clear()
+
+    def close(self, snapshot: Snapshot) -> None:
+        """As a sink: nothing is held."""
+
+    def gone(self) -> bool:
+        """It has ended."""
+        return self._signaller.gone()
+
+    def ending(self, t: float, before: Snapshot) -> Sequence[Event]:
+        """What its end brought to light, the conclusion last; `before` is the state in which the end was met."""
+        status = self._status()
+        found = self._checkpoints.after_exit(t, killed=status is not None and status.signal not in (None, "SIGINT"))
+        for event in found:
+            self.observe(event)
+        return [*found, conclude(t, self._evidence(t, status, before.state in _OURS))]
+
+    def _observe_sample(self, event: Sampled) -> None:
+        cgroup, host = event.sample.cgroup, event.sample.host
+        if cgroup is not None:
+            self._owned = cgroup.owned
+            if len(cgroup.levels) != len(self._cgroups):
+                self._cgroups = frozenset(level.path for level in cgroup.levels)
+            if not self._oom_kills or self._oom_kills[-1][1] != cgroup.oom_kills:
+                self._oom_kills.append((event.t, cgroup.oom_kills))
+            shares = [
+                1 - (level.usage_bytes - level.reclaimable_bytes) / level.limit_bytes
+                for level in cgroup.levels
+                if level.limit_bytes
+            ]
+            self._cgroup_headroom = min(shares, default=None)
+        if host is not None:
+            self._host_headroom = host.available_bytes / host.total_bytes
+
+    def _status(self) -> ExitStatus | None:
+        if self._child_status is not None:
+            return _of_child(self._child_status())
+        deadline = time.monotonic() + REAPED_WITHIN_SECONDS
+        while (status := self._signaller.exit_status()) is None and time.monotonic() < deadline:
+            time.sleep(STATUS_LOOK_SECONDS)
+        return status
+
+    def _evidence(self, t: float, status: ExitStatus | None, in_episode: bool) -> Evidence:
+        sent = self._signals if in_episode else []
+        begun = next((one.t for one in sent if not one.error), None)
+        saved = self._checkpoint
+        after = saved is not None and begun is not None and saved.t >= begun
+        return Evidence(
+            exit_code=status.exit_code if status else None,
+            exit_signal=status.signal if status else None,
+            signalled=sent[-1] if sent else None,
+            escalated=len({one.signal for one in sent if not one.error}) > 1,
+            checkpoint=saved.evidence if saved is not None and after else None,
+            oom_kills_delta=self._oom_kills_since(t - OOM_KILL_SECONDS),
+            cgroup_owned=self._owned,
+            kernel_record=self._kernel_record(),
+            log_oom=self._log_oom,
+            cgroup_headroom_fraction=self._cgroup_headroom,
+            host_headroom_fraction=self._host_headroom,
+        )
+
+    def _oom_kills_since(self, t: float) -> int | None:
+        earlier = [count for since, count in self._oom_kills if since <= t]
+        before = earlier[-1] if earlier else self._oom_kills[0][1] if self._oom_kills else None
+        now = self._cgroup.oom_kills()[0]
+        return None if now is None or before is None else now - before
+
+    def _kernel_record(self) -> KernelRecord | None:
+        try:
+            kills = self._kmsg.read(0.0) if self._kmsg else ()
+        except SourceError:
+            return None
+        tree = self._tree_pids() | {self._pid}
+        near = [kill for kill in kills if kill.pid in tree or kill.memcg is None or kill.memcg in self._cgroups]
+        ranked = sorted(near, key=lambda kill: (kill.pid == self._pid, kill.pid in tree))
+        return self._record(ranked[-1], tree) if ranked else None
+
+    def _record(self, kill: OomKill, tree: frozenset[int]) -> KernelRecord:
+        where = f"at the limit of cgroup {kill.memcg}" if kill.memcg else "host out of memory"
+        return KernelRecord(
+            pid=kill.pid,
+            constraint="memcg" if kill.constraint == "memcg" else "global",
+            line=f"OOM killer killed {kill.pid} ({kill.comm}), {format_bytes(kill.rss_bytes)} resident, {where}",
+            of_trainer=kill.pid == self._pid,
+            of_tree=kill.pid in tree,
+        )
+
+
+def _of_child(status: int) -> ExitStatus:
+    return ExitStatus(status, None) if status >= 0 else ExitStatus(None, signal.Signals(-status).name)
+
+
+class CarefulSignaller:
+    """The trainer's signaller; what was complete before a signal is never taken for what the signal brought about."""
+
+    def __init__(self, signaller: Signaller, checkpoints: CheckpointWatch, now: Callable[[], float]) -> None:
+        self._signaller, self._checkpoints, self._now = signaller, checkpoints, now
+
+    def send(self, signal_name: str) -> None:
+        """As interfaces.Signaller."""
+        self._checkpoints.before_signal(self._now())
+        self._signaller.send(signal_name)

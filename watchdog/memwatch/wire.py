@@ -1,0 +1,271 @@
+"""Bytes and text from outside, and typed records inside: the one room that knows msgspec and yaml."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from memwatch.errors import ConfigError
+
+T = TypeVar("T")
+
+MAX_YAML_BYTES = 1_000_000
+_MAX_DEPTH = 32
+_AT = re.compile(r" - at `\$\.?(.*)`$")
+_TYPE_HINTS = {
+    "float": "write a number",
+    "int": "write a whole number",
+    "bool": "write true or false",
+    "array": "write a list, as [a, b]",
+    "object": "write keys and values below it",
+    "str": "write a text, in quotes",
+}
+_COLLECTIONS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
+_SCALARS = {f"tag:yaml.org,2002:{kind}": kind for kind in ("null", "bool", "int", "float", "str", "timestamp")}
+
+
+class ShapeError(ValueError):
+    """JSON that is not what was expected."""
+
+
+# --- JSON ---------------------------------------------------------------------------------------------------------
+
+
+def to_json(obj: object) -> bytes:
+    """One line of JSON of records, mappings and scalars; NaN and infinity become null; ShapeError when it cannot be."""
+    try:
+        return msgspec.json.encode(obj, enc_hook=_plain)
+    except UnicodeEncodeError:  # a lone surrogate: a byte of a log or a command line that was never UTF-8
+        return msgspec.json.encode(_printable(msgspec.to_builtins(obj, enc_hook=_plain)))
+    except (TypeError, OverflowError, RecursionError, NotImplementedError) as error:
+        raise ShapeError(f"cannot be written as JSON: {error}") from error
+
+
+def from_json(data: bytes | str, type_: type[T]) -> T:
+    """The record that `data` holds (keys that `type_` does not have are ignored); ShapeError when it holds another."""
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ShapeError(str(error)) from error
+
+
+def _plain(obj: object) -> object:
+    if isinstance(obj, Mapping):
+        return dict(obj)
+    return str(obj)
+
+
+def _printable(obj: object) -> object:
+    if isinstance(obj, str):
+        return obj.encode("utf-8", "backslashreplace").decode()
+    if isinstance(obj, dict):
+        return {_printable(key): _printable(value) for key, value in obj.items()}
+    if isinstance(obj, list):
+        return [_printable(value) for value in obj]
+    return obj
+
+
+# --- YAML ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a YAML file says, and on which line it says it."""
+
+    source: str  # the file's name, for messages
+    data: Any  # dict, list, str, int, float, bool or None
+    lines: Mapping[str, int] = field(default_factory=dict)  # "policy.kill" or "a.b[0]" -> line, counted from 1
+    flags: Mapping[str, str] = field(default_factory=dict)  # "target.pid" -> "--pid": given on the command line instead
+
+    def where(self, path: str) -> str:
+        """`FILE:LINE` of a key, or of the nearest thing around it that the file has."""
+        while path and path not in self.lines:
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+        line = self.lines.get(path)
+        return f"{self.source}:{line}" if line else self.source
+
+
+def load_yaml(text: str | bytes, source: str) -> Any:
+    """What the YAML `text` says, as plain data; ConfigError, naming `source`, for anything unsafe or malformed."""
+    return read_yaml(text, source).data
+
+
+def read_yaml(text: str | bytes, source: str) -> Document:
+    """As `load_yaml`, with the line of every key."""
+    import yaml
+
+    if len(text) > MAX_YAML_BYTES:
+        raise ConfigError(
+            f"{source}: {len(text)} bytes, more than the {MAX_YAML_BYTES} that are read", "split the file"
+        )
+    try:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+        try:
+            return _Composer(source, loader).document(loader.get_single_node())
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        raise ConfigError(f"{source}{line}: not YAML: {problem}", "quote values with : # [ ] { } in them") from error
+    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
+        raise ConfigError(f"{source}: not YAML: {error}", "save the file as UTF-8 text") from error
+
+
+class _Composer:
+    """Turns YAML nodes into plain data: no tags, no aliases, no duplicate keys, no deep nesting."""
+
+    def __init__(self, source: str, loader: Any) -> None:
+        self._source, self._loader = source, loader
+        self._lines: dict[str, int] = {}
+        self._seen: set[int] = set()
+
+    def document(self, node: Any) -> Document:
+        data = None if node is None else self._value(node, "", 0)
+        return Document(self._source, data, self._lines)
+
+    def _refuse(self, node: Any, problem: str, hint: str) -> ConfigError:
+        return ConfigError(f"{self._source}:{node.start_mark.line + 1}: {problem}", hint)
+
+    def _value(self, node: Any, path: str, depth: int) -> Any:
+        self._lines.setdefault(path, node.start_mark.line + 1)
+        if id(node) in self._seen:
+            raise self._refuse(node, f"{path}: an alias (*name) is not accepted", "write the value out")
+        self._seen.add(id(node))
+        if depth > _MAX_DEPTH:
+            raise self._refuse(node, f"nested deeper than {_MAX_DEPTH} levels", "flatten it")
+        if node.id != "scalar" and node.tag not in _COLLECTIONS:
+            raise self._refuse(node, f"{path}: the tag {node.tag} is not accepted", "write plain values")
+        if node.id == "mapping":
+            return self._mapping(node, path, depth)
+        if node.id == "sequence":
+            return [self._value(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(node.value)]
+        return self._scalar(node, path)
+
+    def _mapping(self, node: Any, path: str, depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if key_node.id != "scalar":
+                raise self._refuse(key_node, "a key must be a word", "quote it if it has [ ] { } in it")
+            key = key_node.value
+            inner = f"{path}.{key}" if path else key
+            if key in found:
+                first = self._lines[inner]
+                raise self._refuse(key_node, f"{inner} is given twice, first in line {first}", "remove one of them")
+            self._lines[inner] = key_node.start_mark.line + 1
+            found[key] = self._value(value_node, inner, depth + 1)
+        return found
+
+    def _scalar(self, node: Any, path: str) -> Any:
+        kind = _SCALARS.get(node.tag)
+        if kind is None:
+            raise self._refuse(node, f"{path}: the tag {node.tag} is not accepted", "write plain values")
+        if kind in ("str", "timestamp") or ":" in node.value:  # YAML 1.1 reads 1:30 as 90
+            return node.value
+        try:
+            return self._loader.construct_object(node)
+        except ValueError as error:
+            raise self._refuse(node, f"{path}: {error}", "quote it if it is text") from error
+
+
+# --- plain data -> records ------------------------------------------------------------------------------------------
+
+
+def convert(data: object, type_: type[T], document: Document | None = None) -> T:
+    """`data` as the dataclass `type_`, strictly: unknown keys and wrong types are a ConfigError that says where.
+
+    `document` gives the lines; without it only the path of the key is named.
+    """
+    place = document or Document("", data)
+    _refuse_unknown_keys(data, type_, "", place)
+    try:
+        return msgspec.convert(data, type=type_)
+    except msgspec.ValidationError as error:
+        problem, path = _split(str(error))
+        hint = _choices(type_, path) or _type_hint(problem.split(", got")[0])
+        raise complaint(place, path, problem, _at(data, path), hint) from error
+
+
+def complaint(document: Document, path: str, problem: str, value: object = ..., hint: str = "") -> ConfigError:
+    """A ConfigError that names `FILE:LINE`, the path of the key, its value, what is wrong and how to mend it."""
+    if path in document.flags:
+        return ConfigError(f"{document.flags[path]} {value}: {problem}", hint)
+    where = document.where(path)
+    shown = "" if value is ... else f" is {_shown(value)}"
+    start = f"{where}: " if where else ""
+    return ConfigError(f"{start}{path or 'the whole'}{shown}: {problem}", hint)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, (bool, type(None))):
+        return {True: "true", False: "false", None: "null"}[value]
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _split(message: str) -> tuple[str, str]:
+    """`Expected `float`, got `str` - at `$.policy.x`` -> (what is wrong, `policy.x`)."""
+    found = _AT.search(message)
+    problem = message[: found.start()] if found else message
+    return problem[:1].lower() + problem[1:], found[1] if found else ""
+
+
+def _at(data: object, path: str) -> object:
+    for key in re.findall(r"[^.\[\]]+", path):
+        if isinstance(data, Mapping) and key in data:
+            data = data[key]
+        elif isinstance(data, list) and key.isdigit() and int(key) < len(data):
+            data = data[int(key)]
+        else:
+            return ...
+    return data
+
+
+def _refuse_unknown_keys(data: object, type_: object, path: str, document: Document) -> None:
+    """msgspec ignores what a dataclass does not have; a misspelt key must not be ignored."""
+    if is_dataclass(type_) and isinstance(type_, type) and isinstance(data, Mapping):
+        hints = get_type_hints(type_)
+        names = [f.name for f in fields(type_) if f.init]
+        for key, value in data.items():
+            inner = f"{path}.{key}" if path else str(key)
+            if key not in names:
+                raise complaint(document, inner, "there is no such key", hint=_did_you_mean(str(key), names))
+            _refuse_unknown_keys(value, hints[key], inner, document)
+    elif get_origin(type_) in (Union, UnionType):
+        for option in get_args(type_):
+            _refuse_unknown_keys(data, option, path, document)
+    elif get_origin(type_) in (list, tuple) and isinstance(data, list):
+        for i, item in enumerate(data):
+            _refuse_unknown_keys(item, get_args(type_)[0], f"{path}[{i}]", document)
+    elif get_origin(type_) is dict and isinstance(data, Mapping):
+        for key, value in data.items():
+            _refuse_unknown_keys(value, get_args(type_)[1], f"{path}.{key}", document)
+
+
+def _type_hint(expected: str) -> str:
+    return next((hint for word, hint in _TYPE_HINTS.items() if word in expected), "")
+
+
+def _choices(type_: object, path: str) -> str:
+    """`write one of auto, true, false`, when the key takes only some words."""
+    for name in path.split("."):
+        if not isinstance(type_, type) or not is_dataclass(type_):
+            return ""
+        type_ = get_type_hints(type_).get(name)
+    options = get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
+    words = [word for option in options if get_origin(option) is Literal for word in get_args(option)]
+    words += ["true", "false"] if words and bool in options else []
+    return f"write one of {', '.join(words)}" if words else ""
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    import difflib
+
+    known = list(known)
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"the keys here are: {', '.join(known)}"
