@@ -227,7 +227,7 @@ def test_a_recycled_pid_is_never_signalled():
         second.stdout.close()
 
 
-@pytest.mark.parametrize("pid", [0, 1, -5, os.getpid()])
+@pytest.mark.parametrize("pid", [0, 1, -5, os.getpid()], ids=["zero", "init", "negative", "itself"])
 def test_never_init_and_never_itself(pid):
     with pytest.raises(AttachError, match="never signalled"):
         PidfdSignaller(Target("boot", pid, 1), lambda _: True)

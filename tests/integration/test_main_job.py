@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 
 LIMIT = 330 * MB
 FAST = ("--seconds", "0.8")
-QUIET = ("--listen", "none", "--interval", "0.1", "--config", "/tmp/nogpu.yaml")
+QUIET = ("--listen", "none", "--interval", "0.1")
 
 
 @pytest.fixture

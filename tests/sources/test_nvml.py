@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.model import GpuMemory
-from memwatch.errors import SourceError
+from memwatch.errors import AbsentError, SourceError
 from memwatch.sources.gpulinks import PidMap, Unit, parse_nspid, visible_units
-from memwatch.sources.nvml import NoDriverError, NvmlReader
+from memwatch.sources.nvml import NvmlReader
 from support.fakenvml import GIB, World, library_folder, uuid
 
 TRAINER, WORKER, STRANGER = 3_900_001, 3_900_002, 3_900_003  # PIDs that no process here has
@@ -284,7 +284,7 @@ def test_driver_restart(bench: Bench) -> None:
         reader.read(1)
     with pytest.raises(SourceError, match="Driver Not Loaded") as caught:
         reader.read(2)
-    assert not isinstance(caught.value, NoDriverError)  # it was there
+    assert not isinstance(caught.value, AbsentError)  # it was there
     inits = bench.world.calls("nvmlInitWithFlags")
     with pytest.raises(SourceError):
         reader.read(3)  # backing off: not asked
@@ -382,7 +382,7 @@ def test_driver_not_loaded_is_normal_and_rarely_asked(bench: Bench) -> None:
     bench.world.say("init", DRIVER_NOT_LOADED)
     reader = bench.reader()
     for now in (0, 1, 30, 59):
-        with pytest.raises(NoDriverError):
+        with pytest.raises(AbsentError):
             reader.read(now)
     assert bench.world.calls("nvmlInitWithFlags") == 1
     bench.world.forget("init")
@@ -402,12 +402,13 @@ def run_python(code: str, *args: str, **environ: str) -> str:
 
 READ = """
 import sys
-from memwatch.sources.nvml import NoDriverError, NvmlReader
+from memwatch.errors import AbsentError
+from memwatch.sources.nvml import NvmlReader
 assert not {"pynvml", "ctypes"} & set(sys.modules)
 reader = NvmlReader(lambda: frozenset({3900001}), {}, driver_traces=sys.argv[1:], patience_s=10)
 try:
     print([gpu.used_bytes for gpu in reader.read(0)], end=" ")
-except NoDriverError as error:
+except AbsentError as error:
     print(error, "|", error.hint, end=" ")
 print("pynvml" in sys.modules)
 """

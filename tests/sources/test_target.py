@@ -67,6 +67,7 @@ def test_identity_is_boot_pid_and_start():
         (os.getpid(), "memwatch itself"),
         (2**31, "no pro"),
     ],
+    ids=["zero", "negative", "init", "itself", "too large"],
 )
 def test_refused_by_number(pid, message):
     with pytest.raises(AttachError, match=message) as raised:

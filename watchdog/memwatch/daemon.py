@@ -122,7 +122,9 @@ class Daemon:
 
     def _look(self, now: float) -> Iterable[Event]:
         sample = self._sampler.sample(now)
-        failed = {unread.source: unread.reason for unread in sample.unread}
+        if self._trainer.gone():  # it ended meanwhile: what was read is the wreck
+            return
+        failed = {unread.source: unread.reason for unread in sample.unread if not unread.absent}
         for name in failed.keys() | self._unread:
             yield from self._health(now, name, failed.get(name))
         self._unread = set(failed)

@@ -45,6 +45,10 @@ class SourceError(MemwatchError):
     """A reading failed this time; the loop goes on without it."""
 
 
+class AbsentError(SourceError):
+    """What is read does not exist on this machine: a normal state, a GPU driver for one."""
+
+
 class TargetGoneError(SourceError):
     """The process ended: a normal outcome."""
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from memwatch.core.accounting import usages
 from memwatch.core.model import CgroupMemory, GpuMemory, HostMemory, Sample, TreeMemory, Unread
-from memwatch.errors import SourceError
+from memwatch.errors import AbsentError, SourceError
 from memwatch.interfaces import Reader
 
 T = TypeVar("T")
@@ -50,5 +50,5 @@ def _attempt(reader: Reader[T], now: float, unread: list[Unread]) -> T | None:
     try:
         return read(now)
     except SourceError as error:
-        unread.append(Unread(reader.name, str(error)))
+        unread.append(Unread(reader.name, str(error), absent=isinstance(error, AbsentError)))
         return None

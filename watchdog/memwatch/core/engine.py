@@ -65,6 +65,7 @@ class Engine:
         self._tracks: dict[str, Track] = {}
         self._fresh: set[str] = set()  # resources that this process has been read for
         self._sample: Sample | None = None
+        self._usages: tuple[Usage, ...] = ()  # of the latest sample; after the end, of the last that had any
         self._sample_t: float | None = None
         self._held = False
         self._gauges: dict[str, Gauge] = {}
@@ -136,6 +137,8 @@ class Engine:
         self._say(
             t, "attached", text, pid=event.target.pid, attempt=attempt, command=event.command, run_id=self._run_id
         )
+        for remark in event.remarks:
+            self._say(t, "note", remark)
 
     def _begin_attempt(self, t: float) -> None:
         self._ledger.attach(t, self._ledger.attempt + 1)
@@ -145,6 +148,7 @@ class Engine:
         self._decider.drop()
         self._held = False
         self._sample = self._sample_t = None
+        self._usages = ()
         for track in self._tracks.values():
             track.restart(t)
 
@@ -274,7 +278,7 @@ class Engine:
         if self._exited is not None:
             return
         self._decider.sampled(t)
-        self._sample, self._sample_t = event.sample, t
+        self._sample, self._sample_t, self._usages = event.sample, t, event.sample.usages
         for usage in event.sample.usages:
             self._observe(t, usage)
         writing = self._writing(t)
@@ -369,7 +373,7 @@ class Engine:
     def snapshot(self) -> Snapshot:
         """The state after the last event. Immutable; closed ledger rows are shared, not copied."""
         ledger = self._ledger
-        views = tuple(self._view(usage) for usage in (self._sample.usages if self._sample else ()))
+        views = tuple(self._view(usage) for usage in self._usages)
         state = self._state()
         checkpoint_seconds, origin = self._lead(self._t)
         return Snapshot(
@@ -401,7 +405,8 @@ class Engine:
     def _sentence(self, views: Sequence[ResourceView], state: State) -> str:
         ledger = self._ledger
         phases = {v.usage.resource: phase for v in views if (phase := ledger.leading_phase(v.usage.resource))}
-        missing = "; ".join(f"{u.source}: {u.reason}" for u in (self._sample.unread if self._sample else ()))
+        unread = self._sample.unread if self._sample else ()
+        missing = "; ".join(f"{one.source}: {one.reason}" for one in unread if not one.absent)
         return words.sentence(
             views, ledger.unit, ledger.last_generation, phases, state=state, exited=self._exited, missing=missing
         )

@@ -116,6 +116,7 @@ class Unread:
 
     source: str
     reason: str
+    absent: bool = False  # it does not exist on this machine, which is normal
 
 
 @dataclass(frozen=True, slots=True)

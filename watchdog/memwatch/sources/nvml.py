@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from memwatch.core.model import GpuMemory
-from memwatch.errors import SourceError
+from memwatch.errors import AbsentError, SourceError
 from memwatch.sources.gpulinks import PidMap, Unit, plausible_memory, plausible_use, untrue_entry, visible_units
 
 # One of these stands wherever an NVIDIA driver does: on Linux, in containers, on WSL 2, on Jetson. Looking for them
@@ -28,10 +28,6 @@ SCAN_S = 5.0  # how often devices that the trainer does not use are looked at, i
 RENEW_S = 60.0  # how often devices are listed anew: MIG instances come and go
 
 _KINDS = ("Compute", "Graphics", "MPSCompute")
-
-
-class NoDriverError(SourceError):
-    """There is no usable NVIDIA driver here: a normal state, not a failure."""
 
 
 class _SessionLostError(SourceError):
@@ -87,7 +83,7 @@ class _Session:
             hint = ""
             if error.value == self._nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
                 hint = "the driver was updated while loaded: reload its modules or reboot"
-            kind = NoDriverError if error.value == self._nvml.NVML_ERROR_DRIVER_NOT_LOADED else _SessionLostError
+            kind = AbsentError if error.value == self._nvml.NVML_ERROR_DRIVER_NOT_LOADED else _SessionLostError
             raise kind(f"NVML: {_words(error)}", hint) from None
 
     def _look(self, tree: frozenset[int], now: float) -> list[GpuMemory]:
@@ -240,9 +236,9 @@ def _words(error: Any) -> str:
     return str(error).strip().rstrip(".")
 
 
-def _no_library() -> NoDriverError:
+def _no_library() -> AbsentError:
     hint = "in a container, give it NVIDIA_DRIVER_CAPABILITIES=compute,utility"
-    return NoDriverError("libnvidia-ml.so.1 not found", hint)
+    return AbsentError("libnvidia-ml.so.1 not found", hint)
 
 
 def _load() -> Any:
@@ -256,7 +252,7 @@ def _load() -> Any:
     try:
         import pynvml
     except ImportError:
-        raise NoDriverError("the Python package nvidia-ml-py is missing", "pip install nvidia-ml-py") from None
+        raise AbsentError("the Python package nvidia-ml-py is missing", "pip install nvidia-ml-py") from None
     return pynvml
 
 
@@ -309,7 +305,7 @@ class _Helper:
             self._session = _Session(self._pids, self._visible, self._known)
         try:
             gpus = self._session.look(tree, now)
-        except (_SessionLostError, NoDriverError):
+        except (_SessionLostError, AbsentError):
             self._drop()
             raise
         finally:
@@ -364,7 +360,7 @@ class NvmlReader:
         self._error: SourceError | None = None
 
     def read(self, now: float) -> tuple[GpuMemory, ...]:
-        """The trainer's GPUs, () when it uses none. NoDriverError where there is no driver, SourceError on failure."""
+        """The trainer's GPUs, () when it uses none. AbsentError where there is no driver, SourceError on failure."""
         self._collect()
         if self._call is None and now >= self._next_t:
             self._begin(now)
@@ -388,7 +384,7 @@ class NvmlReader:
         if self._helper is None:
             if not any(Path(trace).exists() for trace in self._traces):
                 self._next_t = now + NO_DRIVER_RETRY_S
-                self._error = NoDriverError("no NVIDIA driver here")
+                self._error = AbsentError("no NVIDIA driver here")
                 return
             self._helper = _Helper(self._pids, self._visible)
         self._call = _Call(self._tree_pids(), now)
@@ -411,7 +407,7 @@ class NvmlReader:
         if not isinstance(call.error, SourceError):
             raise call.error
         self._error = call.error
-        if isinstance(call.error, NoDriverError):
+        if isinstance(call.error, AbsentError):
             self._settle_absence(call)
 
     def _settle_absence(self, call: _Call) -> None:
