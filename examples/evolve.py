@@ -233,10 +233,10 @@ class Trainer:
         ranked = sorted(self.population, key=lambda agent: agent.fitness, reverse=True)
         if self.leak == "population":
             self.kept.append([(agent, np.tile(self.market[:WINDOW], (24, 1, 1))) for agent in self.population])
-        figure = [Figure([agent.fitness for agent in ranked]) for _ in range(24)]
-        if self.leak != "figures":
-            for one in figure:
-                one.close()
+        for _ in range(24 if self.leak == "figures" else 1):
+            figure = Figure([agent.fitness for agent in ranked])
+            if self.leak != "figures":
+                figure.close()
         best = ranked[: POPULATION // 2]
         self.population = best + [agent.child(self.rng) for agent in best]
         say(f"Generation {self.generation} -> {self.generation + 1}")

@@ -582,3 +582,15 @@ def test_escalations_are_actions_of_their_own():
     watch = interrupted()
     watch.look(61)
     assert [a.signal for a in watch.said if isinstance(a, Escalate)] == ["SIGTERM"]
+
+
+def test_nobody_is_warned_of_a_limit_that_most_likely_lies_beyond_the_last_generation():
+    watch = Watch()
+    watch.generations(6)
+    watch.script.says = growing(600.0, 500.0, finishes=False, generation=27)
+    watch.look(120)
+    assert watch.events("warn") == []
+    assert "probably fits: the limit would be met at generation 27" in watch.engine.snapshot().sentence
+    watch.script.says = growing(600.0, 500.0, finishes=False, generation=22)
+    watch.look(120)
+    assert len(watch.events("warn")) == 1

@@ -149,3 +149,10 @@ def test_a_habit_of_saving_needs_regular_saves():
     assert saves.due_seconds(210) is None, "it does not come"
     saves.saved(1000)
     assert saves.due_seconds(1001) is None, "no habit"
+
+
+@pytest.mark.parametrize(
+    ("generation", "last", "expected"), [(24.9, 25, False), (25.9, 25, False), (26.0, 25, True), (26.0, None, False)]
+)
+def test_a_run_outlasts_no_limit_that_comes_within_its_last_generation(generation, last, expected):
+    assert outlasts(Forecast(60.0, 50.0, 70.0, generation, 24, 28, False), last) is expected

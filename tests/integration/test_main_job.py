@@ -82,7 +82,7 @@ def test_a_healthy_run_is_never_touched(folder: Folder) -> None:
     assert not watch.named("interrupt")
     assert watch.named("exited")[-1]["cause"] == "completed"
     assert watch.named("forecast")[-1]["verdict"] in ("plateau", "stable")
-    assert watch.named("generation")[-1]["gen"] == 20
+    assert [one["gen"] for one in watch.named("generation")][-3:] == [13, 14, 15], "the last has no marker at its end"
 
 
 @pytest.mark.parametrize("leak", ["environments", "losses", "population", "figures", "history"])
@@ -165,13 +165,13 @@ def test_killed_and_started_again_memwatch_goes_on_with_its_ledger(folder: Folde
     with trainer(folder, "--leak", "buffer", *FAST, "--checkpoint-every", "0") as run:
         arguments = ("--pid", str(run.pid), *QUIET, "--json", "--limit", "300MB")
         with memwatch(folder, *arguments) as watch:
-            until(lambda: len(watch.named("generation")) >= 3)
+            until(lambda: len(watch.named("generation")) >= 4)
             before = [one["gen"] for one in watch.named("generation")]
             watch.kill()
         with memwatch(folder, *arguments, name="again") as again:
             until(lambda: again.named("generation"))
             assert again.named("generation")[0]["gen"] == before[-1] + 1
-            assert again.named("forecast")[0]["verdict"] != "warming_up"
+            assert again.named("forecast")[0]["growth_per_gen"] == pytest.approx(34 * MB, rel=0.3)
             assert again.wait() == ExitCode.SAVED, again.said()
         assert run.wait() == 130
 

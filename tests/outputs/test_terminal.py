@@ -55,9 +55,9 @@ without nvml: no NVIDIA driver
      6      25 m   65.7 GB   78.6 GB  +12.9 GB   79.0 GB  +11.6 GB   +1.3 GB
      7       now   78.6 GB   91.5 GB  +12.9 GB   91.9 GB  +11.6 GB   +1.3 GB
 
-08:53:20 attached  watching python main.py (pid 4242)
-09:43:20 forecast  grows 12.9 GB/generation
-10:33:20 warn      OOM at generation 13 of 25 (12-14), in 5 h 10 m; limit: cgr…
+08:53:20 attached   watching python main.py (pid 4242)
+09:43:20 forecast   grows 12.9 GB/generation
+10:33:20 warn       OOM at generation 13 of 25 (12-14), in 5 h 10 m; limit: cgr…
 
 http://127.0.0.1:9877/
 """

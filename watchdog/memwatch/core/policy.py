@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -116,6 +117,13 @@ def warns(policy: Policy, verdict: Verdict, forecast: Forecast | None, step_seco
     if not threatens(verdict, forecast) or forecast is None or forecast.eta_seconds is None:
         return False
     return forecast.eta_seconds <= horizon_seconds(policy, step_seconds)
+
+
+def outlasts(forecast: Forecast | None, last_generation: float | None) -> bool:
+    """The run's last generation comes before the one in which the limit is most likely met."""
+    if forecast is None or forecast.generation is None or last_generation is None:
+        return False
+    return math.floor(forecast.generation) > last_generation
 
 
 def clears(policy: Policy, verdict: Verdict, forecast: Forecast | None, step_seconds: float | None) -> bool:

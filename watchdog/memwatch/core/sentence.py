@@ -20,6 +20,7 @@ from memwatch.core.model import (
     Usage,
     Verdict,
 )
+from memwatch.core.policy import outlasts
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes, format_duration
 
@@ -136,6 +137,8 @@ def _oom_text(forecast: Forecast, unit: str, last: float | None) -> str:
     middle = index_text(forecast.generation)
     of = f" of {index_text(last)}" if last is not None else ""
     span = _span(_index(forecast.generation_low), middle, _index(forecast.generation_high))
+    if last is not None and outlasts(forecast, last):
+        return f"probably fits: the limit would be met at {unit} {middle}{span}, the run ends with {index_text(last)}"
     return f"OOM at {unit} {middle}{of}{span}, in {duration}"
 
 

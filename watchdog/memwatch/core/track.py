@@ -7,7 +7,7 @@ from typing import Protocol
 
 from memwatch.core.forecast import Outlook
 from memwatch.core.model import Gauge, Usage, Verdict
-from memwatch.core.policy import Burst, Policy, clears, hold_seconds, warns
+from memwatch.core.policy import Burst, Policy, clears, hold_seconds, outlasts, warns
 
 FORECAST_SHARE = 0.02  # of the time observed: the pace of forecast notices where no generation gives one
 FORECAST_FLOOR_SECONDS = 5.0
@@ -51,6 +51,7 @@ class Track:
         self.burst = Burst()
         self.outlook = Outlook(Verdict.WARMING_UP, None, None)
         self.warned = False
+        self._last_generation: float | None = None
         self._turned_t: float | None = None  # since when the opposite of `warned` holds
         self._told: tuple[float, float | None, Verdict] | None = None  # t, eta, verdict of the last forecast notice
 
@@ -69,6 +70,7 @@ class Track:
 
     def look(self, t: float, last_generation: float | None, gauges: Sequence[Gauge]) -> None:
         """Renew the outlook."""
+        self._last_generation = last_generation
         limit = self.usage.limit
         limit_bytes = None if limit is None else limit.bytes
         headroom_bytes = None if limit is None else limit.headroom_bytes
@@ -105,7 +107,10 @@ class Track:
     def turn(self, t: float, policy: Policy, step_seconds: float | None) -> bool:
         """Begin or end the warning when there has been reason to for long enough; True: `warned` has just changed."""
         verdict, forecast = self.outlook.verdict, self.outlook.forecast
-        reason = (clears if self.warned else warns)(policy, verdict, forecast, step_seconds)
+        if outlasts(forecast, self._last_generation):
+            reason = self.warned
+        else:
+            reason = (clears if self.warned else warns)(policy, verdict, forecast, step_seconds)
         if not reason:
             self._turned_t = None
             return False

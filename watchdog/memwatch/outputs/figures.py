@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from memwatch.core.model import GenerationRow, ResourceView, Snapshot, Verdict
 from memwatch.core.text import printable
@@ -43,10 +43,10 @@ def phase_delta(row: GenerationRow, phase: str) -> int | None:
     return sum(deltas) if deltas else None
 
 
-def phase_totals(rows: Iterable[GenerationRow]) -> dict[str, int]:
-    """Growth by phase over these generations."""
+def phase_totals(rows: Sequence[GenerationRow]) -> dict[str, int]:
+    """Growth by phase over the generations of the latest attempt."""
     totals: dict[str, int] = {}
-    for row in rows:
+    for row in (row for row in rows if row.attempt == rows[-1].attempt):
         for part in row.phases:
             totals[part.phase] = totals.get(part.phase, 0) + part.delta_bytes
     return totals

@@ -383,8 +383,9 @@ def _events(snapshot: Snapshot, look: Look, room: int) -> list[Line]:
     if room < 2 or not snapshot.notices:
         return []
     lines: list[Line] = [[]]
-    for notice in snapshot.notices[-(room - 1) :]:
+    told = [notice for notice in snapshot.notices if notice.event != "generation"]  # the table has them
+    for notice in told[-(room - 1) :]:
         tone = _EVENT_TONE.get(notice.event, ACCENT)
         text = printable(notice.text, max(20, look.width - 20))
-        lines.append([Segment(f"{look.clock(notice.t)} ", DIM), Segment(f"{notice.event:<10}", tone), Segment(text)])
+        lines.append([Segment(f"{look.clock(notice.t)} ", DIM), Segment(f"{notice.event:<11}", tone), Segment(text)])
     return lines
