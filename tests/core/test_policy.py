@@ -18,6 +18,7 @@ from memwatch.core.policy import (
     hold_seconds,
     lead_seconds,
     next_step_fits,
+    outlasts,
     pace_seconds,
     runs_out_within,
     threatens,
