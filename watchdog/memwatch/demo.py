@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ def demonstrate(config: Config) -> int:
     if importlib.util.find_spec("numpy") is None:
         raise ConfigError("the example trainer needs numpy", "pip install 'memwatch[demo]'")
     folder = Path(tempfile.mkdtemp(prefix="memwatch-demo-"))
+    shutil.copy(packaged.example_trainer(), folder / "evolve.py")
     memory = replace(config.memory, interval_seconds=min(0.25, config.memory.interval_seconds))
     config = replace(config, memory=memory, history=config.history or str(folder / "history.db"))
     confinement = confine(LIMIT_BYTES)
@@ -44,7 +46,7 @@ def _demonstrate(config: Config, folder: Path, confinement: Confinement) -> int:
     _say(
         config,
         f"An evolutionary trainer whose replay buffer can never fit, under a real limit ({confinement.description}).",
-        f"Alone it dies at about generation 14 of 25. Its log and checkpoints: {folder}",
+        f"Alone it dies at generation 15 of 25. Its source, log and checkpoints: {folder}",
     )
     exited = _watch(config, folder, "leaking", LEAKING, confinement)
     if exited is None or exited.cause is not Cause.SAVED:
@@ -58,9 +60,8 @@ def _demonstrate(config: Config, folder: Path, confinement: Confinement) -> int:
 
 
 def _watch(config: Config, folder: Path, name: str, options: Sequence[str], confinement: Confinement) -> Exited | None:
-    checkpoints = folder / "checkpoints"
-    command = (sys.executable, str(packaged.example_trainer()), *options, "--checkpoints", str(checkpoints))
-    child = Child((*confinement.prefix, *command), folder / f"{name}.log", ONE_THREAD, confinement.before_exec)
+    command = (sys.executable, "evolve.py", *options)
+    child = Child((*confinement.prefix, *command), folder / f"{name}.log", ONE_THREAD, confinement.before_exec, folder)
     try:
         return Watch(config, describe(identify(child.pid)), child).run()
     finally:

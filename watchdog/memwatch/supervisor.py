@@ -28,6 +28,7 @@ class Child:
         log: Path,
         environ: Mapping[str, str] | None = None,
         before_exec: Callable[[], None] | None = None,
+        folder: Path | None = None,
     ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW, 0o600)
@@ -36,6 +37,7 @@ class Child:
                 command,
                 stdout=descriptor,
                 stderr=descriptor,
+                cwd=folder,
                 env={**os.environ, "PYTHONUNBUFFERED": "1", **(environ or {})},
                 start_new_session=True,  # a Ctrl-C reaches memwatch alone, which passes it to this one process
                 preexec_fn=lambda: _prepare(before_exec),  # noqa: PLW1509 - memwatch has no threads yet

@@ -92,7 +92,7 @@ def describe(target: Target, root: str = "/proc") -> TargetFacts:
     path, reason = _stdout(base)
     facts = TargetFacts(
         target=target,
-        command=printable(" ".join(argv)) or printable(read_stat(target.pid, root).name),
+        command=_command(argv) or printable(read_stat(target.pid, root).name),
         argv=argv,
         cwd=_link(f"{base}/cwd"),
         uid=_uid(base),
@@ -211,6 +211,11 @@ def _stdout(base: str) -> tuple[str | None, str]:
             if os.path.samestat(Path(path).stat(), seen):
                 return path, ""
     return None, f"the file of its standard output is not to be seen from here: {printable(name, 120)}"
+
+
+def _command(argv: Sequence[str]) -> str:
+    """The command line as one would type it: the program without its folder."""
+    return printable(" ".join((PurePath(argv[0]).name, *argv[1:]))) if argv else ""
 
 
 def _is_python(exe: str | None, argv: Sequence[str]) -> bool:
