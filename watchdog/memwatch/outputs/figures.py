@@ -8,6 +8,8 @@ from memwatch.core.model import GenerationRow, ResourceView, Snapshot, Verdict
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes
 
+ROUTINE = frozenset({"marker", "generation", "checkpoint"})  # events of every healthy run: told only when asked for
+
 
 def format_index(index: float) -> str:
     """`7`, and `7.5` where a program counts in fractions."""

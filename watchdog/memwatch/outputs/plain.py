@@ -11,8 +11,8 @@ from typing import TextIO
 
 from memwatch.core.model import Notice, Snapshot
 from memwatch.core.sentence import render
+from memwatch.outputs.figures import ROUTINE
 
-ROUTINE = frozenset({"marker", "generation", "phase", "gauge"})  # told only when asked for more
 MOST_WAITING = 1000  # lines that a reader has not taken yet
 
 

@@ -36,6 +36,7 @@ from memwatch.core.text import printable
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.interfaces import Clock
 from memwatch.outputs.figures import (
+    ROUTINE,
     format_index,
     format_level,
     format_progress,
@@ -383,7 +384,7 @@ def _events(snapshot: Snapshot, look: Look, room: int) -> list[Line]:
     if room < 2 or not snapshot.notices:
         return []
     lines: list[Line] = [[]]
-    told = [notice for notice in snapshot.notices if notice.event != "generation"]  # the table has them
+    told = [notice for notice in snapshot.notices if notice.event not in ROUTINE]  # the screen shows them anyway
     for notice in told[-(room - 1) :]:
         tone = _EVENT_TONE.get(notice.event, ACCENT)
         text = printable(notice.text, max(20, look.width - 20))
