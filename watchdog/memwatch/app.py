@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -56,6 +57,7 @@ class Watch:
 
     def run(self) -> Exited | None:
         """How the trainer ended, or None when memwatch was told to stop."""
+        _allow_descriptors()
         with ExitStack() as held:
             signaller = PidfdSignaller(self._facts.target, is_same)
             held.callback(signaller.close)
@@ -269,6 +271,13 @@ def presets(config: Config) -> tuple[Preset, ...]:
     if wanted is not None and wanted not in names:
         raise ConfigError(f"log.markers: no preset is called {wanted!r}", f"there are: {', '.join(names)}")
     return tuple(preset for preset in found if preset.common or wanted in (None, preset.name))
+
+
+def _allow_descriptors() -> None:
+    """One is held for each process of the trainer's tree: take as many as this user may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _text(path: Path) -> str:
