@@ -1,4 +1,5 @@
-# memwatch as a sidecar: share the trainer's PID namespace and mount its log read-only.
+# memwatch as a sidecar: share the trainer's PID namespace and mount its log read-only. Start the trainer's container
+# with --init: PID 1 is never watched.
 #   docker run --pid=container:trainer --cap-add=KILL -v /runs:/runs:ro memwatch --match 'main\.py' --log /runs/main.log
 FROM python:3.13-slim AS build
 WORKDIR /src

@@ -9,7 +9,7 @@ demo: .venv/.demo
 	$(BIN)/memwatch demo
 
 test: .venv/.dev
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 fast: .venv/.dev  ## without the tests that run real trainers
 	$(BIN)/pytest -m "not integration"

@@ -532,6 +532,7 @@ def test_gauges_totals_phases_and_oom_lines_are_kept():
 
 def test_the_pace_follows_the_fastest_rise():
     watch = Watch()
+    watch.used, watch.script.rate = 50 * GB, 0.0
     watch.look(2)
     assert watch.engine.snapshot().pace_seconds == PACE_IDLE_SECONDS
     watch.script.rate = 5 * GB
@@ -594,3 +595,38 @@ def test_nobody_is_warned_of_a_limit_that_most_likely_lies_beyond_the_last_gener
     watch.script.says = growing(600.0, 500.0, finishes=False, generation=22)
     watch.look(120)
     assert len(watch.events("warn")) == 1
+
+
+def test_another_unit_begins_a_clean_count():
+    watch = Watch()
+    watch.generations(6)
+    watch.feed(GenerationSeen(watch.t, 1, 40, unit="epoch"))
+    watch.look(3)
+    snapshot = watch.engine.snapshot()
+    assert (snapshot.unit, snapshot.generation, snapshot.total) == ("epoch", 1, 40)
+    assert [row.index for row in snapshot.resources[0].generations] == [1]
+
+
+def test_a_capacity_that_was_named_once_is_kept():
+    watch = Watch()
+    watch.feed(GaugeSeen(1.0, "Buffer", 10.0, 50.0))
+    watch.feed(GaugeSeen(2.0, "Buffer", 20.0))
+    assert (watch.engine.snapshot().gauges[0].value, watch.engine.snapshot().gauges[0].capacity) == (20.0, 50.0)
+
+
+def test_a_save_that_was_lost_from_sight_teaches_no_lead():
+    watch = Watch(Policy())
+    watch.feed(CheckpointSeen(watch.t, "writing", "log: saving"))
+    watch.look(3000)
+    watch.feed(CheckpointSeen(watch.t, "saved", "log: saved"))
+    assert watch.engine.snapshot().checkpoint_origin == "assumed"
+
+
+def test_a_marker_that_is_told_late_begins_at_its_own_time():
+    watch = Watch()
+    watch.look(30)
+    watch.feed(GenerationSeen(5.0, 1))
+    watch.feed(GenerationSeen(25.0, 2))
+    watch.look(1)
+    row = watch.engine.snapshot().resources[0].generations[-1]
+    assert (row.index, row.start_t, row.partial) == (2, 25.0, True)

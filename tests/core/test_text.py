@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.text import printable, strip_escapes
+from memwatch.core.text import encodable, printable, strip_escapes
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,15 @@ def test_any_text_becomes_one_bounded_printable_line(text: str, limit: int) -> N
     assert all(c.isprintable() for c in line)
     assert line == " ".join(line.split())
     line.encode()  # no surrogates
+
+
+@given(st.text(st.characters()))
+def test_any_text_can_be_made_encodable_and_what_was_stays(text: str) -> None:
+    shown = encodable(text)
+    assert shown.encode().decode() == shown
+    if not any(0xD800 <= ord(char) < 0xE000 for char in text):
+        assert shown == text
+
+
+def test_a_byte_that_was_never_utf8_is_spelled_out() -> None:
+    assert encodable(b"/runs/\xff".decode(errors="surrogateescape")) == r"/runs/\udcff"

@@ -32,9 +32,9 @@ for line in sys.stdin:
 # Reads the GPUs of the process argv[1] once per line of stdin. Its own process: this one may hold the fake library.
 READER = """
 import dataclasses, json, sys, time
-from memwatch.sources.nvml import NvmlReader
+from memwatch.sources.gpus import GpuReader
 tree = frozenset({int(sys.argv[1])})
-reader = NvmlReader(lambda: tree, json.loads(sys.argv[2]), patience_s=20, deadline_s=30)
+reader = GpuReader(lambda: tree, json.loads(sys.argv[2]), patience_s=20, deadline_s=30)
 for now, line in enumerate(sys.stdin):
     start = time.perf_counter(), time.process_time()
     gpus = reader.read(now * 10)

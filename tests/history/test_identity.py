@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.history.identity import boot_id, program, run_key, start_ticks
+from memwatch.history.identity import program, run_key, start_ticks
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,3 @@ def test_start_ticks_of_the_living_the_dead_and_the_undead(tmp_path: Path) -> No
     (tmp_path / "5").mkdir()
     (tmp_path / "5/stat").write_bytes(b"5 (foo) Z ) S " + b"0 " * 18 + b"777 0")
     assert start_ticks(5, tmp_path) == 777
-
-
-def test_boot_id(tmp_path: Path) -> None:
-    assert len(boot_id()) == 36
-    assert boot_id(tmp_path) == ""

@@ -28,7 +28,7 @@ from memwatch.core.model import (
     Usage,
 )
 from memwatch.errors import HistoryError
-from memwatch.history.identity import boot_id, start_ticks
+from memwatch.history.identity import start_ticks
 from memwatch.history.schema import STEPS
 from memwatch.history.store import HistoryStore, Opening
 
@@ -203,11 +203,21 @@ def test_another_key_is_another_run(path: Path) -> None:
 def test_a_trainer_that_still_runs_is_a_sibling_and_no_predecessor(path: Path) -> None:
     ticks = start_ticks(os.getppid())
     assert ticks is not None
-    living = Attached(T0, Target(boot_id(), os.getppid(), ticks), "python train.py")
+    living = Attached(T0, Target("boot", os.getppid(), ticks), "python train.py")
     store, first = begun(path, living)
     store.close()
-    store, second = begun(path, attached(boot=boot_id()))
+    store, second = begun(path, attached())
     assert second.run_id != first.run_id
+    store.close()
+
+
+def test_a_process_of_the_boot_before_is_gone_though_its_numbers_are_another_ones_now(path: Path) -> None:
+    ticks = start_ticks(os.getppid())
+    assert ticks is not None
+    store, first = begun(path, Attached(T0, Target("the boot before", os.getppid(), ticks), "python train.py"))
+    store.close()
+    store, second = begun(path, attached())
+    assert (second.run_id, second.new_attempt) == (first.run_id, True)
     store.close()
 
 
@@ -216,11 +226,10 @@ def test_a_run_that_another_memwatch_watches_now_is_left_to_it(path: Path) -> No
     with subprocess.Popen(command, env=ENVIRON, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         theirs = other.stdout.readline().strip()
-        who = attached(boot=boot_id())
-        with sqlite3.connect(path) as connection:  # the writer's target has a boot id of its own invention
-            connection.execute("UPDATE attempts SET boot_id = ?, start_ticks = 7", (boot_id(),))
+        with sqlite3.connect(path) as connection:  # the process that we are about to watch, too
+            connection.execute("UPDATE attempts SET start_ticks = 7")
         connection.close()
-        store, ours = begun(path, who)
+        store, ours = begun(path)
         other.kill()
     assert ours.run_id != theirs
     store.close()

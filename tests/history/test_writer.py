@@ -33,17 +33,17 @@ def test_a_disk_that_hangs_is_told_and_holds_nobody_up(connection: sqlite3.Conne
     mine = run()
     start = time.monotonic()
     writer.put(mine, [event(1)])
-    assert WAIT_SECONDS <= time.monotonic() - start < 0.1
+    assert WAIT_SECONDS <= time.monotonic() - start < 1.0
     start = time.monotonic()
     for seq in range(2, 50):
         writer.put(mine, [event(seq)])
-    assert time.monotonic() - start < 0.1  # waited for once, not each time
+    assert time.monotonic() - start < 24 * WAIT_SECONDS  # waited for once, not 48 times
     time.sleep(0.2)
     writer.put(mine, [event(50)])
     assert writer.failure == "the disk has not answered for more than 0.2 s"
     start = time.monotonic()
     writer.close(0.1)
-    assert time.monotonic() - start < 0.3
+    assert time.monotonic() - start < 2.0
     works.set()
     writer.close(5.0)
     assert writer.failure is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import os
 import re
@@ -344,3 +345,10 @@ def test_it_costs_less_than_a_three_hundredth_of_a_core_at_one_frame_a_second():
         view.close(snapshot)
         tty.close()
     assert took / 100 < 0.002  # seconds a frame; 0.0004 when this was written
+
+
+def test_phases_lose_an_ending_that_they_share():
+    parts = tuple(m.PhaseRow(f"{phase}_population", 0.0, 3.0, 3, 3) for phase in ("evaluate", "train"))
+    view = dataclasses.replace(make_view(), generations=(m.GenerationRow(1, 0, 0.0, 9.0, 0, 9, 9, parts),))
+    [table] = [line for line in lines_of(make_snapshot(resources=(view,))) if "change" in line]
+    assert table.split()[-2:] == ["evaluate", "train"]

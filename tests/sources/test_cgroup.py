@@ -15,7 +15,7 @@ from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources import cgroup
 from memwatch.sources.cgroup import CgroupReader
 from memwatch.sources.mounts import Membership, Mount, locate, parse_mountinfo, parse_proc_cgroup
-from memwatch.sources.procfs import TreeReader
+from memwatch.sources.tree import TreeReader
 from support.fakeproc import FakeProc
 from support.trainers import memory_cgroup, running
 

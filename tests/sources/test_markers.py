@@ -19,8 +19,9 @@ from memwatch.core.model import (
     TotalSeen,
 )
 from memwatch.sources.logtail import Segmenter
-from memwatch.sources.markers import Hit, MarkerFinder
+from memwatch.sources.markers import MarkerFinder
 from memwatch.sources.presets import Preset
+from memwatch.sources.streams import Hit
 from support.presets import packaged_presets
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from memwatch.core.model import GpuMemory
 from memwatch.errors import AbsentError, SourceError
 from memwatch.sources.gpulinks import PidMap, Unit, parse_nspid, visible_units
-from memwatch.sources.nvml import NvmlReader
+from memwatch.sources.gpus import GpuReader
 from support.fakenvml import GIB, World, library_folder, uuid
 
 TRAINER, WORKER, STRANGER = 3_900_001, 3_900_002, 3_900_003  # PIDs that no process here has
@@ -36,7 +36,7 @@ class Bench:
         self.namespace("pid:[4026531836]")
         self._trace = folder / "nvidiactl"
         self._trace.touch()
-        self.readers: list[NvmlReader] = []
+        self.readers: list[GpuReader] = []
         self.tree = frozenset({TRAINER, WORKER})
 
     def namespace(self, link: str, pid: int | str = "self", nspid: str = "") -> None:
@@ -49,8 +49,8 @@ class Bench:
     def container(self) -> None:
         self.namespace("pid:[4026532999]")
 
-    def reader(self, patience_s: float = 5.0, **environ: str) -> NvmlReader:
-        reader = NvmlReader(
+    def reader(self, patience_s: float = 5.0, **environ: str) -> GpuReader:
+        reader = GpuReader(
             lambda: self.tree, environ, root=str(self.proc), driver_traces=[str(self._trace)], patience_s=patience_s
         )
         self.readers.append(reader)
@@ -77,7 +77,7 @@ def only(gpus: tuple[GpuMemory, ...]) -> GpuMemory:
     return gpus[0]
 
 
-def patiently(reader: NvmlReader, now: float) -> tuple[GpuMemory, ...]:
+def patiently(reader: GpuReader, now: float) -> tuple[GpuMemory, ...]:
     """The first reading at `now` that gives a GPU."""
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
@@ -403,9 +403,9 @@ def run_python(code: str, *args: str, **environ: str) -> str:
 READ = """
 import sys
 from memwatch.errors import AbsentError
-from memwatch.sources.nvml import NvmlReader
+from memwatch.sources.gpus import GpuReader
 assert not {"pynvml", "ctypes"} & set(sys.modules)
-reader = NvmlReader(lambda: frozenset({3900001}), {}, driver_traces=sys.argv[1:], patience_s=10)
+reader = GpuReader(lambda: frozenset({3900001}), {}, driver_traces=sys.argv[1:], patience_s=10)
 try:
     print([gpu.used_bytes for gpu in reader.read(0)], end=" ")
 except AbsentError as error:

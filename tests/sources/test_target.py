@@ -6,25 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from memwatch.core.procstat import parse_stat
 from memwatch.errors import AttachError, TargetGoneError
 from memwatch.sources.target import describe, identify, is_same, is_torchrun, read_ranks
 from support.processes import READY, WAIT, python, running, stranger
 
-HOSTILE = b"1234 (foo) Z ) S 77 1234 1234 0 -1 4194304 9 0 0 0 3 1 0 0 20 0 1 0 5555 18446744073709551615 9"
-
-
-# --- /proc/PID/stat
-
-
-def test_the_name_ends_at_the_last_parenthesis():
-    found = parse_stat(HOSTILE)
-    assert (found.pid, found.name, found.state, found.parent, found.start_ticks) == (1234, "foo) Z ", "S", 77, 5555)
-    assert not found.dead
-    assert not found.kernel_thread
+# --- identity
 
 
 def test_a_process_may_name_itself_like_a_zombie():
@@ -33,18 +21,6 @@ def test_a_process_may_name_itself_like_a_zombie():
         target = identify(child.pid)
         assert parse_stat(Path(f"/proc/{child.pid}/stat").read_bytes()).name == "foo) Z "
         assert is_same(target)
-
-
-@given(st.binary(max_size=120) | st.binary(max_size=20).map(lambda name: HOSTILE.replace(b"foo) Z ", name)))
-def test_any_bytes_give_a_stat_or_a_value_error(data):
-    try:
-        found = parse_stat(data)
-    except ValueError:
-        return
-    assert len(found.state) == 1
-
-
-# --- identity
 
 
 def test_identity_is_boot_pid_and_start():
@@ -217,7 +193,7 @@ def test_ranks_are_the_children_with_a_local_rank():
     finally:
         agent.communicate("\n")
     assert [rank.target.pid for rank in ranks] == expected
-    assert [(rank.rank, rank.local_rank) for rank in ranks] == [(4, 0), (5, 1)]
+    assert [rank.rank for rank in ranks] == [4, 5]
 
 
 def test_nothing_is_held():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import shutil
@@ -22,6 +23,7 @@ def library_folder() -> Path | None:
     if compiler is None:
         return None
     folder = Path(tempfile.mkdtemp(prefix="fake-nvml-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Werror", f"-Wl,-soname,{LIBRARY}"]
     subprocess.run([compiler, *flags, "-o", folder / LIBRARY, SOURCE, "-lpthread"], check=True)
     return folder

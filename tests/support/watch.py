@@ -50,12 +50,14 @@ class Script:
         self.says = CALM
         self.generations: list[float] = []
         self.restarts = 0
-        self.rate = 0.0
+        self.rate = 5.0 * GB  # fast enough for whatever is forecast
 
     def observe(self, t: float, used_bytes: int) -> None: ...
 
     def begin_generation(self, t: float, index: float) -> None:
         self.generations.append(index)
+
+    def recount(self) -> None: ...
 
     def restart(self, t: float) -> None:
         self.restarts += 1
@@ -87,7 +89,7 @@ class Watch:
         self.engine = Engine(policy or Policy(checkpoint_seconds=10.0), lambda: self.script)
         self.answer = answer  # report each Interrupt and Escalate as sent
         self.t = 0.0
-        self.used = 50.0 * GB
+        self.used = 78.0 * GB
         self.said: list[Action] = []
         self.feed(Attached(0.0, TARGET, "python main.py"))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -62,6 +63,30 @@ class Course:
     noise: float = 0.002  # relative, of each sample
     load_seconds: float = 20.0
     markers: bool = True
+    markers_until: int | None = None  # generation from which on the log is silent
+    interval: float = INTERVAL
+
+    def begins(self) -> tuple[float, ...]:
+        """Start of each generation, and the end of the last."""
+        begins = [self.load_seconds]
+        for g in range(self.generations):
+            begins.append(begins[-1] + self.seconds(g))
+        return tuple(begins)
+
+    def index(self, generation: int | None) -> int | None:
+        """What the log says within a generation; None where it is silent."""
+        if generation is None or not self.markers:
+            return None
+        told = generation if self.markers_until is None else min(generation, self.markers_until)
+        return told + self.first_index
+
+    def used(self, begins: tuple[float, ...], t: float) -> float:
+        """Memory at t, without noise."""
+        g = generation_at(begins, t)
+        if g is None:
+            return self.level(0.0) * max(0.01, t / self.load_seconds)
+        part = (t - begins[g]) / (begins[g + 1] - begins[g])
+        return self.level(g + part) + self.above(g, part)
 
 
 def linear_leak(seed: int = 0, base: float = 20 * GB, growth: float = 5 * GB, **more: object) -> Trace:
@@ -173,41 +198,26 @@ def _course(kind: str, level: Callable[[float], float], **options: object) -> Co
 
 def _sampled(course: Course, seed: int) -> Trace:
     rng = random.Random(f"{course.kind} {seed}")
-    begins = _begins(course)
+    begins = course.begins()
     rows: list[Row] = []
-    for t in _times(rng, begins[-1]):
-        used = round(_used(course, begins, t) * (1.0 + course.noise * rng.gauss(0.0, 1.0)))
-        g = _generation(begins, t)
-        index = None if g is None or not course.markers else g + course.first_index
+    for t in _times(rng, begins[-1], course.interval):
+        used = round(course.used(begins, t) * (1.0 + course.noise * rng.gauss(0.0, 1.0)))
+        g = generation_at(begins, t)
+        index = course.index(g)
         rows.append(Row(t, max(used, 0), course.limit, index, course.total))
         if course.limit is not None and used >= course.limit:
             return Trace(tuple(rows), Truth(course.kind, t, index, course.growth, begins[: (g or 0) + 1]))
     return Trace(tuple(rows), Truth(course.kind, None, None, course.growth, begins[:-1]))
 
 
-def _begins(course: Course) -> tuple[float, ...]:
-    """Start of each generation, and the end of the last."""
-    begins = [course.load_seconds]
-    for g in range(course.generations):
-        begins.append(begins[-1] + course.seconds(g))
-    return tuple(begins)
-
-
-def _times(rng: random.Random, end_t: float) -> Iterator[float]:
+def _times(rng: random.Random, end_t: float, interval: float) -> Iterator[float]:
     t = 0.0
     while t < end_t:
         yield round(t, 3)
-        t += INTERVAL * rng.uniform(0.9, 1.1)
+        t += interval * rng.uniform(0.9, 1.1)
 
 
-def _generation(begins: tuple[float, ...], t: float) -> int | None:
-    begun = sum(1 for b in begins if b <= t)
-    return begun - 1 if begun else None
-
-
-def _used(course: Course, begins: tuple[float, ...], t: float) -> float:
-    g = _generation(begins, t)
-    if g is None:
-        return course.level(0.0) * max(0.01, t / course.load_seconds)
-    part = (t - begins[g]) / (begins[g + 1] - begins[g])
-    return course.level(g + part) + course.above(g, part)
+def generation_at(begins: tuple[float, ...], t: float) -> int | None:
+    """How many generations were over at t; None before the first."""
+    begun = bisect_right(begins, t)
+    return min(begun, len(begins) - 1) - 1 if begun else None

@@ -7,7 +7,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
@@ -34,13 +34,15 @@ from memwatch.sources.find import find
 from memwatch.sources.kmsg import KmsgReader
 from memwatch.sources.logsource import LogSource
 from memwatch.sources.presets import Preset, load_presets
-from memwatch.sources.procfs import HostReader, TreeReader
+from memwatch.sources.procfs import HostReader
 from memwatch.sources.pss import PssBudget
 from memwatch.sources.target import TargetFacts, describe, identify, is_same, read_ranks
+from memwatch.sources.tree import TreeReader
 from memwatch.supervisor import FORWARDED, Child
 from memwatch.trainer import CarefulSignaller, WatchedTrainer
 
 RUN_LOGS_KEPT = 20
+GPU_PATIENCE_SECONDS = 0.1  # that the loop waits for a driver; a slower answer comes with a later sample
 
 
 class Watch:
@@ -66,7 +68,8 @@ class Watch:
             with self._sleeper(signaller) as sleeper:
                 exited = daemon.run(attached, sleeper.sleep, lambda: sleeper.stopped_by is not None)
             if not self._config.json:
-                print(render(engine.snapshot()), file=self._people, flush=True)
+                with suppress(BrokenPipeError):  # its reader left; the exit code still tells
+                    print(render(engine.snapshot()), file=self._people, flush=True)
             return exited
 
     def _assemble(self, signaller: PidfdSignaller, engine: Engine, held: ExitStack) -> tuple[Daemon, Attached]:
@@ -87,6 +90,7 @@ class Watch:
             sources.insert(0, LogSource(log, presets(config), catch_up=self._child is None))
         if self._child is None:
             self._remarks.append(self._plan(signaller).reason)
+        self._remark_powers(signaller, checkpoints)
         store, attached = self._open_history(log, held)
         if store is not None:
             self._replay(store, attached.run_id, engine, trainer)
@@ -135,6 +139,22 @@ class Watch:
         except OSError:
             status = self._facts.status
         return plan(status, self._config.signals.wanted)
+
+    def _remark_powers(self, signaller: PidfdSignaller, checkpoints: CheckpointWatch) -> None:
+        """What this user may not do to this trainer, and what bounds a checkpoint of torchrun's ranks."""
+        if not signaller.may_signal() and not signaller.gone():
+            why = signaller.problem or "not permitted; run memwatch as the trainer's user or with CAP_KILL"
+            self._remarks.append(f"memwatch cannot signal the trainer, only warn: {why}")
+        try:
+            checkpoints.poll(self._clock.now())
+        except SourceError as error:
+            self._remarks.append(f"{error}: a checkpoint shows in the log and in folders alone. {error.hint}")
+        if self._facts.is_torchrun and self._config.signals.torchrun == "ranks":
+            text = "each rank of torchrun is signalled; when one ends with an error, it stops the others within 30 s"
+            self._remarks.append(text)
+        elif self._facts.is_torchrun:
+            text = "torchrun is signalled, which kills its ranks 30 s later: a checkpoint must fit into that"
+            self._remarks.append(text)
 
     def _recipient(self, signaller: PidfdSignaller) -> Signaller:
         if self._facts.is_torchrun and self._config.signals.torchrun == "ranks":
@@ -229,7 +249,9 @@ class Readers:
     sampler: Sampler
 
 
-def make_readers(config: Config, facts: TargetFacts, held: ExitStack) -> Readers:
+def make_readers(
+    config: Config, facts: TargetFacts, held: ExitStack, gpu_patience_seconds: float = GPU_PATIENCE_SECONDS
+) -> Readers:
     """The readers of a trainer, given back with `held`."""
     pid = facts.target.pid
     cgroup = CgroupReader(pid)
@@ -238,10 +260,11 @@ def make_readers(config: Config, facts: TargetFacts, held: ExitStack) -> Readers
     cgroup.tree_pids = tree.root_pids
     gpus = None
     if config.gpu.enabled:
-        from memwatch.sources.nvml import NvmlReader
+        from memwatch.sources.gpus import GpuReader
 
-        gpus = NvmlReader(tree.root_pids, facts.environ or {})
-    sampler = Sampler(tree, cgroup, HostReader(), gpus, config.memory.limit_bytes)
+        gpus = GpuReader(tree.root_pids, facts.environ or {})
+    expected = config.gpu.enabled is True
+    sampler = Sampler(tree, cgroup, HostReader(), gpus, config.memory.limit_bytes, gpus_expected=expected)
     held.callback(sampler.close)
     return Readers(tree, cgroup, sampler)
 

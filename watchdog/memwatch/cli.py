@@ -1,11 +1,14 @@
-"""The command line: subcommands to app functions, the one `except`, exit codes."""
+"""The command line: subcommands to functions, the one `except`, exit codes."""
 
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from memwatch import __version__
 from memwatch.errors import ConfigError, ExitCode, MemwatchError
@@ -18,57 +21,76 @@ exit codes:
   2   bad usage or configuration        12  the kernel's OOM killer killed it
   3   cannot attach                     13  it failed: error status, MemoryError, CUDA OOM, another signal
                                         14  memwatch was told to stop, the trainer runs on
-`memwatch run` exits with the trainer's own status."""
+`memwatch run` exits with the trainer's own status, 128 + N when signal N ended it."""
+TARGET = ("pid", "pidfile", "match", "log")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
+    _open_standard_streams()
     try:
-        own, trainer = _split(sys.argv[1:] if arguments is None else list(arguments))
-        return int(_dispatch(vars(_parser().parse_args(own)), trainer))
+        return _flushed(_dispatch(*_parse(sys.argv[1:] if arguments is None else arguments)))
     except MemwatchError as error:
-        print(f"memwatch: {error}", file=sys.stderr)
-        if error.hint:
-            print(f"          {error.hint}", file=sys.stderr)
-        return int(error.exit_code)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output left: nothing to say to it, and nothing more at exit
-        return int(ExitCode.ENDED)
+        _complain(error)
+        return _flushed(error.exit_code)
     except KeyboardInterrupt:
-        return int(ExitCode.STOPPED)
+        return _flushed(ExitCode.STOPPED)
+    except OSError as error:  # of stdout: every other one is mapped where it arises
+        return _unwritten(error, ExitCode.ENDED)
 
 
 def _dispatch(flags: dict[str, object], trainer: list[str]) -> int:
     from memwatch import commands
 
     command = flags.pop("command", None)
-    trace_or_log = Path(str(flags.pop("file", "")))
+    file = Path(str(flags.pop("file", "")))
     if command == "markers":
-        return commands.markers(trace_or_log, flags)
+        return commands.markers(file, flags)
     if command == "replay":
-        return commands.replay(trace_or_log, flags)
+        return commands.replay(file, flags)
     if command == "demo":
         return commands.demo(flags)
     if command == "doctor":
         return commands.doctor(flags)
     if command == "run":
-        if not trainer:
-            raise ConfigError("run needs the trainer's command", "as in: memwatch run -- python main.py")
         return commands.run(trainer, flags)
     return commands.watch(flags)
 
 
-def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """memwatch's own words, and those behind `--`: the trainer's, whatever they look like."""
-    if "--" not in arguments:
-        return arguments, []
-    cut = arguments.index("--")
-    return arguments[:cut], arguments[cut + 1 :]
+# --- words ----------------------------------------------------------------------------------------------------------
 
 
-def _parser() -> argparse.ArgumentParser:
-    target, common, replayed = _target_flags(), _common_flags(), _replay_flags()
-    parser = argparse.ArgumentParser(
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message, f"{self.prog} --help lists what there is")
+
+
+def _parse(arguments: Sequence[str]) -> tuple[dict[str, object], list[str]]:
+    """memwatch's own flags, and the words behind `--`: the trainer's, whatever they look like."""
+    words = list(arguments)
+    cut = words.index("--") if "--" in words else len(words)
+    namespace, unknown = _parser().parse_known_args(words[:cut])
+    flags, trainer = vars(namespace), words[cut + 1 :]
+    command = flags.get("command")
+    if unknown:
+        hint = "write -- before the trainer's command, as in: memwatch run -- python main.py"
+        raise ConfigError(
+            f"not understood: {' '.join(unknown)}",
+            hint if command == "run" else f"memwatch {command or ''} --help lists what there is".replace("  ", " "),
+        )
+    if command == "run" and not trainer:
+        raise ConfigError("run needs the trainer's command", "as in: memwatch run -- python main.py")
+    if command != "run" and trainer:
+        raise ConfigError(f"not understood: {' '.join(trainer)}", "to start a trainer: memwatch run -- python main.py")
+    named = [f"--{name}" for name in TARGET if name in flags]
+    if named and command not in (None, "doctor"):
+        raise ConfigError(f"{', '.join(named)} has no meaning for memwatch {command}", "leave it out")
+    return flags, trainer
+
+
+def _parser() -> _Parser:
+    target, common = _target_flags(), _common_flags()
+    parser = _Parser(
         prog="memwatch",
         description=DESCRIPTION,
         epilog=EXIT_CODES,
@@ -80,51 +102,92 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"memwatch {__version__}")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
 
-    def add(name: str, help: str, *parents: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    def add(name: str, help: str, *parents: _Parser, epilog: str = "") -> _Parser:
         return commands.add_parser(
-            name, help=help, parents=parents, argument_default=argparse.SUPPRESS, allow_abbrev=False
+            name,
+            help=help,
+            description=f"{help[0].upper()}{help[1:]}.",
+            epilog=epilog,
+            parents=parents,
+            argument_default=argparse.SUPPRESS,
+            allow_abbrev=False,
         )
 
-    add("run", "start a trainer and watch it: memwatch run -- python main.py", common)
+    files = "It only reads a file: where nothing is watched, the options about the watch change nothing."
+    add("run", "start a trainer and watch it: memwatch run [options] -- python main.py", common)
     add("demo", "watch a leaking example trainer under a real limit", common)
     add("doctor", "what will and will not work here, and why", target, common)
-    add("markers", "which markers memwatch finds in a log", replayed).add_argument("file", metavar="LOG")
-    trace = add("replay", "the same engine over a recorded trace", replayed)
-    trace.add_argument("file", metavar="TRACE.csv")
-    trace.add_argument("--checkpoint-time", type=float, metavar="SECONDS", help="what a checkpoint takes")
+    add("markers", "which markers memwatch finds in a log", common, epilog=files).add_argument("file", metavar="LOG")
+    replay = add("replay", "the same engine over a recorded trace", common, epilog=files)
+    replay.add_argument("file", metavar="TRACE.csv")
     return parser
 
 
-def _flags(title: str) -> tuple[argparse.ArgumentParser, argparse._ArgumentGroup]:
-    parser = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+def _flags(title: str) -> tuple[_Parser, argparse._ArgumentGroup]:
+    parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
     return parser, parser.add_argument_group(title)
 
 
-def _target_flags() -> argparse.ArgumentParser:
+def _target_flags() -> _Parser:
     parser, group = _flags("the trainer")
-    group.add_argument("--pid", type=int, help="its process")
+    group.add_argument("--pid", help="its process")
     group.add_argument("--pidfile", metavar="FILE", help="a file with its PID")
     group.add_argument("--match", metavar="REGEX", help="its command line; exactly one process may match")
     group.add_argument("--log", metavar="FILE", help="its log; default: its stdout, when that is a file")
     return parser
 
 
-def _common_flags() -> argparse.ArgumentParser:
+def _common_flags() -> _Parser:
     parser, group = _flags("options")
     group.add_argument("--config", metavar="FILE", help="settings in YAML; flags override them")
     group.add_argument("--listen", metavar="ADDR:PORT", help="metrics and status; default 127.0.0.1:9877, or none")
     group.add_argument("--history", metavar="FILE", help="what outlives memwatch; default in the state folder, or none")
     group.add_argument("--limit", metavar="SIZE", help="a limit of your own, as 175GB or 163GiB")
-    group.add_argument("--interval", type=float, metavar="SECONDS", help="between samples; default 1")
-    group.add_argument("--checkpoint-time", type=float, metavar="SECONDS", help="what a checkpoint takes; else learned")
+    group.add_argument("--interval", metavar="SECONDS", help="between samples; default 1")
+    group.add_argument("--checkpoint-time", metavar="SECONDS", help="what a checkpoint takes; else learned")
     group.add_argument("--dry-run", action="store_true", help="everything but the signal")
     group.add_argument("--json", action="store_true", help="events as JSON lines on stdout")
     group.add_argument("-v", "--verbose", action="store_true", help="tell every marker and generation")
     return parser
 
 
-def _replay_flags() -> argparse.ArgumentParser:
-    parser, group = _flags("options")
-    group.add_argument("--config", metavar="FILE", help="settings in YAML")
-    group.add_argument("--json", action="store_true", help="JSON")
-    return parser
+# --- standard streams -----------------------------------------------------------------------------------------------
+
+
+def _open_standard_streams() -> None:
+    """Where one is closed (`>&-`), the next file that is opened would get its number, and all that is printed."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
+def _complain(error: MemwatchError) -> None:
+    lines = [f"memwatch: {error}", *(f"          {line}" for line in error.hint.splitlines())]
+    try:
+        print("\n".join(lines), file=sys.stderr)
+    except OSError:  # nobody listens
+        pass
+
+
+def _flushed(code: int) -> int:
+    """The exit code, after the last words are out."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        return _unwritten(error, code)
+    return int(code)
+
+
+def _unwritten(error: OSError, code: int) -> int:
+    """The exit code when stdout takes no more. A reader that left (`| head`) is normal; a full disk is told."""
+    if error.errno not in (errno.EPIPE, errno.ENOSPC):
+        raise error
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left goes nowhere, and nothing fails at exit
+    if error.errno == errno.EPIPE:
+        return int(code)
+    _complain(MemwatchError("the output cannot be written: no space left"))
+    return int(code or ExitCode.INTERNAL)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from memwatch import wire
 from memwatch.app import Watch, find_target, presets, run_log
+from memwatch.clock import SystemClock
 from memwatch.config import Config, load
-from memwatch.core.model import Cause, Exited
-from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
+from memwatch.core.autopsy import Evidence, conclude
+from memwatch.core.engine import Engine
+from memwatch.core.model import Cause, Notice, Snapshot
+from memwatch.core.sentence import render, to_json_line
+from memwatch.core.units import format_duration
+from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, SourceError
 from memwatch.sources.target import describe, identify
-from memwatch.supervisor import Child, Passthrough, shell_status
+from memwatch.supervisor import Child, Passthrough, forwarding, shell_status, signal_name
 
 EXIT_CODES: Mapping[Cause, ExitCode] = {
     Cause.COMPLETED: ExitCode.ENDED,
@@ -31,54 +38,104 @@ def watch(flags: Mapping[str, object]) -> int:
     return ExitCode.STOPPED if exited is None else EXIT_CODES.get(exited.cause, ExitCode.FAILED)
 
 
+# --- run ------------------------------------------------------------------------------------------------------------
+
+
 def run(command: Sequence[str], flags: Mapping[str, object]) -> int:
     """`memwatch run -- ...`: start a trainer and watch it; its own exit status."""
     config = configure(flags)
-    presets(config)  # a broken one is told before anything is started
+    presets(config)  # what cannot work is told before anything is started
+    if config.listen is not None and config.listen_address is not None:
+        from memwatch.doctor import try_listen
+
+        try_listen(config)
     child = Child(command, run_log(os.environ))
-    supervise(config, child, output=2 if config.json else 1)
-    return shell_status(child.status())
+    with forwarding(child):
+        supervise(config, child, output=2 if config.json else 1)
+        return shell_status(child.status())
 
 
-def supervise(config: Config, child: Child, output: int | None) -> Exited | None:
-    """Watch a child to its end: its output goes to the descriptor `output`, signals to memwatch go to it.
-
-    None when it ended before it could be watched: its status says the rest.
-    """
-    passthrough = Passthrough(child.log, output) if output is not None else None
+def supervise(config: Config, child: Child, output: int) -> None:
+    """Watch a child to its end; its output goes to the descriptor `output`. Whatever befalls memwatch, it runs on."""
+    passthrough = Passthrough(child.log, output)
     try:
-        return Watch(config, describe(identify(child.pid)), child, whole_terminal=False).run()
+        Watch(config, describe(identify(child.pid)), child, whole_terminal=False).run()
     except (AttachError, SourceError):
-        return None
+        _tell_early_end(config, child.status())
+    except MemwatchError as error:
+        print(f"memwatch: {error}: the trainer runs on unwatched", file=sys.stderr)
+    except Exception:  # a bug of ours is not the trainer's
+        traceback.print_exc()
+        print("memwatch: this is a bug in memwatch; the trainer runs on unwatched", file=sys.stderr)
     finally:
         child.status()
-        if passthrough is not None:
-            passthrough.close()
+        passthrough.close()
+
+
+def _tell_early_end(config: Config, status: int) -> None:
+    """The child ended before it could be watched: its status says the rest."""
+    code, signal = (status, None) if status >= 0 else (None, signal_name(-status))
+    engine = Engine(config.policy)
+    for action in engine.feed(conclude(SystemClock().now(), Evidence(exit_code=code, exit_signal=signal))):
+        if isinstance(action, Notice) and config.json:
+            print(to_json_line(action), flush=True)
+        elif isinstance(action, Notice):
+            print(f"memwatch: it ended before it could be watched: {action.text}", file=sys.stderr)
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
 
 
 def markers(log: Path, flags: Mapping[str, object]) -> int:
     """`memwatch markers LOG`: which markers are found in a log."""
-    from memwatch.sources.logsource import render, scan, scan_json
+    from memwatch.sources import logsource
 
-    config = load(config_file(flags))
+    config = configure(flags)
     try:
-        found = scan(log, presets(config))
+        found = logsource.scan(log, presets(config))
     except SourceError as error:
-        raise ConfigError(str(error), error.hint or "name a log file that can be read") from error
-    print(wire.to_json(scan_json(found)).decode() if flags.get("json") else render(found))
+        raise ConfigError(str(error).removesuffix(" (yet)"), "name a log file that can be read") from error
+    print(wire.to_json(logsource.scan_json(found)).decode() if config.json else logsource.render(found))
     return ExitCode.ENDED
 
 
 def replay(trace: Path, flags: Mapping[str, object]) -> int:
     """`memwatch replay TRACE.csv`: the same engine over a recorded trace."""
-    from memwatch.backtest import replay as backtest
-    from memwatch.core.sentence import render, to_json_line
+    from memwatch.outputs.plain import News
 
-    given = {"checkpoint_time": flags.get("checkpoint_time") or os.environ.get("MEMWATCH_CHECKPOINT_S")}
-    config = load(config_file(flags), flags=given)
-    for notice in backtest.replay(trace, config.policy):
-        print(to_json_line(notice) if flags.get("json") else render(notice))
+    seconds = os.environ.get("MEMWATCH_CHECKPOINT_S")
+    config = configure({"checkpoint_time": seconds, **flags})
+    is_news, interrupt, end = News(), None, list[Snapshot]()
+    for notice in _replayed(trace, config, end):
+        if config.json:
+            print(to_json_line(notice))
+        elif config.verbose or is_news(notice):
+            print(f"{format_duration(notice.t):>10}  {render(notice)}")
+        interrupt = interrupt or (notice if notice.event == "interrupt" else None)
+    if end[0].started_t is None:
+        raise ConfigError(f"{trace}: holds no samples", "a trace has a row for each sample below its header")
+    if not config.json:
+        print(f"\n{_conclusion(end[0], interrupt)}")
     return ExitCode.ENDED
+
+
+def _replayed(trace: Path, config: Config, end: list[Snapshot]) -> Iterator[Notice]:
+    from memwatch.backtest.replay import replay
+
+    end.append((yield from replay(trace, config.policy, config.memory.limit_bytes)))
+
+
+def _conclusion(end: Snapshot, interrupt: Notice | None) -> str:
+    """The state at the end of a trace, and what memwatch would have done."""
+    text = f"End after {format_duration(end.t)}: {end.sentence}."
+    if interrupt is None:
+        return f"{text}\nmemwatch would not have interrupted it."
+    gen = interrupt.fields.get("gen")
+    where = f", in {end.unit} {gen:g}" if gen is not None else ""
+    return f"{text}\nmemwatch would have interrupted it after {format_duration(interrupt.t)}{where}."
+
+
+# --- the rest -------------------------------------------------------------------------------------------------------
 
 
 def demo(flags: Mapping[str, object]) -> int:
@@ -97,9 +154,5 @@ def doctor(flags: Mapping[str, object]) -> int:
 
 def configure(flags: Mapping[str, object]) -> Config:
     """The configuration file, if one is named, overridden by the flags."""
-    return load(config_file(flags), flags=flags)
-
-
-def config_file(flags: Mapping[str, object]) -> Path | None:
-    """The file that --config names."""
-    return Path(str(flags["config"])) if "config" in flags else None
+    path = Path(str(flags["config"])) if "config" in flags else None
+    return load(path, flags=flags)

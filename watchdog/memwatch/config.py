@@ -16,6 +16,7 @@ from memwatch.core.units import parse_size
 from memwatch.errors import ConfigError
 
 NONE = "none"  # switches `listen` or `history` off
+DEFAULT_LISTEN = "127.0.0.1:9877"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Config:
     policy: Policy = field(default_factory=Policy)
     signals: SignalsConfig = field(default_factory=SignalsConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
-    listen: str = "127.0.0.1:9877"
+    listen: str | None = None  # None: DEFAULT_LISTEN, when that is free
     history: str | None = None  # None: the state folder
     dry_run: bool = False
     json: bool = False
@@ -92,7 +93,7 @@ class Config:
     @property
     def listen_address(self) -> tuple[str, int] | None:
         """(address without brackets, port); None: nothing is served."""
-        return parse_listen(self.listen)
+        return parse_listen(self.listen or DEFAULT_LISTEN)
 
     def history_path(self, environ: Mapping[str, str]) -> Path | None:
         """Where the history is kept; None: nowhere."""
@@ -117,7 +118,7 @@ FLAGS: Mapping[str, str] = {  # argparse's name -> the key that it overrides
 }
 _SECTIONS = ("target", "log", "memory", "gpu", "policy", "signals", "checkpoint")
 _RANGES: Mapping[str, tuple[float, float]] = {
-    "target.pid": (2, 2**22),
+    "target.pid": (1, 2**22),
     "memory.interval_seconds": (0.05, 3600),
     "memory.pss_stall_budget_ms": (0, 10_000),
     "policy.checkpoint_seconds": (0.1, 86_400),
@@ -247,7 +248,8 @@ def _check_ranges(config: Config, document: wire.Document) -> None:
     for path, (low, high) in _RANGES.items():
         value = _value(config, path)
         if value is not None and not low <= value <= high:
-            raise wire.complaint(document, path, "out of range", value, f"write a number from {low:g} to {high:g}")
+            fix = f"write a number from {low:.10g} to {high:.10g}"
+            raise wire.complaint(document, path, "out of range", value, fix)
 
 
 def _check_texts(config: Config, document: wire.Document) -> None:

@@ -49,12 +49,26 @@ def _cgroup(limit_bytes: int) -> Confinement | None:
     except OSError:  # no memory controller below this group
         group.rmdir()
         return None
-    processes = group / "cgroup.procs"
+    processes = str(group / "cgroup.procs")
 
     def enter() -> None:
-        processes.write_text(str(os.getpid()))
+        with open(processes, "w") as file:
+            file.write(str(os.getpid()))
 
+    if not _works((), enter):  # a group below may not take processes
+        _remove(group)
+        return None
     return Confinement(f"memory cgroup {group.name}, {format_bytes(limit_bytes)}", (), enter, lambda: _remove(group))
+
+
+def _works(prefix: tuple[str, ...], before_exec: Callable[[], None] | None = None) -> bool:
+    """A command can be started so."""
+    try:
+        command = (*prefix, "true")
+        tried = subprocess.run(command, capture_output=True, timeout=5, check=False, preexec_fn=before_exec)
+    except (OSError, subprocess.SubprocessError):  # the latter: before_exec failed, or it took too long
+        return False
+    return tried.returncode == 0
 
 
 def _remove(group: Path) -> None:
@@ -74,11 +88,7 @@ def _scope(limit_bytes: int) -> Confinement | None:
         return None
     bounds = ("-p", f"MemoryMax={limit_bytes}", "-p", "MemorySwapMax=0")
     prefix = ("systemd-run", "--user", "--scope", "--quiet", *bounds)
-    try:
-        works = subprocess.run((*prefix, "true"), capture_output=True, timeout=5, check=False).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return Confinement(f"systemd scope, {format_bytes(limit_bytes)}", prefix) if works else None
+    return Confinement(f"systemd scope, {format_bytes(limit_bytes)}", prefix) if _works(prefix) else None
 
 
 def _rlimit(limit_bytes: int) -> Confinement:

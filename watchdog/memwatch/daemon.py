@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from memwatch.core.engine import Engine
@@ -80,6 +81,7 @@ class Daemon:
         self._interval, self._dry_run = interval, dry_run
         self._failing: dict[str, str] = {}
         self._unread: set[str] = set()
+        self._waiting: list[Event] = []  # what the last turn's showing brought about
 
     def run(self, attached: Attached, sleep: Callable[[float], None], stopped: Callable[[], bool]) -> Exited | None:
         """Watch until the trainer ends (how it did) or memwatch is told to stop (None)."""
@@ -144,15 +146,25 @@ class Daemon:
         """Feed the engine, act, keep, show."""
         fed: list[Event] = []
         notices: list[Notice] = []
-        for event in events:
+        waiting, self._waiting = self._waiting, []
+        for event in (*waiting, *events):
             self._feed(event, fed, notices)
         if self._journal is not None and fed:
             self._journal.append(fed, notices)
             for event in self._health(fed[-1].t, "history", self._journal.failure):
                 self._feed(event, fed, notices)
+        self._show(notices)
+
+    def _show(self, notices: Sequence[Notice]) -> None:
+        """To every sink; one that fails is told of with the next turn, by the others."""
         snapshot = self._engine.snapshot()
         for sink in self._sinks:
-            sink.publish(snapshot, notices)
+            try:
+                sink.publish(snapshot, notices)
+            except (MemwatchError, OSError) as error:
+                self._waiting += self._health(snapshot.t, sink.name, str(error))
+            else:
+                self._waiting += self._health(snapshot.t, sink.name, None)
 
     def _feed(self, event: Event, fed: list[Event], notices: list[Notice]) -> None:
         fed.append(event)
@@ -176,4 +188,5 @@ class Daemon:
     def _close(self) -> None:
         snapshot = self._engine.snapshot()
         for sink in self._sinks:
-            sink.close(snapshot)
+            with suppress(MemwatchError, OSError):  # it was told while it mattered
+                sink.close(snapshot)

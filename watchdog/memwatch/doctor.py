@@ -14,16 +14,20 @@ from memwatch.app import find_target, make_readers, presets
 from memwatch.clock import SystemClock
 from memwatch.config import Config
 from memwatch.core.engine import Engine
-from memwatch.core.model import GenerationSeen, Sample
+from memwatch.core.model import HOST, CgroupMemory, GenerationSeen, Sample, Target, TreeMemory, Usage
+from memwatch.core.sentence import limit_name
 from memwatch.core.units import format_bytes
 from memwatch.errors import ConfigError, ExitCode, HistoryError, MemwatchError, SourceError
 from memwatch.history.store import HistoryStore
 from memwatch.outputs.web import WebServer
 from memwatch.sources.kmsg import KmsgReader
-from memwatch.sources.logsource import LogSource
-from memwatch.sources.target import TargetFacts, is_same
+from memwatch.sources.logsource import LogSource, scan
+from memwatch.sources.procfs import read_stat
+from memwatch.sources.target import TargetFacts, describe, is_same
 
 OK, NOTE, BAD = "ok", "note", "FAIL"
+GPU_PATIENCE_SECONDS = 10.0  # a driver that nobody has used for a while takes seconds to answer
+COUNTED_LOG_BYTES = 64_000_000  # of a longer log only beginning and end are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +44,15 @@ def examine(config: Config) -> int:
     target = config.target
     named = target.pid is not None or target.pidfile is not None or target.match is not None
     facts = find_target(config) if named else None
-    checks = list(_checks(config, facts))
+    checks = []
+    for check in _checks(config, facts):
+        checks.append(check)
+        if not config.json:
+            print(f"{check.level:>4}  {check.part:<11} {check.text}", flush=True)
     if config.json:
         print(wire.to_json(checks).decode())
-    else:
-        for check in checks:
-            print(f"{check.level:>4}  {check.part:<11} {check.text}")
-        if facts is None:
-            print("\nThis was the machine. With --pid PID it says what works for that trainer.")
+    elif facts is None:
+        print("\nThis is what a trainer started here would get. With --pid PID: what works for that one.")
     return ExitCode.CANNOT_ATTACH if any(check.level == BAD for check in checks) else ExitCode.ENDED
 
 
@@ -55,12 +60,13 @@ def _checks(config: Config, facts: TargetFacts | None) -> Iterator[Check]:
     if facts is not None:
         yield Check("trainer", OK, f"PID {facts.target.pid}: {facts.command}")
         yield from _signals(config, facts)
-        yield from _memory(config, facts)
+    yield from _memory(config, facts)
+    if facts is not None:
         yield _files(facts)
         yield _log(config, facts)
     yield _try("kernel log", _kernel_log, "an OOM kill is told from the cgroup's counters alone")
     yield _try("history", lambda: _history(config), "nothing outlives memwatch, and a restart begins anew")
-    yield _try("listen", lambda: _listen(config), "nothing is served there")
+    yield _try("listen", lambda: try_listen(config), "nothing is served there")
 
 
 def _try(part: str, work: Callable[[], str], otherwise: str) -> Check:
@@ -68,6 +74,9 @@ def _try(part: str, work: Callable[[], str], otherwise: str) -> Check:
         return Check(part, OK, work())
     except MemwatchError as error:
         return Check(part, NOTE, f"{error}: {otherwise}")
+
+
+# --- the trainer ----------------------------------------------------------------------------------------------------
 
 
 def _signals(config: Config, facts: TargetFacts) -> Iterator[Check]:
@@ -82,28 +91,6 @@ def _signals(config: Config, facts: TargetFacts) -> Iterator[Check]:
         yield Check("torchrun", NOTE, "told to stop, it kills its workers after 30 s: a checkpoint must fit into that")
 
 
-def _memory(config: Config, facts: TargetFacts) -> Iterator[Check]:
-    with ExitStack() as held:
-        readers = make_readers(config, facts, held)
-        sample = readers.sampler.sample(SystemClock().now())
-    yield from _usages(sample)
-    if sample.cgroup is not None:
-        whose = "its own" if sample.cgroup.owned else "shared with other processes: growth is counted by process"
-        yield Check("cgroup", OK, f"version {sample.cgroup.version}, {sample.cgroup.levels[0].path}, {whose}")
-    for unread in sample.unread:
-        yield Check(unread.source, NOTE, unread.reason)
-
-
-def _usages(sample: Sample) -> Iterator[Check]:
-    for usage in sample.usages:
-        if usage.limit is None:
-            yield Check("limit", NOTE, f"{usage.resource}: no limit is known; give one with --limit")
-        else:
-            limit = usage.limit
-            room = f"{format_bytes(limit.headroom_bytes)} left of {format_bytes(limit.bytes)} ({limit.origin})"
-            yield Check("memory", OK, f"{usage.resource}: {format_bytes(usage.used_bytes)} used, {room}")
-
-
 def _files(facts: TargetFacts) -> Check:
     try:
         next(Path(f"/proc/{facts.target.pid}/fd").iterdir(), None)
@@ -116,17 +103,92 @@ def _log(config: Config, facts: TargetFacts) -> Check:
     path = config.log.path or facts.stdout_path
     if path is None:
         return Check("log", NOTE, f"none ({facts.stdout_reason}): growth by time alone; name one with --log")
-    source = LogSource(Path(path), presets(config))
     try:
-        with closing(source):
-            events = source.poll(0.0)
+        found = _generations(config, Path(path))
     except SourceError as error:
-        return Check("log", NOTE, f"{path}: {error}")
-    seen = [event for event in events if isinstance(event, GenerationSeen)]
-    if not seen:
+        return Check("log", NOTE, f"{error}: growth by time alone until it can be read")
+    if not found:
         return Check("log", NOTE, f"{path}: no generation markers so far; see memwatch markers {path}")
-    of = f" of {source.finder.total}" if source.finder.total else ""
-    return Check("log", OK, f"{path}: {seen[-1].unit} {seen[-1].index:g}{of} (preset: {source.finder.preset})")
+    return Check("log", OK, f"{path}: {found}")
+
+
+def _generations(config: Config, path: Path) -> str:
+    """`12 markers, latest: generation 12 of 25 (preset: evolutionary)`; empty without any."""
+    if path.is_file() and path.stat().st_size <= COUNTED_LOG_BYTES:
+        whole = scan(path, presets(config))
+        seen = [hit.event for hit in whole.markers if isinstance(hit.event, GenerationSeen)]
+        count, total, preset = f"{len(seen)} marker{'s' * (len(seen) != 1)}, latest: ", whole.total, whole.preset
+    else:
+        with closing(LogSource(path, presets(config))) as source:
+            seen = [event for event in source.poll(0.0) if isinstance(event, GenerationSeen)]
+            count, total, preset = "", source.finder.total, source.finder.preset
+    if not seen:
+        return ""
+    of = f" of {total}" if total else ""
+    return f"{count}{seen[-1].unit} {seen[-1].index:g}{of} (preset: {preset})"
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+
+def _memory(config: Config, facts: TargetFacts | None) -> Iterator[Check]:
+    """Of the trainer; without one, of memwatch itself, which stands where a trainer started here would stand."""
+    watched = facts if facts is not None else describe(Target("", os.getpid(), read_stat(os.getpid()).start_ticks))
+    with ExitStack() as held:
+        readers = make_readers(config, watched, held, GPU_PATIENCE_SECONDS)
+        sample = readers.sampler.sample(SystemClock().now())
+    if facts is not None and sample.tree is not None:
+        yield Check("memory", OK, _tree(sample.tree))
+    for usage in sample.usages:
+        if usage.resource == HOST:
+            yield _limit(usage)
+    if sample.cgroup is not None:
+        yield Check("cgroup", OK, _cgroup(sample.cgroup, facts is not None))
+    yield from _gpus(config, sample, facts is not None)
+    for unread in sample.unread:
+        if unread.source != "nvml":
+            yield Check(unread.source, NOTE, unread.reason)
+
+
+def _tree(tree: TreeMemory) -> str:
+    processes = "1 process" if tree.processes == 1 else f"{tree.processes} processes"
+    return f"{format_bytes(tree.used_bytes)} in {processes}"
+
+
+def _limit(usage: Usage) -> Check:
+    limit = usage.limit
+    if limit is None:
+        return Check("limit", NOTE, "none is known; give one with --limit")
+    binds = f"{limit_name(limit)} {format_bytes(limit.bytes)} binds"
+    if limit.headroom_bytes <= 0:
+        return Check("limit", NOTE, f"{binds} and is exceeded by {format_bytes(-limit.headroom_bytes)}")
+    return Check("limit", OK, f"{binds}, {format_bytes(limit.headroom_bytes)} left")
+
+
+def _cgroup(cgroup: CgroupMemory, of_trainer: bool) -> str:
+    bounds = [level.limit_bytes for level in cgroup.levels if level.limit_bytes is not None]
+    limit = f"limit {format_bytes(min(bounds))}" if bounds else "no limit set"
+    whose = ", the trainer's own" if cgroup.owned else ", shared with others: growth is counted by process"
+    return f"version {cgroup.version}, {cgroup.levels[0].path}, {limit}{whose if of_trainer else ''}"
+
+
+def _gpus(config: Config, sample: Sample, of_trainer: bool) -> Iterator[Check]:
+    failed = next((unread for unread in sample.unread if unread.source == "nvml"), None)
+    if not config.gpu.enabled:
+        yield Check("gpu", NOTE, "switched off (gpu.enabled)")
+    elif failed is not None:
+        wanted = config.gpu.enabled is True or not failed.absent
+        yield Check("gpu", BAD if wanted else NOTE, failed.reason)
+    elif not sample.gpus:
+        yield Check("gpu", OK, "the driver answers" + ("; the trainer uses no GPU so far" if of_trainer else ""))
+    for gpu in sample.gpus:
+        used = "its share cannot be told" if gpu.used_bytes is None else f"{format_bytes(gpu.used_bytes)} used"
+        of = f" of {format_bytes(gpu.total_bytes)}" if gpu.total_bytes is not None else ""
+        reason = f": {gpu.reason}" if gpu.reason else ""
+        yield Check("gpu", NOTE if reason else OK, f"{gpu.resource} {gpu.name}: {used}{of} ({gpu.attribution}){reason}")
+
+
+# --- memwatch itself ------------------------------------------------------------------------------------------------
 
 
 def _kernel_log() -> str:
@@ -138,11 +200,17 @@ def _history(config: Config) -> str:
     path = config.history_path(os.environ)
     if path is None:
         raise HistoryError("switched off")
+    if not path.exists():  # not made by the doctor, who may be another user
+        above = next(folder for folder in path.absolute().parents if folder.exists())
+        if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+            raise HistoryError(f"{path} cannot be made")
+        return f"{path}, to be made"
     with closing(HistoryStore.open(path)):
         return str(path)
 
 
-def _listen(config: Config) -> str:
+def try_listen(config: Config) -> str:
+    """The address where memwatch would be served; ConfigError when it is taken, or none is wanted."""
     address = config.listen_address
     if address is None:
         raise ConfigError("switched off")

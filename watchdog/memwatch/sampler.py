@@ -23,9 +23,12 @@ class Sampler:
         host: Reader[HostMemory],
         gpus: Reader[tuple[GpuMemory, ...]] | None,
         limit_bytes: int | None,
+        *,
+        gpus_expected: bool = False,
     ) -> None:
+        """`gpus_expected`: a machine without a GPU driver is a failure, not a normal state."""
         self._tree, self._cgroup, self._host, self._gpus = tree, cgroup, host, gpus
-        self._limit_bytes = limit_bytes
+        self._limit_bytes, self._gpus_expected = limit_bytes, gpus_expected
 
     def sample(self, now: float) -> Sample:
         """Everything that can be read now; `unread` names the rest."""
@@ -33,7 +36,7 @@ class Sampler:
         tree = _attempt(self._tree, now, unread)
         cgroup = _attempt(self._cgroup, now, unread)
         host = _attempt(self._host, now, unread)
-        gpus = (_attempt(self._gpus, now, unread) or ()) if self._gpus else ()
+        gpus = (_attempt(self._gpus, now, unread, self._gpus_expected) or ()) if self._gpus else ()
         pools = usages(tree, cgroup, host, gpus, self._limit_bytes)
         return Sample(pools, tree, cgroup, host, gpus, tuple(unread))
 
@@ -45,10 +48,10 @@ class Sampler:
                 reader.close()
 
 
-def _attempt(reader: Reader[T], now: float, unread: list[Unread]) -> T | None:
+def _attempt(reader: Reader[T], now: float, unread: list[Unread], expected: bool = False) -> T | None:
     read: Callable[[float], T] = reader.read
     try:
         return read(now)
     except SourceError as error:
-        unread.append(Unread(reader.name, str(error), absent=isinstance(error, AbsentError)))
+        unread.append(Unread(reader.name, str(error), absent=isinstance(error, AbsentError) and not expected))
         return None

@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from memwatch.errors import AttachError
@@ -52,7 +53,7 @@ class Child:
         self.log = log
 
     def forward(self, number: int) -> None:
-        """Pass a signal on to the trainer's process alone."""
+        """Pass a signal on to the trainer's process alone; nothing when it has ended."""
         self._process.send_signal(number)
 
     def end(self) -> None:
@@ -66,10 +67,22 @@ class Child:
         return self._process.wait()
 
 
+@contextmanager
+def forwarding(child: Child) -> Iterator[None]:
+    """Signals to memwatch go to the child, before, during and after the watch, which handles them itself."""
+    before = {number: signal.signal(number, lambda n, _: child.forward(n)) for number in FORWARDED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class Passthrough:
     """Copies what the child writes to memwatch's stdout, bytes as they are, until told that the child has ended."""
 
     def __init__(self, log: Path, output: int = 1) -> None:
+        self._log = log
         self._source = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
         self._output = output
         self._ended = threading.Event()
@@ -86,7 +99,8 @@ class Passthrough:
         last = False
         while True:
             data = os.read(self._source, 65536)
-            if data and not _write_all(self._output, data):
+            if data and not _write_all(self._output, data):  # our reader left: the trainer goes on
+                print(f"memwatch: nobody reads the trainer's output; it goes on in {self._log}", file=sys.stderr)
                 return
             if not data and last:
                 return
@@ -97,6 +111,14 @@ class Passthrough:
 def shell_status(status: int) -> int:
     """The exit code that a shell reports for a child's status: 128 + N when signal N killed it."""
     return 128 - status if status < 0 else status
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL` of 9; `signal 35` for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _prepare(before_exec: Callable[[], None] | None) -> None:
@@ -112,7 +134,6 @@ def _write_all(descriptor: int, data: bytes) -> bool:
     try:
         while data:
             data = data[os.write(descriptor, data) :]
-    except OSError:  # our reader left: the trainer goes on, its log is on disk
-        print("memwatch: stdout is closed; the trainer's output goes on in its log", file=sys.stderr)
+    except OSError:
         return False
     return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from memwatch.errors import SourceError
 from memwatch.interfaces import Signaller
 from memwatch.sources.cgroup import CgroupReader
 from memwatch.sources.kmsg import KmsgReader, OomKill
+from memwatch.supervisor import signal_name
 
 OOM_KILL_SECONDS = 5.0  # a kill is seen in the cgroup's counter no longer before the end than this
 REAPED_WITHIN_SECONDS = 0.5  # a parent takes this long, at most, before its child's status can be read for good
@@ -43,6 +43,7 @@ class WatchedTrainer:
         self._kmsg, self._checkpoints, self._child_status = kmsg, checkpoints, child_status
         self._pid = signaller.target.pid
         self._oom_kills: deque[tuple[float, int | None]] = deque(maxlen=8)  # (since, count), newest last
+        self._kills_at_end: int | None = None
         self._owned = False
         self._cgroups: frozenset[str] = frozenset()
         self._signals: list[Signalled] = []
@@ -73,8 +74,12 @@ class WatchedTrainer:
         """As a sink: nothing is held."""
 
     def gone(self) -> bool:
-        """It has ended."""
-        return self._signaller.gone()
+        """It has ended. The kills are counted the moment that is seen: systemd removes a dead unit's cgroup at once."""
+        if not self._signaller.gone():
+            return False
+        if self._kills_at_end is None:
+            self._kills_at_end = self._cgroup.oom_kills()[0]
+        return True
 
     def ending(self, t: float, before: Snapshot) -> Sequence[Event]:
         """What its end brought to light, the conclusion last; `before` is the state in which the end was met."""
@@ -131,8 +136,8 @@ class WatchedTrainer:
     def _oom_kills_since(self, t: float) -> int | None:
         earlier = [count for since, count in self._oom_kills if since <= t]
         before = earlier[-1] if earlier else self._oom_kills[0][1] if self._oom_kills else None
-        now = self._cgroup.oom_kills()[0]
-        return None if now is None or before is None else now - before
+        counts = [count for count in (self._kills_at_end, self._cgroup.oom_kills()[0]) if count is not None]
+        return None if not counts or before is None else max(counts) - before
 
     def _kernel_record(self) -> KernelRecord | None:
         try:
@@ -156,7 +161,7 @@ class WatchedTrainer:
 
 
 def _of_child(status: int) -> ExitStatus:
-    return ExitStatus(status, None) if status >= 0 else ExitStatus(None, signal.Signals(-status).name)
+    return ExitStatus(status, None) if status >= 0 else ExitStatus(None, signal_name(-status))
 
 
 class CarefulSignaller:

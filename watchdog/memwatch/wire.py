@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import msgspec
 
+from memwatch.core.text import encodable
 from memwatch.errors import ConfigError
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ def to_json(obj: object) -> bytes:
     try:
         return msgspec.json.encode(obj, enc_hook=_plain)
     except UnicodeEncodeError:  # a lone surrogate: a byte of a log or a command line that was never UTF-8
-        return msgspec.json.encode(_printable(msgspec.to_builtins(obj, enc_hook=_plain)))
+        return msgspec.json.encode(_encodable(msgspec.to_builtins(obj, enc_hook=_plain)))
     except (TypeError, OverflowError, RecursionError, NotImplementedError) as error:
         raise ShapeError(f"cannot be written as JSON: {error}") from error
 
@@ -60,13 +61,13 @@ def _plain(obj: object) -> object:
     return str(obj)
 
 
-def _printable(obj: object) -> object:
+def _encodable(obj: object) -> object:
     if isinstance(obj, str):
-        return obj.encode("utf-8", "backslashreplace").decode()
+        return encodable(obj)
     if isinstance(obj, dict):
-        return {_printable(key): _printable(value) for key, value in obj.items()}
+        return {_encodable(key): _encodable(value) for key, value in obj.items()}
     if isinstance(obj, list):
-        return [_printable(value) for value in obj]
+        return [_encodable(value) for value in obj]
     return obj
 
 

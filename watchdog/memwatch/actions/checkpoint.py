@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from functools import lru_cache
 from itertools import islice
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
+from memwatch.actions.filesigns import (
+    FILES_MAX,
+    Fingerprint,
+    find_by_inode,
+    fingerprint,
+    is_temporary,
+    is_whole,
+    looks_like_checkpoint,
+    mapped_inodes,
+    write_position,
+)
 from memwatch.core.model import CheckpointSeen
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes
@@ -24,27 +33,13 @@ FOLDER_SECONDS = 5.0  # between two looks at the folders, unless it is urgent
 CPU_SHARE = 0.0005  # of a core for each of the two ways of looking: a dear look is taken more rarely
 URGENT_CPU_SHARE = 0.05
 SETTLE_SECONDS = 2.0  # a closed file that has not changed for so long is complete
-STALL_SECONDS = (
-    30.0  # an open file that has not moved for so long is no checkpoint being written: a replay memmap, a store
-)
+STALL_SECONDS = 30.0  # an open file that has not moved for so long is no checkpoint: a replay memmap, a store
 LONGEST_SECONDS = 900.0  # nothing is taken for one checkpoint for longer: a data stream
 REPEAT_SECONDS = 10.0  # between two reports that the same checkpoint is still being written
-FILES_MAX = 5000  # files looked at in the folders
 LEARNED_MAX = 8  # folders added because a checkpoint was written there
 
 # Searched where no glob is configured, relative to the trainer's working folder.
 DEFAULT_GLOBS = ("*", "*ckpt*/*", "*checkpoint*/*", "*checkpoint*/*/*", "*save*/*", "*model*/*")
-
-_SUFFIX = r"\.(?:pt|pth|ckpt|npz|npy|pkl|pickle|safetensors|h5|hdf5|keras|msgpack|bin|joblib|orbax|distcp)"
-_NAME = re.compile(rf"{_SUFFIX}(?:\.(?:gz|bz2|xz|zst))?(?:[._-]?(?:tmp|temp|part|partial|new)[\w.-]*|~)?$", re.I)
-_BARE_NAME = re.compile(r"(?:^|[._-])(?:ckpt|checkpoint)(?:[._-]?\w+)*(?:[._-](?:tmp|temp|part))?$", re.I)
-_TEMPORARY = re.compile(
-    r"(?:^\.?(?:tmp|temp)|[._-](?:tmp|temp|part|partial|new)[\w.-]*$|~$|\.orbax-checkpoint-tmp)", re.I
-)
-_TEXT = (".log", ".txt", ".json", ".yaml", ".yml", ".csv", ".py", ".md")
-_ZIP, _ZIP_END, _ZIP_TAIL = b"PK\x03\x04", b"PK\x05\x06", 65557  # torch.save and numpy.savez write zip files
-
-_Fingerprint = tuple[int, int, int, int]  # device, inode, size, mtime_ns
 
 
 @dataclass(slots=True)
@@ -65,7 +60,7 @@ class _Closed:
     """A file that changed and is to be seen still before it counts."""
 
     path: str
-    print: _Fingerprint
+    print: Fingerprint
     since_t: float  # the first sign of it
     still_t: float  # unchanged since
     opened: bool  # it was seen open for writing
@@ -126,7 +121,7 @@ class CheckpointWatch:
         self._fds_pace = _Pace(FD_SECONDS, cpu_clock)
         self._folders_pace = _Pace(FOLDER_SECONDS, cpu_clock)
         self._open: dict[tuple[int, int], _Open] | None = None  # None: not looked yet
-        self._known: dict[str, _Fingerprint] | None = None
+        self._known: dict[str, Fingerprint] | None = None
         self._closed: dict[str, _Closed] = {}
         self._ignored: set[str] = set()  # data files, written to all the time
         self._told_t = float("-inf")
@@ -209,7 +204,7 @@ class CheckpointWatch:
                 path = os.readlink(f"{self._fd_folder}/{number}")  # noqa: PTH115 -- as above: 2 us against 8
                 if not path.startswith("/") or not self._fits(path):
                     continue
-                position = _write_position(f"{self._fdinfo}/{number}")
+                position = write_position(f"{self._fdinfo}/{number}")
                 seen = os.stat(f"{self._fd_folder}/{number}") if position is not None else None  # noqa: PTH116
             except OSError:
                 continue  # closed meanwhile
@@ -224,7 +219,7 @@ class CheckpointWatch:
         return any(fnmatch(path, pattern) for pattern in self._globs)
 
     def _closed_now(self, now: float, key: tuple[int, int], entry: _Open) -> None:
-        mark = _fingerprint(entry.path)
+        mark = fingerprint(entry.path)
         if mark is None or mark[:2] != key:
             mark = (*key, entry.size, 0)  # renamed since, or removed: _follow looks for it
         if entry.kept or not entry.writing:
@@ -235,7 +230,7 @@ class CheckpointWatch:
         if f"{folder}/*" not in self._learned and len(self._learned) < LEARNED_MAX and not self._globs:
             self._learned.append(f"{folder}/*")
             for path in self._files([f"{folder}/*"]):  # what lies there already is not new
-                if path not in self._closed and (seen := _fingerprint(path)) and seen[:2] != key:
+                if path not in self._closed and (seen := fingerprint(path)) and seen[:2] != key:
                     (self._known or {}).setdefault(path, seen)
 
     def _close_all(self, now: float) -> None:
@@ -250,7 +245,7 @@ class CheckpointWatch:
         known = self._known if self._known is not None else {}
         self._known = known
         for path in self._files((*self._folders, *self._learned)):
-            mark = _fingerprint(path)
+            mark = fingerprint(path)
             if mark is None or known.get(path) == mark or path in self._closed or path in self._ignored:
                 continue
             known[path] = mark
@@ -262,18 +257,18 @@ class CheckpointWatch:
         paths = (path for pattern in patterns for path in glob.iglob(pattern, recursive=True))  # noqa: PTH207
         return (p for p in islice(paths, FILES_MAX) if self._globs or looks_like_checkpoint(p.rpartition("/")[2]))
 
-    def _remember(self, path: str, mark: _Fingerprint) -> None:
+    def _remember(self, path: str, mark: Fingerprint) -> None:
         if self._known is not None:
             self._known[path] = mark
 
     def _follow(self, now: float, closed: _Closed) -> bool:
         """Bring it up to date; False when it is gone, renamed into a file that is followed already, or forgotten."""
-        mark = _fingerprint(closed.path)
-        if mark is None or (mark[:2] != closed.print[:2] and _temporary(closed.path)):
-            moved = _by_inode(closed.path, closed.print)
+        mark = fingerprint(closed.path)
+        if mark is None or (mark[:2] != closed.print[:2] and is_temporary(closed.path)):
+            moved = find_by_inode(closed.path, closed.print)
             if moved is None or moved in self._closed:
                 return False
-            closed.path, mark = moved, _fingerprint(moved)
+            closed.path, mark = moved, fingerprint(moved)
         if mark is None:
             return False
         if now - closed.since_t > LONGEST_SECONDS:
@@ -292,7 +287,7 @@ class CheckpointWatch:
         if busy:
             return self._writing(now, busy[0])
         done = [closed for closed in self._closed.values() if self._is_complete(closed)]
-        mapped = _mapped_inodes(self._maps) if any(not closed.opened for closed in done) else set()
+        mapped = mapped_inodes(self._maps) if any(not closed.opened for closed in done) else set()
         for closed in done:
             del self._closed[closed.path]
             self._remember(closed.path, closed.print)
@@ -303,7 +298,7 @@ class CheckpointWatch:
 
     def _is_complete(self, closed: _Closed) -> bool:
         """Not empty, under its final name, one that is asked for, and with its end."""
-        wanted = not _temporary(closed.path) and (not self._globs or self._configured(closed.path))
+        wanted = not is_temporary(closed.path) and (not self._globs or self._configured(closed.path))
         return wanted and closed.print[2] > 0 and is_whole(closed.path)
 
     def _writing(self, now: float, path: str) -> list[CheckpointSeen]:
@@ -316,28 +311,11 @@ class CheckpointWatch:
         self._told_t = float("-inf")
         main = max(files, key=lambda closed: closed.print[2])
         text = f"file: {printable(main.path)}, {format_bytes(main.print[2])}, still for {now - main.still_t:.1f} s"
-        if main.opened:
-            text += f", written in {max(0.0, main.still_t - main.since_t):.1f} s"
-        return CheckpointSeen(now, "saved", text + (f", and {len(files) - 1} more" if len(files) > 1 else ""))
-
-
-@lru_cache(maxsize=1024)
-def looks_like_checkpoint(name: str) -> bool:
-    """By its name alone: model.pt, replay.npz.tmp, ckpt-12, .checkpoint_3.part."""
-    return bool(_NAME.search(name)) or (bool(_BARE_NAME.search(name)) and not name.lower().endswith(_TEXT))
-
-
-def is_whole(path: str) -> bool:
-    """False when the file is a zip (torch.save, numpy.savez) without its end: the writer was cut off."""
-    try:
-        with open(path, "rb") as file:
-            if file.read(4) != _ZIP:
-                return True
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _ZIP_TAIL))
-            return _ZIP_END in file.read()
-    except OSError:
-        return Path(path).exists()  # not permitted to look inside
+        if len(files) > 1:
+            text += f", and {len(files) - 1} more"
+        opened = [closed for closed in files if closed.opened]
+        took = max((c.still_t for c in opened), default=0.0) - min((c.since_t for c in opened), default=0.0)
+        return CheckpointSeen(now, "saved", text, max(0.0, took) if opened else None)
 
 
 def _update(entry: _Open, now: float, path: str, size: int, position: int) -> None:
@@ -351,50 +329,3 @@ def _update(entry: _Open, now: float, path: str, size: int, position: int) -> No
         entry.kept = True
     if entry.writing and now - entry.since_t > LONGEST_SECONDS:
         entry.kept = True
-
-
-def _write_position(path: str) -> int | None:
-    """The file position of a descriptor that is open for writing; None for a read-only one.
-
-    pos:\t4096\nflags:\t0100001\n...: flags are octal, their last two bits are the access mode.
-    """
-    with open(path, "rb") as file:
-        fields = dict(line.partition(b":")[::2] for line in file.read(256).splitlines())
-    try:
-        return int(fields[b"pos"]) if int(fields[b"flags"], 8) & os.O_ACCMODE else None
-    except (KeyError, ValueError):
-        return None
-
-
-def _fingerprint(path: str) -> _Fingerprint | None:
-    try:
-        seen = os.stat(path)  # noqa: PTH116 -- for every file at every look
-    except OSError:
-        return None
-    return (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns) if stat.S_ISREG(seen.st_mode) else None
-
-
-def _mapped_inodes(path: str) -> set[int]:
-    """Inodes of files that are mapped shared and writable: their changes are a replay memory's, not a checkpoint's.
-
-    7f1c-7f2c rw-s 00000000 fe:00 131087   /runs/replay.bin
-    """
-    try:
-        with open(path, "rb") as file:
-            fields = (line.split(None, 5) for line in file if b" rw-s " in line)
-            return {int(f[4]) for f in fields if len(f) > 4}
-    except (OSError, ValueError):
-        return set()
-
-
-def _by_inode(path: str, mark: _Fingerprint) -> str | None:
-    """Where the file went within its folder."""
-    try:
-        with os.scandir(os.path.dirname(path)) as entries:  # noqa: PTH120
-            return next((e.path for e in islice(entries, FILES_MAX) if e.inode() == mark[1]), None)
-    except OSError:
-        return None
-
-
-def _temporary(path: str) -> bool:
-    return bool(_TEMPORARY.search(PurePath(path).name))

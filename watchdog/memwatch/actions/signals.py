@@ -10,7 +10,6 @@ import signal
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from memwatch.core.model import Target
 from memwatch.core.procstat import parse_stat
@@ -124,7 +123,10 @@ class PidfdSignaller:
         self.problem = ""
         self._is_same = is_same
         self._exit: ExitStatus | None = None
+        self._ended = select.poll()  # select() fails on descriptors past 1023
         self._fd: int | None = self._open(pidfd_open or open_pidfd)
+        if self._fd is not None:
+            self._ended.register(self._fd, select.POLLIN)
         if not is_same(target):
             self.close()
             raise AttachError(f"process {target.pid} has ended, or is another one by now", "Name it anew.")
@@ -175,9 +177,7 @@ class PidfdSignaller:
         """The process has ended."""
         if self._fd is None:
             return not self._is_same(self.target)
-        poller = select.poll()  # select() fails on descriptors past 1023
-        poller.register(self._fd, select.POLLIN)
-        return bool(poller.poll(0))
+        return bool(self._ended.poll(0))
 
     def exit_status(self, root: str = "/proc") -> ExitStatus | None:
         """How it ended, without being its parent; None while it runs and where the kernel does not tell.
@@ -212,11 +212,16 @@ class PidfdSignaller:
             return None
         if found.start_ticks != self.target.start_ticks or found.state != "Z":
             return None
-        # Without the right to trace it, the kernel writes 0 there: a 0 from another user's process says nothing.
+        # Without the right to trace it, the kernel writes 0 there, whatever the status is: such a 0 says nothing.
         return found.wait_status if found.wait_status or self._may_trace(root) else None
 
     def _may_trace(self, root: str) -> bool:
-        return os.geteuid() in (0, _owner(f"{root}/{self.target.pid}"))
+        """The kernel's own answer: this link is shown under the same condition, of a zombie too. Root may lack it."""
+        try:
+            os.readlink(f"{root}/{self.target.pid}/ns/user")  # noqa: PTH115
+        except OSError:
+            return False
+        return True
 
     def close(self) -> None:
         """Give the pidfd back."""
@@ -298,10 +303,3 @@ def _exit_status(wait_status: int) -> ExitStatus:
         except ValueError:  # a real-time signal between SIGRTMIN and SIGRTMAX
             return ExitStatus(None, f"signal {number}")
     return ExitStatus(os.WEXITSTATUS(wait_status), None)
-
-
-def _owner(path: str) -> int | None:
-    try:
-        return Path(path).stat().st_uid
-    except OSError:
-        return None

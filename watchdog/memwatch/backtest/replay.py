@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -25,6 +25,7 @@ from memwatch.core.model import (
     Sample,
     Sampled,
     Signalled,
+    Snapshot,
     Target,
     Usage,
     Verdict,
@@ -62,7 +63,8 @@ def read_trace(path: Path | str) -> Iterator[Event]:
         with _open(path) as file:
             yield from _events(_rows(file, path), path)
     except (OSError, EOFError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}", "give a .csv or .csv.gz file") from error
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path}: cannot be read: {why}", "give a .csv or .csv.gz file") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{path}: is not CSV text: {error}", _HINT) from error
 
@@ -158,20 +160,35 @@ def _marks(before: _Row, row: _Row, highest: float | None) -> Iterator[Event]:
         yield GaugeSeen(row.t, "driver", row.driver, row.driver_capacity)
 
 
-def replay(path: Path | str, policy: Policy) -> Iterator[Notice]:
+def replay(path: Path | str, policy: Policy, limit_bytes: int | None = None) -> Generator[Notice, None, Snapshot]:
     """All that the engine has to tell about a trace, in order; every notice carries the fields of a forecast.
 
-    Nothing is signalled: every interrupt is a dry run.
+    What it returns is the state at the end.
+    Nothing is signalled: every interrupt is a dry run. `limit_bytes` binds where it is tighter than the trace's own.
     """
     engine = Engine(policy)
     latest: dict[str, Notice] = {}
     for event in read_trace(path):
+        if limit_bytes is not None and isinstance(event, Sampled):
+            event = _limited(event, limit_bytes)  # noqa: PLW2901
         actions = engine.feed(event)
         if any(isinstance(action, Interrupt) for action in actions):
             actions = actions + engine.feed(Signalled(event.t, "SIGINT", dry_run=True))
         for action in actions:
             if isinstance(action, Notice):
                 yield _complete(action, latest)
+    return engine.snapshot()
+
+
+def _limited(event: Sampled, limit_bytes: int) -> Sampled:
+    """As the live watch does with --limit: it bounds host memory, and the tightest limit binds."""
+
+    def bound(usage: Usage) -> Usage:
+        limit = Limit(limit_bytes, "--limit", limit_bytes - usage.used_bytes)
+        room = usage.limit.headroom_bytes if usage.limit else math.inf
+        return replace(usage, limit=limit) if usage.resource == HOST and limit.headroom_bytes < room else usage
+
+    return replace(event, sample=replace(event.sample, usages=tuple(map(bound, event.sample.usages))))
 
 
 def _complete(notice: Notice, latest: dict[str, Notice]) -> Notice:

@@ -31,8 +31,8 @@ class Checkpoints:
         self._echoed = False
 
     def writing(self, t: float) -> None:
-        """A checkpoint is being written."""
-        if self._writing_t is None:
+        """A checkpoint is being written; said again after long silence, it is another one."""
+        if self._writing_t is None or t - self._writing_seen_t > STALE_SECONDS:
             self._writing_t = t
         self._writing_seen_t = t
 
@@ -46,13 +46,18 @@ class Checkpoints:
     def saved(self, t: float, witness: str = "") -> float | None:
         """A checkpoint is complete; the seconds it took, where its beginning was seen."""
         self._witness, self._echoed = witness, False
-        took = t - self._writing_t if self._writing_t is not None else None
+        known = self._writing_t is not None and t - self._writing_seen_t <= max(STALE_SECONDS, 4 * self._longest)
+        took = t - self._writing_t if self._writing_t is not None and known else None
         if took is not None:
             self.measured(took)
         if self.saved_t is not None and t > self.saved_t and (took is None or t - took > self.saved_t):
             self._intervals.append(t - self.saved_t)
         self.saved_t, self._writing_t = t, None
         return took
+
+    @property
+    def _longest(self) -> float:
+        return max(self._measured, default=0.0)
 
     def measured(self, seconds: float) -> None:
         """A checkpoint was seen to need so long."""
@@ -74,7 +79,7 @@ class Checkpoints:
         if configured is not None:
             return configured, "configured"
         if self._measured:
-            return max(self._measured), "measured"
+            return self._longest, "measured"
         if generation_seconds is None:
             return UNKNOWN_SECONDS, "assumed"
         low, high = ASSUMED_BOUNDS

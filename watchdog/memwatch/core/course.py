@@ -20,7 +20,7 @@ class Course:
 
     fit: Fit | None
     seconds: float  # of one unit of x
-    highs: tuple[tuple[float, float], ...]  # (part of a generation, usual bytes above the level there)
+    highs: tuple[tuple[float, float], ...]  # (part of a generation, usual bytes above the level there), highest first
     scatter: float  # standard deviation of the highest of them
     by_generation: bool
 
@@ -65,7 +65,8 @@ def _highs(usual: Sequence[Shape], fitted: Fit | None) -> tuple[tuple[tuple[floa
     tops = [s.highs.index(max(s.highs)) for s in usual]
     top = int(median([float(k) for k in tops]))
     highs[top] = max(highs[top], median([one[k] for one, k in zip(above, tops, strict=True)]))
-    return tuple(((k + 0.5) / SLOTS, high) for k, high in enumerate(highs)), scatter
+    parts = (((k + 0.5) / SLOTS, high) for k, high in enumerate(highs))
+    return tuple(sorted(parts, key=lambda part: -part[1])), scatter
 
 
 def _above(shape: Shape, base: float, slope: float) -> list[float]:

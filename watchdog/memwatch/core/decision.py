@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memwatch.core.checkpoints import Checkpoints
 from memwatch.core.generations import Ledger
-from memwatch.core.model import Forecast
+from memwatch.core.model import Forecast, Limit
 from memwatch.core.policy import (
+    STARTUP_LEADS,
     Policy,
     believable,
     knows_generations,
@@ -21,6 +23,9 @@ from memwatch.core.track import Track
 
 URGENCY = ("emergency", "time", "boundary", "saved")  # the kinds of reasons, most urgent first
 POINT_SHARE = 0.5  # of a generation: so long a boundary that a save is awaited at stays open
+LOAD_FACTOR = 2.0  # a program that has multiplied since the first reading, and that soon, is still loading
+TREND_FACTOR = 1.5  # growth at no more than this times the forecast's rate is the forecast's to judge
+ROOM_FACTOR = 2.0  # a forecast is acted upon when twice the growth that was seen could bring it about
 GAP_LOOKS = 8  # readings that the usual distance between them is averaged over
 
 
@@ -105,19 +110,31 @@ class Decider:
         limit, forecast = track.usage.limit, track.outlook.forecast
         if limit is None:
             return None
-        if track.burst.threatens(limit.headroom_bytes, limit.bytes, self._policy.headroom_guard, lead):
+        if self._is_emergency(t, track, limit, lead):
             return "emergency"
         if forecast is None or not threatens(track.outlook.verdict, forecast):
             return None
         if not believable(forecast, t - track.first_t, lead, limit.headroom_bytes, limit.bytes):
             return None
         if runs_out_within(forecast, lead, t - track.first_t):
-            return "time"
+            return "time" if self._is_tight(track, limit, lead) else None
         if not knows_generations(self._ledger.complete) or self._ledger.stalled(track.usage.resource):
             return None
-        return self._point_reason(t, forecast, lead)
+        return self._point_reason(t, track, limit, forecast, lead)
 
-    def _point_reason(self, t: float, forecast: Forecast, lead: float) -> str | None:
+    def _is_emergency(self, t: float, track: Track, limit: Limit, lead: float) -> bool:
+        """A burst that no forecast knows of, by a program that has something to save."""
+        if not track.burst.threatens(limit.headroom_bytes, limit.bytes, self._policy.headroom_guard, lead):
+            return False
+        loading = track.usage.used_bytes > LOAD_FACTOR * track.baseline and t - track.first_t < STARTUP_LEADS * lead
+        if loading and self._ledger.complete == 0:
+            return False
+        trend, forecast = track.outlook.trend, track.outlook.forecast
+        if trend is None or not threatens(track.outlook.verdict, forecast, finishing=True):
+            return True
+        return track.burst.rate > TREND_FACTOR * trend.growth_per_second
+
+    def _point_reason(self, t: float, track: Track, limit: Limit, forecast: Forecast, lead: float) -> str | None:
         """At a boundary or after a save: the next step does not fit, so this is the last good moment."""
         if self._point is None:
             return None
@@ -131,7 +148,16 @@ class Decider:
         if due is not None and not runs_out_within(forecast, due + lead):
             return None  # the trainer saves by itself before: that is the better moment
         left = max(0.0, step - (t - begun))
-        return None if next_step_fits(forecast, left, lead) else kind
+        if next_step_fits(forecast, left, lead):
+            return None
+        climb = self._ledger.climb_bytes(track.usage.resource)
+        generations = max(1.0, (left + lead) / (self._ledger.step_seconds(t) or math.inf))
+        return kind if climb is None or limit.headroom_bytes <= ROOM_FACTOR * climb * generations else None
+
+    def _is_tight(self, track: Track, limit: Limit, lead: float) -> bool:
+        """The fastest rise of late, or another generation like the latest, could use up what is left."""
+        climb = self._ledger.climb_bytes(track.usage.resource) or 0
+        return limit.headroom_bytes <= ROOM_FACTOR * max(track.forecaster.peak_rate() * lead, climb)
 
     def _confirms(self, t: float, decision: Decision) -> bool:
         """An earlier look at this resource said so too; what is said now becomes the first look otherwise."""

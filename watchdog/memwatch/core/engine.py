@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from memwatch.core import sentence as words
+from memwatch.core.accounting import accounting
 from memwatch.core.checkpoints import Checkpoints
 from memwatch.core.decision import Decider
 from memwatch.core.episode import Episode, Stage
 from memwatch.core.forecast import Forecaster
 from memwatch.core.generations import Boundary, Ledger
 from memwatch.core.model import (
+    HOST,
     Action,
     Attached,
     CheckpointSeen,
@@ -38,7 +40,7 @@ from memwatch.core.model import (
     TotalSeen,
     Usage,
 )
-from memwatch.core.policy import PACE_FLOOR_SECONDS, PACE_IDLE_SECONDS, Policy, pace_seconds
+from memwatch.core.policy import PACE_FLOOR_SECONDS, PACE_IDLE_SECONDS, Burst, Policy, pace_seconds
 from memwatch.core.track import ForecasterLike, Track
 from memwatch.core.units import format_bytes, format_duration
 
@@ -67,6 +69,7 @@ class Engine:
         self._sample: Sample | None = None
         self._usages: tuple[Usage, ...] = ()  # of the latest sample; after the end, of the last that had any
         self._sample_t: float | None = None
+        self._accounting: str | None = None
         self._held = False
         self._gauges: dict[str, Gauge] = {}
         self._sources: dict[str, SourceHealth] = {}
@@ -172,7 +175,12 @@ class Engine:
     def _generation_seen(self, t: float, event: GenerationSeen) -> None:
         if self._exited is not None:
             return
-        boundary = self._ledger.mark(t, event)
+        recounts = self._ledger.index is not None and event.unit != self._ledger.unit
+        if recounts:
+            self._decider.drop()
+            for track in self._tracks.values():
+                track.forecaster.recount()
+        boundary = self._ledger.mark(min(t, event.t), event)  # a marker that was told late has its own time
         if boundary is None:
             return
         of = f" of {event.total}" if event.total is not None else ""
@@ -191,11 +199,11 @@ class Engine:
         for track in self._tracks.values():
             track.begin_generation(boundary.t, boundary.index)
         for resource, row in boundary.closed.items():
-            self._tell_row(boundary.t, resource, row)
+            self._tell_row(resource, row)
         self._decider.good_moment(boundary.t, "boundary")
 
-    def _tell_row(self, t: float, resource: str, row: GenerationRow) -> None:
-        seconds = t - row.start_t
+    def _tell_row(self, resource: str, row: GenerationRow) -> None:
+        t, seconds = self._t, (row.end_t or row.start_t) - row.start_t
         growth, end, took = (
             format_bytes(row.delta_bytes, signed=True),
             format_bytes(row.end_bytes),
@@ -225,8 +233,11 @@ class Engine:
         self._ledger.mark_phase(t, event)
 
     def _gauge_seen(self, t: float, event: GaugeSeen) -> None:
-        if event.name in self._gauges or len(self._gauges) < GAUGES_KEPT:
-            self._gauges[event.name] = Gauge(event.name, event.value, event.capacity, t)
+        known = self._gauges.get(event.name)
+        if known is None and len(self._gauges) >= GAUGES_KEPT:
+            return
+        capacity = known.capacity if known is not None and event.capacity is None else event.capacity
+        self._gauges[event.name] = Gauge(event.name, event.value, capacity, t)
 
     def _checkpoint_seen(self, t: float, event: CheckpointSeen) -> None:
         if event.state == "writing":
@@ -279,6 +290,10 @@ class Engine:
             return
         self._decider.sampled(t)
         self._sample, self._sample_t, self._usages = event.sample, t, event.sample.usages
+        how = accounting(event.sample.tree, event.sample.cgroup)
+        if how != self._accounting and HOST in self._tracks:
+            self._tracks[HOST].burst = Burst()  # another way of counting: a step, no burst
+        self._accounting = how
         for usage in event.sample.usages:
             self._observe(t, usage)
         writing = self._writing(t)

@@ -70,9 +70,14 @@ class Forecaster:
             return
         if self._rhythm is None:
             self._rhythm = Rhythm(index, t, self._prior_seconds)
+            self._rhythm.resume(self._run.items)
         elif index != self._rhythm.index:
             self._rhythm.begin(t, index)
             self._rate.remember(2.0 * (self._rhythm.seconds or 0.0))
+
+    def recount(self) -> None:
+        """Another counter is taken for the clock: what was told so far were no generations."""
+        self._rhythm = self._course = self._course_key = self._prior = self._prior_seconds = None
 
     def restart(self, t: float) -> None:
         """A new process of the same run: its levels begin anew, the growth that was seen stays as what to expect."""
@@ -156,7 +161,9 @@ class Forecaster:
         best = course.fit.best
         slope = 0.0 if best.kind == "flat" else best.slope
         by_generation = self._rhythm is not None and course.by_generation
-        per_generation = slope / self._rhythm.step if self._rhythm is not None and by_generation else None
+        per_generation = (
+            slope / (self._rhythm.step * self._rhythm.bundle) if self._rhythm is not None and by_generation else None
+        )
         return Trend(best.kind, slope / course.seconds, per_generation, course.fit.explained)
 
     def _forecast(self, passed: float, course: Course, limit: float, last_generation: float | None) -> Forecast:
@@ -180,11 +187,12 @@ class Forecaster:
         def generation(x: float) -> float | None:
             if rhythm is None or math.isinf(x):
                 return None
-            return rhythm.index + (math.floor(x) - rhythm.ordinal) * rhythm.step
+            return rhythm.index + math.floor((x - rhythm.ordinal) * rhythm.bundle + 1e-9) * rhythm.step
 
         finishes = None
         if rhythm is not None and last_generation is not None:
-            finishes = met.low > rhythm.ordinal + (last_generation - rhythm.index) / rhythm.step + 1.0
+            left = (last_generation - rhythm.index) / rhythm.step + 1.0
+            finishes = met.low > rhythm.ordinal + left / rhythm.bundle
         return Forecast(
             eta_seconds=seconds(met.middle),
             eta_low_seconds=seconds(met.low),

@@ -13,6 +13,7 @@ KEEP_FIRST = 50  # rows kept from the beginning of a run: the baseline of the tr
 KEEP_LAST = 1000  # and from its present end; a run of 10**6 generations stays under half a megabyte
 MAX_PHASES = 16  # distinct names kept per generation; a log that invents names must not fill memory
 RECENT = 10  # generations that habits are learned from
+GROWN = 2  # latest generations whose mean growth the next may repeat
 STALL_SHARE = 0.25  # of the least of the growths before it: a generation that grew by less has stalled
 STALE_FACTOR = 3.0  # a marker that is this many lengths late is lost, not slow
 STALE_SECONDS = 30.0  # ... and never before so long
@@ -82,6 +83,7 @@ class _Account:
 
     open: _OpenRow | None = None
     used_bytes: int | None = None
+    used_t: float = float("-inf")
     first: list[GenerationRow] = field(default_factory=list)
     last: deque[GenerationRow] = field(default_factory=lambda: deque(maxlen=KEEP_LAST))
     closed: tuple[GenerationRow, ...] = ()
@@ -92,6 +94,13 @@ class _Account:
         else:
             self.last.append(row)
         self.closed = (*self.first, *self.last)
+
+    def forget(self, attempt: int) -> None:
+        """Drop the rows of an attempt."""
+        kept = [row for row in self.closed if row.attempt != attempt]
+        self.first, self.closed = kept[:KEEP_FIRST], tuple(kept)
+        self.last.clear()
+        self.last.extend(kept[KEEP_FIRST:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +152,7 @@ class Ledger:
     def sample(self, t: float, resource: str, used_bytes: int) -> None:
         """A reading of one resource."""
         account = self._accounts.setdefault(resource, _Account())
-        account.used_bytes = used_bytes
+        account.used_bytes, account.used_t = used_bytes, t
         if account.open is None:
             late = self.index is None or t > self._begin_t
             account.open = _OpenRow(t, used_bytes, used_bytes, used_bytes, partial=late)
@@ -163,6 +172,9 @@ class Ledger:
         the (partial) row that began with the watch; a progress marker begins its row at first sight. An index that
         goes back begins the count again.
         """
+        if self._starts and seen.unit != self.unit:
+            self._recount(seen.unit)
+        t = max(t, self._begin_t) if self.index is not None else t
         self.unit, self._style = seen.unit, seen.at
         if seen.total is not None:
             self.total = seen.total
@@ -180,6 +192,14 @@ class Ledger:
         self.complete += any(not row.partial for row in boundary.closed.values())
         self._begin(t, begins)
         return boundary
+
+    def _recount(self, unit: str) -> None:
+        """Another counter is the clock: what was counted in this attempt were no generations."""
+        self.unit, self.index, self.total, self.complete, self._zero_based = unit, None, None, 0, False
+        self._starts.clear()
+        for account in self._accounts.values():
+            account.open = None
+            account.forget(self.attempt)
 
     @staticmethod
     def _after(index: float) -> float:
@@ -205,7 +225,7 @@ class Ledger:
             account.open = None
             if account.used_bytes is not None:
                 used = account.used_bytes
-                account.open = _OpenRow(t, used, used, used, partial=False)
+                account.open = _OpenRow(t, used, used, used, partial=t < account.used_t)
                 if self.phase is not None:
                     account.open.enter(self.phase, t)
 
@@ -233,10 +253,14 @@ class Ledger:
 
     @property
     def last_generation(self) -> float | None:
-        """The index of the last generation there will be, as the program counts; None when no total is known."""
+        """The index of the last generation there will be, as the program counts.
+
+        None when no total is known, or the count has passed it: then it was the total of something else.
+        """
         if self.total is None:
             return None
-        return float(self.total - 1 if self._zero_based or self._style == "progress" else self.total)
+        last = float(self.total - 1 if self._zero_based or self._style == "progress" else self.total)
+        return None if self.index is not None and self.index > last + 1 else last
 
     @property
     def begun_t(self) -> float | None:
@@ -268,6 +292,20 @@ class Ledger:
             return False
         least = min(deltas[:-1])
         return least > 0 and deltas[-1] < STALL_SHARE * least
+
+    def climb_bytes(self, resource: str) -> int | None:
+        """How far the next generation may rise above its start; None when none is complete.
+
+        The growth of the latest ones, and the highest peak of the last ten that did not stay.
+        """
+        rows = self._recent(resource)
+        if not rows:
+            return None
+        latest = rows[-GROWN:]
+        grown = sum(row.delta_bytes for row in latest) // len(latest)
+        stayed = [min(row.end_bytes, after.end_bytes) for row, after in zip(rows, [*rows[1:], rows[-1]], strict=True)]
+        peaks = (row.peak_bytes - max(row.start_bytes, end) for row, end in zip(rows, stayed, strict=True))
+        return max(grown, 0) + max(peaks)
 
     def leading_phase(self, resource: str) -> str | None:
         """The phase in which 60 % or more of the recent growth falls; None when there is none such."""

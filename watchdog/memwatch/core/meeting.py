@@ -40,30 +40,31 @@ def meeting(course: Course, now_x: float, limit: float, peaks: Peaks | None, une
 def _outcomes(course: Course, now_x: float, limit: float, peaks: Peaks | None) -> Iterator[tuple[float, float]]:
     """(x at which the limit is met, weight) of every model and of its errors."""
     for model in course.fit.models if course.fit is not None else ():
+        if model.kind == "flat":
+            yield math.inf, model.weight
+            continue
         for errors, weight in ERRORS:
-            bound = limit - errors * course.scatter
-            x = _first(course, model.moved(errors), now_x, bound, peaks)
+            x = _first(course, model, errors, now_x, limit - errors * course.scatter, peaks)
             yield max(x, now_x), model.weight * weight
 
 
-def _first(course: Course, model: Model, now_x: float, limit: float, peaks: Peaks | None) -> float:
-    if model.kind == "flat":
-        return math.inf
-    if not course.by_generation:
-        return min(model.when(limit - above) for _, above in course.highs)
-    x = min(_in_slot(model, now_x, limit - above, part) for part, above in course.highs)
-    return x if peaks is None else min(x, peaks.meets(model, limit, now_x))
+def _first(  # noqa: PLR0917
+    course: Course, model: Model, errors: float, now_x: float, limit: float, peaks: Peaks | None
+) -> float:
+    """The first x from now on at which any part of a generation meets the limit.
 
-
-def _in_slot(model: Model, now_x: float, level: float, part: float) -> float:
-    """The first x from now on at which this part of a generation begins on this level.
-
-    The level stands for the middle of its generation: within it the growth goes on.
+    The level stands for the middle of its generation: within it the growth goes on. The highs come highest first, so
+    that the level which each allows is met later and later.
     """
-    when = model.when(level)
-    if math.isinf(when):
-        return when
-    return math.ceil(max(when + 0.5, now_x) - part - 1e-9) + part
+    if not course.by_generation:
+        return min(model.when(limit - above, errors) for _, above in course.highs)
+    first = math.inf
+    for part, above in course.highs:
+        met = max(model.when(limit - above, errors) + 0.5, now_x)
+        if met >= first or met == math.inf:
+            break
+        first = min(first, math.ceil(met - part - 1e-9) + part)
+    return first if peaks is None else min(first, peaks.meets(model, limit, now_x, errors))
 
 
 def _quantile(outcomes: Sequence[tuple[float, float]], share: float) -> float:

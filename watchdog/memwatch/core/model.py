@@ -30,6 +30,17 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class PssCost:
+    """What counting shared pages (smaps_rollup) has cost the trainer and memwatch so far."""
+
+    reads: int = 0
+    refused: int = 0  # readings not made: too long a stall, or not permitted
+    passes: int = 0
+    cpu_seconds: float = 0.0
+    largest_stall_seconds: float = 0.0  # the longest reading by the wall clock: the process stalled no longer than this
+
+
+@dataclass(frozen=True, slots=True)
 class TreeMemory:
     """Memory of the trainer and its descendants, shared pages counted once."""
 
@@ -45,6 +56,7 @@ class TreeMemory:
     data_bytes: int | None = None  # VmData of the trainer's process, what RLIMIT_DATA bounds
     rlimit_as_bytes: int | None = None
     rlimit_data_bytes: int | None = None
+    pss_cost: PssCost = PssCost()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +210,7 @@ class CheckpointSeen:
     t: float
     state: str  # "writing" or "saved"
     evidence: str  # "log: Checkpoint saved: ckpt.pt", "file: /runs/ckpt.pt, 12.1 MB, still for 2.0 s"
+    seconds: float | None = None  # that writing it took, where its witness saw that
 
 
 @dataclass(frozen=True, slots=True)

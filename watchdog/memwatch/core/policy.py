@@ -22,8 +22,9 @@ HOLD_SECONDS = 30.0  # a warning is given, or withdrawn, when there has been rea
 HOLD_SHARE = 0.1  # ... or for this share of the time that is left
 BURST_LOOKS = 3  # readings that a burst is measured over: fewer, and one noisy reading is a burst
 CEILING_SECONDS = 10.0  # a burst is growth beyond what was in use before this long ago
-RISES_KEPT = 4  # periods (generations, or ten minutes) whose highest climb is remembered
-PERIOD_SECONDS = 600.0
+RISES_KEPT = 16  # periods whose highest climb is remembered: a checkpoint's peak may come every ten generations
+PERIOD_SECONDS = 600.0  # a period is a generation, but no longer than this ...
+PERIOD_FLOOR_SECONDS = 20.0  # ... and no shorter: within it a climb cannot be told from the next
 RISE_FACTOR = 1.25  # a climb up to so much higher than any remembered is like them
 NOISE_LOOKS = 64  # readings that ordinary unrest is averaged over
 NOISE_FACTOR = 3.0  # growth within so many times of it is unrest
@@ -64,9 +65,9 @@ def lead_seconds(checkpoint_seconds: float, look_seconds: float) -> float:
     return checkpoint_seconds + margin + DELIVERY_SECONDS + look_seconds
 
 
-def threatens(verdict: Verdict, forecast: Forecast | None) -> bool:
-    """The resource grows to its limit, and the run does not end before."""
-    if forecast is None or forecast.eta_seconds is None or forecast.finishes is True:
+def threatens(verdict: Verdict, forecast: Forecast | None, finishing: bool = False) -> bool:
+    """The resource grows to its limit, and the run does not end before (or may, where `finishing`)."""
+    if forecast is None or forecast.eta_seconds is None or (forecast.finishes is True and not finishing):
         return False
     return verdict in _GROWING
 
@@ -85,12 +86,12 @@ def runs_out_within(forecast: Forecast, need_seconds: float, watched_seconds: fl
 def next_step_fits(forecast: Forecast, step_seconds: float, lead: float) -> bool:
     """Another generation fits, and a checkpoint after it.
 
-    Judged half way between the early end and the middle of the forecast: a boundary too early costs a generation, one
-    too late still leaves the last moment within the next.
+    Judged between the early end and the middle of the forecast, nearer to the middle: a boundary too early costs a
+    generation, one too late still leaves the last moment within the next.
     """
     if forecast.eta_seconds is None:
         return True
-    return (_low(forecast) + forecast.eta_seconds) / 2 >= step_seconds + lead
+    return (_low(forecast) + 2 * forecast.eta_seconds) / 3 >= step_seconds + lead
 
 
 def _low(forecast: Forecast) -> float:
@@ -184,6 +185,8 @@ class Burst:
 
     def begin_period(self, t: float) -> None:
         """A generation begins (or so much time has passed): climbs of long ago are forgotten."""
+        if self._period_t is not None and t - self._period_t < PERIOD_FLOOR_SECONDS:
+            return
         self._period_t = t
         self._rises.append(0)
 
@@ -218,11 +221,11 @@ class Burst:
         return headroom_bytes <= zone and headroom_bytes / rate < lead
 
     def _tops_out(self, headroom_bytes: int) -> bool:
-        """The climb is like those before, and such a climb ends below the limit."""
+        """The climb is like one of those before, and such a climb ends below the limit."""
         since = self._looks[-1][0] - CEILING_SECONDS
         climb = self._looks[-1][1] - min(used for at, used in self._looks if at >= since)
-        known = max(self._rises)
-        return climb <= RISE_FACTOR * known and headroom_bytes > known - climb
+        known = min((rise for rise in self._rises if climb <= RISE_FACTOR * rise), default=None)
+        return known is not None and headroom_bytes > known - climb
 
     def exhausts(self, headroom_bytes: int, limit_bytes: int) -> bool:
         """Nothing is left to wait for: the limit is met within seconds."""

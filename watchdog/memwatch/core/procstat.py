@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_PF_KTHREAD = 0x00200000  # include/linux/sched.h
+_PF_EXITING, _PF_KTHREAD = 0x4, 0x00200000  # include/linux/sched.h
 _KTHREADD = 2  # every kernel thread is its child
 _FIELDS_AFTER_NAME = 20  # state (field 3) up to starttime (field 22)
 
@@ -19,12 +19,18 @@ class ProcStat:
     parent: int
     flags: int
     start_ticks: int
+    layout: tuple[int, int] | None  # where code and stack begin: random for each program started, the same in its forks
     wait_status: int | None  # field 52, as wait() gives it; 0 without permission, meaningful in a zombie only
 
     @property
     def dead(self) -> bool:
         """A zombie, or even less."""
         return self.state in "ZXx"
+
+    @property
+    def ending(self) -> bool:
+        """It has begun to exit, or has ended."""
+        return self.dead or bool(self.flags & _PF_EXITING)
 
     @property
     def kernel_thread(self) -> bool:
@@ -43,11 +49,18 @@ def parse_stat(data: bytes) -> ProcStat:
     if not opened or not closed or len(fields) < _FIELDS_AFTER_NAME or len(fields[0]) != 1:
         raise ValueError("not a line of /proc/PID/stat")
     return ProcStat(
-        pid=int(head),
+        pid=_whole(head),
         name=name.decode("utf-8", "replace"),
         state=fields[0].decode("ascii", "replace"),
-        parent=int(fields[1]),
-        flags=int(fields[6]),
-        start_ticks=int(fields[19]),
-        wait_status=int(fields[49]) if len(fields) > 49 else None,
+        parent=_whole(fields[1]),
+        flags=_whole(fields[6]),
+        start_ticks=_whole(fields[19]),
+        layout=(_whole(fields[23]), _whole(fields[25])) if len(fields) > 25 else None,
+        wait_status=_whole(fields[49]) if len(fields) > 49 else None,
     )
+
+
+def _whole(field: bytes) -> int:
+    if not field.isdigit() or len(field) > 20:  # 2**64 - 1 has 20
+        raise ValueError(f"not a number in /proc/PID/stat: {field[:40]!r}")
+    return int(field)

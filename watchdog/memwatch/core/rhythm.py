@@ -4,20 +4,34 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from memwatch.core.peaks import Peaks
-from memwatch.core.shapes import MIN_SECONDS, SLOTS, Bins, Shape, add_shape, median, shape_of, slots_of, trimmed_mean
+from memwatch.core.shapes import (
+    MIN_SECONDS,
+    SLOTS,
+    Bin,
+    Bins,
+    Shape,
+    add_shape,
+    median,
+    shape_of,
+    slots_of,
+    trimmed_mean,
+)
 from memwatch.core.trend import Point
 
 GENERATION_BINS = 64  # time bins of the open generation
 USUAL = 8  # latest generations that say how a generation usually goes
 RECENT = 5  # latest generations that say how long one lasts
 LIKENESS = 3  # latest generations that the open one is compared with
+SHORT_SECONDS = 5.0  # generations shorter than this, or with ...
+FEW_SAMPLES = 2  # ... fewer samples than this, are taken together: their shape is not seen, and time is never so short
 LOST_AFTER = 6.0  # markers are lost when a generation lasts this many times the longest of the usual ones
 
 
 class Rhythm:
-    """Generations counted by `ordinal` from 0, whatever index the program gives them."""
+    """Generations counted by `ordinal` from 0, whatever index the program gives them; very short ones in bundles."""
 
     def __init__(self, index: float, start_t: float, prior_seconds: float | None) -> None:
         self.index = index
@@ -29,6 +43,9 @@ class Rhythm:
         self._prior_seconds = prior_seconds
         self._open = Bins(GENERATION_BINS)
         self._steps: deque[float] = deque(maxlen=USUAL)
+        self._bundles: deque[int] = deque(maxlen=USUAL)
+        self._latest = index  # marker
+        self._markers = 0  # since the open bundle began
 
     # --- being told ---
 
@@ -37,19 +54,39 @@ class Rhythm:
         self._open.add(t, used)
         self.samples += 1
 
+    def resume(self, known: Sequence[Bin]) -> None:
+        """The first marker was told late: what is known of the time since."""
+        self._open.items = [replace(item) for item in known if item.start_t >= self.start_t][1 - GENERATION_BINS :]
+        self._open.samples = self.samples = sum(item.count for item in self._open.items)
+
     def begin(self, t: float, index: float) -> None:
-        """The open generation is over, the one of this index begins; markers in between may have been missed."""
+        """The open generation is over, the one of this index begins; markers in between may have been missed.
+
+        A marker that is told late takes the samples since then with it.
+        """
         t = max(t, self.start_t)
-        step = index - self.index
+        step, self._latest = index - self._latest, index
         if step > 0.0:
             self._steps.append(step)
-        passed = max(1, round(step / self.step))
+        self._markers += 1
+        later = self._open.split(t)
+        if self._are_short(t):
+            self._open.join(later)
+            return
+        self._bundles.append(self._markers)
+        passed = 1 if self._markers > 1 else max(1, round(step / self.step))
         shape = shape_of(self._open.items, self.start_t, t, float(self.ordinal))
         if shape is not None and passed == 1:
             add_shape(self.shapes, shape)
             self.peaks.add(shape)
         self.ordinal += passed
-        self.index, self.start_t, self._open = index, t, Bins(GENERATION_BINS)
+        self.index, self.start_t, self._open, self._markers = index, t, later, 0
+
+    def _are_short(self, t: float) -> bool:
+        """What is open is too short to stand alone, and not by accident: a late marker shortens the next generation."""
+        if self.bundle == 1 and self.shapes and (self.seconds or 0.0) > 2.0 * SHORT_SECONDS:
+            return False
+        return t - self.start_t < SHORT_SECONDS or self._open.samples < FEW_SAMPLES
 
     # --- being asked ---
 
@@ -57,6 +94,11 @@ class Rhythm:
     def step(self) -> float:
         """By how much the index usually grows from one marker to the next."""
         return median(self._steps, 1.0)
+
+    @property
+    def bundle(self) -> int:
+        """How many generations usually are taken as one."""
+        return round(median(self._bundles, 1.0))
 
     @property
     def seconds(self) -> float | None:

@@ -58,6 +58,21 @@ class Bins:
         if len(self.items) >= self._size:
             self._halve()
 
+    def split(self, t: float) -> Bins:
+        """Keep what was before t; what began at t or later is the other's."""
+        later = Bins(self._size)
+        later._width = self._width
+        later.items = [item for item in self.items if item.start_t >= t]
+        later.begun, later.samples = len(later.items), sum(item.count for item in later.items)
+        self.items = self.items[: len(self.items) - len(later.items)]
+        self.samples -= later.samples
+        return later
+
+    def join(self, later: Bins) -> None:
+        """Take back what was split off."""
+        self.items += later.items
+        self.samples += later.samples
+
     def _halve(self) -> None:
         old = self.items
         self.items = [_joined(old[i], old[i + 1]) for i in range(0, len(old) - 1, 2)]

@@ -15,6 +15,11 @@ def strip_escapes(text: str) -> str:
     return TERMINAL_ESCAPE.sub("", text) if "\x1b" in text else text
 
 
+def encodable(text: str) -> str:
+    """`text` that UTF-8 can write: bytes that never were UTF-8 (lone surrogates) as `\\udcff`."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 def printable(text: str, limit: int = 200) -> str:
     """One printable line of at most `limit` characters, white space collapsed, what cannot be shown as `?`."""
     bounded = text[: 8 * limit + 64]

@@ -19,6 +19,7 @@ class ForecasterLike(Protocol):
 
     def observe(self, t: float, used_bytes: int) -> None: ...  # noqa: D102
     def begin_generation(self, t: float, index: float) -> None: ...  # noqa: D102
+    def recount(self) -> None: ...  # noqa: D102
     def restart(self, t: float) -> None: ...  # noqa: D102
     def outlook(  # noqa: D102
         self,

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
+from operator import add, mul
 
 from memwatch.core.shapes import median
 
@@ -62,25 +63,21 @@ class Model:
         """Growth at x, bytes per x."""
         return self.slope if self.ceiling is None else self.decay * (self.ceiling - self.at(x))
 
-    def when(self, level: float) -> float:
-        """The x at which the level is reached: not before the last point, infinity for never."""
-        if level <= self.level:
-            return self.x
-        if self.slope <= 0.0:
-            return math.inf
-        if self.ceiling is None:
-            return self.x + (level - self.level) / self.slope
-        if level >= self.ceiling:
-            return math.inf
-        return self.x + math.log((self.ceiling - self.level) / (self.ceiling - level)) / self.decay
+    def when(self, level: float, errors: float = 0.0) -> float:
+        """The x at which the level is reached, with the slope off by so many standard errors.
 
-    def moved(self, errors: float) -> Model:
-        """The same model with its slope off by this many standard errors."""
+        Not before the last point; infinity for never.
+        """
+        ahead = level - self.level
+        if ahead <= 0.0:
+            return self.x
         slope = self.slope + errors * self.slope_error
+        if slope <= 0.0:
+            return math.inf
         if self.ceiling is None:
-            return replace(self, slope=slope)
-        left = max(slope, 0.0) / self.decay
-        return replace(self, slope=slope, ceiling=self.level + left)
+            return self.x + ahead / slope
+        left = slope / self.decay
+        return math.inf if ahead >= left else self.x + math.log(left / (left - ahead)) / self.decay
 
     def shifted(self, x: float, level: float) -> Model:
         """The same growth, seen from another point on its way."""
@@ -120,15 +117,14 @@ class _Sums:
     """Prefix sums that give the least-squares line of y on z over any stretch in constant time."""
 
     def __init__(self, w: Sequence[float], z: Sequence[float], y: Sequence[float]) -> None:
-        def prefix(values: Iterator[float]) -> list[float]:
-            return [0.0, *accumulate(values)]
-
-        self.w = prefix(iter(w))
-        self.z = prefix(a * b for a, b in zip(w, z, strict=True))
-        self.y = prefix(a * b for a, b in zip(w, y, strict=True))
-        self.zz = prefix(a * b * b for a, b in zip(w, z, strict=True))
-        self.zy = prefix(a * b * c for a, b, c in zip(w, z, y, strict=True))
-        self.yy = prefix(a * b * b for a, b in zip(w, y, strict=True))
+        wz: list[float] = list(map(mul, w, z))
+        wy: list[float] = list(map(mul, w, y))
+        self.w: list[float] = [0.0, *accumulate(w)]
+        self.z: list[float] = [0.0, *accumulate(wz)]
+        self.y: list[float] = [0.0, *accumulate(wy)]
+        self.zz: list[float] = [0.0, *accumulate(map(mul, wz, z))]
+        self.zy: list[float] = [0.0, *accumulate(map(mul, wz, y))]
+        self.yy: list[float] = [0.0, *accumulate(map(mul, wy, y))]
 
     def line(self, i: int, j: int) -> tuple[float, float, float, float]:
         """(mean y, slope, squared residual, squared spread of z) over points i..j-1."""
@@ -141,6 +137,21 @@ class _Sums:
         if zz <= 1e-12:
             return y, 0.0, yy, 0.0
         return y, zy / zz, max(0.0, yy - zy * zy / zz), zz
+
+    def residuals(self, j: int, count: int) -> list[float]:
+        """`line(i, j)[2]` of every i below `count`: the inner loop of a fit, hence without calls."""
+        w1, z1, y1, zz1, zy1, yy1 = self.w[j], self.z[j], self.y[j], self.zz[j], self.zy[j], self.yy[j]
+        found = []
+        rows = zip(self.w, self.z, self.y, self.zz, self.zy, self.yy, strict=True)
+        for w0, z0, y0, zz0, zy0, yy0 in islice(rows, count):
+            w, z, y = w1 - w0, z1 - z0, y1 - y0
+            zz = zz1 - zz0 - z * z / w
+            rss = yy1 - yy0 - y * y / w
+            if zz > 1e-12:
+                zy = zy1 - zy0 - z * y / w
+                rss -= zy * zy / zz
+            found.append(rss if rss > 0.0 else 0.0)
+        return found
 
 
 def fit(points: Sequence[Point], min_piece: int = MIN_PIECE) -> Fit | None:
@@ -204,17 +215,12 @@ class _Series:
     def _pieces(self) -> tuple[list[float], list[int]]:
         """Lowest cost of the first j points, and where its last piece begins."""
         cost, cut = [0.0], [0]
-        line, price = self.sums.line, self.price
         for j in range(1, self.n + 1):
-            best, at = math.inf, 0
-            for i in range(j):
-                if j - i < self.min_piece and i > 0:
-                    continue
-                here = cost[i] + line(i, j)[2] + price
-                if here < best:
-                    best, at = here, i
-            cost.append(best)
-            cut.append(at)
+            count = max(1, j - self.min_piece + 1)
+            costs = list(map(add, cost, self.sums.residuals(j, count)))
+            best = min(costs)
+            cost.append(best + self.price)
+            cut.append(costs.index(best))
         return cost, cut
 
     def models(self) -> list[Model]:
@@ -278,7 +284,8 @@ class _Series:
         for decay in DECAYS:
             basis = [math.exp(-decay * z) for z in self.z]
             sums = _Sums(self.w, basis, self.y)
-            cost, i = min((self.cost[i] + sums.line(i, n)[2] + price, i) for i in range(n - 4))
+            costs = list(map(add, self.cost, sums.residuals(n, n - 4)))
+            i = costs.index(min(costs))
             mean, factor, rss, spread = sums.line(i, n)
             if factor >= 0.0 or spread <= 0.0:
                 continue
@@ -287,7 +294,7 @@ class _Series:
             left = -factor * basis[-1]
             error = math.sqrt(max(1.0, rss / max(1, n - i - 3)) / spread) * basis[-1] * decay
             yield (
-                cost,
+                costs[i] + price,
                 Model(
                     kind="saturating",
                     weight=1.0,

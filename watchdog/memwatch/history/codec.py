@@ -8,6 +8,7 @@ from typing import get_args
 
 from memwatch import wire
 from memwatch.core.model import Event, Limit, Sample, Sampled, Usage
+from memwatch.core.text import encodable
 
 _KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event) if kind is not Sampled}
 _INT_MAX = 2**63 - 1  # what SQLite holds
@@ -32,14 +33,14 @@ def decode_event(kind: str, json: bytes) -> Event | None:
 
 
 def encode_usages(sample: Sample) -> Iterator[SampleRow]:
-    """One row per resource."""
+    """One row per resource. SQLite takes no lone surrogates, and a cgroup's path may hold any byte."""
     for usage in sample.usages:
         limit = usage.limit
         if limit is None:
-            yield to_text(usage.resource), _int(usage.used_bytes), None, None, None
+            yield encodable(usage.resource), _int(usage.used_bytes), None, None, None
         else:
             bound, headroom = _int(limit.bytes), _int(limit.headroom_bytes)
-            yield to_text(usage.resource), _int(usage.used_bytes), bound, to_text(limit.origin), headroom
+            yield encodable(usage.resource), _int(usage.used_bytes), bound, encodable(limit.origin), headroom
 
 
 def decode_usage(row: SampleRow) -> Usage:
@@ -52,8 +53,3 @@ def decode_usage(row: SampleRow) -> Usage:
 
 def _int(count: float) -> int:
     return max(-_INT_MAX, min(_INT_MAX, int(count))) if math.isfinite(count) else _INT_MAX
-
-
-def to_text(text: str) -> str:
-    """SQLite takes no lone surrogates, and a cgroup's path may hold any byte."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

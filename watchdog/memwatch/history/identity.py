@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
+from memwatch.core.procstat import parse_stat
+
 _INTERPRETERS = ("python", "pypy")
 _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "cProfile", "pdb"}
 
@@ -50,18 +52,10 @@ def _absolute(name: str, cwd: str) -> str:
     return os.path.normpath(PurePath(cwd, name)) if "/" in name or name.endswith(".py") else name
 
 
-def boot_id(proc: Path = Path("/proc")) -> str:
-    """The kernel's name for the time since it started; empty when unknown."""
-    try:
-        return (proc / "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
 def start_ticks(pid: int, proc: Path = Path("/proc")) -> int | None:
-    """When the process started, in clock ticks since boot (field 22 of stat); None when it is gone or a zombie."""
+    """When the process started, in clock ticks since boot; None when it is gone or a zombie."""
     try:
-        after_name = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
-        return None if after_name[0] in (b"Z", b"X") else int(after_name[19])
-    except (OSError, ValueError, IndexError):
+        found = parse_stat((proc / str(pid) / "stat").read_bytes())
+    except (OSError, ValueError):
         return None
+    return None if found.dead else found.start_ticks

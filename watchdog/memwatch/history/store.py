@@ -14,6 +14,7 @@ from typing import Any
 
 from memwatch import wire
 from memwatch.core.model import Attached, Cause, Event, Exited, Notice, Sample, Sampled, Target
+from memwatch.core.text import encodable
 from memwatch.errors import HistoryError
 from memwatch.history import codec, files, identity
 from memwatch.history.writer import Row, Run, Writer, roll_back
@@ -68,7 +69,7 @@ class HistoryStore:
         The same process as before: the same attempt goes on. A successor of a process that is gone and did not
         complete: a new attempt of its run. Else a new run, as also when another memwatch watches that process now.
         """
-        texts = map(codec.to_text, (attached.command, cwd, log, os.uname().nodename))
+        texts = map(encodable, (attached.command, cwd, log, os.uname().nodename))
         facts = (key, now, *texts)
         process = (
             *_identity(attached.target),
@@ -144,15 +145,14 @@ class HistoryStore:
             FROM attempts JOIN runs ON run = runs.id WHERE key = ? ORDER BY runs.id DESC, attempt DESC LIMIT 100""",
             (key,),
         ).fetchall()
-        boot = identity.boot_id(self._proc)
         others = []
         for run_id, attempt, *process, watcher, watcher_ticks, cause in attempts:
             if tuple(process) != _identity(target):
                 others.append((run_id, attempt, process, cause))
-            elif watcher == os.getpid() or not self._lives([process[0], watcher, watcher_ticks], boot):
+            elif watcher == os.getpid() or not self._lives([process[0], watcher, watcher_ticks], target.boot_id):
                 return Opening(run_id, attempt, resumed=True, new_attempt=False)
         for run_id, attempt, process, cause in others:
-            if self._lives(process, boot):
+            if self._lives(process, target.boot_id):
                 continue  # a sibling that runs at the same time, not a predecessor
             if cause == Cause.COMPLETED.value:
                 break
@@ -172,10 +172,10 @@ class HistoryStore:
             (watcher, watcher_ticks, run.id, attempt),
         )
         found = self._connection.execute(
-            """SELECT max((SELECT coalesce(max(seq), 0) FROM events WHERE run = ?1),
-                (SELECT coalesce(max(seq), 0) FROM samples WHERE run = ?1),
-                (SELECT coalesce(max(seq), 0) FROM notices WHERE run = ?1))""",
-            (run.id,),
+            """SELECT max((SELECT coalesce(max(seq), 0) FROM events WHERE run = :run),
+                (SELECT coalesce(max(seq), 0) FROM samples WHERE run = :run),
+                (SELECT coalesce(max(seq), 0) FROM notices WHERE run = :run))""",
+            {"run": run.id},
         )
         self._seq = int(found.fetchone()[0])
 
@@ -211,7 +211,7 @@ class HistoryStore:
             json = wire.to_json(notice.fields)
         except wire.ShapeError:
             json = b"{}"
-        texts = map(codec.to_text, (notice.event, notice.text))
+        texts = map(encodable, (notice.event, notice.text))
         yield "notices", (self._next(), self._attempt, notice.t, *texts, json)
 
 

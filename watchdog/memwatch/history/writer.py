@@ -15,7 +15,9 @@ _INSERT = {
     "events": "INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?, ?, ?)",
     "samples": "INSERT OR IGNORE INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     "notices": "INSERT OR IGNORE INTO notices VALUES (?, ?, ?, ?, ?, ?, ?)",
-    "endings": "UPDATE attempts SET exited_t = ?3, cause = ?4 WHERE run = ?1 AND attempt = ?2",
+    "endings": "WITH this(run, attempt, t, cause) AS (VALUES (?, ?, ?, ?)) UPDATE attempts"
+    " SET exited_t = (SELECT t FROM this), cause = (SELECT cause FROM this)"
+    " WHERE run = (SELECT run FROM this) AND attempt = (SELECT attempt FROM this)",
 }
 _ORIGIN = 9  # the column of `samples` that is a text here and a number in the file
 

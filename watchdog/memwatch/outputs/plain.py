@@ -28,14 +28,13 @@ class PlainLines:
         local_time: Callable[[float], time.struct_time] = time.localtime,
     ) -> None:
         self._lines = _Lines(stream)
-        self._verbose = verbose
+        self._is_news = (lambda _: True) if verbose else News()
         self._local_time = local_time
-        self._verdict: object = None
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
         """Print what there is to tell."""
         for notice in notices:
-            if self._verbose or self._is_news(notice):
+            if self._is_news(notice):
                 clock = time.strftime("%H:%M:%S", self._local_time(notice.t))
                 self._lines.put(f"{clock} {render(notice)}")
         self._lines.send()
@@ -44,7 +43,14 @@ class PlainLines:
         """Wait a little for a slow reader."""
         self._lines.send(patience_seconds=1.0)
 
-    def _is_news(self, notice: Notice) -> bool:
+
+class News:
+    """Tells what changes the picture from the routine of every healthy run."""
+
+    def __init__(self) -> None:
+        self._verdict: object = None
+
+    def __call__(self, notice: Notice) -> bool:
         """A forecast is renewed with every generation; it is news when its verdict is another one."""
         if notice.event in ROUTINE:
             return False

@@ -13,7 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 import memwatch
-from memwatch.core.model import CgroupMemory, ResourceView, Sample, Snapshot, State, Trend, Verdict
+from memwatch.core.model import CgroupMemory, PssCost, ResourceView, Sample, Snapshot, State, Trend, Verdict
 from memwatch.core.text import printable
 from memwatch.interfaces import Clock
 from memwatch.outputs.figures import last_complete, phase_totals
@@ -262,6 +262,7 @@ def _sample(sample: Sample | None) -> Iterator[Metric]:
             ("root_virtual_bytes", "Address space of the trainer's own process.", tree.virtual_bytes),
         ):
             yield from _one(f"memwatch_process_tree_{name}", text, value)
+        yield from _pss_cost(tree.pss_cost)
     if sample.cgroup is not None:
         yield from _cgroup(sample.cgroup)
     if (host := sample.host) is not None:
@@ -287,6 +288,18 @@ def _cgroup(cgroup: CgroupMemory) -> Iterator[Metric]:
     if cgroup.oom_kills is not None:
         text = "Processes that the kernel's OOM killer took in the trainer's own cgroup."
         yield CounterMetricFamily("memwatch_cgroup_oom_kills_total", text, value=cgroup.oom_kills)
+
+
+def _pss_cost(cost: PssCost) -> Iterator[Metric]:
+    """Counting shared pages reads smaps_rollup, which stalls the trainer's own mmap while it lasts."""
+    for name, text, value in (
+        ("reads", "Processes whose shared pages were counted.", cost.reads),
+        ("refused", "Processes whose pages were not counted: too long a stall, or not permitted.", cost.refused),
+        ("cpu_seconds", "CPU time spent on counting shared pages.", cost.cpu_seconds),
+    ):
+        yield CounterMetricFamily(f"memwatch_pss_{name}_total", text, value=value)
+    text = "Longest time that counting one process's pages took: its mmap stalled no longer."
+    yield from _one("memwatch_pss_largest_stall_seconds", text, cost.largest_stall_seconds)
 
 
 def _gpus(sample: Sample) -> Iterator[Metric]:

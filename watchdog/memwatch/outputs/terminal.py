@@ -349,8 +349,17 @@ def _table(snapshot: Snapshot, look: Look, room: int) -> list[Line]:
     rows = view.generations[-min(MOST_GENERATIONS, room - 2) :]
     phases = _largest_phases(rows, (look.width - 56) // 10)
     unit = "gen" if snapshot.unit == "generation" else snapshot.unit
-    head = _right(unit, 6) + "".join(_right(name, 10) for name in ["time", "start", "end", "change", "peak", *phases])
+    names = ["time", "start", "end", "change", "peak", *_heads(phases)]
+    head = _right(unit, 6) + "".join(_right(name, 10) for name in names)
     return [[], [Segment(head, DIM)], *(_row(row, phases) for row in rows)]
+
+
+def _heads(phases: Sequence[str]) -> list[str]:
+    """Without an ending that all have: evaluate_population, train_population -> evaluate, train."""
+    endings = {phase.rpartition("_")[2] for phase in phases if "_" in phase}
+    if len(phases) < 2 or len(endings) != 1 or not all("_" in phase for phase in phases):
+        return list(phases)
+    return [phase.rpartition("_")[0] for phase in phases]
 
 
 def _right(text: str, width: int) -> str:

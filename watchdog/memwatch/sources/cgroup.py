@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from memwatch.core.model import CgroupLevel, CgroupMemory
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.mounts import Place, locate, parse_mountinfo, parse_proc_cgroup
-from memwatch.sources.procfs import parse_stat, parse_statm
+from memwatch.sources.procfs import parse_statm, read_stat
 from memwatch.sources.reading import HeldFile, number, read_whole
 
 _SLOW_SECONDS = 10.0
@@ -171,7 +171,7 @@ class CgroupReader:
 
     def _refuse_ending(self) -> None:
         """A process that is ending shows as in the v1 root: that is no move, and its counters are still wanted."""
-        if parse_stat(read_whole(f"{self._proc}/{self._pid}/stat")).is_ending:
+        if read_stat(self._pid, self._proc).ending:
             raise TargetGoneError(f"process {self._pid} has ended")
 
     def _find(self, raw: bytes) -> None:

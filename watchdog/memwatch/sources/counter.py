@@ -296,14 +296,14 @@ class _Table:
         sentence = any(token[-1] in ":.,;" or "=" in token for token in tokens)
         units = [_WORD_TO_UNIT.get(token.lower().strip("#")) for token in tokens]
         if 2 <= len(tokens) <= 40 and not sentence and units[0]:
-            self._begin(units[0], 0, len(cells), len(tokens))
+            self._begin(units[0], 0, len(tokens))
         elif 3 <= len(cells) == len(tokens) <= 40 and not sentence and any(units):
             column = next(i for i, unit in enumerate(units) if unit)
-            self._begin(units[column] or "", column, len(cells), len(tokens))
+            self._begin(units[column] or "", column, len(tokens))
         elif self._unit and not self._width:
             self._be_patient()
 
-    def _begin(self, unit: str, column: int, cells: int, words: int) -> None:
+    def _begin(self, unit: str, column: int, words: int) -> None:
         if (unit, column, words) != (self._unit, self._column, self._columns):
             self._unit, self._column, self._columns = unit, column, words
             self._width = 0

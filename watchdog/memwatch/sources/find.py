@@ -11,7 +11,9 @@ from pathlib import Path, PurePath
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.errors import AttachError, ConfigError, SourceError
-from memwatch.sources.target import is_torchrun, read_argv, read_stat
+from memwatch.sources.procfs import parse_statm, read_stat
+from memwatch.sources.reading import read_whole
+from memwatch.sources.target import is_torchrun, read_argv
 
 _LISTED = 8
 _PIDFILE_BYTES = 4096
@@ -87,16 +89,14 @@ def _from_match(regex: str, root: str) -> int:
 
 def _processes(root: str) -> Iterable[Candidate]:
     """Every process that has a command line (no kernel threads, no zombies)."""
-    page = os.sysconf("SC_PAGE_SIZE")
     for name in (entry.name for entry in Path(root).iterdir()):
         argv = tuple(read_argv(int(name), root)) if name.isdigit() else ()
         if not argv:
             continue
         try:
             found = read_stat(int(name), root)
-            with open(f"{root}/{name}/statm", "rb") as file:
-                rss = int(file.read().split()[1]) * page
-        except (OSError, SourceError, ValueError, IndexError):
+            rss = parse_statm(read_whole(f"{root}/{name}/statm")).resident_bytes
+        except SourceError:
             continue  # it ended meanwhile
         yield Candidate(found.pid, found.parent, argv, found.start_ticks, rss)
 
@@ -175,9 +175,8 @@ def _ago(uptime: float | None, started: float) -> str:
 
 def _uptime_seconds(root: str) -> float | None:
     try:
-        with open(f"{root}/uptime", "rb") as file:
-            return float(file.read().split()[0])
-    except (OSError, ValueError, IndexError):
+        return float(read_whole(f"{root}/uptime").split()[0])
+    except (SourceError, ValueError, IndexError):
         return None
 
 

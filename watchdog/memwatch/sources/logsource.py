@@ -19,7 +19,9 @@ from memwatch.core.model import (
 from memwatch.core.text import printable
 from memwatch.errors import SourceError
 from memwatch.sources.logtail import READ_BYTES, LogTail
-from memwatch.sources.markers import Hit, MarkerFinder, Preset
+from memwatch.sources.markers import MarkerFinder
+from memwatch.sources.presets import Preset
+from memwatch.sources.streams import Hit
 
 HEAD_BYTES = 256 * 1024  # of a log that is long already: what its beginning says (totals, headers) ...
 TAIL_BYTES = 1024 * 1024  # ... and its latest state

@@ -10,10 +10,8 @@ from collections.abc import Iterable, Sequence
 from memwatch.core.model import CheckpointSeen, Event, GaugeSeen, OutOfMemorySeen, PhaseSeen, TotalSeen
 from memwatch.core.text import printable
 from memwatch.sources.counter import BAR, Counter
-from memwatch.sources.presets import PATTERN_BYTES, Preset, Rule, load_presets
+from memwatch.sources.presets import PATTERN_BYTES, Preset, Rule
 from memwatch.sources.streams import OTHER_UNIT, PRIORITY, Choice, Hit, Piece, Stream, user_priority
-
-__all__ = ["Hit", "MarkerFinder", "Preset", "load_presets"]
 
 _PRESET_WEIGHT = 5
 _HELD_HITS = 64  # phases, gauges and so on of a preset that is not chosen yet
@@ -73,8 +71,10 @@ class MarkerFinder:
 
     def _drawn_again(self, raw: bytes, t: float) -> bool:
         """The same bar at the same count as before, read at the same moment: some are redrawn 100 times a second."""
+        if not raw.endswith(b"]"):
+            return False
         count, bracket, _ = raw.partition(b" [")
-        if not bracket or b"| " not in count or not raw.endswith(b"]"):
+        if not bracket or b"| " not in count:
             return False
         drawing = (count, t)
         if drawing == self._drawing:
@@ -202,28 +202,33 @@ class _PresetState:
         self.held: deque[Hit] = deque(maxlen=_HELD_HITS)
 
 
+_Candidate = tuple[_PresetState, Rule]
+
+
 class _RuleIndex:
     """Rules by the words that a line must contain: the look for words is far cheaper than the patterns."""
 
     def __init__(self, states: Sequence[_PresetState]) -> None:
-        self._always: list[tuple[_PresetState, Rule]] = []
-        self._by_word: dict[str, list[tuple[_PresetState, Rule]]] = {}
+        self._always: list[_Candidate] = []
+        self._by_word: dict[str, list[_Candidate]] = {}
         for state in states:
             for rule in state.preset.rules:
+                candidate = (state, rule)
                 if not rule.contains:
-                    self._always.append((state, rule))
+                    self._always.append(candidate)
                 for word in rule.contains:
-                    self._by_word.setdefault(word, []).append((state, rule))
+                    self._by_word.setdefault(word, []).append(candidate)
 
-    def candidates(self, lower: str) -> list[tuple[_PresetState, Rule]]:
+    def candidates(self, lower: str) -> Iterable[_Candidate]:
         """The rules that a line with this text may satisfy, each once."""
         words = [word for word in self._by_word if word in lower]
         if not words:
             return self._always
-        found = [*self._always]
+        found = {id(candidate): candidate for candidate in self._always}  # by id: rules are dear to compare
         for word in words:
-            found += [pair for pair in self._by_word[word] if pair not in found]
-        return found
+            for candidate in self._by_word[word]:
+                found[id(candidate)] = candidate
+        return found.values()
 
 
 def _count_generation(stream: Stream, rule: Rule, match: re.Match[str], piece: Piece) -> bool:

@@ -1,29 +1,21 @@
-"""GPU memory of the trainer, through NVML: per device, and per process where the driver tells."""
+"""NVML, per device and per process where the driver tells, in a thread of its own, because it may hang.
+
+The one module that imports pynvml; sources/gpus.py imports this one, once there is a driver to talk to.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from memwatch.core.model import GpuMemory
 from memwatch.errors import AbsentError, SourceError
 from memwatch.sources.gpulinks import PidMap, Unit, plausible_memory, plausible_use, untrue_entry, visible_units
+from memwatch.sources.gpus import LONGEST_BACKOFF_S
 
-# One of these stands wherever an NVIDIA driver does: on Linux, in containers, on WSL 2, on Jetson. Looking for them
-# costs 10 us; importing pynvml to hear "driver not loaded" costs 5 MB.
-DRIVER_TRACES = (
-    "/dev/nvidiactl",
-    "/proc/driver/nvidia",
-    "/usr/lib/wsl/lib/libnvidia-ml.so.1",
-    "/dev/nvhost-ctrl-gpu",
-    "/dev/nvgpu",
-)
-NO_DRIVER_RETRY_S = 60.0
-LONGEST_BACKOFF_S = 60.0
 SCAN_S = 5.0  # how often devices that the trainer does not use are looked at, in case it begins to
 RENEW_S = 60.0  # how often devices are listed anew: MIG instances come and go
 
@@ -34,7 +26,7 @@ class _SessionLostError(SourceError):
     """NVML must be initialized anew."""
 
 
-# --- NVML itself: all of this runs in the helper thread -------------------------------------------------------------
+# --- NVML itself: all of this runs in the helper's thread -------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -256,10 +248,10 @@ def _load() -> Any:
     return pynvml
 
 
-# --- the helper thread and the reader -------------------------------------------------------------------------------
+# --- the thread -----------------------------------------------------------------------------------------------------
 
 
-class _Call:
+class Call:
     """One look at NVML, under way or done."""
 
     def __init__(self, tree: frozenset[int], now: float) -> None:
@@ -269,22 +261,27 @@ class _Call:
         self.error: Exception | None = None
 
 
-class _Helper:
+class Helper:
     """The thread in which NVML may hang. It is a daemon thread: nobody ever waits for its end."""
 
-    def __init__(self, pids: PidMap, visible: str | None) -> None:
-        self._pids, self._visible = pids, visible
+    def __init__(self, root: str, host_root: str | None, visible: str | None) -> None:
+        """`visible` is the trainer's CUDA_VISIBLE_DEVICES; the roots are as for PidMap."""
+        self._pids, self._visible = PidMap(root, host_root), visible
         self._session: _Session | None = None
         self._known: dict[str, GpuMemory] = {}  # by the session before, so that a GPU that stays lost is not forgotten
         self._reopen_t, self._losses = float("-inf"), 0
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._ended = threading.Event()
         threading.Thread(target=self._run, name="memwatch-nvml", daemon=True).start()
 
-    def submit(self, call: _Call) -> None:
+    def submit(self, tree: frozenset[int], now: float) -> Call:
+        """A look at the GPUs of these processes, to be taken as soon as NVML is free."""
+        call = Call(tree, now)
         self._calls.put(call)
+        return call
 
     def close(self, patience_s: float) -> None:
+        """Give NVML's handles back, if that takes no longer than `patience_s`."""
         self._calls.put(None)
         self._ended.wait(patience_s)
 
@@ -325,94 +322,3 @@ class _Helper:
             self._known = self._session.known
             self._session.close()
         self._session = None
-
-
-class NvmlReader:
-    """Reader of the trainer's GPUs: those on which NVML lists a PID of its tree, else those it was given.
-
-    The loop waits for NVML at most `patience_s`; a slower answer comes with a later read, and one that takes longer
-    than `deadline_s` is an error until it comes. Readings are no closer than `pace_s`; the last stands in between.
-    """
-
-    name = "nvml"
-
-    def __init__(
-        self,
-        tree_pids: Callable[[], frozenset[int]],
-        environ: Mapping[str, str],
-        *,
-        root: str = "/proc",
-        host_root: str | None = None,
-        driver_traces: Sequence[str] = DRIVER_TRACES,
-        pace_s: float = 1.0,
-        patience_s: float = 0.1,
-        deadline_s: float = 2.0,
-    ) -> None:
-        self._tree_pids, self._traces = tree_pids, driver_traces
-        self._pids, self._visible = PidMap(root, host_root), environ.get("CUDA_VISIBLE_DEVICES")
-        self._pace_s, self._patience_s, self._deadline_s = pace_s, patience_s, deadline_s
-        self._helper: _Helper | None = None
-        self._call: _Call | None = None
-        self._next_t = float("-inf")
-        self._failures = 0
-        self._worked = False
-        self._last: tuple[GpuMemory, ...] = ()
-        self._error: SourceError | None = None
-
-    def read(self, now: float) -> tuple[GpuMemory, ...]:
-        """The trainer's GPUs, () when it uses none. AbsentError where there is no driver, SourceError on failure."""
-        self._collect()
-        if self._call is None and now >= self._next_t:
-            self._begin(now)
-            self._collect()
-        if self._call is not None and now - self._call.now >= self._deadline_s:
-            self._last = ()
-            raise SourceError(
-                f"NVML does not answer within {self._deadline_s:g} s", "a GPU may hang: look at dmesg for Xid"
-            )
-        if self._error is not None:
-            raise type(self._error)(str(self._error), self._error.hint)
-        return self._last
-
-    def close(self) -> None:
-        """Give NVML's handles back, unless it hangs."""
-        if self._helper is not None:
-            self._helper.close(0.0 if self._call is not None else self._patience_s)
-        self._helper = None
-
-    def _begin(self, now: float) -> None:
-        if self._helper is None:
-            if not any(Path(trace).exists() for trace in self._traces):
-                self._next_t = now + NO_DRIVER_RETRY_S
-                self._error = AbsentError("no NVIDIA driver here")
-                return
-            self._helper = _Helper(self._pids, self._visible)
-        self._call = _Call(self._tree_pids(), now)
-        self._helper.submit(self._call)
-        self._call.done.wait(self._patience_s)
-
-    def _collect(self) -> None:
-        """Take in what the helper has found, if it is done."""
-        call = self._call
-        if call is None or not call.done.is_set():
-            return
-        self._call = None
-        if call.error is None:
-            self._last, self._error, self._failures, self._worked = call.gpus, None, 0, True
-            self._next_t = call.now + self._pace_s
-            return
-        self._last = ()
-        self._next_t = call.now + min(LONGEST_BACKOFF_S, max(self._pace_s, 2.0**self._failures))
-        self._failures = min(self._failures + 1, 10)
-        if not isinstance(call.error, SourceError):
-            raise call.error
-        self._error = call.error
-        if isinstance(call.error, AbsentError):
-            self._settle_absence(call)
-
-    def _settle_absence(self, call: _Call) -> None:
-        """No driver from the start is normal; one that went away is a failure."""
-        if self._worked:
-            self._error = SourceError(str(call.error))
-        else:
-            self._next_t = call.now + NO_DRIVER_RETRY_S

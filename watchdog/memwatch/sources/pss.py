@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from memwatch.core.model import PssCost
 from memwatch.core.sharing import Measured, Member, measured_aside
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.reading import number, read_whole
@@ -29,17 +30,6 @@ class PssBudget:
     cpu_share: float = 0.001  # of one core, on average
     slice_seconds: float = 0.02  # within one tick
     every_seconds: float = 60.0  # between passes
-
-
-@dataclass(frozen=True, slots=True)
-class PssStats:
-    """What the measurement has cost so far, for the self-metrics."""
-
-    reads: int = 0
-    refused: int = 0  # readings not made: too long a stall, or not permitted
-    passes: int = 0
-    cpu_seconds: float = 0.0
-    largest_stall_seconds: float = 0.0  # the longest reading by the wall clock: the process stalled no longer than this
 
 
 class Measurable(Member):
@@ -64,7 +54,7 @@ class PssMeter:
         self._credit_t: float | None = None
         self._pass_t: float | None = None
         self._queue: list[Measurable] = []
-        self.stats = PssStats()
+        self.cost = PssCost()
         self.aside_bytes: int | None = None  # see core.sharing.tree_bytes
         self.root_measured = False
 
@@ -129,8 +119,8 @@ class PssMeter:
         self._count(passes=1)
 
     def _count(self, reads: int = 0, refused: int = 0, passes: int = 0, cpu: float = 0.0, stall: float = 0.0) -> None:
-        was = self.stats
-        self.stats = PssStats(
+        was = self.cost
+        self.cost = PssCost(
             was.reads + reads,
             was.refused + refused,
             was.passes + passes,

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from memwatch.core.model import Target
-from memwatch.core.procstat import ProcStat, parse_stat
 from memwatch.core.text import printable
 from memwatch.errors import AttachError, SourceError, TargetGoneError
+from memwatch.sources.procfs import read_children, read_stat
+from memwatch.sources.reading import read_whole
 
 _TORCHRUN_WORDS = ("torch.distributed.run", "torch.distributed.launch")  # after -m, or as torchrun's own script
 _MANY_ENVIRON_BYTES = 1 << 20
@@ -24,7 +25,6 @@ class RankProcess:
 
     target: Target
     rank: int | None
-    local_rank: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +43,6 @@ class TargetFacts:
     environ: Mapping[str, str] | None
     is_torchrun: bool  # the agent, not one of its ranks
     status: bytes  # /proc/PID/status, for actions.signals.plan
-
-
-def read_stat(pid: int, root: str = "/proc") -> ProcStat:
-    """TargetGoneError when there is no such process, SourceError when it cannot be read."""
-    try:
-        with open(f"{root}/{pid}/stat", "rb") as file:
-            return parse_stat(file.read(4096))
-    except (FileNotFoundError, ProcessLookupError) as error:
-        raise TargetGoneError(f"no process {pid}") from error
-    except (OSError, ValueError) as error:
-        raise SourceError(f"{root}/{pid}/stat: {error}") from error
 
 
 def identify(pid: int, root: str = "/proc") -> Target:
@@ -139,22 +128,12 @@ def is_torchrun(argv: Sequence[str]) -> bool:
 def read_ranks(agent: Target, root: str = "/proc") -> tuple[RankProcess, ...]:
     """The rank processes that a torchrun agent runs now, by rank. They change when it restarts them."""
     found = []
-    for pid in children(agent.pid, root):
+    for pid in read_children(agent.pid, root):
         environ = read_environ(pid, root) or {}
         if "LOCAL_RANK" in environ:
             with contextlib.suppress(AttachError):
-                ranks = (_number(environ.get("RANK", "")), _number(environ["LOCAL_RANK"]))
-                found.append(RankProcess(identify(pid, root), *ranks))
+                found.append(RankProcess(identify(pid, root), _number(environ.get("RANK", ""))))
     return tuple(sorted(found, key=lambda rank: (rank.rank is None, rank.rank, rank.target.pid)))
-
-
-def children(pid: int, root: str = "/proc") -> list[int]:
-    """The direct children, of all threads."""
-    pids: list[int] = []
-    with contextlib.suppress(OSError):
-        for task in Path(root, str(pid), "task").iterdir():
-            pids += map(int, (_read(f"{task}/children") or b"").split())
-    return pids
 
 
 def _refuse_by_number(pid: int) -> None:
@@ -238,9 +217,8 @@ def _link(path: str) -> str | None:
 
 def _read(path: str, size: int = 1 << 16) -> bytes | None:
     try:
-        with open(path, "rb") as file:
-            return file.read(size)
-    except OSError:
+        return read_whole(path, size)
+    except SourceError:
         return None
 
 

@@ -1,0 +1,292 @@
+"""The documents say what is true: links, commands, events, exit codes, causes, keys and rooms are those of the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from memwatch import cli
+from memwatch.commands import EXIT_CODES
+from memwatch.config import Config
+from memwatch.core.forecast import Outlook
+from memwatch.core.model import Cause, Usage, Verdict
+from memwatch.core.sentence import forecast_fields
+from memwatch.errors import ConfigError, ExitCode
+from memwatch.sources.presets import _PRESET_KEYS, _RULE_KEYS, KINDS
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "watchdog" / "memwatch"
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md")])
+IN_EVERY_EVENT = {"event", "t", "text"}
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def text_of(name: str) -> str:
+    return (ROOT / "docs" / name).read_text()
+
+
+def without_code(text: str) -> str:
+    """Prose alone: what looks like a link in a block of code is none."""
+    text = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"^ {4,}.*$", "", text, flags=re.MULTILINE)
+
+
+def section(text: str, title: str) -> str:
+    """What stands below a heading, up to the next."""
+    found = re.search(rf"^#+ {re.escape(title)}$(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found, f"no section {title!r}"
+    return found[1]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of all tables, without heads and rules; `\\|` within a cell is a bar."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    rules = [i for i, row in enumerate(cells) if set("".join(row)) <= set("-: ")]
+    return [row for i, row in enumerate(cells) if i not in rules and i + 1 not in rules]
+
+
+def words(cell: str) -> list[str]:
+    """What stands in backticks."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+# --- links and paths ------------------------------------------------------------------------------------------------
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as links name them."""
+    titles = re.findall(r"^#+ (.+)$", without_code(page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@every_page
+def test_every_relative_link_resolves(page: Path) -> None:
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text())):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        linked = (page.parent / name).resolve() if name else page
+        if not linked.exists() or (anchor and anchor not in anchors(linked)):
+            broken.append(target)
+    assert not broken
+
+
+def test_every_document_can_be_reached_from_the_readme() -> None:
+    reached, queue = set(), [ROOT / "README.md"]
+    while queue:
+        page = queue.pop()
+        if page in reached or page.suffix != ".md" or not page.exists():
+            continue
+        reached.add(page)
+        links = re.findall(r"\]\(([^)\s:]+)\)", without_code(page.read_text()))
+        queue += [(page.parent / link.partition("#")[0]).resolve() for link in links]
+    assert not set(PAGES) - reached
+
+
+@every_page
+def test_no_machine_is_named(page: Path) -> None:
+    foreign = re.findall(
+        r"(?<![\w.])/(?:root|work|home/\w+|Users/\w+|tmp/\w{8,})\b[\w/.-]*|\.pyenv|process_api", page.read_text()
+    )
+    assert not foreign
+    assert str(ROOT) not in page.read_text()
+
+
+# --- commands -------------------------------------------------------------------------------------------------------
+
+
+def command_lines(text: str) -> Iterator[str]:
+    """Every `memwatch ...` in a line of code or in backticks. What memwatch prints begins with `memwatch:`."""
+    for line in re.findall(r"^ *(?:\$ )?(memwatch(?: .*)?)$", re.sub(r"\\\n\s*", " ", text), re.MULTILINE):
+        if line in without_code(text).splitlines():
+            continue  # a line of prose
+        yield line
+    yield from re.findall(r"`(memwatch(?: [^`\n]*)?)`", text)
+
+
+def own_words(line: str) -> list[str]:
+    """A command line's words as its shell hands them to memwatch."""
+    lexer = shlex.shlex(line.replace("$!", "1234"), posix=True, punctuation_chars="|&;<>")
+    lexer.whitespace_split, lexer.commenters = True, "#"
+    found = []
+    for word in lexer:
+        if set(word) <= set("|&;<>"):
+            break
+        found.append(word)
+    return found[1:]
+
+
+def is_only_a_name(arguments: list[str]) -> bool:
+    """`memwatch markers` in a sentence is the name of a command."""
+    return arguments in (["markers"], ["replay"], ["run"])
+
+
+@every_page
+def test_every_command_line_is_understood(page: Path) -> None:
+    for line in command_lines(page.read_text()):
+        arguments = own_words(line)
+        if is_only_a_name(arguments) or arguments == ["--help"]:
+            continue
+        if "--" not in arguments and arguments[:1] == ["run"]:
+            arguments += ["--", "true"]  # shortened in a sentence: `memwatch run --json`
+        try:
+            cli._parse(arguments)
+        except ConfigError as error:
+            pytest.fail(f"{line!r}: {error}")
+
+
+def test_the_check_of_command_lines_finds_what_is_wrong() -> None:
+    text = "    memwatch --no-such-flag 1\n\nand `memwatch launch x` in a sentence, memwatch itself not\n"
+    assert list(command_lines(text)) == ["memwatch --no-such-flag 1", "memwatch launch x"]
+    for line in command_lines(text):
+        with pytest.raises(ConfigError):
+            cli._parse(own_words(line))
+    assert own_words("memwatch run -- python 'a b.py' > main.log 2>&1 & # c") == ["run", "--", "python", "a b.py"]
+
+
+# --- events ---------------------------------------------------------------------------------------------------------
+
+
+def emitted() -> dict[str, set[str]]:
+    """The events that the core tells and the fields of each, read from its calls of Notice() and Engine._say()."""
+    found: dict[str, set[str]] = {}
+    for path in sorted((PACKAGE / "core").glob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(function, ast.FunctionDef) or function.name == "_say":
+                continue
+            for call in ast.walk(function):
+                if isinstance(call, ast.Call) and called(call) in ("Notice", "_say"):
+                    for name in possible_texts(call.args[1], function):
+                        found.setdefault(name, set()).update(fields_of(call))
+    return found
+
+
+def called(call: ast.Call) -> str:
+    return getattr(call.func, "id", "") or getattr(call.func, "attr", "")
+
+
+def possible_texts(node: ast.expr, function: ast.FunctionDef) -> list[str]:
+    """The values of an expression that is a text, a choice of two, or a local name for one."""
+    if isinstance(node, ast.Constant):
+        return [node.value]
+    if isinstance(node, ast.IfExp):
+        return possible_texts(node.body, function) + possible_texts(node.orelse, function)
+    assert isinstance(node, ast.Name), f"the name of an event in {function.name} cannot be read: {ast.unparse(node)}"
+    given = [
+        one.value
+        for one in ast.walk(function)
+        if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == node.id
+    ]
+    assert given, f"the name of an event in {function.name} comes from elsewhere: {node.id}"
+    return [text for value in given for text in possible_texts(value, function)]
+
+
+def fields_of(call: ast.Call) -> set[str]:
+    if called(call) == "_say":
+        return {keyword.arg for keyword in call.keywords if keyword.arg}
+    return keys_of(call.args[3]) if len(call.args) > 3 else set()
+
+
+def keys_of(node: ast.expr) -> set[str]:
+    if isinstance(node, ast.Call) and called(node) == "_fields":
+        return outlook_fields()
+    assert isinstance(node, ast.Dict), ast.unparse(node)
+    named = {key.value for key in node.keys if isinstance(key, ast.Constant)}
+    spread = [keys_of(value) for key, value in zip(node.keys, node.values, strict=True) if key is None]
+    return named.union(*spread)
+
+
+def outlook_fields() -> set[str]:
+    return set(forecast_fields(Usage("host", 1, None), None, Outlook(Verdict.STABLE, None, None)))
+
+
+def documented() -> dict[str, set[str]]:
+    """The table of events; "outlook" stands for the fields of the table below it."""
+    table = {}
+    for name, _, cell in (row for row in rows(section(text_of("operations.md"), "Events")) if len(row) == 3):
+        listed = set(words(cell))
+        if re.match(r"outlook\b", cell):
+            listed |= outlook_fields()
+        table[words(name)[0]] = listed
+    return table
+
+
+def test_the_events_of_the_table_are_those_that_the_code_tells() -> None:
+    assert set(documented()) == set(emitted())
+
+
+@pytest.mark.parametrize("event", sorted(emitted()))
+def test_the_fields_of_an_event_are_those_of_the_table(event: str) -> None:
+    assert documented()[event] == emitted()[event]
+    assert not emitted()[event] & IN_EVERY_EVENT, "a field of its own would hide the common one"
+
+
+def test_the_fields_of_an_outlook_are_those_of_the_table() -> None:
+    table = [row for row in rows(section(text_of("operations.md"), "Events")) if len(row) == 2]
+    assert {word for row in table for word in words(row[0])} == outlook_fields()
+
+
+# --- exit codes, causes, keys, rooms --------------------------------------------------------------------------------
+
+
+def test_the_exit_codes_are_those_of_the_code() -> None:
+    listed = [int(row[0]) for row in rows(section(text_of("operations.md"), "Exit codes"))]
+    assert listed == [int(code) for code in ExitCode]
+
+
+def test_the_causes_and_their_exit_codes_are_those_of_the_code() -> None:
+    listed = {words(row[0])[0]: int(row[1]) for row in rows(section(text_of("operations.md"), "How a trainer ended"))}
+    assert listed == {cause.value: int(EXIT_CODES.get(cause, ExitCode.FAILED)) for cause in Cause}
+    told = rows(section(text_of("concepts.md"), "How a death is told"))
+    assert {word for row in told for word in words(row[1])} == {cause.value for cause in Cause}
+
+
+def test_the_verdicts_are_those_of_the_code() -> None:
+    listed = [words(row[0])[0] for row in rows(section(text_of("concepts.md"), "Trend and verdict"))]
+    assert listed == [verdict.value for verdict in Verdict]
+
+
+def keys(value: object, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Every key of a configuration with its default."""
+    for one in fields(value):  # type: ignore[arg-type]
+        inner = getattr(value, one.name)
+        if is_dataclass(inner):
+            yield from keys(inner, f"{prefix}{one.name}.")
+        else:
+            yield prefix + one.name, list(inner) if isinstance(inner, tuple) else inner
+
+
+def test_every_key_of_the_configuration_is_listed_with_its_default() -> None:
+    table = rows(text_of("configuration.md").split("\n## ")[0])
+    assert {words(row[0])[0]: yaml.safe_load(words(row[1])[0]) for row in table} == dict(keys(Config()))
+
+
+def test_the_keys_and_kinds_of_a_rule_are_those_of_the_code() -> None:
+    text = section(text_of("markers.md"), "Keys")
+    known = set(_RULE_KEYS).union(*(kind.keys for kind in KINDS.values()))
+    assert {words(row[0])[0] for row in rows(text) if len(row) == 2} == known
+    assert {words(row[0])[0] for row in rows(text) if len(row) == 3} == set(KINDS)
+    assert set(_PRESET_KEYS) <= set(words(text.partition("|")[0]))
+
+
+def test_the_presets_are_those_that_are_there() -> None:
+    listed = {words(row[0])[0] for row in rows(section(text_of("markers.md"), "Presets"))} | {"common"}
+    assert listed == {path.stem for path in (ROOT / "configs" / "markers").glob("*.yaml")}
+
+
+def test_every_room_is_on_the_plan() -> None:
+    listed = {word for row in rows(section(text_of("architecture.md"), "Rooms")) for word in words(row[0])}
+    modules = {path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.rglob("*.py")}
+    packages = {str(module.parent) for module in modules if len(module.parts) > 1}
+    there = {".".join(module.parts) for module in modules if module.name != "__init__" or len(module.parts) == 1}
+    assert listed == there | packages

@@ -1,0 +1,103 @@
+"""Time and sleep of the real world: real signals, real descriptors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from memwatch.clock import Sleeper, SystemClock
+
+LONG = 20.0  # a sleep that is never slept to its end
+
+
+@contextmanager
+def soon(act: object) -> Iterator[None]:
+    timer = threading.Timer(0.05, act)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
+def slept(sleeper: Sleeper, seconds: float) -> float:
+    before = time.monotonic()
+    sleeper.sleep(seconds)
+    return time.monotonic() - before
+
+
+def open_descriptors() -> list[str]:
+    return sorted(path.name for path in Path("/proc/self/fd").iterdir())
+
+
+def test_the_clock_is_unix_time_and_goes_on() -> None:
+    clock = SystemClock()
+    first = clock.now()
+    assert abs(first - time.time()) < 0.1
+    time.sleep(0.02)
+    assert 0.02 <= clock.now() - first < 1
+
+
+def test_it_sleeps_to_the_end_when_nothing_happens() -> None:
+    with Sleeper() as sleeper:
+        assert 0.05 <= slept(sleeper, 0.05) < 1
+        assert slept(sleeper, -1.0) < 0.5
+    assert sleeper.stopped_by is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_sleep_and_every_later_one(number: signal.Signals) -> None:
+    with Sleeper() as sleeper, soon(lambda: os.kill(os.getpid(), number)):
+        assert slept(sleeper, LONG) < LONG / 2
+        assert sleeper.stopped_by == number.name
+        assert slept(sleeper, LONG) < LONG / 2
+
+
+def test_a_signal_before_the_sleep_is_not_lost() -> None:
+    with Sleeper() as sleeper:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert slept(sleeper, LONG) < LONG / 2
+
+
+def test_signals_that_are_passed_on_do_not_stop_it() -> None:
+    got: list[int] = []
+    with Sleeper((), (signal.SIGUSR1,), got.append) as sleeper:
+        with soon(lambda: os.kill(os.getpid(), signal.SIGUSR1)):
+            assert slept(sleeper, LONG) < LONG / 2
+        assert got == [signal.SIGUSR1]
+        assert sleeper.stopped_by is None
+        assert slept(sleeper, 0.05) >= 0.05, "the wake-up was taken in: the next sleep is a whole one"
+
+
+def test_a_watched_descriptor_ends_the_sleep() -> None:
+    child = os.fork()
+    if child == 0:
+        time.sleep(0.05)
+        os._exit(0)
+    pidfd = os.pidfd_open(child)
+    with Sleeper((pidfd,)) as sleeper:
+        assert slept(sleeper, LONG) < LONG / 2
+    os.waitpid(child, 0)
+    os.close(pidfd)
+
+
+def test_handlers_and_descriptors_are_given_back() -> None:
+    def mine(_number: int, _frame: object) -> None: ...
+
+    before = signal.signal(signal.SIGTERM, mine)
+    descriptors = open_descriptors()
+    try:
+        with Sleeper():
+            assert signal.getsignal(signal.SIGTERM) is not mine
+        assert signal.getsignal(signal.SIGTERM) is mine
+        assert open_descriptors() == descriptors
+        assert signal.set_wakeup_fd(-1) == -1
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,81 @@
+"""One look at memory with readers that fail: the rest is there, and what is missing has its reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from memwatch.core.model import HostMemory, TreeMemory, Unread
+from memwatch.errors import AbsentError, MemwatchError, SourceError, TargetGoneError
+from memwatch.sampler import Sampler
+
+GB = 10**9
+TREE = TreeMemory(processes=1, rss_bytes=3 * GB, used_bytes=3 * GB, accounting="rss")
+HOST = HostMemory(64 * GB, 60 * GB, 0)
+
+
+class Fixed:
+    """A reader that gives one thing, or raises it."""
+
+    def __init__(self, name: str, gives: Any) -> None:
+        self.name, self.gives, self.closed = name, gives, 0
+
+    def read(self, now: float) -> Any:
+        if isinstance(self.gives, Exception):
+            raise self.gives
+        return self.gives
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def sampler(tree: Any = TREE, cgroup: Any = None, host: Any = HOST, gpus: Any = ()) -> tuple[Sampler, list[Fixed]]:
+    cgroup = cgroup or AbsentError("no memory cgroup")
+    readers = [Fixed("procfs", tree), Fixed("cgroup", cgroup), Fixed("host", host), Fixed("nvml", gpus)]
+    return Sampler(*readers, limit_bytes=10 * GB), readers
+
+
+def test_all_that_can_be_read_is_there() -> None:
+    sample = sampler()[0].sample(1.0)
+    assert (sample.tree, sample.cgroup, sample.host, sample.gpus) == (TREE, None, HOST, ())
+    [usage] = sample.usages
+    assert usage.used_bytes == 3 * GB
+    assert usage.limit is not None and (usage.limit.bytes, usage.limit.origin) == (10 * GB, "--limit")
+    assert sample.unread == (Unread("cgroup", "no memory cgroup", absent=True),)
+
+
+@pytest.mark.parametrize("error", [SourceError("denied"), TargetGoneError("gone")])
+def test_each_reader_fails_alone(error: SourceError) -> None:
+    for name in ("tree", "host", "gpus"):
+        sample = sampler(**{name: error})[0].sample(1.0)
+        failed = [one for one in sample.unread if not one.absent]
+        assert [one.reason for one in failed] == [str(error)]
+        assert (sample.tree is None, sample.host is None) == (name == "tree", name == "host")
+
+
+def test_when_nothing_can_be_read_there_is_a_sample_that_says_why_of_each() -> None:
+    error = SourceError("denied")
+    sample = sampler(error, error, error, error)[0].sample(1.0)
+    assert sample.usages == ()
+    assert [one.source for one in sample.unread] == ["procfs", "cgroup", "host", "nvml"]
+
+
+def test_an_error_that_is_no_readers_is_a_bug_and_passes() -> None:
+    with pytest.raises(MemwatchError):
+        sampler(tree=MemwatchError("no reading"))[0].sample(1.0)
+
+
+def test_without_gpus_there_is_no_gpu_reader_to_fail() -> None:
+    _, readers = sampler()
+    alone = Sampler(*readers[:3], gpus=None, limit_bytes=None)  # type: ignore[misc]
+    assert alone.sample(1.0).gpus == ()
+    alone.close()
+    assert [one.closed for one in readers] == [1, 1, 1, 0]
+
+
+def test_a_gpu_driver_that_is_asked_for_and_absent_is_a_failure() -> None:
+    _, readers = sampler(gpus=AbsentError("no NVIDIA driver here"))
+    for expected in (False, True):
+        sample = Sampler(*readers, limit_bytes=None, gpus_expected=expected).sample(1.0)
+        assert [one.absent for one in sample.unread if one.source == "nvml"] == [not expected]

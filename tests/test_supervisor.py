@@ -1,0 +1,202 @@
+"""`memwatch run`'s child and its output, with real children."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memwatch.confine import Confinement, _cgroup, _rlimit, _works, confine
+from memwatch.errors import AttachError
+from memwatch.supervisor import Child, Passthrough, forwarding, shell_status, signal_name
+from support.mainjob import until
+
+MB = 10**6
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "runs" / "child.log"
+
+
+def shell(code: str) -> tuple[str, ...]:
+    return ("/bin/sh", "-c", code)
+
+
+# --- Child ----------------------------------------------------------------------------------------------------------
+
+
+def test_both_outputs_go_to_the_log_in_order(log: Path) -> None:
+    child = Child(shell("echo one; echo two >&2; echo three"), log)
+    assert child.status() == 0
+    assert log.read_text() == "one\ntwo\nthree\n"
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_status_of_an_exit_and_of_a_death(log: Path) -> None:
+    assert Child(shell("exit 7"), log).status() == 7
+    log.unlink()
+    assert Child(shell("kill -9 $$"), log).status() == -9
+
+
+@pytest.mark.parametrize(("status", "code"), [(0, 0), (7, 7), (-9, 137), (-2, 130)])
+def test_the_exit_code_is_the_shell_s(status: int, code: int) -> None:
+    assert shell_status(status) == code
+
+
+def test_signal_names() -> None:
+    assert signal_name(9) == "SIGKILL"
+    assert signal_name(int(signal.SIGRTMIN) + 1) == f"signal {int(signal.SIGRTMIN) + 1}"
+
+
+@pytest.mark.parametrize(
+    ("command", "why"), [("/nowhere/python", "No such file"), ("/etc/passwd", "Permission denied")]
+)
+def test_what_cannot_start_is_told_and_leaves_no_log(log: Path, command: str, why: str) -> None:
+    with pytest.raises(AttachError, match=why) as caught:
+        Child((command,), log)
+    assert "memwatch run --" in caught.value.hint
+    assert not log.exists()
+
+
+def test_a_log_that_is_there_already_is_never_written_over(log: Path) -> None:
+    log.parent.mkdir()
+    log.write_text("another's")
+    with pytest.raises(FileExistsError):
+        Child(shell("echo mine"), log)
+    assert log.read_text() == "another's"
+
+
+def test_it_has_a_session_of_its_own_and_handles_sigint_even_when_memwatch_does_not(log: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as under `memwatch run ... &` in a script
+    try:
+        child = Child(("sleep", "60"), log)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert os.getsid(child.pid) == child.pid
+    child.forward(signal.SIGINT)
+    assert child.status() == -signal.SIGINT
+
+
+def test_signals_to_memwatch_go_to_the_child_alone(log: Path) -> None:
+    child = Child(shell("trap 'echo got; exit 5' USR1; echo ready; while :; do sleep 0.05; done"), log)
+    until(lambda: "ready" in log.read_text())
+    before = signal.getsignal(signal.SIGUSR1)
+    with forwarding(child):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert child.status() == 5
+        os.kill(os.getpid(), signal.SIGUSR1)  # it has ended: nobody gets it, nobody dies of it
+    assert signal.getsignal(signal.SIGUSR1) is before
+
+
+def test_end_ends_it_once(log: Path) -> None:
+    child = Child(("sleep", "60"), log)
+    child.end()
+    assert child.status() == -signal.SIGTERM
+    child.end()
+
+
+def test_environment_and_folder(log: Path, tmp_path: Path) -> None:
+    child = Child(shell('echo "$GREETING $PYTHONUNBUFFERED"; pwd'), log, {"GREETING": "hello"}, folder=tmp_path)
+    child.status()
+    assert log.read_text().splitlines() == ["hello 1", str(tmp_path)]
+
+
+# --- Passthrough ----------------------------------------------------------------------------------------------------
+
+
+def passed_on(log: Path, code: str, take: Callable[[int], bytes]) -> bytes:
+    read, write = os.pipe()
+    child = Child(shell(code), log)
+    passthrough = Passthrough(log, write)
+    taken = take(read)
+    child.status()
+    passthrough.close()
+    os.close(write)
+    rest = b"".join(iter(lambda: os.read(read, 65536), b""))
+    os.close(read)
+    return taken + rest
+
+
+def test_bytes_come_through_as_they_are_and_to_the_last(log: Path) -> None:
+    code = r"printf 'a\r\377\000b'; sleep 0.3; printf 'last words, no newline'"
+    assert passed_on(log, code, lambda _: b"") == b"a\r\xff\x00blast words, no newline"
+
+
+def test_output_comes_while_the_child_runs(log: Path) -> None:
+    began = time.monotonic()
+    first: list[float] = []
+
+    def take(read: int) -> bytes:
+        data = os.read(read, 65536)
+        first.append(time.monotonic() - began)
+        return data
+
+    assert passed_on(log, "echo early; sleep 1; echo late", take) == b"early\nlate\n"
+    assert first[0] < 0.9
+
+
+def test_a_reader_that_leaves_does_not_stop_the_child(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    child = Child(shell("for i in 1 2 3; do echo $i; sleep 0.1; done; exit 3"), log)
+    passthrough = Passthrough(log, write)
+    assert child.status() == 3
+    passthrough.close()
+    os.close(write)
+    assert log.read_text() == "1\n2\n3\n"
+    assert str(log) in capsys.readouterr().err
+
+
+# --- confine --------------------------------------------------------------------------------------------------------
+
+GREEDY = "kept = []\nwhile len(kept) < 400: kept.append(b'x' * 1_000_000)\nprint('never')"
+
+
+def outcome(confinement: Confinement) -> tuple[int, str]:
+    """Status and words of a program that wants 400 MB."""
+    command = [*confinement.prefix, sys.executable, "-S", "-c", GREEDY]
+    try:
+        ended = subprocess.run(
+            command, capture_output=True, text=True, preexec_fn=confinement.before_exec, timeout=60, check=False
+        )
+    finally:
+        confinement.close()
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+def test_the_last_resort_is_a_limit_that_python_hears_of() -> None:
+    status, words = outcome(_rlimit(100 * MB))
+    assert (status, "MemoryError" in words) == (1, True), words
+
+
+@pytest.mark.cgroup
+def test_a_cgroup_is_entered_and_removed() -> None:
+    made = _cgroup(100 * MB)
+    if made is None:
+        pytest.skip("no memory cgroup can be made here")
+    [folder] = Path("/sys/fs/cgroup").glob(f"**/memwatch-demo-{os.getpid()}")
+    status, _ = outcome(made)
+    assert status == -signal.SIGKILL, "killed at its limit"
+    assert not folder.exists()
+
+
+def test_whatever_this_user_may_have_it_limits() -> None:
+    status, _ = outcome(confine(100 * MB))
+    assert status in (1, -signal.SIGKILL)
+
+
+def test_a_way_that_does_not_start_anything_is_not_taken() -> None:
+    def fails() -> None:
+        raise OSError("as in a cgroup that takes no processes")
+
+    assert _works(())
+    assert not _works((), fails)
+    assert not _works(("false",))
+    assert not _works(("/nowhere/systemd-run",))

@@ -1,0 +1,268 @@
+"""What is at hand when the trainer ends: the evidence is put together from events, counters and the kernel's log."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from memwatch.actions.signals import ExitStatus
+from memwatch.core.engine import Engine
+from memwatch.core.model import (
+    Cause,
+    CgroupLevel,
+    CgroupMemory,
+    CheckpointSeen,
+    Event,
+    Exited,
+    HostMemory,
+    OutOfMemorySeen,
+    Sample,
+    Sampled,
+    Signalled,
+    Snapshot,
+    State,
+)
+from memwatch.core.policy import Policy
+from memwatch.errors import SourceError
+from memwatch.sources.kmsg import OomKill
+from memwatch.trainer import CarefulSignaller, WatchedTrainer
+from support.watch import GB, TARGET
+
+KILLED, DONE = ExitStatus(None, "SIGKILL"), ExitStatus(0, None)
+KILL = OomKill(1.0, TARGET.pid, "python", "memcg", "/job", "/job", 4 * GB, 0, 0, 5 * GB)
+
+
+class World:
+    """The signaller, the cgroup, the kernel's log, and the checkpoints, as a test sets them."""
+
+    def __init__(self) -> None:
+        self.target, self.dead, self.status = TARGET, False, KILLED
+        self.counter: int | None = 0
+        self.kills: list[OomKill] = []
+        self.kmsg_error: SourceError | None = None
+        self.files: list[CheckpointSeen] = []
+        self.urgent = False
+        self.killed: bool | None = None
+        self.calls: list[str] = []
+
+    def gone(self) -> bool:
+        return self.dead
+
+    def exit_status(self) -> ExitStatus | None:
+        return self.status
+
+    def oom_kills(self) -> tuple[int | None, int | None]:
+        return self.counter, self.counter
+
+    def read(self, now: float) -> tuple[OomKill, ...]:
+        if self.kmsg_error is not None:
+            raise self.kmsg_error
+        return tuple(self.kills)
+
+    def after_exit(self, now: float, *, killed: bool) -> list[CheckpointSeen]:
+        self.killed = killed
+        return self.files
+
+    def before_signal(self, now: float) -> None:
+        self.calls.append("before")
+
+    def send(self, signal_name: str) -> None:
+        self.calls.append(signal_name)
+
+
+class Bench:
+    def __init__(self, **options: Any) -> None:
+        self.world = world = World()
+        self.trainer = WatchedTrainer(
+            signaller=world,  # type: ignore[arg-type]
+            tree_pids=lambda: frozenset({TARGET.pid, 101}),
+            cgroup=world,  # type: ignore[arg-type]
+            kmsg=world,  # type: ignore[arg-type]
+            checkpoints=world,  # type: ignore[arg-type]
+            **options,
+        )
+
+    def look(self, t: float, kills: int | None = 0, owned: bool = True, used: int = 9 * GB) -> None:
+        level = CgroupLevel("/job", used, 0, 10 * GB)
+        cgroup = CgroupMemory(2, (level,), owned, None, kills, kills)
+        self.trainer.observe(Sampled(t, Sample((), cgroup=cgroup, host=HostMemory(64 * GB, 32 * GB, 0))))
+
+    def end(self, t: float = 10.0, state: State = State.WATCHING) -> Exited:
+        """The end, as the daemon meets it."""
+        self.world.dead = True
+        assert self.trainer.gone()
+        *_, exited = self.trainer.ending(t, in_state(state))
+        assert isinstance(exited, Exited)
+        return exited
+
+
+def in_state(state: State) -> Snapshot:
+    return replace(Engine(Policy()).snapshot(), state=state)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    bench = Bench()
+    for t in range(10):
+        bench.look(float(t))
+    return bench
+
+
+# --- the kernel -----------------------------------------------------------------------------------------------------
+
+
+def test_a_counter_that_rose_is_an_oom_kill_in_its_own_cgroup(bench: Bench) -> None:
+    bench.world.counter = 1
+    assert bench.end().cause is Cause.OOM_CGROUP
+
+
+def test_the_counter_is_read_the_moment_the_end_is_seen_as_the_cgroup_may_go_with_it(bench: Bench) -> None:
+    bench.world.counter, bench.world.dead = 1, True
+    assert bench.trainer.gone()
+    bench.world.counter = None  # systemd has removed it
+    assert bench.end().cause is Cause.OOM_CGROUP
+
+
+def test_a_counter_that_rises_a_moment_later_counts_too(bench: Bench) -> None:
+    bench.world.dead = True
+    assert bench.trainer.gone()
+    bench.world.counter = 1
+    assert bench.end().cause is Cause.OOM_CGROUP
+
+
+def test_a_kill_of_long_ago_is_not_this_end(bench: Bench) -> None:
+    bench.look(10.0, kills=1)  # a worker's
+    bench.world.counter = 1
+    exited = bench.end(t=60.0)
+    assert exited.cause is Cause.SIGNALLED
+    assert "no trace of the OOM killer: the oom_kill counter did not rise" in exited.evidence
+
+
+def test_in_a_shared_cgroup_the_counter_may_be_a_neighbours() -> None:
+    bench = Bench()
+    bench.look(1.0, owned=False)
+    bench.world.counter = 1
+    assert bench.end().cause is Cause.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("kill", "cause"),
+    [
+        (KILL, Cause.OOM_CGROUP),
+        (replace(KILL, constraint="host", memcg=None), Cause.OOM_HOST),
+        (replace(KILL, pid=101), Cause.SIGNALLED),  # a worker of its tree
+        (replace(KILL, pid=999), Cause.SIGNALLED),  # a neighbour in the same cgroup
+        (replace(KILL, pid=999, memcg="/elsewhere"), Cause.SIGNALLED),
+    ],
+    ids=["its-own", "host", "worker", "neighbour", "elsewhere"],
+)
+def test_the_kernels_record_says_who_was_killed(bench: Bench, kill: OomKill, cause: Cause) -> None:
+    bench.world.kills = [kill]
+    assert bench.end().cause is cause
+
+
+def test_of_many_kills_its_own_is_the_one_that_counts(bench: Bench) -> None:
+    bench.world.kills = [replace(KILL, pid=999), KILL, replace(KILL, pid=101)]
+    exited = bench.end()
+    assert exited.cause is Cause.OOM_CGROUP
+    assert f"killed {TARGET.pid} (python), 4.0 GB resident, at the limit of cgroup /job" in exited.evidence[0]
+
+
+def test_a_kernel_log_that_cannot_be_read_leaves_the_counter(bench: Bench) -> None:
+    bench.world.kmsg_error, bench.world.counter = SourceError("permission denied"), 1
+    assert bench.end().cause is Cause.OOM_CGROUP
+
+
+# --- our signals ----------------------------------------------------------------------------------------------------
+
+
+def test_saved_is_what_became_complete_after_the_signal(bench: Bench) -> None:
+    bench.world.status = ExitStatus(130, None)
+    bench.trainer.observe(CheckpointSeen(8.0, "saved", "log: before"))
+    bench.trainer.observe(Signalled(8.5, "SIGINT"))
+    assert bench.end(state=State.INTERRUPTING).cause is Cause.UNSAVED
+    bench.trainer.observe(CheckpointSeen(9.0, "saved", "log: after"))
+    exited = bench.end(state=State.SAVED)
+    assert exited.cause is Cause.SAVED and "log: after" in exited.evidence[0]
+
+
+def test_a_checkpoint_found_after_the_end_is_evidence_and_told(bench: Bench) -> None:
+    bench.world.status = DONE
+    bench.trainer.observe(Signalled(8.5, "SIGINT"))
+    bench.world.files = [CheckpointSeen(10.0, "saved", "file: a.pt, whole")]
+    found, exited = bench.trainer.ending(10.0, in_state(State.INTERRUPTING))
+    assert found is bench.world.files[0]
+    assert isinstance(exited, Exited) and exited.cause is Cause.SAVED
+
+
+@pytest.mark.parametrize(
+    "signalled", [Signalled(8.5, "SIGINT", dry_run=True), Signalled(8.5, "SIGINT", error="not permitted")]
+)
+def test_a_signal_that_was_not_sent_has_no_part_in_the_end(bench: Bench, signalled: Signalled) -> None:
+    bench.trainer.observe(signalled)
+    bench.world.status = DONE
+    assert bench.end(state=State.INTERRUPTING).cause is Cause.COMPLETED
+
+
+def test_a_signal_of_an_episode_that_is_over_has_no_part_in_the_end(bench: Bench) -> None:
+    bench.trainer.observe(Signalled(1.0, "SIGINT"))
+    bench.trainer.publish(in_state(State.INTERRUPTING), ())
+    assert bench.world.urgent, "checkpoint files are looked at closely"
+    bench.trainer.publish(in_state(State.WATCHING), ())
+    bench.world.status = DONE
+    assert not bench.world.urgent
+    assert bench.end().cause is Cause.COMPLETED
+
+
+def test_a_file_that_a_kill_cut_off_is_no_checkpoint_and_one_that_sigint_closed_may_be(bench: Bench) -> None:
+    bench.end()
+    assert bench.world.killed is True
+    bench.world.status = ExitStatus(None, "SIGINT")
+    bench.end()
+    assert bench.world.killed is False
+
+
+def test_what_was_complete_before_a_signal_is_settled_before_it_is_sent() -> None:
+    world = World()
+    CarefulSignaller(world, world, lambda: 1.0).send("SIGINT")  # type: ignore[arg-type]
+    assert world.calls == ["before", "SIGINT"]
+
+
+# --- by itself ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("status", "expected"), [(0, (0, None)), (3, (3, None)), (-9, (None, "SIGKILL"))])
+def test_memwatchs_own_child_has_a_status_for_sure(status: int, expected: tuple[int | None, str | None]) -> None:
+    bench = Bench(child_status=lambda: status)
+    bench.look(1.0)
+    exited = bench.end()
+    assert (exited.exit_code, exited.signal) == expected
+
+
+def test_a_signal_without_a_name_is_a_number() -> None:
+    exited = Bench(child_status=lambda: -40).end()
+    assert exited.signal == "signal 40" and exited.cause is Cause.SIGNALLED
+
+
+@pytest.mark.parametrize(
+    ("event", "cause"),
+    [
+        (OutOfMemorySeen(9.5, "MemoryError", "MemoryError"), Cause.MEMORY_ERROR),
+        (OutOfMemorySeen(9.5, "CUDA out of memory", "CUDA out of memory. Tried"), Cause.CUDA_OOM),
+    ],
+)
+def test_the_logs_last_words(bench: Bench, event: Event, cause: Cause) -> None:
+    bench.world.status = ExitStatus(1, None)
+    bench.trainer.observe(event)
+    assert bench.end().cause is cause
+
+
+def test_with_nothing_known_nothing_is_claimed() -> None:
+    bench = Bench()
+    bench.world.status = None  # type: ignore[assignment]
+    bench.world.counter = None
+    exited = bench.end()
+    assert exited.cause is Cause.UNKNOWN
+    assert exited.evidence[0] == "its exit status could not be read"

@@ -1,0 +1,111 @@
+"""cgroup v2 under systemd, in a virtual machine: the interrupt before memory.max, and the kernel's kill by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).resolve().parents[2]
+VM = ROOT.parent / "shared" / "vm" / "vmrun"
+LEAK = ROOT / "tests" / "programs" / "leak.py"
+GUEST_PYTHON = "3.13"
+NO_GUEST = 77
+
+Guest = Callable[..., "subprocess.CompletedProcess[str]"]
+
+SETUP = """
+set -e
+/opt/venv/bin/pip install -q --no-index --find-links /share memwatch
+mkdir -p /srv/run && cp /share/leak.py /srv/run
+/opt/venv/bin/memwatch --help > /dev/null   # its bytecode is compiled
+"""
+
+# The trainer in a unit of its own within a slice, its output in a file, as a deployment has it.
+START = """
+cd /srv/run && rm -f main.log
+systemd-run -q --unit=trainer --slice=training -p MemoryMax=140M -p MemorySwapMax=0 -p WorkingDirectory=/srv/run \\
+    -p StandardOutput=append:/srv/run/main.log python3 leak.py saves 60 8 1
+until grep -qs 'Generation 1' main.log; do sleep 0.1; done
+pid=$(systemctl show -P MainPID trainer)
+"""
+WATCH = "/opt/venv/bin/memwatch --pid $pid --listen none --interval 0.5 --checkpoint-time 2 --json"
+
+
+def vmrun(script: str, *options: str) -> subprocess.CompletedProcess[str]:
+    if not VM.exists():
+        pytest.skip("no ../shared/vm here")
+    done = subprocess.run(
+        [VM, "--timeout", "300", *options, "-"], input=script, text=True, capture_output=True, check=False
+    )
+    if done.returncode == NO_GUEST:
+        pytest.skip(done.stderr.strip())
+    return done
+
+
+@pytest.fixture(scope="session")
+def guest(tmp_path_factory: pytest.TempPathFactory) -> Guest:
+    """Runs a script in a guest that has memwatch, with a trainer beside it."""
+    share = tmp_path_factory.mktemp("share")
+    if not VM.exists():
+        pytest.skip("no ../shared/vm here")
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
+    for command in (
+        [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", share, ROOT],
+        [*pip, "download", "--only-binary=:all:", "--python-version", GUEST_PYTHON, "-d", share, "--find-links", share],
+    ):
+        if command[-1] is share:
+            command.append(next(share.glob("memwatch-*.whl")))
+        built = subprocess.run(command, capture_output=True, text=True, check=False)
+        if built.returncode:
+            pytest.skip(f"no wheels for the guest: {built.stderr.strip()[-300:]}")
+    shutil.copy(LEAK, share)
+    done = vmrun(SETUP, "--save", "memwatch-tests", "--share", str(share))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return lambda script: vmrun(script, "--from", "memwatch-tests")
+
+
+def events(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+
+
+def test_interrupted_and_saved_below_memory_max(guest: Guest) -> None:
+    done = guest(
+        f"{START}\n/opt/venv/bin/memwatch doctor --pid $pid --json --listen none\n{WATCH}\necho code $?\n"
+        "systemctl show -P Result trainer; tail -n 1 main.log\n"
+        "cat /sys/fs/cgroup/training.slice/memory.events\n"
+    )
+    said = done.stdout + done.stderr
+    doctor = {check["part"]: check for check in json.loads(done.stdout.splitlines()[0])}
+    assert "version 2, /training.slice/trainer.service" in doctor["cgroup"]["text"], said
+    assert "own" in doctor["cgroup"]["text"] and "shared" not in doctor["cgroup"]["text"], said
+    assert "cgroup 146.8 MB" in doctor["limit"]["text"], said
+    assert doctor["signal"]["level"] == "ok" and "SIGINT" in doctor["signal"]["text"]
+    told = events(done.stdout)
+    [interrupt] = [one for one in told if one["event"] == "interrupt"]
+    assert interrupt["limit"] == 140 << 20 and interrupt["limit_origin"] == "cgroup /training.slice/trainer.service"
+    assert told[-1]["event"] == "exited" and told[-1]["cause"] == "interrupted_saved", said
+    assert "code 10" in done.stdout
+    assert "Checkpoint saved: state.ckpt" in done.stdout
+    assert "oom_kill 0" in done.stdout
+
+
+def test_left_alone_the_kernel_kills_it_and_the_cause_says_so_with_and_without_the_kernels_log(guest: Guest) -> None:
+    blind = f"systemd-run -q --wait --pipe -p ProtectKernelLogs=yes {WATCH} --dry-run --history none"
+    done = guest(f"{START}\n{blind} > blind.out 2>&1 &\n{WATCH} --dry-run; echo code $?; wait; echo; cat blind.out")
+    said = done.stdout + done.stderr
+    seeing, counting = (events(part) for part in done.stdout.split("code 12"))
+    assert seeing[-1]["event"] == "exited" and seeing[-1]["cause"] == "oom_cgroup", said
+    assert "OOM killer killed" in seeing[-1]["evidence"][0] and "/trainer.service" in seeing[-1]["evidence"][0]
+    assert [one["dry_run"] for one in seeing if one["event"] == "signalled"] == [True], said
+    assert counting[-1]["event"] == "exited" and counting[-1]["cause"] == "oom_cgroup", said
+    assert "oom_kill counter of the trainer's own cgroup rose by 1" in counting[-1]["evidence"][0]
+    assert any("kernel's log cannot be read" in one["text"] for one in counting if one["event"] == "note")

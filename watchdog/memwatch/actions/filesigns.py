@@ -1,0 +1,91 @@
+"""What a file shows of itself: named like a checkpoint, whole, changed, being written, moved to another name."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path, PurePath
+
+FILES_MAX = 5000  # files looked at in a folder, or in all that are searched
+
+_SUFFIX = r"\.(?:pt|pth|ckpt|npz|npy|pkl|pickle|safetensors|h5|hdf5|keras|msgpack|bin|joblib|orbax|distcp)"
+_NAME = re.compile(rf"{_SUFFIX}(?:\.(?:gz|bz2|xz|zst))?(?:[._-]?(?:tmp|temp|part|partial|new)[\w.-]*|~)?$", re.I)
+_BARE_NAME = re.compile(r"(?:^|[._-])(?:ckpt|checkpoint)(?:[._-]?\w+)*(?:[._-](?:tmp|temp|part))?$", re.I)
+_TEMPORARY = re.compile(
+    r"(?:^\.?(?:tmp|temp)|[._-](?:tmp|temp|part|partial|new)[\w.-]*$|~$|\.orbax-checkpoint-tmp)", re.I
+)
+_TEXT = (".log", ".txt", ".json", ".yaml", ".yml", ".csv", ".py", ".md")
+_ZIP, _ZIP_END, _ZIP_TAIL = b"PK\x03\x04", b"PK\x05\x06", 65557  # torch.save and numpy.savez write zip files
+
+Fingerprint = tuple[int, int, int, int]  # device, inode, size, mtime_ns
+
+
+@lru_cache(maxsize=1024)
+def looks_like_checkpoint(name: str) -> bool:
+    """By its name alone: model.pt, replay.npz.tmp, ckpt-12, .checkpoint_3.part."""
+    return bool(_NAME.search(name)) or (bool(_BARE_NAME.search(name)) and not name.lower().endswith(_TEXT))
+
+
+def is_whole(path: str) -> bool:
+    """False when the file is a zip (torch.save, numpy.savez) without its end: the writer was cut off."""
+    try:
+        with open(path, "rb") as file:
+            if file.read(4) != _ZIP:
+                return True
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _ZIP_TAIL))
+            return _ZIP_END in file.read()
+    except OSError:
+        return Path(path).exists()  # not permitted to look inside
+
+
+def write_position(path: str) -> int | None:
+    """The file position of a descriptor that is open for writing; None for a read-only one.
+
+    pos:\t4096\nflags:\t0100001\n...: flags are octal, their last two bits are the access mode.
+    """
+    with open(path, "rb") as file:
+        fields = dict(line.partition(b":")[::2] for line in file.read(256).splitlines())
+    try:
+        return int(fields[b"pos"]) if int(fields[b"flags"], 8) & os.O_ACCMODE else None
+    except (KeyError, ValueError):
+        return None
+
+
+def fingerprint(path: str) -> Fingerprint | None:
+    """Another one whenever the file was written to or replaced; None when there is no regular file."""
+    try:
+        seen = os.stat(path)  # noqa: PTH116 -- for every file at every look
+    except OSError:
+        return None
+    return (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns) if stat.S_ISREG(seen.st_mode) else None
+
+
+def mapped_inodes(path: str) -> set[int]:
+    """Inodes of files that are mapped shared and writable: their changes are a replay memory's, not a checkpoint's.
+
+    7f1c-7f2c rw-s 00000000 fe:00 131087   /runs/replay.bin
+    """
+    try:
+        with open(path, "rb") as file:
+            fields = (line.split(None, 5) for line in file if b" rw-s " in line)
+            return {int(f[4]) for f in fields if len(f) > 4}
+    except (OSError, ValueError):
+        return set()
+
+
+def find_by_inode(path: str, mark: Fingerprint) -> str | None:
+    """Where the file went within its folder."""
+    try:
+        with os.scandir(os.path.dirname(path)) as entries:  # noqa: PTH120
+            return next((e.path for e in islice(entries, FILES_MAX) if e.inode() == mark[1]), None)
+    except OSError:
+        return None
+
+
+def is_temporary(path: str) -> bool:
+    """By its name: written under it to be renamed."""
+    return bool(_TEMPORARY.search(PurePath(path).name))
