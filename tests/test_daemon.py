@@ -44,9 +44,12 @@ class Samples:
 
     def __init__(self) -> None:
         self.used, self.unread, self.during = 50 * GB, tuple[Unread, ...](), lambda: None
+        self.wreck = False
 
     def sample(self, now: float) -> Sample:
         self.during()
+        if self.wreck:
+            raise TargetGoneError("it has ended")
         return Sample(sampled(now, self.used).sample.usages, unread=self.unread)
 
 
@@ -204,6 +207,16 @@ def test_an_unread_reading_is_a_failing_source_and_an_absent_one_is_none(bench: 
     bench.samples.unread = ()
     bench.tick(2)
     assert changes(bench)[1:] == [("cgroup", True, "")]
+
+
+def test_a_process_without_memory_is_waited_for_and_told_when_it_does_not_end(bench: Bench) -> None:
+    bench.tick()
+    bench.samples.wreck = True
+    bench.tick(2)
+    assert changes(bench) == []
+    assert bench.engine.snapshot().resources, "the last figures stay"
+    bench.tick(2)
+    assert changes(bench) == [("procfs", False, "it has ended")]
 
 
 def test_a_failing_journal_stops_nothing_and_is_told_once(bench: Bench) -> None:

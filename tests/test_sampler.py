@@ -45,8 +45,8 @@ def test_all_that_can_be_read_is_there() -> None:
     assert sample.unread == (Unread("cgroup", "no memory cgroup", absent=True),)
 
 
-@pytest.mark.parametrize("error", [SourceError("denied"), TargetGoneError("gone")])
-def test_each_reader_fails_alone(error: SourceError) -> None:
+def test_each_reader_fails_alone() -> None:
+    error = SourceError("denied")
     for name in ("tree", "host", "gpus"):
         sample = sampler(**{name: error})[0].sample(1.0)
         failed = [one for one in sample.unread if not one.absent]
@@ -79,3 +79,8 @@ def test_a_gpu_driver_that_is_asked_for_and_absent_is_a_failure() -> None:
     for expected in (False, True):
         sample = Sampler(*readers, limit_bytes=None, gpus_expected=expected).sample(1.0)
         assert [one.absent for one in sample.unread if one.source == "nvml"] == [not expected]
+
+
+def test_a_trainer_without_memory_is_no_sample() -> None:
+    with pytest.raises(TargetGoneError):
+        sampler(tree=TargetGoneError("it has ended"))[0].sample(1.0)

@@ -43,7 +43,7 @@ def test_of_old_lines_only_the_latest_state_is_told(log: Path, source: LogSource
     append(log, "Saving checkpoint a.pt\nCheckpoint saved: a.pt\nReplay Buffer: 1 / 9\n")
     append(log, "Generation 2 / 50\nReplay Buffer: 2 / 9\n--- Evaluating Population ---\nSaving checkpoint b.pt\n")
     assert source.poll(100.0) == [
-        GenerationSeen(100.0, 2, 50, "generation", "progress"),
+        GenerationSeen(100.0, 2, 50, "generation", "start", before_watch=True),
         GaugeSeen(100.0, "replay buffer", 2, 9),
         PhaseSeen(100.0, "evaluate_population"),
         CheckpointSeen(100.0, "writing", "log: Saving checkpoint b.pt"),
@@ -89,7 +89,7 @@ def test_the_beginning_and_the_end_of_a_long_log_are_enough(log: Path, source: L
     append(log, "Number of Generations: 90000\n")
     append(log, "".join(f"Generation = {i}\nFitness = 0.{i}\n" for i in range(80_000)))
     assert log.stat().st_size > HEAD_BYTES + TAIL_BYTES + 500_000
-    assert source.poll(7.0) == [TotalSeen(7.0, 90_000), GenerationSeen(7.0, 79_999, None, "generation", "end")]
+    assert source.poll(7.0) == [TotalSeen(7.0, 90_000), GenerationSeen(7.0, 79_999, at="end", before_watch=True)]
     append(log, "Generation = 80000\n")
     assert source.poll(8.0) == [GenerationSeen(8.0, 80_000, None, "generation", "end")]
 

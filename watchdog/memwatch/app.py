@@ -54,6 +54,7 @@ class Watch:
         """`child`: memwatch's own; signals go to it. Without the `whole_terminal`, stdout is the trainer's."""
         self._config, self._facts, self._child = config, facts, child
         self._clock = SystemClock()
+        self._whole_terminal = whole_terminal
         self._people: TextIO = sys.stdout if whole_terminal else sys.stderr
         self._remarks: list[str] = []
 
@@ -216,7 +217,7 @@ class Watch:
             footer = web.url
         if config.json:
             sinks.append(JsonLines(sys.stdout, to_json_line))
-        elif wants_live_view(self._people, os.environ):
+        elif self._whole_terminal and wants_live_view(self._people, os.environ):
             from memwatch.outputs.terminal import LiveView
 
             sinks.append(LiveView(self._people, self._clock, footer))

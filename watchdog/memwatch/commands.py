@@ -110,7 +110,7 @@ def replay(trace: Path, flags: Mapping[str, object]) -> int:
         if config.json:
             print(to_json_line(notice))
         elif config.verbose or is_news(notice):
-            print(f"{format_duration(notice.t):>10}  {render(notice)}")
+            print(f"{_at(notice.t):>10}  {render(notice)}")
         interrupt = interrupt or (notice if notice.event == "interrupt" else None)
     if end[0].started_t is None:
         raise ConfigError(f"{trace}: holds no samples", "a trace has a row for each sample below its header")
@@ -123,6 +123,11 @@ def _replayed(trace: Path, config: Config, end: list[Snapshot]) -> Iterator[Noti
     from memwatch.backtest.replay import replay
 
     end.append((yield from replay(trace, config.policy, config.memory.limit_bytes)))
+
+
+def _at(t: float) -> str:
+    """Seconds since the trace began, for people."""
+    return format_duration(t) if t >= 1 else "0 s"
 
 
 def _conclusion(end: Snapshot, interrupt: Notice | None) -> str:

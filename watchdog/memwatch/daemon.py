@@ -19,10 +19,12 @@ from memwatch.core.model import (
     Signalled,
     Snapshot,
     SourceChanged,
+    Unread,
 )
-from memwatch.errors import MemwatchError
+from memwatch.errors import MemwatchError, TargetGoneError
 from memwatch.interfaces import Clock, EventSource, Signaller, Sink
 
+WRECK_SECONDS = 2.0  # a process without memory that has not ended by then is worth telling
 LAST_READS = 64  # of a log, a bounded piece each, after the trainer's end
 
 
@@ -30,7 +32,7 @@ class Samples(Protocol):
     """One look at memory."""
 
     def sample(self, now: float) -> Sample:
-        """Everything that can be read now; it never raises."""
+        """Everything that can be read now; TargetGoneError when the trainer has no memory left."""
 
 
 class Journal(Protocol):
@@ -81,6 +83,7 @@ class Daemon:
         self._interval, self._dry_run = interval, dry_run
         self._failing: dict[str, str] = {}
         self._unread: set[str] = set()
+        self._wreck_t: float | None = None  # since when the trainer has had no memory
         self._waiting: list[Event] = []  # what the last turn's showing brought about
 
     def run(self, attached: Attached, sleep: Callable[[float], None], stopped: Callable[[], bool]) -> Exited | None:
@@ -123,7 +126,15 @@ class Daemon:
                 yield from self._health(now, source.name, None)
 
     def _look(self, now: float) -> Iterable[Event]:
-        sample = self._sampler.sample(now)
+        try:
+            sample = self._sampler.sample(now)
+        except TargetGoneError as error:  # its memory goes a moment before the process does
+            self._wreck_t = now if self._wreck_t is None else self._wreck_t
+            if now - self._wreck_t < WRECK_SECONDS:
+                return
+            sample = Sample((), unread=(Unread("procfs", str(error)),))
+        else:
+            self._wreck_t = None
         if self._trainer.gone():  # it ended meanwhile: what was read is the wreck
             return
         failed = {unread.source: unread.reason for unread in sample.unread if not unread.absent}

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from memwatch.core.accounting import usages
 from memwatch.core.model import CgroupMemory, GpuMemory, HostMemory, Sample, TreeMemory, Unread
-from memwatch.errors import AbsentError, SourceError
+from memwatch.errors import AbsentError, SourceError, TargetGoneError
 from memwatch.interfaces import Reader
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class Sampler:
         self._limit_bytes, self._gpus_expected = limit_bytes, gpus_expected
 
     def sample(self, now: float) -> Sample:
-        """Everything that can be read now; `unread` names the rest."""
+        """Everything that can be read now; `unread` names the rest. TargetGoneError when the trainer has no memory."""
         unread: list[Unread] = []
         tree = _attempt(self._tree, now, unread)
         cgroup = _attempt(self._cgroup, now, unread)
@@ -52,6 +52,8 @@ def _attempt(reader: Reader[T], now: float, unread: list[Unread], expected: bool
     read: Callable[[float], T] = reader.read
     try:
         return read(now)
+    except TargetGoneError:
+        raise
     except SourceError as error:
         unread.append(Unread(reader.name, str(error), absent=isinstance(error, AbsentError) and not expected))
         return None

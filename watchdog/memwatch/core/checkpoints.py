@@ -10,9 +10,8 @@ HABIT_SAVES = 3  # saves that must have been seen before the next is expected
 HABIT_SPREAD = 0.5  # intervals that differ from their median by more than this share are no habit
 OVERDUE_SHARE = 0.25  # a save that is late by so much of its interval is not waited for
 STALE_SECONDS = 120.0  # a "writing" without its "saved" is over after this, or after 4 checkpoint times
-ECHO_SECONDS = (
-    10.0  # log and file system tell of the same save within this: a file must be still, folders are read slowly
-)
+ECHO_SECONDS = 10.0  # log and files tell of the same save within this: a file must be still, folders are read slowly
+FILES = "file"  # the witness whose "saved" comes when the files have been still for a while
 UNKNOWN_SECONDS = 30.0  # assumed for a trainer of which nothing is known
 ASSUMED_SHARE = 0.25  # of a generation: always enough on recorded trainers
 ASSUMED_BOUNDS = (5.0, 600.0)
@@ -29,25 +28,36 @@ class Checkpoints:
         self._writing_seen_t = 0.0
         self._witness = ""
         self._echoed = False
+        self._echoing = (
+            False  # what is being written is what another witness has just called saved, as far as one knows
+        )
 
-    def writing(self, t: float) -> None:
+    def writing(self, t: float, witness: str = "") -> None:
         """A checkpoint is being written; said again after long silence, it is another one."""
         if self._writing_t is None or t - self._writing_seen_t > STALE_SECONDS:
             self._writing_t = t
+            self._echoing = witness != self._witness and self._is_fresh(t)
         self._writing_seen_t = t
 
     def is_echo(self, t: float, witness: str) -> bool:
         """This "saved" is another witness ("log", "file") of the save that is known already. Asked once for each."""
-        if self.saved_t is None or self._writing_t is not None or self._echoed or witness == self._witness:
+        if self._echoed or witness == self._witness or (self._writing_t is not None and not self._echoing):
             return False
-        self._echoed = t - self.saved_t <= ECHO_SECONDS
+        self._echoed = self._is_fresh(t)
+        if self._echoed:
+            self._writing_t = None
         return self._echoed
 
-    def saved(self, t: float, witness: str = "") -> float | None:
-        """A checkpoint is complete; the seconds it took, where its beginning was seen."""
+    def _is_fresh(self, t: float) -> bool:
+        return self.saved_t is not None and t - self.saved_t <= ECHO_SECONDS
+
+    def saved(self, t: float, witness: str = "", seconds: float | None = None) -> float | None:
+        """A checkpoint is complete; the seconds it took, as its witness says or since its beginning was told."""
         self._witness, self._echoed = witness, False
         known = self._writing_t is not None and t - self._writing_seen_t <= max(STALE_SECONDS, 4 * self._longest)
-        took = t - self._writing_t if self._writing_t is not None and known else None
+        took = seconds
+        if took is None and witness != FILES and self._writing_t is not None and known:
+            took = t - self._writing_t
         if took is not None:
             self.measured(took)
         if self.saved_t is not None and t > self.saved_t and (took is None or t - took > self.saved_t):

@@ -127,7 +127,7 @@ class Decider:
         if not track.burst.threatens(limit.headroom_bytes, limit.bytes, self._policy.headroom_guard, lead):
             return False
         loading = track.usage.used_bytes > LOAD_FACTOR * track.baseline and t - track.first_t < STARTUP_LEADS * lead
-        if loading and self._ledger.complete == 0:
+        if loading and self._ledger.complete == 0 and limit.headroom_bytes > 0:
             return False
         trend, forecast = track.outlook.trend, track.outlook.forecast
         if trend is None or not threatens(track.outlook.verdict, forecast, finishing=True):

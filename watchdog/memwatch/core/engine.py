@@ -196,8 +196,9 @@ class Engine:
         self._cross(boundary)
 
     def _cross(self, boundary: Boundary) -> None:
-        for track in self._tracks.values():
-            track.begin_generation(boundary.t, boundary.index)
+        if not boundary.partial:
+            for track in self._tracks.values():
+                track.begin_generation(boundary.t, boundary.index)
         for resource, row in boundary.closed.items():
             self._tell_row(resource, row)
         self._decider.good_moment(boundary.t, "boundary")
@@ -242,7 +243,7 @@ class Engine:
     def _checkpoint_seen(self, t: float, event: CheckpointSeen) -> None:
         if event.state == "writing":
             known = self._checkpoints.is_writing(t, self._lead(t)[0])
-            self._checkpoints.writing(t)
+            self._checkpoints.writing(t, event.evidence.split(":", 1)[0])
             if not known:
                 text = f"a checkpoint is being written: {event.evidence}"
                 self._say(t, "checkpoint", text, state="writing", evidence=event.evidence, seconds=None)
@@ -250,7 +251,7 @@ class Engine:
         witness = event.evidence.split(":", 1)[0]
         if self._checkpoints.is_echo(t, witness):
             return
-        took = self._checkpoints.saved(t, witness)
+        took = self._checkpoints.saved(t, witness, event.seconds)
         seconds = None if took is None else round(took, 3)
         text = f"checkpoint complete: {event.evidence}" + ("" if took is None else f" ({format_duration(took)})")
         self._say(t, "checkpoint", text, state="saved", evidence=event.evidence, seconds=seconds)

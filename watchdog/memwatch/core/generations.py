@@ -110,6 +110,7 @@ class Boundary:
     t: float
     index: float
     closed: dict[str, GenerationRow]
+    partial: bool = False  # its beginning was not seen
 
 
 class Ledger:
@@ -188,9 +189,9 @@ class Ledger:
         if back:
             self._starts.clear()
         closes = ended if ended is not None and not back else self.index
-        boundary = Boundary(t, begins, self._close(t, closes, partial=back))
+        boundary = Boundary(t, begins, self._close(t, closes, partial=back), seen.before_watch)
         self.complete += any(not row.partial for row in boundary.closed.values())
-        self._begin(t, begins)
+        self._begin(t, begins, seen.before_watch)
         return boundary
 
     def _recount(self, unit: str) -> None:
@@ -218,14 +219,15 @@ class Ledger:
             closed[resource] = row
         return closed
 
-    def _begin(self, t: float, index: float) -> None:
+    def _begin(self, t: float, index: float, partial: bool) -> None:
         self.index, self._begin_t = index, t
-        self._starts.append((t, index))
+        if not partial:
+            self._starts.append((t, index))
         for account in self._accounts.values():
             account.open = None
             if account.used_bytes is not None:
                 used = account.used_bytes
-                account.open = _OpenRow(t, used, used, used, partial=t < account.used_t)
+                account.open = _OpenRow(t, used, used, used, partial=partial or t < account.used_t)
                 if self.phase is not None:
                     account.open.enter(self.phase, t)
 

@@ -174,6 +174,7 @@ class GenerationSeen:
     total: int | None = None
     unit: str = "generation"
     at: str = "start"  # "start": the work of `index` begins; "end": it has ended; "progress": it is under way
+    before_watch: bool = False  # the marker was there before the watch: when it was printed is not known
 
 
 @dataclass(frozen=True, slots=True)

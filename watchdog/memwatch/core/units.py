@@ -40,10 +40,12 @@ def format_bytes(count: float, signed: bool = False) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """`5 h 10 m`, `3 m 20 s`, `45 s`, `2 d 4 h`."""
+    """`5 h 10 m`, `3 m 20 s`, `45 s`, `under 1 s`, `2 d 4 h`."""
     if not math.isfinite(seconds):
         return "never"
     left = max(0, round(seconds))
+    if left == 0 and seconds > 0:
+        return "under 1 s"
     for unit, size, lower, lower_size in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
         if left >= size:
             rest = left % size // lower_size

@@ -31,7 +31,7 @@ _FAILURES_TOLD = 4  # failed allocations that one poll tells
 class LogSource:
     """Follow a trainer's log. What was there before the first poll is told as its latest state only.
 
-    When old lines came is not known: of them only the last generation (as under way), the total, the phase, the
+    When old lines came is not known: of them only the last generation (marked so), the total, the phase, the
     gauges and a checkpoint that is being written are told, all as of now. Old failed allocations are not.
     `catch_up=False`: the log began with the trainer, so that all its lines are news.
     """
@@ -93,7 +93,7 @@ def _latest(events: Sequence[Event]) -> list[Event]:
     for event in events:
         if isinstance(event, GenerationSeen):
             state.pop("phase", None)  # it was one of the generation before
-            event = replace(event, at="progress") if event.at == "start" else event  # noqa: PLW2901
+            event = replace(event, before_watch=True)  # noqa: PLW2901
         key = _KINDS.get(type(event), "")
         if isinstance(event, GaugeSeen):
             key += event.name
