@@ -114,6 +114,7 @@ class CheckpointWatch:
         self._fd_folder = f"{root}/{pid}/fd"
         self._fdinfo = f"{root}/{pid}/fdinfo"
         self._maps = f"{root}/{pid}/maps"
+        self._statm = f"{root}/{pid}/statm"
         self._globs = tuple(str(PurePath(cwd or "/", pattern)) for pattern in globs)
         self._folders = self._globs or (tuple(f"{glob.escape(cwd)}/{p}" for p in DEFAULT_GLOBS) if cwd else ())
         self._learned: list[str] = []
@@ -192,7 +193,7 @@ class CheckpointWatch:
     def _has_ended(self) -> bool:
         """The last of a process is root's: its descriptors may not be seen, and it has no memory any more."""
         try:
-            with open(f"{self._root}/{self._pid}/statm", "rb") as file:
+            with open(self._statm, "rb") as file:
                 return file.read(2) == b"0 "
         except OSError:
             return True
