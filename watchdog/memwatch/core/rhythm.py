@@ -25,8 +25,8 @@ GENERATION_BINS = 64  # time bins of the open generation
 USUAL = 8  # latest generations that say how a generation usually goes
 RECENT = 5  # latest generations that say how long one lasts
 LIKENESS = 3  # latest generations that the open one is compared with
-SHORT_SECONDS = 5.0  # generations shorter than this, or with ...
-FEW_SAMPLES = 2  # ... fewer samples than this, are taken together: their shape is not seen, and time is never so short
+SHORT_SECONDS = 2.0  # generations shorter than this, or with ...
+FEW_SAMPLES = 3  # ... fewer samples than this, are taken together: their shape is not seen
 LOST_AFTER = 6.0  # markers are lost when a generation lasts this many times the longest of the usual ones
 
 
