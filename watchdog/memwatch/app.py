@@ -42,6 +42,7 @@ from memwatch.supervisor import FORWARDED, Child
 from memwatch.trainer import CarefulSignaller, WatchedTrainer
 
 RUN_LOGS_KEPT = 20
+GPU_DEADLINE_SECONDS = 2.0  # after which a driver is told not to answer
 GPU_PATIENCE_SECONDS = 0.1  # that the loop waits for a driver; a slower answer comes with a later sample
 
 
@@ -263,7 +264,9 @@ def make_readers(
     if config.gpu.enabled:
         from memwatch.sources.gpus import GpuReader
 
-        gpus = GpuReader(tree.root_pids, facts.environ or {})
+        patience = gpu_patience_seconds
+        environ = facts.environ or {}
+        gpus = GpuReader(tree.root_pids, environ, patience_s=patience, deadline_s=max(GPU_DEADLINE_SECONDS, patience))
     expected = config.gpu.enabled is True
     sampler = Sampler(tree, cgroup, HostReader(), gpus, config.memory.limit_bytes, gpus_expected=expected)
     held.callback(sampler.close)

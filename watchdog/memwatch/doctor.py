@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from memwatch import wire
@@ -93,7 +94,8 @@ def _signals(config: Config, facts: TargetFacts) -> Iterator[Check]:
 
 def _files(facts: TargetFacts) -> Check:
     try:
-        next(Path(f"/proc/{facts.target.pid}/fd").iterdir(), None)
+        for entry in islice(Path(f"/proc/{facts.target.pid}/fd").iterdir(), 1):
+            entry.readlink()  # to list them and to see where they lead are two permissions
     except OSError:
         return Check("checkpoint", NOTE, "its open files may not be seen: a checkpoint shows in log and folders alone")
     return Check("checkpoint", OK, "its open files can be seen: never interrupted while one is a checkpoint")

@@ -72,7 +72,9 @@ class Decider:
 
     def checkpoint_seconds(self, t: float) -> tuple[float, str]:
         """What a checkpoint is taken to need, and where that comes from."""
-        return self._checkpoints.lead(self._policy.checkpoint_seconds, self._ledger.step_seconds(t))
+        seconds, origin = self._checkpoints.lead(self._policy.checkpoint_seconds, self._ledger.step_seconds(t))
+        # begun and complete between two readings is measured as 0: it took less than what lies between them
+        return (max(seconds, self._gap) if origin == "measured" else seconds), origin
 
     @property
     def second_look_seconds(self) -> float | None:
