@@ -317,9 +317,8 @@ def test_a_neighbouring_container_is_read_through_the_trainers_own_mounts(tmp_pa
     fake.write("10/cgroup", "0::/../other\n")
     fake.write("self/mountinfo", "35 31 0:32 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
     fake.write("10/mountinfo", "35 31 0:32 /../other /cg rw - cgroup2 cgroup2 rw\n")
-    inner = "10/root/cg/"
     for name, content in {"memory.current": 5 * MB, "memory.max": 9 * MB, "memory.stat": stat(2 * MB)}.items():
-        fake.write(inner + name, f"{content}\n")
+        fake.write("/".join(("10", "root", "cg", name)), f"{content}\n")
     level = CgroupReader(10, root=str(fake)).read(0.0).levels[0]
     assert (level.usage_bytes, level.limit_bytes) == (5 * MB, 9 * MB)
 
