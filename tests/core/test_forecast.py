@@ -132,6 +132,23 @@ def test_after_a_restart_the_growth_is_known_from_the_first_generation_on(seed: 
     assert error(trace, begins[1] + 30.0) < 0.15
 
 
+@pytest.mark.parametrize(("before", "after"), [(2.5, 1.5), (1.5, 2.5), (2.5, 2.5)])
+def test_growth_a_generation_stays_what_it_is_when_a_restart_changes_how_generations_are_bundled(before, after) -> None:
+    forecaster, t = Forecaster(), 0.0
+    for index in range(24):
+        length = before if index < 12 else after
+        if index == 12:
+            forecaster.restart(t)
+        forecaster.begin_generation(t, float(index))
+        for part in range(10):
+            done = index % 12 + part / 10
+            forecaster.observe(t + part / 10 * length, int((1 + done) * GB))
+        t += length
+        outlook = forecaster.outlook(t, 100 * GB, None, None)
+        if index > 12 and outlook.trend is not None:
+            assert outlook.trend.growth_per_generation == pytest.approx(GB, rel=0.15), index
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_without_markers_a_leak_is_known_by_time(seed: int) -> None:
     trace = generators.linear_leak(seed, markers=False)

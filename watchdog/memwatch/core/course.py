@@ -26,11 +26,11 @@ class Course:
 
 
 def by_generation(rhythm: Rhythm, t: float, prior: Model | None) -> Course:
-    """The course over generations; `prior` is the growth of the process before a restart."""
+    """The course over generations; `prior` is the growth, by single generation, of the process before a restart."""
     points = rhythm.points(t)
     fitted = fit(points)
     if prior is not None and points and len(rhythm.shapes) < OWN_GENERATIONS:
-        fitted = _continued(prior, points)
+        fitted = _continued(prior.in_units(rhythm.bundle), points)
     usual = rhythm.usual()
     calm = [s for s in usual if not rhythm.peaks.is_rare(s)] or usual
     highs, scatter = _highs(calm, fitted) if calm else (((0.0, 0.0),), 0.0)

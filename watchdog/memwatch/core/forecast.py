@@ -84,7 +84,8 @@ class Forecaster:
         if self._run.items and self._rhythm is not None and len(self._rhythm.shapes) >= ENOUGH:
             course = courses.by_generation(self._rhythm, self._t, self._prior)
             if course.fit is not None:
-                self._prior, self._prior_seconds = course.fit.best, course.seconds
+                bundle = self._rhythm.bundle
+                self._prior, self._prior_seconds = course.fit.best.in_units(1 / bundle), course.seconds / bundle
         self._run = Bins(RUN_BINS)
         self._rhythm = self._course = self._course_key = None
         self._rate.restart()

@@ -79,6 +79,17 @@ class Model:
         left = slope / self.decay
         return math.inf if ahead >= left else self.x + math.log(left / (left - ahead)) / self.decay
 
+    def in_units(self, size: float) -> Model:
+        """The same growth, counted in units of x that are `size` times as long."""
+        return replace(
+            self,
+            x=self.x / size,
+            slope=self.slope * size,
+            slope_error=self.slope_error * size,
+            span=self.span / size,
+            decay=self.decay * size,
+        )
+
     def shifted(self, x: float, level: float) -> Model:
         """The same growth, seen from another point on its way."""
         if self.ceiling is None:
