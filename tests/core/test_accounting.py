@@ -31,6 +31,13 @@ def test_page_cache_is_no_use_of_the_job():
     assert only(cgroup=CGROUP).used_bytes == 25 * GB
 
 
+def test_an_own_cgroup_without_a_limit_is_no_measure_of_the_job():
+    """A session's cgroup holds what earlier programs left behind, in tmpfs and in the kernel."""
+    free = replace(CGROUP, levels=tuple(replace(level, limit_bytes=None) for level in CGROUP.levels))
+    assert (only(cgroup=free, host=HOST).used_bytes, accounting(TREE, free)) == (20 * GB, "rss")
+    assert job_bytes(None, free) == 25 * GB, "better than nothing"
+
+
 def test_in_a_shared_cgroup_the_tree_says_what_is_used_and_the_cgroup_what_is_left():
     usage = only(cgroup=replace(CGROUP, owned=False), host=HOST)
     assert usage.used_bytes == 20 * GB

@@ -258,7 +258,7 @@ def make_readers(
     pid = facts.target.pid
     cgroup = CgroupReader(pid)
     stall = PssBudget(stall_seconds=config.memory.pss_stall_budget_ms / 1000)
-    tree = TreeReader(pid, pss_budget=stall, calibrate=lambda: cgroup.owned is False)
+    tree = TreeReader(pid, pss_budget=stall, calibrate=lambda: cgroup.counts_job is False)
     cgroup.tree_pids = tree.root_pids
     gpus = None
     if config.gpu.enabled:

@@ -28,7 +28,7 @@ def usages(
 
 
 def job_bytes(tree: TreeMemory | None, cgroup: CgroupMemory | None) -> int | None:
-    """What the job uses: by its cgroup when that is its own, else by its process tree."""
+    """What the job uses: by its cgroup when that is its own and has a limit, else by its process tree."""
     if accounting(tree, cgroup) == "cgroup" and cgroup is not None:
         return max(0, _charged_bytes(cgroup.levels[0]))
     return tree.used_bytes if tree else None
@@ -36,7 +36,7 @@ def job_bytes(tree: TreeMemory | None, cgroup: CgroupMemory | None) -> int | Non
 
 def accounting(tree: TreeMemory | None, cgroup: CgroupMemory | None) -> str | None:
     """How `job_bytes` came about: "cgroup", or as TreeMemory says; None when it is unknown."""
-    if cgroup is not None and cgroup.owned and cgroup.levels:
+    if cgroup is not None and (cgroup.counts_job or (tree is None and cgroup.owned)):
         return "cgroup"
     return tree.accounting if tree else None
 

@@ -80,6 +80,14 @@ class CgroupMemory:
     oom_kills: int | None = None  # of the innermost level, since it was made
     hierarchy_oom_kills: int | None = None  # including the levels below it
 
+    @property
+    def counts_job(self) -> bool:
+        """Its usage is what the job uses: it is the job's own and somebody set a limit, at any level.
+
+        A session's cgroup without a limit also holds what earlier programs left behind, which concerns no bound.
+        """
+        return self.owned and any(level.limit_bytes is not None for level in self.levels)
+
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:

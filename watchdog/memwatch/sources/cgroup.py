@@ -110,7 +110,7 @@ class CgroupReader:
 
     def __init__(self, pid: int, root: str = "/proc", tree_pids: Callable[[], Collection[int]] | None = None) -> None:
         self._pid, self._proc = pid, root
-        self.tree_pids = tree_pids or (lambda: (pid,))  # may be set later: the tree may want to know `owned`
+        self.tree_pids = tree_pids or (lambda: (pid,))  # may be set later: the tree wants to know `counts_job`
         self._membership = HeldFile(f"{root}/{pid}/cgroup", 16384)
         self._membership_raw: bytes | None = None
         self._place: Place | None = None
@@ -120,6 +120,7 @@ class CgroupReader:
         self._swap: HeldFile | None = None
         self._slow_t = float("-inf")
         self.owned: bool | None = None  # as of the last read; None before the first
+        self.counts_job: bool | None = None  # as above: the tree need not be measured
         self._strangers_seen = 0
 
     def read(self, now: float) -> CgroupMemory:
@@ -157,7 +158,9 @@ class CgroupReader:
         hidden = self._hidden_level(levels)
         kills, hierarchy = self.oom_kills()
         swap = self._levels[0].stat.get("total_swap") if self._swap is None else parse_usage(self._swap.read())
-        return CgroupMemory(self._version, (*levels, *hidden), bool(self.owned), swap, kills, hierarchy)
+        memory = CgroupMemory(self._version, (*levels, *hidden), bool(self.owned), swap, kills, hierarchy)
+        self.counts_job = memory.counts_job
+        return memory
 
     def _hidden_level(self, levels: tuple[CgroupLevel, ...]) -> tuple[CgroupLevel, ...]:
         """A tighter limit above what can be seen, as v1 alone tells; its use is at least that of the topmost seen."""
