@@ -92,15 +92,14 @@ class Daemon:
         while not stopped():
             if self._trainer.gone():
                 return self._finish()
-            self.tick()
-            sleep(min(self._interval, self._engine.snapshot().pace_seconds))
+            sleep(min(self._interval, self.tick().pace_seconds))
         self._close()
         return None
 
-    def tick(self) -> None:
-        """One look at everything."""
+    def tick(self) -> Snapshot:
+        """One look at everything; the state after it."""
         now = self._clock.now()
-        self._turn([*self._poll(now), *self._look(now)])
+        return self._turn([*self._poll(now), *self._look(now)])
 
     def _finish(self) -> Exited:
         """Read what the trainer wrote last, then conclude."""
@@ -153,8 +152,8 @@ class Daemon:
             self._failing[source] = reason
         yield SourceChanged(now, source, reason is None, reason or "")
 
-    def _turn(self, events: Sequence[Event]) -> None:
-        """Feed the engine, act, keep, show."""
+    def _turn(self, events: Sequence[Event]) -> Snapshot:
+        """Feed the engine, act, keep, show; what was shown."""
         fed: list[Event] = []
         notices: list[Notice] = []
         waiting, self._waiting = self._waiting, []
@@ -164,9 +163,9 @@ class Daemon:
             self._journal.append(fed, notices)
             for event in self._health(fed[-1].t, "history", self._journal.failure):
                 self._feed(event, fed, notices)
-        self._show(notices)
+        return self._show(notices)
 
-    def _show(self, notices: Sequence[Notice]) -> None:
+    def _show(self, notices: Sequence[Notice]) -> Snapshot:
         """To every sink; one that fails is told of with the next turn, by the others."""
         snapshot = self._engine.snapshot()
         for sink in self._sinks:
@@ -176,6 +175,7 @@ class Daemon:
                 self._waiting += self._health(snapshot.t, sink.name, str(error))
             else:
                 self._waiting += self._health(snapshot.t, sink.name, None)
+        return snapshot
 
     def _feed(self, event: Event, fed: list[Event], notices: list[Notice]) -> None:
         fed.append(event)

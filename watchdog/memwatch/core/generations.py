@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
-from statistics import median
 
 from memwatch.core.model import GenerationRow, GenerationSeen, PhaseRow, PhaseSeen
+from memwatch.core.shapes import median
 
 KEEP_FIRST = 50  # rows kept from the beginning of a run: the baseline of the trend table
 KEEP_LAST = 1000  # and from its present end; a run of 10**6 generations stays under half a megabyte
@@ -274,7 +274,7 @@ class Ledger:
         if len(self._starts) < 2:
             return None
         starts = [t for t, _ in self._starts][-6:]
-        usual = median(b - a for a, b in pairwise(starts))
+        usual = median([b - a for a, b in pairwise(starts)])
         overdue = now - starts[-1] > STALE_FACTOR * usual + STALE_SECONDS
         return None if overdue or usual <= 0 else usual
 
