@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test fast check lint types contracts wheel clean
+.PHONY: demo test fast check lint types contracts pictures wheel clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
@@ -25,6 +25,9 @@ types: .venv/.dev
 
 contracts: .venv/.dev
 	$(BIN)/lint-imports
+
+pictures: .venv/.dev  ## docs/images/*.svg: the same files for the same code
+	PYTHONPATH=watchdog:tests $(BIN)/python docs/pictures.py
 
 wheel: .venv/.dev
 	$(BIN)/pip wheel -q --no-deps --no-build-isolation -w dist .

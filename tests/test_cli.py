@@ -19,7 +19,7 @@ from memwatch.errors import ExitCode
 from support.processes import WAIT, python, running
 
 TRACE = "t,rss,limit,gen,phase,total_gens\n" + "".join(
-    f"{t},{10**9 + t * 10**7},{4 * 10**9},{t // 10},work,40\n" for t in range(0, 290)
+    f"{t},{10**9 + t * 10**7},{4 * 10**9},{t // 10},work,40\n" for t in range(300)
 )
 LOG = "".join(f"Epoch {epoch}/5\nloss: 0.{9 - epoch}\n" for epoch in range(1, 6))
 
@@ -206,7 +206,7 @@ def test_replay_for_people_has_times_and_a_conclusion(capsys: pytest.CaptureFixt
     lines = out.splitlines()
     assert lines[0].startswith("       0 s  attached ")
     [at] = [line.split("  interrupt")[0].strip() for line in lines if "  interrupt " in line]
-    assert lines[-2].startswith("End after 4 m 49 s: ")
+    assert lines[-2].startswith("End after 4 m 59 s: ")
     assert lines[-1].startswith(f"memwatch would have interrupted it after {at}, in generation ")
     assert len(said(capsys, "replay", str(trace), "-v")[1].splitlines()) > len(lines) + 20, "-v tells each generation"
 

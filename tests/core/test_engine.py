@@ -33,8 +33,8 @@ from memwatch.core.model import (
     Unread,
     Verdict,
 )
-from memwatch.core.policy import PACE_IDLE_SECONDS, Policy
-from support.watch import CALM, GB, TARGET, Watch, growing, sampled
+from memwatch.core.policy import PACE_IDLE_SECONDS, POINT_GENERATIONS, WORTH_SHARE, Policy, lead_seconds
+from support.watch import CALM, GB, TARGET, Watch, ends_in, growing, sampled
 
 CHECKPOINT = Policy(checkpoint_seconds=10.0)
 
@@ -87,13 +87,18 @@ def test_a_run_that_ends_first_is_left_alone():
 # --- the moment ------------------------------------------------------------------------------------------------------
 
 
-def test_it_interrupts_at_the_boundary_of_the_last_generation_that_fits():
+STEP = 60.0
+LEAD = lead_seconds(10.0, 2.0)
+
+
+def test_it_interrupts_at_a_boundary_when_little_of_the_next_generation_would_fit():
     watch = Watch()
     watch.script.says = growing(500, 450)
     watch.generations(6, seconds=60)
     watch.look(59, rise=0.05 * GB)
     assert watch.interrupts == []
-    watch.script.says = growing(70, 65)  # a generation of 60 s and a checkpoint of 10 s with margins do not fit
+    left = 0.8 * WORTH_SHARE * STEP + LEAD  # no moment is the last yet
+    watch.script.says = growing(left, left)
     watch.look(1)
     assert watch.interrupts == [], "not in the middle of a generation"
     watch.feed(GenerationSeen(watch.t, 8, 25))
@@ -105,9 +110,11 @@ def test_it_interrupts_at_the_boundary_of_the_last_generation_that_fits():
     assert notice.fields["action"] == "interrupt" and notice.fields["kind"] == "boundary"
 
 
-def test_a_boundary_after_which_another_generation_fits_is_passed():
+@pytest.mark.parametrize("share", [1.1 * WORTH_SHARE, 0.99, 1.5])
+def test_a_boundary_after_which_much_of_another_generation_fits_is_passed(share):
     watch = Watch()
-    watch.script.says = growing(120, 100)
+    left = share * STEP + LEAD
+    watch.script.says = growing(left, left)
     watch.generations(6, seconds=60)
     watch.look(30)
     assert watch.interrupts == []
@@ -123,6 +130,40 @@ def test_within_a_generation_it_waits_for_the_last_moment():
     watch.script.says = growing(16, 12)
     watch.look(2)
     assert [n.fields["kind"] for n in watch.events("interrupt")] == ["time"]
+
+
+def test_the_last_moment_is_when_waiting_may_cost_more_than_it_gains():
+    watch = Watch()
+    watch.generations(6, seconds=60)
+    watch.look(10)
+    watch.script.says = growing(900, 1, ends=ends_in(900.0))  # the outcomes count, not the early end of the interval
+    watch.look(30)
+    assert watch.interrupts == []
+    watch.script.says = growing(900, 800, ends=ends_in(5.0, 900.0))  # a coin is tossed for the whole run
+    watch.look(2)
+    assert [n.fields["kind"] for n in watch.events("interrupt")] == ["time"]
+
+
+def test_an_unlikely_end_is_no_reason_to_give_up_what_is_still_to_be_done():
+    watch = Watch()
+    watch.generations(6, seconds=60)
+    watch.look(10)
+    watch.script.says = growing(9000, 8000, ends=ends_in(5.0, *[9000.0] * 99))
+    watch.look(60)
+    assert watch.interrupts == []
+
+
+def test_what_is_far_beyond_all_growth_so_far_is_no_last_moment():
+    watch = Watch()
+    watch.generations(6, seconds=60)
+    watch.look(10)
+    watch.script.rate = 1e6  # bytes a second, at most: 20 GB are not used up by that
+    watch.script.says = growing(16, 12)
+    watch.look(10)
+    assert watch.interrupts == []
+    watch.script.peak_bytes = 30.0 * GB  # but by a peak such as there were
+    watch.look(2)
+    assert len(watch.interrupts) == 1
 
 
 def test_one_look_is_not_enough():
@@ -141,7 +182,7 @@ def test_a_trainer_that_saves_each_generation_is_interrupted_just_after_its_save
     watch = Watch()
     watch.script.says = growing(1000, 900)
     watch.generations(6, saves=True)
-    watch.script.says = growing(62, 55)
+    watch.script.says = growing(0.7 * WORTH_SHARE * STEP + LEAD, 0.6 * WORTH_SHARE * STEP + LEAD)
     watch.look(2)
     assert watch.interrupts == [], "its save is due in a second"
     watch.look(1)
@@ -197,6 +238,31 @@ def test_a_burst_to_the_limit_is_an_emergency_whatever_the_forecast_says():
     watch.look(22, rise=2 * GB)
     assert watch.interrupts and watch.interrupts[0].emergency
     assert watch.interrupts[0].t < watch.t - 1, "before the limit"
+
+
+def burst(gb: tuple[float, ...], generations: int = POINT_GENERATIONS + 1) -> Watch:
+    """What is used at the latest looks, after some calm generations and far from what they used."""
+    watch = Watch()
+    watch.used, watch.script.rate = 40.0 * GB, 0.0
+    watch.generations(generations)
+    watch.look(30)
+    for used in gb:
+        watch.used = used * GB
+        watch.look(1)
+    return watch
+
+
+def test_an_emergency_is_seen_three_times():
+    climb = (70.0, 80.0, 90.0, 95.5, 96.5, 97.5, 98.0)
+    beginning = next(n for n in range(1, 5) if burst(climb[:n]).engine.snapshot().pace_seconds <= 1.0)
+    assert burst(climb[: beginning + 1]).interrupts == []
+    assert [i.emergency for i in burst(climb[: beginning + 2]).interrupts] == [True]
+
+
+def test_little_is_lost_in_the_first_generations_and_jumps_are_usual():
+    climb = (70.0, 80.0, 90.0, 95.5, 96.5, 97.5, 98.0)
+    assert burst(climb).interrupts
+    assert burst(climb, POINT_GENERATIONS - 2).interrupts == []
 
 
 def test_a_step_that_stays_is_no_emergency():

@@ -212,3 +212,33 @@ def test_a_stall_is_one_still_generation_after_four_that_grew(deltas, stalled):
         ledger.sample(index - 0.5, "host", used)
         mark(ledger, index, index)
     assert ledger.stalled("host") is stalled
+
+
+@pytest.mark.parametrize("change", ["process", "counter"])
+def test_habits_are_those_of_this_process_and_counter(change):
+    ledger = Ledger()
+    for index, used in enumerate([0, 100, 200, 300, 400, 500, 502], 1):
+        ledger.sample(index * 10 - 1, "host", used)
+        mark(ledger, index * 10, index)
+        ledger.mark_phase(index * 10, PhaseSeen(index * 10, "train"))
+    assert ledger.stalled("host")
+    assert (ledger.climb_bytes("host"), ledger.leading_phase("host"), ledger.step_seconds(71)) == (51, "train", 10)
+    if change == "process":
+        ledger.attach(80, 1)
+    else:
+        ledger.mark(80, GenerationSeen(80, 1, unit="epoch"))
+    assert not ledger.stalled("host")
+    assert (ledger.climb_bytes("host"), ledger.leading_phase("host"), ledger.step_seconds(81)) == (None, None, None)
+
+
+def test_a_climb_is_growth_and_a_peak_that_did_not_stay():
+    ledger, t = Ledger(), 0.0
+    assert ledger.climb_bytes("host") is None
+    for index, levels in enumerate([(0, 30, 100), (100, 150, 120), (120, 120, 180)], 1):
+        mark(ledger, t, index)
+        for used in levels:
+            t += 1
+            ledger.sample(t, "host", used)
+    mark(ledger, t + 1, 4)
+    assert ledger.climb_bytes("host") == (180 - 100) // 2 + (150 - 120)
+    assert ledger.climb_bytes("host", share=0.5) == 20 + 30

@@ -1,54 +1,144 @@
+"""Peaks that not every generation has: which they are, their rhythm, and when the next one comes."""
+
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from memwatch.core.peaks import Peaks
-from memwatch.core.shapes import SLOTS, Shape
-from memwatch.core.trend import Model
+from memwatch.core.peaks import OVERDUE, Beat, Peaks, beat_of_bins
+from memwatch.core.shapes import SLOTS, Bin, Shape
+from support.shapes import shape_from
 
-LEVEL, PEAK = 100.0, 60.0
+LEVEL, BASE, PEAK = 100.0, 80.0, 60.0
+SLOT = 8  # in which a peak begins
 
 
-def generation(ordinal: int, peak: bool) -> Shape:
-    highs = [LEVEL + 1.0 + 0.1 * (ordinal % 3)] * SLOTS
+def generation(ordinal: int, peak: bool, level: float = LEVEL) -> Shape:
+    highs = [level + 1.0 + 0.1 * (ordinal % 3)] * SLOTS
     if peak:
-        highs[8] = LEVEL + PEAK
-    return Shape(float(ordinal), 1, 60.0, LEVEL, (LEVEL,) * SLOTS, tuple(highs))
+        highs[SLOT] = level + PEAK
+    return shape_from(float(ordinal), level, [level] * SLOTS, highs)
 
 
-def peaks_every(every: int, generations: int) -> Peaks:
+def peaks_of(shapes: Iterable[Shape]) -> Peaks:
     peaks = Peaks()
-    for g in range(generations):
-        peaks.add(generation(g, g % every == every - 1))
+    for shape in shapes:
+        peaks.add(shape, shape.level - LEVEL + BASE)
     return peaks
 
 
-def line(x: float, slope: float) -> Model:
-    return Model("linear", 1.0, 0, 10, x, LEVEL, slope, 0.0, 10.0)
+def peaks_every(every: int, generations: int, until: int = 10_000) -> Peaks:
+    """The last of every so many generations has one, up to generation `until`."""
+    return peaks_of(generation(g, g % every == every - 1 and g < until) for g in range(generations))
+
+
+def beat(peaks: Peaks, above_base: bool = False) -> Beat:
+    found = peaks.beat(above_base)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("every", [2, 3, 5, 8])
+def test_peaks_of_every_kth_generation_are_a_beat(every: int) -> None:
+    found = beat(peaks_every(every, 4 * every + 1))
+    assert found.every == every and found.regular
+    assert found.excess == pytest.approx(PEAK)
+    assert found.last == pytest.approx(4 * every - 1 + SLOT / SLOTS, abs=1 / SLOTS)
+
+
+def test_above_the_base_a_peak_is_higher_than_above_the_level() -> None:
+    assert beat(peaks_every(4, 17), above_base=True).excess == pytest.approx(PEAK + LEVEL - BASE)
 
 
 def test_the_next_peak_keeps_its_rhythm() -> None:
-    peaks = peaks_every(5, 13)  # at 4 and 9
-    assert peaks.meets(line(12.0, 0.0), LEVEL + PEAK - 1.0, 12.2) == pytest.approx(14.53, abs=0.01)
+    found = beat(peaks_every(5, 13))  # at 4 and 9
+    assert found.first_from(12.2) == pytest.approx(14.5, abs=0.1)
+    assert found.first_from(14.4) == pytest.approx(14.5, abs=0.1)
+    assert found.first_from(22.0) == pytest.approx(24.5, abs=0.1)
 
 
-def test_a_peak_waits_for_the_level_to_rise() -> None:
-    peaks = peaks_every(5, 13)
-    # the level must rise by 10 until a peak of 60 meets 170: that is at 22, the next peak is that of 24
-    assert peaks.meets(line(12.0, 1.0), LEVEL + PEAK + 10.0, 12.2) == pytest.approx(24.53, abs=0.01)
+def test_one_that_is_a_little_late_is_still_awaited() -> None:
+    found = beat(peaks_every(5, 13))
+    due = found.last + found.every
+    assert found.first_from(due + 0.2) == pytest.approx(due + 0.2)
+    assert found.first_from(due + 1.0) == pytest.approx(due + found.every)
 
 
-def test_without_growth_a_peak_that_fits_never_meets_the_limit() -> None:
-    assert math.isinf(peaks_every(5, 13).meets(line(12.0, 0.0), LEVEL + PEAK + 1.0, 12.2))
+@given(last=st.floats(0.0, 1e3), every=st.floats(0.1, 50.0), regular=st.booleans(), ahead=st.floats(0.0, 1e3))
+def test_the_next_peak_is_never_in_the_past_nor_far_beyond_its_turn(
+    last: float, every: float, regular: bool, ahead: float
+) -> None:
+    x = last + ahead
+    following = Beat(last, every, PEAK, regular).first_from(x)
+    assert x <= following <= x + every + 1e-6
+    later = Beat(last, every, PEAK, regular).first_from(x + 0.3 * every)
+    assert later >= following - 1e-6
 
 
 def test_one_peak_has_no_rhythm() -> None:
-    assert math.isinf(peaks_every(5, 7).meets(line(7.0, 1.0), LEVEL, 7.0))
+    assert peaks_every(5, 7).beat(above_base=False) is None
+
+
+def test_peaks_that_do_not_come_any_more_have_ceased() -> None:
+    assert peaks_every(4, 21 + OVERDUE, until=19).beat(above_base=False) is None
+    assert peaks_every(4, 19, until=18).beat(above_base=False) is not None
 
 
 def test_what_most_generations_have_is_not_rare() -> None:
     peaks = peaks_every(1, 12)
-    assert not peaks.is_rare(generation(5, True))
+    assert not peaks.is_rare(generation(5, True)) and peaks.beat(above_base=False) is None
     assert peaks_every(4, 12).is_rare(generation(7, True))
+    assert not peaks_every(4, 12).is_rare(generation(6, False))
+
+
+@pytest.mark.parametrize("at", [6, 9, 14])
+def test_a_step_is_no_peak(at: int) -> None:
+    """The highest of its generation, and the next one begins there."""
+    shapes = [generation(g, g == at - 1, LEVEL + (PEAK if g >= at else 0.0)) for g in range(16)]
+    peaks = peaks_of(shapes)
+    assert peaks.beat(above_base=False) is None
+    assert not peaks.is_rare(shapes[at - 1])
+
+
+def bins(peaks_at: list[float], count: int = 128, seconds: float = 10.0) -> list[Bin]:
+    """Calm bins of 10 s, but for those in which a peak is."""
+    found = []
+    for k in range(count):
+        start = k * seconds
+        high = LEVEL + 1.0 + 0.1 * (k % 3)
+        if any(start <= t < start + seconds for t in peaks_at):
+            high = LEVEL + PEAK
+        found.append(Bin(start, start + seconds - 1.0, 10, 10 * LEVEL, LEVEL - 1.0, high))
+    return found
+
+
+def test_without_markers_peaks_are_told_by_their_times() -> None:
+    found = beat_of_bins(bins([300.0, 500.0, 700.0, 900.0, 1100.0]), 0.0)
+    assert found is not None and found.regular
+    assert (found.last, found.every) == (1100.0, 200.0)
+    assert found.excess == pytest.approx(PEAK, rel=0.05)
+    assert found.first_from(1280.0) == 1300.0
+
+
+def test_without_rhythm_the_next_one_is_to_be_expected_and_no_more() -> None:
+    found = beat_of_bins(bins([300.0, 500.0, 850.0, 1000.0, 1250.0]), 0.0)
+    assert found is not None and not found.regular
+    assert found.first_from(1280.0) > 1280.0 + 0.5 * found.every
+
+
+@pytest.mark.parametrize(
+    "peaks_at",
+    [
+        pytest.param([], id="none"),
+        pytest.param([640.0], id="one"),
+        pytest.param([200.0, 300.0, 400.0], id="ceased"),
+        pytest.param([0.0, 10.0, 20.0, 30.0, 40.0], id="the load"),
+        pytest.param([10.0 * k for k in range(0, 128, 2)], id="in every second bin"),
+    ],
+)
+def test_without_markers_what_is_no_beat(peaks_at: list[float]) -> None:
+    assert beat_of_bins(bins(peaks_at), 0.0) is None
+    assert beat_of_bins(bins([60.0, 120.0], count=20), 0.0) is None, "too little is known"

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from memwatch.core.checkpoints import Checkpoints
 from memwatch.core.model import Forecast, Verdict
 from memwatch.core.policy import (
+    LEAST_ODDS,
     PACE_FLOOR_SECONDS,
     PACE_IDLE_SECONDS,
-    Burst,
     Policy,
     believable,
     clears,
     hold_seconds,
+    is_last_moment,
     lead_seconds,
     next_step_fits,
     outlasts,
@@ -65,14 +66,40 @@ def test_an_urgent_warning_does_not_wait_long():
     assert hold_seconds(eta(3000)) == hold_seconds(None) == 30
 
 
-def test_the_early_end_counts_unless_the_middle_is_far():
+def test_the_early_end_of_a_forecast_counts():
     assert runs_out_within(eta(15, 9), 10)
-    assert not runs_out_within(eta(25, 9), 10)
     assert not runs_out_within(eta(15, 11), 10)
-    assert runs_out_within(eta(9), 10)
-    assert runs_out_within(eta(250, 0), 10, 10_000), "no generations: three percent of the run are little to lose"
-    assert not runs_out_within(eta(350, 0), 10, 10_000)
-    assert not runs_out_within(eta(250, 0, generation=3), 10, 10_000), "a boundary is the better moment"
+    assert runs_out_within(eta(9), 10), "the middle where nothing else is known"
+    assert not runs_out_within(eta(None, None), 10)
+
+
+@pytest.mark.parametrize(
+    ("odds", "stake", "spared", "expected"),
+    [
+        pytest.param(1.0, 1000, 100, True, id="sure to be lost"),
+        pytest.param(0.5, 1000, 100, True, id="a coin is tossed for much"),
+        pytest.param(0.0, 1000, 0, False, id="nothing can be lost"),
+        pytest.param(0.9 * LEAST_ODDS, 1e9, 1, False, id="hardly anything can be lost"),
+        pytest.param(1.1 * LEAST_ODDS, 1000, 1000, False, id="a small risk, and much to be done yet"),
+        pytest.param(1.1 * LEAST_ODDS, 1e6, 10, True, id="a small risk of a great loss"),
+    ],
+)
+def test_the_last_moment_is_when_waiting_costs_more_than_acting(odds, stake, spared, expected):
+    assert is_last_moment(odds, stake, spared) is expected
+
+
+@given(
+    odds=st.floats(0, 1),
+    stake=st.floats(0, 1e6),
+    spared=st.floats(0, 1e6),
+    likelier=st.floats(0, 1),
+    more=st.floats(1, 10),
+)
+def test_more_at_risk_or_less_to_gain_never_calls_for_waiting(odds, stake, spared, likelier, more):
+    if is_last_moment(odds, stake, spared):
+        assert is_last_moment(max(odds, likelier), stake, spared)
+        assert is_last_moment(odds, stake * more, spared)
+        assert is_last_moment(odds, stake, spared / more)
 
 
 @given(mid=st.floats(0, 1e6), share=st.floats(0, 1), step=st.floats(1, 1e4), lead=st.floats(1, 1e3))
@@ -102,31 +129,6 @@ def test_the_save_timeout(policy, expected):
 @given(headroom=st.one_of(st.none(), st.integers(-(10**12), 10**15)), rate=st.floats(-1e12, 1e15))
 def test_the_pace_is_bounded(headroom, rate):
     assert PACE_FLOOR_SECONDS <= pace_seconds(headroom, rate) <= PACE_IDLE_SECONDS
-
-
-def climb(burst: Burst, t: float, values: list[float]) -> bool:
-    threatened = False
-    for value in values:
-        t += 1
-        burst.observe(t, int(value * GB))
-        threatened |= burst.threatens(int((100 - value) * GB), 100 * GB, 0.02, 15)
-    return threatened
-
-
-def test_a_burst_beyond_all_before_threatens_near_the_limit_only():
-    burst = Burst()
-    assert not climb(burst, 0, [50.0] * 60)
-    assert not climb(burst, 60, [55, 60, 65, 70, 75, 80])
-    assert climb(burst, 66, [85, 90, 95, 98])
-
-
-def test_a_climb_like_those_before_does_not_threaten():
-    burst = Burst()
-    t = 0.0
-    for _ in range(6):
-        climb(burst, t, [*[60.0] * 30, 70, 80, 90, *[60.0] * 30])
-        t += 63
-    assert not climb(burst, t, [*[64.0] * 30, 74, 84, 94])
 
 
 def test_checkpoints_assume_a_quarter_of_a_generation_until_one_is_measured():

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.shapes import KEPT_SHAPES, SLOTS, Bin, Bins, Shape, add_shape, shape_of, slots_of, trimmed_mean
+from support.shapes import shape_from
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 1e4), st.integers(0, 2**50)), min_size=1, max_size=500))
@@ -39,7 +40,8 @@ def test_the_level_of_a_generation_ignores_a_short_peak() -> None:
     shape = shape_of(bins, 0.0, 64.0, 3.0)
     assert shape is not None
     assert shape.level == 100.0
-    assert shape.peak_excess == 900.0
+    assert shape.peak == 1000.0
+    assert shape.middle_t == 32.0
     assert shape.highs[30 // 4] == 1000.0
 
 
@@ -51,11 +53,13 @@ def test_a_generation_without_samples_or_length_has_no_shape() -> None:
 def test_old_generations_are_merged_and_none_is_lost() -> None:
     shapes: list[Shape] = []
     for g in range(1000):
-        add_shape(shapes, Shape(float(g), 1, 10.0, float(g), (float(g),) * SLOTS, (float(g),) * SLOTS))
+        level = float(g)
+        add_shape(shapes, shape_from(level, level, [level] * SLOTS, [level] * SLOTS, seconds=10.0))
     assert len(shapes) == KEPT_SHAPES
     assert sum(s.count for s in shapes) == 1000
     assert [s.ordinal for s in shapes] == sorted(s.ordinal for s in shapes)
     assert all(s.level == pytest.approx(s.ordinal) for s in shapes)
+    assert all(s.middle_t == pytest.approx(10 * (s.ordinal + 0.5)) for s in shapes)
     assert all(s.count == 1 for s in shapes[-10:])
 
 

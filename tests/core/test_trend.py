@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.trend import Fit, Point, fit
+from memwatch.core.trend import Fit, Point, clarity, fit
 
 
 def series(level: Callable[[int], float], count: int, noise: float = 0.0, seed: int = 0) -> list[Point]:
@@ -77,11 +77,73 @@ def test_one_point_or_no_length_has_no_trend() -> None:
     assert fit([Point(1.0, 1.0), Point(1.0, 2.0)]) is None
 
 
-def test_a_model_seen_from_further_on_its_way_is_the_same() -> None:
-    best = fitted(series(lambda x: 100 - 80 * math.exp(-x / 5), 14, 0.1)).best
-    later = best.shifted(20.0, best.at(20.0))
-    assert later.at(25.0) == pytest.approx(best.at(25.0))
-    assert later.slope == pytest.approx(best.slope_at(20.0))
+@pytest.mark.parametrize("at", [4, 9, 14])
+@pytest.mark.parametrize("jump", [-300.0, 80.0, 1000.0])
+def test_a_jump_is_neither_noise_nor_slope(at: int, jump: float) -> None:
+    plain = fitted(series(lambda x: 100 + 10 * x, 18, 1.0))
+    jumped = fitted(series(lambda x: 100 + 10 * x + (jump if x >= at else 0.0), 18, 1.0))
+    assert jumped.noise <= 3.0 * plain.noise
+    assert jumped.best.slope == pytest.approx(10.0, rel=0.15)
+    assert jumped.best.at(30.0) == pytest.approx(400.0 + jump, rel=0.1)
+
+
+@pytest.mark.parametrize(("count", "at"), [(5, 2), (5, 3), (6, 2), (6, 4), (8, 4)])
+@pytest.mark.parametrize("jump", [-300.0, 300.0])
+def test_of_few_levels_too_a_jump_is_no_noise(count: int, at: int, jump: float) -> None:
+    assert fitted(series(lambda x: 100 + 10 * x + (jump if x >= at else 0.0), count, 1.0)).noise < 10.0
+
+
+@pytest.mark.parametrize("after", [1, 2])
+@pytest.mark.parametrize("jump", [-60.0, 60.0, 400.0])
+def test_a_step_in_the_latest_levels_is_no_slope(after: int, jump: float) -> None:
+    found = fitted(series(lambda x: 100.0 + (jump if x >= 12 - after else 0.0), 12, 0.5))
+    believed = sum(m.weight * (m.slope if m.kind != "flat" else 0.0) for m in found.models)
+    assert abs(believed) <= 0.05 * abs(jump)
+
+
+@pytest.mark.parametrize(
+    "level",
+    [
+        pytest.param(lambda x: 100 - 80 * math.exp(-x / 5), id="saturating"),
+        pytest.param(lambda x: 100 + 5 * math.exp(x / 6), id="accelerating"),
+        pytest.param(lambda x: 100 + 3 * x**1.5, id="power"),
+    ],
+)
+def test_a_smooth_bend_is_no_noise(level: Callable[[int], float]) -> None:
+    bent, noisy = fitted(series(level, 16, 0.05)), fitted(series(level, 16, 5.0))
+    range_ = level(15) - level(0)
+    assert bent.noise < 0.02 * range_
+    assert noisy.noise > 2.0
+    assert bent.best.level == pytest.approx(level(15), rel=0.02)
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("count", [8, 10, 14])
+def test_of_few_levels_too_a_bend_is_no_noise(scale: float, count: int) -> None:
+    found = fitted(series(lambda x: 1000 - 900 * math.exp(-x / scale), count, 0.5))
+    assert found.noise < 12.0
+    assert found.best.curve is not None
+
+
+def test_a_known_noise_is_taken_as_it_is() -> None:
+    points = series(lambda x: 100 + 10 * x, 12, 1.0)
+    assert fitted(points).noise != 25.0
+    found = fit(points, noise=25.0)
+    assert found is not None and found.noise == 25.0
+
+
+def test_growth_is_clearer_where_levels_scatter_less() -> None:
+    (clear, calm), (dim, unrest) = (clarity(series(lambda x: 100 + 10 * x, 12, noise)) for noise in (1.0, 30.0))
+    assert clear > 2.0 * dim > 0.0
+    assert (calm, unrest) == (pytest.approx(1.0, rel=0.5), pytest.approx(30.0, rel=0.5))
+    assert clarity(series(lambda x: 100 + 10 * x, 3)) == (0.0, 0.0), "too few"
+
+
+def test_a_fill_that_has_become_a_leak_is_a_curve_upon_a_line() -> None:
+    found = fitted(series(lambda x: 500 - 400 * math.exp(-x / 2) + 12 * x, 24, 1.0))
+    ahead = sum(m.weight * (m.at(40.0) - m.level) for m in found.models)
+    assert ahead == pytest.approx(12 * 17, rel=0.15)
+    assert found.best.slope == pytest.approx(12.0, rel=0.15)
 
 
 @settings(max_examples=80, deadline=None)

@@ -158,14 +158,14 @@ def test_the_check_of_command_lines_finds_what_is_wrong() -> None:
 
 
 def emitted() -> dict[str, set[str]]:
-    """The events that the core tells and the fields of each, read from its calls of Notice() and Engine._say()."""
+    """The events that the core tells and the fields of each, read from its calls of Notice()."""
     found: dict[str, set[str]] = {}
     for path in sorted((PACKAGE / "core").glob("*.py")):
         for function in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(function, ast.FunctionDef) or function.name == "_say":
+            if not isinstance(function, ast.FunctionDef):
                 continue
             for call in ast.walk(function):
-                if isinstance(call, ast.Call) and called(call) in ("Notice", "_say"):
+                if isinstance(call, ast.Call) and called(call) == "Notice":
                     for name in possible_texts(call.args[1], function):
                         found.setdefault(name, set()).update(fields_of(call))
     return found
@@ -192,8 +192,6 @@ def possible_texts(node: ast.expr, function: ast.FunctionDef) -> list[str]:
 
 
 def fields_of(call: ast.Call) -> set[str]:
-    if called(call) == "_say":
-        return {keyword.arg for keyword in call.keywords if keyword.arg}
     return keys_of(call.args[3]) if len(call.args) > 3 else set()
 
 

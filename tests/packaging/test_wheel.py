@@ -22,7 +22,7 @@ BUILD = "import hatchling.build as b, sys; print(getattr(b, 'build_' + sys.argv[
 SOURCES = ("watchdog", "configs", "examples", "pyproject.toml", "README.md", "LICENSE")
 LOG = "".join(f"Epoch {epoch}/5\nloss: 0.{9 - epoch}\n" for epoch in range(1, 6))
 TRACE = "t,rss,limit,gen,phase,total_gens\n" + "".join(
-    f"{t},{10**9 + t * 10**7},{4 * 10**9},{t // 10},work,40\n" for t in range(0, 290)
+    f"{t},{10**9 + t * 10**7},{4 * 10**9},{t // 10},work,40\n" for t in range(300)
 )
 
 

@@ -21,7 +21,8 @@ from memwatch.core.model import (
 from memwatch.sources.logtail import Segmenter
 from memwatch.sources.markers import MarkerFinder
 from memwatch.sources.presets import Preset
-from memwatch.sources.streams import Hit
+from memwatch.sources.streams import PRIORITY, Hit
+from memwatch.sources.words import words
 from support.presets import packaged_presets
 
 
@@ -231,6 +232,174 @@ def test_a_counter_that_only_went_up_for_a_while_is_dropped() -> None:
     assert len(hits) < 20
 
 
+@pytest.mark.parametrize(
+    ("line", "unit", "index", "total"),
+    [
+        ("Epoch: [3][ 120/5005]\tTime 0.5", "epoch", 3, None),
+        ("Epoch(train)  [3][ 50/200]  lr: 0.02", "epoch", 3, None),
+        ('{"ts": 1714560031, "epoch": 3, "step": 1200, "loss": 0.5}', "epoch", 3, None),
+        ("global_step=300, episodic_return=23.0", "step", 300, None),
+        ("Iteration No: 3 started.", "iteration", 3, None),
+        ("iteration       10/     500 | consumed samples: 80", "iteration", 10, 500),
+        ("[12.5s] Episodes = 3 | Steps = 600", "episode", 3, None),
+        ("Ep. 3 : Up. 1200 : Cost 7.2", "epoch", 3, None),
+        ("EPOCH - 3 : training on 1000 words", "epoch", 3, None),
+        ("fps step: 31077 fps total: 20013 epoch: 3/500 frames: 98304", "epoch", 3, 500),
+        ("Epoche 3/50 – Verlust: 0,5", "epoch", 3, 50),
+        ("Эпоха 3/12, потери: 0.5", "epoch", 3, 12),
+        ("第 3/30 轮：训练损失 0.5", "epoch", 3, 30),
+        ("世代 3 最良適応度=0.5", "generation", 3, None),
+        ("Generación 3: mejor aptitud = 0.5", "generation", 3, None),
+        ("> iter 1,200 took 3 s", "iteration", 1200, None),
+        ("After epoch 3: accuracy 0.5", "epoch", 3, None),
+        ("loss in epoch 3: 0.5", "epoch", 3, None),
+    ],
+)
+def test_what_a_line_says_of_its_unit(line: str, unit: str, index: int, total: int | None) -> None:
+    found = {word.unit: word for word in words(line.lower(), len(line))}
+    word = max(found.values(), key=lambda word: PRIORITY[word.unit])
+    assert (word.unit, word.number, word.total) == (unit, index, total)
+    assert line[word.position :].replace(",", "").startswith(str(index))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Best is trial 3 with value: 0.5", "no improvement since epoch 4", "resuming from epoch 12", "max_epoch=30",
+        "batch_in_epoch: 7", "episodes_this_iter: 190", "loaded checkpoint (epoch 12)", "epoch 0.33", "step-1",
+        "a step 5% further", "in 10 epochs", "warmup_epoch: 3", "epoch 12:30 started", "eps=1", "epoch .5",
+    ],
+)  # fmt: skip
+def test_what_is_said_of_another_unit_or_of_none(line: str) -> None:
+    assert not list(words(line.lower(), len(line)))
+
+
+def test_of_several_processes_the_first_is_followed() -> None:
+    lines = [f"[rank{r}]: epoch {e - (r == 3)}/6\n" for e in (1, 2, 3) for r in (0, 3, 1) if e - (r == 3)]
+    assert indexes("".join(lines), bare=True) == ("epoch", [1, 2, 3])
+    islands = [f"INFO island {i}: gen {g + i} best=0.5\n" for g in range(4) for i in range(3)]
+    assert indexes("".join(islands), bare=True) == ("generation", [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize("outer", ["Fold {}/5", "Iteration {}", "Walk {} of 9", "round {}: 12 clients"])
+def test_what_starts_anew_is_the_inner_loop_whatever_it_is_called(outer: str) -> None:
+    text = "".join(outer.format(o) + "\n" + "".join(f"epoch {e}/4\n" for e in range(1, 5)) for o in range(1, 5))
+    assert indexes(text, bare=True)[1][-4:] == [1, 2, 3, 4]
+    assert find(text, bare=True)[0].unit == outer.split(maxsplit=1)[0].lower()
+
+
+def test_a_loop_that_starts_anew_several_times_in_each_unit() -> None:
+    text = "".join(f"round {r}\n" + "".join(f"user {u} epoch {e}\n" for u in "abc" for e in (0, 1)) for r in range(5))
+    assert find(text, bare=True)[0].unit == "round"
+
+
+def test_a_run_that_begins_anew_in_the_same_log_does_not_turn_the_epoch_into_an_inner_loop() -> None:
+    run = "".join(f"Epoch {e}/9\nsaved version 1 of 2\n" for e in range(1, 6))
+    text = run + run.replace("version 1", "version 2")
+    assert indexes(text, bare=True) == ("epoch", [1, 2, 3, 4, 5, 1, 2, 3, 4, 5])
+
+
+def test_a_setting_of_several_runs_does_not_count() -> None:
+    text = "".join(f"epochs: {10 * i} lr: 0.1\n" + "".join(f"> step {s}\n" for s in range(9)) for i in (1, 2, 3))
+    assert find(text, bare=True)[0].unit == "step"
+
+
+def test_the_hour_is_not_taken_for_a_process() -> None:
+    text = "".join(f"{h}:59:01 epoch {h - 8} loss 0.5\n" for h in range(9, 20))
+    assert indexes(text, bare=True) == ("epoch", list(range(1, 12)))
+
+
+def test_text_that_is_another_in_each_line_does_not_drive_out_the_clock() -> None:
+    words = [a + b + c for a in "abcdefgh" for b in "abcdefgh" for c in "abcdefgh"]
+    text = "".join(f"epoch {e}\n" + "".join(f"{word} {i % 7}/9\n" for i, word in enumerate(words)) for e in range(4))
+    assert indexes(text, bare=True) == ("epoch", [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize("batches", [3, 4, 40])
+def test_an_index_that_is_repeated_within_its_unit_beside_one_that_starts_anew(batches: int) -> None:
+    text = "".join(f"[E{e} B{b:03}] L=0.5\n" for e in range(5) for b in range(batches))
+    hits = find(text, bare=True)[1]
+    marks = [h.event for h in hits if isinstance(h.event, GenerationSeen)][-5:]  # with 40, the inner loop came first
+    assert [(mark.index, mark.at) for mark in marks] == [(e, "progress") for e in range(5)]
+
+
+@pytest.mark.parametrize("text", ["epoch,loss,s\r\n{},0.5,3\r\n", "time;epoch;loss\n17;{};0.5\n", "t,gen\n1,{}\n"])
+def test_comma_separated_rows(text: str) -> None:
+    head, row, _ = text.split("\n")
+    whole = head + "\n" + "".join(row.format(i) + "\n" for i in range(7))
+    finder, hits = find(whole, bare=True)
+    assert finder.preset == "table"
+    assert [h.event.index for h in hits if isinstance(h.event, GenerationSeen)] == list(range(7))
+
+
+def test_a_number_without_a_word_counts_what_the_total_counts() -> None:
+    text = "Training for 50 epochs\n" + "".join(f"[{i:3}] loss 0.{i}1\n" for i in range(1, 9))
+    finder, hits = find(text)
+    assert (finder.unit, finder.total) == ("epoch", 50)
+    assert {h.event.unit for h in hits if isinstance(h.event, GenerationSeen)} == {"epoch"}
+
+
+def test_a_last_index_that_stands_for_the_total() -> None:
+    head = "Starting training for 30 epochs...\n     Epoch   gpu_mem       box    labels\n"
+    finder, hits = find(head + "".join(f"      {i}/29     3.6G   0.045      9\n" for i in range(3)))
+    assert finder.total == 30
+    assert [h.event.total for h in hits if isinstance(h.event, GenerationSeen)] == [30, 30, 30]
+    bar = "Epoch 0/49:  20%|##   | 20/100 [00:20<00:10, v_num=1]\n"
+    assert find(bar)[0].total == 50
+
+
+@pytest.mark.parametrize(
+    ("line", "unit", "total"),
+    [
+        ("Starting training for 300 epochs...", "epoch", 300),
+        ("will run for 80 generations", "generation", 80),
+        ("  MAXITER =       200     TOL = 0.1000E-05", "iteration", 200),
+        ("Scheduled epochs: 300. LR stepped per epoch.", "epoch", 300),
+        ('  - max_epochs: "10"', "epoch", 10),
+        ("  train_iters ..................... 500", "iteration", 500),
+        ("  Total optimization steps = 1,377", "step", 1377),
+        ("Starting Flower ServerApp, config: num_rounds=4, no round_timeout", "round", 4),
+        ("did not improve for 10 epochs", "epoch", None),
+        ("training stops after no improvement for 10 epochs", "epoch", None),
+        ("eval_steps=500, logging_steps=10", "step", None),
+    ],
+)
+def test_totals_in_other_words(line: str, unit: str, total: int | None) -> None:
+    finder, _ = find(line + "\n" + "".join(f"{unit} {i} begins\n" for i in range(4)))
+    assert (finder.unit, finder.total) == (unit, total)
+
+
+def test_a_bar_that_is_drawn_only_when_it_is_full_says_that_its_unit_is_over() -> None:
+    text = "".join(f"Epoch {e}: 100%|####| 40/40 [00:03<00:00]\n" for e in range(3))
+    for bare in (False, True):
+        marks = [h.event for h in find(text, bare=bare)[1] if isinstance(h.event, GenerationSeen)]
+        assert [(m.index, m.at) for m in marks] == [(0, "end"), (1, "end"), (2, "end")]
+
+
+@pytest.mark.parametrize("rate", ["1.2epoch/s", "2.50s/epoch"])
+def test_a_bar_counts_the_unit_of_its_rate(rate: str) -> None:
+    text = "".join(f"\r{10 * i}%|#  | {i}/10 [00:01<00:09, {rate}, loss=0.{i}]" for i in range(4))
+    assert indexes(text, bare=True) == ("epoch", [0, 1, 2, 3])
+
+
+def test_a_bar_with_the_epoch_beside_its_count() -> None:
+    text = "\r".join(f"{50 * b}%|#  | {b}/2 [00:01<00:09, epoch={e}/5]" for e in (1, 2, 3) for b in (0, 1, 2))
+    assert indexes(text, bare=True) == ("epoch", [1, 2, 3])
+
+
+def test_a_counter_without_a_name_waits_longer_where_a_unit_was_named() -> None:
+    text = "Starting iteration 0\n" + "".join(f"executed {s}00 of them\n" for s in range(1, 12))
+    assert indexes(text, bare=True)[0] is None
+    assert indexes(text + "Starting iteration 1\n", bare=True) == ("iteration", [0, 1])
+
+
+def test_process_ids_moments_and_measures_are_no_counters() -> None:
+    text = "".join(
+        f"cron[{3100 + i}]: at {1714560000 + i} rss {i + 5} MB, uptime {i}, 10.0.0.{i}, -{i}\n" for i in range(9)
+    )
+    assert indexes(text, bare=True) == (None, [])
+
+
 def test_an_epoch_that_is_named_in_every_line_is_under_way_not_over() -> None:
     text = "".join(f"epoch {e} | batch {b} | loss 0.5\n" for e in range(3) for b in range(4))
     marks = [h.event for h in find(text, bare=True)[1] if isinstance(h.event, GenerationSeen)]
@@ -299,13 +468,31 @@ def test_a_finder_holds_a_bounded_part_of_what_it_saw() -> None:
         finder.feed(f"word{'abcdefghij'[i % 10] * (i % 97)} thing {i} {i * i}", i, i, 0.0)
         finder.feed(f"gauge{i} Buffer: {i} epoch {i * 7 % 11} {i}", i, i, 0.0)
     assert len(finder._counter._streams) <= 128
-    assert len(finder._counter._templates) <= 256
+    assert len(finder._counter._recurring._templates) <= 256
     assert all(len(stream.hits) <= 4096 for stream in finder._counter.streams)
 
 
 @pytest.mark.parametrize(
     "line",
-    [b"| " * 2000, b"epoch " * 700, b"1 " * 2000, b"saved model " * 340, b"\x1b]" * 2000, b"0" * 4096, b"- " * 2000],
+    [
+        b"| " * 2000,
+        b"epoch " * 700,
+        b"Epoch: [" * 500,
+        b"epoch" + b" " * 4000,
+        b"gen," * 1000,
+        b"a 1/" * 1000,
+        b"[ " * 2000,
+        b"best is epoch 1 " * 250,
+        "第1轮".encode() * 500,
+        b"E " * 2000,
+        b"x_epoch=1|" * 400,
+        b"|:#" * 1300,
+        b"1 " * 2000,
+        b"saved model " * 340,
+        b"\x1b]" * 2000,
+        b"0" * 4096,
+        b"- " * 2000,
+    ],
 )
 def test_no_line_takes_long(line: bytes) -> None:
     finder = MarkerFinder(packaged_presets())

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from memwatch.core.axes import Calendar
 from memwatch.core.engine import Engine
 from memwatch.core.forecast import Outlook
+from memwatch.core.meeting import Ends, Outcomes
 from memwatch.core.model import (
     Action,
     Attached,
@@ -33,11 +35,20 @@ TARGET = Target("boot", 100, 7)
 
 
 def growing(
-    eta: float, low: float | None = None, finishes: bool | None = None, generation: float | None = 9
+    eta: float,
+    low: float | None = None,
+    finishes: bool | None = None,
+    generation: float | None = 9,
+    ends: Ends | None = None,
 ) -> Outlook:
     """A leak that meets its limit in `eta` seconds."""
     trend = Trend("linear", 1e6, 1e8, 0.9)
-    return Outlook(Verdict.LEAK, trend, Forecast(eta, low, None, generation, generation, None, finishes))
+    return Outlook(Verdict.LEAK, trend, Forecast(eta, low, None, generation, generation, None, finishes), ends)
+
+
+def ends_in(*seconds: float) -> Ends:
+    """The limit is met in so many seconds: each as likely as the others."""
+    return Ends(Outcomes(100 * GB, tuple((s, 1.0) for s in sorted(seconds))), Calendar(0.0, 1.0), 0.0, 0.0)
 
 
 CALM = Outlook(Verdict.STABLE, Trend("flat", 0.0, 0.0, 0.9), Forecast(None, None, None))
@@ -51,6 +62,7 @@ class Script:
         self.generations: list[float] = []
         self.restarts = 0
         self.rate = 5.0 * GB  # fast enough for whatever is forecast
+        self.peak_bytes = 0.0
 
     def observe(self, t: float, used_bytes: int) -> None: ...
 
@@ -74,6 +86,9 @@ class Script:
 
     def peak_rate(self) -> float:
         return self.rate
+
+    def rise(self, seconds: float) -> float:
+        return self.rate * seconds
 
 
 def sampled(t: float, used: float, limit: float | None = 100 * GB, resource: str = "host") -> Sampled:

@@ -1,19 +1,16 @@
-"""Seeded memory traces of trainers, each with its truth. Levels in bytes, times in seconds, the same for the same seed.
-
-A trace is a load, then generations: `level(x)` is the memory at x generations after the first marker, `above(g, part)`
-what stands on it within generation g. Sampling, jitter of the clock and noise are added by `_sampled`.
-"""
+"""Plain, seeded traces for unit tests: one idea each, round figures, the same for the same seed. Bytes and seconds."""
 
 from __future__ import annotations
 
-import math
 import random
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-GB = 10**9
-INTERVAL = 2.0
+from traces import programs as p
+from traces.programs import GB, Above, Growth, Program
+
+__all__ = ["ALL", "GB", "Row", "Trace", "Truth"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +45,9 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """How a trace is made."""
+class Setting:
+    """What a test may want otherwise."""
 
-    kind: str
-    level: Callable[[float], float]
-    above: Callable[[int, float], float] = lambda g, part: 0.0
-    growth: float = 0.0
     limit: int | None = 100 * GB
     generations: int = 30
     total: int | None = None
@@ -63,105 +56,62 @@ class Course:
     noise: float = 0.002  # relative, of each sample
     load_seconds: float = 20.0
     markers: bool = True
-    markers_until: int | None = None  # generation from which on the log is silent
-    interval: float = INTERVAL
-
-    def begins(self) -> tuple[float, ...]:
-        """Start of each generation, and the end of the last."""
-        begins = [self.load_seconds]
-        for g in range(self.generations):
-            begins.append(begins[-1] + self.seconds(g))
-        return tuple(begins)
-
-    def index(self, generation: int | None) -> int | None:
-        """What the log says within a generation; None where it is silent."""
-        if generation is None or not self.markers:
-            return None
-        told = generation if self.markers_until is None else min(generation, self.markers_until)
-        return told + self.first_index
-
-    def used(self, begins: tuple[float, ...], t: float) -> float:
-        """Memory at t, without noise."""
-        g = generation_at(begins, t)
-        if g is None:
-            return self.level(0.0) * max(0.01, t / self.load_seconds)
-        part = (t - begins[g]) / (begins[g + 1] - begins[g])
-        return self.level(g + part) + self.above(g, part)
+    interval: float = 2.0
 
 
-def linear_leak(seed: int = 0, base: float = 20 * GB, growth: float = 5 * GB, **more: object) -> Trace:
+def linear_leak(seed: int = 0, base: float = 20 * GB, growth: float = 5 * GB, **more: Any) -> Trace:
     """The same growth in each generation, to the limit."""
-    return _sampled(_course("linear_leak", lambda x: base + growth * x, growth=growth, **more), seed)
+    return _trace("linear_leak", seed, base, (Growth(p.straight(growth)),), **more)
 
 
-def stable(seed: int = 0, base: float = 40 * GB, **more: object) -> Trace:
+def stable(seed: int = 0, base: float = 40 * GB, **more: Any) -> Trace:
     """No growth; half of each generation stands a tenth higher."""
-    shape = {"above": lambda g, part: 0.1 * base * (0.3 < part < 0.8)}
-    return _sampled(_course("stable", lambda x: base, **{**shape, **more}), seed)
+    return _trace("stable", seed, base, above=(p.peaks(0.1 * base, begin=0.3, end=0.8),), **more)
 
 
-def stable_near_limit(seed: int = 0, **more: object) -> Trace:
+def stable_near_limit(seed: int = 0, **more: Any) -> Trace:
     """Flat at 97 % of the limit."""
-    return _sampled(_course("stable_near_limit", lambda x: 97.0 * GB, **more), seed)
+    return _trace("stable_near_limit", seed, 97 * GB, **more)
 
 
-def noise(seed: int = 0, relative: float = 0.06, **more: object) -> Trace:
+def noise(seed: int = 0, relative: float = 0.06, **more: Any) -> Trace:
     """No growth under heavy noise of each sample."""
-    return _sampled(_course("noise", lambda x: 50.0 * GB, **{"noise": relative, **more}), seed)
+    return _trace("noise", seed, 50 * GB, **{"noise": relative, **more})
 
 
-def straight_fill(seed: int = 0, full_at: float = 8.0, **more: object) -> Trace:
+def straight_fill(seed: int = 0, full_at: float = 8.0, **more: Any) -> Trace:
     """A buffer that fills in a straight line, then is full."""
-    return _sampled(_course("straight_fill", lambda x: (20 + 50 * min(x, full_at) / full_at) * GB, **more), seed)
+    return _trace("straight_fill", seed, 20 * GB, (Growth(p.straight_fill(50 * GB, full_at)),), **more)
 
 
-def exponential_fill(seed: int = 0, scale: float = 4.0, **more: object) -> Trace:
+def exponential_fill(seed: int = 0, scale: float = 4.0, **more: Any) -> Trace:
     """A fill that slows down on its way to a plateau."""
-    return _sampled(_course("exponential_fill", lambda x: (70 - 50 * math.exp(-x / scale)) * GB, **more), seed)
+    return _trace("exponential_fill", seed, 20 * GB, (Growth(p.exponential_fill(50 * GB, scale)),), **more)
 
 
-def gc_sawtooth(seed: int = 0, growth: float = 2 * GB, tooth: float = 12 * GB, **more: object) -> Trace:
+def gc_sawtooth(seed: int = 0, growth: float = 2 * GB, tooth: float = 12 * GB, **more: Any) -> Trace:
     """A leak below garbage that is collected every 1.7 generations."""
-
-    def above(g: int, part: float) -> float:
-        return tooth * ((g + part) / 1.7 % 1.0)
-
-    options: dict[str, object] = {"generations": 50, **more}
-    return _sampled(_course("gc_sawtooth", lambda x: 25 * GB + growth * x, above=above, growth=growth, **options), seed)
+    grown, above = (Growth(p.straight(growth)),), (p.teeth(tooth, 1.7),)
+    return _trace("gc_sawtooth", seed, 25 * GB, grown, above, **{"generations": 50, **more})
 
 
-def late_leak(seed: int = 0, begins: float = 12.0, growth: float = 4 * GB, **more: object) -> Trace:
+def late_leak(seed: int = 0, begins: float = 12.0, growth: float = 4 * GB, **more: Any) -> Trace:
     """Flat, then a leak."""
-
-    def level(x: float) -> float:
-        return 40 * GB + growth * max(0.0, x - begins)
-
-    return _sampled(_course("late_leak", level, growth=growth, **{"generations": 40, **more}), seed)
+    return _trace("late_leak", seed, 40 * GB, (Growth(p.straight(growth), begins),), **{"generations": 40, **more})
 
 
-def plateau_then_leak(seed: int = 0, begins: float = 16.0, growth: float = 3 * GB, **more: object) -> Trace:
+def plateau_then_leak(seed: int = 0, begins: float = 16.0, growth: float = 3 * GB, **more: Any) -> Trace:
     """A fill, its plateau, then a leak."""
-
-    def level(x: float) -> float:
-        return (60 - 35 * math.exp(-x / 3)) * GB + growth * max(0.0, x - begins)
-
-    return _sampled(_course("plateau_then_leak", level, growth=growth, **{"generations": 45, **more}), seed)
+    grown = (Growth(p.exponential_fill(35 * GB, 3.0)), Growth(p.straight(growth), begins))
+    return _trace("plateau_then_leak", seed, 25 * GB, grown, **{"generations": 45, **more})
 
 
 def checkpoint_peaks(
-    seed: int = 0, every: int = 4, peak: float = 20 * GB, growth: float = 1 * GB, **more: object
+    seed: int = 0, every: int = 4, peak: float = 20 * GB, growth: float = 1 * GB, **more: Any
 ) -> Trace:
     """A slow leak with a high peak at the end of each k-th generation."""
-
-    def above(g: int, part: float) -> float:
-        return peak * (part > 0.9 and g % every == every - 1)
-
-    options: dict[str, object] = {"generations": 70, **more}
-
-    def level(x: float) -> float:
-        return 41 * GB + growth * x
-
-    return _sampled(_course("checkpoint_peaks", level, above=above, growth=growth, **options), seed)
+    grown, above = (Growth(p.straight(growth)),), (p.peaks(peak, every, begin=0.9),)
+    return _trace("checkpoint_peaks", seed, 41 * GB, grown, above, **{"generations": 70, **more})
 
 
 def restart(seed: int = 0, after: int = 8, back: int = 2, growth: float = 6 * GB) -> Trace:
@@ -192,32 +142,35 @@ ALL: tuple[Callable[[int], Trace], ...] = (
 )
 
 
-def _course(kind: str, level: Callable[[float], float], **options: object) -> Course:
-    return Course(kind, level, **options)  # type: ignore[arg-type]
+def _trace(
+    kind: str,
+    seed: int,
+    base: float,
+    growth: tuple[Growth, ...] = (),
+    above: tuple[Above, ...] = (),
+    **options: Any,
+) -> Trace:
+    setting = Setting(**options)
+    rng = random.Random(f"{kind} {seed}")
+    program = Program(
+        base,
+        tuple(setting.seconds(g) for g in range(setting.generations)),
+        growth,
+        above,
+        p.noise(rng, setting.noise, setting.interval),
+        setting.load_seconds,
+    )
+    return _sampled(kind, rng, program, setting)
 
 
-def _sampled(course: Course, seed: int) -> Trace:
-    rng = random.Random(f"{course.kind} {seed}")
-    begins = course.begins()
+def _sampled(kind: str, rng: random.Random, program: Program, setting: Setting) -> Trace:
     rows: list[Row] = []
-    for t in _times(rng, begins[-1], course.interval):
-        used = round(course.used(begins, t) * (1.0 + course.noise * rng.gauss(0.0, 1.0)))
-        g = generation_at(begins, t)
-        index = course.index(g)
-        rows.append(Row(t, max(used, 0), course.limit, index, course.total))
-        if course.limit is not None and used >= course.limit:
-            return Trace(tuple(rows), Truth(course.kind, t, index, course.growth, begins[: (g or 0) + 1]))
-    return Trace(tuple(rows), Truth(course.kind, None, None, course.growth, begins[:-1]))
-
-
-def _times(rng: random.Random, end_t: float, interval: float) -> Iterator[float]:
-    t = 0.0
-    while t < end_t:
-        yield round(t, 3)
-        t += interval * rng.uniform(0.9, 1.1)
-
-
-def generation_at(begins: tuple[float, ...], t: float) -> int | None:
-    """How many generations were over at t; None before the first."""
-    begun = bisect_right(begins, t)
-    return min(begun, len(begins) - 1) - 1 if begun else None
+    slope = program.slope(len(program.lengths))
+    for t in p.times(rng, program.end_t, setting.interval, 0.1):
+        g = program.generation(t)
+        index = None if g is None or not setting.markers else g + setting.first_index
+        used = round(program.used(t))
+        rows.append(Row(t, used, setting.limit, index, setting.total))
+        if setting.limit is not None and used >= setting.limit:
+            return Trace(tuple(rows), Truth(kind, t, index, slope, program.begins[: (g or 0) + 1]))
+    return Trace(tuple(rows), Truth(kind, None, None, slope, program.begins[:-1]))

@@ -120,6 +120,7 @@ def _parser() -> _Parser:
     add("markers", "which markers memwatch finds in a log", common, epilog=files).add_argument("file", metavar="LOG")
     replay = add("replay", "the same engine over a recorded trace", common, epilog=files)
     replay.add_argument("file", metavar="TRACE.csv")
+    replay.add_argument("--plot", metavar="FILE", help="draw it all: a page (.html) or a picture (.svg)")
     return parser
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from memwatch import wire
@@ -16,7 +16,7 @@ from memwatch.core.autopsy import Evidence, conclude
 from memwatch.core.engine import Engine
 from memwatch.core.model import Cause, Notice, Snapshot
 from memwatch.core.sentence import render, to_json_line
-from memwatch.core.units import format_duration
+from memwatch.core.units import format_bytes, format_duration
 from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, SourceError
 from memwatch.sources.target import describe, identify
 from memwatch.supervisor import Child, Passthrough, forwarding, shell_status, signal_name
@@ -100,23 +100,53 @@ def markers(log: Path, flags: Mapping[str, object]) -> int:
 
 
 def replay(trace: Path, flags: Mapping[str, object]) -> int:
-    """`memwatch replay TRACE.csv`: the same engine over a recorded trace."""
+    """`memwatch replay TRACE.csv`: the same engine over a recorded trace; with `--plot FILE` also drawn."""
+    seconds = os.environ.get("MEMWATCH_CHECKPOINT_S")
+    config = configure({"checkpoint_time": seconds, **{key: flags[key] for key in flags if key != "plot"}})
+    if "plot" in flags:
+        _plot_replay(trace, Path(str(flags["plot"])), config)
+    else:
+        _tell_replay(trace, config)
+    return ExitCode.ENDED
+
+
+def _plot_replay(trace: Path, path: Path, config: Config) -> None:
+    """Tell a replay, and draw it into a file."""
+    from memwatch.backtest.replay import read_trace
+    from memwatch.outputs import plot, story
+
+    if trace.exists() and not trace.is_file():
+        raise ConfigError(f"{trace}: cannot be read twice, as --plot must", "save the trace to a file first")
+    notices, limit = list[Notice](), config.memory.limit_bytes
+    with plot.opened(path) as write:
+        end, conclusion = _tell_replay(trace, config, notices.append)
+        asked = {} if limit is None else {"--limit": format_bytes(limit)}
+        told = story.tell(read_trace(trace, limit), notices, end)
+        write(plot.render(path.suffix, trace.name, told, conclusion, asked))
+    print(f"plot: {path}", file=sys.stderr if config.json else sys.stdout)
+
+
+def _tell_replay(
+    trace: Path, config: Config, keep: Callable[[Notice], None] = lambda notice: None
+) -> tuple[Snapshot, str]:
+    """Print what there is to tell, as it comes; the state at the end, and what it comes to."""
     from memwatch.outputs.plain import News
 
-    seconds = os.environ.get("MEMWATCH_CHECKPOINT_S")
-    config = configure({"checkpoint_time": seconds, **flags})
-    is_news, interrupt, end = News(), None, list[Snapshot]()
+    is_news, interrupt, end, start = News(), None, list[Snapshot](), None
     for notice in _replayed(trace, config, end):
+        keep(notice)
+        start = notice.t if start is None else start
         if config.json:
             print(to_json_line(notice))
         elif config.verbose or is_news(notice):
-            print(f"{_at(notice.t):>10}  {render(notice)}")
+            print(f"{_at(notice.t - start):>10}  {render(notice)}")
         interrupt = interrupt or (notice if notice.event == "interrupt" else None)
     if end[0].started_t is None:
         raise ConfigError(f"{trace}: holds no samples", "a trace has a row for each sample below its header")
+    conclusion = _conclusion(end[0], interrupt)
     if not config.json:
-        print(f"\n{_conclusion(end[0], interrupt)}")
-    return ExitCode.ENDED
+        print(f"\n{conclusion}")
+    return end[0], conclusion
 
 
 def _replayed(trace: Path, config: Config, end: list[Snapshot]) -> Iterator[Notice]:
@@ -132,12 +162,13 @@ def _at(t: float) -> str:
 
 def _conclusion(end: Snapshot, interrupt: Notice | None) -> str:
     """The state at the end of a trace, and what memwatch would have done."""
-    text = f"End after {format_duration(end.t)}: {end.sentence}."
+    start = end.started_t or 0.0
+    text = f"End after {format_duration(end.t - start)}: {end.sentence}."
     if interrupt is None:
         return f"{text}\nmemwatch would not have interrupted it."
     gen = interrupt.fields.get("gen")
     where = f", in {end.unit} {gen:g}" if gen is not None else ""
-    return f"{text}\nmemwatch would have interrupted it after {format_duration(interrupt.t)}{where}."
+    return f"{text}\nmemwatch would have interrupted it after {format_duration(interrupt.t - start)}{where}."
 
 
 # --- the rest -------------------------------------------------------------------------------------------------------

@@ -2,94 +2,177 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from memwatch.core.rhythm import USUAL, Rhythm, deviation
-from memwatch.core.shapes import SLOTS, Bins, Shape, median
-from memwatch.core.trend import Fit, Model, Past, Point, fit
+from memwatch.core.axes import Axis, Calendar, Clock, Filling, Readings, Straight, calendar
+from memwatch.core.growth import Model
+from memwatch.core.outline import Outline, outline
+from memwatch.core.peaks import Beat, beat_of_bins
+from memwatch.core.rhythm import USUAL, Rhythm
+from memwatch.core.shapes import Bins, median, rise_above
+from memwatch.core.trend import Fit, Past, Point, fit
 
 BLOCKS = 16  # equal stretches of time that stand for generations where there are no markers
 BLOCKS_IN_PIECE = 4  # blocks of a line
 OWN_GENERATIONS = 3  # from which on the growth of a process is its own, not that of the process before it
+FEW_POINTS = 6  # fewer levels than this do not tell their own noise:
+FEW_NOISE = 0.05  # of what memory does within a generation, is taken for it
+UNEVEN = 0.1  # generations whose lengths differ by less tell nothing of growth by the hour
+EXPLAINED = 0.9  # share of the levels' variance from which on a gauge explains them
+EXPLAINED_POINTS = 4
+FULL_POINTS = 3  # levels after the gauge is full: from then on they speak for themselves
+GAUGE_WEIGHT = 0.95  # of the belief that a gauge gets which explains the growth
+
+
+@dataclass(frozen=True, slots=True)
+class Strand:
+    """The growth along one axis, with its share of the belief."""
+
+    fit: Fit
+    axis: Axis
+    weight: float
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """x counts generations, or seconds since the first sample where there are no markers."""
+    """Places in it are generations (ordinal and part), or seconds since the first sample where there are no markers."""
 
-    fit: Fit | None
-    seconds: float  # of one unit of x
-    highs: tuple[tuple[float, float], ...]  # (part of a generation, usual bytes above the level there), highest first
-    scatter: float  # standard deviation of the highest of them
+    strands: tuple[Strand, ...]  # the most believed first; none: too little is known
+    calendar: Calendar
+    outline: Outline  # what stands above the level
     by_generation: bool
+    latest_x: float  # place of the latest level
+    beat: Beat | None  # of peaks that not every generation has
+    period: float = 1.0  # units of the course from one high to the next
+
+    @property
+    def fit(self) -> Fit | None:
+        """Of the axis that explains the levels best."""
+        return self.strands[0].fit if self.strands else None
+
+    def level_at(self, x: float) -> float:
+        """The level at a place near the latest, by the model that is believed most."""
+        if not self.strands:
+            return 0.0
+        best = self.strands[0].fit.best
+        return best.level + self.slope * (x - self.latest_x)
+
+    @property
+    def slope(self) -> float:
+        """Bytes a unit of the course, now."""
+        if not self.strands or self.strands[0].fit.best.kind == "flat":
+            return 0.0
+        return self.strands[0].fit.best.slope * self.strands[0].axis.pace
 
 
-def by_generation(rhythm: Rhythm, t: float, prior: Model | None) -> Course:
+def by_generation(rhythm: Rhythm, t: float, prior: Model | None, gauges: Mapping[str, Readings]) -> Course:
     """The course over generations; `prior` is the growth, by single generation, of the process before a restart."""
     points = rhythm.points(t)
-    fitted = fit(points)
+    days = calendar(rhythm.x(t), rhythm.lengths() or [rhythm.seconds or 1.0])
+    fitted = fit(points, least_noise=FEW_NOISE * rhythm.range() if len(points) < FEW_POINTS else 0.0)
     if prior is not None and points and len(rhythm.shapes) < OWN_GENERATIONS:
         fitted = _continued(prior.in_units(rhythm.bundle), points)
+        strands = [Strand(fitted, Straight(), 1.0)]
+    else:
+        strands = _strands(fitted, points, gauges, days.now_x, t)
+        if fitted is not None and rhythm.unevenness() > UNEVEN:
+            strands = _with_time(strands, points, days, t)
     usual = rhythm.usual()
     calm = [s for s in usual if not rhythm.peaks.is_rare(s)] or usual
-    highs, scatter = _highs(calm, fitted) if calm else (((0.0, 0.0),), 0.0)
-    return Course(fitted, rhythm.seconds or 1.0, highs, scatter, True)
+    return Course(
+        tuple(strands),
+        days,
+        outline(calm, [rhythm.level(s) for s in calm], fitted),
+        True,
+        points[-1].x if points else days.now_x,
+        rhythm.peaks.beat(rhythm.by_base),
+    )
 
 
 def _continued(prior: Model, points: Sequence[Point]) -> Fit:
     last = points[-1]
-    model = replace(prior.shifted(last.x, last.level), first=0, points=len(points), weight=1.0)
+    model = replace(prior.renewed(last.x, last.level), first=0, points=len(points), weight=1.0)
     return Fit((model,), 0.1 * abs(model.slope), Past(), 1.0, 0.5)
 
 
-def _highs(usual: Sequence[Shape], fitted: Fit | None) -> tuple[tuple[tuple[float, float], ...], float]:
-    """Bytes above the level in each slot, less the growth within the generation, and the scatter of the highest.
-
-    They are taken above the trend where that is steadier than above each generation's own level: teeth that do not
-    follow the generations move a level down when they move its peak up.
-    """
-    bases = [s.level for s in usual]
-    scatter = deviation([s.peak_excess for s in usual])
-    slopes = [0.0] * len(usual)
-    if fitted is not None:
-        best = fitted.best
-        slopes = [best.slope_at(max(s.ordinal, best.x - best.span)) for s in usual]
-        if usual[0].ordinal >= best.x - best.span - 1.0:
-            trend = [best.at(s.ordinal) for s in usual]
-            around = deviation([max(s.highs) - base for s, base in zip(usual, trend, strict=True)])
-            if around < scatter:
-                bases, scatter = trend, around
-    above = [_above(*one) for one in zip(usual, bases, slopes, strict=True)]
-    highs = [median([one[k] for one in above]) for k in range(SLOTS)]
-    tops = [s.highs.index(max(s.highs)) for s in usual]
-    top = int(median([float(k) for k in tops]))
-    highs[top] = max(highs[top], median([one[k] for one, k in zip(above, tops, strict=True)]))
-    parts = (((k + 0.5) / SLOTS, high) for k, high in enumerate(highs))
-    return tuple(sorted(parts, key=lambda part: -part[1])), scatter
+def _strands(
+    along: Fit | None, points: Sequence[Point], gauges: Mapping[str, Readings], now_x: float, t: float
+) -> list[Strand]:
+    """The course's own growth, and behind or before it the gauge that explains it."""
+    if along is None:
+        return []
+    own = Strand(along, Straight(), 1.0)
+    filled = [strand for readings in gauges.values() if (strand := _filling(points, readings, now_x, t)) is not None]
+    if not filled:
+        return [own]
+    best = max(filled, key=lambda strand: strand.fit.explained)
+    return [best, replace(own, weight=1.0 - GAUGE_WEIGHT)]
 
 
-def _above(shape: Shape, base: float, slope: float) -> list[float]:
-    """The highs of a generation above the line through its middle."""
-    return [high - base - slope * ((k + 0.5) / SLOTS - 0.5) for k, high in enumerate(shape.highs)]
+def _filling(points: Sequence[Point], readings: Readings, now_x: float, t: float) -> Strand | None:
+    """Growth along a gauge that rises towards its capacity; None unless it explains the levels."""
+    capacity = readings.capacity
+    if capacity is None or len(readings.values) < EXPLAINED_POINTS:
+        return None
+    known = [p for p in points if p.t >= readings.times[0] and p.weight >= 1.0]  # without the open generation
+    along = [Point(min(readings.at(p.t), capacity), p.level, p.weight, p.t) for p in known]
+    places = [p.x for p in known]
+    while len(along) > 1 and along[-1].x <= along[-2].x == capacity:  # full: the first such level tells as much
+        along.pop()
+    if len(known) - len(along) >= FULL_POINTS:
+        return None
+    first = len(along) - 1
+    while first > 0 and along[first - 1].x < along[first].x:
+        first -= 1
+    along, places = along[first:], places[first:]
+    if len(along) < EXPLAINED_POINTS:
+        return None
+    fitted = fit(along)
+    if fitted is None or fitted.best.kind == "flat" or fitted.best.slope <= 0.0 or fitted.explained < EXPLAINED:
+        return None
+    recent = max(0, len(along) - 1 - USUAL)
+    pace = (along[-1].x - along[recent].x) / (places[len(along) - 1] - places[recent])
+    return Strand(fitted, Filling(now_x, readings.at(t), pace, capacity), GAUGE_WEIGHT)
 
 
-def by_time(bins: Bins) -> Course:
+def _with_time(strands: list[Strand], points: Sequence[Point], days: Calendar, t: float) -> list[Strand]:
+    """Growth by the hour beside growth by the generation, each with the weight that the levels give it."""
+    own = strands[-1]
+    first_t = points[0].t
+    hourly = fit([Point(p.t - first_t, p.level, p.weight, p.t) for p in points], noise=own.fit.noise)
+    if hourly is None:
+        return strands
+    odds = math.exp(max(-30.0, min(30.0, 0.5 * (own.fit.cost - hourly.cost))))
+    timed = Strand(hourly, Clock(days, t - first_t), own.weight * odds / (1.0 + odds))
+    both = sorted((replace(own, weight=own.weight / (1.0 + odds)), timed), key=lambda strand: -strand.weight)
+    return [*strands[:-1], *both]
+
+
+def by_time(bins: Bins, gauges: Mapping[str, Readings]) -> Course:
     """The course over blocks of time, for a run without markers."""
     items = bins.items
     first_t, now_t = items[0].start_t, items[-1].end_t
+    x = now_t - first_t
     size = max(1, round(len(items) / BLOCKS))
     blocks = [items[max(0, end - size) : end] for end in range(len(items), 0, -size)][::-1]
-    points, above = [], []
+    points, above, beat = [], [], beat_of_bins(items, first_t)
     for block in blocks:
         level = sum(b.total for b in block) / sum(b.count for b in block)
-        points.append(Point(0.5 * (block[0].start_t + block[-1].end_t) - first_t, level))
-        above.append(max(b.high for b in block) - level)
+        middle_t = 0.5 * (block[0].start_t + block[-1].end_t)
+        points.append(Point(middle_t - first_t, level, 1.0, middle_t))
+        highs = sorted(b.high for b in block)
+        calm = highs[: max(1, len(highs) * 3 // 4)] if beat is not None else highs
+        above.append(calm[-1] - level)
     fitted = fit(points, BLOCKS_IN_PIECE)
-    slope, x = 0.0, now_t - first_t
+    slope = 0.0
     if fitted is not None:
         slope = max(0.0, fitted.best.slope)
-        fitted = replace(fitted, models=tuple(m.shifted(x, m.at(x)) for m in fitted.models))
+        fitted = replace(fitted, models=tuple(m.moved(x) for m in fitted.models))
     usual = above[-USUAL:]
     high = max(0.0, median(usual) - 0.5 * slope * x / len(blocks))
-    return Course(fitted, 1.0, ((0.0, high),), deviation(usual), False)
+    strands = _strands(fitted, points, gauges, x, now_t)
+    return Course(
+        tuple(strands), Calendar(x, 1.0), Outline((0.0,), (high,), rise_above(usual)), False, x, beat, x / len(blocks)
+    )

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memwatch.core.checkpoints import Checkpoints
 from memwatch.core.generations import Ledger
 from memwatch.core.model import Forecast, Limit
 from memwatch.core.policy import (
+    POINT_GENERATIONS,
+    STAKE_LEADS,
     STARTUP_LEADS,
     Policy,
     believable,
+    is_last_moment,
     knows_generations,
     lead_seconds,
     next_step_fits,
@@ -26,6 +29,10 @@ POINT_SHARE = 0.5  # of a generation: so long a boundary that a save is awaited 
 LOAD_FACTOR = 2.0  # a program that has multiplied since the first reading, and that soon, is still loading
 TREND_FACTOR = 1.5  # growth at no more than this times the forecast's rate is the forecast's to judge
 ROOM_FACTOR = 2.0  # a forecast is acted upon when twice the growth that was seen could bring it about
+EMERGENCY_LOOKS = 3  # the later ones higher than the first
+YOUNG_ODDS = 0.9  # of being too late: less is no reason to act in the first generations
+RECORD_SHARE = 0.995  # of the highest so far: below it there is no new growth yet
+RAMP_GUARDS = 2.0  # times the guard against bursts: a ramp is surer
 GAP_LOOKS = 8  # readings that the usual distance between them is averaged over
 
 
@@ -43,6 +50,7 @@ class _FirstLook:
     resource: str
     kind: str
     used_bytes: int
+    looks: int = 1  # that have said so, one after the other
 
 
 class Decider:
@@ -118,21 +126,28 @@ class Decider:
             return None
         if not believable(forecast, t - track.first_t, lead, limit.headroom_bytes, limit.bytes):
             return None
-        if runs_out_within(forecast, lead, t - track.first_t):
-            return "time" if self._is_tight(track, limit, lead) else None
+        if self._is_last_moment(t, track, forecast, lead):
+            return "time" if self._is_tight(t, track, limit, lead) else None
         if not knows_generations(self._ledger.complete) or self._ledger.stalled(track.usage.resource):
             return None
         return self._point_reason(t, track, limit, forecast, lead)
 
     def _is_emergency(self, t: float, track: Track, limit: Limit, lead: float) -> bool:
         """A burst that no forecast knows of, by a program that has something to save."""
-        if not track.burst.threatens(limit.headroom_bytes, limit.bytes, self._policy.headroom_guard, lead):
+        guard = self._policy.headroom_guard * limit.bytes
+        foreseen = threatens(track.outlook.verdict, track.outlook.forecast, finishing=True)
+        ramps = not foreseen and limit.headroom_bytes <= RAMP_GUARDS * guard
+        if not track.burst.threatens(limit.headroom_bytes, limit.bytes, self._policy.headroom_guard, lead) and not (
+            ramps and track.ramp.threatens(limit.headroom_bytes, lead)
+        ):
             return False
+        if self._is_young(t):
+            return False  # jumps are usual
         loading = track.usage.used_bytes > LOAD_FACTOR * track.baseline and t - track.first_t < STARTUP_LEADS * lead
         if loading and self._ledger.complete == 0 and limit.headroom_bytes > 0:
             return False
-        trend, forecast = track.outlook.trend, track.outlook.forecast
-        if trend is None or not threatens(track.outlook.verdict, forecast, finishing=True):
+        trend = track.outlook.trend
+        if trend is None or not foreseen:
             return True
         return track.burst.rate > TREND_FACTOR * trend.growth_per_second
 
@@ -156,10 +171,27 @@ class Decider:
         generations = max(1.0, (left + lead) / (self._ledger.step_seconds(t) or math.inf))
         return kind if climb is None or limit.headroom_bytes <= ROOM_FACTOR * climb * generations else None
 
-    def _is_tight(self, track: Track, limit: Limit, lead: float) -> bool:
-        """The fastest rise of late, or another generation like the latest, could use up what is left."""
-        climb = self._ledger.climb_bytes(track.usage.resource) or 0
-        return limit.headroom_bytes <= ROOM_FACTOR * max(track.forecaster.peak_rate() * lead, climb)
+    def _is_last_moment(self, t: float, track: Track, forecast: Forecast, lead: float) -> bool:
+        ends = track.outlook.ends
+        if ends is None:
+            return runs_out_within(forecast, lead)
+        odds, stake = ends.odds(lead), max(t - track.first_t, STAKE_LEADS * lead)
+        if self._is_young(t) and (odds < YOUNG_ODDS or track.usage.used_bytes < RECORD_SHARE * track.peak):
+            return False
+        return is_last_moment(odds, stake, ends.left(lead, stake))
+
+    def _is_young(self, t: float) -> bool:
+        """Little has been seen, and little is lost."""
+        return self._ledger.step_seconds(t) is not None and self._ledger.complete < POINT_GENERATIONS
+
+    def _is_tight(self, t: float, track: Track, limit: Limit, lead: float) -> bool:
+        """What is left could be used up within the lead: by the fastest rise of late, or by growth and a peak."""
+        step, forecaster = self._ledger.step_seconds(t), track.forecaster
+        share = 1.0 if step is None else min(1.0, lead / step)
+        climb = self._ledger.climb_bytes(track.usage.resource, share) or 0
+        if self._is_young(t):  # growth that is over is no threat yet
+            return limit.headroom_bytes <= ROOM_FACTOR * forecaster.rise(lead)
+        return limit.headroom_bytes <= ROOM_FACTOR * max(forecaster.peak_rate() * lead, forecaster.peak_bytes, climb)
 
     def _confirms(self, t: float, decision: Decision) -> bool:
         """An earlier look at this resource said so too; what is said now becomes the first look otherwise."""
@@ -168,6 +200,9 @@ class Decider:
         if first is None or first.resource != usage.resource or emergency != (first.kind == "emergency"):
             self._first = _FirstLook(t, usage.resource, decision.kind, usage.used_bytes)
             return False
-        if emergency:  # still rising, not a step that stays
-            return t > first.t and usage.used_bytes > first.used_bytes
-        return t > first.t and t - first.t >= self._policy.second_look_seconds
+        if not emergency:
+            return t > first.t and t - first.t >= self._policy.second_look_seconds
+        if t <= first.t or usage.used_bytes <= first.used_bytes:
+            return False
+        self._first = replace(first, looks=first.looks + 1)
+        return first.looks + 1 >= EMERGENCY_LOOKS  # still rising, not a step that stays

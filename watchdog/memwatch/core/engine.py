@@ -6,8 +6,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from memwatch.core import news
 from memwatch.core import sentence as words
 from memwatch.core.accounting import accounting
+from memwatch.core.burst import Burst
 from memwatch.core.checkpoints import Checkpoints
 from memwatch.core.decision import Decider
 from memwatch.core.episode import Episode, Stage
@@ -22,7 +24,6 @@ from memwatch.core.model import (
     Exited,
     Gauge,
     GaugeSeen,
-    GenerationRow,
     GenerationSeen,
     Interrupt,
     Notice,
@@ -40,9 +41,8 @@ from memwatch.core.model import (
     TotalSeen,
     Usage,
 )
-from memwatch.core.policy import PACE_FLOOR_SECONDS, PACE_IDLE_SECONDS, Burst, Policy, pace_seconds
+from memwatch.core.policy import PACE_FLOOR_SECONDS, PACE_IDLE_SECONDS, Policy, pace_seconds
 from memwatch.core.track import ForecasterLike, Track
-from memwatch.core.units import format_bytes, format_duration
 
 NOTICES_KEPT = 50  # in the snapshot; markers and forecasts, which come by the thousand, are not among them
 GAUGES_KEPT = 16
@@ -102,23 +102,12 @@ class Engine:
         if notice.event not in ("marker", "forecast"):
             self._notices.append(notice)
 
-    def _say(self, t: float, event: str, text: str, **fields: Any) -> None:
-        self._tell(Notice(t, event, text, fields))
-
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Notice):
                 self._tell(action)
             else:
                 self._out.append(action)
-
-    def _fields(self, track: Track, action: str | None = None) -> dict[str, Any]:
-        return words.forecast_fields(track.usage, self._ledger.index, track.outlook, action)
-
-    def _words(self, track: Track) -> str:
-        ledger = self._ledger
-        phase = ledger.leading_phase(track.usage.resource)
-        return words.outlook_text(track.usage, track.outlook, ledger.unit, ledger.last_generation, phase)
 
     # --- who is watched ---
 
@@ -134,14 +123,10 @@ class Engine:
         elif again:
             self._episode.resume()
             self._decider.drop()
-        attempt = self._ledger.attempt
         how = "watching again" if again else "the run goes on in a new process" if successor else "watching"
-        text = f"{how}: PID {event.target.pid}, {event.command or 'command unknown'}"
-        self._say(
-            t, "attached", text, pid=event.target.pid, attempt=attempt, command=event.command, run_id=self._run_id
-        )
+        self._tell(news.attached(t, event, how, self._ledger.attempt, self._run_id))
         for remark in event.remarks:
-            self._say(t, "note", remark)
+            self._tell(news.note(t, remark))
 
     def _begin_attempt(self, t: float) -> None:
         self._ledger.attach(t, self._ledger.attempt + 1)
@@ -160,15 +145,7 @@ class Engine:
         self._ledger.end(t)
         self._decider.drop()
         self._sample = None
-        self._say(
-            t,
-            "exited",
-            "; ".join([words.ended(event), *event.evidence]),
-            cause=event.cause.value,
-            evidence=list(event.evidence),
-            exit_code=event.exit_code,
-            signal=event.signal,
-        )
+        self._tell(news.exited(t, event))
 
     # --- what the log says ---
 
@@ -183,16 +160,7 @@ class Engine:
         boundary = self._ledger.mark(min(t, event.t), event)  # a marker that was told late has its own time
         if boundary is None:
             return
-        of = f" of {event.total}" if event.total is not None else ""
-        self._say(
-            t,
-            "marker",
-            f"{event.unit} {words.number(event.index)}{of} ({event.at})",
-            gen=words.number(event.index),
-            total=self._ledger.total,
-            unit=event.unit,
-            at=event.at,
-        )
+        self._tell(news.marker(t, event, self._ledger.total))
         self._cross(boundary)
 
     def _cross(self, boundary: Boundary) -> None:
@@ -200,32 +168,8 @@ class Engine:
             for track in self._tracks.values():
                 track.begin_generation(boundary.t, boundary.index)
         for resource, row in boundary.closed.items():
-            self._tell_row(resource, row)
+            self._tell(news.generation(self._t, self._ledger.unit, resource, row))
         self._decider.good_moment(boundary.t, "boundary")
-
-    def _tell_row(self, resource: str, row: GenerationRow) -> None:
-        t, seconds = self._t, (row.end_t or row.start_t) - row.start_t
-        growth, end, took = (
-            format_bytes(row.delta_bytes, signed=True),
-            format_bytes(row.end_bytes),
-            format_duration(seconds),
-        )
-        seen = ", seen in part" if row.partial else ""
-        text = f"{resource}: {self._ledger.unit} {words.index_text(row.index)} ended at {end}, {growth} in {took}{seen}"
-        self._say(
-            t,
-            "generation",
-            text,
-            resource=resource,
-            gen=words.number(row.index),
-            delta=row.delta_bytes,
-            start=row.start_bytes,
-            end=row.end_bytes,
-            peak=row.peak_bytes,
-            seconds=round(seconds, 3),
-            partial=row.partial,
-            phases={phase.phase: phase.delta_bytes for phase in row.phases},
-        )
 
     def _total_seen(self, t: float, event: TotalSeen) -> None:
         self._ledger.total = event.total
@@ -245,43 +189,31 @@ class Engine:
             known = self._checkpoints.is_writing(t, self._lead(t)[0])
             self._checkpoints.writing(t, event.evidence.split(":", 1)[0])
             if not known:
-                text = f"a checkpoint is being written: {event.evidence}"
-                self._say(t, "checkpoint", text, state="writing", evidence=event.evidence, seconds=None)
+                self._tell(news.checkpoint(t, event, None))
             return
         witness = event.evidence.split(":", 1)[0]
         if self._checkpoints.is_echo(t, witness):
             return
         took = self._checkpoints.saved(t, witness, event.seconds)
-        seconds = None if took is None else round(took, 3)
-        text = f"checkpoint complete: {event.evidence}" + ("" if took is None else f" ({format_duration(took)})")
-        self._say(t, "checkpoint", text, state="saved", evidence=event.evidence, seconds=seconds)
+        self._tell(news.checkpoint(t, event, took))
         self._decider.good_moment(t, "saved")
         self._held = False
         since_signal = self._episode.saved(t)
         if since_signal is not None:
             self._checkpoints.measured(since_signal)
-            text = f"checkpoint saved {format_duration(since_signal)} after the signal: {event.evidence}"
-            self._say(t, "saved", text, seconds=round(since_signal, 3), evidence=event.evidence)
+            self._tell(news.saved(t, event, since_signal))
 
     def _out_of_memory_seen(self, t: float, event: OutOfMemorySeen) -> None:
-        self._say(t, "out_of_memory", f"the log shows {event.kind}: {event.line}", kind=event.kind, line=event.line)
+        self._tell(news.out_of_memory(t, event))
 
     def _source_changed(self, t: float, event: SourceChanged) -> None:
         known = self._sources.get(event.source)
         self._sources[event.source] = SourceHealth(event.source, event.ok, event.reason, t)
-        if event.ok == (known is None or known.ok):
-            return
-        text = f"{event.source} works again" if event.ok else f"{event.source} cannot be read: {event.reason}"
-        name = "source_recovered" if event.ok else "source_failed"
-        self._say(t, name, text, source=event.source, reason=event.reason)
+        if event.ok != (known is None or known.ok):
+            self._tell(news.source(t, event))
 
     def _signalled(self, t: float, event: Signalled) -> None:
-        text = f"{event.signal} sent to the trainer"
-        if event.error:
-            text = f"{event.signal} could not be sent: {event.error}"
-        elif event.dry_run:
-            text = f"dry run: {event.signal} would have been sent now"
-        self._say(t, "signalled", text, signal=event.signal, dry_run=event.dry_run, error=event.error)
+        self._tell(news.signalled(t, event))
         self._act(self._episode.signalled(t, event))
 
     # --- what memory says ---
@@ -297,8 +229,9 @@ class Engine:
         self._accounting = how
         for usage in event.sample.usages:
             self._observe(t, usage)
-        writing = self._writing(t)
-        self._act(self._episode.tick(t, self._lead(t)[0], writing))
+        lead, _ = self._lead(t)
+        writing = self._writing(t, lead)
+        self._act(self._episode.tick(t, lead, writing))
         if event.sample.usages and self._target is not None:
             self._look(t, [self._tracks[usage.resource] for usage in event.sample.usages], writing)
 
@@ -314,13 +247,13 @@ class Engine:
 
     def _look(self, t: float, tracks: Sequence[Track], writing: bool) -> None:
         ledger, gauges = self._ledger, tuple(self._gauges.values())
-        step, silent = ledger.step_seconds(t), ledger.silent(t)
+        step, silent, last = ledger.step_seconds(t), ledger.silent(t), ledger.last_generation
         for track in tracks:
-            track.look(t, ledger.last_generation, gauges)
+            track.look(t, last, gauges)
             if track.take_news(t, silent):
-                self._tell(Notice(t, "forecast", self._words(track), self._fields(track)))
+                self._tell(news.forecast(t, ledger, track))
             if track.turn(t, self._policy, step):
-                self._tell_warning(t, track)
+                self._tell(news.warning(t, ledger, track))
         if not self._episode.may_begin(t):
             self._decider.drop()
             return
@@ -332,13 +265,6 @@ class Engine:
         else:
             self._interrupt(t, decision.track, decision.kind)
 
-    def _tell_warning(self, t: float, track: Track) -> None:
-        if track.warned:
-            self._tell(Notice(t, "warn", self._words(track), self._fields(track, "warn")))
-        else:
-            text = f"the warning is withdrawn: {self._words(track)}"
-            self._tell(Notice(t, "cleared", text, self._fields(track)))
-
     # --- acting ---
 
     def _lead(self, t: float) -> tuple[float, str]:
@@ -349,40 +275,26 @@ class Engine:
         limit = track.usage.limit
         return limit is not None and track.burst.exhausts(limit.headroom_bytes, limit.bytes)
 
-    def _writing(self, t: float) -> bool:
-        writing = self._checkpoints.is_writing(t, self._lead(t)[0])
+    def _writing(self, t: float, lead: float) -> bool:
+        writing = self._checkpoints.is_writing(t, lead)
         self._held = self._held and writing
         return writing
 
     def _hold(self, t: float, track: Track) -> None:
         if not self._held:
             self._held = True
-            text = "the interrupt waits: a checkpoint is being written"
-            self._tell(Notice(t, "held", text, self._fields(track)))
+            self._tell(news.held(t, self._ledger, track))
 
     def _interrupt(self, t: float, track: Track, kind: str) -> None:
-        reason = self._interrupt_reason(t, track, kind)
+        reason = news.reason(self._ledger, track, kind, *self._lead(t))
         self._decider.drop()
         self._held = False
         if not self._policy.act:
             self._episode.skip(t)
-            self._tell(Notice(t, "warn", f"no interrupt, acting is off: {reason}", self._fields(track, "warn")))
+            self._tell(news.no_interrupt(t, self._ledger, track, reason))
             return
-        self._tell(Notice(t, "interrupt", reason, {**self._fields(track, "interrupt"), "kind": kind}))
+        self._tell(news.interrupt(t, self._ledger, track, kind, reason))
         self._act(self._episode.begin(Interrupt(t, track.usage.resource, reason, kind == "emergency")))
-
-    def _interrupt_reason(self, t: float, track: Track, kind: str) -> str:
-        unit, (checkpoint, origin) = self._ledger.unit, self._lead(t)
-        limit = track.usage.limit
-        left = format_bytes(limit.headroom_bytes) if limit is not None else "unknown room"
-        need = f"a checkpoint needs {format_duration(checkpoint)} ({origin})"
-        why = {
-            "emergency": f"{left} left and a burst of {format_bytes(track.burst.rate)}/s",
-            "time": f"{left} left, time for a checkpoint and no more",
-            "boundary": f"{left} left, no room for another {unit} and a checkpoint",
-            "saved": f"{left} left, checkpoint just saved, no room until the next",
-        }[kind]
-        return f"{why}; {need}; {self._words(track)}"
 
     # --- what is known ---
 

@@ -106,6 +106,8 @@ class Episode:
 
     def tick(self, t: float, checkpoint_seconds: float, writing: bool) -> list[Action]:
         """Look at the deadlines."""
+        if self.stage is Stage.IDLE:
+            return []
         waited = t - self._since_t
         timeout = self._policy.save_timeout(checkpoint_seconds)
         if self.stage is Stage.ASKED:

@@ -8,25 +8,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memwatch.core import course as courses
+from memwatch.core.axes import Calendar, Readings
 from memwatch.core.course import Course
-from memwatch.core.meeting import meeting
+from memwatch.core.growth import Model
+from memwatch.core.meeting import Ends, Near, Outcomes, outcomes
 from memwatch.core.model import Forecast, Gauge, Trend, Verdict
 from memwatch.core.rate import PeakRate
-from memwatch.core.rhythm import LOST_AFTER, Rhythm
+from memwatch.core.rhythm import Rhythm
 from memwatch.core.shapes import SLOTS, Bins
-from memwatch.core.trend import Model
+from memwatch.core.teeth import Teeth
 from memwatch.core.verdict import ENOUGH, Evidence, judge
 
 RUN_BINS = 256  # time bins of the whole run
 SETTLED_SAMPLES = 60  # without markers, what comes before this many samples and seconds is the load
 SETTLED_SECONDS = 30.0
 SETTLED_MARKED_SAMPLES = 24  # with markers: samples since the first one
-FEW = 12  # generations up to which the models are looked at in every slot of the open one, later LATER_LOOKS times
-LATER_LOOKS = 4
-BLOCK_LOOKS = 64  # looks at the models while the run's bins fill up once
+STALE_SHARE = 0.03  # of the time watched: so old a course is fitted anew ...
+STALE_LEAD = 0.1  # ... or of the time that is left ...
+STALE_FLOOR = 0.003  # ... but not more often than this
+STEADIER = 1.7  # times the noise of the levels by teeth: noisier than this, and the course goes by the teeth
+NEAR_RANGES = 2.0  # of what a generation does: so far from the limit, the next minutes need no look of their own
+BELOW_SHARE = 0.5  # of the distance to the course counts while memory is below it
+KNOWN_SHARE = 0.5  # of the levels' noise is left when the open generation has shown how it stands
+LIMIT_MOVED = 0.002  # of the headroom: a limit that moves by less is the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,7 @@ class Outlook:
     verdict: Verdict
     trend: Trend | None
     forecast: Forecast | None
+    ends: Ends | None = None  # what the forecast was drawn from
 
 
 class Forecaster:
@@ -48,9 +56,14 @@ class Forecaster:
         self._t = -math.inf
         self._used = 0.0
         self._run = Bins(RUN_BINS)  # of this process
-        self._rhythm: Rhythm | None = None
+        self._rhythm: Rhythm | None = None  # of the markers
+        self._teeth = Teeth()
+        self._beat: Rhythm | None = None  # that the course goes by: the markers', the teeth's, or none
         self._course: Course | None = None
-        self._course_key: tuple[int, int] | None = None
+        self._course_t = -math.inf  # when it was fitted
+        self._course_until = -math.inf  # from when on it is stale
+        self._outcomes: Outcomes | None = None
+        self._gauges: dict[str, Readings] = {}
 
     # --- being told ---
 
@@ -61,6 +74,7 @@ class Forecaster:
         self._rate.observe(t, used_bytes)
         self._t, self._used = t, float(used_bytes)
         self._run.add(t, used_bytes)
+        self._teeth.observe(t, used_bytes)
         if self._rhythm is not None:
             self._rhythm.observe(t, used_bytes)
 
@@ -74,27 +88,47 @@ class Forecaster:
         elif index != self._rhythm.index:
             self._rhythm.begin(t, index)
             self._rate.remember(2.0 * (self._rhythm.seconds or 0.0))
+            self._course_until = min(self._course_until, self._course_t + STALE_FLOOR * self._watched)
 
     def recount(self) -> None:
         """Another counter is taken for the clock: what was told so far were no generations."""
-        self._rhythm = self._course = self._course_key = self._prior = self._prior_seconds = None
+        self._rhythm = self._prior = self._prior_seconds = None
+        self._forget()
 
     def restart(self, t: float) -> None:
         """A new process of the same run: its levels begin anew, the growth that was seen stays as what to expect."""
         if self._run.items and self._rhythm is not None and len(self._rhythm.shapes) >= ENOUGH:
-            course = courses.by_generation(self._rhythm, self._t, self._prior)
+            course = courses.by_generation(self._rhythm, self._t, self._prior, {})
             if course.fit is not None:
                 bundle = self._rhythm.bundle
-                self._prior, self._prior_seconds = course.fit.best.in_units(1 / bundle), course.seconds / bundle
+                best = min((s.fit for s in course.strands if s.axis.name == "course"), key=lambda f: f.cost).best
+                self._prior = best.persistent().in_units(1 / bundle)
+                self._prior_seconds = course.calendar.seconds / bundle
         self._run = Bins(RUN_BINS)
-        self._rhythm = self._course = self._course_key = None
+        self._rhythm = None
+        self._teeth = Teeth()
+        self._gauges.clear()
+        self._forget()
         self._rate.restart()
+
+    def _forget(self) -> None:
+        self._course = self._outcomes = None
 
     # --- being asked ---
 
     def peak_rate(self) -> float:
         """Bytes a second of the fastest recent rise over a short window; 0 if there was none."""
         return self._rate.fastest
+
+    @property
+    def peak_bytes(self) -> float:
+        """How far a peak that not every generation has rises above the level; 0 without such."""
+        return self._course.beat.excess if self._course is not None and self._course.beat is not None else 0.0
+
+    def rise(self, seconds: float) -> float:
+        """Bytes above the lowest level of so many seconds; 0 before there is one."""
+        since = self._t - seconds
+        return self._used - min((item.mean for item in self._run.items if item.end_t >= since), default=self._used)
 
     def outlook(
         self,
@@ -107,103 +141,152 @@ class Forecaster:
         """What is known at t.
 
         `headroom_bytes` is the room above the last sample, whoever owns the limit; without it `limit_bytes` minus
-        the last sample. `last_generation` is the index of the run's last one. While one of the `gauges` fills towards
-        its capacity, growth is not called a leak: the forecast stays as it is, for the limit may come first.
+        the last sample. `last_generation` is the index of the run's last one. Growth that one of the `gauges` explains
+        is not called a leak, and ends when the gauge is at its capacity.
         Without any limit there is no forecast; before enough was seen it says nothing (all None).
         """
         if not self._run.items:
             return Outlook(Verdict.WARMING_UP, None, None)
+        self._read(gauges)
         course = self._current_course()
         limit = None if limit_bytes is None else float(limit_bytes)
         if headroom_bytes is not None:
             limit = self._used + headroom_bytes
-        forecast = None if limit is None else self._forecast(max(t, self._t) - self._t, course, limit, last_generation)
-        verdict = self._verdict(course, limit)
-        if verdict is Verdict.LEAK and any(_fills(gauge) for gauge in gauges):
-            verdict = Verdict.GROWING
-        return Outlook(verdict, self._trend(course), forecast)
+        ends = None if limit is None else self._ends(max(t, self._t) - self._t, course, limit)
+        forecast = None if limit is None else self._forecast(ends, limit, last_generation)
+        self._renew_by(forecast)
+        return Outlook(self._verdict(course, limit), self._trend(course), forecast, ends)
+
+    def _read(self, gauges: Sequence[Gauge]) -> None:
+        for gauge in gauges:
+            self._gauges.setdefault(gauge.name, Readings()).add(gauge.t, gauge.value, gauge.capacity)
+
+    @property
+    def _watched(self) -> float:
+        return self._t - self._run.items[0].start_t if self._run.items else 0.0
+
+    def _marked(self) -> Rhythm | None:
+        """The generations, while markers come."""
+        return self._rhythm if self._rhythm is not None and self._rhythm.goes_on(self._t) else None
 
     def _current_course(self) -> Course:
-        """The course, fitted anew only when there is something new to fit."""
-        rhythm = self._rhythm if self._rhythm is not None and self._rhythm.goes_on(self._t) else None
-        if rhythm is not None:
-            looks = SLOTS if len(rhythm.shapes) <= FEW else LATER_LOOKS
-            key = (rhythm.ordinal, int(min(rhythm.part(self._t), LOST_AFTER) * looks))
-        else:
-            begun = self._run.begun
-            key = (-1, begun * BLOCK_LOOKS // RUN_BINS if begun > RUN_BINS else begun)
-        if self._course is None or key != self._course_key:
-            self._course_key = key
-            if rhythm is not None:
-                self._course = courses.by_generation(rhythm, self._t, self._prior)
-            else:
-                self._course = courses.by_time(self._run)
+        """The course, fitted anew when it is stale."""
+        rhythm = self._marked()
+        lost = self._beat is not None and not self._beat.goes_on(self._t)
+        if self._course is None or lost or self._t >= self._course_until:
+            self._beat, self._course = self._fitted(rhythm)
+            self._outcomes = None
+            self._course_t = self._t
+            self._course_until = self._t + STALE_SHARE * self._watched
         return self._course
+
+    def _fitted(self, rhythm: Rhythm | None) -> tuple[Rhythm | None, Course]:
+        """The course by the markers or, without them, by time; or by the beat of its teeth, where that is steadier."""
+        if rhythm is not None:
+            course = courses.by_generation(rhythm, self._t, self._prior, self._gauges)
+        else:
+            course = courses.by_time(self._run, self._gauges)
+        teeth = self._teeth.beat(self._t)
+        if teeth is None or (self._prior is not None and rhythm is not None and len(rhythm.shapes) < ENOUGH):
+            return rhythm, course
+        beaten = courses.by_generation(teeth, self._t, None, self._gauges)
+        if beaten.fit is None or (course.fit is not None and course.fit.noise < STEADIER * beaten.fit.noise):
+            return rhythm, course
+        return teeth, beaten
+
+    def _renew_by(self, forecast: Forecast | None) -> None:
+        """The nearer the end, the sooner the course is looked at again."""
+        if forecast is not None and forecast.eta_low_seconds is not None:
+            wait = max(STALE_LEAD * forecast.eta_low_seconds, STALE_FLOOR * self._watched)
+            self._course_until = min(self._course_until, self._course_t + wait)
 
     def _settled(self, course: Course) -> bool:
         """There is more to see than the load that every run begins with."""
-        if self._rhythm is not None and course.by_generation:
-            return self._prior is not None or self._rhythm.samples >= SETTLED_MARKED_SAMPLES
+        if self._beat is not None and self._beat is self._rhythm:
+            return self._prior is not None or self._beat.samples >= SETTLED_MARKED_SAMPLES
         if self._rhythm is not None and not self._rhythm.shapes:
             return False
-        return self._run.samples >= SETTLED_SAMPLES and self._t - self._run.items[0].start_t >= SETTLED_SECONDS
+        return self._run.samples >= SETTLED_SAMPLES and self._watched >= SETTLED_SECONDS
 
     def _verdict(self, course: Course, limit: float | None) -> Verdict:
         if course.fit is None or not self._settled(course):
             return Verdict.WARMING_UP
         complete = ENOUGH
-        if self._rhythm is not None and course.by_generation and self._prior is None:
+        if self._rhythm is not None and self._rhythm is self._beat and self._prior is None:
             complete = self._rhythm.ordinal
-        return judge(Evidence(course.fit, complete, limit))
+        verdict = judge(Evidence(course.fit, complete, limit))
+        explained = course.strands[0].axis.name == "gauge"
+        return Verdict.GROWING if explained and verdict is Verdict.LEAK else verdict
 
     def _trend(self, course: Course) -> Trend | None:
         if course.fit is None:
             return None
-        best = course.fit.best
-        slope = 0.0 if best.kind == "flat" else best.slope
-        by_generation = self._rhythm is not None and course.by_generation
-        per_generation = (
-            slope / (self._rhythm.step * self._rhythm.bundle) if self._rhythm is not None and by_generation else None
-        )
-        return Trend(best.kind, slope / course.seconds, per_generation, course.fit.explained)
+        per_second = course.slope / course.calendar.seconds
+        rhythm, per_generation = self._marked(), None
+        if rhythm is not None and rhythm.seconds is not None:
+            seconds = course.calendar.seconds if rhythm is self._beat else rhythm.seconds
+            per_generation = per_second * seconds / (rhythm.step * rhythm.bundle)
+        return Trend(course.fit.best.kind, per_second, per_generation, course.fit.explained)
 
-    def _forecast(self, passed: float, course: Course, limit: float, last_generation: float | None) -> Forecast:
-        """The forecast `passed` seconds after the last sample."""
-        rhythm = self._rhythm if course.by_generation else None
+    def _outcomes_of(self, course: Course, now_x: float, limit: float) -> Outcomes:
+        known, moved = self._outcomes, LIMIT_MOVED * (limit - self._used)
+        if known is None or abs(known.limit - limit) > moved or known.is_passed(now_x):
+            known = self._outcomes = outcomes(course, now_x, limit)
+        return known
+
+    def _ends(self, passed: float, course: Course, limit: float) -> Ends | None:
+        """When the limit may be met, `passed` seconds after the last sample; None before enough was seen."""
+        if course.fit is None or not self._settled(course) or self._used >= limit:
+            return None
+        beat = self._beat
+        if beat is None:
+            met = self._outcomes_of(course, self._watched, limit)
+            return Ends(met, replace(course.calendar, now_x=self._watched), 0.0, 0.0, passed)
+        now_x = beat.x(self._t)
+        met = self._outcomes_of(course, now_x, limit)
+        calendar = replace(course.calendar, now_x=now_x)
+        return Ends(met, calendar, beat.unevenness(), 0.6 / SLOTS, passed, self._near(course, beat, now_x, limit))
+
+    def _near(self, course: Course, beat: Rhythm, now_x: float, limit: float) -> Near | None:
+        """How memory stands to its course now; None while the limit is far beyond what a generation does."""
+        outline = course.outline
+        known = len(beat.shapes) > ENOUGH and course.beat is None
+        if not known or limit - self._used > NEAR_RANGES * (outline.range + abs(course.slope)):
+            return None
+        part = min(beat.part(self._t), 1.0 - 0.5 / SLOTS)
+        line = course.level_at(now_x)
+        aside = outline.aside(beat.latest() - line, part)
+        moved = aside if aside > 0.0 else BELOW_SHARE * aside
+        unrest = KNOWN_SHARE * course.strands[0].fit.noise
+        per_second = max(course.slope, 0.0) / course.calendar.seconds
+        return Near(limit - line - moved, per_second, outline, part, course.calendar.seconds, unrest)
+
+    def _forecast(self, ends: Ends | None, limit: float, last_generation: float | None) -> Forecast:
+        rhythm = self._marked()
         if self._used >= limit:
             index = rhythm.index if rhythm is not None else None
             return Forecast(0.0, 0.0, 0.0, index, index, index, finishes=False)
-        if course.fit is None or not self._settled(course):
+        if ends is None:
             return Forecast(None, None, None)
+        met, calendar = ends.meeting(), ends.calendar
+        places = [met.middle, met.low, met.high]
+        seconds = [calendar.until(x) for x in places]
+        eta, low, high = (max(0.0, s - ends.passed) if math.isfinite(s) else None for s in seconds)
         if rhythm is None:
-            now_x = self._t - self._run.items[0].start_t
-            met = meeting(course, now_x, limit, None, 0.0)
-        else:
-            now_x = rhythm.x(self._t)
-            met = meeting(course, now_x, limit, rhythm.peaks, rhythm.unevenness())
-
-        def seconds(x: float) -> float | None:
-            return max(0.0, (x - now_x) * course.seconds - passed) if math.isfinite(x) else None
-
-        def generation(x: float) -> float | None:
-            if rhythm is None or math.isinf(x):
-                return None
-            return rhythm.index + math.floor((x - rhythm.ordinal) * rhythm.bundle + 1e-9) * rhythm.step
-
+            return Forecast(eta, low, high)
+        if rhythm is not self._beat:
+            marked = Calendar(rhythm.x(self._t), rhythm.seconds or 1.0)
+            places = [marked.place(s) for s in seconds]
         finishes = None
-        if rhythm is not None and last_generation is not None:
+        if last_generation is not None:
             left = (last_generation - rhythm.index) / rhythm.step + 1.0
-            finishes = met.low > rhythm.ordinal + left / rhythm.bundle
-        return Forecast(
-            eta_seconds=seconds(met.middle),
-            eta_low_seconds=seconds(met.low),
-            eta_high_seconds=seconds(met.high),
-            generation=generation(met.middle),
-            generation_low=generation(met.low),
-            generation_high=generation(met.high),
-            finishes=finishes,
-        )
+            finishes = places[1] > rhythm.ordinal + left / rhythm.bundle
+        middle_index, low_index, high_index = (_index(rhythm, place) for place in places)
+        return Forecast(eta, low, high, middle_index, low_index, high_index, finishes)
 
 
-def _fills(gauge: Gauge) -> bool:
-    return gauge.capacity is not None and 0.0 < gauge.value < gauge.capacity
+def _index(rhythm: Rhythm, place: float) -> float | None:
+    """The generation, as the program counts, at a place of the course."""
+    if math.isinf(place):
+        return None
+    return rhythm.index + math.floor((place - rhythm.ordinal) * rhythm.bundle + 1e-9) * rhythm.step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -13,6 +14,7 @@ KEEP_FIRST = 50  # rows kept from the beginning of a run: the baseline of the tr
 KEEP_LAST = 1000  # and from its present end; a run of 10**6 generations stays under half a megabyte
 MAX_PHASES = 16  # distinct names kept per generation; a log that invents names must not fill memory
 RECENT = 10  # generations that habits are learned from
+PACED = 6  # latest markers that the usual length of a generation is learned from
 GROWN = 2  # latest generations whose mean growth the next may repeat
 STALL_SHARE = 0.25  # of the least of the growths before it: a generation that grew by less has stalled
 STALE_FACTOR = 3.0  # a marker that is this many lengths late is lost, not slow
@@ -77,9 +79,19 @@ class _OpenRow:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Habits:
+    """What the latest complete generations of one resource have in common."""
+
+    stalled: bool = False
+    grown_bytes: int = 0  # by one of the latest, where they grew
+    peak_bytes: int | None = None  # the most that one rose above its level; None: there is none yet
+    leading_phase: str | None = None
+
+
 @dataclass(slots=True)
 class _Account:
-    """The rows of one resource: the closed ones (with their tuple kept ready) and the open one."""
+    """The rows of one resource: the closed ones (with their tuple and their habits kept ready) and the open one."""
 
     open: _OpenRow | None = None
     used_bytes: int | None = None
@@ -87,6 +99,7 @@ class _Account:
     first: list[GenerationRow] = field(default_factory=list)
     last: deque[GenerationRow] = field(default_factory=lambda: deque(maxlen=KEEP_LAST))
     closed: tuple[GenerationRow, ...] = ()
+    habits: _Habits = _Habits()
 
     def keep(self, row: GenerationRow) -> None:
         if len(self.first) < KEEP_FIRST:
@@ -94,6 +107,7 @@ class _Account:
         else:
             self.last.append(row)
         self.closed = (*self.first, *self.last)
+        self.learn(row.attempt)
 
     def forget(self, attempt: int) -> None:
         """Drop the rows of an attempt."""
@@ -101,6 +115,12 @@ class _Account:
         self.first, self.closed = kept[:KEEP_FIRST], tuple(kept)
         self.last.clear()
         self.last.extend(kept[KEEP_FIRST:])
+        self.learn(attempt)
+
+    def learn(self, attempt: int) -> None:
+        """The habits of this attempt, from its complete generations."""
+        rows = [row for row in self.closed[-RECENT:] if row.attempt == attempt and not row.partial]
+        self.habits = _Habits(_stalled(rows), _grown_bytes(rows), _peak_bytes(rows), _leading_phase(rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +148,8 @@ class Ledger:
         self.unit = "generation"
         self.phase: str | None = None
         self._accounts: dict[str, _Account] = {}
-        self._starts: deque[tuple[float, float]] = deque(maxlen=RECENT)
+        self._starts: deque[float] = deque(maxlen=PACED)
+        self._usual_seconds: float | None = None  # from one of them to the next
         self._begin_t = 0.0
         self.complete = 0  # generations of this attempt that were seen whole
         self._zero_based = False
@@ -138,10 +159,11 @@ class Ledger:
         """A new trainer process: open rows end as partial ones, counting begins anew, closed rows stay."""
         self.end(t)
         self.attempt, self.index, self.phase = attempt, None, None
-        self._starts.clear()
+        self._forget_pace()
         self.complete = 0
         for account in self._accounts.values():
             account.used_bytes = None
+            account.learn(attempt)
 
     def end(self, t: float) -> None:
         """The trainer is gone: what is open is closed as partial."""
@@ -152,7 +174,9 @@ class Ledger:
 
     def sample(self, t: float, resource: str, used_bytes: int) -> None:
         """A reading of one resource."""
-        account = self._accounts.setdefault(resource, _Account())
+        account = self._accounts.get(resource)
+        if account is None:
+            account = self._accounts[resource] = _Account()
         account.used_bytes, account.used_t = used_bytes, t
         if account.open is None:
             late = self.index is None or t > self._begin_t
@@ -187,7 +211,7 @@ class Ledger:
             self._zero_based = self._zero_based or seen.index == 0
         back = self.index is not None and begins < self.index
         if back:
-            self._starts.clear()
+            self._forget_pace()
         closes = ended if ended is not None and not back else self.index
         boundary = Boundary(t, begins, self._close(t, closes, partial=back), seen.before_watch)
         self.complete += any(not row.partial for row in boundary.closed.values())
@@ -197,7 +221,7 @@ class Ledger:
     def _recount(self, unit: str) -> None:
         """Another counter is the clock: what was counted in this attempt were no generations."""
         self.unit, self.index, self.total, self.complete, self._zero_based = unit, None, None, 0, False
-        self._starts.clear()
+        self._forget_pace()
         for account in self._accounts.values():
             account.open = None
             account.forget(self.attempt)
@@ -222,7 +246,7 @@ class Ledger:
     def _begin(self, t: float, index: float, partial: bool) -> None:
         self.index, self._begin_t = index, t
         if not partial:
-            self._starts.append((t, index))
+            self._learn_pace(t)
         for account in self._accounts.values():
             account.open = None
             if account.used_bytes is not None:
@@ -269,55 +293,79 @@ class Ledger:
         """When the generation under way began; None before the first marker."""
         return self._begin_t if self.index is not None else None
 
+    def _forget_pace(self) -> None:
+        self._starts.clear()
+        self._usual_seconds = None
+
+    def _learn_pace(self, t: float) -> None:
+        self._starts.append(t)
+        if len(self._starts) >= 2:
+            usual = median([b - a for a, b in pairwise(self._starts)])
+            self._usual_seconds = usual if usual > 0 else None
+
     def step_seconds(self, now: float) -> float | None:
         """Seconds from a marker to the next, as usual of late; None before two markers, or when one is long overdue."""
-        if len(self._starts) < 2:
+        usual = self._usual_seconds
+        if usual is None:
             return None
-        starts = [t for t, _ in self._starts][-6:]
-        usual = median([b - a for a, b in pairwise(starts)])
-        overdue = now - starts[-1] > STALE_FACTOR * usual + STALE_SECONDS
-        return None if overdue or usual <= 0 else usual
+        overdue = now - self._starts[-1] > STALE_FACTOR * usual + STALE_SECONDS
+        return None if overdue else usual
 
     def silent(self, now: float) -> bool:
         """No marker has come yet, or they have ceased: time is all there is to go by."""
         return self.index is None or (len(self._starts) >= 2 and self.step_seconds(now) is None)
 
-    def _recent(self, resource: str) -> list[GenerationRow]:
-        account = self._accounts.get(resource)
-        rows = account.closed[-RECENT:] if account is not None else ()
-        return [row for row in rows if row.attempt == self.attempt and not row.partial]
-
     def stalled(self, resource: str) -> bool:
         """The last generation hardly grew although each of the four before did: a fill may have come to its end."""
-        deltas = [row.delta_bytes for row in self._recent(resource)[-5:]]
-        if len(deltas) < 5:
-            return False
-        least = min(deltas[:-1])
-        return least > 0 and deltas[-1] < STALL_SHARE * least
+        return self._habits(resource).stalled
 
-    def climb_bytes(self, resource: str) -> int | None:
-        """How far the next generation may rise above its start; None when none is complete.
+    def climb_bytes(self, resource: str, share: float = 1.0) -> int | None:
+        """How far this share of the next generation may rise above its start; None when none is complete.
 
-        The growth of the latest ones, and the highest peak of the last ten that did not stay.
+        That share of the growth of the latest ones, and the highest peak of the last ten that did not stay.
         """
-        rows = self._recent(resource)
-        if not rows:
-            return None
-        latest = rows[-GROWN:]
-        grown = sum(row.delta_bytes for row in latest) // len(latest)
-        stayed = [min(row.end_bytes, after.end_bytes) for row, after in zip(rows, [*rows[1:], rows[-1]], strict=True)]
-        peaks = (row.peak_bytes - max(row.start_bytes, end) for row, end in zip(rows, stayed, strict=True))
-        return max(grown, 0) + max(peaks)
+        habits = self._habits(resource)
+        return None if habits.peak_bytes is None else int(share * habits.grown_bytes) + habits.peak_bytes
 
     def leading_phase(self, resource: str) -> str | None:
         """The phase in which 60 % or more of the recent growth falls; None when there is none such."""
-        rows = self._recent(resource)[-5:]
-        grown = sum(row.delta_bytes for row in rows)
-        if grown <= 0:
-            return None
-        by_phase: dict[str, int] = {}
-        for row in rows:
-            for phase in row.phases:
-                by_phase[phase.phase] = by_phase.get(phase.phase, 0) + phase.delta_bytes
-        name = max(by_phase, key=lambda n: by_phase[n], default=None)
-        return name if name is not None and by_phase[name] >= 0.6 * grown else None
+        return self._habits(resource).leading_phase
+
+    def _habits(self, resource: str) -> _Habits:
+        account = self._accounts.get(resource)
+        return account.habits if account is not None else _Habits()
+
+
+# --- habits, of the latest complete generations -----------------------------------------------------------------------
+
+
+def _stalled(rows: Sequence[GenerationRow]) -> bool:
+    deltas = [row.delta_bytes for row in rows[-5:]]
+    if len(deltas) < 5:
+        return False
+    least = min(deltas[:-1])
+    return least > 0 and deltas[-1] < STALL_SHARE * least
+
+
+def _grown_bytes(rows: Sequence[GenerationRow]) -> int:
+    latest = rows[-GROWN:]
+    return max(sum(row.delta_bytes for row in latest) // len(latest), 0) if latest else 0
+
+
+def _peak_bytes(rows: Sequence[GenerationRow]) -> int | None:
+    stayed = [min(row.end_bytes, after.end_bytes) for row, after in zip(rows, [*rows[1:], *rows[-1:]], strict=True)]
+    peaks = (row.peak_bytes - max(row.start_bytes, end) for row, end in zip(rows, stayed, strict=True))
+    return max(peaks, default=None)
+
+
+def _leading_phase(rows: Sequence[GenerationRow]) -> str | None:
+    rows = rows[-5:]
+    grown = sum(row.delta_bytes for row in rows)
+    if grown <= 0:
+        return None
+    by_phase: dict[str, int] = {}
+    for row in rows:
+        for phase in row.phases:
+            by_phase[phase.phase] = by_phase.get(phase.phase, 0) + phase.delta_bytes
+    name = max(by_phase, key=lambda n: by_phase[n], default=None)
+    return name if name is not None and by_phase[name] >= 0.6 * grown else None

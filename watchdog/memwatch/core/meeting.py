@@ -6,72 +6,205 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from memwatch.core.axes import Axis, Calendar
 from memwatch.core.course import Course
-from memwatch.core.peaks import Peaks
+from memwatch.core.growth import Model
+from memwatch.core.outline import Outline
 from memwatch.core.shapes import SLOTS
-from memwatch.core.trend import Model
 
 ERRORS = ((-1.65, 0.1), (-0.9, 0.24), (0.0, 0.32), (0.9, 0.24), (1.65, 0.1))  # standard errors and their weights
-TIME_ERROR = 0.05  # of the time ahead, at the least, to either side
+STALE_SHARE = 0.5  # of the odds by the course are kept where memory itself shows how it stands
+TIME_ERROR = 0.03  # of the time ahead: standard error, at the least
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """The x at which the limit is met, with the bounds of 90 %; infinity for never."""
+    """The place in the course at which the limit is met, with the bounds of 90 %; infinity for never."""
 
     low: float
     middle: float
     high: float
 
 
-def meeting(course: Course, now_x: float, limit: float, peaks: Peaks | None, unevenness: float) -> Meeting:
-    """When the course meets `limit` bytes; `unevenness` is the deviation of a generation's length, as a share."""
-    outcomes = sorted(_outcomes(course, now_x, limit, peaks))
-    low, middle, high = (_quantile(outcomes, share) for share in (0.05, 0.5, 0.95))
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Every place at which the limit may be met, with its weight, earliest first."""
 
-    def aside(x: float) -> float:
-        ahead = max(0.0, x - now_x)
-        slot = 1.0 / SLOTS if course.by_generation else 0.0
-        return math.hypot(TIME_ERROR * ahead, 1.64 * unevenness * math.sqrt(ahead), slot) if math.isfinite(x) else 0.0
+    limit: float  # bytes
+    all: tuple[tuple[float, float], ...]
 
-    return Meeting(max(now_x, low - aside(low)), middle, high + aside(high))
-
-
-def _outcomes(course: Course, now_x: float, limit: float, peaks: Peaks | None) -> Iterator[tuple[float, float]]:
-    """(x at which the limit is met, weight) of every model and of its errors."""
-    for model in course.fit.models if course.fit is not None else ():
-        if model.kind == "flat":
-            yield math.inf, model.weight
-            continue
-        for errors, weight in ERRORS:
-            x = _first(course, model, errors, now_x, limit - errors * course.scatter, peaks)
-            yield max(x, now_x), model.weight * weight
+    def is_passed(self, x: float) -> bool:
+        """The course has gone beyond the earliest of them."""
+        return bool(self.all) and self.all[0][0] < x - 1.0 / SLOTS
 
 
-def _first(  # noqa: PLR0917
-    course: Course, model: Model, errors: float, now_x: float, limit: float, peaks: Peaks | None
-) -> float:
-    """The first x from now on at which any part of a generation meets the limit.
+@dataclass(frozen=True, slots=True)
+class Near:
+    """The next minutes, seen from where memory is now, above or below its course, and how generations usually go."""
 
-    The level stands for the middle of its generation: within it the growth goes on. The highs come highest first, so
-    that the level which each allows is met later and later.
+    room: float  # bytes from the course's line, moved to where memory is, to the limit
+    slope: float  # bytes a second
+    outline: Outline
+    part: float  # of the open generation that is over
+    seconds: float  # of a generation
+    unrest: float  # standard deviation of the line
+
+    def odds(self, seconds: float) -> float:
+        """Probability that the limit is met within so many seconds."""
+        outline, size = self.outline, len(self.outline.highs)
+        first = int(self.part * size)
+        last = first + min(int(seconds / self.seconds * size) + 1, 2 * size)
+        grown = self.slope * seconds
+        highest = max(
+            outline.highs[k % size] + self.slope * max(0.0, ((k + 0.5) / size - self.part) * self.seconds)
+            for k in range(first, last + 1)
+        )
+        in_part = self._beyond(self.room - highest, max(outline.flutter, outline.scatter))
+        in_any = self._beyond(self.room - max(outline.highs) - grown, outline.scatter)
+        if outline.roves:
+            in_part = max(in_part, in_any * min(1.0, seconds / self.seconds))
+        return min(in_part, in_any)
+
+    def _beyond(self, room: float, deviation: float) -> float:
+        return 0.5 * math.erfc(room / max(math.hypot(deviation, self.unrest), 1.0) / math.sqrt(2.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The outcomes as they look from a place of the course: when the limit is met, and how likely."""
+
+    outcomes: Outcomes
+    calendar: Calendar
+    unevenness: float  # deviation of a generation's length, as a share; 0 without generations
+    slot: float  # how finely the course is known
+    passed: float = 0.0  # seconds since the calendar's place
+    near: Near | None = None
+
+    def meeting(self) -> Meeting:
+        """The quantiles of 5, 50 and 95 %."""
+        now_x, every = self.calendar.now_x, self.outcomes.all
+        low, middle, high = (max(now_x, _quantile(every, share)) for share in (0.05, 0.5, 0.95))
+        return Meeting(max(now_x, low - 1.64 * self._error(low)), middle, high + 1.64 * self._error(high))
+
+    def _error(self, x: float) -> float:
+        """Standard error of a place ahead, beyond that of the models."""
+        ahead = x - self.calendar.now_x
+        if math.isinf(ahead):
+            return 0.0
+        return math.hypot(TIME_ERROR * ahead, self.unevenness * math.sqrt(ahead), self.slot)
+
+    def odds(self, seconds: float) -> float:
+        """Probability that the limit is met within so many seconds."""
+        by_course = self._odds_by_course(seconds)
+        if self.near is None:
+            return by_course
+        return max(STALE_SHARE * by_course, self.near.odds(seconds + self.passed))
+
+    def _odds_by_course(self, seconds: float) -> float:
+        total = sum(weight for _, weight in self.outcomes.all)
+        if total <= 0.0:
+            return 0.0
+        sure = 0.0
+        for x, weight in self.outcomes.all:
+            place = max(x, self.calendar.now_x)
+            if math.isinf(place):
+                break
+            error = max(self._error(place) * self.calendar.seconds, 1e-9)
+            off = (seconds + self.passed - self.calendar.until(place)) / error
+            if off < -4.0 and sure > 0.0:
+                continue
+            sure += weight * 0.5 * math.erfc(-off / math.sqrt(2.0))
+        return sure / total
+
+    def left(self, seconds: float, most: float) -> float:
+        """Expected seconds between `seconds` from now and the limit, none counted as more than `most`."""
+        total = spared = 0.0
+        for x, weight in self.outcomes.all:
+            end = self.calendar.until(max(x, self.calendar.now_x)) - self.passed
+            spared += weight * min(max(end - seconds, 0.0), most)
+            total += weight
+        return spared / total if total > 0.0 else most
+
+
+def outcomes(course: Course, now_x: float, limit: float) -> Outcomes:
+    """When the course meets `limit` bytes, from now_x on."""
+    return Outcomes(limit, tuple(sorted(_outcomes(course, now_x, limit))))
+
+
+def _outcomes(course: Course, now_x: float, limit: float) -> Iterator[tuple[float, float]]:
+    parts = course.outline.parts()
+    for strand in course.strands:
+        unrest = math.hypot(course.outline.scatter, strand.fit.noise)
+        for model in strand.fit.models:
+            weight = strand.weight * model.weight
+            if model.kind == "flat":
+                yield math.inf, weight
+                continue
+            met_by, left = _first_of_many(unrest, max(model.slope, 0.0) * strand.axis.pace * course.period)
+            slope_errors, level_errors = _shares(model, limit - parts[0][1] - model.level, left)
+            for errors, share in ERRORS:
+                bound = limit - met_by - errors * level_errors * left
+                met = _Met(strand.axis, model, bound, errors * slope_errors, now_x)
+                yield _first(met, parts, course), weight * share
+
+
+def _first_of_many(unrest: float, growth: float) -> tuple[float, float]:
+    """How far below the limit the usual high is when the first one meets it, and the deviation that is left.
+
+    `unrest` bytes is the deviation of the highs, `growth` what they gain from one to the next. Where growth is slow,
+    many of them come near the limit, and the first that meets it is an unusual one (figures by simulation).
     """
-    if not course.by_generation:
-        return min(model.when(limit - above, errors) for _, above in course.highs)
+    chances = math.log1p(unrest / growth) if growth > 0.0 else 0.0
+    return 0.45 * chances * unrest, unrest / (1.0 + 0.2 * chances)
+
+
+def _shares(model: Model, ahead: float, unrest: float) -> tuple[float, float]:
+    """How much of a standard error of the place is due to the slope's, and to the level's unrest (squares sum to 1)."""
+    by_slope = max(ahead, 0.0) * model.slope_error / model.slope if model.slope > 0.0 else 0.0
+    both = math.hypot(by_slope, unrest)
+    return (by_slope / both, unrest / both) if both > 0.0 else (1.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Met:
+    """A model with its errors, and the limit."""
+
+    axis: Axis
+    model: Model
+    limit: float
+    errors: float
+    now_x: float
+
+    def by(self, above: float) -> float:
+        """The place from which on the limit is met by what stands so many bytes above the level."""
+        return max(self.axis.position(self.model.when(self.limit - above, self.errors)), self.now_x)
+
+
+def _first(met: _Met, parts: Sequence[tuple[float, float]], course: Course) -> float:
+    """The first place at which any part of a generation, or a peak, meets the limit.
+
+    The highs come highest first, so that the level which each allows is met later and later.
+    """
     first = math.inf
-    for part, above in course.highs:
-        met = max(model.when(limit - above, errors) + 0.5, now_x)
-        if met >= first or met == math.inf:
-            break
-        first = min(first, math.ceil(met - part - 1e-9) + part)
-    return first if peaks is None else min(first, peaks.meets(model, limit, now_x, errors))
+    if course.by_generation:
+        for part, above in parts:
+            x = met.by(above)
+            if x >= first or x == math.inf:
+                break
+            first = min(first, math.ceil(x - part - 1e-9) + part)
+    else:
+        first = met.by(parts[0][1])
+    if course.beat is not None:
+        x = met.by(course.beat.excess)
+        first = min(first, course.beat.first_from(x) if math.isfinite(x) else math.inf)
+    return max(first, met.now_x)
 
 
-def _quantile(outcomes: Sequence[tuple[float, float]], share: float) -> float:
+def _quantile(all_outcomes: Sequence[tuple[float, float]], share: float) -> float:
     """The smallest outcome that with those before it has at least this share of the weight."""
-    total = sum(weight for _, weight in outcomes)
+    total = sum(weight for _, weight in all_outcomes)
     reached = 0.0
-    for x, weight in outcomes:
+    for x, weight in all_outcomes:
         reached += weight
         if reached >= share * total - 1e-12:
             return x

@@ -5,65 +5,126 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from memwatch.core.shapes import Shape, median
-from memwatch.core.trend import Model
+from memwatch.core.shapes import Bin, Shape, median
 
 REMEMBERED = 48  # generations
+OVERDUE = 1  # generations that such a peak may be late by, before they are taken to have ceased
+LATE = 0.08  # of the gap: a peak that is due may come so late
+CEASED = 0.3  # of the usual gap: without markers, a beat that is late or uneven by more is none
+AROUND = 6  # bins to either side that a peak stands out of
+ALIKE = 0.5  # of a peak's height: a high of the latest generation that is more may be the next one
+FEW = 3  # generations before the latest, from which on it can stand out
+ONSET_SHARE = 0.8  # of a peak's height: there it begins
 RARE_SHARE = 0.4  # peaks in more generations than this are the usual shape
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """Peaks that come every so often, in units of the course."""
+
+    last: float  # place at which the latest begins
+    every: float
+    excess: float  # bytes above the level
+    regular: bool = True
+
+    def first_from(self, x: float) -> float:
+        """The place of the first one from x on; of those without rhythm, where it is to be expected."""
+        if not self.regular:
+            return max(x, self.last + 0.5 * self.every) + 0.5 * self.every
+        times = max(1, math.ceil((x - self.last) / self.every - LATE))
+        return max(x, self.last + times * self.every)
 
 
 @dataclass(frozen=True, slots=True)
 class _Peak:
     ordinal: int
-    excess: float  # bytes above the generation's level
-    part: float  # where in the generation
+    level: float  # of the generation, bytes
+    excess: float  # bytes above its level
+    above_base: float  # bytes above its base
+    part: float  # of the generation that is over when it begins
+    fall: float  # bytes that went again: above the level of the generation and of the one after it
 
 
 class Peaks:
-    """The highest excess of each of the latest generations, and the rhythm of those that stand out."""
+    """The highest excess of each of the latest generations, and the rhythm of those that stand out.
+
+    Whether a high was a peak or a step is known when the next generation is over.
+    """
 
     def __init__(self) -> None:
         self._all: deque[_Peak] = deque(maxlen=REMEMBERED)
         self._rare: list[_Peak] = []
 
-    def add(self, shape: Shape) -> None:
-        """A generation is complete."""
-        slot = max(range(len(shape.highs)), key=shape.highs.__getitem__)
-        self._all.append(_Peak(int(shape.ordinal), shape.peak_excess, (slot + 0.5) / len(shape.highs)))
-        excesses = [p.excess for p in self._all]
-        rare = self._beyond(_bound(excesses, shape.level))
-        if len(rare) > RARE_SHARE * len(self._all) or not rare:  # every second one, perhaps: the calmer half tells
-            rare = self._beyond(_bound(sorted(excesses)[: (len(excesses) + 1) // 2], shape.level))
+    def add(self, shape: Shape, base: float) -> None:
+        """A generation is complete; `base` is the level of its lowest parts."""
+        if self._all:
+            last = self._all.pop()
+            stayed = max(last.level, min(shape.level, last.level + last.excess))
+            self._all.append(replace(last, fall=last.level + last.excess - stayed))
+        excess = shape.peak - shape.level
+        onset = next(k for k, high in enumerate(shape.highs) if high >= shape.level + ONSET_SHARE * excess)
+        part = (onset + 0.25) / len(shape.highs)
+        self._all.append(_Peak(int(shape.ordinal), shape.level, excess, shape.peak - base, part, excess))
+        over = [p for p in self._all if p.ordinal > 0][:-1]
+        falls = [p.fall for p in over]
+        rare = _beyond(over, _bound(falls, shape.level))
+        if len(rare) > RARE_SHARE * len(over) or not rare:  # every second one, perhaps: the calmer half tells
+            rare = _beyond(over, _bound(sorted(falls)[: (len(falls) + 1) // 2], shape.level))
             gaps = [b.ordinal - a.ordinal for a, b in pairwise(rare)]
-            if any(gap % min(gaps) for gap in gaps):  # one that fell between two samples leaves a double gap
+            if any(gap % min(gaps) for gap in gaps) or 1 in gaps:  # one that fell between two samples: a double gap
                 rare = []
+        usual = ALIKE * median([p.excess for p in rare]) if rare else _bound([p.excess for p in over], shape.level)
+        if len(over) >= FEW and excess > usual:
+            rare.append(self._all[-1])
         self._rare = rare
-
-    def _beyond(self, bound: float) -> list[_Peak]:
-        return [p for p in self._all if p.excess > bound and p.ordinal > 0]
 
     def is_rare(self, shape: Shape) -> bool:
         """The generation has a peak that most have not."""
         return any(p.ordinal == shape.ordinal for p in self._rare)
 
-    def meets(self, model: Model, limit: float, now_x: float, errors: float = 0.0) -> float:
-        """The x at which the next such peak meets the limit, if they come in a rhythm; else infinity.
-
-        `errors`: the model's slope is off by so many standard errors.
-        """
+    def beat(self, above_base: bool) -> Beat | None:
+        """The rhythm of those that stand out, their excess above the base or the level; None if they have ceased."""
         if len(self._rare) < 2:
-            return math.inf
-        gaps = [b.ordinal - a.ordinal for a, b in pairwise(self._rare)]
-        every = int(median([float(g) for g in gaps]))
-        last = self._rare[-1]
-        when = model.when(limit - median([p.excess for p in self._rare]), errors)
-        if math.isinf(when) or every < 1:
-            return math.inf
-        times = max(1, math.ceil((max(when, now_x - last.part) - last.ordinal) / every - 1e-9))
-        return last.ordinal + times * every + last.part
+            return None
+        every = int(median([float(b.ordinal - a.ordinal) for a, b in pairwise(self._rare)]))
+        last, latest = self._rare[-1], self._all[-1]
+        if every < 1 or latest.ordinal > last.ordinal + every + OVERDUE:
+            return None
+        excess = median([p.above_base if above_base else p.excess for p in self._rare])
+        return Beat(last.ordinal + last.part, float(every), excess)
+
+
+def beat_of_bins(bins: Sequence[Bin], first_t: float) -> Beat | None:
+    """Peaks that stand out of a run without markers, by their times; None of fewer than two."""
+    if len(bins) < 4 * AROUND:
+        return None
+    calm = [median([b.mean for b in bins[max(0, i - AROUND) : i + AROUND + 1]]) for i in range(len(bins))]
+    excesses = [b.high - level for b, level in zip(bins, calm, strict=True)]
+    bound = _bound(excesses[len(excesses) // 4 :], calm[-1])
+    peaks: list[tuple[float, float]] = []  # time, excess
+    for i in range(len(bins) // 8, len(bins)):  # the load is no peak
+        if excesses[i] <= bound:
+            continue
+        if peaks and excesses[i - 1] > bound:
+            peaks[-1] = (peaks[-1][0], max(peaks[-1][1], excesses[i]))
+        else:
+            peaks.append((bins[i].start_t - first_t, excesses[i]))
+    if len(peaks) < 2 or len(peaks) > len(bins) // 8:
+        return None
+    gaps = [b[0] - a[0] for a, b in pairwise(peaks)]
+    every = median(gaps)
+    now = bins[-1].end_t - first_t
+    if now - peaks[-1][0] > (1.0 + CEASED) * every:
+        return None
+    regular = all(abs(gap - every) <= CEASED * every for gap in gaps[-4:])
+    return Beat(peaks[-1][0], every, median([excess for _, excess in peaks]), regular)
+
+
+def _beyond(peaks: Sequence[_Peak], bound: float) -> list[_Peak]:
+    return [p for p in peaks if p.fall > bound]
 
 
 def _bound(excesses: Sequence[float], level: float) -> float:

@@ -31,8 +31,10 @@ class PeakRate:
         if self._recent:
             elapsed = t - self._recent[-1][0]
             self._interval += (elapsed - self._interval) * (0.1 if self._interval else 1.0)
-            self.fastest *= math.exp(-elapsed / self._memory)
+            fastest = self.fastest * math.exp(-elapsed / self._memory)
             shortest = max(0.5 * self._interval, 1e-6)
-            rise = max((used - u) / max(t - s, shortest) for s, u in self._recent)
-            self.fastest = max(self.fastest, rise)
+            for s, u in self._recent:
+                if used > u:
+                    fastest = max(fastest, (used - u) / max(t - s, shortest))
+            self.fastest = fastest
         self._recent.append((t, used))

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
+from memwatch.core.axes import RECENT, usual_seconds
 from memwatch.core.peaks import Peaks
 from memwatch.core.shapes import (
     MIN_SECONDS,
@@ -19,15 +20,18 @@ from memwatch.core.shapes import (
     slots_of,
     trimmed_mean,
 )
-from memwatch.core.trend import Point
+from memwatch.core.trend import Point, clarity
 
 GENERATION_BINS = 64  # time bins of the open generation
 USUAL = 8  # latest generations that say how a generation usually goes
-RECENT = 5  # latest generations that say how long one lasts
 LIKENESS = 3  # latest generations that the open one is compared with
+BASE_GENERATIONS = 6  # from which on it is asked whether the base tells more than the middle
+CLEARER = 1.5  # times as clear, or as calm, as the middle
+GROWS = 4.0  # standard errors: growth that is no accident
+OPEN_SLOTS = 4  # of the open generation that tell its level
 SHORT_SECONDS = 2.0  # generations shorter than this, or with ...
 FEW_SAMPLES = 3  # ... fewer samples than this, are taken together: their shape is not seen
-LOST_AFTER = 6.0  # markers are lost when a generation lasts this many times the longest of the usual ones
+LOST_AFTER = 3.0  # markers are lost when a generation lasts this many times the longest of the usual ones
 
 
 class Rhythm:
@@ -40,7 +44,12 @@ class Rhythm:
         self.samples = 0
         self.shapes: list[Shape] = []
         self.peaks = Peaks()
-        self._prior_seconds = prior_seconds
+        self.step = 1.0  # by how much the index usually grows from one marker to the next
+        self.bundle = 1  # how many generations usually are taken as one
+        self.seconds = prior_seconds  # that a generation usually lasts; None before one is over
+        self.by_base = False  # the level of a generation is its base
+        self._low_slots: list[int] = [0]
+        self._longest = prior_seconds
         self._open = Bins(GENERATION_BINS)
         self._steps: deque[float] = deque(maxlen=USUAL)
         self._bundles: deque[int] = deque(maxlen=USUAL)
@@ -68,17 +77,21 @@ class Rhythm:
         step, self._latest = index - self._latest, index
         if step > 0.0:
             self._steps.append(step)
+            self.step = median(self._steps, 1.0)
         self._markers += 1
         later = self._open.split(t)
         if self._are_short(t):
             self._open.join(later)
             return
         self._bundles.append(self._markers)
+        self.bundle = round(median(self._bundles, 1.0))
         passed = 1 if self._markers > 1 else max(1, round(step / self.step))
         shape = shape_of(self._open.items, self.start_t, t, float(self.ordinal))
         if shape is not None and passed == 1:
             add_shape(self.shapes, shape)
-            self.peaks.add(shape)
+            self._learn_seconds()
+            self._learn_base()
+            self.peaks.add(shape, self.base(shape))
         self.ordinal += passed
         self.index, self.start_t, self._open, self._markers = index, t, later, 0
 
@@ -88,25 +101,12 @@ class Rhythm:
             return False
         return t - self.start_t < SHORT_SECONDS or self._open.samples < FEW_SAMPLES
 
-    # --- being asked ---
-
-    @property
-    def step(self) -> float:
-        """By how much the index usually grows from one marker to the next."""
-        return median(self._steps, 1.0)
-
-    @property
-    def bundle(self) -> int:
-        """How many generations usually are taken as one."""
-        return round(median(self._bundles, 1.0))
-
-    @property
-    def seconds(self) -> float | None:
-        """How long a generation usually lasts; None before one is over."""
-        if not self.shapes:
-            return self._prior_seconds
+    def _learn_seconds(self) -> None:
         recent = [s.seconds for s in self.shapes[-RECENT:]]
-        return median(recent[1:] if len(self.shapes) == len(recent) > 2 else recent)
+        self.seconds = usual_seconds(recent[1:] if len(self.shapes) == len(recent) > 2 else recent)
+        self._longest = max(s.seconds for s in self.shapes[-USUAL:])
+
+    # --- being asked ---
 
     def part(self, t: float) -> float:
         """How far the open generation is: 1 for as long as usual, more when it takes longer."""
@@ -118,8 +118,7 @@ class Rhythm:
 
     def goes_on(self, t: float) -> bool:
         """A generation's length is known, and the markers have not stopped."""
-        longest = max((s.seconds for s in self.shapes[-USUAL:]), default=self._prior_seconds)
-        return longest is not None and t - self.start_t <= LOST_AFTER * longest
+        return self._longest is not None and t - self.start_t <= LOST_AFTER * self._longest
 
     def usual(self) -> list[Shape]:
         """The latest generations; the first is left out where others are known, it holds the warm-up."""
@@ -127,24 +126,68 @@ class Rhythm:
         return usual[1:] if 2 < len(usual) == len(self.shapes) else usual
 
     def points(self, t: float) -> list[Point]:
-        """The level of each generation, the open one's as far as it can be told."""
-        points = [Point(s.ordinal, s.level, float(s.count)) for s in self.shapes]
+        """The level of each generation, the open one's as far as it can be told.
+
+        The level is the mean of the middle, or of the parts that usually are the lowest where those show more clearly
+        whether there is growth: what comes and goes in a generation, and lasts now longer, now shorter, is not in it.
+        """
+        points = [Point(s.ordinal + 0.5, s.level, float(s.count), s.middle_t) for s in self.shapes]
+        self.by_base = False
+        if len(points) >= BASE_GENERATIONS:
+            lowest = [replace(p, level=self.base(s)) for p, s in zip(points, self.shapes, strict=True)]
+            (growth, noise), (base_growth, base_noise) = clarity(points), clarity(lowest)
+            calmer = base_noise * CLEARER < noise and growth < GROWS
+            self.by_base = calmer or base_growth > CLEARER * growth
+            points = lowest if self.by_base else points
         open_point = self._open_point(t, self.usual()[-LIKENESS:])
         return points if open_point is None else [*points, open_point]
+
+    def level(self, shape: Shape) -> float:
+        """What counts as the level of a generation."""
+        return self.base(shape) if self.by_base else shape.level
+
+    def base(self, shape: Shape) -> float:
+        """Mean of the parts of a generation that usually are the lowest."""
+        return sum(shape.means[k] for k in self._low_slots) / len(self._low_slots)
+
+    def _learn_base(self) -> None:
+        usual = self.usual()
+        heights = [median([s.means[k] - s.level for s in usual]) for k in range(SLOTS)]
+        self._low_slots = sorted(range(SLOTS), key=heights.__getitem__)[: SLOTS // 4]
 
     def _open_point(self, t: float, like: Sequence[Shape]) -> Point | None:
         """The level of the open generation from those of its slots that are over, each compared with its like."""
         length = max(self.seconds or MIN_SECONDS, t - self.start_t)
         over = min(SLOTS, int((t - self.start_t) / length * SLOTS))
-        if over < SLOTS // 4 or not like or not self._open.items:
+        if over < OPEN_SLOTS or not like or not self._open.items:
             return None
         means, _ = slots_of(self._open.items, self.start_t, length, over)
-        levels = [means[k] - sum(s.means[k] - s.level for s in like) / len(like) for k in range(over)]
-        return Point(float(self.ordinal), trimmed_mean(levels), over / SLOTS)
+        usual = [sum(s.means[k] - self.level(s) for s in like) / len(like) for k in range(SLOTS)]
+        telling = self._low_slots if self.by_base else range(SLOTS)
+        levels = [means[k] - usual[k] for k in telling if k < over]
+        if len(levels) < (OPEN_SLOTS // 2 if self.by_base else OPEN_SLOTS):
+            return None
+        return Point(self.ordinal + 0.5, trimmed_mean(levels), over / SLOTS, self.start_t + 0.5 * length)
+
+    def range(self) -> float:
+        """Bytes between the lowest and the highest part of a usual generation."""
+        return median([max(s.means) - min(s.means) for s in self.usual()])
+
+    def latest(self) -> float:
+        """Bytes of the latest samples of the open generation, averaged."""
+        items = self._open.items[-3:]
+        if not items:
+            return self.shapes[-1].means[-1] if self.shapes else 0.0
+        return sum(item.total for item in items) / sum(item.count for item in items)
+
+    def lengths(self) -> list[float]:
+        """Seconds of the latest generations, oldest first."""
+        lengths = [s.seconds for s in self.shapes[-USUAL:]]
+        return lengths[1:] if 2 < len(self.shapes) == len(lengths) else lengths
 
     def unevenness(self) -> float:
         """Robust deviation of the lengths of the latest generations, as a share of a generation."""
-        return deviation([s.seconds for s in self.shapes[-USUAL:]]) / (self.seconds or MIN_SECONDS)
+        return deviation(self.lengths()) / (self.seconds or MIN_SECONDS)
 
 
 def deviation(values: Sequence[float]) -> float:

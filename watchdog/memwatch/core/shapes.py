@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -89,6 +90,7 @@ class Shape:
     """One complete generation, or several merged ones, as levels in SLOTS equal parts of its time."""
 
     ordinal: float  # how many generations began before it (mean of the merged ones)
+    middle_t: float  # half of its time is over
     count: int  # generations in it
     seconds: float  # length of one generation
     level: float  # bytes: mean of the slots without the highest and lowest fifth
@@ -96,9 +98,9 @@ class Shape:
     highs: tuple[float, ...]
 
     @property
-    def peak_excess(self) -> float:
-        """How far the highest sample is above the level."""
-        return max(self.highs) - self.level
+    def peak(self) -> float:
+        """Bytes of the highest sample."""
+        return max(self.highs)
 
 
 def shape_of(bins: Sequence[Bin], start_t: float, end_t: float, ordinal: float) -> Shape | None:
@@ -106,7 +108,7 @@ def shape_of(bins: Sequence[Bin], start_t: float, end_t: float, ordinal: float) 
     if not bins or end_t - start_t < MIN_SECONDS:
         return None
     means, highs = slots_of(bins, start_t, end_t - start_t, SLOTS)
-    return Shape(ordinal, 1, end_t - start_t, trimmed_mean(means), tuple(means), tuple(highs))
+    return Shape(ordinal, 0.5 * (start_t + end_t), 1, end_t - start_t, trimmed_mean(means), tuple(means), tuple(highs))
 
 
 def slots_of(bins: Sequence[Bin], start_t: float, seconds: float, slots: int) -> tuple[list[float], list[float]]:
@@ -149,6 +151,23 @@ def median(values: Sequence[float], default: float = 0.0) -> float:
     return ordered[middle] if len(ordered) % 2 else 0.5 * (ordered[middle - 1] + ordered[middle])
 
 
+def rise_above(values: Sequence[float]) -> float:
+    """Root mean square distance of the values above the median, as a standard deviation; 0 of fewer than three."""
+    if len(values) < 3:
+        return 0.0
+    middle = median(values)
+    return math.sqrt(2.0 * sum((v - middle) ** 2 for v in values if v > middle) / len(values))
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value below which this share of at least one value lies, between two of them on the line."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
 def add_shape(shapes: list[Shape], new: Shape) -> None:
     """Append a generation; beyond KEPT_SHAPES the smallest old neighbours become one."""
     shapes.append(new)
@@ -168,6 +187,7 @@ def _merged(a: Shape, b: Shape) -> Shape:
     return replace(
         a,
         ordinal=mean(a.ordinal, b.ordinal),
+        middle_t=mean(a.middle_t, b.middle_t),
         count=count,
         seconds=mean(a.seconds, b.seconds),
         level=mean(a.level, b.level),

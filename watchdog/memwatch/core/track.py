@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from memwatch.core.burst import Burst, Ramp
 from memwatch.core.forecast import Outlook
 from memwatch.core.model import Gauge, Usage, Verdict
-from memwatch.core.policy import Burst, Policy, clears, hold_seconds, outlasts, warns
+from memwatch.core.policy import Policy, clears, hold_seconds, outlasts, warns
 
 FORECAST_SHARE = 0.02  # of the time observed: the pace of forecast notices where no generation gives one
 FORECAST_FLOOR_SECONDS = 5.0
@@ -30,6 +31,9 @@ class ForecasterLike(Protocol):
         gauges: Sequence[Gauge] = (),
     ) -> Outlook: ...
     def peak_rate(self) -> float: ...  # noqa: D102
+    def rise(self, seconds: float) -> float: ...  # noqa: D102
+    @property
+    def peak_bytes(self) -> float: ...  # noqa: D102
 
 
 class Track:
@@ -50,6 +54,7 @@ class Track:
         self.first_t = t
         self.baseline = self.peak = used_bytes
         self.burst = Burst()
+        self.ramp = Ramp()
         self.outlook = Outlook(Verdict.WARMING_UP, None, None)
         self.warned = False
         self._last_generation: float | None = None
@@ -62,6 +67,7 @@ class Track:
         self.peak = max(self.peak, usage.used_bytes)
         self.forecaster.observe(t, usage.used_bytes)
         self.burst.observe(t, usage.used_bytes)
+        self.ramp.observe(t, usage.used_bytes)
 
     def begin_generation(self, t: float, index: float) -> None:
         """A marker: what the next look gives is news."""

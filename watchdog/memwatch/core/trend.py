@@ -1,9 +1,9 @@
 """Growth models of a series of levels, and the honest choice between them.
 
 The series is cut into pieces that are straight lines (dynamic programming, a price for each piece), so that a load,
-a jump or an earlier plateau never bends the line of today; the last piece may instead be a curve that saturates.
-Every model that explains the series nearly as well as the best one is kept, with its weight: their spread is the
-uncertainty of what follows.
+a jump or an earlier plateau never bends the line of today; the last piece may instead be a curve, or a curve upon a
+line. Every model that explains the series nearly as well as the best one is kept, with its weight: their spread is
+the uncertainty of what follows.
 """
 
 from __future__ import annotations
@@ -14,88 +14,32 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, islice, pairwise
 from operator import add, mul
 
+from memwatch.core.curves import MIN_POINTS, Bend, bends
+from memwatch.core.growth import Model
 from memwatch.core.shapes import median
 
 MIN_PIECE = 3  # points of a line, unless told otherwise; the first piece may be shorter, it is the warm-up
 PIECE_PRICE = 6.0  # of one more piece, in squared noise units per ln(points); BIC asks 3, levels are autocorrelated
 CURVE_PRICE = 4.0  # of the curve over the line, per ln(points)
-DECAYS = tuple(0.5 * 1.28**i for i in range(15))  # of the curve, e-foldings over the whole series
+CLEAR_POINTS = 16  # the latest, that clarity is judged by
+THIRD_DIFFERENCE = math.sqrt(20.0)  # standard deviation of a third difference, in those of a point
+JUMP_FACTOR = 4.0  # times what any other step is off the usual one
+LEAST_RISE = 0.003  # of the level: a line that rises by less is none
 STEP_NOISE = 0.03  # of the usual step from one level to the next
 UNEVEN_NOISE = 1.2  # of the deviation of a step from its neighbours
 FEW_POINTS_ERROR = 0.3  # relative error of a slope, divided by its points
 KEPT_COST = 6.0  # a model whose cost is higher than the best by this has a twentieth of its weight
-KEPT_MODELS = 6
+KEPT_MODELS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A level in bytes at x (a generation's ordinal, or seconds); `weight` in generations."""
+    """A level in bytes at x (middle of a generation, or seconds); `weight` in generations, `t` the time of x."""
 
     x: float
     level: float
     weight: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """The last piece of one explanation of a series."""
-
-    kind: str  # "flat", "linear" or "saturating"
-    weight: float  # how much of the belief it has, 0..1
-    first: int  # index of its first point
-    points: int
-    x: float  # of the last point
-    level: float  # the model's level there
-    slope: float  # bytes per x, there
-    slope_error: float  # standard error
-    span: float  # from the first point to the last, in units of x
-    ceiling: float | None = None  # level that a saturating curve tends to
-    decay: float = 0.0  # e-foldings per x
-
-    def at(self, x: float) -> float:
-        """The level at x."""
-        ahead = x - self.x
-        if self.ceiling is None:
-            return self.level + self.slope * ahead
-        return self.ceiling - (self.ceiling - self.level) * math.exp(-self.decay * ahead)
-
-    def slope_at(self, x: float) -> float:
-        """Growth at x, bytes per x."""
-        return self.slope if self.ceiling is None else self.decay * (self.ceiling - self.at(x))
-
-    def when(self, level: float, errors: float = 0.0) -> float:
-        """The x at which the level is reached, with the slope off by so many standard errors.
-
-        Not before the last point; infinity for never.
-        """
-        ahead = level - self.level
-        if ahead <= 0.0:
-            return self.x
-        slope = self.slope + errors * self.slope_error
-        if slope <= 0.0:
-            return math.inf
-        if self.ceiling is None:
-            return self.x + ahead / slope
-        left = slope / self.decay
-        return math.inf if ahead >= left else self.x + math.log(left / (left - ahead)) / self.decay
-
-    def in_units(self, size: float) -> Model:
-        """The same growth, counted in units of x that are `size` times as long."""
-        return replace(
-            self,
-            x=self.x / size,
-            slope=self.slope * size,
-            slope_error=self.slope_error * size,
-            span=self.span / size,
-            decay=self.decay * size,
-        )
-
-    def shifted(self, x: float, level: float) -> Model:
-        """The same growth, seen from another point on its way."""
-        if self.ceiling is None:
-            return replace(self, x=x, level=level)
-        left = max(0.0, self.ceiling - self.at(x))
-        return replace(self, x=x, level=level, ceiling=level + left, slope=left * self.decay)
+    t: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +66,11 @@ class Fit:
     def best(self) -> Model:
         """The model that explains the series best."""
         return self.models[0]
+
+    @property
+    def cost(self) -> float:
+        """Of the best model, in squared noise units."""
+        return self.models[0].cost
 
 
 class _Sums:
@@ -165,15 +114,31 @@ class _Sums:
         return found
 
 
-def fit(points: Sequence[Point], min_piece: int = MIN_PIECE) -> Fit | None:
-    """The growth models of points with increasing x; None of fewer than two."""
+def clarity(points: Sequence[Point]) -> tuple[float, float]:
+    """Growth of the latest points along a straight line, in its standard errors; and their deviation from it, bytes."""
+    latest = points[-CLEAR_POINTS:]
+    if len(latest) < 4 or latest[-1].x <= latest[0].x:
+        return 0.0, 0.0
+    _, slope, rss, spread = _Sums([1.0] * len(latest), *_columns(latest)).line(0, len(latest))
+    noise = math.sqrt(rss / (len(latest) - 2))
+    floor = STEP_NOISE * abs(slope) / (len(latest) - 1)
+    return abs(slope) / max(noise / math.sqrt(spread), floor, 1.0), noise
+
+
+def fit(
+    points: Sequence[Point], min_piece: int = MIN_PIECE, noise: float = 0.0, least_noise: float = 0.0
+) -> Fit | None:
+    """The growth models of points with increasing x; None of fewer than two.
+
+    `noise`: deviation of a level in bytes where that is known; 0: as the points tell, but no less than `least_noise`.
+    """
     if len(points) < 2:
         return None
     span = points[-1].x - points[0].x
     scale = max(p.level for p in points) - min(p.level for p in points)
     if span <= 0.0:
         return None
-    noise = max(_noise(points), 2e-3 * scale, 1e-4 * max(abs(p.level) for p in points)) or 1.0
+    noise = noise or max(_noise(points), least_noise, 2e-3 * scale, 1e-4 * max(abs(p.level) for p in points)) or 1.0
     series = _Series(points, noise, min_piece)
     models = series.models()
     best = models[0]
@@ -187,17 +152,39 @@ def _noise(points: Sequence[Point]) -> float:
     """
     if len(points) < 5:
         return 0.0
-    off = []
-    for a, b, c in zip(points, points[1:], points[2:], strict=False):
-        share = (b.x - a.x) / (c.x - a.x)
-        between = a.level + share * (c.level - a.level)
-        off.append(abs(b.level - between) / math.sqrt(1.0 + share * share + (1.0 - share) ** 2))
     steps = [(b.level - a.level) / (b.x - a.x) * (points[-1].x - points[-2].x) for a, b in pairwise(points)]
-    uneven = [abs(b - 0.5 * (a + c)) for a, b, c in zip(steps, steps[1:], steps[2:], strict=False)]
+    jump = _jump(steps)
+    off = []
+    for i, (a, b, c) in enumerate(zip(points, points[1:], points[2:], strict=False)):
+        if jump not in (i, i + 1):
+            share = (b.x - a.x) / (c.x - a.x)
+            between = a.level + share * (c.level - a.level)
+            off.append(abs(b.level - between) / math.sqrt(1.0 + share * share + (1.0 - share) ** 2))
+    uneven = [
+        abs(b - 0.5 * (a + c))
+        for i, (a, b, c) in enumerate(zip(steps, steps[1:], steps[2:], strict=False))
+        if jump is None or not i <= jump <= i + 2
+    ]
+    bent = [
+        abs(d - 3.0 * c + 3.0 * b - a) / THIRD_DIFFERENCE
+        for i, (a, b, c, d) in enumerate(zip(*([p.level for p in points[k:]] for k in range(4)), strict=False))
+        if jump is None or not i <= jump <= i + 2
+    ]
     usual_step = median([abs(s) for s in steps])
     around_line = math.sqrt(_Sums([1.0] * len(points), *_columns(points)).line(0, len(points))[2] / (len(points) - 2))
-    apart = max(1.4826 * median(off), UNEVEN_NOISE * median(uneven), STEP_NOISE * usual_step)
+    apart = max(1.4826 * median(off), UNEVEN_NOISE * median(uneven))
+    if len(bent) > 1:  # a smooth bend is no noise
+        apart = min(apart, 1.6 * median(bent))
+    apart = max(apart, STEP_NOISE * usual_step)
     return min(apart, 1.1 * around_line)
+
+
+def _jump(steps: Sequence[float]) -> int | None:
+    """The one step that is unlike all others, if there is one: no noise, and no trend."""
+    usual = median(steps)
+    off = [abs(step - usual) for step in steps]
+    i = max(range(len(steps)), key=off.__getitem__)
+    return i if off[i] > JUMP_FACTOR * sorted(off)[-2] else None
 
 
 def _columns(points: Sequence[Point]) -> tuple[list[float], list[float]]:
@@ -220,6 +207,7 @@ class _Series:
         self.z = [(p.x - self.x0) / self.span for p in points]
         self.y = [(p.level - self.y0) / noise for p in points]
         self.sums = _Sums(self.w, self.z, self.y)
+        self.least = LEAST_RISE * max(abs(p.level) for p in points) / noise
         self.price = PIECE_PRICE * math.log(max(4, self.n))
         self.cost, self.cut = self._pieces()
 
@@ -236,13 +224,13 @@ class _Series:
 
     def models(self) -> list[Model]:
         """Every plausible last piece, best first, with its weight."""
-        found = sorted((*self._lines(), *self._curves()), key=lambda pair: pair[0])
-        best = found[0][0]
-        kept = [(cost, model) for cost, model in found if cost <= best + KEPT_COST][:KEPT_MODELS]
-        weights = [math.exp(0.5 * (best - cost)) for cost, _ in kept]
-        return [replace(model, weight=w / sum(weights)) for w, (_, model) in zip(weights, kept, strict=True)]
+        found = sorted((*self._lines(), *self._steps(), *self._curves()), key=lambda model: model.cost)
+        best = found[0].cost
+        kept = [model for model in found if model.cost <= best + KEPT_COST][:KEPT_MODELS]
+        weights = [math.exp(0.5 * (best - model.cost)) for model in kept]
+        return [replace(model, weight=w / sum(weights)) for w, model in zip(weights, kept, strict=True)]
 
-    def _lines(self) -> Iterator[tuple[float, Model]]:
+    def _lines(self) -> Iterator[Model]:
         n = self.n
         for i in range(max(1, n - self.min_piece + 1)):
             mean, slope, rss, spread = self.sums.line(i, n)
@@ -250,7 +238,21 @@ class _Series:
             error, wander = self._slope_error(i, rss, spread)
             end = self._at_end(i, mean, slope)
             end += wander * (self.y[n - 1] - end)
-            yield cost, self._model(i, end, slope, error)
+            yield self._line(cost, i, end, slope, error)
+
+    def _steps(self) -> Iterator[Model]:
+        """A jump to where the latest one or two points are, and on with the growth of before."""
+        for after in (1, 2):
+            j = self.n - after
+            i = self.cut[j] if j > 0 else 0
+            if j - i < self.min_piece:
+                continue
+            _, slope, before, spread = self.sums.line(i, j)
+            levels = [self.y[k] + slope * (1.0 - self.z[k]) for k in range(j, self.n)]
+            end = sum(levels) / after
+            rss = sum((level - end) ** 2 for level in levels)
+            error = math.sqrt((before + 2.0) / (j - i) / spread) if spread > 0.0 else 1.0
+            yield self._line(self.cost[j] + rss + self.price, i, end, slope, error)
 
     def _slope_error(self, i: int, rss: float, spread: float) -> tuple[float, float]:
         """Standard error of a line's slope in noise units per unit of z, and how much the level wanders, 0..1."""
@@ -272,12 +274,13 @@ class _Series:
         z = (self.sums.z[self.n] - self.sums.z[i]) / (self.sums.w[self.n] - self.sums.w[i])
         return mean + slope * (1.0 - z)
 
-    def _model(self, i: int, end: float, slope: float, error: float) -> Model:
+    def _line(self, cost: float, i: int, end: float, slope: float, error: float) -> Model:
         rise = slope * (1.0 - self.z[i])
-        still = abs(rise) < 2.0 or abs(slope) < (2.0 + 1.5 / max(1, self.n - i - 1)) * error
+        still = abs(rise) < max(2.0, self.least) or abs(slope) < (2.0 + 1.5 / max(1, self.n - i - 1)) * error
         return Model(
             kind="flat" if still else "linear",
             weight=1.0,
+            cost=cost,
             first=i,
             points=self.n - i,
             x=self.points[-1].x,
@@ -287,39 +290,36 @@ class _Series:
             span=self.points[-1].x - self.points[i].x,
         )
 
-    def _curves(self) -> Iterator[tuple[float, Model]]:
-        n = self.n
-        if n < 6:
-            return
-        price = self.price + CURVE_PRICE * math.log(n)
-        for decay in DECAYS:
-            basis = [math.exp(-decay * z) for z in self.z]
-            sums = _Sums(self.w, basis, self.y)
-            costs = list(map(add, self.cost, sums.residuals(n, n - 4)))
-            i = costs.index(min(costs))
-            mean, factor, rss, spread = sums.line(i, n)
-            if factor >= 0.0 or spread <= 0.0:
-                continue
-            z = (sums.z[n] - sums.z[i]) / (sums.w[n] - sums.w[i])
-            ceiling = mean - factor * z
-            left = -factor * basis[-1]
-            error = math.sqrt(max(1.0, rss / max(1, n - i - 3)) / spread) * basis[-1] * decay
-            yield (
-                costs[i] + price,
-                Model(
-                    kind="saturating",
-                    weight=1.0,
-                    first=i,
-                    points=n - i,
-                    x=self.points[-1].x,
-                    level=self.y0 + self.noise * (ceiling - left),
-                    slope=self.noise * left * decay / self.span,
-                    slope_error=self.noise * error / self.span,
-                    span=self.points[-1].x - self.points[i].x,
-                    ceiling=self.y0 + self.noise * ceiling,
-                    decay=decay / self.span,
-                ),
-            )
+    def _curves(self) -> Iterator[Model]:
+        """Curves that begin where a piece does: searching every start buys nothing."""
+        starts, j = {0, 1, 2}, self.n
+        while j > 0:
+            j = self.cut[j]
+            starts.add(j)
+        for i in sorted(start for start in starts if self.n - start >= MIN_POINTS):
+            length = self.z[-1] - self.z[i]
+            u = [(z - self.z[i]) / length for z in self.z[i:]]
+            for bend in bends(self.w[i:], u, self.y[i:]):
+                yield self._curve(i, bend)
+
+    def _curve(self, i: int, bend: Bend) -> Model:
+        span = self.points[-1].x - self.points[i].x
+        return Model(
+            kind="fill and leak" if bend.drift else bend.curve.kind,
+            weight=1.0,
+            cost=self.cost[i] + bend.rss + self.price + bend.extra * CURVE_PRICE * math.log(self.n),
+            first=i,
+            points=self.n - i,
+            x=self.points[-1].x,
+            level=self.y0 + self.noise * bend.end,
+            slope=self.noise * bend.slope / span,
+            slope_error=self.noise * bend.slope_error / span,
+            span=span,
+            curve=bend.curve,
+            gain=self.noise * bend.gain,
+            origin=self.points[i].x,
+            drift=self.noise * bend.drift / span,
+        )
 
     def past(self, best: Model) -> Past:
         """The pieces before the last; of a curve, its own beginning too."""
@@ -332,8 +332,8 @@ class _Series:
                 pieces.append((rise / (self.span * (self.z[j - 1] - self.z[i])), rise, j - i))
             j = i
         fastest = max((slope for slope, _, _ in pieces), default=0.0)
-        if best.ceiling is not None:
-            fastest = max(fastest, best.slope_at(best.x - best.span))
+        if best.curve is not None:
+            fastest = max(fastest, best.slope_at(best.x - 0.95 * best.span))
         slope, _, points = pieces[0] if pieces else (0.0, 0.0, 0)
         return Past(max(0.0, fastest), sum(max(0.0, rise) for _, rise, _ in pieces), slope, points)
 

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 
 from memwatch.core.model import CheckpointSeen, Event, GaugeSeen, OutOfMemorySeen, PhaseSeen, TotalSeen
 from memwatch.core.text import printable
-from memwatch.sources.counter import BAR, Counter
+from memwatch.sources.counter import BAR, Counter, bar_at
 from memwatch.sources.presets import PATTERN_BYTES, Preset, Rule
-from memwatch.sources.streams import OTHER_UNIT, PRIORITY, Choice, Hit, Piece, Stream, user_priority
+from memwatch.sources.streams import OTHER_UNIT, PRIORITY, Choice, Hit, Piece, Stream, changed, user_priority
+from memwatch.sources.words import unit_named
 
 _PRESET_WEIGHT = 5
 _HELD_HITS = 64  # phases, gauges and so on of a preset that is not chosen yet
@@ -88,7 +89,7 @@ class MarkerFinder:
         if self._skip:
             self._skip = False
             return []
-        moved, others = self._apply_rules(piece)
+        moved, others = self._apply_rules(piece, bar)
         moved |= self._count(piece, bar, known=bool(others))
         told: list[Hit] = []
         if moved and self._choice.update([s.stream for s in self._states] + self._counter.streams):
@@ -100,7 +101,7 @@ class MarkerFinder:
 
     # --- what the presets say ---
 
-    def _apply_rules(self, piece: Piece) -> tuple[bool, list[Hit]]:
+    def _apply_rules(self, piece: Piece, bar: re.Match[str] | None) -> tuple[bool, list[Hit]]:
         """Whether a preset's counter moved, and the hits of other kinds."""
         moved, others = False, []
         for state, rule in self._rules.candidates(piece.lower):
@@ -108,7 +109,7 @@ class MarkerFinder:
             if match is None or (rule.unless is not None and rule.unless.search(piece.text)):
                 continue
             if rule.kind == "generation":
-                moved |= _count_generation(state.stream, rule, match, piece)
+                moved |= _count_generation(state.stream, rule, match, piece, bar)
                 continue
             if rule.kind == "skip_next":
                 self._skip = state.stream is self._choice.stream
@@ -118,7 +119,7 @@ class MarkerFinder:
                 continue
             hit = Hit(piece.byte_of(_place(match)), piece.line, event)
             if isinstance(event, TotalSeen):
-                self._totals[rule.unit] = hit
+                self._totals[unit_named(match.groupdict().get("unit") or "") or rule.unit] = hit
                 moved = True
             elif state.preset.common or state.stream is self._choice.stream:
                 others.append(hit)
@@ -153,16 +154,22 @@ class MarkerFinder:
         clock = self._choice.stream
         if clock is None:
             return []
+        if clock.nameless and len(self._totals) == 1 and clock.unit not in self._totals:
+            clock.rename(next(iter(self._totals)), clock.priority)  # `[ 12] loss 0.31` after `Training for 50 epochs`
+        apart = self._totals.get(clock.unit)
+        said = apart.event.total if apart and isinstance(apart.event, TotalSeen) else None
         hits = list(clock.hits)
         clock.hits.clear()
         if hits:
             self._phase = None  # the same phase in another generation is news
-        return self._tell_total(clock, hits) + hits
+        if clock.total and said == clock.total + 1 and clock.first == 0:
+            clock.total = said  # `29/29` of thirty, counted from 0
+        if clock.total == said:
+            hits = [changed(hit, total=said) for hit in hits]
+        return self._tell_total(clock, apart, clock.total or said, hits) + hits
 
-    def _tell_total(self, clock: Stream, hits: list[Hit]) -> list[Hit]:
+    def _tell_total(self, clock: Stream, apart: Hit | None, total: int | None, hits: list[Hit]) -> list[Hit]:
         """The total, unless the markers say it themselves."""
-        apart = self._totals.get(clock.unit)
-        total = clock.total or (apart.event.total if apart and isinstance(apart.event, TotalSeen) else None)
         if total is None or total == self.total:
             return []
         self.total = total
@@ -231,7 +238,9 @@ class _RuleIndex:
         return found.values()
 
 
-def _count_generation(stream: Stream, rule: Rule, match: re.Match[str], piece: Piece) -> bool:
+def _count_generation(
+    stream: Stream, rule: Rule, match: re.Match[str], piece: Piece, bar: re.Match[str] | None
+) -> bool:
     groups = match.groupdict()
     index = _number(groups["index"])
     if index is None:
@@ -240,7 +249,8 @@ def _count_generation(stream: Stream, rule: Rule, match: re.Match[str], piece: P
     last = _number(groups.get("last"))  # `Epoch 4/4` of five: the last index, where they count from 0
     if total is None and last is not None:
         total = last + 1
-    return stream.add(piece, match.start("index"), index, _whole(total), rule.at)
+    at = rule.at if bar is None or rule.at != "start" else stream.at_first(index, bar_at(bar))
+    return stream.add(piece, match.start("index"), index, _whole(total), at)
 
 
 def _event(rule: Rule, match: re.Match[str], piece: Piece) -> Event | None:

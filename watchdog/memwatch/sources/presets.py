@@ -32,7 +32,7 @@ KINDS: Mapping[str, Kind] = {
     "skip_next": Kind(frozenset(), frozenset()),  # the line after this one repeats what was said before
 }
 _RULE_KEYS = frozenset({"kind", "pattern", "contains", "unless"})
-_GROUPS = frozenset({"index", "total", "last", "phase", "value", "capacity", "name"})
+_GROUPS = frozenset({"index", "total", "last", "unit", "phase", "value", "capacity", "name"})
 _PRESET_KEYS = frozenset({"name", "program", "unit", "rules"})
 
 

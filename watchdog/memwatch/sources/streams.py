@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from memwatch.core.model import Event, GenerationSeen
 from memwatch.core.text import TERMINAL_ESCAPE
 
 KEPT_HITS = 4096  # of a counter that is not chosen yet; the oldest are dropped
-HELD_BACK = 5  # how often a counter must go up to be chosen although a greater unit was named once
+HELD_BACK = 5  # how often a counter must go up to be chosen although a greater unit was named once ...
+HELD_BACK_UNNAMED = 20  # ... and one that only moves as a counter would, although any unit was named
 
 # What counts, by the greatest first: an epoch within a generation is the inner loop.
 PRIORITY = {
@@ -27,6 +28,7 @@ PRIORITY = {
 }
 OTHER_UNIT = 5
 UNNAMED = 1
+NAMELESS = "step"  # the unit of a number without any word
 _OF_USER = 1000
 
 _NOISE = re.compile(TERMINAL_ESCAPE.pattern + "|[\x00-\x08\x0e-\x1f\x7f]+")
@@ -54,7 +56,7 @@ class Piece:
             text = _NOISE.sub("", text)
         self._byte, self._start = byte, 0
         self.line, self.t = line, t
-        self.text, self.lower = text, text.lower()
+        self.text, self.lower = text, _lower(text)
 
     def part(self, start: int, end: int | None = None) -> Piece:
         """The characters from `start` to `end`, which still know where they came from."""
@@ -62,7 +64,7 @@ class Piece:
         part._byte, part._whole, part._noisy, part._start = self._byte, self._whole, self._noisy, self._start + start
         part.line, part.t = self.line, self.t
         part.text = self.text[start:end]
-        part.lower = part.text.lower()
+        part.lower = self.lower[start:end]
         return part
 
     def byte_of(self, position: int) -> int:
@@ -76,20 +78,32 @@ class Piece:
         return self._byte + len(self._whole[:position].encode("utf-8", "surrogateescape"))
 
 
+def _lower(text: str) -> str:
+    """In lower case, each character at its place (a few of them have none or two)."""
+    low = text.lower()
+    return low if len(low) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
+
+
 class Stream:
     """One counter: its hits until it is chosen, and how it moved."""
 
     __slots__ = (
         "_at",
+        "_erratic",
         "_repeats",
+        "_step",
+        "chosen",
         "dead",
         "downs",
+        "even",
         "first",
         "hits",
+        "inner",
         "last",
         "name",
         "needs",
         "priority",
+        "restarts",
         "total",
         "unit",
         "ups",
@@ -104,7 +118,13 @@ class Stream:
         self.last: float | None = None
         self.total: int | None = None
         self.ups = self.downs = 0
+        self.restarts = 0  # how often it went down to where it began: it counts within something
+        self.even = False  # it must go up by the same step each time
         self.dead = False
+        self.inner = False  # a loop within the clock
+        self.chosen = False  # the clock, now or once
+        self._erratic = 0  # how often it went down to somewhere else
+        self._step = 0.0
         self._at = ""
         self._repeats = False
 
@@ -113,32 +133,64 @@ class Stream:
         at = "progress" if self._repeats else at
         if index == self.last and at == self._at:
             return False
-        if self.last is None:
-            self.first = index
-        self.ups += self.last is not None and index > self.last
-        self.downs += self.last is not None and index < self.last
-        self.last, self._at = index, at
+        self._move(index)
+        self._at = at
         self.total = total or self.total
         self.hits.append(Hit(piece.byte_of(position), piece.line, GenerationSeen(piece.t, index, total, self.unit, at)))
         if len(self.hits) > KEPT_HITS:
             del self.hits[: KEPT_HITS // 2]
         return True
 
+    def _move(self, index: float) -> None:
+        if self.first is None or self.last is None:
+            self.first = index
+        elif index > self.last:
+            self.ups += 1
+            self.dead |= self.even and self._step not in (0, index - self.last)
+            self._step = self._step or index - self.last
+        elif index < self.last:
+            self.downs += 1
+            self.restarts += index <= self.first
+            self._erratic += index > self.first
+        self.last = index
+
+    def at_first(self, index: float, at: str) -> str:
+        """`at` where this is the first that is seen of `index`; what was said before, where it is drawn again."""
+        return self._at if index == self.last else at
+
     @property
     def ready(self) -> bool:
         """It has shown enough to be the clock."""
-        return bool(self.first is not None and self.ups >= self.needs and not self.dead)
+        if self.ups < self.needs or self.first is None:
+            return False
+        return self._erratic <= self.ups // 4 and not self.dead and not self.inner
 
-    def rename(self, unit: str) -> None:
+    def encloses(self, inner: Stream) -> bool:
+        """`inner` starts anew each time that it goes up."""
+        if self.downs or inner.unit == self.unit or inner.priority[0] >= _OF_USER or self.ups >= inner.ups:
+            return False
+        known = self.priority[0] > OTHER_UNIT
+        seen = 1 if known else 2  # of what is no known unit, more must be seen
+        in_step = abs(self.ups - inner.restarts) <= 1
+        between = known and 2 <= self.ups <= inner.restarts  # `inner` starts anew several times in each
+        return min(self.ups, inner.restarts) >= seen and (in_step or between)
+
+    @property
+    def nameless(self) -> bool:
+        """Nothing said what it counts."""
+        return self.unit == NAMELESS and self.priority[0] < OTHER_UNIT
+
+    def rename(self, unit: str, priority: tuple[int, int] | None = None) -> None:
         """It turned out to count `unit`."""
-        self.unit, self.priority = unit, (PRIORITY.get(unit, OTHER_UNIT), self.priority[1])
-        self.hits = [_changed(hit, unit=unit) for hit in self.hits]
+        self.unit = unit
+        self.priority = priority or (PRIORITY.get(unit, OTHER_UNIT), self.priority[1])
+        self.hits = [changed(hit, unit=unit) for hit in self.hits]
 
     def repeat(self) -> bool:
         """The same index was printed again: it is not only printed when a unit ends. False, for nothing moved."""
         if not self._repeats:
             self._repeats, self._at = True, "progress"
-            self.hits = [_changed(hit, at="progress") for hit in self.hits]
+            self.hits = [changed(hit, at="progress") for hit in self.hits]
         return False
 
 
@@ -156,10 +208,12 @@ class Choice:
         if changed:
             self.stream = None
             self.changes += 1
-        best = max((s for s in streams if s.ready), key=lambda s: s.priority, default=None)
+        ready = [s for s in streams if s.ready]
+        best = _outermost(max(ready, key=lambda s: s.priority, default=None), ready)
         if best is None or best is self.stream or self._keeps(best) or _held_back(best, streams):
             return changed
         self.stream = best
+        best.chosen = True
         self.changes += 1
         self._downs_before = best.downs
         return True
@@ -167,7 +221,7 @@ class Choice:
     def _keeps(self, other: Stream) -> bool:
         """The present clock stays: nothing greater, or no sign that it is an inner loop of the other."""
         now = self.stream
-        if now is None:
+        if now is None or now.inner:
             return False
         if other.priority[0] <= now.priority[0]:
             return other.priority <= now.priority or other.priority[0] > OTHER_UNIT
@@ -180,10 +234,22 @@ def user_priority(unit: str) -> int:
     return _OF_USER + PRIORITY.get(unit, OTHER_UNIT)
 
 
+def _outermost(stream: Stream | None, ready: list[Stream]) -> Stream | None:
+    """`stream`, or the loop that it turns within, whatever the two are called."""
+    while stream is not None:
+        inner = stream
+        stream = next((s for s in ready if not s.inner and s.encloses(inner)), None)
+        if stream is None:
+            return inner
+        inner.inner = True
+    return None
+
+
 def _held_back(stream: Stream, streams: list[Stream]) -> bool:
-    greater = any(s.hits and not s.dead and s.priority[0] > stream.priority[0] for s in streams)
-    return greater and stream.ups < HELD_BACK
+    greater = any(s.hits and not s.dead and not s.inner and s.priority[0] > stream.priority[0] for s in streams)
+    return greater and stream.ups < (HELD_BACK_UNNAMED if stream.priority[0] < OTHER_UNIT else HELD_BACK)
 
 
-def _changed(hit: Hit, **fields: str) -> Hit:
-    return hit._replace(event=replace(hit.event, **fields))  # type: ignore[arg-type]
+def changed(hit: Hit, **fields: Any) -> Hit:
+    """The same hit with other fields of its event."""
+    return hit._replace(event=replace(hit.event, **fields))

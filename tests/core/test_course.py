@@ -1,0 +1,167 @@
+"""The course of a run: what growth goes along, and what stands above it."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from itertools import accumulate
+
+import pytest
+
+from memwatch.core.axes import Readings
+from memwatch.core.course import Course, by_generation, by_time
+from memwatch.core.growth import Model
+from memwatch.core.rhythm import Rhythm
+from memwatch.core.shapes import Bins
+
+GB = 1e9
+LENGTHS = (60.0, 130.0, 45.0, 90.0, 180.0, 50.0, 110.0, 70.0, 150.0, 40.0, 100.0, 85.0, 140.0)
+EVEN = (60.0,) * 13
+Used = Callable[[float, float], float]  # (seconds, generations) since the first marker -> bytes
+
+
+def lived(lengths: tuple[float, ...], used: Used, noise: float = 0.001) -> tuple[Rhythm, float]:
+    """Complete generations of these lengths, and the beginning of the next."""
+    rng, rhythm = random.Random(0), Rhythm(0.0, 0.0, None)
+    begins = [0.0, *accumulate(lengths)]
+    for g, (begin, length) in enumerate(zip(begins, lengths, strict=False)):
+        if g:
+            rhythm.begin(begin, float(g))
+        for k in range(30):
+            t, x = begin + length * k / 30, g + k / 30
+            rhythm.observe(t, used(t, x) * (1.0 + noise * rng.gauss(0.0, 1.0)))
+    rhythm.begin(begins[-1], float(len(lengths)))
+    return rhythm, begins[-1]
+
+
+def course(lengths: tuple[float, ...], used: Used, prior: Model | None = None) -> Course:
+    return by_generation(*lived(lengths, used), prior, {})
+
+
+def test_even_generations_need_no_clock() -> None:
+    found = course(EVEN, lambda t, x: 20 * GB + 2 * GB * x)
+    assert [strand.axis.name for strand in found.strands] == ["course"]
+    assert found.slope == pytest.approx(2 * GB, rel=0.05)
+    assert found.by_generation and found.beat is None
+
+
+def test_growth_by_the_hour_is_told_from_growth_by_the_generation() -> None:
+    hourly = course(LENGTHS, lambda t, x: 20 * GB + 0.02 * GB * t)
+    assert hourly.strands[0].axis.name == "time" and hourly.strands[0].weight > 0.9
+    assert hourly.slope == pytest.approx(0.02 * GB * hourly.calendar.seconds, rel=0.05)
+    counted = course(LENGTHS, lambda t, x: 20 * GB + 2 * GB * x)
+    assert counted.strands[0].axis.name == "course" and counted.strands[0].weight > 0.9
+    assert counted.slope == pytest.approx(2 * GB, rel=0.05)
+
+
+@pytest.mark.parametrize("lengths", [EVEN, LENGTHS])
+def test_the_weights_are_a_belief(lengths: tuple[float, ...]) -> None:
+    strands = course(lengths, lambda t, x: 20 * GB + 2 * GB * x).strands
+    assert sum(strand.weight for strand in strands) == pytest.approx(1.0)
+    assert [s.weight for s in strands] == sorted((s.weight for s in strands), reverse=True)
+
+
+def filling(pace: float, seconds: float, capacity: float, every: float = 20.0) -> Readings:
+    readings = Readings()
+    for k in range(int(seconds / every) + 1):
+        readings.add(k * every, min(capacity, pace * k * every), capacity)
+    return readings
+
+
+def test_a_gauge_explains_growth_before_the_plateau_is_seen() -> None:
+    rhythm, t = lived(EVEN, lambda t, x: 20 * GB + 2 * GB * x)
+    found = by_generation(rhythm, t, None, {"buffer": filling(10.0, t, 20_000.0)})
+    assert found.strands[0].axis.name == "gauge"
+    assert found.slope == pytest.approx(2 * GB, rel=0.05)
+    full_x = 20_000.0 / 10.0 / 60.0
+    assert found.strands[0].axis.position(19_999.0) == pytest.approx(full_x, rel=0.05)
+    assert math.isinf(found.strands[0].axis.position(20_001.0))
+    assert sum(strand.weight for strand in found.strands) == pytest.approx(1.0)
+
+
+def endless(seconds: float) -> Readings:
+    readings = Readings()
+    for k in range(int(seconds / 20.0)):
+        readings.add(20.0 * k, 200.0 * k, None)
+    return readings
+
+
+@pytest.mark.parametrize(
+    ("growth", "gauge"),
+    [
+        pytest.param(2 * GB, lambda t: filling(100.0, t, 5_000.0), id="full"),
+        pytest.param(2 * GB, endless, id="without a capacity"),
+        pytest.param(2 * GB, lambda t: filling(10.0, 40.0, 5_000.0), id="it has stopped"),
+        pytest.param(0.0, lambda t: filling(10.0, t, 20_000.0), id="nothing grows with it"),
+    ],
+)
+def test_a_gauge_that_explains_nothing_is_not_asked(growth: float, gauge: Callable[[float], Readings]) -> None:
+    rhythm, t = lived(EVEN, lambda t, x: 20 * GB + growth * x)
+    assert [s.axis.name for s in by_generation(rhythm, t, None, {"buffer": gauge(t)}).strands] == ["course"]
+
+
+def test_what_comes_and_goes_in_each_generation_stands_above_the_level() -> None:
+    found = course(EVEN, lambda t, x: 20 * GB + 2 * GB * x + (9 * GB if 0.5 <= x % 1 < 0.7 else 0.0))
+    assert max(found.outline.highs) == pytest.approx(9 * GB, rel=0.1)
+    assert found.slope == pytest.approx(2 * GB, rel=0.05)
+    assert 0.5 <= found.outline.parts()[0][0] < 0.72
+
+
+def test_peaks_of_every_fourth_generation_are_a_beat() -> None:
+    found = course(EVEN, lambda t, x: 20 * GB + 0.2 * GB * x + (9 * GB if x % 4 > 3.8 else 0.0))
+    assert found.beat is not None and found.beat.every == 4.0
+    assert found.beat.excess == pytest.approx(9 * GB, rel=0.1)
+    assert max(found.outline.highs) < 2 * GB, "and no part of the usual generation"
+
+
+def test_after_a_restart_the_growth_before_it_is_expected() -> None:
+    prior = Model("linear", 1.0, 0.0, 0, 10, 9.5, 60 * GB, 5 * GB, 0.1 * GB, 9.0)
+    found = course(EVEN[:2], lambda t, x: 20 * GB + 0.5 * GB * x, prior)
+    assert found.slope == 5 * GB
+    assert found.level_at(1.5) == pytest.approx(20.75 * GB, rel=0.02)
+    own = course(EVEN, lambda t, x: 20 * GB + 0.5 * GB * x, prior)
+    assert own.slope == pytest.approx(0.5 * GB, rel=0.1)
+
+
+def test_nothing_but_the_first_marker_is_no_growth() -> None:
+    rhythm = Rhythm(0.0, 0.0, None)
+    rhythm.observe(1.0, GB)
+    found = by_generation(rhythm, 2.0, None, {})
+    assert (found.strands, found.fit, found.slope, found.level_at(1.0)) == ((), None, 0.0, 0.0)
+
+
+# --- without markers ---
+
+
+def binned(used: Callable[[float], float], seconds: int = 2000, noise: float = 0.001) -> Bins:
+    rng, bins = random.Random(0), Bins(256)
+    for t in range(seconds):
+        bins.add(float(t), used(float(t)) * (1.0 + noise * rng.gauss(0.0, 1.0)))
+    return bins
+
+
+def test_without_markers_growth_is_by_the_second() -> None:
+    found = by_time(binned(lambda t: 20 * GB + 0.01 * GB * t), {})
+    assert found.slope == pytest.approx(0.01 * GB, rel=0.05)
+    assert found.level_at(1999.0) == pytest.approx(40 * GB, rel=0.01)
+    assert (found.calendar.seconds, found.by_generation) == (1.0, False)
+
+
+def test_without_markers_unrest_stands_above_the_level() -> None:
+    found = by_time(binned(lambda t: 20 * GB + (5 * GB if t % 50 < 10 else 0.0)), {})
+    assert found.slope == 0.0
+    assert found.level_at(1999.0) + found.outline.highs[0] == pytest.approx(25 * GB, rel=0.02)
+
+
+def test_without_markers_rare_peaks_are_a_beat() -> None:
+    found = by_time(binned(lambda t: 20 * GB + 0.001 * GB * t + (9 * GB if t % 300 > 285 else 0.0), 3000), {})
+    assert found.beat is not None
+    assert found.beat.every == pytest.approx(300.0, rel=0.1)
+    assert found.beat.excess == pytest.approx(9 * GB, rel=0.15)
+
+
+def test_without_markers_a_gauge_explains_growth_too() -> None:
+    found = by_time(binned(lambda t: 20 * GB + 0.01 * GB * t), {"buffer": filling(10.0, 2000.0, 40_000.0)})
+    assert found.strands[0].axis.name == "gauge"
+    assert found.slope == pytest.approx(0.01 * GB, rel=0.05)

@@ -1,0 +1,77 @@
+"""Curves fitted to clean stretches: each family finds itself, alone or upon a line."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memwatch.core.curves import CURVES, FILLS, MIN_POINTS, Bend, bends
+from memwatch.core.growth import Curve
+
+U = [k / 23 for k in range(24)]
+W = [0.5 + u for u in U]  # the latest count most
+
+
+def best(y: list[float]) -> Bend:
+    return min(bends(W, U, y), key=lambda bend: (bend.rss, bend.extra))
+
+
+@pytest.mark.parametrize("curve", CURVES, ids=lambda c: f"{c.kind} {c.rate:.2g}")
+def test_each_curve_is_found_in_its_own_values(curve: Curve) -> None:
+    found = best([1000.0 + 80.0 * curve.value(u) for u in U])
+    assert found.curve == curve
+    assert (found.gain, found.drift) == (pytest.approx(80.0), 0.0)
+    assert found.end == pytest.approx(1000.0 + 80.0 * curve.value(1.0))
+    assert found.slope == pytest.approx(80.0 * curve.slope(1.0))
+    assert found.rss == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "curve", [Curve("saturating", 2.3), Curve("accelerating", 1.6), Curve("power", 2.4), Curve("logarithmic", 22.0)]
+)
+def test_a_curve_between_two_that_are_tried_is_nearly_met(curve: Curve) -> None:
+    y = [80.0 * curve.value(u) for u in U]
+    mean = sum(y) / len(y)
+    assert best(y).rss <= 0.01 * sum((v - mean) ** 2 for v in y)
+
+
+@pytest.mark.parametrize("fill", FILLS, ids=lambda c: f"{c.rate:.2g}")
+@pytest.mark.parametrize("drift", [10.0, 40.0, 200.0])
+def test_a_leak_beneath_a_fill_is_told_apart_from_it(fill: Curve, drift: float) -> None:
+    found = best([80.0 * fill.value(u) + drift * u for u in U])
+    assert found.curve == fill
+    assert (found.gain, found.drift) == (pytest.approx(80.0), pytest.approx(drift))
+    assert found.end == pytest.approx(80.0 * fill.value(1.0) + drift)
+    assert found.slope == pytest.approx(80.0 * fill.slope(1.0) + drift)
+    assert found.extra == 2
+
+
+def test_what_falls_is_no_curve() -> None:
+    assert list(bends(W, U, [-5.0 * u for u in U])) == []
+
+
+def test_few_points_are_no_curve() -> None:
+    few = MIN_POINTS - 1
+    assert list(bends(W[:few], [k / (few - 1) for k in range(few)], [float(k) for k in range(few)])) == []
+    five = [k / (MIN_POINTS - 1) for k in range(MIN_POINTS)]
+    assert {bend.curve.kind for bend in bends([1.0] * MIN_POINTS, five, five)} == {"saturating"}
+
+
+def test_a_point_without_weight_says_nothing() -> None:
+    y = [80.0 * CURVES[4].value(u) for u in U]
+    spoilt = [*y[:10], 1e6, *y[11:]]
+    weights = [1e-12 if i == 10 else 1.0 for i in range(len(U))]
+    found = min(bends(weights, U, spoilt), key=lambda bend: bend.rss)
+    assert found.curve == CURVES[4] and found.gain == pytest.approx(80.0, rel=1e-3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.floats(0.1, 10.0), st.floats(-1e6, 1e6)), min_size=2, max_size=30))
+def test_every_bend_is_finite_and_rises(points: list[tuple[float, float]]) -> None:
+    u = [k / (len(points) - 1) for k in range(len(points))]
+    for bend in bends([w for w, _ in points], u, [y for _, y in points]):
+        assert bend.gain > 0.0 and bend.drift >= 0.0 and bend.rss >= 0.0 and bend.slope >= 0.0
+        assert all(map(math.isfinite, (bend.gain, bend.drift, bend.end, bend.slope, bend.slope_error, bend.rss)))

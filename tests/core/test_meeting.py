@@ -1,0 +1,190 @@
+"""When a course meets its limit: places, odds, and what is lost by acting now."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwatch.core.axes import Calendar, Filling, Straight
+from memwatch.core.course import Course, Strand
+from memwatch.core.meeting import Ends, Meeting, Near, Outcomes, outcomes
+from memwatch.core.outline import FLAT, Outline
+from memwatch.core.peaks import Beat
+from memwatch.core.shapes import SLOTS
+from memwatch.core.trend import Fit, Point, fit
+
+LENGTH = 60.0  # seconds of a generation
+
+
+def line(growth: float = 10.0, count: int = 12, noise: float = 0.0, seed: int = 0) -> Fit:
+    rng = random.Random(seed)
+    found = fit([Point(x + 0.5, 100.0 + growth * (x + 0.5) + noise * rng.gauss(0.0, 1.0)) for x in range(count)])
+    assert found is not None
+    return found
+
+
+def course(
+    fitted: Fit, stands: Outline = FLAT, by_generation: bool = True, beat: Beat | None = None, gauge: float = 0.0
+) -> Course:
+    axis = Filling(12.0, 12.0, 1.0, gauge) if gauge else Straight()
+    x = fitted.best.x
+    return Course((Strand(fitted, axis, 1.0),), Calendar(12.0, LENGTH), stands, by_generation, x, beat)
+
+
+def ends(of: Course, limit: float = 300.0) -> Ends:
+    return Ends(outcomes(of, 12.0, limit), of.calendar, 0.0, 0.0)
+
+
+def place(of: Course, limit: float = 300.0) -> float:
+    return ends(of, limit).meeting().middle
+
+
+def test_a_line_meets_the_limit_where_it_reaches_it() -> None:
+    assert place(course(line(), by_generation=False)) == pytest.approx(20.0, abs=0.1)
+
+
+def test_what_stands_above_the_level_meets_it_first() -> None:
+    plain, high = course(line(), by_generation=False), Outline((0.0,), (35.0,), 0.0)
+    assert place(course(line(), high, by_generation=False)) == pytest.approx(place(plain) - 3.5, abs=0.1)
+
+
+@pytest.mark.parametrize("slot", [1, 8, 14])
+def test_it_is_met_in_the_part_of_the_generation_that_stands_highest(slot: int) -> None:
+    highs = tuple(40.0 if k == slot else 0.0 for k in range(SLOTS))
+    met = place(course(line(), Outline(highs, highs, 0.0)))
+    assert met % 1.0 == pytest.approx((slot + 0.5) / SLOTS)
+    assert 15.5 <= met <= 17.0
+
+
+def test_a_peak_is_met_when_it_comes() -> None:
+    every_fifth = Beat(last=9.9, every=5.0, excess=45.0)
+    assert place(course(line(), beat=every_fifth)) == pytest.approx(19.9)
+    assert place(course(line(growth=5.0), beat=every_fifth), 200.0) == pytest.approx(14.9)
+
+
+def test_what_does_not_grow_never_meets_it() -> None:
+    still = ends(course(line(growth=0.0, noise=1.0)))
+    assert still.meeting() == Meeting(math.inf, math.inf, math.inf)
+    assert still.odds(1e9) == 0.0
+    assert still.left(10.0, most=500.0) == 500.0
+
+
+def test_a_gauge_that_is_full_before_ends_the_growth() -> None:
+    assert place(course(line(), by_generation=False, gauge=25.0)) == pytest.approx(20.0, abs=0.5)
+    assert math.isinf(place(course(line(), by_generation=False, gauge=18.0)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_widens_the_interval_around_the_truth(seed: int) -> None:
+    calm, noisy = (ends(course(line(noise=noise, seed=seed), by_generation=False)).meeting() for noise in (0.5, 6.0))
+    assert noisy.high - noisy.low > calm.high - calm.low > 0.0
+    assert noisy.low < 20.0 < noisy.high
+
+
+def test_a_lower_limit_is_never_met_later() -> None:
+    stands = Outline((0.0, 10.0), (2.0, 20.0), 1.0)
+    met = [place(course(line(noise=2.0), stands), limit) for limit in range(240, 500, 10)]
+    assert met == sorted(met)
+
+
+def test_outcomes_are_passed_when_the_course_is_beyond_the_earliest() -> None:
+    every = Outcomes(300.0, ((15.0, 0.5), (18.0, 0.5)))
+    assert not every.is_passed(14.0) and not every.is_passed(15.0)
+    assert every.is_passed(15.2)
+    assert not Outcomes(300.0, ()).is_passed(99.0)
+
+
+# --- the next minutes ---
+
+LATE_HIGH = Outline((0.0,) * SLOTS, tuple(50.0 if k == 12 else 0.0 for k in range(SLOTS)), 1.0, 1.0)  # at 45 s of 60
+
+
+@pytest.mark.parametrize(
+    ("room", "slope", "seconds", "met"),
+    [
+        pytest.param(49.0, 0.0, 50.0, True, id="by the high part that comes"),
+        pytest.param(49.0, 0.0, 20.0, False, id="not before it comes"),
+        pytest.param(54.0, 0.0, 500.0, False, id="it fits"),
+        pytest.param(54.0, 0.2, 50.0, True, id="but not upon the growth until then"),
+        pytest.param(10.0, 0.5, 30.0, True, id="by growth alone"),
+        pytest.param(-5.0, 0.0, 1.0, True, id="beyond it already"),
+    ],
+)
+def test_memory_meets_the_limit_as_its_generations_usually_go(
+    room: float, slope: float, seconds: float, met: bool
+) -> None:
+    odds = Near(room, slope, LATE_HIGH, 0.1, LENGTH, 0.0).odds(seconds)
+    assert odds > 0.7 if met else odds < 0.3
+
+
+# --- laws ---
+
+PLACES = st.lists(
+    st.tuples(st.one_of(st.floats(0.0, 200.0), st.just(math.inf)), st.floats(0.01, 1.0)), min_size=1, max_size=12
+)
+OUTLINES = st.builds(
+    lambda pairs, scatter, flutter: Outline(
+        tuple(a for a, _ in pairs), tuple(a + b for a, b in pairs), scatter, flutter
+    ),
+    st.lists(st.tuples(st.floats(-50.0, 50.0), st.floats(0.0, 50.0)), min_size=SLOTS, max_size=SLOTS),
+    st.floats(0.0, 20.0),
+    st.floats(0.0, 20.0),
+)
+NEARS = st.one_of(
+    st.none(),
+    st.builds(
+        Near,
+        st.floats(-100.0, 300.0),
+        st.floats(0.0, 5.0),
+        OUTLINES,
+        st.floats(0.0, 0.96),
+        st.floats(1.0, 500.0),
+        st.floats(0.0, 20.0),
+    ),
+)
+ENDS = st.builds(
+    lambda places, days, uneven, slot, passed, near: Ends(
+        Outcomes(300.0, tuple(sorted(places))), days, uneven, slot, passed, near
+    ),
+    PLACES,
+    st.builds(Calendar, st.floats(0.0, 50.0), st.floats(1.0, 500.0), st.sampled_from([1.0, 1.1]), st.just(5.0)),
+    st.floats(0.0, 0.5),
+    st.sampled_from([0.0, 0.04]),
+    st.floats(0.0, 30.0),
+    NEARS,
+)
+
+
+@given(ENDS)
+def test_the_quantiles_are_ordered_and_ahead(any_ends: Ends) -> None:
+    met = any_ends.meeting()
+    assert any_ends.calendar.now_x <= met.low <= met.middle <= met.high
+
+
+@given(ENDS, st.floats(0.0, 1e4), st.floats(0.0, 1e4))
+def test_more_time_never_lowers_the_odds(any_ends: Ends, seconds: float, more: float) -> None:
+    odds = any_ends.odds(seconds)
+    assert 0.0 <= odds <= 1.0 + 1e-9
+    assert any_ends.odds(seconds + more) >= odds - 1e-4
+
+
+@given(ENDS, st.floats(0.0, 1e4), st.floats(0.0, 1e4), st.floats(1.0, 1e5))
+def test_what_is_left_shrinks_and_is_bounded(any_ends: Ends, seconds: float, more: float, most: float) -> None:
+    left = any_ends.left(seconds, most)
+    assert 0.0 <= any_ends.left(seconds + more, most) <= left + 1e-6 * most
+    assert left <= most * (1.0 + 1e-9)
+
+
+@given(ENDS)
+def test_the_odds_of_the_course_and_its_quantiles_tell_the_same(any_ends: Ends) -> None:
+    by_course = replace(any_ends, near=None, passed=0.0)
+    met, days = by_course.meeting(), by_course.calendar
+    if math.isfinite(met.high):
+        assert by_course.odds(days.until(met.high + 1.0) + 1.0) >= 0.85
+    if met.middle > days.now_x + 1.0:
+        assert by_course.odds(days.until(days.now_x + 0.2 * (met.middle - days.now_x))) <= 0.6

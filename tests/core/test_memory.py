@@ -1,0 +1,49 @@
+"""What the engine keeps does not grow with the run. At full length: tests/bench/memory.py."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+import pytest
+
+from memwatch.core.engine import Engine
+from memwatch.core.forecast import Forecaster
+from memwatch.core.model import Event
+from memwatch.core.policy import Policy
+from memwatch.core.track import ForecasterLike
+from support.endless import attempts_pass, generations_pass, time_passes
+from support.steady import Steady
+
+
+def kept_bytes(events: Iterator[Event], counts: tuple[int, int], forecaster: Callable[[], ForecasterLike]) -> list[int]:
+    """What the engine holds after so many events, and so many more."""
+    engine, kept = Engine(Policy(), forecaster), []
+    tracemalloc.start()
+    try:
+        for count in counts:
+            for event in islice(events, count):
+                engine.feed(event)
+            engine.snapshot()
+            gc.collect()
+            kept.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("events", "first", "more", "forecaster", "most"),
+    [
+        pytest.param(time_passes, 2000, 10_000, Steady, 10_000, id="time"),
+        # a forecaster's bins fill and are joined, in turn; two floats of each of these samples would be 600 kB
+        pytest.param(time_passes, 1000, 3000, Forecaster, 120_000, id="time, with a forecaster"),
+        pytest.param(generations_pass, 10_000, 20_000, Steady, 20_000, id="generations"),
+        pytest.param(attempts_pass, 10_000, 20_000, Steady, 20_000, id="attempts"),
+    ],
+)
+def test_what_is_kept_does_not_grow(events, first, more, forecaster, most):
+    before, after = kept_bytes(events(), (first, more), forecaster)
+    assert after - before < most, f"{before} bytes, then {after}"

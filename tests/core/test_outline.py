@@ -1,0 +1,98 @@
+"""What stands above the level within a generation."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwatch.core.outline import FLAT, Outline, outline
+from memwatch.core.shapes import SLOTS, Shape
+from memwatch.core.trend import Fit, Point, fit
+from support.shapes import shape_from
+
+STEP, HIGH = 30.0, 40.0
+LITTLE = 0.06 * HIGH  # no two generations are quite alike, whatever was seen of a few
+PROFILE = [HIGH if 5 <= k < 8 else 0.0 for k in range(SLOTS)]
+
+
+def generations(count: int, growth: float = STEP, profile: list[float] = PROFILE, noise: float = 0.0) -> list[Shape]:
+    """A line through all of them, and the same profile upon it in each."""
+    rng, shapes = random.Random(0), []
+    for g in range(count):
+        levels = [1000.0 + growth * (g + (k + 0.5) / SLOTS) for k in range(SLOTS)]
+        means = [v + p + noise * rng.gauss(0.0, 1.0) for v, p in zip(levels, profile, strict=True)]
+        middle = 1000.0 + growth * (g + 0.5)
+        shapes.append(shape_from(float(g), middle, means, [v + 1.0 for v in means]))
+    return shapes
+
+
+def fitted(shapes: list[Shape]) -> Fit:
+    found = fit([Point(s.ordinal + 0.5, s.level) for s in shapes])
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("growth", [0.0, STEP, -STEP])
+def test_the_profile_is_told_without_the_growth_in_it(growth: float) -> None:
+    shapes = generations(8, growth)
+    found = outline(shapes, [s.level for s in shapes], fitted(shapes))
+    assert found.means == pytest.approx(PROFILE, abs=1e-6)
+    assert found.highs == pytest.approx([p + 1.0 for p in PROFILE], abs=1e-6)
+    assert 0.0 <= found.scatter <= LITTLE and 0.0 <= found.flutter <= LITTLE
+    assert found.range == pytest.approx(HIGH + 1.0)
+
+
+def test_the_highest_part_comes_first() -> None:
+    shapes = generations(8)
+    parts = outline(shapes, [s.level for s in shapes], fitted(shapes)).parts()
+    assert len(parts) == SLOTS
+    assert {part for part, _ in parts[:3]} == {5.5 / SLOTS, 6.5 / SLOTS, 7.5 / SLOTS}
+    assert [high for _, high in parts] == sorted((high for _, high in parts), reverse=True)
+
+
+def test_generations_that_differ_scatter() -> None:
+    shapes = generations(8, noise=5.0)
+    found = outline(shapes, [s.level for s in shapes], fitted(shapes))
+    assert 0.5 < found.scatter < 10.0 and 1.0 < found.flutter < 10.0
+
+
+def test_teeth_across_the_generations_are_taken_above_the_trend() -> None:
+    """The level goes down when the peak goes up: above the trend, peaks are steadier."""
+    shapes = [replace(s, level=s.level + (12.0 if s.ordinal % 2 else -12.0)) for s in generations(8)]
+    trend = fitted(generations(8))
+    levels = [s.level for s in shapes]
+    assert outline(shapes, levels, trend).scatter <= LITTLE
+    assert outline(shapes, levels, None).scatter > 2.0 * LITTLE
+
+
+def test_nothing_is_known_of_none() -> None:
+    assert outline([], [], None) == FLAT
+    assert FLAT.parts() == [(0.5, 0.0)] and FLAT.range == 0.0
+
+
+STANDS = Outline(tuple(PROFILE), tuple(p + 1.0 for p in PROFILE), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("above", "part", "aside"),
+    [
+        pytest.param(0.0, 0.05, 0.0, id="on its course"),
+        pytest.param(HIGH, 0.4, 0.0, id="in the high part"),
+        pytest.param(HIGH, 0.25, 0.0, id="the high part comes early"),
+        pytest.param(HIGH, 0.55, 0.0, id="and goes late"),
+        pytest.param(HIGH, 0.9, HIGH - 1.0, id="high where none is"),
+        pytest.param(HIGH + 10.0, 0.4, 9.0, id="higher than usual"),
+        pytest.param(-7.0, 0.9, -7.0, id="lower than usual"),
+    ],
+)
+def test_how_far_memory_is_off(above: float, part: float, aside: float) -> None:
+    assert STANDS.aside(above, part) == pytest.approx(aside)
+
+
+@given(st.floats(-1e3, 1e3), st.floats(0.0, 0.999))
+def test_no_deviation_is_larger_than_the_distance_to_the_line(above: float, part: float) -> None:
+    assert abs(STANDS.aside(above, part)) <= abs(above) + 1e-9

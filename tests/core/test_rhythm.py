@@ -1,0 +1,93 @@
+"""Generations as the markers tell them: very short ones in bundles, missed and late markers, the open one's level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from memwatch.core.rhythm import LOST_AFTER, Rhythm
+from memwatch.core.shapes import KEPT_SHAPES
+
+Used = Callable[[float], float]  # generations since the first marker -> bytes
+
+
+def lived(
+    generations: float, used: Used = lambda x: 100.0 + 10.0 * x, length: float = 20.0, step: float = 1.0
+) -> tuple[Rhythm, float]:
+    """So many generations of equal length, a sample a second; and the time."""
+    rhythm, told = Rhythm(0.0, 0.0, None), 0
+    for t in range(int(generations * length)):
+        g = int(t / length)
+        if g != told:
+            told = g
+            rhythm.begin(g * length, g * step)
+        rhythm.observe(float(t), used(t / length))
+    return rhythm, generations * length
+
+
+def test_each_generation_has_its_level() -> None:
+    rhythm, t = lived(6.05)
+    assert [s.ordinal for s in rhythm.shapes] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert all(s.seconds == 20.0 for s in rhythm.shapes) and rhythm.seconds == 20.0
+    steps = [b.level - a.level for a, b in pairwise(rhythm.points(t))]
+    assert steps == pytest.approx([10.0] * 5)
+
+
+@pytest.mark.parametrize("part", [0.4, 0.7, 0.95])
+def test_the_open_generation_has_a_level_as_far_as_it_is_known(part: float) -> None:
+    rhythm, t = lived(5.0 + part, lambda x: 100.0 + 10.0 * int(x) + (50.0 if x % 1 > 0.5 else 0.0))
+    latest = rhythm.points(t)[-1]
+    assert latest.x == 5.5 and 0.2 < latest.weight < 1.0
+    assert latest.level - rhythm.shapes[-1].level == pytest.approx(10.0, abs=2.0), "like is compared with like"
+
+
+def test_one_that_has_hardly_begun_has_none() -> None:
+    rhythm, t = lived(5.1)
+    assert rhythm.points(t)[-1].x == 4.5
+
+
+@pytest.mark.parametrize("step", [1.0, 100.0])
+def test_a_missed_marker_leaves_a_gap_and_no_long_generation(step: float) -> None:
+    rhythm, t = lived(4.0, step=step)
+    rhythm.begin(t, 4 * step)
+    for s in range(40):
+        rhythm.observe(t + s, 150.0)
+    rhythm.begin(t + 40.0, 6 * step)
+    assert (rhythm.ordinal, rhythm.step) == (6, step)
+    assert max(s.seconds for s in rhythm.shapes) == 20.0
+
+
+def test_a_marker_that_is_told_late_takes_its_samples_with_it() -> None:
+    rhythm, _ = lived(3.0, lambda x: 100.0)
+    for t in range(60, 65):
+        rhythm.observe(float(t), 900.0)
+    rhythm.begin(60.0, 3.0)
+    assert rhythm.shapes[-1].peak == 100.0
+    assert rhythm.samples == 65 and rhythm.latest() == 900.0
+
+
+def test_very_short_generations_are_taken_together() -> None:
+    rhythm = Rhythm(0.0, 0.0, None)
+    for g in range(1, 200):
+        rhythm.observe(g * 0.5, 100.0 + g)
+        rhythm.begin(g * 0.5, float(g))
+    assert rhythm.bundle >= 4
+    assert rhythm.ordinal == pytest.approx(199 / rhythm.bundle, rel=0.1)
+    assert all(s.seconds >= 1.5 for s in rhythm.shapes)
+
+
+def test_markers_are_lost_when_a_generation_lasts_much_too_long() -> None:
+    rhythm, t = lived(6.0)
+    assert rhythm.goes_on(t)
+    assert not rhythm.goes_on(t + (LOST_AFTER + 1.0) * 20.0)
+    assert not Rhythm(0.0, 0.0, None).goes_on(1.0), "no length is known"
+    assert Rhythm(0.0, 0.0, 20.0).goes_on(1.0)
+
+
+def test_what_is_kept_is_bounded() -> None:
+    rhythm, t = lived(500.0)
+    assert len(rhythm.shapes) <= KEPT_SHAPES
+    assert sum(s.count for s in rhythm.shapes) == 499
+    assert (rhythm.x(t), rhythm.part(t)) == (pytest.approx(500.0), pytest.approx(1.0))

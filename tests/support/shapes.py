@@ -1,0 +1,22 @@
+"""Generations as the forecaster keeps them, written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memwatch.core.shapes import Shape
+
+
+def shape_from(
+    ordinal: float, level: float, means: Sequence[float], highs: Sequence[float], seconds: float = 60.0
+) -> Shape:
+    """One complete generation of these bytes."""
+    return Shape(
+        ordinal=ordinal,
+        middle_t=seconds * (ordinal + 0.5),
+        count=1,
+        seconds=seconds,
+        level=level,
+        means=tuple(means),
+        highs=tuple(highs),
+    )

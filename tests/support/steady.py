@@ -1,0 +1,42 @@
+"""A forecaster that costs and keeps nothing, for what is measured of all the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memwatch.core.forecast import Outlook
+from memwatch.core.model import Forecast, Gauge, Trend, Verdict
+
+
+class Steady:
+    """Always the same growth, with the limit far away."""
+
+    _known = Outlook(Verdict.GROWING, Trend("linear", 1.0, 1.0, 1.0), Forecast(1e9, 0.9e9, 1.1e9))
+
+    def observe(self, t: float, used_bytes: int) -> None: ...
+
+    def begin_generation(self, t: float, index: float) -> None: ...
+
+    def recount(self) -> None: ...
+
+    def restart(self, t: float) -> None: ...
+
+    def peak_rate(self) -> float:
+        return 1e6
+
+    def rise(self, seconds: float) -> float:
+        return 1e6 * seconds
+
+    @property
+    def peak_bytes(self) -> float:
+        return 0.0
+
+    def outlook(
+        self,
+        t: float,
+        limit_bytes: int | None,
+        headroom_bytes: int | None,
+        last_generation: float | None,
+        gauges: Sequence[Gauge] = (),
+    ) -> Outlook:
+        return self._known

@@ -1,0 +1,189 @@
+"""The guard against bursts: growth beyond all that was used before, too fast for any forecast."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise, takewhile
+
+BURST_LOOKS = 3  # readings that a burst is measured over: fewer, and one noisy reading is a burst
+CEILING_SECONDS = 30.0  # a burst is growth beyond what was in use before this long ago
+RATE_SECONDS = 10.0  # that its rate is measured over, where single readings are unrest
+RISES_KEPT = 16  # periods whose highest climb is remembered: a checkpoint's peak may come every ten generations
+PERIOD_SECONDS = 600.0  # a period is a generation, but no longer than this ...
+PERIOD_FLOOR_SECONDS = 20.0  # ... and no shorter: within it a climb cannot be told from the next
+RISE_FACTOR = 1.25  # a climb up to so much higher than any remembered is like them
+NOISE_LOOKS = 64  # readings that ordinary unrest is averaged over
+NOISE_FACTOR = 3.0  # growth within so many times of it is unrest
+REACTION_SECONDS = 2.0  # a burst is seen, seen again, and told to the trainer
+EXHAUSTED_SHARE = 0.005  # headroom under this share of the limit, still shrinking, is none: even a write is cut short
+
+PARTS = 5  # of the time that a ramp is looked at over
+MOST_IN_PART = 0.5  # of a ramp's rise
+NEW_SHARE = 0.4  # of the rise is beyond all before
+
+_Look = tuple[float, int]  # time, bytes
+
+
+class Burst:
+    """Watches one resource for growth beyond all that it used before, too fast for any forecast.
+
+    A saw-tooth that comes near the limit and returns stays under the ceiling that it made itself; a steady use of
+    95-98 % has no growth beyond its unrest.
+    """
+
+    def __init__(self) -> None:
+        self._latest: deque[_Look] = deque(maxlen=BURST_LOOKS)
+        self._recent: deque[_Look] = deque()  # of the last CEILING_SECONDS
+        self._climbs = _Climbs()
+        self._seen = 0
+        self._ceiling: int | None = None  # of all readings but the recent; the first one while there are no others
+        self._unrest = 0.0
+        self._rises: deque[int] = deque([0], maxlen=RISES_KEPT)  # the highest climb of each of the latest periods
+        self._period_t: float | None = None
+
+    def observe(self, t: float, used_bytes: int) -> None:
+        """A reading; times never go back."""
+        if self._ceiling is None:
+            self._ceiling = used_bytes
+        else:
+            self._learn_unrest(abs(used_bytes - self._latest[-1][1]))
+        look = (t, used_bytes)
+        self._latest.append(look)
+        recent = self._recent
+        recent.append(look)
+        while recent[0][0] < t - CEILING_SECONDS:
+            settled = recent.popleft()
+            self._ceiling = max(self._ceiling, settled[1])
+            self._climbs.append(settled)
+        over_t = min(t - 2 * CEILING_SECONDS, self._latest[0][0])  # what began later may be under way
+        self._rises[-1] = max(self._rises[-1], self._climbs.highest_before(over_t))
+        if self._period_t is None or t - self._period_t > PERIOD_SECONDS:
+            self.begin_period(t)
+
+    def begin_period(self, t: float) -> None:
+        """A generation begins (or so much time has passed): climbs of long ago are forgotten."""
+        if self._period_t is not None and t - self._period_t < PERIOD_FLOOR_SECONDS:
+            return
+        self._period_t = t
+        self._rises.append(0)
+
+    def _learn_unrest(self, change: int) -> None:
+        # a single jump counts as four times the usual at most, or one burst would hide the next
+        bounded = min(float(change), 4 * self._unrest) if self._unrest > 0 else float(change)
+        self._seen = min(self._seen + 1, NOISE_LOOKS)
+        self._unrest += (bounded - self._unrest) / self._seen
+
+    @property
+    def rate(self) -> float:
+        """Growth in bytes/s: over the last three readings if that is no mere unrest, or over the recent ones."""
+        return max(self._latest_rate, self._recent_rate)
+
+    @property
+    def _latest_rate(self) -> float:
+        if len(self._latest) < BURST_LOOKS:
+            return 0.0
+        (t0, used0), (t1, used1) = self._latest[0], self._latest[-1]
+        return (used1 - used0) / (t1 - t0) if t1 > t0 and used1 - used0 > NOISE_FACTOR * self._unrest else 0.0
+
+    @property
+    def _recent_rate(self) -> float:
+        since = self._latest[-1][0] - RATE_SECONDS if self._latest else 0.0
+        looks = list(takewhile(lambda look: look[0] >= since, reversed(self._recent)))
+        third = len(looks) // 3
+        if third < BURST_LOOKS:
+            return 0.0
+        (t0, used0), (t1, used1) = _middle(looks[-third:]), _middle(looks[:third])
+        return max(0.0, (used1 - used0) / (t1 - t0)) if t1 > t0 else 0.0
+
+    def threatens(self, headroom_bytes: int, limit_bytes: int, guard: float, lead: float) -> bool:
+        """The room that is left would be gone before a checkpoint is complete."""
+        if headroom_bytes > guard * limit_bytes or self._ceiling is None:
+            return False
+        beyond = self._latest[-1][1] - self._ceiling
+        if beyond <= max(NOISE_FACTOR * self._unrest, 0.001 * limit_bytes) or self._tops_out(headroom_bytes):
+            return False
+        rate = self.rate
+        return rate > 0.0 and headroom_bytes / rate < lead
+
+    def _tops_out(self, headroom_bytes: int) -> bool:
+        """The climb is like one of those before, and such a climb ends below the limit."""
+        climb = self._latest[-1][1] - min(used for _, used in self._recent)
+        known = min((rise for rise in self._rises if climb <= RISE_FACTOR * rise), default=None)
+        return known is not None and headroom_bytes > known - climb
+
+    def exhausts(self, headroom_bytes: int, limit_bytes: int) -> bool:
+        """Nothing is left to wait for: the limit is met within seconds."""
+        if self.rate <= 0:
+            return False
+        nearly = headroom_bytes < EXHAUSTED_SHARE * limit_bytes
+        return nearly or headroom_bytes < self.rate * REACTION_SECONDS
+
+
+def _middle(looks: Sequence[_Look]) -> _Look:
+    """Mean of some readings."""
+    return sum(t for t, _ in looks) / len(looks), sum(used for _, used in looks) // len(looks)
+
+
+class _Climbs:
+    """How high memory went within CEILING_SECONDS of each reading; a constant number of steps for each."""
+
+    def __init__(self) -> None:
+        self._starts: deque[_Look] = deque()  # readings whose climb was not asked for
+        self._ahead: deque[_Look] = deque()  # readings beyond the climb of the latest that was
+        self._tops: deque[_Look] = deque()  # readings within it that none after them exceeds: the highest first
+
+    def append(self, look: _Look) -> None:
+        """A reading, later than those before."""
+        self._starts.append(look)
+        self._ahead.append(look)
+
+    def highest_before(self, t: float) -> int:
+        """Bytes of the highest climb that began before t and was not asked for; it must be over, and all of it told."""
+        starts, ahead, tops, highest = self._starts, self._ahead, self._tops, 0
+        while starts and starts[0][0] < t:
+            start = starts.popleft()
+            while ahead and ahead[0][0] <= start[0] + CEILING_SECONDS:
+                look = ahead.popleft()
+                while tops and tops[-1][1] <= look[1]:
+                    tops.pop()
+                tops.append(look)
+            highest = max(highest, tops[0][1] - start[1])
+            if tops[0] is start:
+                tops.popleft()
+        return highest
+
+
+class Ramp:
+    """A steady climb beyond all that was used before, over as long as a checkpoint takes: slower than a burst.
+
+    Looked at in PARTS equal parts of that time: a jump has all its rise in one of them, a ramp has some in each.
+    """
+
+    def __init__(self) -> None:
+        self._width = 0.0  # seconds of a part
+        self._parts: deque[tuple[float, int, int, int]] = deque()  # start, readings, their sum, the highest
+        self._record = 0  # of all parts that are over long ago
+
+    def observe(self, t: float, used_bytes: int) -> None:
+        """A reading; times never go back."""
+        parts = self._parts
+        if parts and t - parts[-1][0] < self._width:
+            start, count, total, high = parts[-1]
+            parts[-1] = (start, count + 1, total + used_bytes, max(high, used_bytes))
+        else:
+            parts.append((t, 1, used_bytes, used_bytes))
+        while len(parts) > PARTS + 1:
+            self._record = max(self._record, parts.popleft()[3])
+
+    def threatens(self, headroom_bytes: int, lead: float) -> bool:
+        """At this pace the limit is met within `lead` seconds."""
+        self._width = lead / PARTS
+        parts = self._parts
+        if len(parts) <= PARTS or parts[-1][0] - parts[0][0] > 2.0 * lead:
+            return False
+        levels = [total / count for _, count, total, _ in parts]
+        rise = levels[-1] - levels[0]
+        steps = [b - a for a, b in pairwise(levels)]
+        steady = min(steps) > 0.0 and max(steps) < MOST_IN_PART * rise
+        return steady and levels[-1] - self._record > NEW_SHARE * rise and headroom_bytes < rise

@@ -1,0 +1,175 @@
+"""What there is to tell, as notices: name, fields and the line for people of each. The engine says when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memwatch.core import sentence as words
+from memwatch.core.generations import Ledger
+from memwatch.core.model import (
+    Attached,
+    CheckpointSeen,
+    Exited,
+    GenerationRow,
+    GenerationSeen,
+    Notice,
+    OutOfMemorySeen,
+    Signalled,
+    SourceChanged,
+)
+from memwatch.core.track import Track
+from memwatch.core.units import format_bytes, format_duration
+
+# --- the trainer ----------------------------------------------------------------------------------------------------
+
+
+def attached(t: float, event: Attached, how: str, attempt: int, run_id: str) -> Notice:
+    """A watch begins, or goes on; `how` says which."""
+    pid, command = event.target.pid, event.command
+    text = f"{how}: PID {pid}, {command or 'command unknown'}"
+    return Notice(t, "attached", text, {"pid": pid, "attempt": attempt, "command": command, "run_id": run_id})
+
+
+def note(t: float, remark: str) -> Notice:
+    """Something to know of this watch."""
+    return Notice(t, "note", remark)
+
+
+def exited(t: float, event: Exited) -> Notice:
+    """The trainer is gone."""
+    text = "; ".join([words.ended(event), *event.evidence])
+    return Notice(
+        t,
+        "exited",
+        text,
+        {
+            "cause": event.cause.value,
+            "evidence": list(event.evidence),
+            "exit_code": event.exit_code,
+            "signal": event.signal,
+        },
+    )
+
+
+def signalled(t: float, event: Signalled) -> Notice:
+    """A signal was sent, or could not be."""
+    text = f"{event.signal} sent to the trainer"
+    if event.error:
+        text = f"{event.signal} could not be sent: {event.error}"
+    elif event.dry_run:
+        text = f"dry run: {event.signal} would have been sent now"
+    return Notice(t, "signalled", text, {"signal": event.signal, "dry_run": event.dry_run, "error": event.error})
+
+
+# --- its log and files ----------------------------------------------------------------------------------------------
+
+
+def marker(t: float, event: GenerationSeen, total: int | None) -> Notice:
+    """The log named a generation."""
+    gen = words.number(event.index)
+    of = f" of {event.total}" if event.total is not None else ""
+    text = f"{event.unit} {gen}{of} ({event.at})"
+    return Notice(t, "marker", text, {"gen": gen, "total": total, "unit": event.unit, "at": event.at})
+
+
+def generation(t: float, unit: str, resource: str, row: GenerationRow) -> Notice:
+    """A generation ended, as one resource saw it."""
+    seconds = (row.end_t or row.start_t) - row.start_t
+    growth, end = format_bytes(row.delta_bytes, signed=True), format_bytes(row.end_bytes)
+    text = f"{resource}: {unit} {words.index_text(row.index)} ended at {end}, {growth} in {format_duration(seconds)}"
+    return Notice(
+        t,
+        "generation",
+        text + (", seen in part" if row.partial else ""),
+        {
+            "resource": resource,
+            "gen": words.number(row.index),
+            "delta": row.delta_bytes,
+            "start": row.start_bytes,
+            "end": row.end_bytes,
+            "peak": row.peak_bytes,
+            "seconds": round(seconds, 3),
+            "partial": row.partial,
+            "phases": {phase.phase: phase.delta_bytes for phase in row.phases},
+        },
+    )
+
+
+def checkpoint(t: float, event: CheckpointSeen, seconds: float | None) -> Notice:
+    """A checkpoint is being written, or is complete and took so long."""
+    text = f"a checkpoint is being written: {event.evidence}"
+    if event.state == "saved":
+        text = f"checkpoint complete: {event.evidence}" + ("" if seconds is None else f" ({format_duration(seconds)})")
+    took = None if seconds is None else round(seconds, 3)
+    return Notice(t, "checkpoint", text, {"state": event.state, "evidence": event.evidence, "seconds": took})
+
+
+def saved(t: float, event: CheckpointSeen, since_signal: float) -> Notice:
+    """A checkpoint is complete after memwatch's signal."""
+    text = f"checkpoint saved {format_duration(since_signal)} after the signal: {event.evidence}"
+    return Notice(t, "saved", text, {"seconds": round(since_signal, 3), "evidence": event.evidence})
+
+
+def out_of_memory(t: float, event: OutOfMemorySeen) -> Notice:
+    """The log shows a failed allocation."""
+    text = f"the log shows {event.kind}: {event.line}"
+    return Notice(t, "out_of_memory", text, {"kind": event.kind, "line": event.line})
+
+
+def source(t: float, event: SourceChanged) -> Notice:
+    """A source cannot be read, or can be again."""
+    name = "source_recovered" if event.ok else "source_failed"
+    text = f"{event.source} works again" if event.ok else f"{event.source} cannot be read: {event.reason}"
+    return Notice(t, name, text, {"source": event.source, "reason": event.reason})
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+
+def forecast(t: float, ledger: Ledger, track: Track) -> Notice:
+    """The outlook of a resource has changed."""
+    return Notice(t, "forecast", _outlook(ledger, track), _fields(ledger, track))
+
+
+def warning(t: float, ledger: Ledger, track: Track) -> Notice:
+    """The end is near, or no longer."""
+    if track.warned:
+        return Notice(t, "warn", _outlook(ledger, track), _fields(ledger, track, "warn"))
+    return Notice(t, "cleared", f"the warning is withdrawn: {_outlook(ledger, track)}", _fields(ledger, track))
+
+
+def held(t: float, ledger: Ledger, track: Track) -> Notice:
+    """An interrupt waits for the checkpoint that is being written."""
+    return Notice(t, "held", "the interrupt waits: a checkpoint is being written", _fields(ledger, track))
+
+
+def interrupt(t: float, ledger: Ledger, track: Track, kind: str, reason: str) -> Notice:
+    """It was decided."""
+    return Notice(t, "interrupt", reason, {**_fields(ledger, track, "interrupt"), "kind": kind})
+
+
+def no_interrupt(t: float, ledger: Ledger, track: Track, reason: str) -> Notice:
+    """It would have been, if memwatch might act."""
+    return Notice(t, "warn", f"no interrupt, acting is off: {reason}", _fields(ledger, track, "warn"))
+
+
+def reason(ledger: Ledger, track: Track, kind: str, need_seconds: float, origin: str) -> str:
+    """Why the trainer is interrupted; `need_seconds` for a checkpoint, `origin` says how that is known."""
+    limit = track.usage.limit
+    left = format_bytes(limit.headroom_bytes) if limit is not None else "unknown room"
+    why = {
+        "emergency": f"{left} left and a burst of {format_bytes(track.burst.rate)}/s",
+        "time": f"{left} left, time for a checkpoint and no more",
+        "boundary": f"{left} left, no room for another {ledger.unit} and a checkpoint",
+        "saved": f"{left} left, checkpoint just saved, no room until the next",
+    }[kind]
+    return f"{why}; a checkpoint needs {format_duration(need_seconds)} ({origin}); {_outlook(ledger, track)}"
+
+
+def _outlook(ledger: Ledger, track: Track) -> str:
+    phase = ledger.leading_phase(track.usage.resource)
+    return words.outlook_text(track.usage, track.outlook, ledger.unit, ledger.last_generation, phase)
+
+
+def _fields(ledger: Ledger, track: Track, action: str | None = None) -> dict[str, Any]:
+    return words.forecast_fields(track.usage, ledger.index, track.outlook, action)
