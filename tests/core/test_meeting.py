@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from memwatch.core.axes import Calendar, Filling, Straight
 from memwatch.core.course import Course, Strand
-from memwatch.core.meeting import Ends, Meeting, Near, Outcomes, outcomes
+from memwatch.core.meeting import Ends, Meeting, Near, outcomes, weighed
 from memwatch.core.outline import FLAT, Outline
 from memwatch.core.peaks import Beat
 from memwatch.core.shapes import SLOTS
@@ -93,10 +93,10 @@ def test_a_lower_limit_is_never_met_later() -> None:
 
 
 def test_outcomes_are_passed_when_the_course_is_beyond_the_earliest() -> None:
-    every = Outcomes(300.0, ((15.0, 0.5), (18.0, 0.5)))
+    every = weighed(300.0, ((15.0, 0.5), (18.0, 0.5)))
     assert not every.is_passed(14.0) and not every.is_passed(15.0)
     assert every.is_passed(15.2)
-    assert not Outcomes(300.0, ()).is_passed(99.0)
+    assert not weighed(300.0, ()).is_passed(99.0)
 
 
 # --- the next minutes ---
@@ -149,7 +149,7 @@ NEARS = st.one_of(
 )
 ENDS = st.builds(
     lambda places, days, uneven, slot, passed, near: Ends(
-        Outcomes(300.0, tuple(sorted(places))), days, uneven, slot, passed, near
+        weighed(300.0, tuple(sorted(places))), days, uneven, slot, passed, near
     ),
     PLACES,
     st.builds(Calendar, st.floats(0.0, 50.0), st.floats(1.0, 500.0), st.sampled_from([1.0, 1.1]), st.just(5.0)),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from memwatch.core.axes import Calendar
 from memwatch.core.engine import Engine
 from memwatch.core.forecast import Outlook
-from memwatch.core.meeting import Ends, Outcomes
+from memwatch.core.meeting import Ends, weighed
 from memwatch.core.model import (
     Action,
     Attached,
@@ -48,7 +48,7 @@ def growing(
 
 def ends_in(*seconds: float) -> Ends:
     """The limit is met in so many seconds: each as likely as the others."""
-    return Ends(Outcomes(100 * GB, tuple((s, 1.0) for s in sorted(seconds))), Calendar(0.0, 1.0), 0.0, 0.0)
+    return Ends(weighed(100 * GB, tuple((s, 1.0) for s in sorted(seconds))), Calendar(0.0, 1.0), 0.0, 0.0)
 
 
 CALM = Outlook(Verdict.STABLE, Trend("flat", 0.0, 0.0, 0.9), Forecast(None, None, None))

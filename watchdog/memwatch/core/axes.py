@@ -57,6 +57,10 @@ class Calendar:
     ratio: float = 1.0
     believed: float = 0.0  # generations ahead
 
+    def at(self, now_x: float) -> Calendar:
+        """The same, from another place."""
+        return Calendar(now_x, self.seconds, self.ratio, self.believed)
+
     def until(self, x: float) -> float:
         """Seconds from now_x to x."""
         ahead = x - self.now_x

@@ -77,7 +77,7 @@ def by_generation(rhythm: Rhythm, t: float, prior: Model | None, gauges: Mapping
         strands = [Strand(fitted, Straight(), 1.0)]
     else:
         strands = _strands(fitted, points, gauges, days.now_x, t)
-        if fitted is not None and rhythm.unevenness() > UNEVEN:
+        if fitted is not None and rhythm.unevenness > UNEVEN:
             strands = _with_time(strands, points, days, t)
     usual = rhythm.usual()
     calm = [s for s in usual if not rhythm.peaks.is_rare(s)] or usual

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from memwatch.core import course as courses
 from memwatch.core.axes import Calendar, Readings
@@ -63,6 +63,8 @@ class Forecaster:
         self._course_t = -math.inf  # when it was fitted
         self._course_until = -math.inf  # from when on it is stale
         self._outcomes: Outcomes | None = None
+        self._trend_key: tuple[Course, int | None] | None = None
+        self._known_trend: Trend | None = None
         self._gauges: dict[str, Readings] = {}
 
     # --- being told ---
@@ -155,7 +157,7 @@ class Forecaster:
         ends = None if limit is None else self._ends(max(t, self._t) - self._t, course, limit)
         forecast = None if limit is None else self._forecast(ends, limit, last_generation)
         self._renew_by(forecast)
-        return Outlook(self._verdict(course, limit), self._trend(course), forecast, ends)
+        return Outlook(self._verdict(course, limit), self._trend_of(course), forecast, ends)
 
     def _read(self, gauges: Sequence[Gauge]) -> None:
         for gauge in gauges:
@@ -218,6 +220,14 @@ class Forecaster:
         explained = course.strands[0].axis.name == "gauge"
         return Verdict.GROWING if explained and verdict is Verdict.LEAK else verdict
 
+    def _trend_of(self, course: Course) -> Trend | None:
+        """The trend of a course, made anew when a generation has begun or ceased to be one."""
+        rhythm = self._marked()
+        key = (course, None if rhythm is None else rhythm.ordinal)
+        if self._trend_key is None or self._trend_key[0] is not course or self._trend_key[1] != key[1]:
+            self._trend_key, self._known_trend = key, self._trend(course)
+        return self._known_trend
+
     def _trend(self, course: Course) -> Trend | None:
         if course.fit is None:
             return None
@@ -241,11 +251,11 @@ class Forecaster:
         beat = self._beat
         if beat is None:
             met = self._outcomes_of(course, self._watched, limit)
-            return Ends(met, replace(course.calendar, now_x=self._watched), 0.0, 0.0, passed)
+            return Ends(met, course.calendar.at(self._watched), 0.0, 0.0, passed)
         now_x = beat.x(self._t)
         met = self._outcomes_of(course, now_x, limit)
-        calendar = replace(course.calendar, now_x=now_x)
-        return Ends(met, calendar, beat.unevenness(), 0.6 / SLOTS, passed, self._near(course, beat, now_x, limit))
+        calendar = course.calendar.at(now_x)
+        return Ends(met, calendar, beat.unevenness, 0.6 / SLOTS, passed, self._near(course, beat, now_x, limit))
 
     def _near(self, course: Course, beat: Rhythm, now_x: float, limit: float) -> Near | None:
         """How memory stands to its course now; None while the limit is far beyond what a generation does."""

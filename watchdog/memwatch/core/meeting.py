@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from memwatch.core.axes import Axis, Calendar
@@ -32,6 +32,7 @@ class Outcomes:
 
     limit: float  # bytes
     all: tuple[tuple[float, float], ...]
+    usual: Meeting  # the quantiles of 5, 50 and 95 %
 
     def is_passed(self, x: float) -> bool:
         """The course has gone beyond the earliest of them."""
@@ -82,8 +83,8 @@ class Ends:
 
     def meeting(self) -> Meeting:
         """The quantiles of 5, 50 and 95 %."""
-        now_x, every = self.calendar.now_x, self.outcomes.all
-        low, middle, high = (max(now_x, _quantile(every, share)) for share in (0.05, 0.5, 0.95))
+        now_x, usual = self.calendar.now_x, self.outcomes.usual
+        low, middle, high = max(now_x, usual.low), max(now_x, usual.middle), max(now_x, usual.high)
         return Meeting(max(now_x, low - 1.64 * self._error(low)), middle, high + 1.64 * self._error(high))
 
     def _error(self, x: float) -> float:
@@ -128,7 +129,13 @@ class Ends:
 
 def outcomes(course: Course, now_x: float, limit: float) -> Outcomes:
     """When the course meets `limit` bytes, from now_x on."""
-    return Outcomes(limit, tuple(sorted(_outcomes(course, now_x, limit))))
+    return weighed(limit, _outcomes(course, now_x, limit))
+
+
+def weighed(limit: float, every: Iterable[tuple[float, float]]) -> Outcomes:
+    """Outcomes of their places and weights, in any order."""
+    ordered = tuple(sorted(every))
+    return Outcomes(limit, ordered, Meeting(*(_quantile(ordered, share) for share in (0.05, 0.5, 0.95))))
 
 
 def _outcomes(course: Course, now_x: float, limit: float) -> Iterator[tuple[float, float]]:

@@ -49,6 +49,7 @@ class Rhythm:
         self.seconds = prior_seconds  # that a generation usually lasts; None before one is over
         self.by_base = False  # the level of a generation is its base
         self._low_slots: list[int] = [0]
+        self.unevenness = 0.0  # robust deviation of the lengths of the latest generations, as a share of one
         self._longest = prior_seconds
         self._open = Bins(GENERATION_BINS)
         self._steps: deque[float] = deque(maxlen=USUAL)
@@ -105,6 +106,7 @@ class Rhythm:
         recent = [s.seconds for s in self.shapes[-RECENT:]]
         self.seconds = usual_seconds(recent[1:] if len(self.shapes) == len(recent) > 2 else recent)
         self._longest = max(s.seconds for s in self.shapes[-USUAL:])
+        self.unevenness = deviation(self.lengths()) / (self.seconds or MIN_SECONDS)
 
     # --- being asked ---
 
@@ -184,10 +186,6 @@ class Rhythm:
         """Seconds of the latest generations, oldest first."""
         lengths = [s.seconds for s in self.shapes[-USUAL:]]
         return lengths[1:] if 2 < len(self.shapes) == len(lengths) else lengths
-
-    def unevenness(self) -> float:
-        """Robust deviation of the lengths of the latest generations, as a share of a generation."""
-        return deviation(self.lengths()) / (self.seconds or MIN_SECONDS)
 
 
 def deviation(values: Sequence[float]) -> float:
