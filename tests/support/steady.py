@@ -11,7 +11,9 @@ from memwatch.core.model import Forecast, Gauge, Trend, Verdict
 class Steady:
     """Always the same growth, with the limit far away."""
 
-    _known = Outlook(Verdict.GROWING, Trend("linear", 1.0, 1.0, 1.0), Forecast(1e9, 0.9e9, 1.1e9))
+    rate = 1e6
+    peak_bytes = 0.0
+    says = Outlook(Verdict.GROWING, Trend("linear", 1.0, 1.0, 1.0), Forecast(1e9, 0.9e9, 1.1e9))
 
     def observe(self, t: float, used_bytes: int) -> None: ...
 
@@ -22,14 +24,10 @@ class Steady:
     def restart(self, t: float) -> None: ...
 
     def peak_rate(self) -> float:
-        return 1e6
+        return self.rate
 
     def rise(self, seconds: float) -> float:
-        return 1e6 * seconds
-
-    @property
-    def peak_bytes(self) -> float:
-        return 0.0
+        return self.rate * seconds
 
     def outlook(
         self,
@@ -39,4 +37,4 @@ class Steady:
         last_generation: float | None,
         gauges: Sequence[Gauge] = (),
     ) -> Outlook:
-        return self._known
+        return self.says

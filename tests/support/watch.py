@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from memwatch.core.axes import Calendar
 from memwatch.core.engine import Engine
 from memwatch.core.forecast import Outlook
@@ -15,7 +13,6 @@ from memwatch.core.model import (
     Escalate,
     Event,
     Forecast,
-    Gauge,
     GenerationSeen,
     Interrupt,
     Limit,
@@ -29,6 +26,7 @@ from memwatch.core.model import (
     Verdict,
 )
 from memwatch.core.policy import Policy
+from support.steady import Steady
 
 GB = 10**9
 TARGET = Target("boot", 100, 7)
@@ -54,7 +52,7 @@ def ends_in(*seconds: float) -> Ends:
 CALM = Outlook(Verdict.STABLE, Trend("flat", 0.0, 0.0, 0.9), Forecast(None, None, None))
 
 
-class Script:
+class Script(Steady):
     """A forecaster that says what it is told to say."""
 
     def __init__(self) -> None:
@@ -64,31 +62,11 @@ class Script:
         self.rate = 5.0 * GB  # fast enough for whatever is forecast
         self.peak_bytes = 0.0
 
-    def observe(self, t: float, used_bytes: int) -> None: ...
-
     def begin_generation(self, t: float, index: float) -> None:
         self.generations.append(index)
 
-    def recount(self) -> None: ...
-
     def restart(self, t: float) -> None:
         self.restarts += 1
-
-    def outlook(
-        self,
-        t: float,
-        limit_bytes: int | None,
-        headroom_bytes: int | None,
-        last_generation: float | None,
-        gauges: Sequence[Gauge] = (),
-    ) -> Outlook:
-        return self.says
-
-    def peak_rate(self) -> float:
-        return self.rate
-
-    def rise(self, seconds: float) -> float:
-        return self.rate * seconds
 
 
 def sampled(t: float, used: float, limit: float | None = 100 * GB, resource: str = "host") -> Sampled:

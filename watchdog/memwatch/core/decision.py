@@ -134,12 +134,11 @@ class Decider:
 
     def _is_emergency(self, t: float, track: Track, limit: Limit, lead: float) -> bool:
         """A burst that no forecast knows of, by a program that has something to save."""
-        guard = self._policy.headroom_guard * limit.bytes
+        guard, left = self._policy.headroom_guard, limit.headroom_bytes
         foreseen = threatens(track.outlook.verdict, track.outlook.forecast, finishing=True)
-        ramps = not foreseen and limit.headroom_bytes <= RAMP_GUARDS * guard
-        if not track.burst.threatens(limit.headroom_bytes, limit.bytes, self._policy.headroom_guard, lead) and not (
-            ramps and track.ramp.threatens(limit.headroom_bytes, lead)
-        ):
+        bursts = track.burst.threatens(left, limit.bytes, guard, lead)
+        near = not bursts and not foreseen and left <= RAMP_GUARDS * guard * limit.bytes
+        if not bursts and not (near and track.ramp.threatens(left, lead)):
             return False
         if self._is_young(t):
             return False  # jumps are usual
@@ -186,11 +185,12 @@ class Decider:
 
     def _is_tight(self, t: float, track: Track, limit: Limit, lead: float) -> bool:
         """What is left could be used up within the lead: by the fastest rise of late, or by growth and a peak."""
-        step, forecaster = self._ledger.step_seconds(t), track.forecaster
-        share = 1.0 if step is None else min(1.0, lead / step)
-        climb = self._ledger.climb_bytes(track.usage.resource, share) or 0
+        forecaster = track.forecaster
         if self._is_young(t):  # growth that is over is no threat yet
             return limit.headroom_bytes <= ROOM_FACTOR * forecaster.rise(lead)
+        step = self._ledger.step_seconds(t)
+        share = 1.0 if step is None else min(1.0, lead / step)
+        climb = self._ledger.climb_bytes(track.usage.resource, share) or 0
         return limit.headroom_bytes <= ROOM_FACTOR * max(forecaster.peak_rate() * lead, forecaster.peak_bytes, climb)
 
     def _confirms(self, t: float, decision: Decision) -> bool:

@@ -51,11 +51,6 @@ class Episode:
         """The engine's state as far as an episode decides it."""
         return _STATES.get(self.stage)
 
-    @property
-    def signal_t(self) -> float | None:
-        """When the signal of this episode was sent; None before."""
-        return self._signal_t
-
     def may_begin(self, t: float) -> bool:
         """No episode is under way and the cooldown of the last is over."""
         return self.stage is Stage.IDLE and t >= self._free_t

@@ -288,11 +288,6 @@ class Ledger:
         last = float(self.total - 1 if self._zero_based or self._style == "progress" else self.total)
         return None if self.index is not None and self.index > last + 1 else last
 
-    @property
-    def begun_t(self) -> float | None:
-        """When the generation under way began; None before the first marker."""
-        return self._begin_t if self.index is not None else None
-
     def _forget_pace(self) -> None:
         self._starts.clear()
         self._usual_seconds = None
