@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from memwatch.core.forecast import Outlook
@@ -25,6 +26,9 @@ class Steady:
 
     def peak_rate(self) -> float:
         return self.rate
+
+    def high(self, seconds: float) -> float:
+        return math.inf  # as high as never before
 
     def rise(self, seconds: float) -> float:
         return self.rate * seconds

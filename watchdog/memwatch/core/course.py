@@ -10,7 +10,7 @@ from memwatch.core.axes import Axis, Calendar, Clock, Filling, Readings, Straigh
 from memwatch.core.growth import Model
 from memwatch.core.outline import Outline, outline
 from memwatch.core.peaks import Beat, beat_of_bins
-from memwatch.core.rhythm import USUAL, Rhythm
+from memwatch.core.rhythm import USUAL, Level, Rhythm
 from memwatch.core.shapes import Bins, median, rise_above
 from memwatch.core.trend import Fit, Past, Point, fit
 
@@ -20,6 +20,7 @@ OWN_GENERATIONS = 3  # from which on the growth of a process is its own, not tha
 FEW_POINTS = 6  # fewer levels than this do not tell their own noise:
 FEW_NOISE = 0.05  # of what memory does within a generation, is taken for it
 UNEVEN = 0.1  # generations whose lengths differ by less tell nothing of growth by the hour
+OUTLINED = 40  # latest generations that say what stands above the level
 EXPLAINED = 0.9  # share of the levels' variance from which on a gauge explains them
 EXPLAINED_POINTS = 4
 FULL_POINTS = 3  # levels after the gauge is full: from then on they speak for themselves
@@ -79,7 +80,7 @@ def by_generation(rhythm: Rhythm, t: float, prior: Model | None, gauges: Mapping
         strands = _strands(fitted, points, gauges, days.now_x, t)
         if fitted is not None and rhythm.unevenness > UNEVEN:
             strands = _with_time(strands, points, days, t)
-    usual = rhythm.usual()
+    usual = rhythm.usual(OUTLINED)
     calm = [s for s in usual if not rhythm.peaks.is_rare(s)] or usual
     return Course(
         tuple(strands),
@@ -87,7 +88,7 @@ def by_generation(rhythm: Rhythm, t: float, prior: Model | None, gauges: Mapping
         outline(calm, [rhythm.level(s) for s in calm], fitted),
         True,
         points[-1].x if points else days.now_x,
-        rhythm.peaks.beat(rhythm.by_base),
+        rhythm.peaks.beat(rhythm.level_by is Level.BASE),
     )
 
 

@@ -32,6 +32,8 @@ ROOM_FACTOR = 2.0  # a forecast is acted upon when twice the growth that was see
 EMERGENCY_LOOKS = 3  # the later ones higher than the first
 YOUNG_ODDS = 0.9  # of being too late: less is no reason to act in the first generations
 RECORD_SHARE = 0.995  # of the highest so far: below it there is no new growth yet
+NEW_POINTS = 6  # levels from which on growth is no accident, even below what was in use before
+BLOCKS = 8  # of the time watched: without generations, what is recent
 RAMP_GUARDS = 2.0  # times the guard against bursts: a ramp is surer
 GAP_LOOKS = 8  # readings that the usual distance between them is averaged over
 
@@ -177,7 +179,17 @@ class Decider:
         odds, stake = ends.odds(lead), max(t - track.first_t, STAKE_LEADS * lead)
         if self._is_young(t) and (odds < YOUNG_ODDS or track.usage.used_bytes < RECORD_SHARE * track.peak):
             return False
+        if not self._is_new(t, track):
+            return False
         return is_last_moment(odds, stake, ends.left(lead, stake))
+
+    def _is_new(self, t: float, track: Track) -> bool:
+        """Memory has been where it was not before, or the growth was seen for long."""
+        trend = track.outlook.trend
+        if trend is None or trend.points >= NEW_POINTS:
+            return True
+        recent = self._ledger.step_seconds(t) or (t - track.first_t) / BLOCKS
+        return track.forecaster.high(recent) >= RECORD_SHARE * track.peak
 
     def _is_young(self, t: float) -> bool:
         """Little has been seen, and little is lost."""

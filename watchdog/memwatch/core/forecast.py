@@ -127,6 +127,11 @@ class Forecaster:
         """How far a peak that not every generation has rises above the level; 0 without such."""
         return self._course.beat.excess if self._course is not None and self._course.beat is not None else 0.0
 
+    def high(self, seconds: float) -> float:
+        """Bytes of the highest sample of the latest so many seconds; 0 before there is one."""
+        since = self._t - seconds
+        return max((item.high for item in self._run.items if item.end_t >= since), default=0.0)
+
     def rise(self, seconds: float) -> float:
         """Bytes above the lowest level of so many seconds; 0 before there is one."""
         since = self._t - seconds
@@ -236,7 +241,10 @@ class Forecaster:
         if rhythm is not None and rhythm.seconds is not None:
             seconds = course.calendar.seconds if rhythm is self._beat else rhythm.seconds
             per_generation = per_second * seconds / (rhythm.step * rhythm.bundle)
-        return Trend(course.fit.best.kind, per_second, per_generation, course.fit.explained)
+        best = course.fit.best
+        since = None if rhythm is None or rhythm is not self._beat else _index(rhythm, best.x - best.span)
+        weight = course.strands[0].weight * best.weight
+        return Trend(best.kind, per_second, per_generation, course.fit.explained, weight, best.points, since)
 
     def _outcomes_of(self, course: Course, now_x: float, limit: float) -> Outcomes:
         known, moved = self._outcomes, LIMIT_MOVED * (limit - self._used)
@@ -260,9 +268,11 @@ class Forecaster:
     def _near(self, course: Course, beat: Rhythm, now_x: float, limit: float) -> Near | None:
         """How memory stands to its course now; None while the limit is far beyond what a generation does."""
         outline = course.outline
-        known = len(beat.shapes) > ENOUGH and course.beat is None
+        known = len(beat.shapes) > ENOUGH
         if not known or limit - self._used > NEAR_RANGES * (outline.range + abs(course.slope)):
             return None
+        if beat.is_blurred(self._t):
+            outline = outline.whole()
         part = min(beat.part(self._t), 1.0 - 0.5 / SLOTS)
         line = course.level_at(now_x)
         aside = outline.aside(beat.latest() - line, part)

@@ -14,7 +14,8 @@ from memwatch.core.shapes import SLOTS
 
 ERRORS = ((-1.65, 0.1), (-0.9, 0.24), (0.0, 0.32), (0.9, 0.24), (1.65, 0.1))  # standard errors and their weights
 STALE_SHARE = 0.5  # of the odds by the course are kept where memory itself shows how it stands
-TIME_ERROR = 0.03  # of the time ahead: standard error, at the least
+MORE = 0.3  # of the unrest: so much higher than any before may the first high be that meets the limit
+TIME_ERROR = 0.02  # of the time ahead: standard error, at the least
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +149,12 @@ def _outcomes(course: Course, now_x: float, limit: float) -> Iterator[tuple[floa
                 yield math.inf, weight
                 continue
             met_by, left = _first_of_many(unrest, max(model.slope, 0.0) * strand.axis.pace * course.period)
-            slope_errors, level_errors = _shares(model, limit - parts[0][1] - model.level, left)
+            most = course.outline.most - parts[0][1] + MORE * unrest
+            ahead = course.outline.level_under(limit, parts[0][1]) - model.level
+            slope_errors, level_errors = _shares(model, ahead, left)
             for errors, share in ERRORS:
-                bound = limit - met_by - errors * level_errors * left
-                met = _Met(strand.axis, model, bound, errors * slope_errors, now_x)
+                bound = limit - min(met_by + errors * level_errors * left, most)
+                met = _Met(strand.axis, model, course.outline, bound, errors * slope_errors, now_x)
                 yield _first(met, parts, course), weight * share
 
 
@@ -178,13 +181,15 @@ class _Met:
 
     axis: Axis
     model: Model
+    outline: Outline
     limit: float
     errors: float
     now_x: float
 
     def by(self, above: float) -> float:
         """The place from which on the limit is met by what stands so many bytes above the level."""
-        return max(self.axis.position(self.model.when(self.limit - above, self.errors)), self.now_x)
+        level = self.outline.level_under(self.limit, above)
+        return max(self.axis.position(self.model.when(level, self.errors)), self.now_x)
 
 
 def _first(met: _Met, parts: Sequence[tuple[float, float]], course: Course) -> float:

@@ -348,6 +348,9 @@ class Trend:
     growth_per_second: float  # bytes/s, now
     growth_per_generation: float | None  # bytes, None without markers
     confidence: float  # 0..1, how well the model explains the samples
+    weight: float = 1.0  # 0..1, how much it is believed among the models that were compared
+    points: int = 0  # generations (or equal stretches of time, without markers) that it rests on: the latest
+    since_generation: float | None = None  # the first of them, as the program counts
 
 
 @dataclass(frozen=True, slots=True)

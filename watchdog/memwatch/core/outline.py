@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import mul
 
+from memwatch.core.growth import Model
 from memwatch.core.shapes import SLOTS, Shape, median, quantile, rise_above
 from memwatch.core.trend import Fit
 
 HIGH_QUANTILE = 0.75  # of the highs that the usual generations had in a part
 LEAST_SCATTER = 0.04  # of the range of a generation: no two are more alike than that
 ROVING_PARTS = 2.0  # usual distance of the highest part from the middle one of them
+USUAL = 8  # latest generations that say how one usually goes ...
+LATELY = 24  # ... and how high it may go, if there are ...
+MANY = 12  # ... so many of them, but not in ...
+MANY_SHARE = 0.6  # ... full: what was earlier counts for less
 LATE_PARTS = 2  # by which the open generation may differ from the usual ones
+SWELL_LEVELS = 6  # that tell whether what stands on them grows with them ...
+SWELL_SHARE = 0.6  # ... if a share of them explains it so well: squared deviations, against those from a constant
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +32,21 @@ class Outline:
     scatter: float  # standard deviation of a generation's highest
     flutter: float = 0.0  # and of the high in one part
     roves: bool = False  # the highest comes now in this part, now in that
+    most: float = math.inf  # that the highest was ever above the level
+    base: float = 0.0  # the level that all this is in proportion to; 0: it stays as it is when the level grows
 
     @property
     def range(self) -> float:
         """Bytes from the lowest mean to the highest high."""
         return max(self.highs) - min(self.means)
+
+    def level_under(self, limit: float, above: float) -> float:
+        """The level at which what now stands so many bytes above it meets the limit."""
+        return limit / (1.0 + above / self.base) if self.base > 0.0 else limit - above
+
+    def whole(self) -> Outline:
+        """The same as a single part: where a generation is cannot be told."""
+        return replace(self, means=(min(self.means),), highs=(max(self.highs),), roves=False)
 
     def aside(self, above: float, part: float) -> float:
         """How far memory is off, when it is so many bytes above the line after so much of a generation.
@@ -48,37 +67,75 @@ class Outline:
 FLAT = Outline((0.0,), (0.0,), 0.0)
 
 
-def outline(usual: Sequence[Shape], levels: Sequence[float], fitted: Fit | None) -> Outline:
-    """Of the usual generations with their levels, less the growth within each.
+def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None) -> Outline:
+    """Of the latest USUAL of these generations with their levels, less the growth within each.
 
     It is taken above the trend where that is steadier than above each generation's own level: teeth that do not
     follow the generations move a level down when they move its peak up.
     """
-    if not usual:
+    if not shapes:
         return FLAT
-    bases = list(levels)
-    scatter = rise_above([s.peak - level for s, level in zip(usual, levels, strict=True)])
-    slopes = [0.0] * len(usual)
+    excesses = [s.peak - level for s, level in zip(shapes, levels, strict=True)]
+    lately = excesses[-LATELY:]
+    usual, bases, slopes = shapes[-USUAL:], list(levels[-USUAL:]), [0.0] * len(shapes[-USUAL:])
     if fitted is not None:
         best = fitted.best
         slopes = [best.slope_at(max(s.ordinal + 0.5, best.x - best.span)) for s in usual]
-        if usual[0].ordinal + 0.5 >= best.x - best.span - 1.0:
-            trend = [best.at(s.ordinal + 0.5) for s in usual]
-            aside = median([level - base for level, base in zip(levels, trend, strict=True)])
-            trend = [base + aside for base in trend]
-            around = rise_above([s.peak - base for s, base in zip(usual, trend, strict=True)])
-            if around < scatter:
-                bases, scatter = trend, around
+        bases = _steadier(usual, bases, best)
     above = [_above(s.highs, *rest) for s, *rest in zip(usual, bases, slopes, strict=True)]
     beside = [_above(s.means, *rest) for s, *rest in zip(usual, bases, slopes, strict=True)]
-    highest = median([max(one) for one in above])
+    now = 0.0
+    if fitted is not None and min(bases) > 0.0 < fitted.best.level and _swell(levels, excesses):
+        now = fitted.best.level
+        above, beside = (
+            [[now / base * v for v in one] for base, one in zip(bases, of, strict=True)] for of in (above, beside)
+        )
+    tops = [max(one) for one in above]
+    highest, scatter = median(tops), rise_above([s.peak - base for s, base in zip(usual, bases, strict=True)])
+    if now:
+        scatter = rise_above(tops)
+    elif len(lately) >= MANY:
+        scatter = max(scatter, MANY_SHARE * rise_above(lately))
     highs = [min(highest, quantile([one[k] for one in above], HIGH_QUANTILE)) for k in range(SLOTS)]
-    tops = [float(one.index(max(one))) for one in above]
-    highs[int(median(tops))] = highest
-    roves = median([abs(top - median(tops)) for top in tops]) >= ROVING_PARTS
+    places = [float(one.index(top)) for one, top in zip(above, tops, strict=True)]
+    highs[int(median(places))] = highest
     means = tuple(median([one[k] for one in beside]) for k in range(SLOTS))
-    in_parts = median([rise_above([one[k] for one in above]) for k in range(SLOTS)])
-    return Outline(means, tuple(highs), max(scatter, LEAST_SCATTER * (highest - min(means))), in_parts, roves)
+    return Outline(
+        means,
+        tuple(highs),
+        max(scatter, LEAST_SCATTER * (highest - min(means))),
+        median([rise_above([one[k] for one in above]) for k in range(SLOTS)]),
+        median([abs(place - median(places)) for place in places]) >= ROVING_PARTS,
+        max(tops if now or len(lately) < MANY else [*tops, *lately]),
+        now,
+    )
+
+
+def _times(now: float, bases: Sequence[float], many: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Each as it would be above the level of now."""
+    return [[now / base * v for v in one] for base, one in zip(bases, many, strict=True)]
+
+
+def _steadier(shapes: Sequence[Shape], levels: list[float], best: Model) -> list[float]:
+    """What the highs stand upon: each generation's own level, or the trend."""
+    if shapes[0].ordinal + 0.5 < best.x - best.span - 1.0:
+        return levels
+    trend = [best.at(s.ordinal + 0.5) for s in shapes]
+    aside = median([level - base for level, base in zip(levels, trend, strict=True)])
+    trend = [base + aside for base in trend]
+    own = rise_above([s.peak - level for s, level in zip(shapes, levels, strict=True)])
+    return trend if rise_above([s.peak - base for s, base in zip(shapes, trend, strict=True)]) < own else levels
+
+
+def _swell(levels: Sequence[float], excesses: Sequence[float]) -> bool:
+    """What stands above the levels is in proportion to them: noise that is a share of what is in use."""
+    if len(levels) < SWELL_LEVELS or min(levels) <= 0.0:
+        return False
+    usual = sum(excesses) / len(excesses)
+    share = sum(map(mul, levels, excesses)) / sum(map(mul, levels, levels))
+    off: float = sum((excess - usual) ** 2 for excess in excesses)
+    off_share: float = sum((excess - share * level) ** 2 for level, excess in zip(levels, excesses, strict=True))
+    return off_share < SWELL_SHARE * off
 
 
 def _above(values: Sequence[float], base: float, slope: float) -> list[float]:

@@ -81,6 +81,10 @@ class Peaks:
             rare.append(self._all[-1])
         self._rare = rare
 
+    def __bool__(self) -> bool:
+        """There are any."""
+        return bool(self._rare)
+
     def is_rare(self, shape: Shape) -> bool:
         """The generation has a peak that most have not."""
         return any(p.ordinal == shape.ordinal for p in self._rare)

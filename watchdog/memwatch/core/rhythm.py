@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import Enum
 
 from memwatch.core.axes import RECENT, usual_seconds
 from memwatch.core.peaks import Peaks
@@ -15,6 +16,8 @@ from memwatch.core.shapes import (
     Bins,
     Shape,
     add_shape,
+    is_torn,
+    longest_unseen,
     median,
     shape_of,
     slots_of,
@@ -26,12 +29,26 @@ GENERATION_BINS = 64  # time bins of the open generation
 USUAL = 8  # latest generations that say how a generation usually goes
 LIKENESS = 3  # latest generations that the open one is compared with
 BASE_GENERATIONS = 6  # from which on it is asked whether the base tells more than the middle
-CLEARER = 1.5  # times as clear, or as calm, as the middle
+OVERDUE = 0.1  # of its usual length, or ...
+UNSEEN = 0.6  # of a generation without samples: too much to know how it went, or when it began
+OVERDUE_DEVIATIONS = 3.0  # ... so many deviations beyond it, and a generation cannot be compared part by part
 GROWS = 4.0  # standard errors: growth that is no accident
 OPEN_SLOTS = 4  # of the open generation that tell its level
+OPEN_SAMPLES = 8  # of it from which on they are as good as those of the others
 SHORT_SECONDS = 2.0  # generations shorter than this, or with ...
 FEW_SAMPLES = 3  # ... fewer samples than this, are taken together: their shape is not seen
 LOST_AFTER = 3.0  # markers are lost when a generation lasts this many times the longest of the usual ones
+
+
+class Level(Enum):
+    """What of a generation is followed from one to the next."""
+
+    MIDDLE = "middle"
+    BASE = "base"
+    PEAK = "peak"
+
+
+LEVELS = {Level.BASE: 1.5, Level.PEAK: 2.0}  # times as clear, or as calm, as the ones before it
 
 
 class Rhythm:
@@ -47,10 +64,11 @@ class Rhythm:
         self.step = 1.0  # by how much the index usually grows from one marker to the next
         self.bundle = 1  # how many generations usually are taken as one
         self.seconds = prior_seconds  # that a generation usually lasts; None before one is over
-        self.by_base = False  # the level of a generation is its base
+        self.level_by = Level.MIDDLE
         self._low_slots: list[int] = [0]
         self.unevenness = 0.0  # robust deviation of the lengths of the latest generations, as a share of one
         self._longest = prior_seconds
+        self._before_t = start_t  # of the last sample before the open generation
         self._open = Bins(GENERATION_BINS)
         self._steps: deque[float] = deque(maxlen=USUAL)
         self._bundles: deque[int] = deque(maxlen=USUAL)
@@ -81,6 +99,7 @@ class Rhythm:
             self.step = median(self._steps, 1.0)
         self._markers += 1
         later = self._open.split(t)
+        self._before_t = self._open.items[-1].end_t if self._open.items else t
         if self._are_short(t):
             self._open.join(later)
             return
@@ -88,13 +107,21 @@ class Rhythm:
         self.bundle = round(median(self._bundles, 1.0))
         passed = 1 if self._markers > 1 else max(1, round(step / self.step))
         shape = shape_of(self._open.items, self.start_t, t, float(self.ordinal))
-        if shape is not None and passed == 1:
+        seen = longest_unseen(self._open.items, self.start_t, t) <= UNSEEN * (t - self.start_t)
+        if shape is not None and passed == 1 and (seen or not self.shapes):
             add_shape(self.shapes, shape)
+            self._learn_torn()
             self._learn_seconds()
             self._learn_base()
             self.peaks.add(shape, self.base(shape))
         self.ordinal += passed
         self.index, self.start_t, self._open, self._markers = index, t, later, 0
+
+    def _learn_torn(self) -> None:
+        """A jump is told when the generation after it is over. Stairs are no jumps."""
+        recent = self.shapes[-USUAL:]
+        if len(recent) >= 3 and not any(s.torn for s in recent) and is_torn(*recent[-3:]):
+            self.shapes[-2] = replace(self.shapes[-2], torn=True)
 
     def _are_short(self, t: float) -> bool:
         """What is open is too short to stand alone, and not by accident: a late marker shortens the next generation."""
@@ -114,6 +141,12 @@ class Rhythm:
         """How far the open generation is: 1 for as long as usual, more when it takes longer."""
         return (t - self.start_t) / (self.seconds or MIN_SECONDS)
 
+    def is_blurred(self, t: float) -> bool:
+        """Nobody knows which part of the generation this is: it is late, or began when no samples were taken."""
+        overdue = self.part(t) > 1.0 + max(OVERDUE, OVERDUE_DEVIATIONS * self.unevenness)
+        first_t = self._open.items[0].start_t if self._open.items else t
+        return overdue or first_t - self._before_t > UNSEEN * (self.seconds or MIN_SECONDS)
+
     def x(self, t: float) -> float:
         """Where the run is, in generations."""
         return self.ordinal + min(self.part(t), 1.0)
@@ -122,31 +155,43 @@ class Rhythm:
         """A generation's length is known, and the markers have not stopped."""
         return self._longest is not None and t - self.start_t <= LOST_AFTER * self._longest
 
-    def usual(self) -> list[Shape]:
+    def usual(self, most: int = USUAL) -> list[Shape]:
         """The latest generations; the first is left out where others are known, it holds the warm-up."""
-        usual = [s for s in self.shapes[-USUAL:] if s.count == 1] or self.shapes[-1:]
+        usual = [s for s in self.shapes[-most:] if s.count == 1 and not s.torn] or self.shapes[-1:]
         return usual[1:] if 2 < len(usual) == len(self.shapes) else usual
 
     def points(self, t: float) -> list[Point]:
-        """The level of each generation, the open one's as far as it can be told.
+        """The level of each generation, the open one's as far as it can be told; `level_by` says what it is.
 
-        The level is the mean of the middle, or of the parts that usually are the lowest where those show more clearly
-        whether there is growth: what comes and goes in a generation, and lasts now longer, now shorter, is not in it.
+        The mean of the middle, or else what shows more clearly whether there is growth: the parts that usually are
+        the lowest, for what comes and goes in a generation, now longer, now shorter, is not in them; or the peak,
+        which collections that do not keep step with the generations leave alone.
         """
-        points = [Point(s.ordinal + 0.5, s.level, float(s.count), s.middle_t) for s in self.shapes]
-        self.by_base = False
-        if len(points) >= BASE_GENERATIONS:
-            lowest = [replace(p, level=self.base(s)) for p, s in zip(points, self.shapes, strict=True)]
-            (growth, noise), (base_growth, base_noise) = clarity(points), clarity(lowest)
-            calmer = base_noise * CLEARER < noise and growth < GROWS
-            self.by_base = calmer or base_growth > CLEARER * growth
-            points = lowest if self.by_base else points
+        shapes = [s for s in self.shapes if not s.torn]
+
+        def series(by: Level) -> list[Point]:
+            return [Point(s.ordinal + 0.5, self._level(s, by), float(s.count), s.middle_t) for s in shapes]
+
+        self.level_by, points = Level.MIDDLE, series(Level.MIDDLE)
+        growth, noise = clarity(points)
+        for by, factor in LEVELS.items() if len(shapes) >= BASE_GENERATIONS else ():
+            if by is Level.PEAK and (growth > GROWS or self.peaks):
+                continue
+            own = series(by)
+            own_growth, own_noise = clarity(own)
+            if own_growth > factor * growth or (own_noise * factor < noise and growth < GROWS):
+                self.level_by, points, growth, noise = by, own, own_growth, own_noise
         open_point = self._open_point(t, self.usual()[-LIKENESS:])
         return points if open_point is None else [*points, open_point]
 
     def level(self, shape: Shape) -> float:
         """What counts as the level of a generation."""
-        return self.base(shape) if self.by_base else shape.level
+        return self._level(shape, self.level_by)
+
+    def _level(self, shape: Shape, by: Level) -> float:
+        if by is Level.MIDDLE:
+            return shape.level
+        return self.base(shape) if by is Level.BASE else shape.peak
 
     def base(self, shape: Shape) -> float:
         """Mean of the parts of a generation that usually are the lowest."""
@@ -161,15 +206,21 @@ class Rhythm:
         """The level of the open generation from those of its slots that are over, each compared with its like."""
         length = max(self.seconds or MIN_SECONDS, t - self.start_t)
         over = min(SLOTS, int((t - self.start_t) / length * SLOTS))
-        if over < OPEN_SLOTS or not like or not self._open.items:
+        if over < OPEN_SLOTS or not like or not self._open.items or self.is_blurred(t):
             return None
-        means, _ = slots_of(self._open.items, self.start_t, length, over)
+        means, highs = slots_of(self._open.items, self.start_t, length, over)
+        if self.level_by is Level.PEAK:
+            peak = max(highs)
+            if peak <= max(s.peak for s in like):
+                return None
+            return Point(self.ordinal + 0.5, peak, over / SLOTS, self.start_t + 0.5 * length)
         usual = [sum(s.means[k] - self.level(s) for s in like) / len(like) for k in range(SLOTS)]
-        telling = self._low_slots if self.by_base else range(SLOTS)
+        telling = self._low_slots if self.level_by is Level.BASE else range(SLOTS)
         levels = [means[k] - usual[k] for k in telling if k < over]
-        if len(levels) < (OPEN_SLOTS // 2 if self.by_base else OPEN_SLOTS):
+        if len(levels) < (OPEN_SLOTS // 2 if self.level_by is Level.BASE else OPEN_SLOTS):
             return None
-        return Point(self.ordinal + 0.5, trimmed_mean(levels), over / SLOTS, self.start_t + 0.5 * length)
+        weight = over / SLOTS * min(1.0, len(self._open.items) / OPEN_SAMPLES)
+        return Point(self.ordinal + 0.5, trimmed_mean(levels), weight, self.start_t + 0.5 * length)
 
     def range(self) -> float:
         """Bytes between the lowest and the highest part of a usual generation."""

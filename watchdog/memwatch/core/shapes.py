@@ -10,6 +10,7 @@ MIN_SECONDS = 1e-6  # two times that are closer are the same
 SLOTS = 16  # equal parts of a generation in which two generations are compared
 KEPT_SHAPES = 40  # more generations than these are merged, the oldest first
 FRESH_SHAPES = 20  # the latest generations are never merged
+TORN_SHARE = 0.2  # of a jump: so little is a torn generation off its neighbours; steady growth is off by half
 
 
 @dataclass(slots=True)
@@ -96,6 +97,7 @@ class Shape:
     level: float  # bytes: mean of the slots without the highest and lowest fifth
     means: tuple[float, ...]
     highs: tuple[float, ...]
+    torn: bool = False  # a jump lies in it: it has no level of its own
 
     @property
     def peak(self) -> float:
@@ -109,6 +111,13 @@ def shape_of(bins: Sequence[Bin], start_t: float, end_t: float, ordinal: float) 
         return None
     means, highs = slots_of(bins, start_t, end_t - start_t, SLOTS)
     return Shape(ordinal, 0.5 * (start_t + end_t), 1, end_t - start_t, trimmed_mean(means), tuple(means), tuple(highs))
+
+
+def longest_unseen(bins: Sequence[Bin], start_t: float, end_t: float) -> float:
+    """Seconds of the longest stretch without a sample."""
+    begins = [*(item.start_t for item in bins), end_t]
+    ends = [start_t, *(item.end_t for item in bins)]
+    return max(begin - end for begin, end in zip(begins, ends, strict=True))
 
 
 def slots_of(bins: Sequence[Bin], start_t: float, seconds: float, slots: int) -> tuple[list[float], list[float]]:
@@ -176,6 +185,15 @@ def add_shape(shapes: list[Shape], new: Shape) -> None:
     pairs = range(len(shapes) - FRESH_SHAPES)
     i = min(pairs, key=lambda i: shapes[i].count + shapes[i + 1].count)
     shapes[i : i + 2] = [_merged(shapes[i], shapes[i + 1])]
+
+
+def is_torn(before: Shape, shape: Shape, after: Shape) -> bool:
+    """The generation goes on as the one before it, and from some part on as the one after it does already."""
+    jump = abs(after.level - before.level)
+    as_before = [abs(a - b) for a, b in zip(shape.means, before.means, strict=True)]
+    as_after = [abs(a - b) for a, b in zip(shape.means, after.means, strict=True)]
+    off = min(sum(as_before[:k]) + sum(as_after[k:]) for k in range(1, SLOTS))
+    return off < TORN_SHARE * min(SLOTS * jump, 2.0 * sum(as_before), 2.0 * sum(as_after))
 
 
 def _merged(a: Shape, b: Shape) -> Shape:

@@ -32,6 +32,7 @@ class ForecasterLike(Protocol):
     ) -> Outlook: ...
     def peak_rate(self) -> float: ...  # noqa: D102
     def rise(self, seconds: float) -> float: ...  # noqa: D102
+    def high(self, seconds: float) -> float: ...  # noqa: D102
     @property
     def peak_bytes(self) -> float: ...  # noqa: D102
 

@@ -119,8 +119,11 @@ def clarity(points: Sequence[Point]) -> tuple[float, float]:
     latest = points[-CLEAR_POINTS:]
     if len(latest) < 4 or latest[-1].x <= latest[0].x:
         return 0.0, 0.0
-    _, slope, rss, spread = _Sums([1.0] * len(latest), *_columns(latest)).line(0, len(latest))
-    noise = math.sqrt(rss / (len(latest) - 2))
+    z, y = _columns(latest)
+    mean, slope, _, spread = _Sums([1.0] * len(latest), z, y).line(0, len(latest))
+    middle = sum(z) / len(z)
+    off = median([abs(level - mean - slope * (at - middle)) for at, level in zip(z, y, strict=True)])
+    noise = 1.4826 * off * math.sqrt(len(latest) / (len(latest) - 2))
     floor = STEP_NOISE * abs(slope) / (len(latest) - 1)
     return abs(slope) / max(noise / math.sqrt(spread), floor, 1.0), noise
 
