@@ -11,6 +11,7 @@ from memwatch.core.generations import Ledger
 from memwatch.core.model import Forecast, Limit
 from memwatch.core.policy import (
     POINT_GENERATIONS,
+    SETTLED_LEADS,
     STAKE_LEADS,
     STARTUP_LEADS,
     Policy,
@@ -32,7 +33,7 @@ ROOM_FACTOR = 2.0  # a forecast is acted upon when twice the growth that was see
 EMERGENCY_LOOKS = 3  # the later ones higher than the first
 YOUNG_ODDS = 0.9  # of being too late: less is no reason to act in the first generations
 RECORD_SHARE = 0.995  # of the highest so far: below it there is no new growth yet
-NEW_POINTS = 6  # levels from which on growth is no accident, even below what was in use before
+NEW_POINTS = 9  # levels from which on growth is no accident, even below what was in use before
 BLOCKS = 8  # of the time watched: without generations, what is recent
 RAMP_GUARDS = 2.0  # times the guard against bursts: a ramp is surer
 GAP_LOOKS = 8  # readings that the usual distance between them is averaged over
@@ -142,7 +143,7 @@ class Decider:
         near = not bursts and not foreseen and left <= RAMP_GUARDS * guard * limit.bytes
         if not bursts and not (near and track.ramp.threatens(left, lead)):
             return False
-        if self._is_young(t):
+        if self._counts_few(t):
             return False  # jumps are usual
         loading = track.usage.used_bytes > LOAD_FACTOR * track.baseline and t - track.first_t < STARTUP_LEADS * lead
         if loading and self._ledger.complete == 0 and limit.headroom_bytes > 0:
@@ -177,7 +178,7 @@ class Decider:
         if ends is None:
             return runs_out_within(forecast, lead)
         odds, stake = ends.odds(lead), max(t - track.first_t, STAKE_LEADS * lead)
-        if self._is_young(t) and (odds < YOUNG_ODDS or track.usage.used_bytes < RECORD_SHARE * track.peak):
+        if self._is_young(t, track, lead) and (odds < YOUNG_ODDS or track.usage.used_bytes < RECORD_SHARE * track.peak):
             return False
         if not self._is_new(t, track):
             return False
@@ -191,14 +192,18 @@ class Decider:
         recent = self._ledger.step_seconds(t) or (t - track.first_t) / BLOCKS
         return track.forecaster.high(recent) >= RECORD_SHARE * track.peak
 
-    def _is_young(self, t: float) -> bool:
+    def _counts_few(self, t: float) -> bool:
+        return not self._ledger.silent(t) and self._ledger.complete < POINT_GENERATIONS
+
+    def _is_young(self, t: float, track: Track, lead: float) -> bool:
         """Little has been seen, and little is lost."""
-        return self._ledger.step_seconds(t) is not None and self._ledger.complete < POINT_GENERATIONS
+        starting = self._ledger.silent(t) and t - track.first_t < SETTLED_LEADS * lead
+        return starting or self._counts_few(t)
 
     def _is_tight(self, t: float, track: Track, limit: Limit, lead: float) -> bool:
         """What is left could be used up within the lead: by the fastest rise of late, or by growth and a peak."""
         forecaster = track.forecaster
-        if self._is_young(t):  # growth that is over is no threat yet
+        if self._is_young(t, track, lead):  # growth that is over is no threat yet
             return limit.headroom_bytes <= ROOM_FACTOR * forecaster.rise(lead)
         step = self._ledger.step_seconds(t)
         share = 1.0 if step is None else min(1.0, lead / step)

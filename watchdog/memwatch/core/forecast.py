@@ -33,6 +33,7 @@ STEADIER = 1.7  # times the noise of the levels by teeth: noisier than this, and
 NEAR_RANGES = 2.0  # of what a generation does: so far from the limit, the next minutes need no look of their own
 BELOW_SHARE = 0.5  # of the distance to the course counts while memory is below it
 KNOWN_SHARE = 0.5  # of the levels' noise is left when the open generation has shown how it stands
+LATELY = 1.2  # generations
 LIMIT_MOVED = 0.002  # of the headroom: a limit that moves by less is the same
 
 
@@ -128,9 +129,14 @@ class Forecaster:
         return self._course.beat.excess if self._course is not None and self._course.beat is not None else 0.0
 
     def high(self, seconds: float) -> float:
-        """Bytes of the highest sample of the latest so many seconds; 0 before there is one."""
-        since = self._t - seconds
-        return max((item.high for item in self._run.items if item.end_t >= since), default=0.0)
+        """Bytes of the highest sample of the latest so many seconds, and no less than a generation of the course.
+
+        A peak that is still to come, because not every generation has it, counts too.
+        """
+        course = self._course
+        if course is None or not course.by_generation:
+            return self._run.high_since(self._t - seconds)
+        return self._run.high_since(self._t - max(seconds, LATELY * course.calendar.seconds)) + self.peak_bytes
 
     def rise(self, seconds: float) -> float:
         """Bytes above the lowest level of so many seconds; 0 before there is one."""
@@ -259,7 +265,8 @@ class Forecaster:
         beat = self._beat
         if beat is None:
             met = self._outcomes_of(course, self._watched, limit)
-            return Ends(met, course.calendar.at(self._watched), 0.0, 0.0, passed)
+            blur = course.beat.error if course.beat is not None else 0.0
+            return Ends(met, course.calendar.at(self._watched), 0.0, blur, passed)
         now_x = beat.x(self._t)
         met = self._outcomes_of(course, now_x, limit)
         calendar = course.calendar.at(now_x)

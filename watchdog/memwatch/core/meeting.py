@@ -78,7 +78,7 @@ class Ends:
     outcomes: Outcomes
     calendar: Calendar
     unevenness: float  # deviation of a generation's length, as a share; 0 without generations
-    slot: float  # how finely the course is known
+    blur: float  # standard deviation of a place in the course
     passed: float = 0.0  # seconds since the calendar's place
     near: Near | None = None
 
@@ -93,7 +93,7 @@ class Ends:
         ahead = x - self.calendar.now_x
         if math.isinf(ahead):
             return 0.0
-        return math.hypot(TIME_ERROR * ahead, self.unevenness * math.sqrt(ahead), self.slot)
+        return math.hypot(TIME_ERROR * ahead, self.unevenness * math.sqrt(ahead), self.blur)
 
     def odds(self, seconds: float) -> float:
         """Probability that the limit is met within so many seconds."""

@@ -29,6 +29,7 @@ class Beat:
     every: float
     excess: float  # bytes above the level
     regular: bool = True
+    error: float = 0.0  # standard deviation of the place of the next one
 
     def first_from(self, x: float) -> float:
         """The place of the first one from x on; of those without rhythm, where it is to be expected."""
@@ -124,7 +125,9 @@ def beat_of_bins(bins: Sequence[Bin], first_t: float) -> Beat | None:
     if now - peaks[-1][0] > (1.0 + CEASED) * every:
         return None
     regular = all(abs(gap - every) <= CEASED * every for gap in gaps[-4:])
-    return Beat(peaks[-1][0], every, median([excess for _, excess in peaks]), regular)
+    width = median([b.start_t - a.start_t for a, b in pairwise(bins)])
+    error = max(width, 1.4826 * median([abs(gap - every) for gap in gaps]))
+    return Beat(peaks[-1][0], every, median([excess for _, excess in peaks]), regular, error)
 
 
 def _beyond(peaks: Sequence[_Peak], bound: float) -> list[_Peak]:

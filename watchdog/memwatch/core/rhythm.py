@@ -120,7 +120,7 @@ class Rhythm:
     def _learn_torn(self) -> None:
         """A jump is told when the generation after it is over. Stairs are no jumps."""
         recent = self.shapes[-USUAL:]
-        if len(recent) >= 3 and not any(s.torn for s in recent) and is_torn(*recent[-3:]):
+        if len(recent) >= 3 and not any(s.torn for s in recent) and is_torn(recent):
             self.shapes[-2] = replace(self.shapes[-2], torn=True)
 
     def _are_short(self, t: float) -> bool:
@@ -175,11 +175,12 @@ class Rhythm:
         self.level_by, points = Level.MIDDLE, series(Level.MIDDLE)
         growth, noise = clarity(points)
         for by, factor in LEVELS.items() if len(shapes) >= BASE_GENERATIONS else ():
-            if by is Level.PEAK and (growth > GROWS or self.peaks):
-                continue
             own = series(by)
             own_growth, own_noise = clarity(own)
-            if own_growth > factor * growth or (own_noise * factor < noise and growth < GROWS):
+            clearer = own_growth > factor * growth
+            if by is Level.PEAK and (own_growth > GROWS or self.peaks):
+                continue
+            if clearer or (own_noise * factor < noise and growth < GROWS):
                 self.level_by, points, growth, noise = by, own, own_growth, own_noise
         open_point = self._open_point(t, self.usual()[-LIKENESS:])
         return points if open_point is None else [*points, open_point]

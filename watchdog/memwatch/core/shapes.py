@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 MIN_SECONDS = 1e-6  # two times that are closer are the same
 SLOTS = 16  # equal parts of a generation in which two generations are compared
 KEPT_SHAPES = 40  # more generations than these are merged, the oldest first
 FRESH_SHAPES = 20  # the latest generations are never merged
+TORN_FACTOR = 3.0  # times as high as any other step of late is a jump
 TORN_SHARE = 0.2  # of a jump: so little is a torn generation off its neighbours; steady growth is off by half
 
 
@@ -59,6 +61,10 @@ class Bins:
         self.begun += 1
         if len(self.items) >= self._size:
             self._halve()
+
+    def high_since(self, t: float) -> float:
+        """The highest sample from about t on; 0 of none."""
+        return max((item.high for item in self.items if item.end_t >= t), default=0.0)
 
     def split(self, t: float) -> Bins:
         """Keep what was before t; what began at t or later is the other's."""
@@ -187,9 +193,15 @@ def add_shape(shapes: list[Shape], new: Shape) -> None:
     shapes[i : i + 2] = [_merged(shapes[i], shapes[i + 1])]
 
 
-def is_torn(before: Shape, shape: Shape, after: Shape) -> bool:
-    """The generation goes on as the one before it, and from some part on as the one after it does already."""
+def is_torn(shapes: Sequence[Shape]) -> bool:
+    """The last but one goes on as the one before it, and from some part on as the one after it does already.
+
+    A jump: no other step of these generations is like it, as those of stairs are.
+    """
+    before, shape, after = shapes[-3:]
     jump = abs(after.level - before.level)
+    if jump <= TORN_FACTOR * max((abs(b.level - a.level) for a, b in pairwise(shapes[:-2])), default=0.0):
+        return False
     as_before = [abs(a - b) for a, b in zip(shape.means, before.means, strict=True)]
     as_after = [abs(a - b) for a, b in zip(shape.means, after.means, strict=True)]
     off = min(sum(as_before[:k]) + sum(as_after[k:]) for k in range(1, SLOTS))
