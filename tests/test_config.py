@@ -113,6 +113,7 @@ def test_an_empty_section_is_no_section() -> None:
         ("memory: {interval_seconds: .nan}", "interval_seconds is nan", "0.05"),
         ("memory: {interval_seconds: 1:30}", "'1:30'", "number"),
         ("gpu: {enabled: maybe}", "gpu.enabled is 'maybe'", "auto, true, false"),
+        ("policy: {confidence: 99}", "policy.confidence is 99.0: out of range", "0.5 to 0.9999"),
         ("policy: {headroom_guard: 2}", "policy.headroom_guard is 2.0: out of range", "0 to 0.5"),
         ("policy: {kill: true, act: false}", "policy.kill is true", "policy.act"),
         (

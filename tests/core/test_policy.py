@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from memwatch.core.checkpoints import Checkpoints
 from memwatch.core.model import Forecast, Verdict
 from memwatch.core.policy import (
-    LEAST_ODDS,
     PACE_FLOOR_SECONDS,
     PACE_IDLE_SECONDS,
     Policy,
@@ -79,13 +78,18 @@ def test_the_early_end_of_a_forecast_counts():
         pytest.param(1.0, 1000, 100, True, id="sure to be lost"),
         pytest.param(0.5, 1000, 100, True, id="a coin is tossed for much"),
         pytest.param(0.0, 1000, 0, False, id="nothing can be lost"),
-        pytest.param(0.9 * LEAST_ODDS, 1e9, 1, False, id="hardly anything can be lost"),
-        pytest.param(1.1 * LEAST_ODDS, 1000, 1000, False, id="a small risk, and much to be done yet"),
-        pytest.param(1.1 * LEAST_ODDS, 1e6, 10, True, id="a small risk of a great loss"),
+        pytest.param(0.009, 1e9, 1, False, id="hardly anything can be lost"),
+        pytest.param(0.011, 1000, 1000, False, id="a small risk, and much to be done yet"),
+        pytest.param(0.011, 1e6, 10, True, id="a small risk of a great loss"),
     ],
 )
 def test_the_last_moment_is_when_waiting_costs_more_than_acting(odds, stake, spared, expected):
-    assert is_last_moment(odds, stake, spared) is expected
+    assert is_last_moment(odds, stake, spared, confidence=0.99) is expected
+
+
+def test_a_higher_confidence_acts_earlier():
+    assert not is_last_moment(0.02, 1e6, 10, confidence=0.97)
+    assert is_last_moment(0.02, 1e6, 10, confidence=0.99)
 
 
 @given(
@@ -96,10 +100,10 @@ def test_the_last_moment_is_when_waiting_costs_more_than_acting(odds, stake, spa
     more=st.floats(1, 10),
 )
 def test_more_at_risk_or_less_to_gain_never_calls_for_waiting(odds, stake, spared, likelier, more):
-    if is_last_moment(odds, stake, spared):
-        assert is_last_moment(max(odds, likelier), stake, spared)
-        assert is_last_moment(odds, stake * more, spared)
-        assert is_last_moment(odds, stake, spared / more)
+    if is_last_moment(odds, stake, spared, 0.99):
+        assert is_last_moment(max(odds, likelier), stake, spared, 0.99)
+        assert is_last_moment(odds, stake * more, spared, 0.99)
+        assert is_last_moment(odds, stake, spared / more, 0.99)
 
 
 @given(mid=st.floats(0, 1e6), share=st.floats(0, 1), step=st.floats(1, 1e4), lead=st.floats(1, 1e3))

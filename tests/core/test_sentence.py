@@ -115,7 +115,8 @@ def test_fields_are_finite_numbers_or_none_and_lines_are_json(values, slope, per
 
 def test_the_fields_have_the_names_of_the_contract():
     fields = words.forecast_fields(Usage("host", GB, None), 3.0, Outlook(Verdict.WARMING_UP, None, None))
-    names = "resource gen verdict growth_per_gen growth_per_s eta_s eta_lo_s eta_hi_s oom_gen oom_gen_lo oom_gen_hi"
+    growth = "growth_per_gen growth_per_s model model_weight model_points model_since_gen"
+    names = f"resource gen verdict {growth} eta_s eta_lo_s eta_hi_s oom_gen oom_gen_lo oom_gen_hi"
     assert list(fields) == [*names.split(), "finishes", "limit", "limit_origin", "used", "headroom", "action"]
     assert fields["gen"] == 3 and fields["limit"] is None
 

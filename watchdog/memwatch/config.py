@@ -124,6 +124,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "policy.checkpoint_seconds": (0.1, 86_400),
     "policy.warn_horizon_seconds": (0, 31_536_000),
     "policy.warn_horizon_generations": (0, 1_000_000),
+    "policy.confidence": (0.5, 0.9999),
     "policy.headroom_guard": (0, 0.5),
     "policy.second_look_seconds": (0, 3600),
     "policy.cooldown_seconds": (0, 604_800),

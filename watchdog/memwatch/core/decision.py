@@ -182,7 +182,7 @@ class Decider:
             return False
         if not self._is_new(t, track):
             return False
-        return is_last_moment(odds, stake, ends.left(lead, stake))
+        return is_last_moment(odds, stake, ends.left(lead, stake), self._policy.confidence)
 
     def _is_new(self, t: float, track: Track) -> bool:
         """Memory has been where it was not before, or the growth was seen for long."""

@@ -159,7 +159,7 @@ def reason(ledger: Ledger, track: Track, kind: str, need_seconds: float, origin:
     left = format_bytes(limit.headroom_bytes) if limit is not None else "unknown room"
     why = {
         "emergency": f"{left} left and a burst of {format_bytes(track.burst.rate)}/s",
-        "time": f"{left} left, time for a checkpoint and no more",
+        "time": f"{left} left, a later checkpoint might not be complete",
         "boundary": f"{left} left, no room for another {ledger.unit} and a checkpoint",
         "saved": f"{left} left, checkpoint just saved, no room until the next",
     }[kind]

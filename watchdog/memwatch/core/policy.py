@@ -10,14 +10,13 @@ from memwatch.core.model import Forecast, Verdict
 DELIVERY_SECONDS = 1.0  # from the decision to the trainer's handler: a Python handler waits for its C call to return
 MARGIN_SHARE = 0.25  # checkpoints vary: so much is added to what one is taken to need ...
 MARGIN_SECONDS = 2.0  # ... and at least this
-LEAST_ODDS = 0.01  # of being too late: less is no reason to act
 LOSS_FACTOR = 3.0  # a run that is lost costs more than its time: it is begun again, and somebody must see to it
 STAKE_LEADS = 20.0  # a young run is worth so many lead times
 POINT_GENERATIONS = 5  # complete ones before a boundary is judged: until then a fill looks like a leak
 STARTUP_LEADS = 10.0  # without generations, growth is believed that was watched for so many lead times ...
 STARTUP_SHARE = 0.05  # ... and has left less than this share of the limit: programs fill memory quickly as they start
 SETTLED_LEADS = 40.0  # ... or for so many
-WORTH_SHARE = 0.35  # of a generation: when less of the next one fits, its beginning is the better moment
+WORTH_SHARE = 1 / 3  # of a generation: when less of the next one fits, its beginning is the better moment
 CLEAR_FACTOR = 1.5  # a warning is withdrawn when the end is this much beyond the horizon (hysteresis)
 HOLD_SECONDS = 30.0  # a warning is given, or withdrawn, when there has been reason to for so long ...
 HOLD_SHARE = 0.1  # ... or for this share of the time that is left
@@ -36,6 +35,7 @@ class Policy:
     checkpoint_seconds: float | None = None  # None: as measured, else a quarter of a generation
     warn_horizon_seconds: float = 3600.0
     warn_horizon_generations: float = 3.0
+    confidence: float = 0.99  # that the next peak and a checkpoint fit: with less, waiting is weighed against acting
     headroom_guard: float = 0.05  # share of the limit within which a burst is acted upon whatever the forecast says
     second_look_seconds: float = 1.0  # a later reading must still say so before a signal is sent
     cooldown_seconds: float = 600.0  # from the end of an episode until the next may begin
@@ -68,13 +68,13 @@ def runs_out_within(forecast: Forecast, need_seconds: float) -> bool:
     return forecast.eta_seconds is not None and _low(forecast) < need_seconds
 
 
-def is_last_moment(odds: float, stake_seconds: float, spared_seconds: float) -> bool:
+def is_last_moment(odds: float, stake_seconds: float, spared_seconds: float, confidence: float) -> bool:
     """Waiting costs more than acting.
 
     `odds`: probability that the limit is met before a checkpoint asked for at the next look would be complete; then
     the work at stake is lost. Acting now gives up what would have been done until the limit: `spared_seconds`.
     """
-    return odds > LEAST_ODDS and odds * LOSS_FACTOR * stake_seconds > spared_seconds
+    return odds > 1.0 - confidence and odds * LOSS_FACTOR * stake_seconds > spared_seconds
 
 
 def next_step_fits(forecast: Forecast, step_seconds: float, lead: float) -> bool:
