@@ -180,7 +180,7 @@ class Decider:
         odds, stake = ends.odds(lead), max(t - track.first_t, STAKE_LEADS * lead)
         if self._is_young(t, track, lead) and (odds < YOUNG_ODDS or track.usage.used_bytes < RECORD_SHARE * track.peak):
             return False
-        if not self._is_new(t, track):
+        if odds <= 1.0 - self._policy.confidence or not self._is_new(t, track):
             return False
         return is_last_moment(odds, stake, ends.left(lead, stake), self._policy.confidence)
 

@@ -15,6 +15,7 @@ from memwatch.core.shapes import SLOTS
 ERRORS = ((-1.65, 0.1), (-0.9, 0.24), (0.0, 0.32), (0.9, 0.24), (1.65, 0.1))  # standard errors and their weights
 STALE_SHARE = 0.5  # of the odds by the course are kept where memory itself shows how it stands
 MORE = 0.3  # of the unrest: so much higher than any before may the first high be that meets the limit
+FARTHEST_OFF = -5.0  # standard errors: what is farther off does not count
 TIME_ERROR = 0.02  # of the time ahead: standard error, at the least
 
 
@@ -113,8 +114,8 @@ class Ends:
                 break
             error = max(self._error(place) * self.calendar.seconds, 1e-9)
             off = (seconds + self.passed - self.calendar.until(place)) / error
-            if off < -4.0 and sure > 0.0:
-                continue
+            if off < FARTHEST_OFF:  # and all that come later
+                break
             sure += weight * 0.5 * math.erfc(-off / math.sqrt(2.0))
         return sure / total
 
