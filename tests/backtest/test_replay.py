@@ -201,7 +201,7 @@ def test_csv_as_people_and_programs_write_it(tmp_path, text):
         ("0,1,2,,,,,\n1,1,2,,,,x,\n", HEADER, ":3: gpu_used 'x'"),
         ("0,1,2,,,,,\n1,1,-2,,,,,\n", HEADER, ":3: limit '-2'"),
         ("0,1,2,,,,,\n1,1,2,one,,,,\n", HEADER, ":3: gen 'one'"),
-        ("100,1,2,,,,,\n300,1,2,,,,,\n200,1,2,,,,,\n", HEADER, ":4: time goes back from 300 to 200"),
+        ("100,1,2,,,,,\n400,1,2,,,,,\n50,1,2,,,,,\n", HEADER, ":4: time goes back from 400 to 50"),
         ("0,1\n", "t,rss\n", ":1: no column limit"),
         ("", "", ":1: no column t, rss, limit"),
     ],

@@ -12,7 +12,8 @@ from memwatch.core.shapes import SLOTS, Shape, median, quantile, rise_above
 from memwatch.core.trend import Fit
 
 HIGH_QUANTILE = 0.75  # of the highs that the usual generations had in a part
-LEAST_SCATTER = 0.04  # of the range of a generation: no two are more alike than that
+LEAST_SCATTER = 0.04  # of the range of a generation: no two are more alike than that, as far as ...
+FEW = 8  # ... so few can tell; less where there are more, by the root of their number
 ROVING_PARTS = 2.0  # usual distance of the highest part from the middle one of them
 USUAL = 8  # latest generations that say how one usually goes ...
 LATELY = 24  # ... and how high it may go, if there are ...
@@ -103,7 +104,7 @@ def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None
     return Outline(
         means,
         tuple(highs),
-        max(scatter, LEAST_SCATTER * (highest - min(means))),
+        max(scatter, LEAST_SCATTER * (highest - min(means)) * min(1.0, math.sqrt(FEW / len(lately)))),
         median([rise_above([one[k] for one in above]) for k in range(SLOTS)]),
         median([abs(place - median(places)) for place in places]) >= ROVING_PARTS,
         max(tops if now or len(lately) < MANY else [*tops, *lately]),

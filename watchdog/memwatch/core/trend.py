@@ -248,7 +248,7 @@ class _Series:
         for after in (1, 2):
             j = self.n - after
             i = self.cut[j] if j > 0 else 0
-            if j - i < self.min_piece:
+            if j - i < (2 if i == 0 else self.min_piece):
                 continue
             _, slope, before, spread = self.sums.line(i, j)
             levels = [self.y[k] + slope * (1.0 - self.z[k]) for k in range(j, self.n)]
