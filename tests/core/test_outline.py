@@ -96,3 +96,25 @@ def test_how_far_memory_is_off(above: float, part: float, aside: float) -> None:
 @given(st.floats(-1e3, 1e3), st.floats(0.0, 0.999))
 def test_no_deviation_is_larger_than_the_distance_to_the_line(above: float, part: float) -> None:
     assert abs(STANDS.aside(above, part)) <= abs(above) + 1e-9
+
+
+def test_what_grows_with_the_level_is_told_for_the_level_of_now() -> None:
+    shapes = []
+    for g in range(12):
+        level = 1000.0 + 100.0 * g
+        means = [level * (1.2 if k == 5 else 1.0) for k in range(SLOTS)]
+        shapes.append(shape_from(float(g), level, means, means))
+    told = outline(shapes, [s.level for s in shapes], fitted(shapes))
+    assert told.base == pytest.approx(2100.0, rel=0.01)
+    assert max(told.highs) == pytest.approx(0.2 * told.base, rel=0.1)
+    assert told.level_under(3000.0, max(told.highs)) == pytest.approx(3000.0 / 1.2, rel=0.02)
+
+
+def test_what_stays_as_it_is_leaves_the_room_that_it_leaves_now() -> None:
+    assert FLAT.level_under(100.0, 30.0) == 70.0
+
+
+def test_as_a_whole_any_part_explains_where_memory_is() -> None:
+    told = Outline((0.0, 5.0, 0.0, 0.0) * 4, (1.0, 40.0, 1.0, 1.0) * 4, 1.0)
+    assert told.whole().aside(39.0, 0.99) == 0.0
+    assert told.whole().aside(43.0, 0.0) == 3.0

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from memwatch.core.rhythm import LOST_AFTER, Rhythm
+from memwatch.core.rhythm import LOST_AFTER, Level, Rhythm
 from memwatch.core.shapes import KEPT_SHAPES
 
 Used = Callable[[float], float]  # generations since the first marker -> bytes
@@ -91,3 +91,40 @@ def test_what_is_kept_is_bounded() -> None:
     assert len(rhythm.shapes) <= KEPT_SHAPES
     assert sum(s.count for s in rhythm.shapes) == 499
     assert (rhythm.x(t), rhythm.part(t)) == (pytest.approx(500.0), pytest.approx(1.0))
+
+
+def test_a_generation_with_a_jump_in_it_has_no_level() -> None:
+    rhythm, t = lived(5.05, lambda x: 100.0 if x < 2.5 else 180.0)
+    assert [p.x for p in rhythm.points(t)] == [0.5, 1.5, 3.5, 4.5]
+    assert [p.level for p in rhythm.points(t)] == [100.0, 100.0, 180.0, 180.0]
+
+
+def test_stairs_are_no_jumps() -> None:
+    rhythm, _ = lived(8.05, lambda x: 100.0 + 10.0 * int(x + 0.5))
+    assert not any(s.torn for s in rhythm.shapes)
+
+
+def test_teeth_out_of_step_are_followed_by_their_peaks() -> None:
+    rhythm, t = lived(12.05, lambda x: 100.0 + 50.0 * (x / 0.83 % 1.0), length=60.0)
+    levels = [p.level for p in rhythm.points(t)]
+    assert rhythm.level_by is Level.PEAK
+    assert max(levels) - min(levels) < 5.0
+
+
+@pytest.mark.parametrize("part", [0.5, 1.05, 1.5])
+def test_a_late_generation_cannot_be_compared_part_by_part(part: float) -> None:
+    rhythm, _ = lived(5.05)
+    t = rhythm.start_t + part * 20.0
+    for second in range(int(rhythm.start_t) + 1, int(t)):
+        rhythm.observe(float(second), 150.0)
+    assert rhythm.is_blurred(t) is (part > 1.1)
+
+
+def test_a_generation_that_was_hardly_seen_has_no_shape() -> None:
+    rhythm = Rhythm(0.0, 0.0, None)
+    for t in range(120):
+        if t % 20 == 0 and t:
+            rhythm.begin(float(t), t / 20)
+        if not 63 < t < 80:
+            rhythm.observe(float(t), 100.0)
+    assert [s.ordinal for s in rhythm.shapes] == [0.0, 1.0, 2.0, 4.0]
