@@ -11,11 +11,12 @@ from memwatch.core.generations import Ledger
 from memwatch.core.model import Forecast, Limit
 from memwatch.core.policy import (
     POINT_GENERATIONS,
-    SETTLED_LEADS,
     STAKE_LEADS,
     STARTUP_LEADS,
     Policy,
     believable,
+    counts,
+    has_settled,
     is_last_moment,
     knows_generations,
     lead_seconds,
@@ -180,7 +181,7 @@ class Decider:
         odds, stake = ends.odds(lead), max(t - track.first_t, STAKE_LEADS * lead)
         if self._is_young(t, track, lead) and (odds < YOUNG_ODDS or track.usage.used_bytes < RECORD_SHARE * track.peak):
             return False
-        if odds <= 1.0 - self._policy.confidence or not self._is_new(t, track):
+        if not counts(odds, self._policy.confidence) or not self._is_new(t, track):
             return False
         return is_last_moment(odds, stake, ends.left(lead, stake), self._policy.confidence)
 
@@ -197,7 +198,7 @@ class Decider:
 
     def _is_young(self, t: float, track: Track, lead: float) -> bool:
         """Little has been seen, and little is lost."""
-        starting = self._ledger.silent(t) and t - track.first_t < SETTLED_LEADS * lead
+        starting = self._ledger.silent(t) and not has_settled(t - track.first_t, lead)
         return starting or self._counts_few(t)
 
     def _is_tight(self, t: float, track: Track, limit: Limit, lead: float) -> bool:

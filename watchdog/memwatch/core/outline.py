@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from operator import mul
 
 from memwatch.core.growth import Model
+from memwatch.core.rhythm import USUAL
 from memwatch.core.shapes import SLOTS, Shape, median, quantile, rise_above
 from memwatch.core.trend import Fit
 
@@ -15,8 +16,7 @@ HIGH_QUANTILE = 0.75  # of the highs that the usual generations had in a part
 LEAST_SCATTER = 0.04  # of the range of a generation: no two are more alike than that, as far as ...
 FEW = 8  # ... so few can tell; less where there are more, by the root of their number
 ROVING_PARTS = 2.0  # usual distance of the highest part from the middle one of them
-USUAL = 8  # latest generations that say how one usually goes ...
-LATELY = 24  # ... and how high it may go, if there are ...
+LATELY = 24  # latest generations that say how high one may go, if there are ...
 MANY = 12  # ... so many of them, but not in ...
 MANY_SHARE = 0.6  # ... full: what was earlier counts for less
 LATE_PARTS = 2  # by which the open generation may differ from the usual ones
@@ -88,9 +88,7 @@ def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None
     now = 0.0
     if fitted is not None and min(bases) > 0.0 < fitted.best.level and _swell(levels, excesses):
         now = fitted.best.level
-        above, beside = (
-            [[now / base * v for v in one] for base, one in zip(bases, of, strict=True)] for of in (above, beside)
-        )
+        above, beside = _times(now, bases, above), _times(now, bases, beside)
     tops = [max(one) for one in above]
     highest, scatter = median(tops), rise_above([s.peak - base for s, base in zip(usual, bases, strict=True)])
     if now:

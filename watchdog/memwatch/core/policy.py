@@ -68,13 +68,18 @@ def runs_out_within(forecast: Forecast, need_seconds: float) -> bool:
     return forecast.eta_seconds is not None and _low(forecast) < need_seconds
 
 
+def counts(odds: float, confidence: float) -> bool:
+    """Waiting is not as safe as is asked for."""
+    return odds > 1.0 - confidence
+
+
 def is_last_moment(odds: float, stake_seconds: float, spared_seconds: float, confidence: float) -> bool:
     """Waiting costs more than acting.
 
     `odds`: probability that the limit is met before a checkpoint asked for at the next look would be complete; then
     the work at stake is lost. Acting now gives up what would have been done until the limit: `spared_seconds`.
     """
-    return odds > 1.0 - confidence and odds * LOSS_FACTOR * stake_seconds > spared_seconds
+    return counts(odds, confidence) and odds * LOSS_FACTOR * stake_seconds > spared_seconds
 
 
 def next_step_fits(forecast: Forecast, step_seconds: float, lead: float) -> bool:
@@ -98,11 +103,16 @@ def knows_generations(complete: int) -> bool:
     return complete >= POINT_GENERATIONS
 
 
+def has_settled(watched_seconds: float, lead: float) -> bool:
+    """Without generations: so long was watched that growth is no mere start-up."""
+    return watched_seconds >= SETTLED_LEADS * lead
+
+
 def believable(forecast: Forecast, watched_seconds: float, lead: float, headroom_bytes: int, limit_bytes: int) -> bool:
     """The forecast rests on generations, or on growth that is no mere start-up."""
     if forecast.generation is not None:
         return True
-    if watched_seconds >= SETTLED_LEADS * lead:
+    if has_settled(watched_seconds, lead):
         return True
     return watched_seconds >= STARTUP_LEADS * lead and headroom_bytes <= STARTUP_SHARE * limit_bytes
 
