@@ -88,7 +88,7 @@ class Draw:
         spread = self.uniform(0.0, 0.05)
         return p.shape(sorted(corners), [self.uniform(1 - spread, 1 + spread) for _ in range(97)])
 
-    def noise(self, low: float = 0.001, high: float = 0.02, memory: float | None = None, most: float = 3.0) -> p.Noise:
+    def noise(self, low: float = 0.0001, high: float = 0.01, memory: float | None = None, most: float = 3.0) -> p.Noise:
         """Relative, with some memory."""
         known = self.uniform(0.0, 0.8) if memory is None else memory
         return p.noise(self.rng, self.log(low, high), self.interval, known, most)

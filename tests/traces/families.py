@@ -78,7 +78,7 @@ def restarts(d: Draw, leaks: bool) -> Run:
         growth = Growth(p.straight((d.unit - base) / n), warp=d.warp())
     else:
         growth = Growth(p.exponential_fill(d.unit - base, max(1.8, d.uniform(0.08, 0.15) * n)))
-    program = d.program(base, (growth,), (d.shape(0.08),), d.noise(0.001, 0.008))
+    program = d.program(base, (growth,), (d.shape(0.08),), d.noise(0.0002, 0.006))
     lives, resumes = [], [0]
     for _ in range(d.rng.randint(1, 2)):
         lived = d.rng.randint(5, max(6, int(0.6 * n)))
@@ -267,7 +267,7 @@ def gpu_staircase(d: Draw, leaks: bool) -> Run:
 def server(d: Draw, kind: str) -> Run:
     """A server without a log: waves of load, leaks with resets, ageing."""
     n = d.pace(20, 36, seconds=(1200.0, 4800.0), samples=50.0)
-    noise = d.noise(0.015, 0.05, memory=d.uniform(0.2, 0.7), most=2.5)
+    noise = d.noise(0.004, 0.03, memory=d.uniform(0.2, 0.7), most=2.5)
     silent = {"markers": Markers(told=False), "total": None}
     period = d.uniform(0.12, 0.2) * n * d.seconds
     swing = p.waves(d.uniform(0.05, 0.15) * d.unit, period, d.uniform(0.2, 0.3))

@@ -55,7 +55,7 @@ def decelerating(d: Draw, curve: str) -> Run:
         slower = p.logarithmic(size, n, d.uniform(0.1, 0.4) * n)
     else:
         slower = p.power(size, n, d.uniform(0.5, 0.8))
-    program = d.program(base, (Growth(slower, warp=d.warp()),), (d.shape(0.08),), d.noise(0.001, 0.01))
+    program = d.program(base, (Growth(slower, warp=d.warp()),), (d.shape(0.08),), d.noise(0.0002, 0.01))
     return d.run(program, (0, Nature.FILL_OOM), dies_at=n - d.uniform(0.05, 0.95), visible=0.3 * n)
 
 
@@ -84,7 +84,7 @@ def finishes(d: Draw) -> Run:
     """A true leak that ends below the limit, because the run ends: the log says when."""
     n, base = d.pace(12, 60), d.uniform(0.3, 0.7) * d.unit
     leak = Growth(p.straight((d.unit - base) / n), warp=d.warp())
-    program = d.program(base, (leak,), (d.shape(0.06),), d.noise(0.001, 0.006))
+    program = d.program(base, (leak,), (d.shape(0.06),), d.noise(0.0002, 0.006))
     return d.run(program, (0, Nature.LEAK), share=d.uniform(0.7, 0.95), total=n)
 
 
@@ -105,7 +105,7 @@ def fill(d: Draw, kind: str) -> Run:
         bend, part = d.uniform(0.2, 0.4) * full_at, d.uniform(0.5, 0.75)
         curve = p.two_speed_fill(size, bend, part, full_at)
         top = 1 / (1 + 3 * size * (1 - part) / (full_at - bend) / d.unit)
-    program = d.program(base, (Growth(curve),), (d.shape(0.08),), d.noise(0.0007, 0.01))
+    program = d.program(base, (Growth(curve),), (d.shape(0.08),), d.noise(0.0002, 0.01))
     share = min(d.share(), top)
     if kind == "exponential":
         return d.run(program, (0, Nature.FILL), share=share)
@@ -125,7 +125,7 @@ def fill_oom(d: Draw) -> Run:
         bend = d.uniform(0.15, 0.3)
         part = d.uniform(bend + 0.15, 0.7) / over
         curve = p.two_speed_fill(over * size, bend * n, part, n * (bend + (1 - bend) * (1 - part) / (1 / over - part)))
-    program = d.program(base, (Growth(curve),), (d.shape(0.08),), d.noise(0.0007, 0.01))
+    program = d.program(base, (Growth(curve),), (d.shape(0.08),), d.noise(0.0002, 0.01))
     return d.run(program, (0, Nature.FILL_OOM), dies_at=n - d.uniform(0.05, 0.95), visible=0.4 * n)
 
 
@@ -134,7 +134,7 @@ def creep(d: Draw) -> Run:
     n = d.pace(15, 60)
     size = d.uniform(0.03, 0.12) * d.unit
     curve = p.logarithmic(size, n, d.uniform(0.05, 0.2) * n)
-    program = d.program(d.unit - size, (Growth(curve),), (d.shape(0.08),), d.noise(0.0005, 0.006))
+    program = d.program(d.unit - size, (Growth(curve),), (d.shape(0.08),), d.noise(0.0002, 0.006))
     return d.run(program, (0, Nature.CREEP), share=d.share(0.985))
 
 
@@ -145,7 +145,7 @@ def gauge(d: Draw, leaks: bool) -> Run:
     size = (d.unit - base) * (full_at / n if leaks else 1.0)
     capacity = float(round(d.log(1e4, 1e6)))
     told = Gauge(capacity, capacity / full_at)
-    program = d.program(base, (Growth(p.straight_fill(size, full_at)),), (d.shape(0.05),), d.noise(0.0007, 0.008))
+    program = d.program(base, (Growth(p.straight_fill(size, full_at)),), (d.shape(0.05),), d.noise(0.0002, 0.008))
     if leaks:
         at = n - d.uniform(0.05, 0.95)
         return d.run(program, (0, Nature.FILL_OOM), dies_at=at, visible=d.rough(), gauge=told)

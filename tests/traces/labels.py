@@ -23,6 +23,8 @@ ETA_AT = (0.25, 0.5, 0.75, 0.9)
 LOOKS_AT = {True: (0.5, 0.667, 0.834, 1.0), False: (0.25, 0.5, 0.75, 0.97)}  # share of a chapter; True: it kills
 SEEN_GENERATIONS = 4.0  # before a chapter can be told from the one before it
 SLOW = 0.02  # of the limit, per generation: below it a leak is a slow one
+LAST_PART = 0.95  # of the limit: beyond it a burst is told from what healthy programs do
+REACTION_SECONDS = 2.5  # looks, and the way to the trainer
 FILLING, FLAT = 0.005, 0.001  # of the limit, per generation: a fill above the one, full below the other
 
 
@@ -58,11 +60,20 @@ def label(run: Run, name: str, family: str) -> dict[str, Any]:
         "verdicts": [_verdict(run, t, chapter) for t, chapter in looks],
         "slopes": [_slope(run, t) for t, _ in looks if _counts_on(run, t)],
         "eta": _etas(run, end) if dead and run.story[-1].nature is not Nature.BURST else [],
-        "savable": dead and run.savable,
+        "savable": dead and run.savable and _can_be_saved(run, end),
     }
     if dead:
         told["t_visible"] = run.t(run.visible)
     return told
+
+
+def _can_be_saved(run: Run, end: float) -> bool:
+    """A burst that nobody can foresee: from its way into the last twentieth of the limit on a checkpoint fits."""
+    if run.story[-1].nature is not Nature.BURST:
+        return True
+    begin = run.t(run.story[-1].since)
+    inside = (t for (t, _), used in zip(run.looks, run.used, strict=True) if t >= begin and used >= LAST_PART * run.limit(t))
+    return end - next(inside, end) >= run.checkpoint_seconds + REACTION_SECONDS
 
 
 def _chapters(run: Run, end_x: float) -> list[tuple[Chapter, float]]:

@@ -103,8 +103,8 @@ class Burst:
         beyond = self._latest[-1][1] - self._ceiling
         if beyond <= max(NOISE_FACTOR * self._unrest, 0.001 * limit_bytes) or self._tops_out(headroom_bytes):
             return False
-        rate = self.rate
-        return rate > 0.0 and headroom_bytes / rate < lead
+        rate, sure = self.rate, headroom_bytes - NOISE_FACTOR * self._unrest
+        return rate > 0.0 and sure / rate < lead
 
     def _tops_out(self, headroom_bytes: int) -> bool:
         """The climb is like one of those before, and such a climb ends below the limit."""

@@ -35,6 +35,16 @@ class Strand:
     axis: Axis
     weight: float
 
+    def ahead(self, period: float) -> tuple[float, float]:
+        """Growth over the next `period` of the course, bytes a unit of it, and its standard error."""
+        best, models = self.fit.best, self.fit.models
+        if best.kind == "flat":
+            return 0.0, 0.0
+        span = period * self.axis.pace
+        slopes = [(model.at(model.x + span) - model.level) / span if model.kind != "flat" else 0.0 for model in models]
+        spread = sum(model.weight * (slope - slopes[0]) ** 2 for model, slope in zip(models, slopes, strict=True))
+        return slopes[0] * self.axis.pace, math.hypot(best.slope_error, math.sqrt(spread)) * self.axis.pace
+
 
 @dataclass(frozen=True, slots=True)
 class Course:
@@ -175,5 +185,11 @@ def by_time(bins: Bins, gauges: Mapping[str, Readings]) -> Course:
     high = max(0.0, median(usual) - 0.5 * slope * x / len(blocks))
     strands = _strands(fitted, points, gauges, x, now_t)
     return Course(
-        tuple(strands), Calendar(x, 1.0), Outline((0.0,), (high,), rise_above(usual)), False, x, beat, x / len(blocks)
+        tuple(strands),
+        Calendar(x, 1.0),
+        Outline((0.0,), (high,), rise_above(usual), seen=tuple((one - 0.5 * slope * x / len(blocks),) for one in above)),
+        False,
+        x,
+        beat,
+        x / len(blocks),
     )

@@ -13,6 +13,7 @@ from memwatch.core.policy import (
     POINT_GENERATIONS,
     STAKE_LEADS,
     STARTUP_LEADS,
+    LOSS_FACTOR,
     Policy,
     believable,
     counts,
@@ -26,6 +27,7 @@ from memwatch.core.policy import (
 )
 from memwatch.core.track import Track
 
+SLOT = 0.0625
 URGENCY = ("emergency", "time", "boundary", "saved")  # the kinds of reasons, most urgent first
 POINT_SHARE = 0.5  # of a generation: so long a boundary that a save is awaited at stays open
 LOAD_FACTOR = 2.0  # a program that has multiplied since the first reading, and that soon, is still loading
@@ -179,11 +181,17 @@ class Decider:
         if ends is None:
             return runs_out_within(forecast, lead)
         odds, stake = ends.odds(lead), max(t - track.first_t, STAKE_LEADS * lead)
-        if self._is_young(t, track, lead) and (odds < YOUNG_ODDS or track.usage.used_bytes < RECORD_SHARE * track.peak):
+        young = self._is_young(t, track, lead)
+        if young and (odds < YOUNG_ODDS or track.usage.used_bytes < RECORD_SHARE * track.peak):
             return False
-        if not counts(odds, self._policy.confidence) or not self._is_new(t, track):
+        if not counts(ends.odds(lead + ends.step_seconds), self._policy.confidence) or not self._is_new(t, track):
             return False
-        return is_last_moment(odds, stake, ends.left(lead, stake), self._policy.confidence)
+        if young or odds * LOSS_FACTOR * stake > ends.left(lead, stake): return True
+        step=ends.step_seconds
+        for h in (max(SLOT * step, self._gap), 0.5 * step, step, 2 * step):
+            if (ends.odds(lead + h) - odds) * LOSS_FACTOR * stake < h:
+                return False
+        return True
 
     def _is_new(self, t: float, track: Track) -> bool:
         """Memory has been where it was not before, or the growth was seen for long."""

@@ -14,8 +14,9 @@ from memwatch.core import course as courses
 from memwatch.core.axes import Calendar, Readings
 from memwatch.core.course import Course
 from memwatch.core.growth import Model
-from memwatch.core.meeting import Ends, Near, Outcomes, outcomes
+from memwatch.core.meeting import Ends, Outcomes, outcomes
 from memwatch.core.model import Forecast, Gauge, Trend, Verdict
+from memwatch.core.near import Near
 from memwatch.core.rate import PeakRate
 from memwatch.core.rhythm import Rhythm
 from memwatch.core.shapes import SLOTS, Bins
@@ -31,8 +32,7 @@ STALE_LEAD = 0.1  # ... or of the time that is left ...
 STALE_FLOOR = 0.003  # ... but not more often than this
 STEADIER = 1.7  # times the noise of the levels by teeth: noisier than this, and the course goes by the teeth
 NEAR_RANGES = 2.0  # of what a generation does: so far from the limit, the next minutes need no look of their own
-BELOW_SHARE = 0.5  # of the distance to the course counts while memory is below it
-KNOWN_SHARE = 0.5  # of the levels' noise is left when the open generation has shown how it stands
+BELOW_SHARE = 0.2  # of the distance to the course counts while memory is below it
 LATELY = 1.2  # generations
 LIMIT_MOVED = 0.002  # of the headroom: a limit that moves by less is the same
 
@@ -227,7 +227,7 @@ class Forecaster:
         complete = ENOUGH
         if self._rhythm is not None and self._rhythm is self._beat and self._prior is None:
             complete = self._rhythm.ordinal
-        verdict = judge(Evidence(course.fit, complete, limit))
+        verdict = judge(Evidence(course.fit, complete, None if limit is None else limit - max(self.peak_bytes, *course.outline.highs)))
         explained = course.strands[0].axis.name == "gauge"
         return Verdict.GROWING if explained and verdict is Verdict.LEAK else verdict
 
@@ -263,30 +263,37 @@ class Forecaster:
         if course.fit is None or not self._settled(course) or self._used >= limit:
             return None
         beat = self._beat
-        if beat is None:
-            met = self._outcomes_of(course, self._watched, limit)
-            blur = course.beat.error if course.beat is not None else 0.0
-            return Ends(met, course.calendar.at(self._watched), 0.0, blur, passed)
-        now_x = beat.x(self._t)
+        now_x = self._watched if beat is None else beat.x(self._t)
         met = self._outcomes_of(course, now_x, limit)
         calendar = course.calendar.at(now_x)
-        return Ends(met, calendar, beat.unevenness, 0.6 / SLOTS, passed, self._near(course, beat, now_x, limit))
+        near = self._near(course, calendar, limit)
+        if beat is None:
+            return Ends(met, calendar, 0.0, course.beat.error if course.beat is not None else 0.0, passed, near, course.period)
+        return Ends(met, calendar, beat.unevenness, 0.6 / SLOTS, passed, near, calendar.seconds)
 
-    def _near(self, course: Course, beat: Rhythm, now_x: float, limit: float) -> Near | None:
+    def _near(self, course: Course, calendar: Calendar, limit: float) -> Near | None:
         """How memory stands to its course now; None while the limit is far beyond what a generation does."""
-        outline = course.outline
-        known = len(beat.shapes) > ENOUGH
-        if not known or limit - self._used > NEAR_RANGES * (outline.range + abs(course.slope)):
+        outline, beat, period = course.outline, self._beat, course.period * course.calendar.seconds
+        most = outline.range + self.peak_bytes
+        known = beat is None or len(beat.shapes) > ENOUGH
+        if not known or limit - self._used > NEAR_RANGES * (most + abs(course.slope) * course.period):
             return None
-        if beat.is_blurred(self._t):
-            outline = outline.whole()
-        part = min(beat.part(self._t), 1.0 - 0.5 / SLOTS)
-        line = course.level_at(now_x)
-        aside = outline.aside(beat.latest() - line, part)
+        part, latest = 0.0, self._run.items[-1].mean
+        if beat is not None:
+            part, latest = min(beat.part(self._t), 1.0 - 0.5 / SLOTS), beat.latest()
+            if beat.is_blurred(self._t):
+                outline = outline.whole()
+        line = course.level_at(calendar.now_x)
+        aside = outline.aside(latest - line, part)
         moved = aside if aside > 0.0 else BELOW_SHARE * aside
-        unrest = KNOWN_SHARE * course.strands[0].fit.noise
-        per_second = max(course.slope, 0.0) / course.calendar.seconds
-        return Near(limit - line - moved, per_second, outline, part, course.calendar.seconds, unrest)
+        due = math.inf
+        if course.beat is not None:
+            due = max(0.0, calendar.until(course.beat.first_from(calendar.now_x) - course.beat.error))
+        strand = course.strands[0]
+        slope, error = strand.ahead(course.period)
+        slope, error = slope / course.calendar.seconds, error / course.calendar.seconds
+        noise = strand.fit.noise
+        return Near(limit - line, moved, max(slope, 0.0), error, outline, part, period, noise, course.beat, due)
 
     def _forecast(self, ends: Ends | None, limit: float, last_generation: float | None) -> Forecast:
         rhythm = self._marked()

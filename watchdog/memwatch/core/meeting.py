@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from memwatch.core.axes import Axis, Calendar
 from memwatch.core.course import Course
 from memwatch.core.growth import Model
+from memwatch.core.near import Near
 from memwatch.core.outline import Outline
 from memwatch.core.shapes import SLOTS
 
@@ -42,37 +43,6 @@ class Outcomes:
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
-    """The next minutes, seen from where memory is now, above or below its course, and how generations usually go."""
-
-    room: float  # bytes from the course's line, moved to where memory is, to the limit
-    slope: float  # bytes a second
-    outline: Outline
-    part: float  # of the open generation that is over
-    seconds: float  # of a generation
-    unrest: float  # standard deviation of the line
-
-    def odds(self, seconds: float) -> float:
-        """Probability that the limit is met within so many seconds."""
-        outline, size = self.outline, len(self.outline.highs)
-        first = int(self.part * size)
-        last = first + min(int(seconds / self.seconds * size) + 1, 2 * size)
-        grown = self.slope * seconds
-        highest = max(
-            outline.highs[k % size] + self.slope * max(0.0, ((k + 0.5) / size - self.part) * self.seconds)
-            for k in range(first, last + 1)
-        )
-        in_part = self._beyond(self.room - highest, max(outline.flutter, outline.scatter))
-        in_any = self._beyond(self.room - max(outline.highs) - grown, outline.scatter)
-        if outline.roves:
-            in_part = max(in_part, in_any * min(1.0, seconds / self.seconds))
-        return min(in_part, in_any)
-
-    def _beyond(self, room: float, deviation: float) -> float:
-        return 0.5 * math.erfc(room / max(math.hypot(deviation, self.unrest), 1.0) / math.sqrt(2.0))
-
-
-@dataclass(frozen=True, slots=True)
 class Ends:
     """The outcomes as they look from a place of the course: when the limit is met, and how likely."""
 
@@ -82,6 +52,7 @@ class Ends:
     blur: float  # standard deviation of a place in the course
     passed: float = 0.0  # seconds since the calendar's place
     near: Near | None = None
+    step_seconds: float = 0.0  # of a generation, or from one high to the next
 
     def meeting(self) -> Meeting:
         """The quantiles of 5, 50 and 95 %."""

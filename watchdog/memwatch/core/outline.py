@@ -15,7 +15,6 @@ from memwatch.core.trend import Fit
 HIGH_QUANTILE = 0.75  # of the highs that the usual generations had in a part
 LEAST_SCATTER = 0.04  # of the range of a generation: no two are more alike than that, as far as ...
 FEW = 8  # ... so few can tell; less where there are more, by the root of their number
-ROVING_PARTS = 2.0  # usual distance of the highest part from the middle one of them
 LATELY = 24  # latest generations that say how high one may go, if there are ...
 MANY = 12  # ... so many of them, but not in ...
 MANY_SHARE = 0.6  # ... full: what was earlier counts for less
@@ -31,10 +30,9 @@ class Outline:
     means: tuple[float, ...]
     highs: tuple[float, ...]
     scatter: float  # standard deviation of a generation's highest
-    flutter: float = 0.0  # and of the high in one part
-    roves: bool = False  # the highest comes now in this part, now in that
     most: float = math.inf  # that the highest was ever above the level
     base: float = 0.0  # the level that all this is in proportion to; 0: it stays as it is when the level grows
+    seen: tuple[tuple[float, ...], ...] = ()  # highs of each of the latest generations, part by part
 
     @property
     def range(self) -> float:
@@ -47,7 +45,8 @@ class Outline:
 
     def whole(self) -> Outline:
         """The same as a single part: where a generation is cannot be told."""
-        return replace(self, means=(min(self.means),), highs=(max(self.highs),), roves=False)
+        seen = tuple((max(one),) for one in self.seen)
+        return replace(self, means=(min(self.means),), highs=(max(self.highs),), seen=seen)
 
     def aside(self, above: float, part: float) -> float:
         """How far memory is off, when it is so many bytes above the line after so much of a generation.
@@ -85,10 +84,15 @@ def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None
         bases = _steadier(usual, bases, best)
     above = [_above(s.highs, *rest) for s, *rest in zip(usual, bases, slopes, strict=True)]
     beside = [_above(s.means, *rest) for s, *rest in zip(usual, bases, slopes, strict=True)]
+    seen = [
+        _above(s.highs, level, 0.0 if fitted is None else best.slope_at(max(s.ordinal + 0.5, best.x - best.span)))
+        for s, level in zip(shapes[-LATELY:], levels[-LATELY:], strict=True)
+    ]
     now = 0.0
     if fitted is not None and min(bases) > 0.0 < fitted.best.level and _swell(levels, excesses):
         now = fitted.best.level
         above, beside = _times(now, bases, above), _times(now, bases, beside)
+        seen = _times(now, levels[-LATELY:], seen)
     tops = [max(one) for one in above]
     highest, scatter = median(tops), rise_above([s.peak - base for s, base in zip(usual, bases, strict=True)])
     if now:
@@ -103,10 +107,9 @@ def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None
         means,
         tuple(highs),
         max(scatter, LEAST_SCATTER * (highest - min(means)) * min(1.0, math.sqrt(FEW / len(lately)))),
-        median([rise_above([one[k] for one in above]) for k in range(SLOTS)]),
-        median([abs(place - median(places)) for place in places]) >= ROVING_PARTS,
-        max(tops if now or len(lately) < MANY else [*tops, *lately]),
-        now,
+        most=max(tops if now or len(lately) < MANY else [*tops, *lately]),
+        base=now,
+        seen=tuple(tuple(one) for one in seen),
     )
 
 

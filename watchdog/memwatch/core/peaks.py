@@ -27,9 +27,14 @@ class Beat:
 
     last: float  # place at which the latest begins
     every: float
-    excess: float  # bytes above the level
+    highs: tuple[float, ...]  # bytes above the level, of each that was seen
     regular: bool = True
     error: float = 0.0  # standard deviation of the place of the next one
+
+    @property
+    def excess(self) -> float:
+        """Bytes above the level of a usual one."""
+        return median(self.highs)
 
     def first_from(self, x: float) -> float:
         """The place of the first one from x on; of those without rhythm, where it is to be expected."""
@@ -94,12 +99,30 @@ class Peaks:
         """The rhythm of those that stand out, their excess above the base or the level; None if they have ceased."""
         if len(self._rare) < 2:
             return None
-        every = int(median([float(b.ordinal - a.ordinal) for a, b in pairwise(self._rare)]))
-        last, latest = self._rare[-1], self._all[-1]
-        if every < 1 or latest.ordinal > last.ordinal + every + OVERDUE:
+        last, every = self._rare[-1], self._every()
+        if every is None or self._has_ceased(last.ordinal, every):
             return None
-        excess = median([p.above_base if above_base else p.excess for p in self._rare])
-        return Beat(last.ordinal + last.part, float(every), excess)
+        highs = tuple(p.above_base if above_base else p.excess for p in self._rare)
+        return Beat(last.ordinal + last.part, float(every), highs)
+
+
+    def _every(self) -> int | None:
+        """Generations from one to the next: the fewest that no generation contradicts which was seen."""
+        rare = {p.ordinal for p in self._rare}
+        seen = {p.ordinal for p in self._all} - rare
+        usual = int(median([float(b.ordinal - a.ordinal) for a, b in pairwise(self._rare)]))
+        first, last = self._rare[0].ordinal, self._rare[-1].ordinal
+        for every in range(2, usual):
+            due = range(last, first - 1, -every)
+            if usual % every == 0 and not seen.intersection(due):
+                return every
+        return usual if usual >= 1 else None
+
+    def _has_ceased(self, last: int, every: int) -> bool:
+        """One was due, and it did not come in that generation nor (OVERDUE) soon after."""
+        seen = {p.ordinal for p in self._all if p.ordinal > last}
+        due = range(last + every, max(seen, default=last) + 1 - OVERDUE, every)
+        return any(all(ordinal in seen for ordinal in range(at, at + OVERDUE + 1)) for at in due)
 
 
 def beat_of_bins(bins: Sequence[Bin], first_t: float) -> Beat | None:
@@ -117,6 +140,8 @@ def beat_of_bins(bins: Sequence[Bin], first_t: float) -> Beat | None:
             peaks[-1] = (peaks[-1][0], max(peaks[-1][1], excesses[i]))
         else:
             peaks.append((bins[i].start_t - first_t, excesses[i]))
+    highest = max((excess for _, excess in peaks), default=0.0)
+    peaks = [peak for peak in peaks if peak[1] > ALIKE * highest]
     if len(peaks) < 2 or len(peaks) > len(bins) // 8:
         return None
     gaps = [b[0] - a[0] for a, b in pairwise(peaks)]
@@ -127,7 +152,7 @@ def beat_of_bins(bins: Sequence[Bin], first_t: float) -> Beat | None:
     regular = all(abs(gap - every) <= CEASED * every for gap in gaps[-4:])
     width = median([b.start_t - a.start_t for a, b in pairwise(bins)])
     error = max(width, 1.4826 * median([abs(gap - every) for gap in gaps]))
-    return Beat(peaks[-1][0], every, median([excess for _, excess in peaks]), regular, error)
+    return Beat(peaks[-1][0], every, tuple(excess for _, excess in peaks), regular, error)
 
 
 def _beyond(peaks: Sequence[_Peak], bound: float) -> list[_Peak]:

@@ -1,0 +1,68 @@
+"""The next minutes: how likely memory meets the limit, as each of the latest generations would go on from here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from memwatch.core.outline import Outline
+from memwatch.core.peaks import Beat
+
+LIKENESS = 3.0  # generations: what has been is taken for what may be, give or take its deviation times √(this / number)
+UNSURE = 0.02  # of the growth of a generation: no line is known better
+LOGISTIC = math.pi / math.sqrt(3.0)  # standard deviations of the logistic distribution in its scale
+LATE_SLOTS = 0.25  # by which a generation may be early
+LEAST_WIDTH = 1.0  # bytes
+FARTHEST = 50.0  # scales: beyond it there is no chance
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """Memory where it is now, above or below its course, and how generations (or blocks of time) usually go."""
+
+    room: float  # bytes from the course's line to the limit
+    aside: float  # bytes by which memory is now above the line, or below
+    slope: float  # bytes a second
+    slope_error: float  # standard error of it
+    outline: Outline
+    part: float  # of the open generation that is over
+    seconds: float  # of a generation
+    noise: float  # standard deviation of the line, bytes
+    beat: Beat | None = None  # of peaks that not every generation has
+    due_seconds: float = math.inf  # until the next of them
+
+    def odds(self, seconds: float) -> float:
+        """Probability that the limit is met within so many seconds."""
+        usual = self._share_beyond(self._tops(seconds), self.room - self.aside)
+        if len(self.outline.highs) == 1:  # anywhere in a generation
+            usual *= min(1.0, seconds / self.seconds)
+        return 1.0 - (1.0 - usual) * (1.0 - self._peak_odds(seconds))
+
+    def _tops(self, seconds: float) -> Sequence[float]:
+        """How high each of the generations that were seen would go in that time, bytes above the line."""
+        size = len(self.outline.highs)
+        if size == 1:
+            return [high + self.slope * seconds for (high,) in self.outline.seen]
+        first = int(self.part * size)
+        ahead = range(first, min(int((self.part + seconds / self.seconds) * size + LATE_SLOTS), first + 2 * size) + 1)
+        grown = [self.slope * max(0.0, ((k + 0.5) / size - self.part) * self.seconds) for k in ahead]
+        slots = [k % size for k in ahead]
+        return [max([seen[k] + more for k, more in zip(slots, grown, strict=True)]) for seen in self.outline.seen]
+
+    def _peak_odds(self, seconds: float) -> float:
+        """That one of the rare peaks comes in that time, and is too high."""
+        beat = self.beat
+        if beat is None or self.due_seconds > seconds:
+            return 0.0
+        due = min(1.0, seconds / self.due_seconds) if not beat.regular and self.due_seconds > 0.0 else 1.0
+        return due * self._share_beyond([high + self.slope * self.due_seconds for high in beat.highs], self.room)
+
+    def _share_beyond(self, tops: Sequence[float], room: float) -> float:
+        """Probability that the next one is beyond the room: around each of the tops, the share that is."""
+        count = len(tops)
+        mean = sum(tops) / count
+        spread = sum((top - mean) ** 2 for top in tops) / max(1, count - 1)
+        unsure = self.noise**2 + (self.slope_error**2 + (UNSURE * self.slope) ** 2) * self.seconds**2
+        scale = LOGISTIC / max(math.sqrt(spread * LIKENESS / count + unsure), LEAST_WIDTH)
+        return sum(1.0 / (1.0 + math.exp(min(scale * (room - top), FARTHEST))) for top in tops) / count
