@@ -72,8 +72,9 @@ def _can_be_saved(run: Run, end: float) -> bool:
     if run.story[-1].nature is not Nature.BURST:
         return True
     begin = run.t(run.story[-1].since)
-    inside = (t for (t, _), used in zip(run.looks, run.used, strict=True) if t >= begin and used >= LAST_PART * run.limit(t))
-    return end - next(inside, end) >= run.checkpoint_seconds + REACTION_SECONDS
+    looks = ((t, used) for (t, _), used in zip(run.looks, run.used, strict=True) if t >= begin)
+    inside = next((t for t, used in looks if used >= LAST_PART * run.limit(t)), end)
+    return end - inside >= run.checkpoint_seconds + REACTION_SECONDS
 
 
 def _chapters(run: Run, end_x: float) -> list[tuple[Chapter, float]]:

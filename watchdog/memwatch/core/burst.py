@@ -20,6 +20,7 @@ EXHAUSTED_SHARE = 0.005  # headroom under this share of the limit, still shrinki
 
 PARTS = 5  # of the time that a ramp is looked at over
 MOST_IN_PART = 0.5  # of a ramp's rise
+LEAST_OVER, MOST_OVER = 0.8, 2.0  # of the time that is looked over, between the first part and the last
 NEW_SHARE = 0.4  # of the rise is beyond all before
 
 _Look = tuple[float, int]  # time, bytes
@@ -176,11 +177,14 @@ class Ramp:
         while len(parts) > PARTS + 1:
             self._record = max(self._record, parts.popleft()[3])
 
-    def threatens(self, headroom_bytes: int, lead: float) -> bool:
-        """At this pace the limit is met within `lead` seconds."""
-        self._width = lead / PARTS
-        parts = self._parts
-        if len(parts) <= PARTS or parts[-1][0] - parts[0][0] > 2.0 * lead:
+    def look_over(self, seconds: float) -> None:
+        """Climbs of so many seconds are looked for from now on."""
+        self._width = seconds / PARTS
+
+    def threatens(self, headroom_bytes: int) -> bool:
+        """At this pace the limit is met within the time that is looked over."""
+        parts, seconds = self._parts, self._width * PARTS
+        if len(parts) <= PARTS or not LEAST_OVER * seconds <= parts[-1][0] - parts[0][0] <= MOST_OVER * seconds:
             return False
         levels = [total / count for _, count, total, _ in parts]
         rise = levels[-1] - levels[0]

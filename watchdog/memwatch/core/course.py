@@ -181,15 +181,16 @@ def by_time(bins: Bins, gauges: Mapping[str, Readings]) -> Course:
     if fitted is not None:
         slope = max(0.0, fitted.best.slope)
         fitted = replace(fitted, models=tuple(m.moved(x) for m in fitted.models))
-    usual = above[-USUAL:]
-    high = max(0.0, median(usual) - 0.5 * slope * x / len(blocks))
+    usual, period = above[-USUAL:], x / len(blocks)
+    high = max(0.0, median(usual) - 0.5 * slope * period)
+    seen = tuple((one - 0.5 * slope * period,) for one in above)
     strands = _strands(fitted, points, gauges, x, now_t)
     return Course(
         tuple(strands),
         Calendar(x, 1.0),
-        Outline((0.0,), (high,), rise_above(usual), seen=tuple((one - 0.5 * slope * x / len(blocks),) for one in above)),
+        Outline((0.0,), (high,), rise_above(usual), seen=seen),
         False,
         x,
         beat,
-        x / len(blocks),
+        period,
     )

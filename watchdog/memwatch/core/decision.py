@@ -13,7 +13,7 @@ from memwatch.core.policy import (
     POINT_GENERATIONS,
     STAKE_LEADS,
     STARTUP_LEADS,
-    LOSS_FACTOR,
+    WAITS,
     Policy,
     believable,
     counts,
@@ -27,7 +27,6 @@ from memwatch.core.policy import (
 )
 from memwatch.core.track import Track
 
-SLOT = 0.0625
 URGENCY = ("emergency", "time", "boundary", "saved")  # the kinds of reasons, most urgent first
 POINT_SHARE = 0.5  # of a generation: so long a boundary that a save is awaited at stays open
 LOAD_FACTOR = 2.0  # a program that has multiplied since the first reading, and that soon, is still loading
@@ -141,10 +140,11 @@ class Decider:
     def _is_emergency(self, t: float, track: Track, limit: Limit, lead: float) -> bool:
         """A burst that no forecast knows of, by a program that has something to save."""
         guard, left = self._policy.headroom_guard, limit.headroom_bytes
+        track.ramp.look_over(lead)
         foreseen = threatens(track.outlook.verdict, track.outlook.forecast, finishing=True)
         bursts = track.burst.threatens(left, limit.bytes, guard, lead)
         near = not bursts and not foreseen and left <= RAMP_GUARDS * guard * limit.bytes
-        if not bursts and not (near and track.ramp.threatens(left, lead)):
+        if not bursts and not (near and track.ramp.threatens(left)):
             return False
         if self._counts_few(t):
             return False  # jumps are usual
@@ -180,18 +180,13 @@ class Decider:
         ends = track.outlook.ends
         if ends is None:
             return runs_out_within(forecast, lead)
-        odds, stake = ends.odds(lead), max(t - track.first_t, STAKE_LEADS * lead)
-        young = self._is_young(t, track, lead)
-        if young and (odds < YOUNG_ODDS or track.usage.used_bytes < RECORD_SHARE * track.peak):
-            return False
         if not counts(ends.odds(lead + ends.step_seconds), self._policy.confidence) or not self._is_new(t, track):
             return False
-        if young or odds * LOSS_FACTOR * stake > ends.left(lead, stake): return True
-        step=ends.step_seconds
-        for h in (max(SLOT * step, self._gap), 0.5 * step, step, 2 * step):
-            if (ends.odds(lead + h) - odds) * LOSS_FACTOR * stake < h:
-                return False
-        return True
+        if self._is_young(t, track, lead):
+            return ends.odds(lead) >= YOUNG_ODDS and track.usage.used_bytes >= RECORD_SHARE * track.peak
+        stake = max(t - track.first_t, STAKE_LEADS * lead)
+        waits = (max(share * ends.step_seconds, self._gap) for share in WAITS)
+        return is_last_moment(ends.odds, lead, waits, stake, ends.left(lead, stake))
 
     def _is_new(self, t: float, track: Track) -> bool:
         """Memory has been where it was not before, or the growth was seen for long."""
@@ -206,8 +201,9 @@ class Decider:
 
     def _is_young(self, t: float, track: Track, lead: float) -> bool:
         """Little has been seen, and little is lost."""
-        starting = self._ledger.silent(t) and not has_settled(t - track.first_t, lead)
-        return starting or self._counts_few(t)
+        watched = t - track.first_t
+        starting = self._ledger.silent(t) and not has_settled(watched, lead)
+        return starting or self._counts_few(t) or watched < STARTUP_LEADS * lead
 
     def _is_tight(self, t: float, track: Track, limit: Limit, lead: float) -> bool:
         """What is left could be used up within the lead: by the fastest rise of late, or by growth and a peak."""
@@ -217,7 +213,7 @@ class Decider:
         step = self._ledger.step_seconds(t)
         share = 1.0 if step is None else min(1.0, lead / step)
         climb = self._ledger.climb_bytes(track.usage.resource, share) or 0
-        return limit.headroom_bytes <= ROOM_FACTOR * max(forecaster.peak_rate() * lead, forecaster.peak_bytes, climb)
+        return limit.headroom_bytes <= ROOM_FACTOR * max(forecaster.peak_rate() * lead, forecaster.reach_bytes, climb)
 
     def _confirms(self, t: float, decision: Decision) -> bool:
         """An earlier look at this resource said so too; what is said now becomes the first look otherwise."""

@@ -128,6 +128,11 @@ class Forecaster:
         """How far a peak that not every generation has rises above the level; 0 without such."""
         return self._course.beat.excess if self._course is not None and self._course.beat is not None else 0.0
 
+    @property
+    def reach_bytes(self) -> float:
+        """How far memory rises from the lowest to the highest of what the course says it does again and again."""
+        return max(self.peak_bytes, self._course.outline.range) if self._course is not None else 0.0
+
     def high(self, seconds: float) -> float:
         """Bytes of the highest sample of the latest so many seconds, and no less than a generation of the course.
 
@@ -227,7 +232,8 @@ class Forecaster:
         complete = ENOUGH
         if self._rhythm is not None and self._rhythm is self._beat and self._prior is None:
             complete = self._rhythm.ordinal
-        verdict = judge(Evidence(course.fit, complete, None if limit is None else limit - max(self.peak_bytes, *course.outline.highs)))
+        room = None if limit is None else limit - max(self.peak_bytes, *course.outline.highs)
+        verdict = judge(Evidence(course.fit, complete, room))
         explained = course.strands[0].axis.name == "gauge"
         return Verdict.GROWING if explained and verdict is Verdict.LEAK else verdict
 
@@ -264,19 +270,20 @@ class Forecaster:
             return None
         beat = self._beat
         now_x = self._watched if beat is None else beat.x(self._t)
-        met = self._outcomes_of(course, now_x, limit)
-        calendar = course.calendar.at(now_x)
-        near = self._near(course, calendar, limit)
-        if beat is None:
-            return Ends(met, calendar, 0.0, course.beat.error if course.beat is not None else 0.0, passed, near, course.period)
-        return Ends(met, calendar, beat.unevenness, 0.6 / SLOTS, passed, near, calendar.seconds)
+        met, calendar = self._outcomes_of(course, now_x, limit), course.calendar.at(now_x)
+        if beat is not None:
+            unevenness, blur = beat.unevenness, 0.6 / SLOTS
+        else:
+            unevenness, blur = 0.0, course.beat.error if course.beat is not None else 0.0
+        step = course.period * calendar.seconds
+        return Ends(met, calendar, unevenness, blur, step, passed, self._near(course, calendar, limit))
 
     def _near(self, course: Course, calendar: Calendar, limit: float) -> Near | None:
         """How memory stands to its course now; None while the limit is far beyond what a generation does."""
-        outline, beat, period = course.outline, self._beat, course.period * course.calendar.seconds
-        most = outline.range + self.peak_bytes
+        outline, beat = course.outline, self._beat
         known = beat is None or len(beat.shapes) > ENOUGH
-        if not known or limit - self._used > NEAR_RANGES * (most + abs(course.slope) * course.period):
+        far = NEAR_RANGES * (self.reach_bytes + abs(course.slope) * course.period)
+        if not known or limit - self._used > far:
             return None
         part, latest = 0.0, self._run.items[-1].mean
         if beat is not None:
@@ -285,15 +292,22 @@ class Forecaster:
                 outline = outline.whole()
         line = course.level_at(calendar.now_x)
         aside = outline.aside(latest - line, part)
-        moved = aside if aside > 0.0 else BELOW_SHARE * aside
-        due = math.inf
-        if course.beat is not None:
-            due = max(0.0, calendar.until(course.beat.first_from(calendar.now_x) - course.beat.error))
-        strand = course.strands[0]
-        slope, error = strand.ahead(course.period)
-        slope, error = slope / course.calendar.seconds, error / course.calendar.seconds
-        noise = strand.fit.noise
-        return Near(limit - line, moved, max(slope, 0.0), error, outline, part, period, noise, course.beat, due)
+        peaks, due = course.beat, math.inf
+        if peaks is not None:
+            due = max(0.0, calendar.until(peaks.first_from(calendar.now_x) - peaks.error))
+        slope, error = course.strands[0].ahead(course.period)
+        return Near(
+            room=limit - line,
+            aside=aside if aside > 0.0 else BELOW_SHARE * aside,
+            slope=max(slope, 0.0) / calendar.seconds,
+            slope_error=error / calendar.seconds,
+            noise=course.strands[0].fit.noise,
+            outline=outline,
+            part=part,
+            seconds=course.period * calendar.seconds,
+            peaks=peaks,
+            due_seconds=due,
+        )
 
     def _forecast(self, ends: Ends | None, limit: float, last_generation: float | None) -> Forecast:
         rhythm = self._marked()

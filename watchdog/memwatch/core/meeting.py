@@ -50,9 +50,9 @@ class Ends:
     calendar: Calendar
     unevenness: float  # deviation of a generation's length, as a share; 0 without generations
     blur: float  # standard deviation of a place in the course
+    step_seconds: float  # of a generation, or of the blocks of time that stand for them
     passed: float = 0.0  # seconds since the calendar's place
     near: Near | None = None
-    step_seconds: float = 0.0  # of a generation, or from one high to the next
 
     def meeting(self) -> Meeting:
         """The quantiles of 5, 50 and 95 %."""

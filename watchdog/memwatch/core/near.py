@@ -25,11 +25,11 @@ class Near:
     aside: float  # bytes by which memory is now above the line, or below
     slope: float  # bytes a second
     slope_error: float  # standard error of it
+    noise: float  # standard deviation of the line, bytes
     outline: Outline
     part: float  # of the open generation that is over
-    seconds: float  # of a generation
-    noise: float  # standard deviation of the line, bytes
-    beat: Beat | None = None  # of peaks that not every generation has
+    seconds: float  # of a generation, or of the block of time that stands for one
+    peaks: Beat | None = None  # that not every generation has
     due_seconds: float = math.inf  # until the next of them
 
     def odds(self, seconds: float) -> float:
@@ -52,11 +52,9 @@ class Near:
 
     def _peak_odds(self, seconds: float) -> float:
         """That one of the rare peaks comes in that time, and is too high."""
-        beat = self.beat
-        if beat is None or self.due_seconds > seconds:
+        if self.peaks is None or self.due_seconds > seconds:
             return 0.0
-        due = min(1.0, seconds / self.due_seconds) if not beat.regular and self.due_seconds > 0.0 else 1.0
-        return due * self._share_beyond([high + self.slope * self.due_seconds for high in beat.highs], self.room)
+        return self._share_beyond([high + self.slope * self.due_seconds for high in self.peaks.highs], self.room)
 
     def _share_beyond(self, tops: Sequence[float], room: float) -> float:
         """Probability that the next one is beyond the room: around each of the tops, the share that is."""

@@ -77,22 +77,20 @@ def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None
         return FLAT
     excesses = [s.peak - level for s, level in zip(shapes, levels, strict=True)]
     lately = excesses[-LATELY:]
-    usual, bases, slopes = shapes[-USUAL:], list(levels[-USUAL:]), [0.0] * len(shapes[-USUAL:])
+    recent, own, slopes = shapes[-LATELY:], list(levels[-LATELY:]), [0.0] * len(lately)
+    usual, bases = recent[-USUAL:], own[-USUAL:]
     if fitted is not None:
         best = fitted.best
-        slopes = [best.slope_at(max(s.ordinal + 0.5, best.x - best.span)) for s in usual]
+        slopes = [best.slope_at(max(s.ordinal + 0.5, best.x - best.span)) for s in recent]
         bases = _steadier(usual, bases, best)
-    above = [_above(s.highs, *rest) for s, *rest in zip(usual, bases, slopes, strict=True)]
-    beside = [_above(s.means, *rest) for s, *rest in zip(usual, bases, slopes, strict=True)]
-    seen = [
-        _above(s.highs, level, 0.0 if fitted is None else best.slope_at(max(s.ordinal + 0.5, best.x - best.span)))
-        for s, level in zip(shapes[-LATELY:], levels[-LATELY:], strict=True)
-    ]
+    seen = [_above(s.highs, *rest) for s, *rest in zip(recent, own, slopes, strict=True)]
+    above = [_above(s.highs, *rest) for s, *rest in zip(usual, bases, slopes[-USUAL:], strict=True)]
+    beside = [_above(s.means, *rest) for s, *rest in zip(usual, bases, slopes[-USUAL:], strict=True)]
     now = 0.0
     if fitted is not None and min(bases) > 0.0 < fitted.best.level and _swell(levels, excesses):
         now = fitted.best.level
         above, beside = _times(now, bases, above), _times(now, bases, beside)
-        seen = _times(now, levels[-LATELY:], seen)
+        seen = _times(now, own, seen)
     tops = [max(one) for one in above]
     highest, scatter = median(tops), rise_above([s.peak - base for s, base in zip(usual, bases, strict=True)])
     if now:

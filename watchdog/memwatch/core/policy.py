@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from memwatch.core.model import Forecast, Verdict
@@ -10,11 +11,12 @@ from memwatch.core.model import Forecast, Verdict
 DELIVERY_SECONDS = 1.0  # from the decision to the trainer's handler: a Python handler waits for its C call to return
 MARGIN_SHARE = 0.25  # checkpoints vary: so much is added to what one is taken to need ...
 MARGIN_SECONDS = 2.0  # ... and at least this
-LOSS_FACTOR = 0.7  # a run that is lost costs more than its time: it is begun again, and somebody must see to it
+LOSS_FACTOR = 0.8  # of its time is lost with a run: it has often saved something before
 STAKE_LEADS = 20.0  # a young run is worth so many lead times
 POINT_GENERATIONS = 5  # complete ones before a boundary is judged: until then a fill looks like a leak
 STARTUP_LEADS = 10.0  # without generations, growth is believed that was watched for so many lead times ...
 STARTUP_SHARE = 0.05  # ... and has left less than this share of the limit: programs fill memory quickly as they start
+WAITS = (1 / 16, 0.5, 1.0, 2.0)  # of a generation: how long an interrupt may wait
 SETTLED_LEADS = 40.0  # ... or for so many
 WORTH_SHARE = 1 / 3  # of a generation: when less of the next one fits, its beginning is the better moment
 CLEAR_FACTOR = 1.5  # a warning is withdrawn when the end is this much beyond the horizon (hysteresis)
@@ -73,13 +75,17 @@ def counts(odds: float, confidence: float) -> bool:
     return odds > 1.0 - confidence
 
 
-def is_last_moment(odds: float, stake_seconds: float, spared_seconds: float, confidence: float) -> bool:
-    """Waiting costs more than acting.
+def is_last_moment(
+    odds: Callable[[float], float], lead: float, waits: Iterable[float], stake_seconds: float, spared_seconds: float
+) -> bool:
+    """Waiting costs more than acting: for whatever time of `waits`, or until the limit is met.
 
-    `odds`: probability that the limit is met before a checkpoint asked for at the next look would be complete; then
-    the work at stake is lost. Acting now gives up what would have been done until the limit: `spared_seconds`.
+    `odds`: probability that the limit is met within so many seconds; when that is before a checkpoint asked for in
+    time is complete (`lead`), the work at stake is lost. Acting now gives up what would have been done in the wait,
+    or until the limit: `spared_seconds`.
     """
-    return counts(odds, confidence) and odds * LOSS_FACTOR * stake_seconds > spared_seconds
+    now, loss = odds(lead), LOSS_FACTOR * stake_seconds
+    return now * loss > spared_seconds or all((odds(lead + wait) - now) * loss >= wait for wait in waits)
 
 
 def next_step_fits(forecast: Forecast, step_seconds: float, lead: float) -> bool:

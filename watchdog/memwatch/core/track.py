@@ -34,7 +34,7 @@ class ForecasterLike(Protocol):
     def rise(self, seconds: float) -> float: ...  # noqa: D102
     def high(self, seconds: float) -> float: ...  # noqa: D102
     @property
-    def peak_bytes(self) -> float: ...  # noqa: D102
+    def reach_bytes(self) -> float: ...  # noqa: D102
 
 
 class Track:
