@@ -116,8 +116,9 @@ def ramp(levels: list[float]) -> list[int]:
     """At which of the readings, one a second, a ramp threatens. GB of 100."""
     ramp, threatened = Ramp(), []
     for t, level in enumerate(levels):
+        ramp.look_over(LEAD)
         ramp.observe(float(t), int(level * GB))
-        if ramp.threatens(int((100 - level) * GB), LEAD):
+        if ramp.threatens(int((100 - level) * GB)):
             threatened.append(t)
     return threatened
 

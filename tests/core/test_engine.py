@@ -139,7 +139,7 @@ def test_the_last_moment_is_when_waiting_may_cost_more_than_it_gains():
     watch.script.says = growing(900, 1, ends=ends_in(900.0))  # the outcomes count, not the early end of the interval
     watch.look(30)
     assert watch.interrupts == []
-    watch.script.says = growing(900, 800, ends=ends_in(5.0, 900.0))  # a coin is tossed for the whole run
+    watch.script.says = growing(900, 800, ends=ends_in(LEAD + 2.0, 900.0))  # a coin is tossed for the run
     watch.look(2)
     assert [n.fields["kind"] for n in watch.events("interrupt")] == ["time"]
 
@@ -161,7 +161,7 @@ def test_what_is_far_beyond_all_growth_so_far_is_no_last_moment():
     watch.script.says = growing(16, 12)
     watch.look(10)
     assert watch.interrupts == []
-    watch.script.peak_bytes = 30.0 * GB  # but by a peak such as there were
+    watch.script.reach_bytes = 30.0 * GB  # but by a peak such as there were
     watch.look(2)
     assert len(watch.interrupts) == 1
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from memwatch.core.axes import Calendar, Filling, Straight
 from memwatch.core.course import Course, Strand
-from memwatch.core.meeting import Ends, Meeting, Near, outcomes, weighed
+from memwatch.core.meeting import Ends, Meeting, outcomes, weighed
 from memwatch.core.outline import FLAT, Outline
 from memwatch.core.peaks import Beat
 from memwatch.core.shapes import SLOTS
@@ -37,7 +37,7 @@ def course(
 
 
 def ends(of: Course, limit: float = 300.0) -> Ends:
-    return Ends(outcomes(of, 12.0, limit), of.calendar, 0.0, 0.0)
+    return Ends(outcomes(of, 12.0, limit), of.calendar, 0.0, 0.0, LENGTH)
 
 
 def place(of: Course, limit: float = 300.0) -> float:
@@ -62,7 +62,7 @@ def test_it_is_met_in_the_part_of_the_generation_that_stands_highest(slot: int) 
 
 
 def test_a_peak_is_met_when_it_comes() -> None:
-    every_fifth = Beat(last=9.9, every=5.0, excess=45.0)
+    every_fifth = Beat(last=9.9, every=5.0, highs=(45.0,))
     assert place(course(line(), beat=every_fifth)) == pytest.approx(19.9)
     assert place(course(line(growth=5.0), beat=every_fifth), 200.0) == pytest.approx(14.9)
 
@@ -99,64 +99,20 @@ def test_outcomes_are_passed_when_the_course_is_beyond_the_earliest() -> None:
     assert not weighed(300.0, ()).is_passed(99.0)
 
 
-# --- the next minutes ---
-
-LATE_HIGH = Outline((0.0,) * SLOTS, tuple(50.0 if k == 12 else 0.0 for k in range(SLOTS)), 1.0, 1.0)  # at 45 s of 60
-
-
-@pytest.mark.parametrize(
-    ("room", "slope", "seconds", "met"),
-    [
-        pytest.param(49.0, 0.0, 50.0, True, id="by the high part that comes"),
-        pytest.param(49.0, 0.0, 20.0, False, id="not before it comes"),
-        pytest.param(54.0, 0.0, 500.0, False, id="it fits"),
-        pytest.param(54.0, 0.2, 50.0, True, id="but not upon the growth until then"),
-        pytest.param(10.0, 0.5, 30.0, True, id="by growth alone"),
-        pytest.param(-5.0, 0.0, 1.0, True, id="beyond it already"),
-    ],
-)
-def test_memory_meets_the_limit_as_its_generations_usually_go(
-    room: float, slope: float, seconds: float, met: bool
-) -> None:
-    odds = Near(room, slope, LATE_HIGH, 0.1, LENGTH, 0.0).odds(seconds)
-    assert odds > 0.7 if met else odds < 0.3
-
-
 # --- laws ---
 
 PLACES = st.lists(
     st.tuples(st.one_of(st.floats(0.0, 200.0), st.just(math.inf)), st.floats(0.01, 1.0)), min_size=1, max_size=12
 )
-OUTLINES = st.builds(
-    lambda pairs, scatter, flutter: Outline(
-        tuple(a for a, _ in pairs), tuple(a + b for a, b in pairs), scatter, flutter
-    ),
-    st.lists(st.tuples(st.floats(-50.0, 50.0), st.floats(0.0, 50.0)), min_size=SLOTS, max_size=SLOTS),
-    st.floats(0.0, 20.0),
-    st.floats(0.0, 20.0),
-)
-NEARS = st.one_of(
-    st.none(),
-    st.builds(
-        Near,
-        st.floats(-100.0, 300.0),
-        st.floats(0.0, 5.0),
-        OUTLINES,
-        st.floats(0.0, 0.96),
-        st.floats(1.0, 500.0),
-        st.floats(0.0, 20.0),
-    ),
-)
 ENDS = st.builds(
-    lambda places, days, uneven, slot, passed, near: Ends(
-        weighed(300.0, tuple(sorted(places))), days, uneven, slot, passed, near
+    lambda places, days, uneven, slot, passed: Ends(
+        weighed(300.0, tuple(sorted(places))), days, uneven, slot, LENGTH, passed
     ),
     PLACES,
     st.builds(Calendar, st.floats(0.0, 50.0), st.floats(1.0, 500.0), st.sampled_from([1.0, 1.1]), st.just(5.0)),
     st.floats(0.0, 0.5),
     st.sampled_from([0.0, 0.04]),
     st.floats(0.0, 30.0),
-    NEARS,
 )
 
 
@@ -182,7 +138,7 @@ def test_what_is_left_shrinks_and_is_bounded(any_ends: Ends, seconds: float, mor
 
 @given(ENDS)
 def test_the_odds_of_the_course_and_its_quantiles_tell_the_same(any_ends: Ends) -> None:
-    by_course = replace(any_ends, near=None, passed=0.0)
+    by_course = replace(any_ends, passed=0.0)
     met, days = by_course.meeting(), by_course.calendar
     if math.isfinite(met.high):
         assert by_course.odds(days.until(met.high + 1.0) + 1.0) >= 0.85

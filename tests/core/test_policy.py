@@ -11,9 +11,11 @@ from memwatch.core.model import Forecast, Verdict
 from memwatch.core.policy import (
     PACE_FLOOR_SECONDS,
     PACE_IDLE_SECONDS,
+    WAITS,
     Policy,
     believable,
     clears,
+    counts,
     hold_seconds,
     is_last_moment,
     lead_seconds,
@@ -72,38 +74,46 @@ def test_the_early_end_of_a_forecast_counts():
     assert not runs_out_within(eta(None, None), 10)
 
 
+STEP = 60.0  # seconds of a generation
+
+
+def peak_at(seconds: float, chance: float, soon: float = 0.0):
+    """The limit is met by what comes then, with this chance; or at once, with the other."""
+    return lambda within: soon + (chance if within >= seconds else 0.0)
+
+
 @pytest.mark.parametrize(
-    ("odds", "stake", "spared", "expected"),
+    ("odds", "expected"),
     [
-        pytest.param(1.0, 1000, 100, True, id="sure to be lost"),
-        pytest.param(0.5, 1000, 100, True, id="a coin is tossed for much"),
-        pytest.param(0.0, 1000, 0, False, id="nothing can be lost"),
-        pytest.param(0.009, 1e9, 1, False, id="hardly anything can be lost"),
-        pytest.param(0.011, 1000, 1000, False, id="a small risk, and much to be done yet"),
-        pytest.param(0.011, 1e6, 10, True, id="a small risk of a great loss"),
+        pytest.param(peak_at(15.0, 0.0), False, id="nothing can be lost"),
+        pytest.param(peak_at(12.0, 0.5), True, id="a coin is tossed for the run within the next look"),
+        pytest.param(peak_at(40.0, 0.5), False, id="the coin is tossed later: there is time yet"),
+        pytest.param(peak_at(12.0, 0.001), False, id="a small risk, and a generation to be done"),
+        pytest.param(peak_at(12.0, 0.001, soon=0.5), True, id="lost unless it acts, and perhaps even so"),
     ],
 )
-def test_the_last_moment_is_when_waiting_costs_more_than_acting(odds, stake, spared, expected):
-    assert is_last_moment(odds, stake, spared, confidence=0.99) is expected
-
-
-def test_a_higher_confidence_acts_earlier():
-    assert not is_last_moment(0.02, 1e6, 10, confidence=0.97)
-    assert is_last_moment(0.02, 1e6, 10, confidence=0.99)
+def test_the_last_moment_is_when_every_wait_costs_more_than_it_gains(odds, expected):
+    waits = [share * STEP for share in WAITS]
+    assert is_last_moment(odds, 10.0, waits, stake_seconds=3000.0, spared_seconds=900.0) is expected
 
 
 @given(
-    odds=st.floats(0, 1),
+    chance=st.floats(0, 1),
+    soon=st.floats(0, 1),
+    at=st.floats(0, 200),
     stake=st.floats(0, 1e6),
     spared=st.floats(0, 1e6),
-    likelier=st.floats(0, 1),
     more=st.floats(1, 10),
 )
-def test_more_at_risk_or_less_to_gain_never_calls_for_waiting(odds, stake, spared, likelier, more):
-    if is_last_moment(odds, stake, spared, 0.99):
-        assert is_last_moment(max(odds, likelier), stake, spared, 0.99)
-        assert is_last_moment(odds, stake * more, spared, 0.99)
-        assert is_last_moment(odds, stake, spared / more, 0.99)
+def test_more_at_stake_or_less_to_gain_never_calls_for_waiting(chance, soon, at, stake, spared, more):
+    odds, waits = peak_at(at, chance, soon), [share * STEP for share in WAITS]
+    if is_last_moment(odds, 10.0, waits, stake, spared):
+        assert is_last_moment(odds, 10.0, waits, stake * more, spared)
+        assert is_last_moment(odds, 10.0, waits, stake, spared / more)
+
+
+def test_a_higher_confidence_counts_smaller_risks():
+    assert counts(0.02, confidence=0.99) and not counts(0.02, confidence=0.97)
 
 
 @given(mid=st.floats(0, 1e6), share=st.floats(0, 1), step=st.floats(1, 1e4), lead=st.floats(1, 1e3))

@@ -13,7 +13,7 @@ class Steady:
     """Always the same growth, with the limit far away."""
 
     rate = 1e6
-    peak_bytes = 0.0
+    reach_bytes = 0.0
     says = Outlook(Verdict.GROWING, Trend("linear", 1.0, 1.0, 1.0), Forecast(1e9, 0.9e9, 1.1e9))
 
     def observe(self, t: float, used_bytes: int) -> None: ...

@@ -46,7 +46,7 @@ def growing(
 
 def ends_in(*seconds: float) -> Ends:
     """The limit is met in so many seconds: each as likely as the others."""
-    return Ends(weighed(100 * GB, tuple((s, 1.0) for s in sorted(seconds))), Calendar(0.0, 1.0), 0.0, 0.0)
+    return Ends(weighed(100 * GB, tuple((s, 1.0) for s in sorted(seconds))), Calendar(0.0, 1.0), 0.0, 0.0, 60.0)
 
 
 CALM = Outlook(Verdict.STABLE, Trend("flat", 0.0, 0.0, 0.9), Forecast(None, None, None))
@@ -60,7 +60,7 @@ class Script(Steady):
         self.generations: list[float] = []
         self.restarts = 0
         self.rate = 5.0 * GB  # fast enough for whatever is forecast
-        self.peak_bytes = 0.0
+        self.reach_bytes = 0.0
 
     def begin_generation(self, t: float, index: float) -> None:
         self.generations.append(index)

@@ -105,7 +105,6 @@ class Peaks:
         highs = tuple(p.above_base if above_base else p.excess for p in self._rare)
         return Beat(last.ordinal + last.part, float(every), highs)
 
-
     def _every(self) -> int | None:
         """Generations from one to the next: the fewest that no generation contradicts which was seen."""
         rare = {p.ordinal for p in self._rare}

@@ -1,0 +1,119 @@
+"""The next minutes: the limit is met as the generations that were seen would go on from here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwatch.core.near import Near
+from memwatch.core.outline import Outline
+from memwatch.core.peaks import Beat
+from memwatch.core.shapes import SLOTS
+
+LENGTH = 60.0  # seconds of a generation
+PEAK_PART = 12  # of SLOTS: 45 s of 60
+
+
+def generation(height: float, part: int = PEAK_PART) -> tuple[float, ...]:
+    return tuple(height if k == part else 0.0 for k in range(SLOTS))
+
+
+def seen(*generations: tuple[float, ...]) -> Outline:
+    highs = tuple(max(one[k] for one in generations) for k in range(len(generations[0])))
+    return Outline((0.0,) * len(highs), highs, 1.0, seen=generations)
+
+
+ALIKE = seen(*[generation(50.0)] * 8)
+
+
+def near(room: float, outline: Outline = ALIKE, slope: float = 0.0, part: float = 0.1) -> Near:
+    return Near(room, 0.0, slope, 0.0, 1.0, outline, part, LENGTH)
+
+
+@pytest.mark.parametrize(
+    ("room", "slope", "seconds", "met"),
+    [
+        pytest.param(45.0, 0.0, 50.0, True, id="by the high part that comes"),
+        pytest.param(45.0, 0.0, 20.0, False, id="not before it comes"),
+        pytest.param(55.0, 0.0, 500.0, False, id="it fits"),
+        pytest.param(55.0, 0.4, 50.0, True, id="but not upon the growth until then"),
+        pytest.param(10.0, 0.5, 30.0, True, id="by growth alone"),
+        pytest.param(-5.0, 0.0, 1.0, True, id="beyond it already"),
+    ],
+)
+def test_memory_meets_the_limit_as_its_generations_usually_go(
+    room: float, slope: float, seconds: float, met: bool
+) -> None:
+    odds = near(room, slope=slope).odds(seconds)
+    assert odds > 0.9 if met else odds < 0.1
+
+
+def test_one_high_generation_in_ten_is_a_chance_of_one_in_ten() -> None:
+    one_high = seen(*[generation(20.0)] * 9, generation(200.0))
+    assert near(150.0, one_high).odds(LENGTH) == pytest.approx(0.1, abs=0.05)
+
+
+def test_few_generations_tell_less_than_many() -> None:
+    """The same deviation, and a room beyond all that was seen."""
+    few, many = (seen(*[generation(height) for height in (40.0, 60.0)] * times) for times in (2, 12))
+    assert near(80.0, few).odds(LENGTH) > 3.0 * near(80.0, many).odds(LENGTH)
+
+
+def test_what_memory_is_above_its_course_counts() -> None:
+    on_course = near(60.0)
+    assert replace(on_course, aside=20.0).odds(LENGTH) > 0.9 > 0.1 > on_course.odds(LENGTH)
+
+
+def test_an_unsure_line_is_unsure_either_way() -> None:
+    sure = near(60.0)
+    unsure = replace(sure, slope_error=20.0 / LENGTH)
+    assert sure.odds(LENGTH) < 0.01 < unsure.odds(LENGTH) < 0.5 < replace(unsure, room=40.0).odds(LENGTH) < 0.99
+
+
+def test_where_in_a_generation_it_is_nobody_knows() -> None:
+    """Then the peak may come at any time: a tenth of a generation has a tenth of the chance."""
+    lost = near(45.0, ALIKE.whole(), part=0.1)
+    assert lost.odds(0.1 * LENGTH) == pytest.approx(0.1 * lost.odds(LENGTH), rel=0.01)
+
+
+def test_a_peak_that_is_due_counts_from_when_it_is() -> None:
+    every_fifth = replace(near(100.0), peaks=Beat(9.0, 5.0, (118.0, 120.0, 122.0)), due_seconds=90.0)
+    assert every_fifth.odds(80.0) < 0.01
+    assert every_fifth.odds(100.0) > 0.9
+
+
+def test_a_peak_under_way_is_not_put_upon_itself() -> None:
+    """Memory is above its course because the peak has come."""
+    under_way = replace(near(150.0), aside=90.0, peaks=Beat(9.0, 5.0, (100.0, 100.0)), due_seconds=0.0)
+    assert under_way.odds(5.0) < 0.01
+
+
+HEIGHTS = st.lists(st.floats(0.0, 100.0), min_size=SLOTS, max_size=SLOTS)
+
+
+@given(
+    st.lists(HEIGHTS, min_size=1, max_size=6),
+    st.floats(-100.0, 300.0),
+    st.floats(0.0, 0.96),
+    st.floats(0.0, 1e3),
+)
+def test_odds_are_a_probability_and_more_room_never_raises_them(
+    many: list[list[float]], room: float, part: float, seconds: float
+) -> None:
+    found = near(room, seen(*map(tuple, many)), 0.1, part)
+    odds = found.odds(seconds)
+    assert 0.0 <= odds <= 1.0 and math.isfinite(odds)
+    assert replace(found, room=room + 10.0).odds(seconds) <= odds + 1e-12
+
+
+@given(HEIGHTS, st.floats(-100.0, 300.0), st.floats(0.0, 0.96), st.floats(0.0, 200.0), st.floats(0.0, 200.0))
+def test_more_time_never_lowers_the_odds(
+    heights: list[float], room: float, part: float, seconds: float, more: float
+) -> None:
+    """Of generations that are alike; where they differ in one part and not in another, it is less sure."""
+    found = near(room, seen(*[tuple(heights)] * 4), 0.1, part)
+    assert found.odds(seconds + more) >= found.odds(seconds) - 1e-9
