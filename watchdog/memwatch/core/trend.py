@@ -27,7 +27,10 @@ JUMP_FACTOR = 4.0  # times what any other step is off the usual one
 LEAST_RISE = 0.003  # of the level: a line that rises by less is none
 STEP_NOISE = 0.03  # of the usual step from one level to the next
 UNEVEN_NOISE = 1.2  # of the deviation of a step from its neighbours
-FEW_POINTS_ERROR = 0.3  # relative error of a slope, divided by its points
+FEW_POINTS_ERROR = 0.15  # relative error of a slope, divided by its points
+BENDING = 0.3  # of the change from the piece before: standard error of a slope that may go on to change ...
+LEAST_ALIKE = 0.4  # ... where one of the two is no less than this share of the other: no new leak, no end of a fill
+FORM_ERROR = 2.0  # times the standard error of a curve's slope: its form is one of a few
 KEPT_COST = 6.0  # a model whose cost is higher than the best by this has a twentieth of its weight
 KEPT_MODELS = 10
 
@@ -289,9 +292,18 @@ class _Series:
             x=self.points[-1].x,
             level=self.y0 + self.noise * end,
             slope=self.noise * slope / self.span,
-            slope_error=self.noise * error / self.span,
+            slope_error=self.noise * math.hypot(error, self._bending(i, slope)) / self.span,
             span=self.points[-1].x - self.points[i].x,
         )
+
+    def _bending(self, i: int, slope: float) -> float:
+        """Standard error of a slope that has changed once, and may change on, in noise units per unit of z."""
+        j = self.cut[i]
+        if i - j < self.min_piece:
+            return 0.0
+        before = self.sums.line(j, i)[1]
+        alike = min(before, slope) > LEAST_ALIKE * max(before, slope) > 0.0
+        return BENDING * abs(slope - before) if alike else 0.0
 
     def _curves(self) -> Iterator[Model]:
         """Curves that begin where a piece does: searching every start buys nothing."""
@@ -316,7 +328,7 @@ class _Series:
             x=self.points[-1].x,
             level=self.y0 + self.noise * bend.end,
             slope=self.noise * bend.slope / span,
-            slope_error=self.noise * bend.slope_error / span,
+            slope_error=FORM_ERROR * self.noise * bend.slope_error / span,
             span=span,
             curve=bend.curve,
             gain=self.noise * bend.gain,
