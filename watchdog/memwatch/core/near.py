@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memwatch.core.outline import Outline
+from memwatch.core.outline import Outline, variance
 from memwatch.core.peaks import Beat
 
 LIKENESS = 3.0  # generations: what has been is taken for what may be, give or take its deviation times √(this / number)
@@ -14,6 +14,7 @@ UNSURE = 0.02  # of the growth of a generation: no line is known better
 LOGISTIC = math.pi / math.sqrt(3.0)  # standard deviations of the logistic distribution in its scale
 LATE_SLOTS = 0.25  # by which a generation may be early
 LEAST_WIDTH = 1.0  # bytes
+NO_CHANCE = 7.0  # widths beyond the highest: 3 in a million
 FARTHEST = 50.0  # scales: beyond it there is no chance
 
 
@@ -34,10 +35,15 @@ class Near:
 
     def odds(self, seconds: float) -> float:
         """Probability that the limit is met within so many seconds."""
-        usual = self._share_beyond(self._tops(seconds), self.room - self.aside)
-        if len(self.outline.highs) == 1:  # anywhere in a generation
-            usual *= min(1.0, seconds / self.seconds)
-        return 1.0 - (1.0 - usual) * (1.0 - self._peak_odds(seconds))
+        return 1.0 - (1.0 - self._usual_odds(seconds)) * (1.0 - self._peak_odds(seconds))
+
+    def _usual_odds(self, seconds: float) -> float:
+        """That a generation like those seen is too high."""
+        outline, room = self.outline, self.room - self.aside
+        if room - outline.top - self.slope * seconds > NO_CHANCE * self._width(outline.spread, len(outline.seen)):
+            return 0.0
+        odds = self._share_beyond(self._tops(seconds), room)
+        return odds * min(1.0, seconds / self.seconds) if len(outline.highs) == 1 else odds  # anywhere in it
 
     def _tops(self, seconds: float) -> Sequence[float]:
         """How high each of the generations that were seen would go in that time, bytes above the line."""
@@ -58,9 +64,10 @@ class Near:
 
     def _share_beyond(self, tops: Sequence[float], room: float) -> float:
         """Probability that the next one is beyond the room: around each of the tops, the share that is."""
-        count = len(tops)
-        mean = sum(tops) / count
-        spread = sum((top - mean) ** 2 for top in tops) / max(1, count - 1)
+        scale = LOGISTIC / self._width(variance(tops), len(tops))
+        return sum(1.0 / (1.0 + math.exp(min(scale * (room - top), FARTHEST))) for top in tops) / len(tops)
+
+    def _width(self, spread: float, count: int) -> float:
+        """Standard deviation around each of so many tops."""
         unsure = self.noise**2 + (self.slope_error**2 + (UNSURE * self.slope) ** 2) * self.seconds**2
-        scale = LOGISTIC / max(math.sqrt(spread * LIKENESS / count + unsure), LEAST_WIDTH)
-        return sum(1.0 / (1.0 + math.exp(min(scale * (room - top), FARTHEST))) for top in tops) / count
+        return max(math.sqrt(spread * LIKENESS / count + unsure), LEAST_WIDTH)

@@ -33,6 +33,8 @@ class Outline:
     most: float = math.inf  # that the highest was ever above the level
     base: float = 0.0  # the level that all this is in proportion to; 0: it stays as it is when the level grows
     seen: tuple[tuple[float, ...], ...] = ()  # highs of each of the latest generations, part by part
+    top: float = math.inf  # the highest of them
+    spread: float = 0.0  # variance of the highest of each
 
     @property
     def range(self) -> float:
@@ -62,6 +64,12 @@ class Outline:
         """(middle of the part, its high), highest first."""
         size = len(self.highs)
         return sorted((((k + 0.5) / size, high) for k, high in enumerate(self.highs)), key=lambda part: -part[1])
+
+
+def variance(values: Sequence[float]) -> float:
+    """Of a sample; 0 of one value."""
+    mean = sum(values) / len(values)
+    return sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
 
 
 FLAT = Outline((0.0,), (0.0,), 0.0)
@@ -108,6 +116,8 @@ def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None
         most=max(tops if now or len(lately) < MANY else [*tops, *lately]),
         base=now,
         seen=tuple(tuple(one) for one in seen),
+        top=max(map(max, seen)),
+        spread=variance([max(one) for one in seen]),
     )
 
 
