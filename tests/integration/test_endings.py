@@ -202,7 +202,7 @@ def test_sigkill_only_where_it_is_allowed(folder: Folder) -> None:
 
 
 def test_without_leave_a_stubborn_trainer_runs_on(folder: Folder) -> None:
-    with trainer(folder, program=leaking("stubborn", 14)) as run:
+    with trainer(folder, program=leaking("stubborn", 24)) as run:
         with memwatch(
             folder, "--pid", str(run.pid), *QUIET, "--limit", "150MB", *configured(folder, ", cooldown_seconds: 600")
         ) as watch:
