@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.near import Near
-from memwatch.core.outline import Outline, variance
+from memwatch.core.outline import Outline
 from memwatch.core.peaks import Beat
 from memwatch.core.shapes import SLOTS
 
@@ -24,8 +24,7 @@ def generation(height: float, part: int = PEAK_PART) -> tuple[float, ...]:
 
 def seen(*generations: tuple[float, ...]) -> Outline:
     highs = tuple(max(one[k] for one in generations) for k in range(len(generations[0])))
-    tops = [max(one) for one in generations]
-    return Outline((0.0,) * len(highs), highs, 1.0, seen=generations, top=max(tops), spread=variance(tops))
+    return Outline((0.0,) * len(highs), highs, 1.0, seen=generations)
 
 
 ALIKE = seen(*[generation(50.0)] * 8)

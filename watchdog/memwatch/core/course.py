@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from memwatch.core.axes import Axis, Calendar, Clock, Filling, Readings, Straight, calendar
 from memwatch.core.growth import Model
-from memwatch.core.outline import Outline, outline, variance
+from memwatch.core.outline import Outline, outline
 from memwatch.core.peaks import Beat, beat_of_bins
 from memwatch.core.rhythm import USUAL, Level, Rhythm
 from memwatch.core.shapes import Bins, median, rise_above
@@ -183,13 +183,12 @@ def by_time(bins: Bins, gauges: Mapping[str, Readings]) -> Course:
         fitted = replace(fitted, models=tuple(m.moved(x) for m in fitted.models))
     usual, period = above[-USUAL:], x / len(blocks)
     high = max(0.0, median(usual) - 0.5 * slope * period)
-    tops = [one - 0.5 * slope * period for one in above]
-    seen = tuple((top,) for top in tops)
+    seen = tuple((one - 0.5 * slope * period,) for one in above)
     strands = _strands(fitted, points, gauges, x, now_t)
     return Course(
         tuple(strands),
         Calendar(x, 1.0),
-        Outline((0.0,), (high,), rise_above(usual), seen=seen, top=max(tops), spread=variance(tops)),
+        Outline((0.0,), (high,), rise_above(usual), seen=seen),
         False,
         x,
         beat,

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memwatch.core.outline import Outline, variance
+from memwatch.core.outline import Outline
 from memwatch.core.peaks import Beat
+from memwatch.core.shapes import variance
 
 LIKENESS = 3.0  # generations: what has been is taken for what may be, give or take its deviation times √(this / number)
 UNSURE = 0.02  # of the growth of a generation: no line is known better

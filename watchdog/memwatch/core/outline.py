@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import mul
 
 from memwatch.core.growth import Model
 from memwatch.core.rhythm import USUAL
-from memwatch.core.shapes import SLOTS, Shape, median, quantile, rise_above
+from memwatch.core.shapes import SLOTS, Shape, median, quantile, rise_above, variance
 from memwatch.core.trend import Fit
 
 HIGH_QUANTILE = 0.75  # of the highs that the usual generations had in a part
@@ -33,8 +33,14 @@ class Outline:
     most: float = math.inf  # that the highest was ever above the level
     base: float = 0.0  # the level that all this is in proportion to; 0: it stays as it is when the level grows
     seen: tuple[tuple[float, ...], ...] = ()  # highs of each of the latest generations, part by part
-    top: float = math.inf  # the highest of them
-    spread: float = 0.0  # variance of the highest of each
+    top: float = field(init=False, default=math.inf)  # the highest of those seen
+    spread: float = field(init=False, default=0.0)  # variance of the highest of each
+
+    def __post_init__(self) -> None:
+        if self.seen:
+            tops = [max(one) for one in self.seen]
+            object.__setattr__(self, "top", max(tops))
+            object.__setattr__(self, "spread", variance(tops))
 
     @property
     def range(self) -> float:
@@ -64,12 +70,6 @@ class Outline:
         """(middle of the part, its high), highest first."""
         size = len(self.highs)
         return sorted((((k + 0.5) / size, high) for k, high in enumerate(self.highs)), key=lambda part: -part[1])
-
-
-def variance(values: Sequence[float]) -> float:
-    """Of a sample; 0 of one value."""
-    mean = sum(values) / len(values)
-    return sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
 
 
 FLAT = Outline((0.0,), (0.0,), 0.0)
@@ -116,8 +116,6 @@ def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None
         most=max(tops if now or len(lately) < MANY else [*tops, *lately]),
         base=now,
         seen=tuple(tuple(one) for one in seen),
-        top=max(map(max, seen)),
-        spread=variance([max(one) for one in seen]),
     )
 
 

@@ -174,6 +174,12 @@ def rise_above(values: Sequence[float]) -> float:
     return math.sqrt(2.0 * sum((v - middle) ** 2 for v in values if v > middle) / len(values))
 
 
+def variance(values: Sequence[float]) -> float:
+    """Of a sample of at least one value; 0 of one."""
+    mean = sum(values) / len(values)
+    return sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
+
+
 def quantile(values: Sequence[float], share: float) -> float:
     """The value below which this share of at least one value lies, between two of them on the line."""
     ordered = sorted(values)
