@@ -78,8 +78,13 @@ class Course:
         return self.strands[0].fit.best.slope * self.strands[0].axis.pace
 
 
-def by_generation(rhythm: Rhythm, t: float, prior: Model | None, gauges: Mapping[str, Readings]) -> Course:
-    """The course over generations; `prior` is the growth, by single generation, of the process before a restart."""
+def by_generation(
+    rhythm: Rhythm, t: float, prior: Model | None, gauges: Mapping[str, Readings], error: float = 0.0
+) -> Course:
+    """The course over generations; `prior` is the growth, by single generation, of the process before a restart.
+
+    `error` is the deviation of their count: nobody told them.
+    """
     points = rhythm.points(t)
     days = calendar(rhythm.x(t), rhythm.lengths() or [rhythm.seconds or 1.0])
     fitted = fit(points, least_noise=FEW_NOISE * rhythm.range() if len(points) < FEW_POINTS else 0.0)
@@ -98,7 +103,7 @@ def by_generation(rhythm: Rhythm, t: float, prior: Model | None, gauges: Mapping
         outline(calm, [rhythm.level(s) for s in calm], fitted),
         True,
         points[-1].x if points else days.now_x,
-        rhythm.peaks.beat(rhythm.level_by is Level.BASE),
+        rhythm.peaks.beat(rhythm.level_by is Level.BASE, error),
     )
 
 

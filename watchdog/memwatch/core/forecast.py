@@ -31,6 +31,7 @@ STALE_SHARE = 0.03  # of the time watched: so old a course is fitted anew ...
 STALE_LEAD = 0.1  # ... or of the time that is left ...
 STALE_FLOOR = 0.003  # ... but not more often than this
 STEADIER = 1.7  # times the noise of the levels by teeth: noisier than this, and the course goes by the teeth
+MISCOUNT = 0.7  # teeth: deviation of the number of those between two peaks, which may break one in two
 NEAR_RANGES = 2.0  # of what a generation does: so far from the limit, the next minutes need no look of their own
 BELOW_SHARE = 0.2  # of the distance to the course counts while memory is below it
 LATELY = 1.2  # generations
@@ -207,7 +208,7 @@ class Forecaster:
         teeth = self._teeth.beat(self._t)
         if teeth is None or (self._prior is not None and rhythm is not None and len(rhythm.shapes) < ENOUGH):
             return rhythm, course
-        beaten = courses.by_generation(teeth, self._t, None, self._gauges)
+        beaten = courses.by_generation(teeth, self._t, None, self._gauges, MISCOUNT)
         if beaten.fit is None or (course.fit is not None and course.fit.noise < STEADIER * beaten.fit.noise):
             return rhythm, course
         return teeth, beaten
@@ -282,7 +283,8 @@ class Forecaster:
         """How memory stands to its course now; None while the limit is far beyond what a generation does."""
         outline, beat = course.outline, self._beat
         known = beat is None or len(beat.shapes) > ENOUGH
-        far = NEAR_RANGES * (self.reach_bytes + abs(course.slope) * course.period)
+        reach = max(self.reach_bytes, outline.top - min(outline.means))
+        far = NEAR_RANGES * (reach + abs(course.slope) * course.period)
         if not known or limit - self._used > far:
             return None
         part, latest = 0.0, self._run.items[-1].mean
@@ -292,8 +294,9 @@ class Forecaster:
                 outline = outline.whole()
         line = course.level_at(calendar.now_x)
         aside = outline.aside(latest - line, part)
-        peaks, due = course.beat, math.inf
+        peaks, due, between = course.beat, math.inf, math.inf
         if peaks is not None:
+            between = peaks.every * calendar.seconds
             due = max(0.0, calendar.until(peaks.first_from(calendar.now_x) - peaks.error))
         slope, error = course.strands[0].ahead(course.period)
         return Near(
@@ -307,6 +310,7 @@ class Forecaster:
             seconds=course.period * calendar.seconds,
             peaks=peaks,
             due_seconds=due,
+            peak_seconds=between,
         )
 
     def _forecast(self, ends: Ends | None, limit: float, last_generation: float | None) -> Forecast:

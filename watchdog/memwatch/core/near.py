@@ -32,7 +32,8 @@ class Near:
     part: float  # of the open generation that is over
     seconds: float  # of a generation, or of the block of time that stands for one
     peaks: Beat | None = None  # that not every generation has
-    due_seconds: float = math.inf  # until the next of them
+    due_seconds: float = math.inf  # until the next of them, where they have a rhythm
+    peak_seconds: float = math.inf  # from one to the next
 
     def odds(self, seconds: float) -> float:
         """Probability that the limit is met within so many seconds."""
@@ -43,8 +44,11 @@ class Near:
         outline, room = self.outline, self.room - self.aside
         if room - outline.top - self.slope * seconds > NO_CHANCE * self._width(outline.spread, len(outline.seen)):
             return 0.0
-        odds = self._share_beyond(self._tops(seconds), room)
-        return odds * min(1.0, seconds / self.seconds) if len(outline.highs) == 1 else odds  # anywhere in it
+        odds, passed = self._share_beyond(self._tops(seconds), room), seconds / self.seconds
+        if len(outline.highs) > 1 or passed >= 1.0:
+            return odds
+        level = self._share_beyond([self.slope * seconds], room)  # the high comes anywhere in the block
+        return max(level, odds * passed)
 
     def _tops(self, seconds: float) -> Sequence[float]:
         """How high each of the generations that were seen would go in that time, bytes above the line."""
@@ -59,9 +63,13 @@ class Near:
 
     def _peak_odds(self, seconds: float) -> float:
         """That one of the rare peaks comes in that time, and is too high."""
-        if self.peaks is None or self.due_seconds > seconds:
+        peaks = self.peaks
+        if peaks is None or (peaks.regular and self.due_seconds > seconds):
             return 0.0
-        return self._share_beyond([high + self.slope * self.due_seconds for high in self.peaks.highs], self.room)
+        wait, chance = self.due_seconds, 1.0
+        if not peaks.regular:  # it may come at any time
+            wait, chance = seconds, -math.expm1(-seconds / self.peak_seconds)
+        return chance * self._share_beyond([high + self.slope * wait for high in peaks.highs], self.room)
 
     def _share_beyond(self, tops: Sequence[float], room: float) -> float:
         """Probability that the next one is beyond the room: around each of the tops, the share that is."""

@@ -13,7 +13,10 @@ from memwatch.core.shapes import Bin, Shape, median
 REMEMBERED = 48  # generations
 OVERDUE = 1  # generations that such a peak may be late by, before they are taken to have ceased
 LATE = 0.08  # of the gap: a peak that is due may come so late
-CEASED = 0.3  # of the usual gap: without markers, a beat that is late or uneven by more is none
+UNEVEN = 0.3  # of the usual gap: a beat that is off by more, in any of ...
+RECENT_GAPS = 4  # ... the latest, has no rhythm
+CEASED = 1.3  # of the usual gap: without markers, peaks that have not come for so long have ceased
+FORGOTTEN = 3.0  # times the usual gap: so do those of generations when they have no rhythm
 AROUND = 6  # bins to either side that a peak stands out of
 ALIKE = 0.5  # of a peak's height: a high of the latest generation that is more may be the next one
 FEW = 3  # generations before the latest, from which on it can stand out
@@ -95,33 +98,48 @@ class Peaks:
         """The generation has a peak that most have not."""
         return any(p.ordinal == shape.ordinal for p in self._rare)
 
-    def beat(self, above_base: bool) -> Beat | None:
-        """The rhythm of those that stand out, their excess above the base or the level; None if they have ceased."""
+    def beat(self, above_base: bool, error: float = 0.0) -> Beat | None:
+        """The rhythm of those that stand out, their excess above the base or the level; None if they have ceased.
+
+        `error` is the deviation of a generation's ordinal.
+        """
         if len(self._rare) < 2:
             return None
         last, every = self._rare[-1], self._every()
-        if every is None or self._has_ceased(last.ordinal, every):
+        gaps = [b.ordinal - a.ordinal for a, b in pairwise(self._rare)]
+        regular = all(_off(gap, every) <= UNEVEN * every for gap in gaps[-RECENT_GAPS:])
+        if self._has_ceased(last.ordinal, every) if regular else self._latest - last.ordinal > FORGOTTEN * every:
             return None
         highs = tuple(p.above_base if above_base else p.excess for p in self._rare)
-        return Beat(last.ordinal + last.part, float(every), highs)
+        return Beat(last.ordinal + last.part, float(every), highs, regular, error)
 
-    def _every(self) -> int | None:
+    def _every(self) -> int:
         """Generations from one to the next: the fewest that no generation contradicts which was seen."""
         rare = {p.ordinal for p in self._rare}
         seen = {p.ordinal for p in self._all} - rare
-        usual = int(median([float(b.ordinal - a.ordinal) for a, b in pairwise(self._rare)]))
+        gaps = sorted(b.ordinal - a.ordinal for a, b in pairwise(self._rare))
+        usual = gaps[(len(gaps) - 1) // 2]
         first, last = self._rare[0].ordinal, self._rare[-1].ordinal
         for every in range(2, usual):
             due = range(last, first - 1, -every)
             if usual % every == 0 and not seen.intersection(due):
                 return every
-        return usual if usual >= 1 else None
+        return usual
+
+    @property
+    def _latest(self) -> int:
+        return self._all[-1].ordinal
 
     def _has_ceased(self, last: int, every: int) -> bool:
         """One was due, and it did not come in that generation nor (OVERDUE) soon after."""
         seen = {p.ordinal for p in self._all if p.ordinal > last}
         due = range(last + every, max(seen, default=last) + 1 - OVERDUE, every)
         return any(all(ordinal in seen for ordinal in range(at, at + OVERDUE + 1)) for at in due)
+
+
+def _off(gap: float, every: float) -> float:
+    """How far a gap is from so many times the usual one."""
+    return abs(gap - every * max(1, round(gap / every)))
 
 
 def beat_of_bins(bins: Sequence[Bin], first_t: float) -> Beat | None:
@@ -146,9 +164,9 @@ def beat_of_bins(bins: Sequence[Bin], first_t: float) -> Beat | None:
     gaps = [b[0] - a[0] for a, b in pairwise(peaks)]
     every = median(gaps)
     now = bins[-1].end_t - first_t
-    if now - peaks[-1][0] > (1.0 + CEASED) * every:
+    if now - peaks[-1][0] > CEASED * every:
         return None
-    regular = all(abs(gap - every) <= CEASED * every for gap in gaps[-4:])
+    regular = all(abs(gap - every) <= UNEVEN * every for gap in gaps[-RECENT_GAPS:])
     width = median([b.start_t - a.start_t for a, b in pairwise(bins)])
     error = max(width, 1.4826 * median([abs(gap - every) for gap in gaps]))
     return Beat(peaks[-1][0], every, tuple(excess for _, excess in peaks), regular, error)
