@@ -44,10 +44,11 @@ class Near:
         outline, room = self.outline, self.room - self.aside
         if room - outline.top - self.slope * seconds > NO_CHANCE * self._width(outline.spread, len(outline.seen)):
             return 0.0
-        odds, passed = self._share_beyond(self._tops(seconds), room), seconds / self.seconds
+        tops = self._tops(seconds)
+        odds, passed = self._share_beyond(tops, room, min(variance(tops), outline.spread)), seconds / self.seconds
         if len(outline.highs) > 1 or passed >= 1.0:
             return odds
-        level = self._share_beyond([self.slope * seconds], room)  # the high comes anywhere in the block
+        level = self._share_beyond([self.slope * seconds], room, 0.0)  # the high comes anywhere in the block
         return max(level, odds * passed)
 
     def _tops(self, seconds: float) -> Sequence[float]:
@@ -69,11 +70,12 @@ class Near:
         wait, chance = self.due_seconds, 1.0
         if not peaks.regular:  # it may come at any time
             wait, chance = seconds, -math.expm1(-seconds / self.peak_seconds)
-        return chance * self._share_beyond([high + self.slope * wait for high in peaks.highs], self.room)
+        tops = [high + self.slope * wait for high in peaks.highs]
+        return chance * self._share_beyond(tops, self.room, variance(tops))
 
-    def _share_beyond(self, tops: Sequence[float], room: float) -> float:
+    def _share_beyond(self, tops: Sequence[float], room: float, spread: float) -> float:
         """Probability that the next one is beyond the room: around each of the tops, the share that is."""
-        scale = LOGISTIC / self._width(variance(tops), len(tops))
+        scale = LOGISTIC / self._width(spread, len(tops))
         return sum(1.0 / (1.0 + math.exp(min(scale * (room - top), FARTHEST))) for top in tops) / len(tops)
 
     def _width(self, spread: float, count: int) -> float:
