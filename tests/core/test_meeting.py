@@ -33,7 +33,7 @@ def course(
 ) -> Course:
     axis = Filling(12.0, 12.0, 1.0, gauge) if gauge else Straight()
     x = fitted.best.x
-    return Course((Strand(fitted, axis, 1.0),), Calendar(12.0, LENGTH), stands, by_generation, x, beat)
+    return Course((Strand(fitted, axis, 1.0, x),), Calendar(12.0, LENGTH), stands, by_generation, beat)
 
 
 def ends(of: Course, limit: float = 300.0) -> Ends:

@@ -34,6 +34,7 @@ class Strand:
     fit: Fit
     axis: Axis
     weight: float
+    latest_x: float  # place in the course of the latest level
 
     def ahead(self, period: float) -> tuple[float, float]:
         """Growth over the next `period` of the course, bytes a unit of it, and its standard error."""
@@ -54,7 +55,6 @@ class Course:
     calendar: Calendar
     outline: Outline  # what stands above the level
     by_generation: bool
-    latest_x: float  # place of the latest level
     beat: Beat | None  # of peaks that not every generation has
     period: float = 1.0  # units of the course from one high to the next
 
@@ -67,8 +67,8 @@ class Course:
         """The level at a place near the latest, by the model that is believed most."""
         if not self.strands:
             return 0.0
-        best = self.strands[0].fit.best
-        return best.level + self.slope * (x - self.latest_x)
+        latest = self.strands[0]
+        return latest.fit.best.level + self.slope * (x - latest.latest_x)
 
     @property
     def slope(self) -> float:
@@ -90,9 +90,10 @@ def by_generation(
     fitted = fit(points, least_noise=FEW_NOISE * rhythm.range() if len(points) < FEW_POINTS else 0.0)
     if prior is not None and points and len(rhythm.shapes) < OWN_GENERATIONS:
         fitted = _continued(prior.in_units(rhythm.bundle), points)
-        strands = [Strand(fitted, Straight(), 1.0)]
+        strands = [Strand(fitted, Straight(), 1.0, points[-1].x)]
     else:
-        strands = _strands(fitted, points, gauges, days.now_x, t)
+        own = None if fitted is None else Strand(fitted, Straight(), 1.0, points[-1].x)
+        strands = _strands(own, points, gauges, days.now_x, t)
         if fitted is not None and rhythm.unevenness > UNEVEN:
             strands = _with_time(strands, points, days, t)
     usual = rhythm.usual(OUTLINED)
@@ -102,7 +103,6 @@ def by_generation(
         days,
         outline(calm, [rhythm.level(s) for s in calm], fitted),
         True,
-        points[-1].x if points else days.now_x,
         rhythm.peaks.beat(rhythm.level_by is Level.BASE, error),
     )
 
@@ -114,12 +114,11 @@ def _continued(prior: Model, points: Sequence[Point]) -> Fit:
 
 
 def _strands(
-    along: Fit | None, points: Sequence[Point], gauges: Mapping[str, Readings], now_x: float, t: float
+    own: Strand | None, points: Sequence[Point], gauges: Mapping[str, Readings], now_x: float, t: float
 ) -> list[Strand]:
     """The course's own growth, and behind or before it the gauge that explains it."""
-    if along is None:
+    if own is None:
         return []
-    own = Strand(along, Straight(), 1.0)
     filled = [strand for readings in gauges.values() if (strand := _filling(points, readings, now_x, t)) is not None]
     if not filled:
         return [own]
@@ -142,15 +141,15 @@ def _filling(points: Sequence[Point], readings: Readings, now_x: float, t: float
     first = len(along) - 1
     while first > 0 and along[first - 1].x < along[first].x:
         first -= 1
-    along, places = along[first:], places[first:]
+    along, places = along[first:], places[first : len(along)]
     if len(along) < EXPLAINED_POINTS:
         return None
     fitted = fit(along)
     if fitted is None or fitted.best.kind == "flat" or fitted.best.slope <= 0.0 or fitted.explained < EXPLAINED:
         return None
     recent = max(0, len(along) - 1 - USUAL)
-    pace = (along[-1].x - along[recent].x) / (places[len(along) - 1] - places[recent])
-    return Strand(fitted, Filling(now_x, readings.at(t), pace, capacity), GAUGE_WEIGHT)
+    pace = (along[-1].x - along[recent].x) / (places[-1] - places[recent])
+    return Strand(fitted, Filling(now_x, readings.at(t), pace, capacity), GAUGE_WEIGHT, places[-1])
 
 
 def _with_time(strands: list[Strand], points: Sequence[Point], days: Calendar, t: float) -> list[Strand]:
@@ -161,7 +160,7 @@ def _with_time(strands: list[Strand], points: Sequence[Point], days: Calendar, t
     if hourly is None:
         return strands
     odds = math.exp(max(-30.0, min(30.0, 0.5 * (own.fit.cost - hourly.cost))))
-    timed = Strand(hourly, Clock(days, t - first_t), own.weight * odds / (1.0 + odds))
+    timed = Strand(hourly, Clock(days, t - first_t), own.weight * odds / (1.0 + odds), own.latest_x)
     both = sorted((replace(own, weight=own.weight / (1.0 + odds)), timed), key=lambda strand: -strand.weight)
     return [*strands[:-1], *both]
 
@@ -182,20 +181,19 @@ def by_time(bins: Bins, gauges: Mapping[str, Readings]) -> Course:
         calm = highs[: max(1, len(highs) * 3 // 4)] if beat is not None else highs
         above.append(calm[-1] - level)
     fitted = fit(points, BLOCKS_IN_PIECE)
-    slope = 0.0
+    slope, own = 0.0, None
     if fitted is not None:
         slope = max(0.0, fitted.best.slope)
-        fitted = replace(fitted, models=tuple(m.moved(x) for m in fitted.models))
+        own = Strand(replace(fitted, models=tuple(m.moved(x) for m in fitted.models)), Straight(), 1.0, x)
     usual, period = above[-USUAL:], x / len(blocks)
     high = max(0.0, median(usual) - 0.5 * slope * period)
     seen = tuple((one - 0.5 * slope * period,) for one in above)
-    strands = _strands(fitted, points, gauges, x, now_t)
+    strands = _strands(own, points, gauges, x, now_t)
     return Course(
         tuple(strands),
         Calendar(x, 1.0),
         Outline((0.0,), (high,), rise_above(usual), seen=seen),
         False,
-        x,
         beat,
         period,
     )
