@@ -10,7 +10,7 @@ from memwatch.core.outline import Outline
 from memwatch.core.peaks import Beat
 from memwatch.core.shapes import variance
 
-LIKENESS = 3.0  # generations: what has been is taken for what may be, give or take its deviation times √(this / number)
+LIKENESS = 2.0  # generations: what has been is taken for what may be, give or take its deviation times √(this / number)
 UNSURE = 0.02  # of the growth of a generation: no line is known better
 LOGISTIC = math.pi / math.sqrt(3.0)  # standard deviations of the logistic distribution in its scale
 LATE_SLOTS = 0.25  # by which a generation may be early

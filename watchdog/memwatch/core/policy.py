@@ -11,7 +11,7 @@ from memwatch.core.model import Forecast, Verdict
 DELIVERY_SECONDS = 1.0  # from the decision to the trainer's handler: a Python handler waits for its C call to return
 MARGIN_SHARE = 0.25  # checkpoints vary: so much is added to what one is taken to need ...
 MARGIN_SECONDS = 2.0  # ... and at least this
-LOSS_FACTOR = 0.8  # of its time is lost with a run: it has often saved something before
+LOSS_FACTOR = 1.0  # of its time is lost with a run
 STAKE_LEADS = 20.0  # a young run is worth so many lead times
 POINT_GENERATIONS = 5  # complete ones before a boundary is judged: until then a fill looks like a leak
 STARTUP_LEADS = 10.0  # without generations, growth is believed that was watched for so many lead times ...

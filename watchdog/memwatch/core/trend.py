@@ -30,6 +30,7 @@ UNEVEN_NOISE = 1.2  # of the deviation of a step from its neighbours
 FEW_POINTS_ERROR = 0.15  # relative error of a slope, divided by its points
 BENDING = 0.3  # of the change from the piece before: standard error of a slope that may go on to change ...
 LEAST_ALIKE = 0.4  # ... where one of the two is no less than this share of the other: no new leak, no end of a fill
+WAVE_STEPS = 10  # from one level to the next that tell a wave from a level that wanders
 FORM_ERROR = 2.0  # times the standard error of a curve's slope: its form is one of a few
 KEPT_COST = 6.0  # a model whose cost is higher than the best by this has a twentieth of its weight
 KEPT_MODELS = 10
@@ -185,6 +186,20 @@ def _noise(points: Sequence[Point]) -> float:
     return min(apart, 1.1 * around_line)
 
 
+def _wander(off: Sequence[float], power: float) -> float:
+    """How much of the squares (their sum is `power`) of increments, less their mean, is left in the long run, 0..1.
+
+    Increments of pure noise are anticorrelated by -1/2 and leave nothing, those of a wave by as much, but later; those
+    of a level that wanders are not.
+    """
+    if power <= 0.0:
+        return 0.0
+    along = sum(map(mul, off, off[1:]))
+    if len(off) >= WAVE_STEPS:
+        along += min(0.0, sum(map(mul, off, off[2:])))
+    return min(1.0, max(0.0, 1.0 + 2.0 * along / power))
+
+
 def _jump(steps: Sequence[float]) -> int | None:
     """The one step that is unlike all others, if there is one: no noise, and no trend."""
     usual = median(steps)
@@ -266,13 +281,12 @@ class _Series:
         if spread <= 0.0:
             return 1.0, 0.0
         scatter = (rss + 2.0) / m / spread
-        steps = [(self.y[j + 1] - self.y[j]) / (self.z[j + 1] - self.z[j]) for j in range(i, self.n - 1)]
+        first = i if i > 0 or m <= MIN_POINTS else 1  # the first step of all holds the load
+        steps = [(self.y[j + 1] - self.y[j]) / (self.z[j + 1] - self.z[j]) for j in range(first, self.n - 1)]
         mean = sum(steps) / len(steps)
         off = [s - mean for s in steps]
         power = sum(s * s for s in off)
-        # increments of pure noise are anticorrelated by -1/2, those of a wandering growth are not
-        along = sum(a * b for a, b in pairwise(off)) / power if power > 0.0 else 0.0
-        share = min(1.0, max(0.0, 1.0 + 2.0 * along))
+        share = _wander(off, power)
         wander = share * power / max(1, m - 2) / (m - 1)
         return math.sqrt(scatter + wander + (FEW_POINTS_ERROR * mean / m) ** 2), share * max(0.0, m - 3.0) / (m + 1.0)
 
