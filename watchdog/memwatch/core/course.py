@@ -192,7 +192,7 @@ def by_time(bins: Bins, gauges: Mapping[str, Readings]) -> Course:
     return Course(
         tuple(strands),
         Calendar(x, 1.0),
-        Outline((0.0,), (high,), rise_above(usual), seen=seen),
+        Outline((0.0,), (high,), rise_above(usual), seen=seen, noise=0.0 if fitted is None else fitted.noise),
         False,
         beat,
         period,

@@ -304,7 +304,7 @@ class Forecaster:
             aside=aside if aside > 0.0 else BELOW_SHARE * aside,
             slope=max(slope, 0.0) / calendar.seconds,
             slope_error=error / calendar.seconds,
-            noise=course.strands[0].fit.noise,
+            noise=outline.noise if course.strands[0].axis.name == "course" else course.strands[0].fit.noise,
             outline=outline,
             part=part,
             seconds=course.period * calendar.seconds,

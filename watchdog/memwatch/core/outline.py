@@ -32,7 +32,8 @@ class Outline:
     scatter: float  # standard deviation of a generation's highest
     most: float = math.inf  # that the highest was ever above the level
     base: float = 0.0  # the level that all this is in proportion to; 0: it stays as it is when the level grows
-    seen: tuple[tuple[float, ...], ...] = ()  # highs of each of the latest generations, part by part
+    seen: tuple[tuple[float, ...], ...] = ()  # highs of each of the latest generations, part by part ...
+    noise: float = 0.0  # ... and the standard deviation of what they stand upon, bytes
     top: float = field(init=False, default=math.inf)  # the highest of those seen
     spread: float = field(init=False, default=0.0)  # variance of the highest of each
 
@@ -91,14 +92,17 @@ def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None
         best = fitted.best
         slopes = [best.slope_at(max(s.ordinal + 0.5, best.x - best.span)) for s in recent]
         bases = _steadier(usual, bases, best)
-    seen = [_above(s.highs, *rest) for s, *rest in zip(recent, own, slopes, strict=True)]
+    stands, noise = own, 0.0 if fitted is None else fitted.noise
+    if fitted is not None and len(recent) >= MANY:
+        stands, noise = _surer(recent, own, fitted)
+    seen = [_above(s.highs, *rest) for s, *rest in zip(recent, stands, slopes, strict=True)]
     above = [_above(s.highs, *rest) for s, *rest in zip(usual, bases, slopes[-USUAL:], strict=True)]
     beside = [_above(s.means, *rest) for s, *rest in zip(usual, bases, slopes[-USUAL:], strict=True)]
     now = 0.0
     if fitted is not None and min(bases) > 0.0 < fitted.best.level and _swell(levels, excesses):
         now = fitted.best.level
         above, beside = _times(now, bases, above), _times(now, bases, beside)
-        seen = _times(now, own, seen)
+        seen = _times(now, stands, seen)
     tops = [max(one) for one in above]
     highest, scatter = median(tops), rise_above([s.peak - base for s, base in zip(usual, bases, strict=True)])
     if now:
@@ -116,12 +120,26 @@ def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None
         most=max(tops if now or len(lately) < MANY else [*tops, *lately]),
         base=now,
         seen=tuple(tuple(one) for one in seen),
+        noise=noise,
     )
 
 
 def _times(now: float, bases: Sequence[float], many: Sequence[Sequence[float]]) -> list[list[float]]:
     """Each as it would be above the level of now."""
     return [[now / base * v for v in one] for base, one in zip(bases, many, strict=True)]
+
+
+def _surer(shapes: Sequence[Shape], levels: list[float], fitted: Fit) -> tuple[list[float], float]:
+    """What the highs seen stand upon, and its noise: each one's own level, or the trend, if that tells them better."""
+    best = fitted.best
+    if shapes[0].ordinal + 0.5 < best.x - best.span - 1.0:
+        return levels, fitted.noise
+    trend = [best.at(s.ordinal + 0.5) for s in shapes]
+    aside = median([level - base for level, base in zip(levels, trend, strict=True)])
+    trend = [base + aside for base in trend]
+    own = variance([s.peak - level for s, level in zip(shapes, levels, strict=True)]) + fitted.noise**2
+    along = variance([s.peak - base for s, base in zip(shapes, trend, strict=True)])
+    return (trend, fitted.noise / math.sqrt(len(shapes))) if along < own else (levels, fitted.noise)
 
 
 def _steadier(shapes: Sequence[Shape], levels: list[float], best: Model) -> list[float]:
