@@ -13,7 +13,6 @@ from memwatch.core.shapes import variance
 LIKENESS = 2.0  # generations: what has been is taken for what may be, give or take its deviation times √(this / number)
 UNSURE = 0.02  # of the growth of a generation: no line is known better
 LOGISTIC = math.pi / math.sqrt(3.0)  # standard deviations of the logistic distribution in its scale
-LATE_SLOTS = 0.25  # by which a generation may be early
 LEAST_WIDTH = 1.0  # bytes
 NO_CHANCE = 7.0  # widths beyond the highest: 3 in a million
 FARTHEST = 50.0  # scales: beyond it there is no chance
@@ -57,7 +56,7 @@ class Near:
         if size == 1:
             return [high + self.slope * seconds for (high,) in self.outline.seen]
         first = int(self.part * size)
-        ahead = range(first, min(int((self.part + seconds / self.seconds) * size + LATE_SLOTS), first + 2 * size) + 1)
+        ahead = range(first, min(int((self.part + seconds / self.seconds) * size), first + 2 * size) + 1)
         grown = [self.slope * max(0.0, ((k + 0.5) / size - self.part) * self.seconds) for k in ahead]
         slots = [k % size for k in ahead]
         return [max([seen[k] + more for k, more in zip(slots, grown, strict=True)]) for seen in self.outline.seen]
