@@ -14,7 +14,6 @@ from memwatch.core.outline import Outline
 from memwatch.core.shapes import SLOTS
 
 ERRORS = ((-1.65, 0.1), (-0.9, 0.24), (0.0, 0.32), (0.9, 0.24), (1.65, 0.1))  # standard errors and their weights
-STALE_SHARE = 0.05  # of the odds by the course are kept where memory itself shows how it stands
 MORE = 0.3  # of the unrest: so much higher than any before may the first high be that meets the limit
 FARTHEST_OFF = -5.0  # standard errors: what is farther off does not count
 TIME_ERROR = 0.02  # of the time ahead: standard error, at the least
@@ -69,10 +68,7 @@ class Ends:
 
     def odds(self, seconds: float) -> float:
         """Probability that the limit is met within so many seconds."""
-        by_course = self._odds_by_course(seconds)
-        if self.near is None:
-            return by_course
-        return max(STALE_SHARE * by_course, self.near.odds(seconds + self.passed))
+        return self._odds_by_course(seconds) if self.near is None else self.near.odds(seconds + self.passed)
 
     def _odds_by_course(self, seconds: float) -> float:
         total = sum(weight for _, weight in self.outcomes.all)

@@ -12,6 +12,7 @@ from memwatch.core.shapes import variance
 
 LIKENESS = 2.0  # generations: what has been is taken for what may be, give or take its deviation times √(this / number)
 UNSURE = 0.02  # of the growth of a generation: no line is known better
+NOVEL = 0.1  # of what memory is above all that was seen: how far it goes on is not known better
 LOGISTIC = math.pi / math.sqrt(3.0)  # standard deviations of the logistic distribution in its scale
 LEAST_WIDTH = 1.0  # bytes
 NO_CHANCE = 7.0  # widths beyond the highest: 3 in a million
@@ -79,5 +80,6 @@ class Near:
 
     def _width(self, spread: float, count: int) -> float:
         """Standard deviation around each of so many tops."""
-        unsure = self.noise**2 + (self.slope_error**2 + (UNSURE * self.slope) ** 2) * self.seconds**2
+        novel = NOVEL * max(self.aside, 0.0)
+        unsure = self.noise**2 + novel**2 + (self.slope_error**2 + (UNSURE * self.slope) ** 2) * self.seconds**2
         return max(math.sqrt(spread * LIKENESS / count + unsure), LEAST_WIDTH)
