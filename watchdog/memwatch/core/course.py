@@ -11,6 +11,7 @@ from memwatch.core.growth import Model
 from memwatch.core.outline import Outline, outline
 from memwatch.core.peaks import Beat, beat_of_bins
 from memwatch.core.rhythm import USUAL, Level, Rhythm
+from memwatch.core.rises import Rises, rises
 from memwatch.core.shapes import Bins, median, rise_above
 from memwatch.core.trend import Fit, Past, Point, fit
 
@@ -56,6 +57,7 @@ class Course:
     outline: Outline  # what stands above the level
     by_generation: bool
     beat: Beat | None  # of peaks that not every generation has
+    rises: Rises | None = None  # from where memory is; without markers
     period: float = 1.0  # units of the course from one high to the next
 
     @property
@@ -195,5 +197,6 @@ def by_time(bins: Bins, gauges: Mapping[str, Readings]) -> Course:
         Outline((0.0,), (high,), rise_above(usual), seen=seen, noise=0.0 if fitted is None else fitted.noise),
         False,
         beat,
+        rises(items),
         period,
     )

@@ -311,6 +311,8 @@ class Forecaster:
             peaks=peaks,
             due_seconds=due,
             peak_seconds=between,
+            headroom=limit - latest,
+            rises=course.rises,
         )
 
     def _forecast(self, ends: Ends | None, limit: float, last_generation: float | None) -> Forecast:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from memwatch.core.outline import Outline
 from memwatch.core.peaks import Beat
+from memwatch.core.rises import Rises
 from memwatch.core.shapes import variance
 
 LIKENESS = 2.0  # generations: what has been is taken for what may be, give or take its deviation times √(this / number)
@@ -34,6 +35,8 @@ class Near:
     peaks: Beat | None = None  # that not every generation has
     due_seconds: float = math.inf  # until the next of them, where they have a rhythm
     peak_seconds: float = math.inf  # from one to the next
+    headroom: float = math.inf  # bytes from where memory is to the limit
+    rises: Rises | None = None  # from where it is; of a run without markers
 
     def odds(self, seconds: float) -> float:
         """Probability that the limit is met within so many seconds."""
@@ -45,11 +48,21 @@ class Near:
         if room - outline.top - self.slope * seconds > NO_CHANCE * self._width(outline.spread, len(outline.seen)):
             return 0.0
         tops = self._tops(seconds)
-        odds, passed = self._share_beyond(tops, room, min(variance(tops), outline.spread)), seconds / self.seconds
-        if len(outline.highs) > 1 or passed >= 1.0:
+        odds = _share_beyond(tops, room, self._width(min(variance(tops), outline.spread), len(tops)))
+        if len(outline.highs) > 1:
             return odds
-        level = self._share_beyond([self.slope * seconds], room, 0.0)  # the high comes anywhere in the block
-        return max(level, odds * passed)
+        level = _share_beyond([self.slope * seconds], room, self._width(0.0, 1))
+        high = odds * min(1.0, seconds / self.seconds)  # it comes anywhere in the block
+        return min(max(level, high), self._rise_odds(seconds))
+
+    def _rise_odds(self, seconds: float) -> float:
+        """That memory rises from where it is as far as it did from other places."""
+        if self.rises is None:
+            return 1.0
+        span = self.rises.within(seconds)
+        width = max(math.sqrt(span.variance * LIKENESS / span.apart), LEAST_WIDTH)
+        rises = span.highest(self.headroom - NO_CHANCE * width)
+        return _share_beyond(rises, self.headroom, width) * len(rises) / len(span.rises) if rises else 0.0
 
     def _tops(self, seconds: float) -> Sequence[float]:
         """How high each of the generations that were seen would go in that time, bytes above the line."""
@@ -71,15 +84,16 @@ class Near:
         if not peaks.regular:  # it may come at any time
             wait, chance = seconds, -math.expm1(-seconds / self.peak_seconds)
         tops = [high + self.slope * wait for high in peaks.highs]
-        return chance * self._share_beyond(tops, self.room, variance(tops))
-
-    def _share_beyond(self, tops: Sequence[float], room: float, spread: float) -> float:
-        """Probability that the next one is beyond the room: around each of the tops, the share that is."""
-        scale = LOGISTIC / self._width(spread, len(tops))
-        return sum(1.0 / (1.0 + math.exp(min(scale * (room - top), FARTHEST))) for top in tops) / len(tops)
+        return chance * _share_beyond(tops, self.room, self._width(variance(tops), len(tops)))
 
     def _width(self, spread: float, count: int) -> float:
         """Standard deviation around each of so many tops."""
         novel = NOVEL * max(self.aside, 0.0)
         unsure = self.noise**2 + novel**2 + (self.slope_error**2 + (UNSURE * self.slope) ** 2) * self.seconds**2
         return max(math.sqrt(spread * LIKENESS / count + unsure), LEAST_WIDTH)
+
+
+def _share_beyond(tops: Sequence[float], room: float, width: float) -> float:
+    """Probability that the next one is beyond the room: around each of the tops, the share that is."""
+    scale = LOGISTIC / width
+    return sum(1.0 / (1.0 + math.exp(min(scale * (room - top), FARTHEST))) for top in tops) / len(tops)

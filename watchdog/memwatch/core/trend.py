@@ -194,7 +194,7 @@ def _wander(off: Sequence[float], power: float) -> float:
     """
     if power <= 0.0:
         return 0.0
-    along = sum(map(mul, off, off[1:]))
+    along: float = sum(map(mul, off, off[1:]))
     if len(off) >= WAVE_STEPS:
         along += min(0.0, sum(map(mul, off, off[2:])))
     return min(1.0, max(0.0, 1.0 + 2.0 * along / power))
