@@ -80,6 +80,15 @@ def test_a_gauge_explains_growth_before_the_plateau_is_seen() -> None:
     assert sum(strand.weight for strand in found.strands) == pytest.approx(1.0)
 
 
+def test_the_line_of_a_gauge_goes_on_from_its_latest_level() -> None:
+    """The open generation has a level of its own, by the markers; the gauge's line ends a generation before it."""
+    rhythm, t = lived(EVEN, lambda t, x: 20 * GB + 2 * GB * x)
+    found = by_generation(rhythm, t, None, {"buffer": filling(10.0, t, 20_000.0)})
+    plain = by_generation(rhythm, t, None, {})
+    x = rhythm.x(t)
+    assert found.level_at(x) == pytest.approx(plain.level_at(x), abs=0.1 * GB)
+
+
 def endless(seconds: float) -> Readings:
     readings = Readings()
     for k in range(int(seconds / 20.0)):

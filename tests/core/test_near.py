@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from memwatch.core.near import Near
 from memwatch.core.outline import Outline
 from memwatch.core.peaks import Beat
-from memwatch.core.shapes import SLOTS
+from memwatch.core.rises import rises
+from memwatch.core.shapes import SLOTS, Bin
 
 LENGTH = 60.0  # seconds of a generation
 PEAK_PART = 12  # of SLOTS: 45 s of 60
@@ -84,6 +85,32 @@ def test_a_peak_that_is_due_counts_from_when_it_is() -> None:
     every_fifth = replace(near(100.0), peaks=Beat(9.0, 5.0, (118.0, 120.0, 122.0)), due_seconds=90.0)
     assert every_fifth.odds(80.0) < 0.01
     assert every_fifth.odds(100.0) > 0.9
+
+
+def test_peaks_without_a_rhythm_are_as_likely_as_they_are_frequent() -> None:
+    peaks = Beat(9.0, 5.0, (118.0, 120.0, 122.0), regular=False)
+    now_and_then = replace(near(100.0), peaks=peaks, peak_seconds=1000.0)
+    assert now_and_then.odds(100.0) == pytest.approx(1.0 - math.exp(-0.1), rel=0.01)
+
+
+def test_what_the_horizon_cuts_off_does_not_make_the_highs_uncertain() -> None:
+    """In a third of the generations the peak comes later than the horizon; how high it is was always the same."""
+    early, late = generation(50.0, PEAK_PART), generation(50.0, PEAK_PART + 3)
+    found = near(60.0, seen(*[early] * 8, *[late] * 4))
+    assert found.odds((PEAK_PART / SLOTS - found.part + 1.0 / SLOTS) * LENGTH) < 0.001
+
+
+def test_memory_far_above_all_that_was_seen_may_go_farther() -> None:
+    assert replace(near(360.0), aside=300.0).odds(50.0) > 0.1
+    assert near(60.0).odds(50.0) < 0.01
+
+
+def test_without_markers_memory_must_rise_from_where_it_is() -> None:
+    """A block of time that goes high enough is not enough: what is left is more than memory ever rose in that time."""
+    bins = [Bin(t, t + 1.0, 1, level, level, level) for t in range(200) for level in (50.0 * (t % 100) / 100.0,)]
+    low = replace(near(45.0, ALIKE.whole()), headroom=44.0, rises=rises(bins))
+    assert low.odds(10.0) < 0.01
+    assert replace(low, headroom=3.0).odds(10.0) == pytest.approx(replace(low, rises=None).odds(10.0))
 
 
 def test_a_peak_under_way_is_not_put_upon_itself() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
@@ -69,6 +70,18 @@ def test_teeth_across_the_generations_are_taken_above_the_trend() -> None:
     levels = [s.level for s in shapes]
     assert outline(shapes, levels, trend).scatter <= LITTLE
     assert outline(shapes, levels, None).scatter > 2.0 * LITTLE
+
+
+def test_highs_that_keep_to_the_trend_are_told_above_it() -> None:
+    """A calm stretch now longer, now shorter, moves the level of a generation; its peak stays on the line."""
+    shapes = generations(16)
+    moved = [s.level + (40.0 if g % 2 else -40.0) for g, s in enumerate(shapes)]
+    trend = fit([Point(s.ordinal + 0.5, level) for s, level in zip(shapes, moved, strict=True)])
+    assert trend is not None
+    told = outline(shapes, moved, trend)
+    assert math.sqrt(told.spread) < 20.0 and told.noise < 20.0
+    few = outline(shapes[-6:], moved[-6:], trend)
+    assert math.sqrt(few.spread) > 30.0 and few.noise == trend.noise
 
 
 def test_nothing_is_known_of_none() -> None:

@@ -49,6 +49,20 @@ def test_peaks_of_every_kth_generation_are_a_beat(every: int) -> None:
     assert found.last == pytest.approx(4 * every - 1 + SLOT / SLOTS, abs=1 / SLOTS)
 
 
+@pytest.mark.parametrize("unseen", [23, 15])
+def test_a_generation_that_was_not_seen_contradicts_no_rhythm(unseen: int) -> None:
+    """Every eighth; the one of a gap in the recording is missing."""
+    found = beat(peaks_of(generation(g, g % 8 == 7) for g in range(36) if g != unseen))
+    assert (found.every, found.regular) == (8.0, True)
+
+
+def test_peaks_without_a_rhythm_may_come_at_any_time_until_they_are_forgotten() -> None:
+    at = {6, 9, 17, 22}
+    found = beat(peaks_of(generation(g, g in at) for g in range(31)))
+    assert not found.regular and found.excess == pytest.approx(PEAK)
+    assert peaks_of(generation(g, g in at) for g in range(48)).beat(above_base=False) is None
+
+
 def test_above_the_base_a_peak_is_higher_than_above_the_level() -> None:
     assert beat(peaks_every(4, 17), above_base=True).excess == pytest.approx(PEAK + LEVEL - BASE)
 

@@ -37,6 +37,31 @@ def test_noise_alone_is_flat(seed: int) -> None:
     assert best.kind == "flat"
 
 
+@pytest.mark.parametrize("period", [3.0, 4.0, 4.7])
+def test_waves_do_not_hide_a_line(period: float) -> None:
+    """Their steps are not those of a level that wanders, though neighbours are no more alike."""
+    best = fitted(series(lambda x: 100.0 + 10.0 * x + 15.0 * math.sin(2.0 * math.pi * x / period), 17)).best
+    assert best.kind == "linear"
+    assert best.slope == pytest.approx(10.0, rel=0.2)
+
+
+def test_the_load_that_a_run_begins_with_does_not_hide_a_line() -> None:
+    found = fitted(series(lambda x: 20.0 if x == 0 else 100.0 + 4.0 * x, 17, 2.0))
+    assert found.best.kind == "linear"
+
+
+def test_a_level_that_wanders_is_called_a_line_in_less_than_half() -> None:
+    def walk(seed: int) -> list[Point]:
+        rng, level, points = random.Random(seed), 1000.0, []
+        for x in range(17):
+            level += rng.gauss(0.0, 10.0)
+            points.append(Point(float(x), level))
+        return points
+
+    lines = sum(fitted(walk(seed)).best.kind == "linear" for seed in range(200))
+    assert lines < 100
+
+
 def test_the_last_piece_of_a_broken_line_is_found() -> None:
     found = fitted(series(lambda x: 100 + 20 * max(0, x - 12), 20, 2.0))
     assert found.best.kind == "linear"

@@ -16,7 +16,7 @@ from memwatch.core.shapes import SLOTS
 ERRORS = ((-1.65, 0.1), (-0.9, 0.24), (0.0, 0.32), (0.9, 0.24), (1.65, 0.1))  # standard errors and their weights
 MORE = 0.3  # of the unrest: so much higher than any before may the first high be that meets the limit
 FARTHEST_OFF = -5.0  # standard errors: what is farther off does not count
-TIME_ERROR = 0.02  # of the time ahead: standard error, at the least
+TIME_ERROR = 0.025  # of the time ahead: standard error, at the least
 
 
 @dataclass(frozen=True, slots=True)

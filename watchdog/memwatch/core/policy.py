@@ -11,7 +11,6 @@ from memwatch.core.model import Forecast, Verdict
 DELIVERY_SECONDS = 1.0  # from the decision to the trainer's handler: a Python handler waits for its C call to return
 MARGIN_SHARE = 0.25  # checkpoints vary: so much is added to what one is taken to need ...
 MARGIN_SECONDS = 2.0  # ... and at least this
-LOSS_FACTOR = 1.0  # of its time is lost with a run
 STAKE_LEADS = 20.0  # a young run is worth so many lead times
 POINT_GENERATIONS = 5  # complete ones before a boundary is judged: until then a fill looks like a leak
 STARTUP_LEADS = 10.0  # without generations, growth is believed that was watched for so many lead times ...
@@ -84,8 +83,10 @@ def is_last_moment(
     time is complete (`lead`), the work at stake is lost. Acting now gives up what would have been done in the wait,
     or until the limit: `spared_seconds`.
     """
-    now, loss = odds(lead), LOSS_FACTOR * stake_seconds
-    return now * loss > spared_seconds or all((odds(lead + wait) - now) * loss >= wait for wait in waits)
+    now = odds(lead)
+    return now * stake_seconds > spared_seconds or all(
+        (odds(lead + wait) - now) * stake_seconds >= wait for wait in waits
+    )
 
 
 def next_step_fits(forecast: Forecast, step_seconds: float, lead: float) -> bool:

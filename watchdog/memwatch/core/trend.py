@@ -31,7 +31,7 @@ FEW_POINTS_ERROR = 0.15  # relative error of a slope, divided by its points
 BENDING = 0.3  # of the change from the piece before: standard error of a slope that may go on to change ...
 LEAST_ALIKE = 0.4  # ... where one of the two is no less than this share of the other: no new leak, no end of a fill
 WAVE_STEPS = 10  # from one level to the next that tell a wave from a level that wanders
-FORM_ERROR = 2.0  # times the standard error of a curve's slope: its form is one of a few
+FORM_ERROR = 4.0  # times the standard error of a curve's slope: its form is one of a few
 KEPT_COST = 6.0  # a model whose cost is higher than the best by this has a twentieth of its weight
 KEPT_MODELS = 10
 

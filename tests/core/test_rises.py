@@ -1,0 +1,60 @@
+"""How far memory rose within a time: from every place of a recording, for spans that double."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from memwatch.core.rises import ENOUGH, rises
+from memwatch.core.shapes import Bin
+
+PER_BIN = 3.0  # seconds
+
+
+def ramp(count: int, growth: float = 2.0) -> list[Bin]:
+    """Each bin so much higher than the one before."""
+    return [Bin(PER_BIN * k, PER_BIN * k + 1.0, 1, growth * k, growth * k, growth * k) for k in range(count)]
+
+
+def test_a_ramp_rises_by_as_much_everywhere() -> None:
+    found = rises(ramp(80))
+    assert found is not None
+    for span in found.spans:
+        assert set(span.rises) == {2.0 * span.seconds / PER_BIN}
+        assert span.variance == 0.0
+
+
+def test_every_span_is_twice_as_long_as_the_one_before() -> None:
+    found = rises(ramp(200))
+    assert found is not None
+    assert found.spans[0].seconds == pytest.approx(PER_BIN)
+    assert all(b.seconds == pytest.approx(2.0 * a.seconds) for a, b in pairwise(found.spans))
+    assert found.spans[-1].seconds <= 200 * PER_BIN / 4
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(1.0, 3.0), (3.0, 3.0), (3.1, 6.0), (1e9, 96.0)])
+def test_a_time_is_answered_by_a_span_that_is_no_shorter(seconds: float, expected: float) -> None:
+    found = rises(ramp(200))
+    assert found is not None and found.within(seconds).seconds == pytest.approx(expected)
+
+
+def test_only_what_is_high_enough_is_asked_for() -> None:
+    found = rises([*ramp(100), *(Bin(300.0 + k, 300.5 + k, 1, 0.0, 0.0, 0.0) for k in range(100))])
+    assert found is not None
+    span = found.spans[0]
+    assert all(rise >= 1.0 for rise in span.highest(1.0))
+    assert 0 < len(span.highest(1.0)) < len(span.rises)
+
+
+def test_the_load_is_no_rise_to_expect() -> None:
+    load = [Bin(PER_BIN * k, PER_BIN * k + 1.0, 1, 50.0 * k, 50.0 * k, 50.0 * k) for k in range(10)]
+    still = [Bin(PER_BIN * k, PER_BIN * k + 1.0, 1, 500.0, 500.0, 500.0) for k in range(10, 100)]
+    found = rises([*load, *still])
+    assert found is not None
+    assert all(max(span.rises) == 0.0 for span in found.spans)
+
+
+def test_a_short_recording_tells_nothing() -> None:
+    assert rises(ramp(ENOUGH)) is None
+    assert rises([]) is None
