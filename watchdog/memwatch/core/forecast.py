@@ -32,7 +32,7 @@ STALE_LEAD = 0.1  # ... or of the time that is left ...
 STALE_FLOOR = 0.003  # ... but not more often than this
 STEADIER = 1.7  # times the noise of the levels by teeth: noisier than this, and the course goes by the teeth
 MISCOUNT = 0.7  # teeth: deviation of the number of those between two peaks, which may break one in two
-NEAR_RANGES = 2.0  # of what a generation does: so far from the limit, the next minutes need no look of their own
+NEAR_RANGES = 2.0  # of what a generation does: the limit is not met within one where it is farther off
 BELOW_SHARE = 0.2  # of the distance to the course counts while memory is below it
 LATELY = 1.2  # generations
 LIMIT_MOVED = 0.002  # of the headroom: a limit that moves by less is the same
@@ -276,17 +276,22 @@ class Forecaster:
             unevenness, blur = beat.unevenness, 0.6 / SLOTS
         else:
             unevenness, blur = 0.0, course.beat.error if course.beat is not None else 0.0
-        step = course.period * calendar.seconds
-        return Ends(met, calendar, unevenness, blur, step, passed, self._near(course, calendar, limit))
+        step, near, safe = course.period * calendar.seconds, None, 0.0
+        if self._is_far(course, limit):
+            safe = step
+        elif beat is None or len(beat.shapes) > ENOUGH:
+            near = self._near(course, calendar, limit)
+        return Ends(met, calendar, unevenness, blur, step, passed, near, safe)
 
-    def _near(self, course: Course, calendar: Calendar, limit: float) -> Near | None:
-        """How memory stands to its course now; None while the limit is far beyond what a generation does."""
-        outline, beat = course.outline, self._beat
-        known = beat is None or len(beat.shapes) > ENOUGH
+    def _is_far(self, course: Course, limit: float) -> bool:
+        """The limit is beyond all that memory does within a generation: the next minutes need no look of their own."""
+        outline = course.outline
         reach = max(self.reach_bytes, outline.top - min(outline.means))
-        far = NEAR_RANGES * (reach + abs(course.slope) * course.period)
-        if not known or limit - self._used > far:
-            return None
+        return limit - self._used > NEAR_RANGES * (reach + abs(course.slope) * course.period)
+
+    def _near(self, course: Course, calendar: Calendar, limit: float) -> Near:
+        """How memory stands to its course now."""
+        outline, beat = course.outline, self._beat
         part, latest = 0.0, self._run.items[-1].mean
         if beat is not None:
             part, latest = min(beat.part(self._t), 1.0 - 0.5 / SLOTS), beat.latest()

@@ -52,6 +52,7 @@ class Ends:
     step_seconds: float  # of a generation, or of the blocks of time that stand for them
     passed: float = 0.0  # seconds since the calendar's place
     near: Near | None = None
+    safe_seconds: float = 0.0  # within which the limit cannot be met: it is farther than memory ever went in that time
 
     def meeting(self) -> Meeting:
         """The quantiles of 5, 50 and 95 %."""
@@ -68,7 +69,9 @@ class Ends:
 
     def odds(self, seconds: float) -> float:
         """Probability that the limit is met within so many seconds."""
-        return self._odds_by_course(seconds) if self.near is None else self.near.odds(seconds + self.passed)
+        if self.near is not None:
+            return self.near.odds(seconds + self.passed)
+        return 0.0 if seconds <= self.safe_seconds else self._odds_by_course(seconds)
 
     def _odds_by_course(self, seconds: float) -> float:
         total = sum(weight for _, weight in self.outcomes.all)
