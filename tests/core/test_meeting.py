@@ -79,11 +79,15 @@ def test_a_gauge_that_is_full_before_ends_the_growth() -> None:
     assert math.isinf(place(course(line(), by_generation=False, gauge=18.0)))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_noise_widens_the_interval_around_the_truth(seed: int) -> None:
-    calm, noisy = (ends(course(line(noise=noise, seed=seed), by_generation=False)).meeting() for noise in (0.5, 6.0))
-    assert noisy.high - noisy.low > calm.high - calm.low > 0.0
-    assert noisy.low < 20.0 < noisy.high
+def test_noise_widens_the_interval_around_the_truth() -> None:
+    around = 0
+    for seed in range(10):
+        calm, noisy = (
+            ends(course(line(noise=noise, seed=seed), by_generation=False)).meeting() for noise in (0.5, 6.0)
+        )
+        assert noisy.high - noisy.low > calm.high - calm.low > 0.0
+        around += noisy.low < 20.0 < noisy.high
+    assert around >= 8, "of an interval of 90 %"
 
 
 def test_a_lower_limit_is_never_met_later() -> None:
