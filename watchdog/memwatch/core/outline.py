@@ -84,7 +84,7 @@ def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None
     """
     if not shapes:
         return FLAT
-    excesses = [s.peak - level for s, level in zip(shapes, levels, strict=True)]
+    excesses = _heights(shapes, levels)
     lately = excesses[-LATELY:]
     recent, own, slopes = shapes[-LATELY:], list(levels[-LATELY:]), [0.0] * len(lately)
     usual, bases = recent[-USUAL:], own[-USUAL:]
@@ -104,7 +104,7 @@ def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None
         above, beside = _times(now, bases, above), _times(now, bases, beside)
         seen = _times(now, stands, seen)
     tops = [max(one) for one in above]
-    highest, scatter = median(tops), rise_above([s.peak - base for s, base in zip(usual, bases, strict=True)])
+    highest, scatter = median(tops), rise_above(_heights(usual, bases))
     if now:
         scatter = rise_above(tops)
     elif len(lately) >= MANY:
@@ -131,26 +131,34 @@ def _times(now: float, bases: Sequence[float], many: Sequence[Sequence[float]]) 
 
 def _surer(shapes: Sequence[Shape], levels: list[float], fitted: Fit) -> tuple[list[float], float]:
     """What the highs seen stand upon, and its noise: each one's own level, or the trend, if that tells them better."""
-    best = fitted.best
-    if shapes[0].ordinal + 0.5 < best.x - best.span - 1.0:
+    trend = _along(shapes, levels, fitted.best)
+    if trend is None:
         return levels, fitted.noise
-    trend = [best.at(s.ordinal + 0.5) for s in shapes]
-    aside = median([level - base for level, base in zip(levels, trend, strict=True)])
-    trend = [base + aside for base in trend]
-    own = variance([s.peak - level for s, level in zip(shapes, levels, strict=True)]) + fitted.noise**2
-    along = variance([s.peak - base for s, base in zip(shapes, trend, strict=True)])
+    own = variance(_heights(shapes, levels)) + fitted.noise**2
+    along = variance(_heights(shapes, trend))
     return (trend, fitted.noise / math.sqrt(len(shapes))) if along < own else (levels, fitted.noise)
 
 
 def _steadier(shapes: Sequence[Shape], levels: list[float], best: Model) -> list[float]:
     """What the highs stand upon: each generation's own level, or the trend."""
-    if shapes[0].ordinal + 0.5 < best.x - best.span - 1.0:
+    trend = _along(shapes, levels, best)
+    if trend is None:
         return levels
+    return trend if rise_above(_heights(shapes, trend)) < rise_above(_heights(shapes, levels)) else levels
+
+
+def _along(shapes: Sequence[Shape], levels: Sequence[float], best: Model) -> list[float] | None:
+    """The trend at each generation, moved to their levels; None where it does not reach back to the first."""
+    if shapes[0].ordinal + 0.5 < best.x - best.span - 1.0:
+        return None
     trend = [best.at(s.ordinal + 0.5) for s in shapes]
     aside = median([level - base for level, base in zip(levels, trend, strict=True)])
-    trend = [base + aside for base in trend]
-    own = rise_above([s.peak - level for s, level in zip(shapes, levels, strict=True)])
-    return trend if rise_above([s.peak - base for s, base in zip(shapes, trend, strict=True)]) < own else levels
+    return [base + aside for base in trend]
+
+
+def _heights(shapes: Sequence[Shape], bases: Sequence[float]) -> list[float]:
+    """How far each generation's peak stands above its base."""
+    return [s.peak - base for s, base in zip(shapes, bases, strict=True)]
 
 
 def _swell(levels: Sequence[float], excesses: Sequence[float]) -> bool:
