@@ -108,7 +108,7 @@ class Peaks:
         last, every = self._rare[-1], self._every()
         gaps = [b.ordinal - a.ordinal for a, b in pairwise(self._rare)]
         regular = all(_off(gap, every) <= UNEVEN * every for gap in gaps[-RECENT_GAPS:])
-        if self._has_ceased(last.ordinal, every) if regular else self._latest - last.ordinal > FORGOTTEN * every:
+        if self._have_ceased(last.ordinal, every, regular):
             return None
         highs = tuple(p.above_base if above_base else p.excess for p in self._rare)
         return Beat(last.ordinal + last.part, float(every), highs, regular, error)
@@ -126,12 +126,10 @@ class Peaks:
                 return every
         return usual
 
-    @property
-    def _latest(self) -> int:
-        return self._all[-1].ordinal
-
-    def _has_ceased(self, last: int, every: int) -> bool:
-        """One was due, and it did not come in that generation nor (OVERDUE) soon after."""
+    def _have_ceased(self, last: int, every: int, regular: bool) -> bool:
+        """One was due, and it did not come in that generation nor (OVERDUE) soon after; or none came for long."""
+        if not regular:
+            return self._all[-1].ordinal - last > FORGOTTEN * every
         seen = {p.ordinal for p in self._all if p.ordinal > last}
         due = range(last + every, max(seen, default=last) + 1 - OVERDUE, every)
         return any(all(ordinal in seen for ordinal in range(at, at + OVERDUE + 1)) for at in due)
