@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.outline import FLAT, Outline, outline
+from memwatch.core.outline import FLAT, STILL, Outline, outline
 from memwatch.core.shapes import SLOTS, Shape
 from memwatch.core.trend import Fit, Point, fit
 from support.shapes import shape_from
@@ -113,16 +113,32 @@ def test_no_deviation_is_larger_than_the_distance_to_the_line(above: float, part
     assert abs(STANDS.aside(above, part)) <= abs(above) + 1e-9
 
 
-def test_what_grows_with_the_level_is_told_for_the_level_of_now() -> None:
-    shapes = []
-    for g in range(12):
+def swelling(share: float, noise: float = 0.0, count: int = 12) -> Outline:
+    """A high of 20 % above a level that rises from 1000 to 2100; `share` of it rises too."""
+    rng, shapes = random.Random(1), []
+    for g in range(count):
         level = 1000.0 + 100.0 * g
-        means = [level * (1.2 if k == 5 else 1.0) for k in range(SLOTS)]
+        high = 200.0 * (1.0 - share + share * level / 1000.0) + rng.gauss(0.0, noise)
+        means = [level + (high if k == 5 else 0.0) for k in range(SLOTS)]
         shapes.append(shape_from(float(g), level, means, means))
-    told = outline(shapes, [s.level for s in shapes], fitted(shapes))
-    assert told.base == pytest.approx(2100.0, rel=0.01)
-    assert max(told.highs) == pytest.approx(0.2 * told.base, rel=0.1)
-    assert told.level_under(3000.0, max(told.highs)) == pytest.approx(3000.0 / 1.2, rel=0.02)
+    return outline(shapes, [s.level for s in shapes], fitted(shapes))
+
+
+@pytest.mark.parametrize("share", [0.4, 1.0])
+def test_what_grows_with_the_level_is_told_for_the_level_of_now(share: float) -> None:
+    told = swelling(share)
+    high = 200.0 * (1.0 + 1.1 * share)
+    assert max(told.highs) == pytest.approx(high, rel=0.1)
+    level = told.level_under(4000.0, max(told.highs))
+    assert level + 200.0 * (1.0 + share * (level / 1000.0 - 1.0)) == pytest.approx(4000.0, rel=0.02)
+    assert told.swell.doubt(4000.0, max(told.highs)) < 20.0
+
+
+def test_what_may_grow_with_the_level_leaves_the_room_in_doubt() -> None:
+    noisy = swelling(0.0, noise=80.0)
+    assert noisy.swell.share == 0.0
+    assert noisy.swell.doubt(4000.0, 200.0) > 4 * swelling(0.0, noise=5.0).swell.doubt(4000.0, 200.0) > 0.0
+    assert swelling(0.0, noise=80.0, count=4).swell == STILL, "so few tell nothing"
 
 
 def test_what_stays_as_it_is_leaves_the_room_that_it_leaves_now() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from memwatch.core.axes import Calendar
 from memwatch.core.engine import Engine
 from memwatch.core.forecast import Outlook
-from memwatch.core.meeting import Ends, weighed
+from memwatch.core.meeting import Ends, Timing, weighed
 from memwatch.core.model import (
     Action,
     Attached,
@@ -40,13 +40,14 @@ def growing(
     ends: Ends | None = None,
 ) -> Outlook:
     """A leak that meets its limit in `eta` seconds."""
-    trend = Trend("linear", 1e6, 1e8, 0.9)
+    trend = Trend("linear", 1e6, 1e8, 0.9, points=8)
     return Outlook(Verdict.LEAK, trend, Forecast(eta, low, None, generation, generation, None, finishes), ends)
 
 
 def ends_in(*seconds: float) -> Ends:
     """The limit is met in so many seconds: each as likely as the others."""
-    return Ends(weighed(100 * GB, tuple((s, 1.0) for s in sorted(seconds))), Calendar(0.0, 1.0), 0.0, 0.0, 60.0)
+    timing = Timing(Calendar(0.0, 1.0))
+    return Ends(weighed(100 * GB, ((s, 1.0) for s in seconds), timing), timing, 60.0)
 
 
 CALM = Outlook(Verdict.STABLE, Trend("flat", 0.0, 0.0, 0.9), Forecast(None, None, None))

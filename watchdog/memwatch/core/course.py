@@ -39,13 +39,14 @@ class Strand:
 
     def ahead(self, period: float) -> tuple[float, float]:
         """Growth over the next `period` of the course, bytes a unit of it, and its standard error."""
-        best, models = self.fit.best, self.fit.models
-        if best.kind == "flat":
-            return 0.0, 0.0
-        span = period * self.axis.pace
+        models, span, pace = self.fit.models, period * self.axis.pace, self.axis.pace
         slopes = [(model.at(model.x + span) - model.level) / span if model.kind != "flat" else 0.0 for model in models]
-        spread = sum(model.weight * (slope - slopes[0]) ** 2 for model, slope in zip(models, slopes, strict=True))
-        return slopes[0] * self.axis.pace, math.hypot(best.slope_error, math.sqrt(spread)) * self.axis.pace
+        mean = sum(model.weight * slope for model, slope in zip(models, slopes, strict=True))
+        errors = [
+            model.weight * ((slope - mean) ** 2 + (model.slope_error**2 if model.kind != "flat" else 0.0))
+            for model, slope in zip(models, slopes, strict=True)
+        ]
+        return mean * pace, math.sqrt(sum(errors)) * pace
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,9 @@ class Decider:
             return None
         if self._is_last_moment(t, track, forecast, lead):
             return "time" if self._is_tight(t, track, limit, lead) else None
-        if not knows_generations(self._ledger.complete) or self._ledger.stalled(track.usage.resource):
+        trend = track.outlook.trend
+        seen = self._ledger.complete if trend is None else min(self._ledger.complete, trend.points)
+        if not knows_generations(seen) or self._ledger.stalled(track.usage.resource):
             return None
         return self._point_reason(t, track, limit, forecast, lead)
 
@@ -186,7 +188,7 @@ class Decider:
             return ends.odds(lead) >= YOUNG_ODDS and track.usage.used_bytes >= RECORD_SHARE * track.peak
         stake = max(t - track.first_t, STAKE_LEADS * lead)
         waits = (max(share * ends.step_seconds, self._gap) for share in WAITS)
-        return is_last_moment(ends.odds, lead, waits, stake, ends.left(lead, stake))
+        return is_last_moment(ends.odds, lead, waits, stake, ends.left(lead, stake), ends.never)
 
     def _is_new(self, t: float, track: Track) -> bool:
         """Memory has been where it was not before, or the growth was seen for long."""

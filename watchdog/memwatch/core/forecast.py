@@ -14,7 +14,7 @@ from memwatch.core import course as courses
 from memwatch.core.axes import Calendar, Readings
 from memwatch.core.course import Course
 from memwatch.core.growth import Model
-from memwatch.core.meeting import Ends, Outcomes, outcomes
+from memwatch.core.meeting import Ends, Outcomes, Timing, outcomes
 from memwatch.core.model import Forecast, Gauge, Trend, Verdict
 from memwatch.core.near import Near
 from memwatch.core.rate import PeakRate
@@ -259,10 +259,10 @@ class Forecaster:
         weight = course.strands[0].weight * best.weight
         return Trend(best.kind, per_second, per_generation, course.fit.explained, weight, best.points, since)
 
-    def _outcomes_of(self, course: Course, now_x: float, limit: float) -> Outcomes:
+    def _outcomes_of(self, course: Course, timing: Timing, limit: float) -> Outcomes:
         known, moved = self._outcomes, LIMIT_MOVED * (limit - self._used)
-        if known is None or abs(known.limit - limit) > moved or known.is_passed(now_x):
-            known = self._outcomes = outcomes(course, now_x, limit)
+        if known is None or abs(known.limit - limit) > moved or known.is_passed(timing.calendar.now_x):
+            known = self._outcomes = outcomes(course, timing, limit)
         return known
 
     def _ends(self, passed: float, course: Course, limit: float) -> Ends | None:
@@ -271,17 +271,17 @@ class Forecaster:
             return None
         beat = self._beat
         now_x = self._watched if beat is None else beat.x(self._t)
-        met, calendar = self._outcomes_of(course, now_x, limit), course.calendar.at(now_x)
+        calendar = course.calendar.at(now_x)
         if beat is not None:
-            unevenness, blur = beat.unevenness, 0.6 / SLOTS
+            timing = Timing(calendar, beat.unevenness, 0.6 / SLOTS)
         else:
-            unevenness, blur = 0.0, course.beat.error if course.beat is not None else 0.0
+            timing = Timing(calendar, blur=course.beat.error if course.beat is not None else 0.0)
         step, near, safe = course.period * calendar.seconds, None, 0.0
         if self._is_far(course, limit):
             safe = step
         elif beat is None or len(beat.shapes) > ENOUGH:
             near = self._near(course, calendar, limit)
-        return Ends(met, calendar, unevenness, blur, step, passed, near, safe)
+        return Ends(self._outcomes_of(course, timing, limit), timing, step, passed, near, safe)
 
     def _is_far(self, course: Course, limit: float) -> bool:
         """The limit is beyond all that memory does within a generation: the next minutes need no look of their own."""
@@ -327,7 +327,7 @@ class Forecaster:
             return Forecast(0.0, 0.0, 0.0, index, index, index, finishes=False)
         if ends is None:
             return Forecast(None, None, None)
-        met, calendar = ends.meeting(), ends.calendar
+        met, calendar = ends.meeting(), ends.timing.calendar
         places = [met.middle, met.low, met.high]
         seconds = [calendar.until(x) for x in places]
         eta, low, high = (max(0.0, s - ends.passed) if math.isfinite(s) else None for s in seconds)

@@ -41,7 +41,7 @@ class Curve:
 class Model:
     """One explanation of the latest piece of a series: a line, a curve, or a curve upon a line."""
 
-    kind: str  # "flat", "linear", the kind of its curve, or "fill and leak" for a saturating curve upon a line
+    kind: str  # "flat", "linear", or of its bend: "saturating", "logarithmic", "power", "accelerating", "fill and leak"
     weight: float  # how much of the belief it has, 0..1
     cost: float  # misfit and price, in squared noise units
     first: int  # index of its first point

@@ -15,8 +15,24 @@ from memwatch.core.shapes import SLOTS
 
 ERRORS = ((-1.65, 0.1), (-0.9, 0.24), (0.0, 0.32), (0.9, 0.24), (1.65, 0.1))  # standard errors and their weights
 MORE = 0.3  # of the unrest: so much higher than any before may the first high be that meets the limit
-FARTHEST_OFF = -5.0  # standard errors: what is farther off does not count
+FARTHEST_OFF = 5.0  # standard errors: what is farther off does not count
 TIME_ERROR = 0.025  # of the time ahead: standard error, at the least
+LEAST_ERROR = 1e-6  # of a place
+EXACT = 1e-3  # of the time ahead: so exactly is a quantile found
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How the places of the course follow in time, and how exactly that is known."""
+
+    calendar: Calendar
+    unevenness: float = 0.0  # deviation of a generation's length, as a share; 0 without generations
+    blur: float = 0.0  # standard deviation of a place in the course
+
+    def error(self, x: float) -> float:
+        """Standard error of a place ahead, beyond that of the models."""
+        ahead = max(0.0, x - self.calendar.now_x)
+        return math.hypot(TIME_ERROR * ahead, self.unevenness * math.sqrt(ahead), self.blur, LEAST_ERROR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +62,7 @@ class Ends:
     """The outcomes as they look from a place of the course: when the limit is met, and how likely."""
 
     outcomes: Outcomes
-    calendar: Calendar
-    unevenness: float  # deviation of a generation's length, as a share; 0 without generations
-    blur: float  # standard deviation of a place in the course
+    timing: Timing
     step_seconds: float  # of a generation, or of the blocks of time that stand for them
     passed: float = 0.0  # seconds since the calendar's place
     near: Near | None = None
@@ -56,58 +70,43 @@ class Ends:
 
     def meeting(self) -> Meeting:
         """The quantiles of 5, 50 and 95 %."""
-        now_x, usual = self.calendar.now_x, self.outcomes.usual
-        low, middle, high = max(now_x, usual.low), max(now_x, usual.middle), max(now_x, usual.high)
-        return Meeting(max(now_x, low - 1.64 * self._error(low)), middle, high + 1.64 * self._error(high))
+        now_x, usual = self.timing.calendar.now_x, self.outcomes.usual
+        return Meeting(max(now_x, usual.low), max(now_x, usual.middle), max(now_x, usual.high))
 
-    def _error(self, x: float) -> float:
-        """Standard error of a place ahead, beyond that of the models."""
-        ahead = x - self.calendar.now_x
-        if math.isinf(ahead):
-            return 0.0
-        return math.hypot(TIME_ERROR * ahead, self.unevenness * math.sqrt(ahead), self.blur)
+    @property
+    def never(self) -> float:
+        """Probability that the limit is never met."""
+        total = sum(weight for _, weight in self.outcomes.all)
+        return sum(weight for x, weight in self.outcomes.all if math.isinf(x)) / total if total > 0.0 else 1.0
 
     def odds(self, seconds: float) -> float:
         """Probability that the limit is met within so many seconds."""
         if self.near is not None:
             return self.near.odds(seconds + self.passed)
-        return 0.0 if seconds <= self.safe_seconds else self._odds_by_course(seconds)
-
-    def _odds_by_course(self, seconds: float) -> float:
-        total = sum(weight for _, weight in self.outcomes.all)
-        if total <= 0.0:
+        if seconds <= self.safe_seconds:
             return 0.0
-        sure = 0.0
-        for x, weight in self.outcomes.all:
-            place = max(x, self.calendar.now_x)
-            if math.isinf(place):
-                break
-            error = max(self._error(place) * self.calendar.seconds, 1e-9)
-            off = (seconds + self.passed - self.calendar.until(place)) / error
-            if off < FARTHEST_OFF:  # and all that come later
-                break
-            sure += weight * 0.5 * math.erfc(-off / math.sqrt(2.0))
-        return sure / total
+        return _met_by(self.timing.calendar.place(seconds + self.passed), self.outcomes.all, self.timing)
 
     def left(self, seconds: float, most: float) -> float:
         """Expected seconds between `seconds` from now and the limit, none counted as more than `most`."""
         total = spared = 0.0
+        calendar = self.timing.calendar
         for x, weight in self.outcomes.all:
-            end = self.calendar.until(max(x, self.calendar.now_x)) - self.passed
+            end = calendar.until(max(x, calendar.now_x)) - self.passed
             spared += weight * min(max(end - seconds, 0.0), most)
             total += weight
         return spared / total if total > 0.0 else most
 
 
-def outcomes(course: Course, now_x: float, limit: float) -> Outcomes:
-    """When the course meets `limit` bytes, from now_x on."""
-    return weighed(limit, _outcomes(course, now_x, limit))
+def outcomes(course: Course, timing: Timing, limit: float) -> Outcomes:
+    """When the course meets `limit` bytes, from the calendar's place on."""
+    return weighed(limit, _outcomes(course, timing.calendar.now_x, limit), timing)
 
 
-def weighed(limit: float, every: Iterable[tuple[float, float]]) -> Outcomes:
+def weighed(limit: float, every: Iterable[tuple[float, float]], timing: Timing) -> Outcomes:
     """Outcomes of their places and weights, in any order."""
     ordered = tuple(sorted(every))
-    return Outcomes(limit, ordered, Meeting(*(_quantile(ordered, share) for share in (0.05, 0.5, 0.95))))
+    return Outcomes(limit, ordered, Meeting(*(_quantile(share, ordered, timing) for share in (0.05, 0.5, 0.95))))
 
 
 def _outcomes(course: Course, now_x: float, limit: float) -> Iterator[tuple[float, float]]:
@@ -120,7 +119,9 @@ def _outcomes(course: Course, now_x: float, limit: float) -> Iterator[tuple[floa
                 yield math.inf, weight
                 continue
             met_by, left = _first_of_many(unrest, max(model.slope, 0.0) * strand.axis.pace * course.period)
-            most = course.outline.most - parts[0][1] + MORE * unrest
+            doubt = course.outline.swell.doubt(limit, parts[0][1])
+            left = math.hypot(left, doubt)
+            most = course.outline.most - parts[0][1] + MORE * unrest + 1.65 * doubt
             ahead = course.outline.level_under(limit, parts[0][1]) - model.level
             slope_errors, level_errors = _shares(model, ahead, left)
             for errors, share in ERRORS:
@@ -183,12 +184,29 @@ def _first(met: _Met, parts: Sequence[tuple[float, float]], course: Course) -> f
     return max(first, met.now_x)
 
 
-def _quantile(all_outcomes: Sequence[tuple[float, float]], share: float) -> float:
-    """The smallest outcome that with those before it has at least this share of the weight."""
-    total = sum(weight for _, weight in all_outcomes)
-    reached = 0.0
-    for x, weight in all_outcomes:
-        reached += weight
-        if reached >= share * total - 1e-12:
-            return x
-    return math.inf
+def _met_by(x: float, every: Sequence[tuple[float, float]], timing: Timing) -> float:
+    """The share of the outcomes, each blurred by the error of its place, that are before x."""
+    total = met = 0.0
+    now_x = timing.calendar.now_x
+    for place, weight in every:
+        total += weight
+        if math.isinf(place):
+            continue
+        ahead = max(place, now_x)
+        off = (x - ahead) / timing.error(ahead)
+        if off > -FARTHEST_OFF:
+            met += weight * 0.5 * math.erfc(-off / math.sqrt(2.0))
+    return met / total if total > 0.0 else 0.0
+
+
+def _quantile(share: float, every: Sequence[tuple[float, float]], timing: Timing) -> float:
+    """The place by which so much of the outcomes is met; infinity for never."""
+    now_x = timing.calendar.now_x
+    low, latest = now_x, max((place for place, _ in every if place < math.inf), default=now_x)
+    high = max(latest, now_x) + FARTHEST_OFF * timing.error(latest)
+    if _met_by(high, every, timing) < share:
+        return math.inf
+    while high - low > max(EXACT * (high - now_x), LEAST_ERROR):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if _met_by(middle, every, timing) < share else (low, middle)
+    return high

@@ -19,8 +19,36 @@ LATELY = 24  # latest generations that say how high one may go, if there are ...
 MANY = 12  # ... so many of them, but not in ...
 MANY_SHARE = 0.6  # ... full: what was earlier counts for less
 LATE_PARTS = 2  # by which the open generation may differ from the usual ones
-SWELL_LEVELS = 6  # that tell whether what stands on them grows with them ...
-SWELL_SHARE = 0.6  # ... if a share of them explains it so well: squared deviations, against those from a constant
+SWELL_LEVELS = 6  # that tell whether what stands on them grows with them
+SWELL_ERRORS, FEW_SWELL_ERRORS = 2.0, 6.0  # standard errors of the share that are believed, and more where they are few
+MOST_DOUBT = 0.5  # of a share that is not believed
+
+
+@dataclass(frozen=True, slots=True)
+class Swell:
+    """How what stands above the level grows with it."""
+
+    share: float = 0.0  # of it that is in proportion to the level; the rest stays as it is
+    error: float = 0.0  # its standard error
+    level: float = 0.0  # bytes, at which it is as high as it is told
+
+    def level_under(self, limit: float, above: float) -> float:
+        """The level at which what now stands so many bytes above it meets the limit."""
+        if self.share <= 0.0:
+            return limit - above
+        return (limit - above * (1.0 - self.share)) / (1.0 + self.share * above / self.level)
+
+    def doubt(self, limit: float, above: float) -> float:
+        """Standard error of the level at which that meets the limit, bytes."""
+        return self.error * above * max(0.0, (limit - above) / self.level - 1.0) if self.level > 0.0 else 0.0
+
+    def times(self, above: Sequence[float], level: float) -> list[float]:
+        """What stood above another level, as it would be above this one."""
+        factor = 1.0 + self.share * (self.level / level - 1.0)
+        return [factor * v for v in above]
+
+
+STILL = Swell()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +59,7 @@ class Outline:
     highs: tuple[float, ...]
     scatter: float  # standard deviation of a generation's highest
     most: float = math.inf  # that the highest was ever above the level
-    base: float = 0.0  # the level that all this is in proportion to; 0: it stays as it is when the level grows
+    swell: Swell = STILL
     seen: tuple[tuple[float, ...], ...] = ()  # highs of each of the latest generations, part by part ...
     noise: float = 0.0  # ... and the standard deviation of what they stand upon, bytes
     top: float = field(init=False, default=math.inf)  # the highest of those seen
@@ -50,7 +78,7 @@ class Outline:
 
     def level_under(self, limit: float, above: float) -> float:
         """The level at which what now stands so many bytes above it meets the limit."""
-        return limit / (1.0 + above / self.base) if self.base > 0.0 else limit - above
+        return self.swell.level_under(limit, above)
 
     def whole(self) -> Outline:
         """The same as a single part: where a generation is cannot be told."""
@@ -98,11 +126,11 @@ def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None
     seen = [_above(s.highs, *rest) for s, *rest in zip(recent, stands, slopes, strict=True)]
     above = [_above(s.highs, *rest) for s, *rest in zip(usual, bases, slopes[-USUAL:], strict=True)]
     beside = [_above(s.means, *rest) for s, *rest in zip(usual, bases, slopes[-USUAL:], strict=True)]
-    now = 0.0
-    if fitted is not None and min(bases) > 0.0 < fitted.best.level and _swell(levels, excesses):
-        now = fitted.best.level
-        above, beside = _times(now, bases, above), _times(now, bases, beside)
-        seen = _times(now, stands, seen)
+    swell = STILL if fitted is None or min(bases) <= 0.0 else _swell(levels, excesses, fitted.best.level)
+    now = swell.share > 0.0
+    if now:
+        above, beside = _times(swell, bases, above), _times(swell, bases, beside)
+        seen = _times(swell, stands, seen)
     tops = [max(one) for one in above]
     highest, scatter = median(tops), rise_above(_heights(usual, bases))
     if now:
@@ -118,15 +146,15 @@ def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None
         tuple(highs),
         max(scatter, LEAST_SCATTER * (highest - min(means)) * min(1.0, math.sqrt(FEW / len(lately)))),
         most=max(tops if now or len(lately) < MANY else [*tops, *lately]),
-        base=now,
+        swell=swell,
         seen=tuple(tuple(one) for one in seen),
         noise=noise,
     )
 
 
-def _times(now: float, bases: Sequence[float], many: Sequence[Sequence[float]]) -> list[list[float]]:
+def _times(swell: Swell, bases: Sequence[float], many: Sequence[Sequence[float]]) -> list[list[float]]:
     """Each as it would be above the level of now."""
-    return [[now / base * v for v in one] for base, one in zip(bases, many, strict=True)]
+    return [swell.times(one, base) for base, one in zip(bases, many, strict=True)]
 
 
 def _surer(shapes: Sequence[Shape], levels: list[float], fitted: Fit) -> tuple[list[float], float]:
@@ -161,15 +189,21 @@ def _heights(shapes: Sequence[Shape], bases: Sequence[float]) -> list[float]:
     return [s.peak - base for s, base in zip(shapes, bases, strict=True)]
 
 
-def _swell(levels: Sequence[float], excesses: Sequence[float]) -> bool:
-    """What stands above the levels is in proportion to them: noise that is a share of what is in use."""
-    if len(levels) < SWELL_LEVELS or min(levels) <= 0.0:
-        return False
-    usual = sum(excesses) / len(excesses)
-    share = sum(map(mul, levels, excesses)) / sum(map(mul, levels, levels))
-    off: float = sum((excess - usual) ** 2 for excess in excesses)
-    off_share: float = sum((excess - share * level) ** 2 for level, excess in zip(levels, excesses, strict=True))
-    return off_share < SWELL_SHARE * off
+def _swell(levels: Sequence[float], excesses: Sequence[float], now: float) -> Swell:
+    """How much of what stands above the levels grows with them, as noise does that is a share of what is in use."""
+    n = len(levels)
+    if n < SWELL_LEVELS or min(levels) <= 0.0 or now <= 0.0:
+        return STILL
+    level, excess = sum(levels) / n, sum(excesses) / n
+    spread = sum((one - level) ** 2 for one in levels)
+    if excess <= 0.0 or spread <= 1e-6 * level * level:
+        return STILL
+    slope = sum((one - level) * above for one, above in zip(levels, excesses, strict=True)) / spread
+    off = sum((above - excess - slope * (one - level)) ** 2 for one, above in zip(levels, excesses, strict=True))
+    share, error = slope * level / excess, math.sqrt(off / (n - 2) / spread) * level / excess
+    if share <= (SWELL_ERRORS + FEW_SWELL_ERRORS / (n - 2)) * error:
+        return Swell(0.0, min(error, MOST_DOUBT), now)
+    return Swell(min(1.0, share / (1.0 + (error / share) ** 2)), error, now)
 
 
 def _above(values: Sequence[float], base: float, slope: float) -> list[float]:

@@ -17,6 +17,7 @@ STARTUP_LEADS = 10.0  # without generations, growth is believed that was watched
 STARTUP_SHARE = 0.05  # ... and has left less than this share of the limit: programs fill memory quickly as they start
 SETTLED_LEADS = 40.0  # ... or for so many
 WAITS = (1 / 16, 0.5, 1.0, 2.0)  # of a generation: how long an interrupt may wait
+NEVER_FACTOR = 5.0  # times its odds: so much more is a wait worth in a run that may never meet its limit
 WORTH_SHARE = 1 / 3  # of a generation: when less of the next one fits, its beginning is the better moment
 CLEAR_FACTOR = 1.5  # a warning is withdrawn when the end is this much beyond the horizon (hysteresis)
 HOLD_SECONDS = 30.0  # a warning is given, or withdrawn, when there has been reason to for so long ...
@@ -75,17 +76,22 @@ def counts(odds: float, confidence: float) -> bool:
 
 
 def is_last_moment(
-    odds: Callable[[float], float], lead: float, waits: Iterable[float], stake_seconds: float, spared_seconds: float
+    odds: Callable[[float], float],
+    lead: float,
+    waits: Iterable[float],
+    stake_seconds: float,
+    spared_seconds: float,
+    never: float,
 ) -> bool:
     """Waiting costs more than acting: for whatever time of `waits`, or until the limit is met.
 
     `odds`: probability that the limit is met within so many seconds; when that is before a checkpoint asked for in
     time is complete (`lead`), the work at stake is lost. Acting now gives up what would have been done in the wait,
-    or until the limit: `spared_seconds`.
+    or until the limit: `spared_seconds`. In a run that may `never` meet it (probability) a wait is worth more.
     """
     now = odds(lead)
     return now * stake_seconds > spared_seconds or all(
-        (odds(lead + wait) - now) * stake_seconds >= wait for wait in waits
+        (odds(lead + wait) - now) * stake_seconds >= (1.0 + NEVER_FACTOR * never) * wait for wait in waits
     )
 
 

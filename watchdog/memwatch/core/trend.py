@@ -31,8 +31,8 @@ FEW_POINTS_ERROR = 0.15  # relative error of a slope, divided by its points
 BENDING = 0.3  # of the change from the piece before: standard error of a slope that may go on to change ...
 LEAST_ALIKE = 0.4  # ... where one of the two is no less than this share of the other: no new leak, no end of a fill
 WAVE_STEPS = 14  # from one level to the next that tell a wave from a level that wanders
-FORM_ERROR = 4.0  # times the standard error of a curve's slope: its form is one of a few
-KEPT_COST = 6.0  # a model whose cost is higher than the best by this has a twentieth of its weight
+TEMPER = 2.0  # levels are autocorrelated: each tells half of what an independent one would
+KEPT_COST = 12.0  # a model whose cost is higher than the best by this has a twentieth of its weight
 KEPT_MODELS = 10
 
 
@@ -248,7 +248,7 @@ class _Series:
         found = sorted((*self._lines(), *self._steps(), *self._curves()), key=lambda model: model.cost)
         best = found[0].cost
         kept = [model for model in found if model.cost <= best + KEPT_COST][:KEPT_MODELS]
-        weights = [math.exp(0.5 * (best - model.cost)) for model in kept]
+        weights = [math.exp(0.5 * (best - model.cost) / TEMPER) for model in kept]
         return [replace(model, weight=w / sum(weights)) for w, model in zip(weights, kept, strict=True)]
 
     def _lines(self) -> Iterator[Model]:
@@ -320,21 +320,20 @@ class _Series:
         return BENDING * abs(slope - before) if alike else 0.0
 
     def _curves(self) -> Iterator[Model]:
-        """Curves that begin where a piece does: searching every start buys nothing."""
+        """Curves that begin where a piece does, half a step before its first point: searching every start buys nothing."""
         starts, j = {0, 1, 2}, self.n
         while j > 0:
             j = self.cut[j]
             starts.add(j)
         for i in sorted(start for start in starts if self.n - start >= MIN_POINTS):
-            length = self.z[-1] - self.z[i]
-            u = [(z - self.z[i]) / length for z in self.z[i:]]
+            begin = self.z[i] - 0.5 * (self.z[-1] - self.z[i]) / (self.n - 1 - i)
+            u = [(z - begin) / (self.z[-1] - begin) for z in self.z[i:]]
             for bend in bends(self.w[i:], u, self.y[i:]):
-                yield self._curve(i, bend)
+                yield self._curve(i, bend, (self.z[-1] - begin) * self.span)
 
-    def _curve(self, i: int, bend: Bend) -> Model:
-        span = self.points[-1].x - self.points[i].x
+    def _curve(self, i: int, bend: Bend, span: float) -> Model:
         return Model(
-            kind="fill and leak" if bend.drift else bend.curve.kind,
+            kind=bend.kind,
             weight=1.0,
             cost=self.cost[i] + bend.rss + self.price + bend.extra * CURVE_PRICE * math.log(self.n),
             first=i,
@@ -342,11 +341,11 @@ class _Series:
             x=self.points[-1].x,
             level=self.y0 + self.noise * bend.end,
             slope=self.noise * bend.slope / span,
-            slope_error=FORM_ERROR * self.noise * bend.slope_error / span,
+            slope_error=self.noise * bend.slope_error / span,
             span=span,
             curve=bend.curve,
             gain=self.noise * bend.gain,
-            origin=self.points[i].x,
+            origin=self.points[-1].x - span,
             drift=self.noise * bend.drift / span,
         )
 

@@ -18,6 +18,7 @@ NEAR = 5.0  # the limit matters when the line meets it within this many times it
 LEVELLED = 0.2  # growth slower than this share of the earlier growth is a plateau
 MATERIAL = 0.25  # of the rise before it
 CEASING = ("saturating", "logarithmic", "power")  # curves whose growth becomes ever less
+STILL_DOUBT = 0.1  # belief that nothing grows: with more, growth is no leak
 SLOWED = 0.6  # growth slower than this share of the earlier growth slows down: no leak yet
 
 
@@ -41,7 +42,9 @@ def judge(evidence: Evidence) -> Verdict:
     if best.slope < LEVELLED * past.fastest and (fading or best.points < DECIDED or not _is_material(best, past.risen)):
         return Verdict.GROWING if _near(evidence.limit, best, 1.0) else Verdict.PLATEAU
     sustained = best.points + (past.points if past.slope > SLOWED * best.slope else 0)
-    if fading or sustained < SUSTAINED or (best.points < DECIDED and best.slope < SLOWED * past.slope):
+    undecided = best.points < DECIDED and (best.kind == "accelerating" or best.slope < SLOWED * past.slope)
+    still = sum(model.weight for model in evidence.fit.models if model.kind == "flat")
+    if fading or undecided or sustained < SUSTAINED or still > STILL_DOUBT:
         return Verdict.GROWING
     lengths = FAR if best.points >= PERSISTENT else NEAR
     return Verdict.LEAK if _near(evidence.limit, best, lengths) else Verdict.GROWING
