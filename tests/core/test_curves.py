@@ -13,9 +13,7 @@ from memwatch.core.growth import Curve
 
 U = [k / 23 for k in range(24)]
 W = [0.5 + u for u in U]  # the latest count most
-CURVES, BENEATH = (
-    [Curve(kind, rate) for kind, rates in forms for rate in rates] for forms in (FORMS, UPON_LINE)
-)
+CURVES, BENEATH = ([Curve(kind, rate) for kind, rates in forms for rate in rates] for forms in (FORMS, UPON_LINE))
 
 
 def best(y: list[float]) -> Bend:
@@ -53,7 +51,8 @@ def test_a_curve_between_two_that_are_tried_is_met_between_them(curve: Curve) ->
 
 
 @pytest.mark.parametrize(
-    ("curve", "kind"), [(Curve("power", 0.68), "power"), (Curve("power", 2.0), "accelerating"), (CURVES[0], "saturating")]
+    ("curve", "kind"),
+    [(Curve("power", 0.68), "power"), (Curve("power", 2.0), "accelerating"), (CURVES[0], "saturating")],
 )
 def test_growth_is_called_after_the_way_it_goes_on(curve: Curve, kind: str) -> None:
     assert best([80.0 * curve.value(u) for u in U]).kind == kind

@@ -13,6 +13,7 @@ from memwatch.core.policy import (
     PACE_IDLE_SECONDS,
     WAITS,
     Policy,
+    Stakes,
     believable,
     clears,
     counts,
@@ -94,7 +95,7 @@ def peak_at(seconds: float, chance: float, soon: float = 0.0):
 )
 def test_the_last_moment_is_when_every_wait_costs_more_than_it_gains(odds, expected):
     waits = [share * STEP for share in WAITS]
-    assert is_last_moment(odds, 10.0, waits, stake_seconds=3000.0, spared_seconds=900.0, never=0.0) is expected
+    assert is_last_moment(odds, 10.0, waits, Stakes(work_seconds=3000.0, spared_seconds=900.0)) is expected
 
 
 @given(
@@ -108,16 +109,16 @@ def test_the_last_moment_is_when_every_wait_costs_more_than_it_gains(odds, expec
 )
 def test_more_at_stake_or_less_to_gain_never_calls_for_waiting(chance, soon, at, stake, spared, never, more):
     odds, waits = peak_at(at, chance, soon), [share * STEP for share in WAITS]
-    if is_last_moment(odds, 10.0, waits, stake, spared, never):
-        assert is_last_moment(odds, 10.0, waits, stake * more, spared, never)
-        assert is_last_moment(odds, 10.0, waits, stake, spared / more, never)
-        assert is_last_moment(odds, 10.0, waits, stake, spared, never / more)
+    if is_last_moment(odds, 10.0, waits, Stakes(stake, spared, never)):
+        assert is_last_moment(odds, 10.0, waits, Stakes(stake * more, spared, never))
+        assert is_last_moment(odds, 10.0, waits, Stakes(stake, spared / more, never))
+        assert is_last_moment(odds, 10.0, waits, Stakes(stake, spared, never / more))
 
 
 def test_a_run_that_may_never_meet_its_limit_is_waited_for_longer():
     odds, waits = peak_at(12.0, 0.08), [share * STEP for share in WAITS]
-    assert is_last_moment(odds, 10.0, waits, stake_seconds=3000.0, spared_seconds=900.0, never=0.0)
-    assert not is_last_moment(odds, 10.0, waits, stake_seconds=3000.0, spared_seconds=900.0, never=0.5)
+    assert is_last_moment(odds, 10.0, waits, Stakes(3000.0, 900.0, never=0.0))
+    assert not is_last_moment(odds, 10.0, waits, Stakes(3000.0, 900.0, never=0.5))
 
 
 def test_a_higher_confidence_counts_smaller_risks():

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import mul
+from typing import NamedTuple
 
 from memwatch.core.growth import Curve
 
@@ -47,37 +48,36 @@ class Bend:
         return 2 if self.drift else 1
 
 
-class _Column:
-    """A regressor: centred, with its weighted sums."""
+def bends(w: Sequence[float], u: Sequence[float], y: Sequence[float], most: float = math.inf) -> Iterator[Bend]:
+    """Every rising curve through the points (u from 0 to 1, y in noise units, weights w), alone and upon a line.
 
-    def __init__(self, w: Sequence[float], values: Sequence[float]) -> None:
-        self.mean = sum(map(mul, w, values)) / sum(w)
-        self.off = [v - self.mean for v in values]
-        self.weighted = list(map(mul, w, self.off))
-        self.spread = sum(map(mul, self.weighted, self.off))
-
-    def with_(self, other: _Column) -> float:
-        """Weighted sum of products."""
-        total: float = sum(map(mul, self.weighted, other.off))
-        return total
-
-
-def bends(w: Sequence[float], u: Sequence[float], y: Sequence[float]) -> Iterator[Bend]:
-    """Every rising curve through the points (u from 0 to 1, y in noise units, weights w), alone and upon a line."""
+    None whose weighted squared residuals are more than `most`.
+    """
     points, stretch = len(u), _Stretch(w, u, y)
     for kind, rates in FORMS:
         if points >= LEAST.get(kind, MIN_OTHER):
-            yield from _refined(stretch.alone, kind, rates)
+            yield from (stretch.bend(one) for one in _refined(stretch.alone, kind, rates) if one.rss <= most)
     for kind, rates in UPON_LINE:
         if points > MIN_OTHER:
-            yield from _refined(stretch.upon_line, kind, rates)
+            yield from (stretch.bend(one) for one in _refined(stretch.upon_line, kind, rates) if one.rss <= most)
 
 
-def _refined(fitted: Callable[[Curve], Bend | None], kind: str, rates: Sequence[float]) -> Iterator[Bend]:
+class _Tried(NamedTuple):
+    """A curve by least squares."""
+
+    rss: float
+    curve: Curve
+    gain: float
+    drift: float
+    mean: float  # of the curve's values
+    spread: float  # their weighted squares around it
+
+
+def _refined(tried: Callable[[Curve], _Tried | None], kind: str, rates: Sequence[float]) -> Iterator[_Tried]:
     """The curve at each of the rates, and where between them a parabola through the misfits is lowest."""
-    found = [fitted(Curve(kind, rate)) for rate in rates]
+    found = [tried(Curve(kind, rate)) for rate in rates]
     yield from filter(None, found)
-    misfits = [math.inf if bend is None else bend.rss for bend in found]
+    misfits = [math.inf if one is None else one.rss for one in found]
     i = misfits.index(min(misfits))
     if not 0 < i < len(rates) - 1 or math.isinf(max(misfits[i - 1 : i + 2])):
         return
@@ -85,46 +85,58 @@ def _refined(fitted: Callable[[Curve], Bend | None], kind: str, rates: Sequence[
     steeper, flatter = (misfits[i - 1] - misfits[i]) * after, (misfits[i + 1] - misfits[i]) * before
     if steeper + flatter > 0.0:
         off = 0.5 * (steeper * after - flatter * before) / (steeper + flatter)
-        between = fitted(Curve(kind, rates[i] * math.exp(off)))
+        between = tried(Curve(kind, rates[i] * math.exp(off)))
         if between is not None:
             yield between
 
 
 class _Stretch:
+    """Points, centred, with their weighted sums: the values of a curve need no centring then."""
+
     def __init__(self, w: Sequence[float], u: Sequence[float], y: Sequence[float]) -> None:
-        self.w, self.u = w, u
-        self.levels, self.line = _Column(w, y), _Column(w, u)
-        self.along_line = self.line.with_(self.levels)
+        self.w, self.u, self.weight = w, u, sum(w)
+        self.level, self.middle = sum(map(mul, w, y)) / self.weight, sum(map(mul, w, u)) / self.weight
+        levels, places = [v - self.level for v in y], [v - self.middle for v in u]
+        self.levels, self.places = list(map(mul, w, levels)), list(map(mul, w, places))
+        self.levels_spread: float = sum(map(mul, self.levels, levels))
+        self.places_spread: float = sum(map(mul, self.places, places))
+        self.growth: float = sum(map(mul, self.levels, places))
 
-    def _form(self, curve: Curve) -> _Column:
-        return _Column(self.w, [curve.value(v) for v in self.u])
+    def _sums(self, values: list[float]) -> tuple[float, float, float]:
+        """Mean of a curve's values, their spread, and how they go along with the levels."""
+        weighted = list(map(mul, self.w, values))
+        mean = sum(weighted) / self.weight
+        along: float = sum(map(mul, self.levels, values))
+        return mean, max(0.0, sum(map(mul, weighted, values)) - self.weight * mean * mean), along
 
-    def alone(self, curve: Curve) -> Bend | None:
+    def alone(self, curve: Curve) -> _Tried | None:
         """The curve by least squares; None unless it rises."""
-        form = self._form(curve)
-        along = form.with_(self.levels)
-        if form.spread <= 1e-12 or along <= 0.0:
+        mean, spread, along = self._sums(curve.values(self.u))
+        if spread <= 1e-12 or along <= 0.0:
             return None
-        gain = along / form.spread
-        return self._bend(curve, form, gain, 0.0, self.levels.spread - gain * along)
+        gain = along / spread
+        return _Tried(max(0.0, self.levels_spread - gain * along), curve, gain, 0.0, mean, spread)
 
-    def upon_line(self, curve: Curve) -> Bend | None:
+    def upon_line(self, curve: Curve) -> _Tried | None:
         """The curve and a line by least squares; None unless both rise."""
-        form = self._form(curve)
-        both = form.with_(self.line)
-        determinant = form.spread * self.line.spread - both * both
-        if determinant <= 1e-9 * form.spread * self.line.spread:
+        values = curve.values(self.u)
+        mean, spread, along = self._sums(values)
+        both: float = sum(map(mul, self.places, values))
+        determinant = spread * self.places_spread - both * both
+        if determinant <= 1e-9 * spread * self.places_spread:
             return None
-        along = form.with_(self.levels)
-        gain = (along * self.line.spread - self.along_line * both) / determinant
-        drift = (self.along_line * form.spread - along * both) / determinant
+        gain = (along * self.places_spread - self.growth * both) / determinant
+        drift = (self.growth * spread - along * both) / determinant
         if gain <= 0.0 or drift <= 0.0:
             return None
-        return self._bend(curve, form, gain, drift, self.levels.spread - gain * along - drift * self.along_line)
+        rss = max(0.0, self.levels_spread - gain * along - drift * self.growth)
+        return _Tried(rss, curve, gain, drift, mean, spread)
 
-    def _bend(self, curve: Curve, form: _Column, gain: float, drift: float, rss: float) -> Bend:
-        rss = max(0.0, rss)
+    def bend(self, tried: _Tried) -> Bend:
+        """All that is to be known of it."""
+        rss, curve, gain, drift, mean, spread = tried
         scatter = math.sqrt(max(1.0, rss / max(1, len(self.u) - 3)))
-        error = scatter * (1.0 / math.sqrt(self.line.spread) if drift else curve.slope(1.0) / math.sqrt(form.spread))
-        end = self.levels.mean + gain * (curve.value(1.0) - form.mean) + drift * (1.0 - self.line.mean)
-        return Bend(curve, gain, drift, end, gain * curve.slope(1.0) + drift, error, rss)
+        slope = curve.slope(1.0)
+        error = scatter * (1.0 / math.sqrt(self.places_spread) if drift else slope / math.sqrt(spread))
+        end = self.level + gain * (curve.value(1.0) - mean) + drift * (1.0 - self.middle)
+        return Bend(curve, gain, drift, end, gain * slope + drift, error, rss)

@@ -15,6 +15,7 @@ from memwatch.core.policy import (
     STARTUP_LEADS,
     WAITS,
     Policy,
+    Stakes,
     believable,
     counts,
     has_settled,
@@ -188,7 +189,7 @@ class Decider:
             return ends.odds(lead) >= YOUNG_ODDS and track.usage.used_bytes >= RECORD_SHARE * track.peak
         stake = max(t - track.first_t, STAKE_LEADS * lead)
         waits = (max(share * ends.step_seconds, self._gap) for share in WAITS)
-        return is_last_moment(ends.odds, lead, waits, stake, ends.left(lead, stake), ends.never)
+        return is_last_moment(ends.odds, lead, waits, Stakes(stake, ends.left(lead, stake), ends.never))
 
     def _is_new(self, t: float, track: Track) -> bool:
         """Memory has been where it was not before, or the growth was seen for long."""

@@ -65,8 +65,7 @@ class Forecaster:
         self._course_t = -math.inf  # when it was fitted
         self._course_until = -math.inf  # from when on it is stale
         self._outcomes: Outcomes | None = None
-        self._trend_key: tuple[Course, int | None] | None = None
-        self._known_trend: Trend | None = None
+        self._judged: tuple[Course, tuple[object, ...], tuple[Verdict, Trend | None]] | None = None
         self._gauges: dict[str, Readings] = {}
 
     # --- being told ---
@@ -174,7 +173,7 @@ class Forecaster:
         ends = None if limit is None else self._ends(max(t, self._t) - self._t, course, limit)
         forecast = None if limit is None else self._forecast(ends, limit, last_generation)
         self._renew_by(forecast)
-        return Outlook(self._verdict(course, limit), self._trend_of(course), forecast, ends)
+        return Outlook(*self._judgement(course, limit), forecast, ends)
 
     def _read(self, gauges: Sequence[Gauge]) -> None:
         for gauge in gauges:
@@ -227,6 +226,15 @@ class Forecaster:
             return False
         return self._run.samples >= SETTLED_SAMPLES and self._watched >= SETTLED_SECONDS
 
+    def _judgement(self, course: Course, limit: float | None) -> tuple[Verdict, Trend | None]:
+        """Verdict and trend of a course, made anew when what they rest on has changed."""
+        rhythm, known = self._marked(), self._judged
+        rests_on = (None if rhythm is None else rhythm.ordinal, limit, self._settled(course))
+        if known is None or known[0] is not course or known[1] != rests_on:
+            judged = self._verdict(course, limit), self._trend(course)
+            known = self._judged = course, rests_on, judged
+        return known[2]
+
     def _verdict(self, course: Course, limit: float | None) -> Verdict:
         if course.fit is None or not self._settled(course):
             return Verdict.WARMING_UP
@@ -237,14 +245,6 @@ class Forecaster:
         verdict = judge(Evidence(course.fit, complete, room))
         explained = course.strands[0].axis.name == "gauge"
         return Verdict.GROWING if explained and verdict is Verdict.LEAK else verdict
-
-    def _trend_of(self, course: Course) -> Trend | None:
-        """The trend of a course, made anew when a generation has begun or ceased to be one."""
-        rhythm = self._marked()
-        key = (course, None if rhythm is None else rhythm.ordinal)
-        if self._trend_key is None or self._trend_key[0] is not course or self._trend_key[1] != key[1]:
-            self._trend_key, self._known_trend = key, self._trend(course)
-        return self._known_trend
 
     def _trend(self, course: Course) -> Trend | None:
         if course.fit is None:
@@ -286,7 +286,7 @@ class Forecaster:
     def _is_far(self, course: Course, limit: float) -> bool:
         """The limit is beyond all that memory does within a generation: the next minutes need no look of their own."""
         outline = course.outline
-        reach = max(self.reach_bytes, outline.top - min(outline.means))
+        reach = max(self.reach_bytes, outline.reach)
         return limit - self._used > NEAR_RANGES * (reach + abs(course.slope) * course.period)
 
     def _near(self, course: Course, calendar: Calendar, limit: float) -> Near:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import expm1, log1p
 
-REFINEMENTS = 60  # halvings that find when a curve reaches a level
+EXACT = 1e-4  # of the way: so exactly is it found when a curve upon a line reaches a level
 FARTHEST = 1e4  # times its own length: what a curve reaches later than this, it never reaches
 
 
@@ -17,14 +19,29 @@ class Curve:
     rate: float  # e-foldings over the stretch; of a power, its exponent
 
     def value(self, u: float) -> float:
-        """The form at u >= 0."""
+        """The form at u; before 0 as at 0, unless it goes on from there."""
+        return self.values((max(u, 0.0) if self.kind in {"logarithmic", "power"} else u,))[0]
+
+    def values(self, many: Sequence[float]) -> list[float]:
+        """The form at each u >= 0."""
+        rate = self.rate
         if self.kind == "saturating":
-            return -math.expm1(-self.rate * u)
+            return [-expm1(-rate * u) for u in many]
         if self.kind == "logarithmic":
-            return math.log1p(self.rate * max(u, 0.0))
+            return [log1p(rate * u) for u in many]
         if self.kind == "power":
-            return math.pow(max(u, 0.0), self.rate)
-        return math.expm1(min(self.rate * u, 500.0))
+            return [u**rate for u in many]
+        return [expm1(min(rate * u, 500.0)) for u in many]
+
+    def where(self, value: float) -> float:
+        """The u at which the form has a value >= 0; infinity for never."""
+        if self.kind == "saturating":
+            return -log1p(-value) / self.rate if value < 1.0 else math.inf
+        if self.kind == "logarithmic":
+            return expm1(value) / self.rate if value < 500.0 else math.inf
+        if self.kind == "power":
+            return math.pow(value, 1.0 / self.rate)
+        return log1p(value) / self.rate
 
     def slope(self, u: float) -> float:
         """Its derivative at u > 0."""
@@ -93,19 +110,18 @@ class Model:
         return self._when_bent(self.level + ahead)
 
     def _when_bent(self, level: float) -> float:
+        if self.drift == 0.0 and self.curve is not None:
+            form = self.curve.value((self.x - self.origin) / self.span) + (level - self.level) / self.gain
+            x = self.origin + self.span * self.curve.where(form)
+            return x if x - self.x <= FARTHEST * self.span else math.inf
         low, high = self.x, self.x + self.span
         while self.at(high) < level:
             low, high = high, high + 2.0 * (high - low)
             if high - self.x > FARTHEST * self.span:
                 return math.inf
-        for _ in range(REFINEMENTS):
+        while high - low > EXACT * (high - self.x):
             middle = 0.5 * (low + high)
-            if self.at(middle) < level:
-                low = middle
-            else:
-                high = middle
-            if high - low <= 1e-4 * (high - self.x):
-                break
+            low, high = (middle, high) if self.at(middle) < level else (low, middle)
         return high
 
     def in_units(self, size: float) -> Model:

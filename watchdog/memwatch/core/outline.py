@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from operator import mul
 
 from memwatch.core.growth import Model
 from memwatch.core.rhythm import USUAL
@@ -62,19 +61,19 @@ class Outline:
     swell: Swell = STILL
     seen: tuple[tuple[float, ...], ...] = ()  # highs of each of the latest generations, part by part ...
     noise: float = 0.0  # ... and the standard deviation of what they stand upon, bytes
+    range: float = field(init=False)  # bytes from the lowest mean to the highest high
+    reach: float = field(init=False)  # bytes from the lowest mean to the highest of those seen
     top: float = field(init=False, default=math.inf)  # the highest of those seen
     spread: float = field(init=False, default=0.0)  # variance of the highest of each
 
     def __post_init__(self) -> None:
+        lowest = min(self.means)
+        object.__setattr__(self, "range", max(self.highs) - lowest)
         if self.seen:
             tops = [max(one) for one in self.seen]
             object.__setattr__(self, "top", max(tops))
             object.__setattr__(self, "spread", variance(tops))
-
-    @property
-    def range(self) -> float:
-        """Bytes from the lowest mean to the highest high."""
-        return max(self.highs) - min(self.means)
+        object.__setattr__(self, "reach", self.top - lowest)
 
     def level_under(self, limit: float, above: float) -> float:
         """The level at which what now stands so many bytes above it meets the limit."""

@@ -17,7 +17,7 @@ STARTUP_LEADS = 10.0  # without generations, growth is believed that was watched
 STARTUP_SHARE = 0.05  # ... and has left less than this share of the limit: programs fill memory quickly as they start
 SETTLED_LEADS = 40.0  # ... or for so many
 WAITS = (1 / 16, 0.5, 1.0, 2.0)  # of a generation: how long an interrupt may wait
-NEVER_FACTOR = 5.0  # times its odds: so much more is a wait worth in a run that may never meet its limit
+NEVER_FACTOR = 2.0  # times the odds that the limit is never met: so much more is a wait worth
 WORTH_SHARE = 1 / 3  # of a generation: when less of the next one fits, its beginning is the better moment
 CLEAR_FACTOR = 1.5  # a warning is withdrawn when the end is this much beyond the horizon (hysteresis)
 HOLD_SECONDS = 30.0  # a warning is given, or withdrawn, when there has been reason to for so long ...
@@ -75,23 +75,25 @@ def counts(odds: float, confidence: float) -> bool:
     return odds > 1.0 - confidence
 
 
-def is_last_moment(
-    odds: Callable[[float], float],
-    lead: float,
-    waits: Iterable[float],
-    stake_seconds: float,
-    spared_seconds: float,
-    never: float,
-) -> bool:
+@dataclass(frozen=True, slots=True)
+class Stakes:
+    """What waiting may lose, and what it may gain."""
+
+    work_seconds: float  # lost with the run
+    spared_seconds: float  # that the run would still work until the limit is met
+    never: float = 0.0  # probability that it is not met at all
+
+
+def is_last_moment(odds: Callable[[float], float], lead: float, waits: Iterable[float], stakes: Stakes) -> bool:
     """Waiting costs more than acting: for whatever time of `waits`, or until the limit is met.
 
     `odds`: probability that the limit is met within so many seconds; when that is before a checkpoint asked for in
-    time is complete (`lead`), the work at stake is lost. Acting now gives up what would have been done in the wait,
-    or until the limit: `spared_seconds`. In a run that may `never` meet it (probability) a wait is worth more.
+    time is complete (`lead`), the work is lost. Acting now gives up what would have been done in the wait, or until
+    the limit; where there may be none, that is worth more.
     """
-    now = odds(lead)
-    return now * stake_seconds > spared_seconds or all(
-        (odds(lead + wait) - now) * stake_seconds >= (1.0 + NEVER_FACTOR * never) * wait for wait in waits
+    now, worth = odds(lead), 1.0 + NEVER_FACTOR * stakes.never
+    return now * stakes.work_seconds > stakes.spared_seconds or all(
+        (odds(lead + wait) - now) * stakes.work_seconds >= worth * wait for wait in waits
     )
 
 

@@ -9,10 +9,11 @@ the uncertainty of what follows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, islice, pairwise
-from operator import add, mul
+from operator import add, itemgetter, mul
 
 from memwatch.core.curves import MIN_POINTS, Bend, bends
 from memwatch.core.growth import Model
@@ -213,6 +214,10 @@ def _columns(points: Sequence[Point]) -> tuple[list[float], list[float]]:
     return [(p.x - first.x) / span for p in points], [p.level - first.level for p in points]
 
 
+_Candidate = tuple[float, Callable[[float], Model]]  # a cost, and the model that has it
+_cost = itemgetter(0)
+
+
 class _Series:
     """One fit at work: levels in noise units, x from 0 to 1."""
 
@@ -245,23 +250,25 @@ class _Series:
 
     def models(self) -> list[Model]:
         """Every plausible last piece, best first, with its weight."""
-        found = sorted((*self._lines(), *self._steps(), *self._curves()), key=lambda model: model.cost)
-        best = found[0].cost
-        kept = [model for model in found if model.cost <= best + KEPT_COST][:KEPT_MODELS]
+        found = sorted((*self._lines(), *self._steps()), key=_cost)
+        found = sorted((*found, *self._curves(found[0][0] + KEPT_COST)), key=_cost)
+        best = found[0][0]
+        kept = [build(cost) for cost, build in found[:KEPT_MODELS] if cost <= best + KEPT_COST]
         weights = [math.exp(0.5 * (best - model.cost) / TEMPER) for model in kept]
         return [replace(model, weight=w / sum(weights)) for w, model in zip(weights, kept, strict=True)]
 
-    def _lines(self) -> Iterator[Model]:
-        n = self.n
-        for i in range(max(1, n - self.min_piece + 1)):
-            mean, slope, rss, spread = self.sums.line(i, n)
-            cost = self.cost[i] + rss + self.price
-            error, wander = self._slope_error(i, rss, spread)
-            end = self._at_end(i, mean, slope)
-            end += wander * (self.y[n - 1] - end)
-            yield self._line(cost, i, end, slope, error)
+    def _lines(self) -> Iterator[_Candidate]:
+        for i in range(max(1, self.n - self.min_piece + 1)):
+            line = self.sums.line(i, self.n)
+            yield self.cost[i] + line[2] + self.price, partial(self._on_from, i, line)
 
-    def _steps(self) -> Iterator[Model]:
+    def _on_from(self, i: int, line: tuple[float, float, float, float], cost: float) -> Model:
+        mean, slope, rss, spread = line
+        error, wander = self._slope_error(i, rss, spread)
+        end = self._at_end(i, mean, slope)
+        return self._line(i, end + wander * (self.y[-1] - end), slope, error, cost)
+
+    def _steps(self) -> Iterator[_Candidate]:
         """A jump to where the latest one or two points are, and on with the growth of before."""
         for after in (1, 2):
             j = self.n - after
@@ -273,7 +280,7 @@ class _Series:
             end = sum(levels) / after
             rss = sum((level - end) ** 2 for level in levels)
             error = math.sqrt((before + 2.0) / (j - i) / spread) if spread > 0.0 else 1.0
-            yield self._line(self.cost[j] + rss + self.price, i, end, slope, error)
+            yield self.cost[j] + rss + self.price, partial(self._line, i, end, slope, error)
 
     def _slope_error(self, i: int, rss: float, spread: float) -> tuple[float, float]:
         """Standard error of a line's slope in noise units per unit of z, and how much the level wanders, 0..1."""
@@ -294,7 +301,7 @@ class _Series:
         z = (self.sums.z[self.n] - self.sums.z[i]) / (self.sums.w[self.n] - self.sums.w[i])
         return mean + slope * (1.0 - z)
 
-    def _line(self, cost: float, i: int, end: float, slope: float, error: float) -> Model:
+    def _line(self, i: int, end: float, slope: float, error: float, cost: float) -> Model:
         rise = slope * (1.0 - self.z[i])
         still = abs(rise) < max(2.0, self.least) or abs(slope) < (2.0 + 1.5 / max(1, self.n - i - 1)) * error
         return Model(
@@ -319,8 +326,8 @@ class _Series:
         alike = min(before, slope) > LEAST_ALIKE * max(before, slope) > 0.0
         return BENDING * abs(slope - before) if alike else 0.0
 
-    def _curves(self) -> Iterator[Model]:
-        """Curves that begin where a piece does, half a step before its first point: searching every start buys nothing."""
+    def _curves(self, most: float) -> Iterator[_Candidate]:
+        """Curves that begin where a piece does, half a step before it: searching every start buys nothing."""
         starts, j = {0, 1, 2}, self.n
         while j > 0:
             j = self.cut[j]
@@ -328,14 +335,15 @@ class _Series:
         for i in sorted(start for start in starts if self.n - start >= MIN_POINTS):
             begin = self.z[i] - 0.5 * (self.z[-1] - self.z[i]) / (self.n - 1 - i)
             u = [(z - begin) / (self.z[-1] - begin) for z in self.z[i:]]
-            for bend in bends(self.w[i:], u, self.y[i:]):
-                yield self._curve(i, bend, (self.z[-1] - begin) * self.span)
+            length, price, each = (self.z[-1] - begin) * self.span, self.price, CURVE_PRICE * math.log(self.n)
+            for bend in bends(self.w[i:], u, self.y[i:], most - self.cost[i] - price - each):
+                yield self.cost[i] + bend.rss + price + bend.extra * each, partial(self._curve, i, bend, length)
 
-    def _curve(self, i: int, bend: Bend, span: float) -> Model:
+    def _curve(self, i: int, bend: Bend, span: float, cost: float) -> Model:
         return Model(
             kind=bend.kind,
             weight=1.0,
-            cost=self.cost[i] + bend.rss + self.price + bend.extra * CURVE_PRICE * math.log(self.n),
+            cost=cost,
             first=i,
             points=self.n - i,
             x=self.points[-1].x,
