@@ -116,7 +116,7 @@ def test_more_at_stake_or_less_to_gain_never_calls_for_waiting(chance, soon, at,
 
 
 def test_a_run_that_may_never_meet_its_limit_is_waited_for_longer():
-    odds, waits = peak_at(12.0, 0.08), [share * STEP for share in WAITS]
+    odds, waits = peak_at(12.0, 0.06), [share * STEP for share in WAITS]
     assert is_last_moment(odds, 10.0, waits, Stakes(3000.0, 900.0, never=0.0))
     assert not is_last_moment(odds, 10.0, waits, Stakes(3000.0, 900.0, never=0.5))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from memwatch.core.growth import Model
 from memwatch.core.rhythm import USUAL
@@ -19,8 +20,9 @@ MANY = 12  # ... so many of them, but not in ...
 MANY_SHARE = 0.6  # ... full: what was earlier counts for less
 LATE_PARTS = 2  # by which the open generation may differ from the usual ones
 SWELL_LEVELS = 6  # that tell whether what stands on them grows with them
-SWELL_ERRORS, FEW_SWELL_ERRORS = 2.0, 6.0  # standard errors of the share that are believed, and more where they are few
-MOST_DOUBT = 0.5  # of a share that is not believed
+SWELL_PRIOR = -1.4  # log odds that it does, before they are looked at: one in five
+OUTLYING = 3.7  # median deviations: a level that is farther off does not tell
+MOST_DOUBT = 0.5  # of its share
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +43,9 @@ class Swell:
         """Standard error of the level at which that meets the limit, bytes."""
         return self.error * above * max(0.0, (limit - above) / self.level - 1.0) if self.level > 0.0 else 0.0
 
-    def times(self, above: Sequence[float], level: float) -> list[float]:
-        """What stood above another level, as it would be above this one."""
-        factor = 1.0 + self.share * (self.level / level - 1.0)
-        return [factor * v for v in above]
+    def factor(self, level: float) -> float:
+        """How much higher what stood above that level would stand now."""
+        return 1.0 + self.share * (self.level / level - 1.0) if self.share > 0.0 else 1.0
 
 
 STILL = Swell()
@@ -122,19 +123,17 @@ def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None
     stands, noise = own, 0.0 if fitted is None else fitted.noise
     if fitted is not None and len(recent) >= MANY:
         stands, noise = _surer(recent, own, fitted)
-    seen = [_above(s.highs, *rest) for s, *rest in zip(recent, stands, slopes, strict=True)]
-    above = [_above(s.highs, *rest) for s, *rest in zip(usual, bases, slopes[-USUAL:], strict=True)]
-    beside = [_above(s.means, *rest) for s, *rest in zip(usual, bases, slopes[-USUAL:], strict=True)]
-    swell = STILL if fitted is None or min(bases) <= 0.0 else _swell(levels, excesses, fitted.best.level)
-    now = swell.share > 0.0
-    if now:
-        above, beside = _times(swell, bases, above), _times(swell, bases, beside)
-        seen = _times(swell, stands, seen)
+    swell = STILL if fitted is None or min(*bases, *stands) <= 0.0 else _swell(levels, excesses, fitted.best.level)
+    rest = zip(bases, slopes[-USUAL:], map(swell.factor, bases), strict=True)
+    pairs = [(_above(s.highs, *one), _above(s.means, *one)) for s, one in zip(usual, rest, strict=True)]
+    above, beside = [highs for highs, _ in pairs], [means for _, means in pairs]
+    rest = zip(stands, slopes, map(swell.factor, stands), strict=True)
+    seen = [_above(s.highs, *one) for s, one in zip(recent, rest, strict=True)]
+    lately = [swell.factor(level) * excess for level, excess in zip(own, lately, strict=True)]
     tops = [max(one) for one in above]
-    highest, scatter = median(tops), rise_above(_heights(usual, bases))
-    if now:
-        scatter = rise_above(tops)
-    elif len(lately) >= MANY:
+    highest = median(tops)
+    scatter = rise_above([swell.factor(base) * high for base, high in zip(bases, _heights(usual, bases), strict=True)])
+    if len(lately) >= MANY:
         scatter = max(scatter, MANY_SHARE * rise_above(lately))
     highs = [min(highest, quantile([one[k] for one in above], HIGH_QUANTILE)) for k in range(SLOTS)]
     places = [float(one.index(top)) for one, top in zip(above, tops, strict=True)]
@@ -144,16 +143,11 @@ def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None
         means,
         tuple(highs),
         max(scatter, LEAST_SCATTER * (highest - min(means)) * min(1.0, math.sqrt(FEW / len(lately)))),
-        most=max(tops if now or len(lately) < MANY else [*tops, *lately]),
+        most=max(tops if len(lately) < MANY else [*tops, *lately]),
         swell=swell,
         seen=tuple(tuple(one) for one in seen),
         noise=noise,
     )
-
-
-def _times(swell: Swell, bases: Sequence[float], many: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Each as it would be above the level of now."""
-    return [swell.times(one, base) for base, one in zip(bases, many, strict=True)]
 
 
 def _surer(shapes: Sequence[Shape], levels: list[float], fitted: Fit) -> tuple[list[float], float]:
@@ -190,21 +184,43 @@ def _heights(shapes: Sequence[Shape], bases: Sequence[float]) -> list[float]:
 
 def _swell(levels: Sequence[float], excesses: Sequence[float], now: float) -> Swell:
     """How much of what stands above the levels grows with them, as noise does that is a share of what is in use."""
-    n = len(levels)
-    if n < SWELL_LEVELS or min(levels) <= 0.0 or now <= 0.0:
+    pairs = list(zip(levels, excesses, strict=True))
+    told = _share_of(pairs) if len(pairs) >= SWELL_LEVELS and min(levels) > 0.0 < now else None
+    if told is None:
         return STILL
-    level, excess = sum(levels) / n, sum(excesses) / n
-    spread = sum((one - level) ** 2 for one in levels)
+    usual = OUTLYING * median([abs(off) for off in told.off])
+    calm = [pair for pair, off in zip(pairs, told.off, strict=True) if abs(off) <= usual]
+    if SWELL_LEVELS <= len(calm) < len(pairs):
+        told = _share_of(calm) or told
+    n, share = len(told.off), told.share
+    clear = 0.5 * (n * math.log1p((share / max(told.error, 1e-9)) ** 2 / (n - 2)) - math.log(n)) + SWELL_PRIOR
+    belief = 1.0 / (1.0 + math.exp(-max(-50.0, min(50.0, clear))))
+    return Swell(
+        share * belief, min(MOST_DOUBT, math.hypot(told.error, share * math.sqrt(belief * (1.0 - belief)))), now
+    )
+
+
+class _Share(NamedTuple):
+    """Of the excesses, in proportion to their levels: by least squares."""
+
+    share: float  # 0..1
+    error: float  # its standard error
+    off: list[float]  # bytes, of each
+
+
+def _share_of(pairs: Sequence[tuple[float, float]]) -> _Share | None:
+    """Of (level, excess); None where that tells nothing."""
+    n = len(pairs)
+    level, excess = sum(level for level, _ in pairs) / n, sum(above for _, above in pairs) / n
+    spread = sum((one - level) ** 2 for one, _ in pairs)
     if excess <= 0.0 or spread <= 1e-6 * level * level:
-        return STILL
-    slope = sum((one - level) * above for one, above in zip(levels, excesses, strict=True)) / spread
-    off = sum((above - excess - slope * (one - level)) ** 2 for one, above in zip(levels, excesses, strict=True))
-    share, error = slope * level / excess, math.sqrt(off / (n - 2) / spread) * level / excess
-    if share <= (SWELL_ERRORS + FEW_SWELL_ERRORS / (n - 2)) * error:
-        return Swell(0.0, min(error, MOST_DOUBT), now)
-    return Swell(min(1.0, share / (1.0 + (error / share) ** 2)), error, now)
+        return None
+    slope = sum((one - level) * above for one, above in pairs) / spread
+    off = [above - excess - slope * (one - level) for one, above in pairs]
+    error = math.sqrt(sum(v * v for v in off) / (n - 2) / spread)
+    return _Share(min(1.0, max(0.0, slope * level / excess)), error * level / excess, off)
 
 
-def _above(values: Sequence[float], base: float, slope: float) -> list[float]:
-    """The values of a generation above the line through its middle."""
-    return [value - base - slope * ((k + 0.5) / SLOTS - 0.5) for k, value in enumerate(values)]
+def _above(values: Sequence[float], base: float, slope: float, factor: float) -> list[float]:
+    """The values of a generation above the line through its middle, times a factor."""
+    return [factor * (value - base - slope * ((k + 0.5) / SLOTS - 0.5)) for k, value in enumerate(values)]
