@@ -31,6 +31,7 @@ UNEVEN_NOISE = 1.2  # of the deviation of a step from its neighbours
 FEW_POINTS_ERROR = 0.15  # relative error of a slope, divided by its points
 BENDING = 0.3  # of the change from the piece before: standard error of a slope that may go on to change ...
 LEAST_ALIKE = 0.4  # ... where one of the two is no less than this share of the other: no new leak, no end of a fill
+SWINGS = 5  # across the line through all levels: waves, no new trend each time
 WAVE_STEPS = 14  # from one level to the next that tell a wave from a level that wanders
 TEMPER = 2.0  # levels are autocorrelated: each tells half of what an independent one would
 KEPT_COST = 12.0  # a model whose cost is higher than the best by this has a twentieth of its weight
@@ -179,10 +180,16 @@ def _noise(points: Sequence[Point]) -> float:
         if jump is None or not i <= jump <= i + 2
     ]
     usual_step = median([abs(s) for s in steps])
-    around_line = math.sqrt(_Sums([1.0] * len(points), *_columns(points)).line(0, len(points))[2] / (len(points) - 2))
+    z, y = _columns(points)
+    mean, slope, misfit, _ = _Sums([1.0] * len(points), z, y).line(0, len(points))
+    around_line = math.sqrt(misfit / (len(points) - 2))
     apart = max(1.4826 * median(off), UNEVEN_NOISE * median(uneven))
     if len(bent) > 1:  # a smooth bend is no noise
         apart = min(apart, 1.6 * median(bent))
+    middle = sum(z) / len(z)
+    off_line = [level - mean - slope * (at - middle) for at, level in zip(z, y, strict=True)]
+    if sum(a * b < 0.0 for a, b in pairwise(off_line)) >= SWINGS:
+        apart = max(apart, 1.4826 * median([abs(v) for v in off_line]))
     apart = max(apart, STEP_NOISE * usual_step)
     return min(apart, 1.1 * around_line)
 
