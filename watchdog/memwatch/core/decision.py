@@ -11,6 +11,7 @@ from memwatch.core.generations import Ledger
 from memwatch.core.model import Forecast, Limit
 from memwatch.core.policy import (
     POINT_GENERATIONS,
+    POINT_ODDS,
     STAKE_LEADS,
     STARTUP_LEADS,
     WAITS,
@@ -173,7 +174,8 @@ class Decider:
         if due is not None and not runs_out_within(forecast, due + lead):
             return None  # the trainer saves by itself before: that is the better moment
         left = max(0.0, step - (t - begun))
-        if next_step_fits(forecast, left, lead):
+        ends = track.outlook.ends
+        if next_step_fits(forecast, left, lead) or (ends is not None and ends.odds(left + lead) < POINT_ODDS):
             return None
         climb = self._ledger.climb_bytes(track.usage.resource)
         generations = max(1.0, (left + lead) / (self._ledger.step_seconds(t) or math.inf))
