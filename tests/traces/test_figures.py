@@ -1,6 +1,7 @@
 """A gate on the figures: memwatch over a fixed part of the held-out corpus, and over the shared traces.
 
-The floors lie a little below what was measured, and with the same seeds are only ever made stricter. Not on time: `score.py` reports that.
+The floors lie a little below what was measured, and with the same seeds are only ever made stricter. Not on time:
+`score.py` reports that.
 """
 
 from __future__ import annotations
