@@ -120,6 +120,20 @@ def test_a_boundary_after_which_much_of_another_generation_fits_is_passed(share)
     assert watch.interrupts == []
 
 
+@pytest.mark.parametrize(("ends", "expected"), [((40.0,), 1), ((40.0, 9000.0), 1), ((40.0, *[9000.0] * 9), 0)])
+def test_a_boundary_is_taken_where_the_odds_say_so_too(ends, expected):
+    watch = Watch()
+    watch.script.says = growing(500, 450, ends=ends_in(500.0))
+    watch.generations(6, seconds=60)
+    watch.look(59, rise=0.05 * GB)
+    left = 0.8 * WORTH_SHARE * STEP + LEAD
+    watch.feed(GenerationSeen(watch.t, 8, 25))
+    watch.script.says = growing(left, left, ends=ends_in(*ends))
+    watch.look(1)
+    watch.look(1)
+    assert [n.fields["kind"] for n in watch.events("interrupt")] == ["boundary"] * expected
+
+
 def test_within_a_generation_it_waits_for_the_last_moment():
     watch = Watch()
     watch.generations(6, seconds=60)

@@ -45,6 +45,13 @@ def test_waves_do_not_hide_a_line(period: float) -> None:
     assert best.slope == pytest.approx(10.0, rel=0.2)
 
 
+def test_a_crest_of_a_long_wave_is_no_plateau() -> None:
+    for count in range(26, 33):
+        best = fitted(series(lambda x: 100.0 + 2.0 * x + 6.0 * math.sin(2.0 * math.pi * x / 7.0), count, 0.5)).best
+        assert best.kind == "linear" and best.points >= 20
+        assert best.slope == pytest.approx(2.0, rel=0.2)
+
+
 def test_the_load_that_a_run_begins_with_does_not_hide_a_line() -> None:
     found = fitted(series(lambda x: 20.0 if x == 0 else 100.0 + 4.0 * x, 17, 2.0))
     assert found.best.kind == "linear"
