@@ -129,7 +129,7 @@ def test_what_grows_with_the_level_is_told_for_the_level_of_now(share: float) ->
     told = swelling(share)
     high = 200.0 * (1.0 + 1.1 * share)
     assert max(told.highs) == pytest.approx(high, rel=0.1)
-    level = told.level_under(4000.0, max(told.highs))
+    level = told.swell.level_under(4000.0, max(told.highs))
     assert level + 200.0 * (1.0 + share * (level / 1000.0 - 1.0)) == pytest.approx(4000.0, rel=0.02)
     assert told.swell.doubt(4000.0, max(told.highs)) < 20.0
 
@@ -142,7 +142,7 @@ def test_what_may_grow_with_the_level_leaves_the_room_in_doubt() -> None:
 
 
 def test_what_stays_as_it_is_leaves_the_room_that_it_leaves_now() -> None:
-    assert FLAT.level_under(100.0, 30.0) == 70.0
+    assert FLAT.swell.level_under(100.0, 30.0) == 70.0
 
 
 def test_as_a_whole_any_part_explains_where_memory_is() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.shapes import KEPT_SHAPES, SLOTS, Bin, Bins, Shape, add_shape, shape_of, slots_of, trimmed_mean
+from memwatch.core.shapes import KEPT_SHAPES, SLOTS, Bin, Bins, Shape, add_shape, shape_of, slots_of
 from support.shapes import shape_from
 
 
@@ -61,8 +61,3 @@ def test_old_generations_are_merged_and_none_is_lost() -> None:
     assert all(s.level == pytest.approx(s.ordinal) for s in shapes)
     assert all(s.middle_t == pytest.approx(10 * (s.ordinal + 0.5)) for s in shapes)
     assert all(s.count == 1 for s in shapes[-10:])
-
-
-def test_the_trimmed_mean_leaves_a_fifth_out_at_each_end() -> None:
-    assert trimmed_mean([1000.0, 1.0, 2.0, 3.0, -1000.0]) == 2.0
-    assert trimmed_mean([7.0]) == 7.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
-from memwatch.core.shapes import median
+from memwatch.core.stats import median
 
 RECENT = 5  # latest generations that say how long one lasts
 STEP_AGREES, STEP_DIFFERS = 0.2, 0.3  # the latest two lengths are alike, and unlike the usual one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from memwatch.core.shapes import median
+from memwatch.core.stats import median
 
 MEASURED = 5  # the longest of so many latest measurements counts: being late costs the run, being early seconds
 HABIT_SAVES = 3  # saves that must have been seen before the next is expected

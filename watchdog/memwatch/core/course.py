@@ -12,7 +12,8 @@ from memwatch.core.outline import Outline, outline
 from memwatch.core.peaks import Beat, beat_of_bins
 from memwatch.core.rhythm import USUAL, Level, Rhythm
 from memwatch.core.rises import Rises, rises
-from memwatch.core.shapes import Bins, median, rise_above
+from memwatch.core.shapes import Bins
+from memwatch.core.stats import median, rise_above
 from memwatch.core.trend import Fit, Past, Point, fit
 
 BLOCKS = 16  # equal stretches of time that stand for generations where there are no markers
@@ -40,13 +41,12 @@ class Strand:
     def ahead(self, period: float) -> tuple[float, float]:
         """Growth over the next `period` of the course, bytes a unit of it, and its standard error."""
         models, span, pace = self.fit.models, period * self.axis.pace, self.axis.pace
-        slopes = [(model.at(model.x + span) - model.level) / span if model.kind != "flat" else 0.0 for model in models]
-        mean = sum(model.weight * slope for model, slope in zip(models, slopes, strict=True))
-        errors = [
-            model.weight * ((slope - mean) ** 2 + (model.slope_error**2 if model.kind != "flat" else 0.0))
-            for model, slope in zip(models, slopes, strict=True)
-        ]
-        return mean * pace, math.sqrt(sum(errors)) * pace
+        growing = [model for model in models if model.kind != "flat"]
+        known = [(m.weight, (m.at(m.x + span) - m.level) / span, m.slope_error) for m in growing]
+        known.append((1.0 - sum(m.weight for m in growing), 0.0, 0.0))
+        usual = sum(weight * slope for weight, slope, _ in known)
+        squares = sum(weight * ((slope - usual) ** 2 + error**2) for weight, slope, error in known)
+        return usual * pace, math.sqrt(max(0.0, squares)) * pace
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from memwatch.core.model import GenerationRow, GenerationSeen, PhaseRow, PhaseSeen
-from memwatch.core.shapes import median
+from memwatch.core.stats import median
 
 KEEP_FIRST = 50  # rows kept from the beginning of a run: the baseline of the trend table
 KEEP_LAST = 1000  # and from its present end; a run of 10**6 generations stays under half a megabyte

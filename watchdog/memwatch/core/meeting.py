@@ -46,15 +46,16 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """Every place at which the limit may be met, with its weight, earliest first."""
+    """Every place at which the limit may be met, with its probability, earliest first."""
 
     limit: float  # bytes
-    all: tuple[tuple[float, float], ...]
+    places: tuple[tuple[float, float], ...]
+    never: float  # probability that it is not met at all
     usual: Meeting  # the quantiles of 5, 50 and 95 %
 
     def is_passed(self, x: float) -> bool:
         """The course has gone beyond the earliest of them."""
-        return bool(self.all) and self.all[0][0] < x - 1.0 / SLOTS
+        return bool(self.places) and self.places[0][0] < x - 1.0 / SLOTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,7 @@ class Ends:
     @property
     def never(self) -> float:
         """Probability that the limit is never met."""
-        total = sum(weight for _, weight in self.outcomes.all)
-        return sum(weight for x, weight in self.outcomes.all if math.isinf(x)) / total if total > 0.0 else 1.0
+        return self.outcomes.never
 
     def odds(self, seconds: float) -> float:
         """Probability that the limit is met within so many seconds."""
@@ -85,17 +85,15 @@ class Ends:
             return self.near.odds(seconds + self.passed)
         if seconds <= self.safe_seconds:
             return 0.0
-        return _met_by(self.timing.calendar.place(seconds + self.passed), self.outcomes.all, self.timing)
+        return _met_by(self.timing.calendar.place(seconds + self.passed), self.outcomes.places, self.timing)
 
     def left(self, seconds: float, most: float) -> float:
         """Expected seconds between `seconds` from now and the limit, none counted as more than `most`."""
-        total = spared = 0.0
-        calendar = self.timing.calendar
-        for x, weight in self.outcomes.all:
+        calendar, spared = self.timing.calendar, self.never * most
+        for x, odds in self.outcomes.places:
             end = calendar.until(max(x, calendar.now_x)) - self.passed
-            spared += weight * min(max(end - seconds, 0.0), most)
-            total += weight
-        return spared / total if total > 0.0 else most
+            spared += odds * min(max(end - seconds, 0.0), most)
+        return spared
 
 
 def outcomes(course: Course, timing: Timing, limit: float) -> Outcomes:
@@ -104,9 +102,12 @@ def outcomes(course: Course, timing: Timing, limit: float) -> Outcomes:
 
 
 def weighed(limit: float, every: Iterable[tuple[float, float]], timing: Timing) -> Outcomes:
-    """Outcomes of their places and weights, in any order."""
-    ordered = tuple(sorted(every))
-    return Outcomes(limit, ordered, Meeting(*(_quantile(share, ordered, timing) for share in (0.05, 0.5, 0.95))))
+    """Outcomes of their places (infinity for never) and weights, in any order."""
+    ordered = sorted(every)
+    total = sum(weight for _, weight in ordered)
+    places = tuple((x, weight / total) for x, weight in ordered if x < math.inf and total > 0.0)
+    low, middle, high = (_quantile(share, places, timing) for share in (0.05, 0.5, 0.95))
+    return Outcomes(limit, places, max(0.0, 1.0 - sum(odds for _, odds in places)), Meeting(low, middle, high))
 
 
 def _outcomes(course: Course, now_x: float, limit: float) -> Iterator[tuple[float, float]]:
@@ -122,7 +123,7 @@ def _outcomes(course: Course, now_x: float, limit: float) -> Iterator[tuple[floa
             doubt = course.outline.swell.doubt(limit, parts[0][1])
             left = math.hypot(left, doubt)
             most = course.outline.most - parts[0][1] + MORE * unrest + 1.65 * doubt
-            ahead = course.outline.level_under(limit, parts[0][1]) - model.level
+            ahead = course.outline.swell.level_under(limit, parts[0][1]) - model.level
             slope_errors, level_errors = _shares(model, ahead, left)
             for errors, share in ERRORS:
                 bound = limit - min(met_by + errors * level_errors * left, most)
@@ -160,7 +161,7 @@ class _Met:
 
     def by(self, above: float) -> float:
         """The place from which on the limit is met by what stands so many bytes above the level."""
-        level = self.outline.level_under(self.limit, above)
+        level = self.outline.swell.level_under(self.limit, above)
         return max(self.axis.position(self.model.when(level, self.errors)), self.now_x)
 
 
@@ -184,29 +185,25 @@ def _first(met: _Met, parts: Sequence[tuple[float, float]], course: Course) -> f
     return max(first, met.now_x)
 
 
-def _met_by(x: float, every: Sequence[tuple[float, float]], timing: Timing) -> float:
-    """The share of the outcomes, each blurred by the error of its place, that are before x."""
-    total = met = 0.0
-    now_x = timing.calendar.now_x
-    for place, weight in every:
-        total += weight
-        if math.isinf(place):
-            continue
+def _met_by(x: float, places: Sequence[tuple[float, float]], timing: Timing) -> float:
+    """The probability that the limit is met before x: each place is blurred by its error."""
+    met, now_x = 0.0, timing.calendar.now_x
+    for place, odds in places:
         ahead = max(place, now_x)
         off = (x - ahead) / timing.error(ahead)
         if off > -FARTHEST_OFF:
-            met += weight * 0.5 * math.erfc(-off / math.sqrt(2.0))
-    return met / total if total > 0.0 else 0.0
+            met += odds * 0.5 * math.erfc(-off / math.sqrt(2.0))
+    return met
 
 
-def _quantile(share: float, every: Sequence[tuple[float, float]], timing: Timing) -> float:
-    """The place by which so much of the outcomes is met; infinity for never."""
-    now_x = timing.calendar.now_x
-    low, latest = now_x, max((place for place, _ in every if place < math.inf), default=now_x)
+def _quantile(share: float, places: Sequence[tuple[float, float]], timing: Timing) -> float:
+    """The place by which the limit is met with that probability; infinity for never."""
+    low = now_x = timing.calendar.now_x
+    latest = places[-1][0] if places else now_x
     high = max(latest, now_x) + FARTHEST_OFF * timing.error(latest)
-    if _met_by(high, every, timing) < share:
+    if _met_by(high, places, timing) < share:
         return math.inf
     while high - low > max(EXACT * (high - now_x), LEAST_ERROR):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if _met_by(middle, every, timing) < share else (low, middle)
+        low, high = (middle, high) if _met_by(middle, places, timing) < share else (low, middle)
     return high

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from memwatch.core.outline import Outline
 from memwatch.core.peaks import Beat
 from memwatch.core.rises import Rises
-from memwatch.core.shapes import variance
+from memwatch.core.stats import variance
 
 LIKENESS = 2.0  # generations: what has been is taken for what may be, give or take its deviation times √(this / number)
 UNSURE = 0.02  # of the growth of a generation: no line is known better

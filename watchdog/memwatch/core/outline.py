@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from itertools import compress
 
 from memwatch.core.growth import Model
 from memwatch.core.rhythm import USUAL
-from memwatch.core.shapes import SLOTS, Shape, median, quantile, rise_above, variance
+from memwatch.core.shapes import SLOTS, Shape
+from memwatch.core.stats import mean, median, quantile, rise_above, straight_line, variance
 from memwatch.core.trend import Fit
 
 HIGH_QUANTILE = 0.75  # of the highs that the usual generations had in a part
@@ -76,10 +77,6 @@ class Outline:
             object.__setattr__(self, "spread", variance(tops))
         object.__setattr__(self, "reach", self.top - lowest)
 
-    def level_under(self, limit: float, above: float) -> float:
-        """The level at which what now stands so many bytes above it meets the limit."""
-        return self.swell.level_under(limit, above)
-
     def whole(self) -> Outline:
         """The same as a single part: where a generation is cannot be told."""
         seen = tuple((max(one),) for one in self.seen)
@@ -113,8 +110,8 @@ def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None
     if not shapes:
         return FLAT
     excesses = _heights(shapes, levels)
-    lately = excesses[-LATELY:]
-    recent, own, slopes = shapes[-LATELY:], list(levels[-LATELY:]), [0.0] * len(lately)
+    recent, own = shapes[-LATELY:], list(levels[-LATELY:])
+    slopes = [0.0] * len(recent)
     usual, bases = recent[-USUAL:], own[-USUAL:]
     if fitted is not None:
         best = fitted.best
@@ -124,12 +121,12 @@ def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None
     if fitted is not None and len(recent) >= MANY:
         stands, noise = _surer(recent, own, fitted)
     swell = STILL if fitted is None or min(*bases, *stands) <= 0.0 else _swell(levels, excesses, fitted.best.level)
-    rest = zip(bases, slopes[-USUAL:], map(swell.factor, bases), strict=True)
-    pairs = [(_above(s.highs, *one), _above(s.means, *one)) for s, one in zip(usual, rest, strict=True)]
-    above, beside = [highs for highs, _ in pairs], [means for _, means in pairs]
-    rest = zip(stands, slopes, map(swell.factor, stands), strict=True)
-    seen = [_above(s.highs, *one) for s, one in zip(recent, rest, strict=True)]
-    lately = [swell.factor(level) * excess for level, excess in zip(own, lately, strict=True)]
+    lines = list(zip(bases, slopes[-USUAL:], map(swell.factor, bases), strict=True))
+    above = [_above(s.highs, *line) for s, line in zip(usual, lines, strict=True)]
+    beside = [_above(s.means, *line) for s, line in zip(usual, lines, strict=True)]
+    lines = list(zip(stands, slopes, map(swell.factor, stands), strict=True))
+    seen = [_above(s.highs, *line) for s, line in zip(recent, lines, strict=True)]
+    lately = [swell.factor(level) * excess for level, excess in zip(own, excesses[-LATELY:], strict=True)]
     tops = [max(one) for one in above]
     highest = median(tops)
     scatter = rise_above([swell.factor(base) * high for base, high in zip(bases, _heights(usual, bases), strict=True)])
@@ -184,41 +181,22 @@ def _heights(shapes: Sequence[Shape], bases: Sequence[float]) -> list[float]:
 
 def _swell(levels: Sequence[float], excesses: Sequence[float], now: float) -> Swell:
     """How much of what stands above the levels grows with them, as noise does that is a share of what is in use."""
-    pairs = list(zip(levels, excesses, strict=True))
-    told = _share_of(pairs) if len(pairs) >= SWELL_LEVELS and min(levels) > 0.0 < now else None
-    if told is None:
+    if len(levels) < SWELL_LEVELS or min(levels) <= 0.0 or now <= 0.0:
         return STILL
-    usual = OUTLYING * median([abs(off) for off in told.off])
-    calm = [pair for pair, off in zip(pairs, told.off, strict=True) if abs(off) <= usual]
-    if SWELL_LEVELS <= len(calm) < len(pairs):
-        told = _share_of(calm) or told
-    n, share = len(told.off), told.share
-    clear = 0.5 * (n * math.log1p((share / max(told.error, 1e-9)) ** 2 / (n - 2)) - math.log(n)) + SWELL_PRIOR
+    line = straight_line(levels, excesses)
+    usual = OUTLYING * median([abs(off) for off in line.off])
+    calm = [abs(off) <= usual for off in line.off]
+    if SWELL_LEVELS <= sum(calm) < len(levels):
+        levels, excesses = list(compress(levels, calm)), list(compress(excesses, calm))
+        line = straight_line(levels, excesses)
+    level, excess, n = mean(levels), mean(excesses), len(levels)
+    if excess <= 0.0 or line.spread <= 1e-6 * level * level:
+        return STILL
+    share, error = min(1.0, max(0.0, line.slope * level / excess)), line.slope_error * level / excess
+    clear = 0.5 * (n * math.log1p((share / max(error, 1e-9)) ** 2 / (n - 2)) - math.log(n)) + SWELL_PRIOR
     belief = 1.0 / (1.0 + math.exp(-max(-50.0, min(50.0, clear))))
-    return Swell(
-        share * belief, min(MOST_DOUBT, math.hypot(told.error, share * math.sqrt(belief * (1.0 - belief)))), now
-    )
-
-
-class _Share(NamedTuple):
-    """Of the excesses, in proportion to their levels: by least squares."""
-
-    share: float  # 0..1
-    error: float  # its standard error
-    off: list[float]  # bytes, of each
-
-
-def _share_of(pairs: Sequence[tuple[float, float]]) -> _Share | None:
-    """Of (level, excess); None where that tells nothing."""
-    n = len(pairs)
-    level, excess = sum(level for level, _ in pairs) / n, sum(above for _, above in pairs) / n
-    spread = sum((one - level) ** 2 for one, _ in pairs)
-    if excess <= 0.0 or spread <= 1e-6 * level * level:
-        return None
-    slope = sum((one - level) * above for one, above in pairs) / spread
-    off = [above - excess - slope * (one - level) for one, above in pairs]
-    error = math.sqrt(sum(v * v for v in off) / (n - 2) / spread)
-    return _Share(min(1.0, max(0.0, slope * level / excess)), error * level / excess, off)
+    doubt = math.hypot(error, share * math.sqrt(belief * (1.0 - belief)))
+    return Swell(share * belief, min(MOST_DOUBT, doubt), now)
 
 
 def _above(values: Sequence[float], base: float, slope: float, factor: float) -> list[float]:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from memwatch.core.shapes import Bin, Shape, median
+from memwatch.core.shapes import Bin, Shape
+from memwatch.core.stats import median, robust_deviation
 
 REMEMBERED = 48  # generations
 OVERDUE = 1  # generations that such a peak may be late by, before they are taken to have ceased
@@ -166,7 +167,7 @@ def beat_of_bins(bins: Sequence[Bin], first_t: float) -> Beat | None:
         return None
     regular = all(abs(gap - every) <= UNEVEN * every for gap in gaps[-RECENT_GAPS:])
     width = median([b.start_t - a.start_t for a, b in pairwise(bins)])
-    error = max(width, 1.4826 * median([abs(gap - every) for gap in gaps]))
+    error = max(width, robust_deviation(gaps, every))
     return Beat(peaks[-1][0], every, tuple(excess for _, excess in peaks), regular, error)
 
 
@@ -177,5 +178,5 @@ def _beyond(peaks: Sequence[_Peak], bound: float) -> list[_Peak]:
 def _bound(excesses: Sequence[float], level: float) -> float:
     """What stands out among these."""
     usual = median(excesses)
-    around = 1.4826 * median([abs(e - usual) for e in excesses])
+    around = robust_deviation(excesses, usual)
     return usual + max(6.0 * around, 0.5 * usual, 0.01 * abs(level))

@@ -18,11 +18,10 @@ from memwatch.core.shapes import (
     add_shape,
     is_torn,
     longest_unseen,
-    median,
     shape_of,
     slots_of,
-    trimmed_mean,
 )
+from memwatch.core.stats import deviation, median, trimmed_mean
 from memwatch.core.trend import Point, clarity
 
 GENERATION_BINS = 64  # time bins of the open generation
@@ -238,11 +237,3 @@ class Rhythm:
         """Seconds of the latest generations, oldest first."""
         lengths = [s.seconds for s in self.shapes[-USUAL:]]
         return lengths[1:] if 2 < len(self.shapes) == len(lengths) else lengths
-
-
-def deviation(values: Sequence[float]) -> float:
-    """Robust standard deviation; 0 of fewer than three."""
-    if len(values) < 3:
-        return 0.0
-    middle = median(values)
-    return 1.4826 * median([abs(v - middle) for v in values])

@@ -6,7 +6,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memwatch.core.shapes import Bin, variance
+from memwatch.core.shapes import Bin
+from memwatch.core.stats import variance
 
 LOAD_SHARE = 1 / 8  # of the recording: what a run begins with is no rise to expect
 LONGEST_SHARE = 1 / 4  # of the rest: the longest span that enough of are seen

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+
+from memwatch.core.stats import trimmed_mean
 
 MIN_SECONDS = 1e-6  # two times that are closer are the same
 SLOTS = 16  # equal parts of a generation in which two generations are compared
@@ -147,46 +148,6 @@ def slots_of(bins: Sequence[Bin], start_t: float, seconds: float, slots: int) ->
         if weight:
             last = bins[at - 1].mean
     return means, highs
-
-
-def trimmed_mean(values: Sequence[float], trim: float = 0.2) -> float:
-    """Mean without the lowest and highest `trim` of the values."""
-    ordered = sorted(values)
-    cut = int(len(ordered) * trim)
-    kept = ordered[cut : len(ordered) - cut]
-    return sum(kept) / len(kept)
-
-
-def median(values: Sequence[float], default: float = 0.0) -> float:
-    """The middle value; `default` of none."""
-    ordered = sorted(values)
-    if not ordered:
-        return default
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else 0.5 * (ordered[middle - 1] + ordered[middle])
-
-
-def rise_above(values: Sequence[float]) -> float:
-    """Root mean square distance of the values above the median, as a standard deviation; 0 of fewer than three."""
-    if len(values) < 3:
-        return 0.0
-    middle = median(values)
-    return math.sqrt(2.0 * sum((v - middle) ** 2 for v in values if v > middle) / len(values))
-
-
-def variance(values: Sequence[float]) -> float:
-    """Of a sample of at least one value; 0 of one."""
-    mean = sum(values) / len(values)
-    return sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which this share of at least one value lies, between two of them on the line."""
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
 def add_shape(shapes: list[Shape], new: Shape) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memwatch.core.rhythm import Rhythm, deviation
-from memwatch.core.shapes import median
+from memwatch.core.rhythm import Rhythm
+from memwatch.core.stats import deviation, median
 
 FALL_SHARE = 0.05  # of the level: a smaller fall is no collection
 FALL_UNREST = 8.0  # ... nor one that is within so many times the usual change from sample to sample

@@ -17,7 +17,7 @@ from operator import add, itemgetter, mul
 
 from memwatch.core.curves import MIN_POINTS, Bend, bends
 from memwatch.core.growth import Model
-from memwatch.core.shapes import median
+from memwatch.core.stats import median, robust_deviation, straight_line
 
 MIN_PIECE = 3  # points of a line, unless told otherwise; the first piece may be shorter, it is the warm-up
 PIECE_PRICE = 6.0  # of one more piece, in squared noise units per ln(points); BIC asks 3, levels are autocorrelated
@@ -126,12 +126,10 @@ def clarity(points: Sequence[Point]) -> tuple[float, float]:
     if len(latest) < 4 or latest[-1].x <= latest[0].x:
         return 0.0, 0.0
     z, y = _columns(latest)
-    mean, slope, _, spread = _Sums([1.0] * len(latest), z, y).line(0, len(latest))
-    middle = sum(z) / len(z)
-    off = median([abs(level - mean - slope * (at - middle)) for at, level in zip(z, y, strict=True)])
-    noise = 1.4826 * off * math.sqrt(len(latest) / (len(latest) - 2))
-    floor = STEP_NOISE * abs(slope) / (len(latest) - 1)
-    return abs(slope) / max(noise / math.sqrt(spread), floor, 1.0), noise
+    line = straight_line(z, y)
+    noise = robust_deviation(line.off, 0.0) * math.sqrt(len(latest) / (len(latest) - 2))
+    floor = STEP_NOISE * abs(line.slope) / (len(latest) - 1)
+    return abs(line.slope) / max(noise / math.sqrt(line.spread), floor, 1.0), noise
 
 
 def fit(
@@ -180,16 +178,13 @@ def _noise(points: Sequence[Point]) -> float:
         if jump is None or not i <= jump <= i + 2
     ]
     usual_step = median([abs(s) for s in steps])
-    z, y = _columns(points)
-    mean, slope, misfit, _ = _Sums([1.0] * len(points), z, y).line(0, len(points))
-    around_line = math.sqrt(misfit / (len(points) - 2))
-    apart = max(1.4826 * median(off), UNEVEN_NOISE * median(uneven))
+    off_line = straight_line(*_columns(points)).off
+    around_line = math.sqrt(sum(v * v for v in off_line) / (len(points) - 2))
+    apart = max(robust_deviation(off, 0.0), UNEVEN_NOISE * median(uneven))
     if len(bent) > 1:  # a smooth bend is no noise
         apart = min(apart, 1.6 * median(bent))
-    middle = sum(z) / len(z)
-    off_line = [level - mean - slope * (at - middle) for at, level in zip(z, y, strict=True)]
     if sum(a * b < 0.0 for a, b in pairwise(off_line)) >= SWINGS:
-        apart = max(apart, 1.4826 * median([abs(v) for v in off_line]))
+        apart = max(apart, robust_deviation(off_line, 0.0))
     apart = max(apart, STEP_NOISE * usual_step)
     return min(apart, 1.1 * around_line)
 
@@ -257,8 +252,9 @@ class _Series:
 
     def models(self) -> list[Model]:
         """Every plausible last piece, best first, with its weight."""
-        found = sorted((*self._lines(), *self._steps()), key=_cost)
-        found = sorted((*found, *self._curves(found[0][0] + KEPT_COST)), key=_cost)
+        found = [*self._lines(), *self._steps()]
+        found += self._curves(min(found, key=_cost)[0] + KEPT_COST)
+        found.sort(key=_cost)
         best = found[0][0]
         kept = [build(cost) for cost, build in found[:KEPT_MODELS] if cost <= best + KEPT_COST]
         weights = [math.exp(0.5 * (best - model.cost) / TEMPER) for model in kept]

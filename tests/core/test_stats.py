@@ -1,0 +1,72 @@
+"""Middles, deviations and lines, against the standard library's exact ones."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwatch.core.stats import (
+    deviation,
+    mean,
+    median,
+    quantile,
+    rise_above,
+    robust_deviation,
+    straight_line,
+    trimmed_mean,
+    variance,
+)
+
+numbers = st.floats(-1e6, 1e6)
+some = st.lists(numbers, min_size=2, max_size=30)
+
+
+@given(some)
+def test_they_are_what_the_standard_library_says(values: list[float]) -> None:
+    assert mean(values) == pytest.approx(statistics.fmean(values), abs=1e-6)
+    assert median(values) == pytest.approx(statistics.median(values))
+    assert variance(values) == pytest.approx(statistics.variance(values), rel=1e-6, abs=1e-3)
+    assert quantile(values, 0.5) == pytest.approx(statistics.median(values))
+    quarters = statistics.quantiles(values, n=4, method="inclusive")
+    assert [quantile(values, share) for share in (0.25, 0.75)] == pytest.approx([quarters[0], quarters[2]])
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), numbers), min_size=3, max_size=30, unique_by=lambda point: point[0]))
+def test_the_line_is_that_of_least_squares(points: list[tuple[int, float]]) -> None:
+    x, y = [float(at) for at, _ in points], [value for _, value in points]
+    line = straight_line(x, y)
+    slope, intercept = statistics.linear_regression(x, y)
+    assert line.slope == pytest.approx(slope, rel=1e-6, abs=1e-3)
+    assert line.off == pytest.approx([value - intercept - slope * at for at, value in points], rel=1e-6, abs=1.0)
+    assert line.spread == pytest.approx(statistics.pvariance(x) * len(x))
+
+
+def test_the_error_of_a_slope_is_that_of_the_textbook() -> None:
+    line = straight_line([1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 4.0])
+    assert line.slope == pytest.approx(0.8)
+    assert line.slope_error == pytest.approx((1.8 / 2 / 5) ** 0.5)
+    flat = straight_line([1.0, 1.0, 1.0], [1.0, 2.0, 3.0])
+    assert (flat.slope, flat.slope_error) == (0.0, 0.0), "no line through one place"
+
+
+def test_the_trimmed_mean_leaves_a_fifth_out_at_each_end() -> None:
+    assert trimmed_mean([1000.0, 1.0, 2.0, 3.0, -1000.0]) == 2.0
+    assert trimmed_mean([7.0]) == 7.0
+
+
+def test_a_robust_deviation_does_not_hear_of_one_far_off() -> None:
+    normal = [statistics.NormalDist(5.0, 2.0).inv_cdf((k + 0.5) / 99) for k in range(99)]
+    assert deviation(normal) == pytest.approx(2.0, rel=0.02)
+    assert deviation([*normal, 1e9]) == pytest.approx(2.0, rel=0.05)
+    assert robust_deviation(normal, 5.0) == pytest.approx(deviation(normal))
+    assert deviation([1.0, 9.0]) == 0.0
+
+
+def test_what_is_below_the_median_is_no_rise() -> None:
+    normal = [statistics.NormalDist(5.0, 2.0).inv_cdf((k + 0.5) / 99) for k in range(99)]
+    assert rise_above(normal) == pytest.approx(2.0, rel=0.05)
+    assert rise_above([-1000.0 if value < 5.0 else value for value in normal]) == pytest.approx(rise_above(normal))
+    assert rise_above([1.0, 9.0]) == 0.0
