@@ -143,4 +143,4 @@ def test_leaking_runs_are_saved_and_little_is_given_away() -> None:
     assert all(o.oom_t is not None for o in leaking.values())
     saved = [o for o in leaking.values() if o.saved]
     assert len(saved) >= 0.95 * len(leaking), [name for name, o in leaking.items() if not o.saved]
-    assert sum(o.waste for o in saved) / len(saved) <= 0.07
+    assert sum(o.waste for o in saved) / len(saved) <= 0.075

@@ -273,6 +273,26 @@ def test_an_emergency_is_seen_three_times():
     assert [i.emergency for i in burst(climb[: beginning + 2]).interrupts] == [True]
 
 
+def test_an_emergency_that_is_not_confirmed_hides_no_last_moment():
+    watch = burst((70.0, 80.0, 90.0, 97.5))
+    assert watch.interrupts == [], "the emergency was seen once or twice"
+    watch.script.says, watch.script.rate = growing(5, 1), 5.0 * GB
+    for used in (97.4, 97.3, 97.2):  # still an emergency, but it rises no more
+        watch.used = used * GB
+        watch.look(1)
+    assert [(i.emergency, watch.events("interrupt")[0].fields["kind"]) for i in watch.interrupts] == [(False, "time")]
+
+
+def test_what_two_resources_ask_for_is_confirmed_for_each():
+    watch = Watch()
+    watch.generations(6)
+    watch.script.says = growing(5, 1)
+    for t in range(4):  # a look at the GPU between two looks at main memory
+        watch.t += 1
+        watch.feed(sampled(watch.t, 78 * GB, resource="gpu0" if t % 2 else "host"))
+    assert watch.interrupts
+
+
 def test_little_is_lost_in_the_first_generations_and_jumps_are_usual():
     climb = (70.0, 80.0, 90.0, 95.5, 96.5, 97.5, 98.0)
     assert burst(climb).interrupts

@@ -48,6 +48,15 @@ def test_the_profile_is_told_without_the_growth_in_it(growth: float) -> None:
     assert found.range == pytest.approx(HIGH + 1.0)
 
 
+def test_growth_that_begins_steep_lifts_no_generation_above_the_others() -> None:
+    levels = [[300.0 * max(0.0, g - 5 + (k + 0.5) / SLOTS) ** 0.6 for k in range(SLOTS)] for g in range(18)]
+    shapes = [shape_from(float(g), sum(means) / SLOTS, means, means) for g, means in enumerate(levels)]
+    found = fitted(shapes)
+    power = next(model for model in found.models if model.kind == "power")
+    told = outline(shapes, [s.level for s in shapes], replace(found, models=(power,)))
+    assert told.top < 300.0, "which its first generation grows"
+
+
 def test_the_highest_part_comes_first() -> None:
     shapes = generations(8)
     parts = outline(shapes, [s.level for s in shapes], fitted(shapes)).parts()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from memwatch.core.checkpoints import Checkpoints
@@ -12,6 +12,7 @@ from memwatch.core.model import Forecast, Limit
 from memwatch.core.policy import (
     POINT_GENERATIONS,
     POINT_ODDS,
+    SILENT_STAKE,
     STAKE_LEADS,
     STARTUP_LEADS,
     WAITS,
@@ -54,8 +55,6 @@ class Decision:
 @dataclass(frozen=True, slots=True)
 class _FirstLook:
     t: float
-    resource: str
-    kind: str
     used_bytes: int
     looks: int = 1  # that have said so, one after the other
 
@@ -66,7 +65,7 @@ class Decider:
     def __init__(self, policy: Policy, ledger: Ledger, checkpoints: Checkpoints) -> None:
         self._policy, self._ledger, self._checkpoints = policy, ledger, checkpoints
         self._point: tuple[float, str] | None = None  # a good moment for an interrupt: since when, its kind
-        self._first: _FirstLook | None = None
+        self._firsts: dict[tuple[str, bool], _FirstLook] = {}  # by resource, and whether it is an emergency
         self._last_t: float | None = None
         self._gap = 0.0
 
@@ -83,7 +82,8 @@ class Decider:
 
     def drop(self) -> None:
         """No interrupt can begin now: what was being considered is void."""
-        self._point = self._first = None
+        self._point = None
+        self._firsts.clear()
 
     def checkpoint_seconds(self, t: float) -> tuple[float, str]:
         """What a checkpoint is taken to need, and where that comes from."""
@@ -94,19 +94,18 @@ class Decider:
     @property
     def second_look_seconds(self) -> float | None:
         """How soon the second look is wanted; None when there was no first."""
-        return None if self._first is None else self._policy.second_look_seconds
+        return self._policy.second_look_seconds if self._firsts else None
 
     def decide(self, t: float, tracks: Sequence[Track]) -> Decision | None:
         """Judge this look; a decision only when an earlier look said the same."""
         lead = self._lead(t)
-        reasons = [Decision(track, kind) for track in tracks if (kind := self._reason(t, track, lead)) is not None]
+        reasons = [Decision(track, kind) for track in tracks for kind in self._reasons(t, track, lead)]
         if not any(reason.kind in ("boundary", "saved") for reason in reasons):
             self._expire_point(t)
-        if not reasons:
-            self._first = None
-            return None
-        decision = min(reasons, key=lambda reason: URGENCY.index(reason.kind))
-        return decision if self._confirms(t, decision) else None
+        said, seen = {_key(reason) for reason in reasons}, {track.usage.resource for track in tracks}
+        self._firsts = {key: look for key, look in self._firsts.items() if key in said or key[0] not in seen}
+        confirmed = [reason for reason in reasons if self._confirms(t, reason)]
+        return min(confirmed, key=lambda reason: URGENCY.index(reason.kind), default=None)
 
     def _lead(self, t: float) -> float:
         look = max(self._policy.second_look_seconds, self._gap) + self._gap
@@ -122,13 +121,20 @@ class Decider:
         if not awaited or t - begun > POINT_SHARE * (step or 0.0):
             self._point = None
 
-    def _reason(self, t: float, track: Track, lead: float) -> str | None:
-        """Why this resource asks for an interrupt now; None: it does not."""
-        limit, forecast = track.usage.limit, track.outlook.forecast
+    def _reasons(self, t: float, track: Track, lead: float) -> Iterator[str]:
+        """Why this resource asks for an interrupt now: an emergency, and what the forecast says."""
+        limit = track.usage.limit
         if limit is None:
-            return None
+            return
         if self._is_emergency(t, track, limit, lead):
-            return "emergency"
+            yield "emergency"
+        foreseen = self._foreseen(t, track, limit, lead)
+        if foreseen is not None:
+            yield foreseen
+
+    def _foreseen(self, t: float, track: Track, limit: Limit, lead: float) -> str | None:
+        """Why the forecast of this resource asks for an interrupt now; None: it does not."""
+        forecast = track.outlook.forecast
         if forecast is None or not threatens(track.outlook.verdict, forecast):
             return None
         if not believable(forecast, t - track.first_t, lead, limit.headroom_bytes, limit.bytes):
@@ -189,7 +195,7 @@ class Decider:
             return False
         if self._is_young(t, track, lead):
             return ends.odds(lead) >= YOUNG_ODDS and track.usage.used_bytes >= RECORD_SHARE * track.peak
-        stake = max(t - track.first_t, STAKE_LEADS * lead)
+        stake = max(t - track.first_t, STAKE_LEADS * lead) * (SILENT_STAKE if forecast.generation is None else 1.0)
         waits = (max(share * ends.step_seconds, self._gap) for share in WAITS)
         return is_last_moment(ends.odds, lead, waits, Stakes(stake, ends.left(lead, stake), ends.never))
 
@@ -221,15 +227,19 @@ class Decider:
         return limit.headroom_bytes <= ROOM_FACTOR * max(forecaster.peak_rate() * lead, forecaster.reach_bytes, climb)
 
     def _confirms(self, t: float, decision: Decision) -> bool:
-        """An earlier look at this resource said so too; what is said now becomes the first look otherwise."""
-        first, usage = self._first, decision.track.usage
-        emergency = decision.kind == "emergency"
-        if first is None or first.resource != usage.resource or emergency != (first.kind == "emergency"):
-            self._first = _FirstLook(t, usage.resource, decision.kind, usage.used_bytes)
+        """An earlier look, and each since, said so too; what is said now becomes the first look otherwise."""
+        key, usage = _key(decision), decision.track.usage
+        first = self._firsts.get(key)
+        if first is None:
+            self._firsts[key] = _FirstLook(t, usage.used_bytes)
             return False
-        if not emergency:
+        if decision.kind != "emergency":
             return t > first.t and t - first.t >= self._policy.second_look_seconds
         if t <= first.t or usage.used_bytes <= first.used_bytes:
             return False
-        self._first = replace(first, looks=first.looks + 1)
+        self._firsts[key] = replace(first, looks=first.looks + 1)
         return first.looks + 1 >= EMERGENCY_LOOKS  # still rising, not a step that stays
+
+
+def _key(decision: Decision) -> tuple[str, bool]:
+    return decision.track.usage.resource, decision.kind == "emergency"

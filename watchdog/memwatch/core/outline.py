@@ -115,7 +115,8 @@ def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None
     usual, bases = recent[-USUAL:], own[-USUAL:]
     if fitted is not None:
         best = fitted.best
-        slopes = [best.slope_at(max(s.ordinal + 0.5, best.x - best.span)) for s in recent]
+        starts = [max(s.ordinal, best.x - best.span) for s in recent]
+        slopes = [best.at(start + 1.0) - best.at(start) for start in starts]
         bases = _steadier(usual, bases, best)
     stands, noise = own, 0.0 if fitted is None else fitted.noise
     if fitted is not None and len(recent) >= MANY:

@@ -12,6 +12,7 @@ DELIVERY_SECONDS = 1.0  # from the decision to the trainer's handler: a Python h
 MARGIN_SHARE = 0.25  # checkpoints vary: so much is added to what one is taken to need ...
 MARGIN_SECONDS = 2.0  # ... and at least this
 STAKE_LEADS = 20.0  # a young run is worth so many lead times
+SILENT_STAKE = 2.0  # times what is at stake without generations: blocks of time tell the odds less surely
 POINT_ODDS = 0.25  # that a step does not fit after all, before the moment at its beginning is taken
 POINT_GENERATIONS = 5  # complete ones before a boundary is judged: until then a fill looks like a leak
 STARTUP_LEADS = 10.0  # without generations, growth is believed that was watched for so many lead times ...
