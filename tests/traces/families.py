@@ -18,7 +18,7 @@ from traces.draw import MOST_ROWS, Draw, replace_lengths
 from traces.programs import Growth, Program
 from traces.runs import Markers, Nature, Run
 
-HELD_OUT = 10_000
+HELD_OUT = 11_000
 
 
 # --- time -----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Scores a forecaster over traces that were made from seeds, or over a folder of labelled ones.
 
-cd tests && python -m traces.score                            # the held-out run: seeds 10000 to 10015, all families
-python -m traces.score --seeds 0:4 --only gc_teeth --verbose  # tuning: seeds below 10000
+cd tests && python -m traces.score                            # the held-out run: seeds 11000 to 11015, all families
+python -m traces.score --seeds 0:4 --only gc_teeth --verbose  # tuning: seeds below 11000
 python -m traces.score --data ../../shared/traces/data        # ID.csv or ID.csv.gz beside ID.json
 python -m traces.score --forecaster predict_linear            # or static90, static95, theil_sen
 python -m traces.score --write FOLDER                         # the traces as files, not scored

@@ -70,7 +70,8 @@ class Near:
         if size == 1:
             return [high + self.slope * seconds for (high,) in self.outline.seen]
         first = int(self.part * size)
-        ahead = range(first, min(int((self.part + seconds / self.seconds) * size), first + 2 * size) + 1)
+        last = int((self.part + seconds / self.seconds) * size - 0.5)  # whose middle is within the time
+        ahead = range(first, min(max(first, last), first + 2 * size) + 1)
         grown = [self.slope * max(0.0, ((k + 0.5) / size - self.part) * self.seconds) for k in ahead]
         slots = [k % size for k in ahead]
         return [max([seen[k] + more for k, more in zip(slots, grown, strict=True)]) for seen in self.outline.seen]
