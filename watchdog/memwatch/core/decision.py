@@ -100,10 +100,11 @@ class Decider:
         """Judge this look; a decision only when an earlier look said the same."""
         lead = self._lead(t)
         reasons = [Decision(track, kind) for track in tracks for kind in self._reasons(t, track, lead)]
-        if not any(reason.kind in ("boundary", "saved") for reason in reasons):
-            self._expire_point(t)
-        said, seen = {_key(reason) for reason in reasons}, {track.usage.resource for track in tracks}
-        self._firsts = {key: look for key, look in self._firsts.items() if key in said or key[0] not in seen}
+        if self._point is not None and not any(reason.kind == self._point[1] for reason in reasons):
+            self._expire_point(t, *self._point)
+        if self._firsts:
+            said, seen = {_key(reason) for reason in reasons}, {track.usage.resource for track in tracks}
+            self._firsts = {key: look for key, look in self._firsts.items() if key in said or key[0] not in seen}
         confirmed = [reason for reason in reasons if self._confirms(t, reason)]
         return min(confirmed, key=lambda reason: URGENCY.index(reason.kind), default=None)
 
@@ -111,11 +112,8 @@ class Decider:
         look = max(self._policy.second_look_seconds, self._gap) + self._gap
         return lead_seconds(self.checkpoint_seconds(t)[0], look)
 
-    def _expire_point(self, t: float) -> None:
+    def _expire_point(self, t: float, begun: float, kind: str) -> None:
         """Drop a good moment that was not taken, unless the save that is due then is still awaited."""
-        if self._point is None:
-            return
-        begun, kind = self._point
         step = self._ledger.step_seconds(t)
         awaited = kind == "boundary" and self._checkpoints.due_seconds(t) is not None
         if not awaited or t - begun > POINT_SHARE * (step or 0.0):

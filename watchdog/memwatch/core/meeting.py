@@ -191,8 +191,9 @@ def _met_by(x: float, places: Sequence[tuple[float, float]], timing: Timing) -> 
     for place, odds in places:
         ahead = max(place, now_x)
         off = (x - ahead) / timing.error(ahead)
-        if off > -FARTHEST_OFF:
-            met += odds * 0.5 * math.erfc(-off / math.sqrt(2.0))
+        if off <= -FARTHEST_OFF:  # and all later places are farther off: an error is less than in proportion
+            break
+        met += odds * 0.5 * math.erfc(-off / math.sqrt(2.0))
     return met
 
 

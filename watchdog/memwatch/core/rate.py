@@ -35,6 +35,8 @@ class PeakRate:
             shortest = max(0.5 * self._interval, 1e-6)
             for s, u in self._recent:
                 if used > u:
-                    fastest = max(fastest, (used - u) / max(t - s, shortest))
+                    seconds = t - s if t - s > shortest else shortest
+                    if used - u > fastest * seconds:
+                        fastest = (used - u) / seconds
             self.fastest = fastest
         self._recent.append((t, used))
