@@ -232,6 +232,19 @@ def test_a_slow_leak_without_markers_is_interrupted():
     assert len(watch.interrupts) == 1
 
 
+@pytest.mark.parametrize(("generation", "interrupted"), [(9, False), (None, True)])
+def test_without_generations_a_risk_counts_twice(generation, interrupted):
+    watch = Watch()
+    if generation is not None:
+        watch.used = 40.0 * GB
+        watch.generations(15, seconds=60)
+    watch.look(1000 - int(watch.t), rise=0.001 * GB)
+    ends = ends_in(5.0, 500.0, 500.0, 500.0)  # 1000 s are at stake, 500 s are to be had
+    watch.script.says = growing(500, 5, generation=generation, ends=ends)
+    watch.look(3, rise=0.001 * GB)
+    assert bool(watch.interrupts) is interrupted
+
+
 def test_acting_switched_off_only_tells():
     watch = Watch(replace(CHECKPOINT, act=False))
     watch.generations(6)
