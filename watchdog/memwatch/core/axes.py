@@ -101,10 +101,10 @@ def calendar(now_x: float, lengths: Sequence[float]) -> Calendar:
     step, middle = median([b - a for a, b in pairwise(logs)]), 0.5 * (len(logs) - 1)
     if abs(slope) < STEADY or slope * step <= 0.0 or abs(step) < 0.5 * abs(slope):  # one step is no change from each
         return Calendar(now_x, usual)
-    base = median([v - slope * (i - middle) for i, v in enumerate(logs)])
+    base, usual_log = median([v - slope * (i - middle) for i, v in enumerate(logs)]), median(logs)
     off_line = median([abs(v - base - slope * (i - middle)) for i, v in enumerate(logs)])
     error = 1.5 * off_line / math.sqrt(len(logs) ** 3 / 12.0)
-    if off_line > 0.5 * median([abs(v - median(logs)) for v in logs]) or abs(slope) < SURE * error:
+    if off_line > 0.5 * median([abs(v - usual_log) for v in logs]) or abs(slope) < SURE * error:
         return Calendar(now_x, usual)
     return Calendar(now_x, math.exp(base + slope * (middle + 1.0)), math.exp(slope), float(len(lengths)))
 

@@ -77,10 +77,15 @@ class StraightLine(NamedTuple):
     off: list[float]  # y above the line at each point
 
     @property
+    def scatter(self) -> float:
+        """Standard deviation of three points or more around the line."""
+        squares: float = sum(map(mul, self.off, self.off))
+        return math.sqrt(squares / (len(self.off) - 2))
+
+    @property
     def slope_error(self) -> float:
         """Standard error of the slope of three points or more."""
-        squares: float = sum(map(mul, self.off, self.off))
-        return math.sqrt(squares / (len(self.off) - 2) / self.spread) if self.spread > 0.0 else 0.0
+        return self.scatter / math.sqrt(self.spread) if self.spread > 0.0 else 0.0
 
 
 def straight_line(x: Sequence[float], y: Sequence[float]) -> StraightLine:

@@ -178,15 +178,14 @@ def _noise(points: Sequence[Point]) -> float:
         if jump is None or not i <= jump <= i + 2
     ]
     usual_step = median([abs(s) for s in steps])
-    off_line = straight_line(*_columns(points)).off
-    around_line = math.sqrt(sum(v * v for v in off_line) / (len(points) - 2))
+    line = straight_line(*_columns(points))
     apart = max(robust_deviation(off, 0.0), UNEVEN_NOISE * median(uneven))
     if len(bent) > 1:  # a smooth bend is no noise
         apart = min(apart, 1.6 * median(bent))
-    if sum(a * b < 0.0 for a, b in pairwise(off_line)) >= SWINGS:
-        apart = max(apart, robust_deviation(off_line, 0.0))
+    if sum(a * b < 0.0 for a, b in pairwise(line.off)) >= SWINGS:
+        apart = max(apart, robust_deviation(line.off, 0.0))
     apart = max(apart, STEP_NOISE * usual_step)
-    return min(apart, 1.1 * around_line)
+    return min(apart, 1.1 * line.scatter)
 
 
 def _wander(off: Sequence[float], power: float) -> float:
