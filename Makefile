@@ -1,9 +1,10 @@
 # `make demo` shows memwatch at work, `make test` runs the tests; both make their own virtual environment in .venv.
+# `make bench` measures it beside others, from .venv-bench; `make bench ONLY="scrape log"` a part of it.
 PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test fast check lint types contracts pictures wheel clean
+.PHONY: demo test fast check lint types contracts pictures bench tables wheel clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
@@ -29,6 +30,13 @@ contracts: .venv/.dev
 pictures: .venv/.dev  ## docs/images/*.svg: the same files for the same code
 	PYTHONPATH=watchdog:tests $(BIN)/python docs/pictures.py
 
+bench: .venv-bench/.made  ## docs/performance/*.json and the tables of docs/performance.md; half an hour, root for some of it
+	.venv-bench/bin/python tests/bench/run.py $(if $(ONLY),--only $(ONLY)) $(BENCH)
+	PYTHONPATH=tests .venv-bench/bin/python tests/bench/tables.py
+
+tables: .venv/.dev  ## docs/performance.md anew from docs/performance/*.json
+	PYTHONPATH=tests $(BIN)/python tests/bench/tables.py
+
 wheel: .venv/.dev
 	$(BIN)/pip wheel -q --no-deps --no-build-isolation -w dist .
 
@@ -42,5 +50,11 @@ wheel: .venv/.dev
 	$(BIN)/pip install -q -r requirements-dev.txt
 	touch $@
 
+.venv-bench/.made: requirements-bench.txt requirements.txt pyproject.toml
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/pip install -q -r requirements-bench.txt
+	.venv-bench/bin/pip install -q --no-deps --no-build-isolation -e .
+	touch $@
+
 clean:
-	rm -rf .venv dist build
+	rm -rf .venv .venv-bench dist build

@@ -10,7 +10,8 @@ from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
-from memwatch.backtest.replay import read_trace, replay
+from memwatch.backtest.replay import replay
+from memwatch.backtest.trace import read_trace
 from memwatch.core.model import HOST, Notice, Snapshot
 from memwatch.core.policy import Policy
 from memwatch.core.units import format_duration

@@ -8,12 +8,14 @@ import pytest
 
 from memwatch.core.engine import Engine
 from memwatch.core.model import (
+    ArmedChanged,
     Attached,
     Cause,
     CheckpointSeen,
     Event,
     Exited,
     GenerationSeen,
+    Limit,
     Notice,
     Sample,
     Sampled,
@@ -59,9 +61,13 @@ class FakeTrainer:
     def __init__(self) -> None:
         self.is_gone, self.seen, self.found = False, list[Event](), list[Event]()
         self.before: Snapshot | None = None
+        self.powerless: str | None = None
 
     def gone(self) -> bool:
         return self.is_gone
+
+    def unreachable(self) -> str | None:
+        return self.powerless
 
     def ending(self, t: float, before: Snapshot) -> Sequence[Event]:
         self.before = before
@@ -100,11 +106,21 @@ class FakeSource:
 class FakeSink:
     def __init__(self, name: str = "sink") -> None:
         self.name, self.notices, self.closed, self.error = name, list[Notice](), list[Snapshot](), None
+        self.turns, self.idle, self.wants, self.asks = 0, list[float](), True, False  # idle: nothing was told with it
+
+    def turn(self) -> bool:
+        self.turns += 1
+        return self.wants
+
+    def asked(self) -> bool:
+        asks, self.asks = self.asks, False
+        return asks
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
         if self.error is not None:
             raise self.error
         self.notices += notices
+        self.idle += [] if notices else [snapshot.t]
 
     def close(self, snapshot: Snapshot) -> None:
         self.closed.append(snapshot)
@@ -119,9 +135,25 @@ class FakeJournal:
     def __init__(self) -> None:
         self.failure: str | None = None
         self.events: list[Event] = []
+        self.hasty = 0
 
-    def append(self, events: Sequence[Event], notices: Sequence[Notice]) -> None:
+    def append(self, events: Sequence[Event], notices: Sequence[Notice], patient: bool = True) -> None:
         self.events += events
+        self.hasty += len(events) * (not patient)
+
+
+class FakeWaker:
+    """Remembers what it was told to look out for."""
+
+    def __init__(self) -> None:
+        self.armed, self.rings, self.rung = list[tuple[Sequence[int], bool]](), 0, False
+
+    def arm(self, cgroup: object, limit: Limit, headrooms: Sequence[int], hurried: bool) -> None:
+        self.armed.append((headrooms, hurried))
+
+    def rang(self) -> bool:
+        self.rings += 1
+        return self.rung
 
 
 class Bench:
@@ -136,9 +168,10 @@ class Bench:
     ) -> None:
         self.clock, self.samples, self.trainer = HandClock(), Samples(), FakeTrainer()
         self.signaller, self.source, self.journal = FakeSignaller(), source or FakeSource(), FakeJournal()
-        self.sink, self.other = FakeSink(), FakeSink("other")
+        self.sink, self.other, self.waker = FakeSink(), FakeSink("other"), FakeWaker()
         self.script = Script()
         self.slept: list[float] = []
+        self.nap = 1.0  # seconds that each sleep lasts
         self.each: Callable[[], object] = lambda: None
         self.engine = Engine(Policy(checkpoint_seconds=10.0, save_timeout_seconds=20.0), lambda: self.script)
         self.daemon = Daemon(
@@ -151,6 +184,7 @@ class Bench:
             sources=[self.source],
             sinks=[self.sink, self.other],
             journal=self.journal,
+            waker=self.waker,
             dry_run=dry_run,
         )
 
@@ -159,7 +193,7 @@ class Bench:
 
         def sleep(wait: float) -> None:
             self.slept.append(wait)
-            self.clock.t += 1.0
+            self.clock.t += self.nap
             self.each()
 
         return self.daemon.run(ATTACHED, sleep, lambda: self.clock.t >= seconds)
@@ -331,7 +365,7 @@ def test_told_to_stop_it_closes_everything_and_says_that_the_trainer_runs_on() -
     bench = Bench()
     assert bench.run(3) is None
     assert bench.sink.closed and bench.sink.closed[0].exited is None
-    assert kinds(bench.journal.events) == [Attached, Sampled, Sampled, Sampled]
+    assert kinds(bench.journal.events) == [Attached, ArmedChanged, Sampled, Sampled, Sampled]
 
 
 def test_at_the_end_the_rest_of_the_log_is_read_before_the_conclusion() -> None:
@@ -389,3 +423,115 @@ def test_it_sleeps_for_the_interval_and_less_when_memory_runs_out_fast() -> None
     bench.run(5)
     assert bench.slept[0] == 1.0
     assert bench.slept[-1] == pytest.approx(0.25), "50 GB left at 50 GB/s: four looks in the second that is left"
+
+
+def test_a_state_that_nobody_wants_is_shown_only_with_something_to_tell() -> None:
+    bench = Bench()
+    bench.sink.wants = bench.other.wants = False
+
+    def each() -> None:
+        bench.source.error = SourceError("gone") if bench.clock.t == 8.0 else None
+        bench.other.wants = bench.clock.t == 6.0
+
+    bench.each = each
+    bench.run(12)
+    assert bench.sink.turns == 13, "all are told that it turns"
+    assert bench.sink.idle == [6.0], "one of two wants it"
+    assert {"source_failed", "source_recovered"} <= {one.event for one in bench.sink.notices}
+
+
+def test_who_asks_between_two_ticks_sees_the_state_and_causes_no_look() -> None:
+    bench = Bench()
+    bench.sink.wants = bench.other.wants = False
+    bench.nap = 0.5
+
+    def each() -> None:
+        bench.sink.asks = bench.clock.t == 5.5
+
+    bench.each = each
+    bench.run(8)
+    assert bench.sink.idle == [5.0], "the state after the latest event"
+    times = [event.t for event in bench.journal.events if isinstance(event, Sampled)]
+    assert 5.0 in times
+    assert 4.5 in times
+    assert 5.5 not in times
+
+
+# --- between two ticks --------------------------------------------------------------------------------------------
+
+
+def test_what_wakes_it_early_is_a_look_at_memory_alone() -> None:
+    bench = Bench()
+    bench.nap = 0.25
+    bench.run(2)
+    assert bench.source.polls == 2, "the log is read once a second"
+    assert kinds(bench.journal.events).count(Sampled) == 8
+    assert bench.journal.hasty == 9, "the disk is waited for after the attach alone"
+    assert bench.slept[:5] == [1.0, 0.75, 0.5, 0.25, 1.0], "and the next tick is as due as it was"
+
+
+def test_a_look_between_two_ticks_that_decides_acts_at_once_and_is_shown() -> None:
+    bench = Bench()
+    bench.nap = 0.25
+
+    def burst() -> None:
+        if bench.clock.t > 61:
+            bench.samples.used = min(bench.samples.used + 5 * GB // 2, 100 * GB)
+
+    bench.each = burst
+    bench.run(67)
+    assert bench.signaller.sent == ["SIGINT"]
+    (t,) = [event.t for event in bench.journal.events if isinstance(event, Signalled)]
+    assert t % 1.0 != 0.0, "not at a tick"
+    assert "interrupt" in [notice.event for notice in bench.sink.notices]
+
+
+def test_a_checkpoint_that_begins_between_two_ticks_is_not_cut_short() -> None:
+    bench = Bench()
+    bench.nap = 0.375
+
+    def leak() -> None:
+        if bench.clock.t == 62.625:
+            bench.leak()
+        if bench.clock.t == 63.75:  # the second look that says so, 0.75 s after a tick
+            bench.source.queue = [CheckpointSeen(bench.clock.t, "writing", "log: saving")]
+
+    bench.each = leak
+    bench.run(70)
+    assert bench.signaller.sent == []
+    assert bench.sink.named("held")
+    bench.source.queue = [CheckpointSeen(70.0, "saved", "log: saved")]
+    bench.run(75)
+    assert bench.signaller.sent == ["SIGINT"]
+
+
+def test_the_waker_is_told_what_to_look_out_for_now_and_then_and_when_it_rang() -> None:
+    bench = Bench()
+    bench.run(12)
+    assert (bench.waker.rings, len(bench.waker.armed)) == (12, 3), "every 5 s"
+    rooms, hurried = bench.waker.armed[-1]
+    assert rooms == bench.engine.look_headrooms()[2] and not hurried
+    bench.waker.rung = True
+    bench.script.rate = 100 * GB
+    bench.samples.used = 90 * GB
+    bench.run(13)
+    assert len(bench.waker.armed) == 4
+    assert bench.waker.armed[-1][1], "looks are due so soon that there is no time to arm anything"
+
+
+def test_whether_a_signal_would_arrive_is_told_at_first_and_at_each_change() -> None:
+    bench = Bench()
+    bench.run(3)
+    bench.trainer.powerless = "no permission to signal it"
+    bench.run(6)
+    bench.trainer.powerless = None
+    bench.run(9)
+    told = [(event.armed, event.reason) for event in bench.journal.events if isinstance(event, ArmedChanged)]
+    assert told == [(True, ""), (False, "no permission to signal it"), (True, "")]
+    assert [n.event for n in bench.sink.notices if "armed" in n.event] == ["armed", "unarmed", "armed"]
+
+
+def test_a_dry_run_is_not_armed() -> None:
+    bench = Bench(dry_run=True)
+    bench.run(2)
+    assert bench.engine.snapshot().unarmed == "a dry run: nothing is sent"

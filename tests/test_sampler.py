@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from memwatch.core.model import HostMemory, TreeMemory, Unread
+from memwatch.core.model import GpuMemory, HostMemory, TreeMemory, Unread
 from memwatch.errors import AbsentError, MemwatchError, SourceError, TargetGoneError
 from memwatch.sampler import Sampler
 
@@ -19,9 +20,10 @@ class Fixed:
     """A reader that gives one thing, or raises it."""
 
     def __init__(self, name: str, gives: Any) -> None:
-        self.name, self.gives, self.closed = name, gives, 0
+        self.name, self.gives, self.closed, self.reads = name, gives, 0, 0
 
     def read(self, now: float) -> Any:
+        self.reads += 1
         if isinstance(self.gives, Exception):
             raise self.gives
         return self.gives
@@ -64,6 +66,16 @@ def test_when_nothing_can_be_read_there_is_a_sample_that_says_why_of_each() -> N
 def test_an_error_that_is_no_readers_is_a_bug_and_passes() -> None:
     with pytest.raises(MemwatchError):
         sampler(tree=MemwatchError("no reading"))[0].sample(1.0)
+
+
+def test_a_reading_of_gpus_is_fed_once_and_stays_in_sight() -> None:
+    gpu = GpuMemory("gpu0", "GPU-1", "H200", 10 * GB, 30 * GB, 140 * GB, "exact")
+    both, readers = sampler(gpus=(gpu,))
+    assert [usage.resource for usage in both.sample(1.0).usages] == ["host", "gpu0"]
+    again = both.sample(1.1)
+    assert ([usage.resource for usage in again.usages], again.gpus) == (["host"], (gpu,))
+    readers[3].gives = (replace(gpu),)
+    assert [usage.resource for usage in both.sample(1.2).usages] == ["host", "gpu0"], "an equal one is a new reading"
 
 
 def test_without_gpus_there_is_no_gpu_reader_to_fail() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -65,8 +66,9 @@ class World:
         self.killed = killed
         return self.files
 
-    def before_signal(self, now: float) -> None:
-        self.calls.append("before")
+    def signalled(self, now: float, sent_ns: int) -> None:
+        assert abs(time.time_ns() - sent_ns) < 60e9
+        self.calls.append("looked")
 
     def send(self, signal_name: str) -> None:
         self.calls.append(signal_name)
@@ -227,7 +229,7 @@ def test_a_file_that_a_kill_cut_off_is_no_checkpoint_and_one_that_sigint_closed_
 def test_what_was_complete_before_a_signal_is_settled_before_it_is_sent() -> None:
     world = World()
     CarefulSignaller(world, world, lambda: 1.0).send("SIGINT")  # type: ignore[arg-type]
-    assert world.calls == ["before", "SIGINT"]
+    assert world.calls == ["SIGINT", "looked"]
 
 
 # --- by itself ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memwatch.actions.checkpoint import CPU_SHARE, CheckpointWatch
-from memwatch.actions.filesigns import is_whole, looks_like_checkpoint
+from memwatch.actions.filesigns import is_whole, looks_like_checkpoint, usual_places
 from memwatch.errors import SourceError
 from support.processes import WAIT, python, running
 
@@ -228,6 +228,19 @@ def test_a_whole_set_is_saved_together(tmp_path):
     assert "1 more" in evidence
 
 
+def test_the_places_where_checkpoints_usually_are(tmp_path):
+    wanted = ["a.pt", "my_ckpts/b.pt", "checkpoints/c.pt", "checkpoints/step_1/d.pt", "saved/e.pt", "models/f.pt"]
+    others = [".g.pt", ".ckpt/h.pt", "data/i.pt", "models/sub/j.pt", "checkpoints/.k.pt", "checkpoints/step_1/sub/l.pt"]
+    for name in (*wanted, *others):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "model_loop").symlink_to("model_loop")
+    (tmp_path / "models_there").symlink_to("models")
+    found = [path for path in usual_places(str(tmp_path)) if path.endswith(".pt")]
+    assert sorted(found) == sorted(str(tmp_path / name) for name in [*wanted, "models_there/f.pt"])
+    assert list(usual_places(str(tmp_path / "none"))) == []
+
+
 def test_a_checkpoint_too_fast_for_the_descriptors_is_seen_in_its_folder(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints/a.npz").write_bytes(b"old")
@@ -289,7 +302,7 @@ def test_a_cut_file_is_never_saved(tmp_path):
 
 def test_the_emergency_checkpoint_of_a_trainer_that_ends_at_once(tmp_path):
     trainer = Watched(tmp_path)
-    trainer.watch.before_signal(trainer.now)
+    trainer.watch.signalled(trainer.now, time.time_ns())
     (tmp_path / "emergency.npz").write_bytes(zip_bytes())
     [seen] = trainer.watch.after_exit(trainer.now + 0.1, killed=False)
     assert seen.state == "saved"
@@ -300,9 +313,17 @@ def test_the_emergency_checkpoint_of_a_trainer_that_ends_at_once(tmp_path):
 def test_a_checkpoint_of_before_the_signal_is_no_evidence_after_it(tmp_path):
     trainer = Watched(tmp_path)
     (tmp_path / "generation_12.npz").write_bytes(zip_bytes())
-    trainer.watch.before_signal(trainer.now + 0.5)
+    trainer.watch.signalled(trainer.now + 0.5, time.time_ns())
     assert trainer.steps(12) == []
     assert trainer.watch.after_exit(trainer.now, killed=False) == []
+
+
+def test_a_checkpoint_that_is_complete_when_memwatch_looks_after_the_signal_counts(tmp_path):
+    trainer = Watched(tmp_path)
+    sent_ns = time.time_ns() - 50_000_000
+    (tmp_path / "generation_13.npz").write_bytes(zip_bytes())
+    trainer.watch.signalled(trainer.now + 0.05, sent_ns)
+    assert trainer.steps(12) == ["writing", "saved"]
 
 
 def test_a_write_that_spans_the_signal_counts(tmp_path):
@@ -310,7 +331,7 @@ def test_a_write_that_spans_the_signal_counts(tmp_path):
     with (tmp_path / "model.pkl").open("wb") as file:
         grow(file)
         trainer.step()
-        trainer.watch.before_signal(trainer.now)
+        trainer.watch.signalled(trainer.now, time.time_ns())
         grow(file)
         trainer.step()
     assert trainer.steps(4) == ["saved"]
@@ -360,6 +381,44 @@ def test_another_users_descriptors_give_a_hint(tmp_path):
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(watcher, 0)[1]) == 0
+
+
+needs_counts = pytest.mark.skipif(Path("/proc/self/fd").stat().st_size == 0, reason="this kernel counts no open files")
+
+
+@needs_counts
+def test_a_trainer_that_writes_nothing_is_rarely_looked_at(tmp_path):
+    asked = []
+    trainer = Watched(tmp_path, cpu_clock=lambda: asked.append(None) or 0.0)
+    trainer.step(10)
+    asked.clear()
+    trainer.steps(60)
+    assert len(asked) == 2 * (12 + 12), "twice a look, files and folders every 5 s"
+
+
+@needs_counts
+@pytest.mark.parametrize(("size", "within"), [(100, 6), (20_000, 1)])
+def test_a_file_opened_as_another_is_closed_is_seen_by_what_is_written(tmp_path, size, within):
+    with ExitStack() as stack:
+        data = stack.enter_context((tmp_path / "data").open("wb"))
+        trainer = Watched(tmp_path)
+        trainer.steps(7)
+        data.close()
+        grow(stack.enter_context((tmp_path / "model.pt").open("wb", buffering=0)), size)
+        assert trainer.steps(within) == ["writing"]
+
+
+@needs_counts
+def test_a_log_written_line_by_line_adds_up(tmp_path):
+    asked = []
+    with (tmp_path / "main.log").open("wb") as log:
+        trainer = Watched(tmp_path, cpu_clock=lambda: asked.append(None) or 0.0)
+        trainer.step(10)
+        asked.clear()
+        for _ in range(15):
+            grow(log, 6_000)
+            trainer.step()
+    assert 2 * (5 + 3) <= len(asked) <= 2 * (7 + 3), "not every second; folders every 5 s"
 
 
 def test_ten_thousand_descriptors_cost_no_more_than_the_share(tmp_path):

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.backtest.replay import read_trace, replay
+from memwatch.backtest.replay import replay
+from memwatch.backtest.trace import read_trace
 from memwatch.core.model import Attached, GaugeSeen, GenerationSeen, PhaseSeen, Sampled
 from memwatch.core.policy import Policy
 from memwatch.core.sentence import to_json_line

@@ -1,29 +1,34 @@
-"""What a replay costs, by part: `PYTHONPATH=tests python tests/bench/replay.py [--rows N] [--profile]`.
+"""What a replay costs, by part: `PYTHONPATH=tests python tests/bench/replay.py [--rows N ...] [--runs N] [--json]`.
 
-Three traces of N rows: a host with 25 generations of two phases, the same with a GPU, and one without markers.
-"engine" is all but the forecaster. CPU seconds of this machine: compare their ratios.
+Three traces of N rows: a host with 25 generations of two phases, the same with a GPU, and one without markers. "read"
+is the trace alone, "replay" reads, feeds and judges, "program" is `memwatch replay` with its start; "watch" feeds each
+look by itself, as a live watch does. CPU seconds of this machine: compare their ratios. With `--profile`: where the
+time of the first trace goes.
 """
 
 from __future__ import annotations
 
 import argparse
 import cProfile
+import json
 import math
 import pstats
 import random
+import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from memwatch.backtest.replay import read_trace, replay
+from memwatch.backtest.replay import replay
+from memwatch.backtest.trace import read_stretches, read_trace
 from memwatch.core.engine import Engine
-from memwatch.core.forecast import Forecaster
-from memwatch.core.model import Event, Sampled
+from memwatch.core.model import Sampled
 from memwatch.core.policy import Policy
-from support.steady import Steady
+from support.measure import median
 
 GB = 10**9
 HEADER = "t,rss,limit,gen,phase,total_gens,gpu_used,gpu_limit"
@@ -57,50 +62,70 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def program_seconds(path: Path) -> float:
-    """Wall seconds of the whole program."""
-    begun = time.perf_counter()
+    """CPU seconds of the whole program."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "memwatch", "replay", str(path), "--json"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - begun
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def feed(events: list[Event], forecaster: Callable[[], Steady | Forecaster]) -> None:
-    engine = Engine(Policy(checkpoint_seconds=30.0), forecaster)
-    for event in events:
+def watch(path: Path) -> int:
+    """Feed each look; the readings of memory in them."""
+    engine, readings = Engine(Policy()), 0
+    for event in read_trace(path):
         engine.feed(event)
+        if isinstance(event, Sampled):
+            readings += len(event.sample.usages)
+    return readings
 
 
-def measure(path: Path, start: float) -> None:
-    """One line a part."""
-    events = list(read_trace(path))
-    rows = sum(type(event) is Sampled for event in events)
+def measure(path: Path) -> dict[str, Any]:
+    """Microseconds a reading of each part, and readings in all."""
+    readings = list[int]()
     parts = {
-        "read": seconds(lambda: sum(1 for _ in read_trace(path))),
-        "engine": seconds(lambda: feed(events, Steady)),
-        "engine + forecaster": seconds(lambda: feed(events, Forecaster)),
+        "read": seconds(lambda: sum(1 for _ in read_stretches(path))),
         "replay": seconds(lambda: sum(1 for _ in replay(path, Policy()))),
+        "program": program_seconds(path),
+        "watch": seconds(lambda: readings.append(watch(path))),
     }
-    print(f"\n{path.stem}: {rows} rows")
-    for name, took in parts.items():
-        print(f"  {name:<20} {1e6 * took / rows:7.2f} us a row")
-    took = program_seconds(path)
-    print(
-        f"  {'program':<20} {1e6 * took / rows:7.2f} us a row, {rows / took:,.0f} rows/s, {start / took:.0%} is start"
-    )
+    took = {name: round(1e6 * each / readings[0], 3) for name, each in parts.items()}
+    return {"readings": readings[0], "us_a_reading": took}
+
+
+def all_traces(paths: Sequence[Path], runs: int) -> dict[str, Any]:
+    """Of each trace: medians of the runs, and the runs."""
+    told: dict[str, Any] = {}
+    for path in paths:
+        made = [measure(path) for _ in range(runs)]
+        parts = {name: median([run["us_a_reading"][name] for run in made]) for name in made[0]["us_a_reading"]}
+        speed = {f"{name}_per_s": round(1e6 / parts[name]) for name in ("replay", "program")}
+        told[path.stem] = {"readings": made[0]["readings"], "us_a_reading": parts, **speed, "runs": made}
+    return told
+
+
+def show(told: Mapping[str, Any]) -> None:
+    """For people."""
+    for name, trace in told.items():
+        print(f"\n{name}: {trace['readings']} readings")
+        for part, took in trace["us_a_reading"].items():
+            print(f"  {part:<10} {took:7.2f} us a reading, {1e6 / took:,.0f}/s")
 
 
 def main() -> None:
     """Measure all."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=90_000)
+    parser.add_argument("--rows", type=int, nargs="+", default=[90_000, 900_000])
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
     parser.add_argument("--profile", action="store_true", help="where the time goes, of the first trace")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         paths = [
-            write(place / "markers.csv", arguments.rows, markers=True, gpu=False),
-            write(place / "gpu.csv", arguments.rows, markers=True, gpu=True),
-            write(place / "markerless.csv", arguments.rows, markers=False, gpu=False),
+            write(place / f"{rows:,} rows{name}.csv", rows, markers=not name.endswith("markers"), gpu="GPU" in name)
+            for rows in arguments.rows
+            for name in ("", " with a GPU", " without markers")
         ]
         if arguments.profile:
             profile = cProfile.Profile()
@@ -108,9 +133,12 @@ def main() -> None:
             pstats.Stats(profile).sort_stats("tottime").print_stats(25)
             return
         start = min(program_seconds(write(place / "start.csv", 2, markers=True, gpu=False)) for _ in range(5))
-        print(f"start of the program: {start:.3f} s")
-        for path in paths:
-            measure(path, start)
+        told = all_traces(paths, arguments.runs)
+    if arguments.json:
+        print(json.dumps({"start_seconds": round(start, 3), "traces": told}))
+        return
+    print(f"start of the program: {start:.3f} s")
+    show(told)
 
 
 if __name__ == "__main__":

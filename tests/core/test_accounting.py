@@ -106,6 +106,39 @@ def test_a_unified_or_silent_gpu_is_no_pool_of_its_own():
     assert usage.limit is None
 
 
+UNIFIED = replace(GPU, attribution="unified", total_bytes=None, device_used_bytes=None)
+
+
+def pool(host, tree=TREE, cgroup=None, limit=None, gpu=UNIFIED):
+    (usage,) = usages(tree, cgroup, host, (gpu,), limit)
+    return usage
+
+
+def test_a_gpu_that_shares_the_hosts_memory_counts_in_its_pool():
+    usage = pool(replace(HOST, total_bytes=128 * GB, available_bytes=90 * GB))
+    assert (usage.resource, usage.used_bytes, usage.limit.origin) == ("host", 30 * GB, "host")
+    assert usage.limit.headroom_bytes == 90 * GB
+    assert pool(HOST, limit=50 * GB).limit.headroom_bytes == 20 * GB, "one's own limit is on all of it"
+
+
+def test_memory_that_both_count_is_not_counted_twice():
+    """Managed memory is in RSS, and in what NVML says: 24 GB are in use, 20 of them in the process's own count."""
+    assert pool(replace(HOST, total_bytes=128 * GB, available_bytes=104 * GB)).used_bytes == 24 * GB
+    assert pool(replace(HOST, total_bytes=128 * GB, available_bytes=128 * GB)).used_bytes == 20 * GB
+    assert pool(None).used_bytes == 20 * GB, "unknown"
+
+
+def test_a_cgroup_bounds_no_memory_that_a_driver_allocates():
+    tight = replace(CGROUP, levels=(replace(POD, limit_bytes=60 * GB),))
+    usage = pool(HOST, cgroup=tight)
+    assert (usage.used_bytes, usage.limit.origin, usage.limit.headroom_bytes) == (25 * GB, "cgroup /pod/job", 35 * GB)
+
+
+def test_a_gpu_in_the_pool_is_another_way_of_counting():
+    assert accounting(TREE, None, (UNIFIED,)) == "rss+gpu"
+    assert accounting(TREE, CGROUP, (GPU,)) == "cgroup"
+
+
 sizes = st.integers(0, 2**50)
 maybe = st.none() | sizes
 levels = st.builds(CgroupLevel, st.just("/a"), sizes, sizes, maybe)

@@ -25,8 +25,8 @@ def climb(burst: Burst, t: float, values: list[float]) -> bool:
     threatened = False
     for value in values:
         t += 1
-        burst.observe(t, int(value * GB))
-        threatened |= burst.threatens(int((100 - value) * GB), 100 * GB, 0.02, 15)
+        burst.observe((t,), (int(value * GB),))
+        threatened |= value >= 98 and burst.threat(int((100 - value) * GB), 100 * GB, 15) > 0.0
     return threatened
 
 
@@ -93,10 +93,11 @@ def test_what_is_kept_of_the_readings_is_what_all_of_them_say(readings):
     burst, plain, t = Burst(), Plain(), 0.0
     for gap, used, begins in readings:
         t += gap
-        for one in (burst, plain):
-            one.observe(t, used)
-            if begins:
-                one.begin_period(t)
+        burst.observe((t,), (used,))
+        plain.observe(t, used)
+        if begins:
+            burst.begin_period(t)
+            plain.begin_period(t)
         assert burst._ceiling == plain.ceiling
         assert burst._rises == plain.rises
 
@@ -104,7 +105,7 @@ def test_what_is_kept_of_the_readings_is_what_all_of_them_say(readings):
 def test_what_is_kept_is_bounded():
     burst = Burst()
     for i in range(20_000):
-        burst.observe(i * 0.05, (i * 7919) % 1000)
+        burst.observe((i * 0.05,), ((i * 7919) % 1000,))
     kept = [*burst._recent, *burst._climbs._starts, *burst._climbs._ahead, *burst._climbs._tops]
     assert len(kept) < 4 * 2 * CEILING_SECONDS / 0.05
 
@@ -117,8 +118,8 @@ def ramp(levels: list[float]) -> list[int]:
     ramp, threatened = Ramp(), []
     for t, level in enumerate(levels):
         ramp.look_over(LEAD)
-        ramp.observe(float(t), int(level * GB))
-        if ramp.threatens(int((100 - level) * GB)):
+        ramp.observe((float(t),), (int(level * GB),))
+        if ramp.threat(int((100 - level) * GB)):
             threatened.append(t)
     return threatened
 

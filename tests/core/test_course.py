@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 
 import pytest
 
 from memwatch.core.axes import Readings
-from memwatch.core.course import Course, by_generation, by_time
+from memwatch.core.course import Course, by_generation, by_time, levels_by_generation, levels_by_time
 from memwatch.core.growth import Model
 from memwatch.core.rhythm import Rhythm
 from memwatch.core.shapes import Bins
@@ -30,13 +30,21 @@ def lived(lengths: tuple[float, ...], used: Used, noise: float = 0.001) -> tuple
             rhythm.begin(begin, float(g))
         for k in range(30):
             t, x = begin + length * k / 30, g + k / 30
-            rhythm.observe(t, used(t, x) * (1.0 + noise * rng.gauss(0.0, 1.0)))
+            rhythm.observe((t,), (used(t, x) * (1.0 + noise * rng.gauss(0.0, 1.0)),))
     rhythm.begin(begins[-1], float(len(lengths)))
     return rhythm, begins[-1]
 
 
 def course(lengths: tuple[float, ...], used: Used, prior: Model | None = None) -> Course:
-    return by_generation(*lived(lengths, used), prior, {})
+    return over(*lived(lengths, used), prior)
+
+
+def over(rhythm: Rhythm, t: float, prior: Model | None = None, gauges: Mapping[str, Readings] = {}) -> Course:
+    return by_generation(levels_by_generation(rhythm, t), rhythm, t, gauges, prior=prior)
+
+
+def over_time(bins: Bins, gauges: Mapping[str, Readings] = {}) -> Course:
+    return by_time(levels_by_time(bins), bins, gauges)
 
 
 def test_even_generations_need_no_clock() -> None:
@@ -71,7 +79,7 @@ def filling(pace: float, seconds: float, capacity: float, every: float = 20.0) -
 
 def test_a_gauge_explains_growth_before_the_plateau_is_seen() -> None:
     rhythm, t = lived(EVEN, lambda t, x: 20 * GB + 2 * GB * x)
-    found = by_generation(rhythm, t, None, {"buffer": filling(10.0, t, 20_000.0)})
+    found = over(rhythm, t, None, {"buffer": filling(10.0, t, 20_000.0)})
     assert found.strands[0].axis.name == "gauge"
     assert found.slope == pytest.approx(2 * GB, rel=0.05)
     full_x = 20_000.0 / 10.0 / 60.0
@@ -83,8 +91,8 @@ def test_a_gauge_explains_growth_before_the_plateau_is_seen() -> None:
 def test_the_line_of_a_gauge_goes_on_from_its_latest_level() -> None:
     """The open generation has a level of its own, by the markers; the gauge's line ends a generation before it."""
     rhythm, t = lived(EVEN, lambda t, x: 20 * GB + 2 * GB * x)
-    found = by_generation(rhythm, t, None, {"buffer": filling(10.0, t, 20_000.0)})
-    plain = by_generation(rhythm, t, None, {})
+    found = over(rhythm, t, None, {"buffer": filling(10.0, t, 20_000.0)})
+    plain = over(rhythm, t)
     x = rhythm.x(t)
     assert found.level_at(x) == pytest.approx(plain.level_at(x), abs=0.1 * GB)
 
@@ -107,7 +115,7 @@ def endless(seconds: float) -> Readings:
 )
 def test_a_gauge_that_explains_nothing_is_not_asked(growth: float, gauge: Callable[[float], Readings]) -> None:
     rhythm, t = lived(EVEN, lambda t, x: 20 * GB + growth * x)
-    assert [s.axis.name for s in by_generation(rhythm, t, None, {"buffer": gauge(t)}).strands] == ["course"]
+    assert [s.axis.name for s in over(rhythm, t, None, {"buffer": gauge(t)}).strands] == ["course"]
 
 
 def test_what_comes_and_goes_in_each_generation_stands_above_the_level() -> None:
@@ -135,8 +143,8 @@ def test_after_a_restart_the_growth_before_it_is_expected() -> None:
 
 def test_nothing_but_the_first_marker_is_no_growth() -> None:
     rhythm = Rhythm(0.0, 0.0, None)
-    rhythm.observe(1.0, GB)
-    found = by_generation(rhythm, 2.0, None, {})
+    rhythm.observe((1.0,), (GB,))
+    found = over(rhythm, 2.0)
     assert (found.strands, found.fit, found.slope, found.level_at(1.0)) == ((), None, 0.0, 0.0)
 
 
@@ -146,31 +154,31 @@ def test_nothing_but_the_first_marker_is_no_growth() -> None:
 def binned(used: Callable[[float], float], seconds: int = 2000, noise: float = 0.001) -> Bins:
     rng, bins = random.Random(0), Bins(256)
     for t in range(seconds):
-        bins.add(float(t), used(float(t)) * (1.0 + noise * rng.gauss(0.0, 1.0)))
+        bins.add((float(t),), (used(float(t)) * (1.0 + noise * rng.gauss(0.0, 1.0)),))
     return bins
 
 
 def test_without_markers_growth_is_by_the_second() -> None:
-    found = by_time(binned(lambda t: 20 * GB + 0.01 * GB * t), {})
+    found = over_time(binned(lambda t: 20 * GB + 0.01 * GB * t))
     assert found.slope == pytest.approx(0.01 * GB, rel=0.05)
     assert found.level_at(1999.0) == pytest.approx(40 * GB, rel=0.01)
     assert (found.calendar.seconds, found.by_generation) == (1.0, False)
 
 
 def test_without_markers_unrest_stands_above_the_level() -> None:
-    found = by_time(binned(lambda t: 20 * GB + (5 * GB if t % 50 < 10 else 0.0)), {})
+    found = over_time(binned(lambda t: 20 * GB + (5 * GB if t % 50 < 10 else 0.0)))
     assert found.slope == 0.0
     assert found.level_at(1999.0) + found.outline.highs[0] == pytest.approx(25 * GB, rel=0.02)
 
 
 def test_without_markers_rare_peaks_are_a_beat() -> None:
-    found = by_time(binned(lambda t: 20 * GB + 0.001 * GB * t + (9 * GB if t % 300 > 285 else 0.0), 3000), {})
+    found = over_time(binned(lambda t: 20 * GB + 0.001 * GB * t + (9 * GB if t % 300 > 285 else 0.0), 3000))
     assert found.beat is not None
     assert found.beat.every == pytest.approx(300.0, rel=0.1)
     assert found.beat.excess == pytest.approx(9 * GB, rel=0.15)
 
 
 def test_without_markers_a_gauge_explains_growth_too() -> None:
-    found = by_time(binned(lambda t: 20 * GB + 0.01 * GB * t), {"buffer": filling(10.0, 2000.0, 40_000.0)})
+    found = over_time(binned(lambda t: 20 * GB + 0.01 * GB * t), {"buffer": filling(10.0, 2000.0, 40_000.0)})
     assert found.strands[0].axis.name == "gauge"
     assert found.slope == pytest.approx(0.01 * GB, rel=0.05)

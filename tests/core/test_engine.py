@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -19,7 +20,9 @@ from memwatch.core.model import (
     Exited,
     GaugeSeen,
     GenerationSeen,
+    GpuMemory,
     Interrupt,
+    Limit,
     Notice,
     OutOfMemorySeen,
     PhaseSeen,
@@ -30,10 +33,20 @@ from memwatch.core.model import (
     State,
     Target,
     TotalSeen,
+    TreeMemory,
     Unread,
+    Usage,
     Verdict,
 )
-from memwatch.core.policy import PACE_IDLE_SECONDS, POINT_GENERATIONS, WORTH_SHARE, Policy, lead_seconds
+from memwatch.core.policy import (
+    PACE_FLOOR_SECONDS,
+    PACE_IDLE_SECONDS,
+    PACE_LOOKS,
+    POINT_GENERATIONS,
+    WORTH_SHARE,
+    Policy,
+    lead_seconds,
+)
 from support.watch import CALM, GB, TARGET, Watch, ends_in, growing, sampled
 
 CHECKPOINT = Policy(checkpoint_seconds=10.0)
@@ -310,6 +323,92 @@ def test_little_is_lost_in_the_first_generations_and_jumps_are_usual():
     climb = (70.0, 80.0, 90.0, 95.5, 96.5, 97.5, 98.0)
     assert burst(climb).interrupts
     assert burst(climb, POINT_GENERATIONS - 2).interrupts == []
+
+
+def climb(watch: Watch, levels: Iterable[float], gap: float) -> float | None:
+    """GB of 100 at which it was interrupted, at looks so many seconds apart."""
+    for used in levels:
+        watch.t, watch.used = watch.t + gap, used * GB
+        watch.feed(sampled(watch.t, watch.used))
+        if watch.interrupts:
+            return used
+    return None
+
+
+def loading() -> Watch:
+    """A program that was attached to a minute ago and has not done much since."""
+    watch = Watch()
+    watch.used, watch.script.rate = 20.0 * GB, 0.0
+    watch.look(60)
+    return watch
+
+
+def test_looks_on_the_way_count_so_that_the_one_at_the_guard_is_the_last():
+    assert climb(burst(()), [82, 85, 88, 91, 93, 95, 97], 1.0) == 95
+    assert climb(burst(()), [80, 86, 92, 92, 95.5, 95.4], 1.0) is None
+
+
+def test_past_the_guard_growth_that_was_seen_for_long_waits_for_the_next_look_alone():
+    paces = {}
+    for gap in (1.0, 0.1):
+        watch = burst((85.0,))
+        assert climb(watch, [93.0, 95.5], gap) is None, "the second of three looks"
+        paces[gap] = watch.engine.pace_seconds
+        assert climb(watch, [95.6], 0.005) == 95.6
+    assert paces[1.0] == 0.005
+    assert paces[0.1] > 0.05, "two readings of one allocation, as far as is known"
+
+
+def test_an_allocation_between_two_close_looks_is_no_burst():
+    watch = burst((95.0,))
+    watch.look(60)
+    blip = [95.0 + 0.05 * i for i in range(1, 7)]
+    assert climb(watch, [*blip, *[95.3] * 100], 0.005) is None, "10 GB/s, but for 30 ms"
+
+
+def test_a_program_that_still_loads_hears_of_its_end_at_the_brink():
+    watch = loading()
+    at = climb(watch, (20.0 + 0.4 * i for i in range(1, 200)), 0.01)
+    assert at is not None and 95 <= at <= 96, "40 GB/s: the guard is gone within the quarter of a second"
+    assert watch.interrupts[0].emergency and "too late for a checkpoint" in watch.interrupts[0].reason
+
+
+def test_a_program_that_loads_and_stays_hears_nothing():
+    up = [20.0 + 0.1 * i for i in range(1, 780)]
+    assert climb(loading(), [*up, *[up[-1]] * 1000], 0.05) is None, "2 GB/s, up to 97.9"
+
+
+def test_where_no_time_is_left_for_a_second_look_the_first_is_the_last():
+    assert climb(loading(), [20.1, 60.0, 99.9], 1.0) == 99.9
+    assert climb(loading(), [20.1, 60.0, 98.0], 1.0) is None
+
+
+def beside(t: float, free: float, origin: str = "host") -> Sampled:
+    """The trainer uses 20 GB of 100, all the while; what is free is others' doing."""
+    return Sampled(t, Sample((Usage("host", 20 * GB, Limit(100 * GB, origin, int(free * GB))),)))
+
+
+def test_others_that_take_the_hosts_memory_are_an_emergency_too():
+    watch = loading()
+    for free in (60.0, *[60.0 - 4.0 * i for i in range(1, 14)], 5.5, 4.0, 2.5):
+        watch.t += 1
+        watch.feed(beside(watch.t, free))
+    assert [i.emergency for i in watch.interrupts] == [True]
+    assert watch.engine.pace_seconds <= 1.0
+
+
+def test_another_limit_that_binds_is_no_burst():
+    watch = loading()
+    for free, origin in (
+        (60.0, "host"),
+        (4.0, "rlimit_as"),
+        (3.9, "rlimit_as"),
+        (3.8, "rlimit_as"),
+        (3.7, "rlimit_as"),
+    ):
+        watch.t += 1
+        watch.feed(beside(watch.t, free, origin))
+    assert watch.interrupts == []
 
 
 def test_a_step_that_stays_is_no_emergency():
@@ -602,6 +701,30 @@ def test_forecast_notices_follow_generations_and_changes_not_every_look():
     assert len(watch.events("forecast")) == before + 2
 
 
+def copying(t: float, used: float, cow: float | None) -> Sampled:
+    tree = TreeMemory(17, int(4 * GB), int(used), "pages", cow_bytes=cow and int(cow), cow_bytes_per_second=35e6)
+    return Sampled(t, replace(sampled(t, used).sample, tree=tree))
+
+
+def test_pages_that_are_copied_are_told_once_an_attempt_when_they_are_much_of_the_growth():
+    watch = Watch()
+    for second, cow in enumerate((None, 0.0, 0.1 * GB, 0.9 * GB, 3.1 * GB, 5 * GB)):
+        watch.feed(copying(second, 10 * GB + (cow or 0), cow))
+    (told,) = watch.events("cow")
+    assert told.fields == {"cow_bytes": int(0.9 * GB), "cow_bytes_per_s": 35_000_000, "processes": 17}
+    assert "900.0 MB so far, +35.0 MB/s" in told.text
+    watch.feed(Attached(9.0, Target("boot", 200, 9), "python main.py --resume"))
+    watch.feed(copying(10.0, 12 * GB, 2 * GB))
+    assert len(watch.events("cow")) == 2
+
+
+def test_copied_pages_that_are_little_of_the_growth_are_not_told():
+    watch = Watch()
+    watch.feed(copying(1.0, 10 * GB, 0.0))
+    watch.feed(copying(2.0, 20 * GB, 2 * GB))
+    assert watch.events("cow") == []
+
+
 def test_sources_are_told_once_per_change():
     watch = Watch()
     for ok in (True, False, False, True, True):
@@ -643,6 +766,37 @@ def test_gauges_totals_phases_and_oom_lines_are_kept():
     assert watch.events("out_of_memory")
 
 
+GPU = GpuMemory("gpu0", "GPU-1", "H200", 70 * GB, 70 * GB, 80 * GB, "exact")
+
+
+def gpu_sample(host_used: int, gpu_used: int, fresh: bool = True) -> Sample:
+    host = Usage("host", host_used, Limit(100 * GB, "host", 100 * GB - host_used))
+    gpu = Usage("gpu0", gpu_used, Limit(80 * GB, "gpu0", 80 * GB - gpu_used))
+    return Sample((host, gpu) if fresh else (host,), gpus=(replace(GPU, used_bytes=gpu_used),))
+
+
+def test_between_two_readings_a_gpu_stays_in_sight_and_is_not_observed():
+    engine = Engine(Policy())
+    engine.feed(Attached(0.0, TARGET, "python main.py"))
+    engine.feed(Sampled(1.0, gpu_sample(10 * GB, 70 * GB)))
+    engine.feed(Sampled(1.1, gpu_sample(11 * GB, 70 * GB, fresh=False)))
+    views = {view.usage.resource: view for view in engine.snapshot().resources}
+    assert views["gpu0"].usage.used_bytes == 70 * GB
+    engine.feed(Sampled(1.2, Sample(gpu_sample(12 * GB, 0, fresh=False).usages)))
+    assert [view.usage.resource for view in engine.snapshot().resources] == ["host"], "it cannot be read any more"
+
+
+def test_looks_more_often_than_a_gpu_is_read_make_no_burst_of_it():
+    """0.2 GB a second while main memory has twenty looks a second: each reading fed twenty times would be 4 GB/s."""
+    engine, used = Engine(Policy()), 0
+    engine.feed(Attached(0.0, TARGET, "python main.py"))
+    for look in range(20 * 20):
+        t, fresh = look / 20, look % 20 == 0
+        used = int((40 + 0.2 * t) * GB) if fresh else used
+        engine.feed(Sampled(t, gpu_sample(10 * GB, used, fresh)))
+    assert engine.snapshot().pace_seconds == pytest.approx((80 * GB - used) / (PACE_LOOKS * 0.2 * GB), rel=0.3)
+
+
 def test_the_pace_follows_the_fastest_rise():
     watch = Watch()
     watch.used, watch.script.rate = 50 * GB, 0.0
@@ -651,7 +805,7 @@ def test_the_pace_follows_the_fastest_rise():
     watch.script.rate = 5 * GB
     assert watch.engine.snapshot().pace_seconds == pytest.approx(2.5)
     watch.script.rate = 1e15
-    assert watch.engine.snapshot().pace_seconds == 0.05
+    assert watch.engine.snapshot().pace_seconds == PACE_FLOOR_SECONDS
 
 
 def test_notices_in_the_snapshot_are_bounded_and_without_markers():

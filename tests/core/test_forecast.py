@@ -150,7 +150,7 @@ def test_growth_a_generation_stays_what_it_is_when_a_restart_changes_how_generat
         forecaster.begin_generation(t, float(index))
         for part in range(10):
             done = index % 12 + part / 10
-            forecaster.observe(t + part / 10 * length, int((1 + done) * GB))
+            forecaster.observe((t + part / 10 * length,), (int((1 + done) * GB),))
         t += length
         outlook = forecaster.outlook(t, 100 * GB, None, None)
         if index > 12 and outlook.trend is not None:
@@ -289,7 +289,7 @@ def test_generations_shorter_than_the_interval_are_bounded_and_harmless() -> Non
     for i in range(20_000):
         forecaster.begin_generation(i * 0.5, float(i))
         if i % 3 == 0:
-            forecaster.observe(i * 0.5, 10 * GB + i * 10**6)
+            forecaster.observe((i * 0.5,), (10 * GB + i * 10**6,))
     outlook = forecaster.outlook(10_000.0, 100 * GB, None, None)
     assert outlook.forecast is not None and outlook.forecast.eta_seconds is not None
     assert outlook.forecast.eta_seconds == pytest.approx(35_000, rel=0.1)
@@ -301,11 +301,11 @@ def test_a_day_costs_little_and_an_outlook_under_a_few_milliseconds() -> None:
     for i in range(20_000):
         if i % 20 == 0:
             forecaster.begin_generation(float(i), float(i // 20))
-        forecaster.observe(float(i), 10 * GB + i * 10**5 + i % 20 * 10**7)
+        forecaster.observe((float(i),), (10 * GB + i * 10**5 + i % 20 * 10**7,))
     told = (time.process_time() - started) / 20_000
     started = time.process_time()
     for i in range(200):
-        forecaster.observe(20_000.0 + i, 12 * GB + i)
+        forecaster.observe((20_000.0 + i,), (12 * GB + i,))
         forecaster.outlook(20_000.0 + i, 100 * GB, None, None)
     asked = (time.process_time() - started) / 200
     assert told < 100e-6  # measured: 5 us
@@ -319,20 +319,20 @@ def test_the_fastest_rise_is_of_short_windows_and_fades() -> None:
     forecaster = Forecaster()
     assert forecaster.peak_rate() == 0.0
     for t in range(20):
-        forecaster.observe(float(t), GB)
+        forecaster.observe((float(t),), (GB,))
     assert forecaster.peak_rate() == 0.0
-    forecaster.observe(20.0, 5 * GB)
+    forecaster.observe((20.0,), (5 * GB,))
     assert forecaster.peak_rate() == pytest.approx(4 * GB, rel=0.2)
     for t in range(21, 2000):
-        forecaster.observe(float(t), 5 * GB)
+        forecaster.observe((float(t),), (5 * GB,))
     assert forecaster.peak_rate() < 0.01 * GB
 
 
 def test_a_jittered_clock_does_not_invent_a_rate() -> None:
     forecaster = Forecaster()
     for t in range(20):
-        forecaster.observe(float(t), GB)
-    forecaster.observe(19.000001, GB + 10**6)
+        forecaster.observe((float(t),), (GB,))
+    forecaster.observe((19.000001,), (GB + 10**6,))
     assert forecaster.peak_rate() <= 3 * 10**6
 
 
@@ -361,7 +361,7 @@ def told(rows: list[tuple[float, int, bool]], limit: int) -> list[Outlook]:
         if begins:
             index += 1
             forecaster.begin_generation(t, float(index))
-        forecaster.observe(t, used)
+        forecaster.observe((t,), (used,))
         said.append(forecaster.outlook(t, limit, limit - used, 50.0))
     return said
 

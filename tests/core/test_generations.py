@@ -16,11 +16,11 @@ def mark(ledger: Ledger, t: float, index: float, at: str = "start", total: int |
 
 def test_start_markers_begin_rows_and_what_came_before_is_no_generation():
     ledger = Ledger()
-    ledger.sample(0, "host", 5 * MB)
+    ledger.sample((0,), "host", (5 * MB,))
     first = mark(ledger, 1, 1)
     assert first is not None and first.closed == {}
-    ledger.sample(2, "host", 9 * MB)
-    ledger.sample(3, "host", 7 * MB)
+    ledger.sample((2,), "host", (9 * MB,))
+    ledger.sample((3,), "host", (7 * MB,))
     second = mark(ledger, 4, 2)
     assert second is not None
     row = second.closed["host"]
@@ -33,13 +33,13 @@ def test_start_markers_begin_rows_and_what_came_before_is_no_generation():
 
 def test_the_first_end_marker_closes_a_partial_row_and_begins_the_next():
     ledger = Ledger()
-    ledger.sample(0, "host", 5 * MB)
+    ledger.sample((0,), "host", (5 * MB,))
     boundary = mark(ledger, 10, 7, at="end")
     assert boundary is not None and boundary.index == 8
     assert boundary.closed["host"].index == 7
     assert boundary.closed["host"].partial
     assert ledger.complete == 0
-    ledger.sample(11, "host", 6 * MB)
+    ledger.sample((11,), "host", (6 * MB,))
     boundary = mark(ledger, 20, 8, at="end")
     assert boundary is not None and not boundary.closed["host"].partial
     assert ledger.complete == 1
@@ -48,7 +48,7 @@ def test_the_first_end_marker_closes_a_partial_row_and_begins_the_next():
 def test_a_sparse_end_marker_names_the_row_that_it_closes():
     ledger = Ledger()
     for t, index in ((10, 100), (20, 200), (30, 300)):
-        ledger.sample(t - 1, "host", t * MB)
+        ledger.sample((t - 1,), "host", (t * MB,))
         mark(ledger, t, index, at="end")
     assert [row.index for row in ledger.rows("host")] == [100, 200, 300, 301]
 
@@ -56,14 +56,14 @@ def test_a_sparse_end_marker_names_the_row_that_it_closes():
 @pytest.mark.parametrize("at", ["start", "progress"])
 def test_a_repeated_index_makes_no_boundary(at):
     ledger = Ledger()
-    ledger.sample(0, "host", MB)
+    ledger.sample((0,), "host", (MB,))
     assert mark(ledger, 1, 3, at=at) is not None
     assert mark(ledger, 2, 3, at=at) is None
 
 
 def test_end_and_start_markers_of_one_program_make_one_boundary_each():
     ledger = Ledger()
-    ledger.sample(0, "host", MB)
+    ledger.sample((0,), "host", (MB,))
     assert mark(ledger, 1, 1) is not None
     assert mark(ledger, 2, 1, at="end") is not None
     assert mark(ledger, 2.1, 2) is None
@@ -73,7 +73,7 @@ def test_a_count_that_goes_back_begins_anew_and_leaves_a_partial_row():
     ledger = Ledger()
     for t, index in ((1, 1), (2, 2), (3, 3)):
         mark(ledger, t, index)
-        ledger.sample(t + 0.5, "host", MB)
+        ledger.sample((t + 0.5,), "host", (MB,))
     boundary = mark(ledger, 4, 2)
     assert boundary is not None and boundary.index == 2
     assert boundary.closed["host"].index == 3 and boundary.closed["host"].partial
@@ -99,10 +99,10 @@ def test_no_total_no_last_generation():
 
 def test_generations_between_two_readings_leave_no_rows():
     ledger = Ledger()
-    ledger.sample(0, "host", MB)
+    ledger.sample((0,), "host", (MB,))
     for index in range(1, 1001):
         mark(ledger, index / 1000, index)
-    ledger.sample(1, "host", 2 * MB)
+    ledger.sample((1,), "host", (2 * MB,))
     assert [row.index for row in ledger.rows("host")] == [1000]
 
 
@@ -111,7 +111,7 @@ def test_memory_is_bounded_and_keeps_both_ends():
     count = KEEP_FIRST + KEEP_LAST + 500
     for index in range(1, count + 1):
         mark(ledger, index, index)
-        ledger.sample(index + 0.5, "host", index)
+        ledger.sample((index + 0.5,), "host", (index,))
     rows = ledger.rows("host")
     assert len(rows) == KEEP_FIRST + KEEP_LAST + 1
     assert [row.index for row in rows[:3]] == [1, 2, 3]
@@ -122,17 +122,17 @@ def test_closed_rows_are_shared_not_copied():
     ledger = Ledger()
     for index in range(1, 5):
         mark(ledger, index, index)
-        ledger.sample(index + 0.5, "host", index)
+        ledger.sample((index + 0.5,), "host", (index,))
     assert ledger.rows("host")[0] is ledger.rows("host")[0]
 
 
 def test_phases_split_a_generation_and_add_up():
     ledger = Ledger()
-    ledger.sample(0, "host", 10)
+    ledger.sample((0,), "host", (10,))
     mark(ledger, 0, 1)
     for t, phase, used in ((0, "evaluate", 40), (10, "train", 50), (20, "evaluate", 60)):
         ledger.mark_phase(t, PhaseSeen(t, phase))
-        ledger.sample(t + 5, "host", used)
+        ledger.sample((t + 5,), "host", (used,))
     boundary = mark(ledger, 30, 2)
     assert boundary is not None
     deltas = {p.phase: p.delta_bytes for p in boundary.closed["host"].phases}
@@ -149,11 +149,11 @@ def test_a_phase_that_ended_is_no_longer_known():
 
 def test_invented_phase_names_are_bounded():
     ledger = Ledger()
-    ledger.sample(0, "host", 1)
+    ledger.sample((0,), "host", (1,))
     mark(ledger, 0, 1)
     for t in range(1, 200):
         ledger.mark_phase(t, PhaseSeen(t, f"phase {t}"))
-        ledger.sample(t + 0.5, "host", t)
+        ledger.sample((t + 0.5,), "host", (t,))
     assert len(ledger.rows("host")[-1].phases) == MAX_PHASES
 
 
@@ -161,7 +161,7 @@ def test_invented_phase_names_are_bounded():
 def test_the_leading_phase_holds_sixty_percent_of_the_growth(share, leading):
     ledger = Ledger()
     used = 1000
-    ledger.sample(0, "host", used)
+    ledger.sample((0,), "host", (used,))
     for index in range(1, 5):
         t = index * 10
         mark(ledger, t, index)
@@ -170,7 +170,7 @@ def test_the_leading_phase_holds_sixty_percent_of_the_growth(share, leading):
             ledger.mark_phase(t, PhaseSeen(t, phase))
             used += grown
             t += 1
-            ledger.sample(t, "host", used)
+            ledger.sample((t,), "host", (used,))
     assert ledger.leading_phase("host") == leading
 
 
@@ -186,15 +186,15 @@ def test_step_seconds_is_the_usual_one_and_goes_stale():
 
 def test_a_new_process_keeps_old_rows_with_their_attempt():
     ledger = Ledger()
-    ledger.sample(0, "host", 5)
+    ledger.sample((0,), "host", (5,))
     for index in (1, 2):
         mark(ledger, index, index)
-        ledger.sample(index + 0.5, "host", 5)
+        ledger.sample((index + 0.5,), "host", (5,))
     ledger.attach(10, 1)
     assert ledger.index is None
-    ledger.sample(11, "host", 1)
+    ledger.sample((11,), "host", (1,))
     mark(ledger, 12, 2)
-    ledger.sample(13, "host", 3)
+    ledger.sample((13,), "host", (3,))
     rows = ledger.rows("host")
     assert [(r.index, r.attempt, r.partial) for r in rows] == [(1, 0, False), (2, 0, True), (2, 1, False)]
 
@@ -205,11 +205,11 @@ def test_a_new_process_keeps_old_rows_with_their_attempt():
 )
 def test_a_stall_is_one_still_generation_after_four_that_grew(deltas, stalled):
     ledger, used = Ledger(), 1000
-    ledger.sample(0, "host", used)
+    ledger.sample((0,), "host", (used,))
     mark(ledger, 0, 1)
     for index, delta in enumerate(deltas, 2):
         used += delta
-        ledger.sample(index - 0.5, "host", used)
+        ledger.sample((index - 0.5,), "host", (used,))
         mark(ledger, index, index)
     assert ledger.stalled("host") is stalled
 
@@ -218,7 +218,7 @@ def test_a_stall_is_one_still_generation_after_four_that_grew(deltas, stalled):
 def test_habits_are_those_of_this_process_and_counter(change):
     ledger = Ledger()
     for index, used in enumerate([0, 100, 200, 300, 400, 500, 502], 1):
-        ledger.sample(index * 10 - 1, "host", used)
+        ledger.sample((index * 10 - 1,), "host", (used,))
         mark(ledger, index * 10, index)
         ledger.mark_phase(index * 10, PhaseSeen(index * 10, "train"))
     assert ledger.stalled("host")
@@ -238,7 +238,7 @@ def test_a_climb_is_growth_and_a_peak_that_did_not_stay():
         mark(ledger, t, index)
         for used in levels:
             t += 1
-            ledger.sample(t, "host", used)
+            ledger.sample((t,), "host", (used,))
     mark(ledger, t + 1, 4)
     assert ledger.climb_bytes("host") == (180 - 100) // 2 + (150 - 120)
     assert ledger.climb_bytes("host", share=0.5) == 20 + 30

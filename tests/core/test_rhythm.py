@@ -23,7 +23,7 @@ def lived(
         if g != told:
             told = g
             rhythm.begin(g * length, g * step)
-        rhythm.observe(float(t), used(t / length))
+        rhythm.observe((float(t),), (used(t / length),))
     return rhythm, generations * length
 
 
@@ -53,7 +53,7 @@ def test_a_missed_marker_leaves_a_gap_and_no_long_generation(step: float) -> Non
     rhythm, t = lived(4.0, step=step)
     rhythm.begin(t, 4 * step)
     for s in range(40):
-        rhythm.observe(t + s, 150.0)
+        rhythm.observe((t + s,), (150.0,))
     rhythm.begin(t + 40.0, 6 * step)
     assert (rhythm.ordinal, rhythm.step) == (6, step)
     assert max(s.seconds for s in rhythm.shapes) == 20.0
@@ -62,7 +62,7 @@ def test_a_missed_marker_leaves_a_gap_and_no_long_generation(step: float) -> Non
 def test_a_marker_that_is_told_late_takes_its_samples_with_it() -> None:
     rhythm, _ = lived(3.0, lambda x: 100.0)
     for t in range(60, 65):
-        rhythm.observe(float(t), 900.0)
+        rhythm.observe((float(t),), (900.0,))
     rhythm.begin(60.0, 3.0)
     assert rhythm.shapes[-1].peak == 100.0
     assert rhythm.samples == 65 and rhythm.latest() == 900.0
@@ -71,7 +71,7 @@ def test_a_marker_that_is_told_late_takes_its_samples_with_it() -> None:
 def test_very_short_generations_are_taken_together() -> None:
     rhythm = Rhythm(0.0, 0.0, None)
     for g in range(1, 200):
-        rhythm.observe(g * 0.5, 100.0 + g)
+        rhythm.observe((g * 0.5,), (100.0 + g,))
         rhythm.begin(g * 0.5, float(g))
     assert rhythm.bundle >= 4
     assert rhythm.ordinal == pytest.approx(199 / rhythm.bundle, rel=0.1)
@@ -116,7 +116,7 @@ def test_a_late_generation_cannot_be_compared_part_by_part(part: float) -> None:
     rhythm, _ = lived(5.05)
     t = rhythm.start_t + part * 20.0
     for second in range(int(rhythm.start_t) + 1, int(t)):
-        rhythm.observe(float(second), 150.0)
+        rhythm.observe((float(second),), (150.0,))
     assert rhythm.is_blurred(t) is (part > 1.1)
 
 
@@ -126,5 +126,5 @@ def test_a_generation_that_was_hardly_seen_has_no_shape() -> None:
         if t % 20 == 0 and t:
             rhythm.begin(float(t), t / 20)
         if not 63 < t < 80:
-            rhythm.observe(float(t), 100.0)
+            rhythm.observe((float(t),), (100.0,))
     assert [s.ordinal for s in rhythm.shapes] == [0.0, 1.0, 2.0, 4.0]

@@ -16,7 +16,7 @@ def test_bins_lose_no_sample_and_no_extreme(samples: list[tuple[float, int]]) ->
     t = 0.0
     for step, used in samples:
         t += step
-        bins.add(t, used)
+        bins.add((t,), (used,))
     assert len(bins.items) < 32
     assert sum(b.count for b in bins.items) == len(samples) == bins.samples
     assert max(b.high for b in bins.items) == max(u for _, u in samples)

@@ -17,7 +17,7 @@ GB = 1e9
 def told(level: Callable[[float], float], seconds: float, noise: float = 0.002, interval: float = 1.0) -> Teeth:
     rng, teeth = random.Random(0), Teeth()
     for k in range(int(seconds / interval)):
-        teeth.observe(k * interval, level(k * interval) * (1.0 + noise * rng.gauss(0.0, 1.0)))
+        teeth.observe((k * interval,), (level(k * interval) * (1.0 + noise * rng.gauss(0.0, 1.0)),))
     return teeth
 
 
@@ -71,5 +71,5 @@ def test_teeth_that_do_not_come_any_more_are_none() -> None:
     teeth = told(saw(40.0), 600.0)
     assert teeth.beat(610.0) is not None
     for t in range(600, 800):
-        teeth.observe(float(t), 26 * GB)
+        teeth.observe((float(t),), (26 * GB,))
     assert teeth.beat(799.0) is None

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from memwatch.sources.gpulinks import open_files
 
 pytestmark = pytest.mark.gpu
 
@@ -29,18 +32,30 @@ for line in sys.stdin:
     print("taken", flush=True)
 """
 
-# Reads the GPUs of the process argv[1] once per line of stdin. Its own process: this one may hold the fake library.
+# Reads the GPUs of the process argv[1] once per line of stdin.
 READER = """
 import dataclasses, json, sys, time
+from pathlib import Path
+from memwatch.errors import SourceError
 from memwatch.sources.gpus import GpuReader
 tree = frozenset({int(sys.argv[1])})
 reader = GpuReader(lambda: tree, json.loads(sys.argv[2]), patience_s=20, deadline_s=30)
+def stats():
+    return (path for pid in reader.pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+def seconds():
+    helper = sum(int(path.read_text().split()[0]) for path in stats()) / 1e9
+    return time.perf_counter(), time.process_time(), helper
 for now, line in enumerate(sys.stdin):
-    start = time.perf_counter(), time.process_time()
-    gpus = reader.read(now * 10)
-    cost = [time.perf_counter() - start[0], time.process_time() - start[1]]
-    print(json.dumps({"gpus": [dataclasses.asdict(gpu) for gpu in gpus], "cost": cost}), flush=True)
+    start, answer = seconds(), {}
+    try:
+        answer["gpus"] = [dataclasses.asdict(gpu) for gpu in reader.read(now * 10)]
+    except SourceError as error:
+        answer["error"] = str(error)
+    cost = [after - before for before, after in zip(start, seconds())]
+    print(json.dumps({**answer, "cost": cost, "helpers": list(reader.pids)}), flush=True)
+start = time.perf_counter()
 reader.close()
+print(json.dumps(time.perf_counter() - start), flush=True)
 """
 
 
@@ -61,8 +76,9 @@ class Partner:
         assert answer, "the child died"
         return answer.strip()
 
-    def close(self) -> None:
-        self.child.communicate()
+    def close(self) -> str:
+        """Its last words."""
+        return self.child.communicate()[0]
 
 
 @pytest.fixture
@@ -103,3 +119,27 @@ def test_another_process_has_no_gpu(trainer: Partner) -> None:
     assert json.loads(reader.ask("read"))["gpus"] == []
     reader.close()
     stranger.close()
+
+
+def test_nvml_is_held_by_the_helper_alone_and_given_back(trainer: Partner) -> None:
+    reader = Partner(READER, str(trainer.child.pid), "{}")
+    costs = [json.loads(reader.ask("read")) for _ in range(20)]
+    [helper] = costs[-1]["helpers"]
+    assert any(link.startswith("/dev/nvidia") for link in open_files(f"/proc/{helper}"))
+    assert not any(link.startswith("/dev/nvidia") for link in open_files(f"/proc/{reader.child.pid}"))
+    took = json.loads(reader.close())
+    print(json.dumps({"seconds: wall, own CPU, helper's CPU": costs[-1]["cost"], "closing": took}))
+    assert took < 0.6
+    assert not Path(f"/proc/{helper}").exists()
+    assert sorted(one["cost"][2] for one in costs)[10] < 0.005, "CPU seconds of a look"
+
+
+def test_a_helper_that_is_killed_is_replaced(trainer: Partner) -> None:
+    reader = Partner(READER, str(trainer.child.pid), "{}")
+    before = json.loads(reader.ask("read"))
+    os.kill(before["helpers"][0], signal.SIGKILL)
+    assert "NVML's helper ended" in json.loads(reader.ask("read"))["error"]
+    after = json.loads(reader.ask("read"))
+    reader.close()
+    assert [gpu["resource"] for gpu in after["gpus"]] == [gpu["resource"] for gpu in before["gpus"]]
+    assert after["helpers"] != before["helpers"]

@@ -108,6 +108,23 @@ def test_it_is_on_disk_when_append_returns(path: Path) -> None:
     store.close()
 
 
+def test_a_sample_that_came_alone_may_wait_a_second(path: Path) -> None:
+    store, _ = begun(path)
+    there: list[int] = []
+    for tick in range(6):
+        store.append([sampled(T0 + tick)], [], patient=False)
+        due = 2 * (tick + tick % 2)
+        assert eventually(lambda due=due: rows(path, "SELECT count(*) FROM samples") >= [(due,)])
+        there.append(rows(path, "SELECT count(*) FROM samples")[0][0] // 2)
+    assert there == [0, 2, 2, 4, 4, 6]
+    store.append([sampled(T0 + 6)], [], patient=False)
+    store.append([GenerationSeen(T0 + 6.1, 1, 25)], [], patient=False)
+    assert rows(path, "SELECT count(*) FROM samples") == [(14,)], "not longer than for what is told"
+    store.append([sampled(T0 + 7.2)], [], patient=False)
+    store.close()
+    assert rows(path, "SELECT count(*) FROM samples") == [(16,)]
+
+
 def test_a_sample_a_second_and_each_that_came_with_something(path: Path) -> None:
     store, opening = begun(path)
     for i in range(100):  # 20 Hz

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import math
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from memwatch.actions.checkpoint import CheckpointWatch
 from memwatch.actions.signals import PidfdSignaller
-from memwatch.app import presets
-from memwatch.clock import SystemClock
+from memwatch.app import presets, sleep_asking
+from memwatch.clock import Sleeper, SystemClock
 from memwatch.config import Config
 from memwatch.core.engine import Engine
-from memwatch.core.model import Attached, Cause, Exited, Notice, Snapshot
+from memwatch.core.model import Attached, Cause, Exited, Notice, Snapshot, State, Verdict
 from memwatch.core.policy import Policy
 from memwatch.daemon import Daemon
+from memwatch.errors import ExitCode
 from memwatch.outputs.web import WebServer
 from memwatch.sampler import Sampler
 from memwatch.sources.cgroup import CgroupReader
@@ -30,10 +35,13 @@ from memwatch.sources.procfs import HostReader
 from memwatch.sources.target import identify, is_same
 from memwatch.sources.tree import TreeReader
 from memwatch.trainer import CarefulSignaller, WatchedTrainer
+from support.driven import WITH_DRIVER, Driven, missing
 from support.fakenvml import GIB, World, library_folder
-from support.mainjob import until
+from support.freezer import frozen
+from support.mainjob import ROOT, Memwatch, memwatch, trainer, until
 
 pytestmark = pytest.mark.integration
+NOT_SUPPORTED, UNKNOWN = 3, 999
 
 # Logs each line of its stdin; saves on SIGINT.
 TRAINER = """
@@ -67,6 +75,12 @@ class Told:
         self.notices: list[Notice] = []
         self.snapshot: Snapshot | None = None
 
+    def turn(self) -> bool:
+        return True
+
+    def asked(self) -> bool:
+        return False
+
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
         self.notices += notices
         self.snapshot = snapshot
@@ -83,7 +97,6 @@ class Bench:
 
     def __init__(self, folder: Path, patience_s: float) -> None:
         self.world = World(folder / "world")
-        self.world.play()
         trace = folder / "nvidiactl"
         trace.touch()
         self.log = folder / "main.log"
@@ -99,7 +112,9 @@ class Bench:
         self.signaller = PidfdSignaller(target, is_same)
         tree, cgroup = TreeReader(pid), CgroupReader(pid)
         gpus = GpuReader(tree.root_pids, {}, driver_traces=[str(trace)], patience_s=patience_s)
-        self.sampler = Sampler(tree, cgroup, HostReader(), gpus, None)
+        self.host = folder / "meminfo"
+        self.tell_host(1024 * GIB, 1000 * GIB)
+        self.sampler = Sampler(tree, cgroup, HostReader(str(folder)), gpus, None)
         self.engine = Engine(Policy(checkpoint_seconds=5.0))
         checkpoints = CheckpointWatch(pid, (), str(folder))
         trainer = WatchedTrainer(
@@ -127,27 +142,43 @@ class Bench:
         self.process.stdin.flush()
         until(lambda: line.encode() in self.log.read_bytes() or self.process.poll() is not None)
 
+    def tell_host(self, total: int, available: int) -> None:
+        """What /proc/meminfo says."""
+        text = f"MemTotal: {total >> 10} kB\nMemAvailable: {available >> 10} kB\nSwapFree: 0 kB\n"
+        with self.host.open("r+" if self.host.exists() else "w") as file:  # it is held open
+            file.write(text.ljust(200))
+
+    def live(self, seconds: int, second: Callable[[int], None]) -> None:
+        """So many seconds, or until it is interrupted; a generation takes 20 of them."""
+        self.engine.feed(self.attached)
+        for t in range(seconds):
+            second(t)
+            if t % 20 == 0:
+                self.say(f"Generation {t // 20 + 1} / 60")
+            self.daemon.tick()
+            if self.told.named("interrupt"):
+                return
+            self.clock.t += 1.0
+
     def metrics(self) -> str:
         with urllib.request.urlopen(f"{self.web.url}metrics") as answer:
             return answer.read().decode()
 
     def close(self) -> None:
-        self.world.forget("hang")
         self.process.kill()
         self.process.communicate()
         self.sampler.close()
         self.signaller.close()
         if self.told.snapshot is not None:
             self.web.close(self.told.snapshot)
-        for thread in threading.enumerate():
-            if thread.name == "memwatch-nvml":
-                thread.join(5)
 
 
 @pytest.fixture
-def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Bench]:
+def bench(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     if library_folder() is None:
         pytest.skip("no C compiler for the fake libnvidia-ml.so.1")
+    for name, value in World(tmp_path / "world").environ(count=False).items():
+        monkeypatch.setenv(name, value)
     bench = Bench(tmp_path, getattr(request, "param", 5.0))
     yield bench
     bench.close()
@@ -186,17 +217,74 @@ def test_a_leak_on_a_gpu_under_a_healthy_host_is_interrupted(bench: Bench) -> No
     assert 'memwatch_gpu_device_memory_bytes{gpu="gpu0"' in metrics
 
 
-@pytest.mark.parametrize("bench", [0.05], indirect=True)
+def test_a_gpu_that_shares_the_hosts_memory_is_one_pool_with_it_and_one_forecast(bench: Bench) -> None:
+    """As on a GB10: no memory of its own, and what its driver allocates is in no process's RSS."""
+    bench.world.gpu(0)
+    bench.world.fail("nvmlDeviceGetMemoryInfo", NOT_SUPPORTED)
+
+    def second(t: int) -> None:
+        used = 5 * GIB + t * GIB // 4
+        assert used < 110 * GIB, "it was not interrupted before the end"
+        bench.world.process("0", bench.process.pid, used)
+        bench.tell_host(120 * GIB, 112 * GIB - used)
+
+    bench.live(500, second)
+    [interrupt] = bench.told.named("interrupt")
+    snapshot = bench.told.snapshot
+    assert snapshot is not None
+    assert [view.usage.resource for view in snapshot.resources] == ["host"]
+    assert (interrupt.fields["resource"], interrupt.fields["limit_origin"]) == ("host", "host")
+    assert interrupt.fields["growth_per_gen"] == pytest.approx(5 * GIB, rel=0.1)
+    assert "limit: host 128.8 GB" in snapshot.sentence and "gpu" not in snapshot.sentence
+    assert not [one for one in bench.told.notices if one.fields.get("resource") == "gpu0"]
+
+
+@pytest.mark.parametrize("leaks", [False, True])
+def test_a_caching_allocators_staircase_is_a_leak_only_when_it_goes_on(bench: Bench, leaks: bool) -> None:
+    """Blocks of 2 GiB, rarer and rarer up to 56 of 80 GiB, or without end."""
+
+    def second(t: int) -> None:
+        wanted = 30 + t / 20 if leaks else 30 + 28 * (1 - math.exp(-t / 150))
+        used = int(wanted) // 2 * 2 * GIB
+        assert used < 80 * GIB, "it was not interrupted before the end"
+        bench.world.gpu(0, total=80 * GIB, free=80 * GIB - used)
+        bench.world.process("0", bench.process.pid, used)
+
+    bench.live(1000, second)
+    assert bench.told.snapshot is not None
+    assert [view.usage.resource for view in bench.told.snapshot.resources] == ["host", "gpu0"]
+    if leaks:
+        assert [one.fields["resource"] for one in bench.told.named("interrupt")] == ["gpu0"]
+    else:
+        assert not bench.told.named("interrupt")
+        assert bench.told.snapshot.state is State.WATCHING, "a warning while it rose has been taken back"
+        told = [one for one in bench.told.named("forecast") if one.fields["resource"] == "gpu0"]
+        late = {one.fields["verdict"] for one in told if one.t - bench.attached.t > 400}
+        assert late == {Verdict.PLATEAU.value}, "while it still rises it may be called anything but acted upon"
+
+
+def test_a_cuda_out_of_memory_in_the_log_is_told_while_the_trainer_lives_on(bench: Bench) -> None:
+    bench.engine.feed(bench.attached)
+    bench.daemon.tick()
+    bench.say("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 79.15 GiB total)")
+    bench.say("Generation 2 / 60")
+    bench.daemon.tick()
+    [told] = bench.told.named("out_of_memory")
+    assert told.fields["kind"] == "CUDA out of memory" and "Tried to allocate 2.00 GiB" in told.text
+    assert bench.process.poll() is None
+
+
+@pytest.mark.parametrize("bench", [0.0], indirect=True)
 def test_a_hung_driver_does_not_delay_the_looks_at_memory_and_is_told_once(bench: Bench) -> None:
     bench.world.gpu(0, total=80 * GIB, free=60 * GIB)
     bench.world.process("0", bench.process.pid, 20 * GIB)
     bench.engine.feed(bench.attached)
 
-    def ticks(count: int) -> float:
+    def ticks(count: int, seconds: float = 1.0) -> float:
         """The slowest of them, in seconds."""
         longest = 0.0
         for _ in range(count):
-            bench.clock.t += 1.0
+            bench.clock.t += seconds
             begun = time.monotonic()
             bench.daemon.tick()
             longest = max(longest, time.monotonic() - begun)
@@ -209,13 +297,147 @@ def test_a_hung_driver_does_not_delay_the_looks_at_memory_and_is_told_once(bench
         assert bench.told.snapshot is not None
         return [view.usage.resource for view in bench.told.snapshot.resources]
 
-    until(lambda: ticks(1) and "gpu0" in resources())
+    until(lambda: ticks(1, 0.001) and "gpu0" in resources())
     bench.world.hang("nvmlDeviceGetMemoryInfo")
-    assert ticks(12) < 0.5
+    assert ticks(12) < 0.1
+    assert ticks(60) < 0.1, "nor does the start of a second helper"
     [failed] = bench.told.named("source_failed")
     assert failed.fields["source"] == "nvml" and "does not answer" in failed.text
     assert resources() == ["host"], "no stale figure"
     bench.world.forget("hang")
-    until(lambda: ticks(1) and "gpu0" in resources())
+    until(lambda: ticks(1, 0.001) and "gpu0" in resources())
     assert [one.fields["source"] for one in bench.told.named("source_recovered")] == ["nvml"]
     assert len(bench.told.named("source_failed")) == 1
+
+
+def test_nvml_is_asked_a_moment_before_the_look_which_takes_the_answer(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.process("0", bench.process.pid, GIB)
+    trace, clock = str(bench.world.file), SystemClock()
+    reader = GpuReader(lambda: frozenset({bench.process.pid}), {}, driver_traces=[trace])
+    with Sleeper() as sleeper:
+        sleep = lambda: sleep_asking(sleeper, reader, clock, 0.4)  # noqa: E731
+        assert reader.read(clock.now()) == ()
+        until(lambda: reader.read(clock.now()) != ())
+        seen = reader.read(clock.now())
+        for used in (2 * GIB, 3 * GIB):
+            bench.world.process("0", bench.process.pid, used)
+            sleep()
+            last, seen = seen, reader.read(clock.now())
+            assert (seen is not last, [gpu.used_bytes for gpu in seen]) == (True, [used])
+        bench.world.hang("nvmlDeviceGetMemoryInfo")
+        begun = time.monotonic()
+        sleep()
+        assert 0.39 < time.monotonic() - begun < 0.5, "nobody waits for an answer"
+        assert reader.read(clock.now()) is seen
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        begun = time.monotonic()
+        sleep()
+        assert time.monotonic() - begun < 0.3, "what wakes the loop is not slept over"
+    reader.close()
+
+
+# --- memwatch as it is run ----------------------------------------------------------------------------------------
+
+LEAK = str(ROOT / "tests" / "programs" / "leak.py")
+# Only in sight of this process and its children, a driver is there.
+
+
+@pytest.fixture
+def driven(tmp_path: Path) -> Driven:
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
+    return Driven(tmp_path)
+
+
+@contextmanager
+def memwatch_with_driver(folder: Driven, *arguments: str) -> Iterator[Memwatch]:
+    with memwatch(folder, *arguments, "--json", "--listen", "none", before=WITH_DRIVER) as watch:
+        yield watch
+
+
+def helpers(watch: Memwatch) -> list[int]:
+    """The children of memwatch."""
+    return [
+        int(pid) for pid in Path(f"/proc/{watch.process.pid}/task/{watch.process.pid}/children").read_text().split()
+    ]
+
+
+HANGS = ["nvmlInitWithFlags", "nvmlDeviceGetMemoryInfo", "nvmlShutdown"]
+
+
+@pytest.mark.parametrize("function", HANGS)
+def test_a_leak_of_main_memory_is_interrupted_while_nvml_hangs(driven: Driven, function: str) -> None:
+    """For nvmlShutdown to hang in the middle of a watch, NVML fails in it."""
+    if function == "nvmlShutdown":
+        driven.world.fail("nvmlDeviceGetCount_v2", UNKNOWN)
+    driven.world.gpu(0)
+    driven.world.hang(function)
+    with trainer(driven, program=[sys.executable, LEAK, "saves", "60", "25", "0.8"]) as run:
+        driven.world.process("0", run.pid, 20 * GIB)
+        quick = ("--interval", "0.1", "--checkpoint-time", "0.5", "--limit", "400MB")
+        with memwatch_with_driver(driven, "--pid", str(run.pid), *quick) as watch:
+            assert watch.wait() == ExitCode.SAVED, watch.said()
+        assert run.wait() == 130
+    assert driven.world.calls(function) >= 1, "it did hang"
+    assert [one["source"] for one in watch.named("source_failed")] == ["nvml"]
+    [interrupt] = watch.named("interrupt")
+    assert interrupt["resource"] == "host" and interrupt["headroom"] > 0
+
+
+@pytest.mark.parametrize("function", HANGS)
+def test_sigterm_ends_memwatch_in_time_while_nvml_hangs(driven: Driven, function: str) -> None:
+    driven.world.gpu(0)
+    with trainer(driven, program=[sys.executable, LEAK, "saves", "60", "0", "1"]) as run:
+        driven.world.process("0", run.pid, 20 * GIB)
+        if function == "nvmlInitWithFlags":
+            driven.world.hang(function)
+        with memwatch_with_driver(driven, "--pid", str(run.pid), "--interval", "0.2") as watch:
+            if function != "nvmlInitWithFlags":
+                until(lambda: driven.world.calls("nvmlDeviceGetMemoryInfo"))
+                driven.world.hang(function)
+            until(lambda: helpers(watch) and (function == "nvmlShutdown" or driven.world.calls(function)))
+            if function == "nvmlDeviceGetMemoryInfo":
+                until(lambda: watch.named("source_failed"))
+            [helper] = helpers(watch)
+            begun = time.monotonic()
+            watch.process.terminate()
+            watch.wait()
+            assert time.monotonic() - begun < 2.0
+        until(lambda: not Path(f"/proc/{helper}").exists())
+    assert driven.world.calls(function) >= 1, "it did hang"
+
+
+def test_a_gpu_is_taken_up_again_when_its_driver_answers_again(driven: Driven) -> None:
+    driven.world.gpu(0)
+    driven.world.hang("nvmlInitWithFlags")
+    with trainer(driven, program=[sys.executable, LEAK, "saves", "60", "0", "1"]) as run:
+        driven.world.process("0", run.pid, 20 * GIB)
+        with memwatch_with_driver(driven, "--pid", str(run.pid), "--interval", "0.2") as watch:
+            until(lambda: watch.named("source_failed"))
+            driven.world.forget("hang")
+            begun = time.monotonic()
+            until(lambda: [one for one in watch.named("forecast") if one["resource"] == "gpu0"])
+            assert time.monotonic() - begun < 2.0
+    assert [one["source"] for one in watch.named("source_recovered")] == ["nvml"]
+
+
+@pytest.mark.cgroup
+def test_memwatch_ends_when_its_helper_cannot_be_killed(driven: Driven) -> None:
+    """Held by the kernel's freezer, as deaf to SIGKILL as in an uninterruptible call of a driver."""
+    driven.world.gpu(0)
+    driven.world.hang("nvmlInitWithFlags")
+    with (
+        frozen(driven.path.name) as freeze,
+        trainer(driven, program=[sys.executable, LEAK, "saves", "60", "0", "1"]) as run,
+    ):
+        with memwatch_with_driver(driven, "--pid", str(run.pid)) as watch:
+            until(lambda: driven.world.calls("nvmlInitWithFlags"))
+            [helper] = helpers(watch)
+            freeze(helper)
+            begun = time.monotonic()
+            watch.process.terminate()
+            watch.wait()
+            assert time.monotonic() - begun < 2.0
+        assert Path(f"/proc/{helper}").exists(), "it could not be killed"

@@ -122,12 +122,13 @@ def test_a_dead_target_leaves_only_that_it_is_down_and_why():
     kept = {
         "memwatch_build_info",
         "memwatch_target_up",
+        "memwatch_armed",
         "memwatch_state",
         "memwatch_source_up",
         "memwatch_target_exit_info",
         "memwatch_target_exit_timestamp_seconds",
         "memwatch_scrape_duration_seconds",
-        *(name for name, _ in _COUNTERS.values()),
+        *(f"{name}_total" for name, _ in _COUNTERS.values()),
     }
     assert {name for name in names(dead) if name.startswith("memwatch")} == kept
 

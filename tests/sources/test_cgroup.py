@@ -26,7 +26,7 @@ NONE_V1 = 9223372036854771712
 # --- parsers
 
 NUMBER_PARSERS = [
-    (cgroup.parse_memory_stat, b"inactive_file 18446744073709551615\nactive_file 1\n"),
+    (cgroup.parse_page_cache, b"inactive_file 18446744073709551615\nactive_file 1\n"),
     (cgroup.parse_limit, b"max\n"),
     (cgroup.parse_usage, b"104857600\n"),
     (cgroup.parse_oom_kills, b"oom_kill_disable 0\nunder_oom 0\noom_kill 1\n"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from memwatch.core.model import (
     CheckpointSeen,
+    Event,
     GaugeSeen,
     GenerationSeen,
     OutOfMemorySeen,
@@ -17,7 +18,8 @@ from memwatch.core.model import (
     TotalSeen,
 )
 from memwatch.errors import SourceError
-from memwatch.sources.logsource import HEAD_BYTES, TAIL_BYTES, LogSource, render, scan, scan_json
+from memwatch.sources.logscan import render, scan, scan_json
+from memwatch.sources.logsource import CATCH_UP_SECONDS, HEAD_BYTES, POLL_SECONDS, TAIL_BYTES, LogSource
 from support.presets import packaged_presets
 
 
@@ -31,6 +33,25 @@ def source(log: Path) -> Iterator[LogSource]:
     source = LogSource(log, packaged_presets())
     yield source
     source.close()
+
+
+class Ticks:
+    """CPU seconds of a machine on which a look at the clock takes so many."""
+
+    def __init__(self, step: float) -> None:
+        self.seconds, self._step = 0.0, step
+
+    def __call__(self) -> float:
+        self.seconds += self._step
+        return self.seconds
+
+
+def polled(source: LogSource, now: float, until: Callable[[list[Event]], bool]) -> list[Event]:
+    """What the polls tell `until` that holds of it."""
+    events = source.poll(now)
+    while not until(events):
+        events += source.poll(now)
+    return events
 
 
 def append(path: Path, text: str) -> None:
@@ -85,13 +106,93 @@ def test_old_lines_that_are_understood_later_still_tell_only_the_latest(log: Pat
     ]
 
 
-def test_the_beginning_and_the_end_of_a_long_log_are_enough(log: Path, source: LogSource) -> None:
+def test_the_beginning_and_the_end_of_a_long_log_are_told_first(log: Path) -> None:
     append(log, "Number of Generations: 90000\n")
     append(log, "".join(f"Generation = {i}\nFitness = 0.{i}\n" for i in range(80_000)))
     assert log.stat().st_size > HEAD_BYTES + TAIL_BYTES + 500_000
-    assert source.poll(7.0) == [TotalSeen(7.0, 90_000), GenerationSeen(7.0, 79_999, at="end", before_watch=True)]
+    source = LogSource(log, packaged_presets(), cpu_seconds=Ticks(POLL_SECONDS / 64))
+    first = polled(source, 7.0, until=bool)
+    assert first == [TotalSeen(7.0, 90_000), GenerationSeen(7.0, 79_999, at="end", before_watch=True)]
+    assert source.catching_up
+    assert polled(source, 7.5, until=lambda _: not source.catching_up) == []  # the middle has nothing else to tell
     append(log, "Generation = 80000\n")
     assert source.poll(8.0) == [GenerationSeen(8.0, 80_000, None, "generation", "end")]
+    source.close()
+
+
+def chatter(lines: int) -> str:
+    """Lines that count, measure and repeat, as trainers print them between two markers."""
+    return "".join(
+        f"2026-01-02 10:{i // 60 % 60:02}:{i % 60:02},123 - INFO - env step {i} reward=0.{i * 7919 % 10_000:04} "
+        f"buffer ok worker {i % 16}\n"
+        for i in range(lines)
+    )
+
+
+def test_the_latest_state_is_found_however_far_before_the_end_it_was_printed(log: Path, source: LogSource) -> None:
+    between = chatter(20_000)
+    assert len(between) > 4 * TAIL_BYTES
+    append(log, "Generation 1/50\nReplay Buffer: 1 / 9\n" + between + "Generation 2/50\nReplay Buffer: 2 / 9\n")
+    append(log, between + "Generation 3/50\n--- Evolving Population ---\nSaving checkpoint c.pt\n" + between)
+    events = polled(source, 5.0, until=lambda _: not source.catching_up)
+    last = {type(event): event for event in events}
+    assert last == {
+        GenerationSeen: GenerationSeen(5.0, 3, 50, "generation", "start", before_watch=True),
+        GaugeSeen: GaugeSeen(5.0, "replay buffer", 2, 9),
+        PhaseSeen: PhaseSeen(5.0, "evolve_population"),
+        CheckpointSeen: CheckpointSeen(5.0, "writing", "log: Saving checkpoint c.pt"),
+    }
+
+
+def test_what_comes_while_old_lines_are_read_is_told_as_it_comes(log: Path) -> None:
+    append(log, "Number of Generations: 50\n" + chatter(20_000) + "Generation 1/50\n")
+    source = LogSource(log, packaged_presets(), cpu_seconds=Ticks(POLL_SECONDS / 16))
+    polled(source, 1.0, until=bool)
+    append(log, "Generation 2/50\nMemoryError\n")
+    assert source.poll(2.0) == [
+        GenerationSeen(2.0, 2, 50, "generation", "start"),
+        OutOfMemorySeen(2.0, "MemoryError", "MemoryError"),
+    ]
+    assert source.catching_up
+    assert polled(source, 3.0, until=lambda _: not source.catching_up) == []
+    append(log, "Generation 3/50\n")
+    assert source.poll(4.0) == [GenerationSeen(4.0, 3, 50, "generation", "start")]
+    source.close()
+
+
+def test_a_poll_takes_a_bounded_time_and_so_does_all_that_is_old(log: Path) -> None:
+    append(log, "".join(f"{i * i:x} no two of these lines look alike {i**3:x}\n" for i in range(60_000)))
+    spent = Ticks(POLL_SECONDS / 16)
+    source = LogSource(log, packaged_presets(), cpu_seconds=spent)
+    polls = []
+    while source.catching_up:
+        before = spent.seconds
+        source.poll(0.0)
+        polls.append(spent.seconds - before)
+    assert len(polls) > 4
+    assert max(polls) < 2 * POLL_SECONDS
+    assert sum(polls) < CATCH_UP_SECONDS + 20 * POLL_SECONDS
+    source.close()
+
+
+def test_of_what_takes_too_long_a_part_is_left_out(log: Path) -> None:
+    append(log, "Generation 1/50\n" + chatter(20_000) + "Buffer: 7\n" + chatter(20_000))
+    source = LogSource(log, packaged_presets(), cpu_seconds=Ticks(POLL_SECONDS / 4))
+    events = polled(source, 1.0, until=lambda _: not source.catching_up)
+    assert events == [GenerationSeen(1.0, 1, 50, "generation", "start", before_watch=True)]
+    append(log, "Generation 2/50\n")
+    assert source.poll(4.0) == [GenerationSeen(4.0, 2, 50, "generation", "start")]
+    source.close()
+
+
+def test_a_long_log_that_is_truncated_while_it_is_read_is_news(log: Path) -> None:
+    append(log, "Buffer: 3\nGeneration 1/50\n" + chatter(20_000))
+    source = LogSource(log, packaged_presets(), cpu_seconds=Ticks(POLL_SECONDS / 16))
+    assert polled(source, 1.0, until=bool) == [GaugeSeen(1.0, "replay buffer", 3)]  # which generation is not known yet
+    log.write_text("Generation 2/50\n")
+    assert source.poll(2.0) == [GenerationSeen(2.0, 2, 50, "generation", "start")]
+    assert not source.catching_up
+    source.close()
 
 
 def test_after_a_rotation_all_lines_are_news(log: Path, source: LogSource) -> None:
@@ -155,3 +256,8 @@ def test_a_missing_log_is_an_error_with_a_hint(log: Path) -> None:
     with pytest.raises(SourceError) as caught:
         scan(log)
     assert caught.value.hint
+
+
+def test_of_a_clock_that_was_none_no_generation_is_told(log: Path, source: LogSource) -> None:
+    append(log, "".join(f"cache holds {i % 9} things\n" for i in range(400)))
+    assert source.poll(0.0) == []

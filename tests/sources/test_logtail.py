@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,7 @@ def append(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def texts(segments: list[Segment]) -> list[bytes]:
+def texts(segments: Iterable[Segment]) -> list[bytes]:
     return [segment.data for segment in segments]
 
 
@@ -56,7 +56,7 @@ def poll(tail: LogTail) -> Polls:
 
 
 def test_each_segment_knows_its_byte_and_line() -> None:
-    segments = Segmenter().feed(b"one\n\ntwo\r\nbar 1\rbar 2\nlast")
+    segments = list(Segmenter().feed(b"one\n\ntwo\r\nbar 1\rbar 2\nlast"))
     assert segments == [
         Segment(b"one", 0, 1),
         Segment(b"two", 5, 3),
@@ -67,17 +67,17 @@ def test_each_segment_knows_its_byte_and_line() -> None:
 
 def test_an_unfinished_line_is_held_until_it_is_complete() -> None:
     segmenter = Segmenter()
-    assert segmenter.feed(b"Generation 1") == []
-    assert segmenter.feed(b"3 / 25") == []
-    assert segmenter.feed(b"\n") == [Segment(b"Generation 13 / 25", 0, 1)]
+    assert list(segmenter.feed(b"Generation 1")) == []
+    assert list(segmenter.feed(b"3 / 25")) == []
+    assert list(segmenter.feed(b"\n")) == [Segment(b"Generation 13 / 25", 0, 1)]
 
 
 def test_the_rest_of_a_long_line_is_skipped_in_bounded_memory() -> None:
     segmenter = Segmenter()
     for _ in range(64):
-        assert segmenter.feed(b"x" * LINE_BYTES) == []
+        assert list(segmenter.feed(b"x" * LINE_BYTES)) == []
         assert len(segmenter._held) <= LINE_BYTES
-    assert segmenter.feed(b"\nnext\n") == [
+    assert list(segmenter.feed(b"\nnext\n")) == [
         Segment(b"x" * LINE_BYTES, 0, 1),
         Segment(b"next", 64 * LINE_BYTES + 1, 2),
     ]
@@ -85,9 +85,9 @@ def test_the_rest_of_a_long_line_is_skipped_in_bounded_memory() -> None:
 
 def test_a_bar_without_a_line_end_is_shown_without_a_number_that_may_be_cut_off() -> None:
     segmenter = Segmenter()
-    segmenter.feed(b"\rEpoch 1:  13%|#  | 5/3")
+    list(segmenter.feed(b"\rEpoch 1:  13%|#  | 5/3"))
     assert segmenter.bar() == Segment(b"Epoch 1:  13%|#  |", 1, 1)
-    segmenter.feed(b"8 [00:01]")
+    list(segmenter.feed(b"8 [00:01]"))
     assert segmenter.bar() == Segment(b"Epoch 1:  13%|#  | 5/38 [00:01]", 1, 1)
     assert Segmenter().bar() is None
 
@@ -98,7 +98,7 @@ def test_a_bar_without_a_line_end_is_shown_without_a_number_that_may_be_cut_off(
 def test_chunks_make_no_difference(parts: list[bytes], data: st.DataObject) -> None:
     raw = b"".join(parts)
     whole = Segmenter()
-    expected = whole.feed(raw) + whole.flush()
+    expected = [*whole.feed(raw), *whole.flush()]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=8)))
     pieces, found = Segmenter(), []
     for start, end in zip([0, *cuts], [*cuts, len(raw)], strict=True):
@@ -162,7 +162,7 @@ def test_a_copied_and_truncated_log_begins_anew(log: Path, tail: LogTail, poll: 
     os.truncate(log, 0)
     assert poll() == []
     append(log, b"after\n")
-    assert tail.read(9.0) == [Segment(b"after", 0, 1)]
+    assert list(tail.read(9.0)) == [Segment(b"after", 0, 1)]
     assert tail.restarts == 1
 
 
@@ -226,7 +226,7 @@ def test_a_gigabyte_without_a_line_end_is_passed_in_bounded_memory(log: Path, ta
         file.seek(2**30)
         file.write(b"\nnext\n")
     found: list[Segment] = []
-    for now in range(1100):
+    for now in range(2**30 // READ_BYTES + 4):
         found += tail.read(float(now))
     assert [(len(s.data), s.byte) for s in found] == [(LINE_BYTES, 0), (4, 2**30 + 1)]
 
@@ -234,11 +234,11 @@ def test_a_gigabyte_without_a_line_end_is_passed_in_bounded_memory(log: Path, ta
 def test_the_middle_of_a_log_can_be_left_out(log: Path, tail: LogTail) -> None:
     log.write_bytes(b"".join(b"line %04d\n" % i for i in range(1000)))
     tail.skip_to(5005)
-    segments = tail.read(0.0)
+    segments = list(tail.read(0.0))
     assert segments[0].data == b"line 0501"
     assert segments[0].byte == 5010
     tail.skip_to(5000)
-    assert tail.read(0.0)[0].data == b"line 0500"
+    assert next(iter(tail.read(0.0))).data == b"line 0500"
 
 
 def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_a_closed_tail_goes_on_where_it_stopped(log: Path, tail: LogTail, poll: 
 
 def test_an_idle_poll_is_cheap(log: Path, tail: LogTail) -> None:
     log.write_bytes(b"one\n")
-    tail.read(0.0)
+    list(tail.read(0.0))
     began = time.process_time()
     for i in range(2000):
         tail.read(i / 10)

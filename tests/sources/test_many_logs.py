@@ -26,7 +26,7 @@ def read(log: TrainerLog) -> tuple[MarkerFinder, list[Hit], int]:
     finder, segmenter = MarkerFinder(packaged_presets()), Segmenter()
     told: list[list[Hit]] = []
     changes = 0
-    for piece in segmenter.feed(log.raw) + segmenter.flush():
+    for piece in [*segmenter.feed(log.raw), *segmenter.flush()]:
         hits = [h for h in finder.feed(piece.data, piece.byte, piece.line, 0.0) if isinstance(h.event, GenerationSeen)]
         if finder.changes != changes:
             changes = finder.changes

@@ -29,7 +29,7 @@ from support.presets import packaged_presets
 def find(text: str | bytes, *presets: Preset, bare: bool = False) -> tuple[MarkerFinder, list[Hit]]:
     raw = text.encode() if isinstance(text, str) else text
     finder, segmenter = MarkerFinder(presets if bare or presets else packaged_presets()), Segmenter()
-    segments = segmenter.feed(raw) + segmenter.flush()
+    segments = [*segmenter.feed(raw), *segmenter.flush()]
     return finder, [hit for s in segments for hit in finder.feed(s.data, s.byte, s.line, float(s.line))]
 
 

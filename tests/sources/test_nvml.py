@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,8 @@ from memwatch.errors import AbsentError, SourceError
 from memwatch.sources.gpulinks import PidMap, Unit, parse_nspid, visible_units
 from memwatch.sources.gpus import GpuReader
 from support.fakenvml import GIB, World, library_folder, uuid
+from support.freezer import frozen
+from support.mainjob import until
 
 TRAINER, WORKER, STRANGER = 3_900_001, 3_900_002, 3_900_003  # PIDs that no process here has
 COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
@@ -31,7 +32,6 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.world = World(folder / "world")
-        self.world.play()
         self.proc = folder / "proc"
         self.namespace("pid:[4026531836]")
         self._trace = folder / "nvidiactl"
@@ -49,6 +49,11 @@ class Bench:
     def container(self) -> None:
         self.namespace("pid:[4026532999]")
 
+    def opens(self, pid: int, path: str) -> None:
+        fds = self.proc / str(pid) / "fd"
+        fds.mkdir(parents=True, exist_ok=True)
+        (fds / str(len(list(fds.iterdir())))).symlink_to(path)
+
     def reader(self, patience_s: float = 5.0, **environ: str) -> GpuReader:
         reader = GpuReader(
             lambda: self.tree, environ, root=str(self.proc), driver_traces=[str(self._trace)], patience_s=patience_s
@@ -58,18 +63,29 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     if library_folder() is None:
         pytest.skip("no C compiler for the fake libnvidia-ml.so.1")
     bench = Bench(tmp_path)
+    for name, value in bench.world.environ().items():
+        monkeypatch.setenv(name, value)
     yield bench
-    bench.world.forget("hang")
     for reader in bench.readers:
+        pids = reader.pids
         reader.close()
-    for thread in threading.enumerate():  # one that hung here must not call into the next test's world
-        if thread.name == "memwatch-nvml":
-            thread.join(5)
-            assert not thread.is_alive()
+        assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()], "nothing is left behind"
+
+
+def until_gone(*pids: int) -> None:
+    """They end soon; one that nobody has waited for yet has ended."""
+
+    def ended(pid: int) -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        except OSError:
+            return True
+
+    until(lambda: all(map(ended, pids)))
 
 
 def only(gpus: tuple[GpuMemory, ...]) -> GpuMemory:
@@ -174,12 +190,11 @@ def test_container_that_hides_processes_uses_open_devices(bench: Bench) -> None:
     bench.container()
     bench.world.gpu(0, minor=5)
     bench.world.gpu(1, minor=6)
-    fds = bench.proc / str(TRAINER) / "fd"
-    fds.mkdir(parents=True)
-    (fds / "7").symlink_to("/dev/nvidia6")
-    (fds / "8").symlink_to("/dev/nvidiactl")
+    bench.opens(TRAINER, "/dev/nvidia6")
+    bench.opens(TRAINER, "/dev/nvidiactl")
     gpu = only(bench.reader().read(0))
     assert (gpu.resource, gpu.attribution, gpu.device_used_bytes) == ("gpu1", "device", 20 * GIB)
+    assert gpu.reason == "NVML lists none of the trainer's processes here"
 
 
 def test_container_whose_list_shows_us_is_believed(bench: Bench) -> None:
@@ -310,6 +325,22 @@ def test_lost_gpu_leaves_the_others(bench: Bench) -> None:
     assert {gpu.attribution for gpu in reader.read(200)} == {"exact"}
 
 
+def test_a_lost_gpu_is_looked_for_ever_more_rarely(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.gpu(1)
+    bench.world.process("0", TRAINER, GIB)
+    bench.world.process("1", WORKER, GIB)
+    reader, inits = bench.reader(), []
+    reader.read(0)
+    for function in (MEMORY, f"{COMPUTE}_v3", "nvmlDeviceGetHandleByIndex_v2"):
+        bench.world.fail(function, GPU_IS_LOST, "1")
+    for now in range(1, 200):
+        before = bench.world.calls("nvmlInitWithFlags")
+        assert reader.read(now)[0].used_bytes == GIB, "the other is read all the while"
+        inits += [now] * (bench.world.calls("nvmlInitWithFlags") - before)
+    assert inits == [2, 4, 8, 16, 32, 64, 124, 184]
+
+
 def test_every_gpu_lost_is_a_failure(bench: Bench) -> None:
     bench.world.gpu(0)
     bench.world.process("0", TRAINER, GIB)
@@ -322,6 +353,19 @@ def test_every_gpu_lost_is_a_failure(bench: Bench) -> None:
     assert only(reader.read(10)).used_bytes == GIB
 
 
+def test_an_updated_driver_is_met_by_a_new_library(bench: Bench) -> None:
+    """The one that is loaded has a mismatch for ever; a new process loads the one that came with the driver."""
+    bench.world.gpu(0)
+    bench.world.process("0", TRAINER, GIB)
+    reader = bench.reader()
+    assert reader.read(0)
+    bench.world.say("driver", 2)
+    bench.world.say("epoch", 1)
+    with pytest.raises(SourceError, match="Uninitialized"):
+        reader.read(1)
+    assert only(reader.read(2)).used_bytes == GIB
+
+
 def test_library_and_driver_of_different_versions(bench: Bench) -> None:
     bench.world.say("init", VERSION_MISMATCH)
     with pytest.raises(SourceError, match="mismatch") as caught:
@@ -329,32 +373,130 @@ def test_library_and_driver_of_different_versions(bench: Bench) -> None:
     assert "reload" in caught.value.hint
 
 
-def test_a_hang_does_not_hold_the_loop(bench: Bench) -> None:
+def test_ever_rarer_attempts(bench: Bench) -> None:
     bench.world.gpu(0)
     bench.world.process("0", TRAINER, GIB)
-    reader = bench.reader(patience_s=0.05)
-    patiently(reader, 0)
-    bench.world.hang(MEMORY)
-    assert only(reader.read(1)).used_bytes == GIB  # not late yet
-    start = time.monotonic()
-    for now in (3, 4, 5, 60):
+    bench.world.say("init", VERSION_MISMATCH)
+    reader, attempts = bench.reader(), []
+    for now in range(600):
+        before = bench.world.calls("nvmlInitWithFlags")
+        with pytest.raises(SourceError, match="mismatch"):
+            reader.read(now)
+        if bench.world.calls("nvmlInitWithFlags") > before:
+            attempts.append(now)
+    assert attempts == [0, 1, 3, 7, 15, 31, 63, 127, 247, 367, 487]
+    bench.world.forget("init")
+    assert only(reader.read(607)).used_bytes == GIB
+    bench.world.say("epoch", 1)
+    with pytest.raises(SourceError):
+        reader.read(608)
+    assert only(reader.read(609)).used_bytes == GIB, "what has worked is tried again at once"
+
+
+def test_a_crash_of_the_library_is_not_memwatchs(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.process("0", TRAINER, GIB)
+    reader = bench.reader()
+    reader.read(0)
+    bench.world.crash(MEMORY)
+    with pytest.raises(SourceError, match="helper ended"):
+        reader.read(1)
+    bench.world.forget("crash")
+    assert only(reader.read(2)).used_bytes == GIB
+
+
+@pytest.mark.parametrize("function", ["nvmlInitWithFlags", MEMORY, f"{COMPUTE}_v3"])
+def test_a_hang_never_holds_the_loop_and_is_left_behind(bench: Bench, function: str) -> None:
+    bench.world.gpu(0)
+    bench.world.process("0", TRAINER, GIB)
+    reader = bench.reader(patience_s=0.0)
+    if function != "nvmlInitWithFlags":
+        patiently(reader, -1)
+    bench.world.hang(function)
+    reader.read(0)
+    [helper] = reader.pids
+    longest = 0.0
+    for now in (2, 3, 4, 29):
+        start = time.monotonic()
         with pytest.raises(SourceError, match="does not answer within 2 s"):
             reader.read(now)
-    assert time.monotonic() - start < 0.05
-    assert bench.world.calls(MEMORY) == 2  # no call piles up behind it
+        longest = max(longest, time.monotonic() - start)
+    assert longest < 0.02
+    assert bench.world.calls(function) <= 3, "no question piles up behind it"
+    assert reader.pids == {helper}, "an answer that comes late is still welcome"
+    with pytest.raises(SourceError):
+        reader.read(30)
+    until_gone(helper)
+    with pytest.raises(SourceError, match="does not answer within 2 s"):
+        reader.read(31)
+    [successor] = reader.pids
+    assert successor != helper
+    bench.world.forget("hang")
+    assert only(patiently(reader, 32)).used_bytes == GIB
+    assert reader.pids == {successor}
+
+
+def test_who_waits_for_the_first_answer_hears_that_there_is_none(bench: Bench) -> None:
+    """As `memwatch doctor` does, with one reading."""
+    bench.world.hang("nvmlInitWithFlags")
+    reader = GpuReader(lambda: bench.tree, {}, driver_traces=[str(bench.world.file)], patience_s=0.3, deadline_s=0.3)
+    bench.readers.append(reader)
+    with pytest.raises(SourceError, match=r"does not answer within 0\.3 s"):
+        reader.read(0)
+
+
+def test_an_answer_that_comes_late_is_taken(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.process("0", TRAINER, GIB)
+    reader = bench.reader(patience_s=0.0)
+    patiently(reader, 0)
+    bench.world.hang(f"{COMPUTE}_v3")
+    assert only(reader.read(1)).used_bytes == GIB, "not late yet"
+    with pytest.raises(SourceError):
+        reader.read(5)
     bench.world.process("0", TRAINER, 2 * GIB)
     bench.world.forget("hang")
-    assert only(patiently(reader, 61)).used_bytes == 2 * GIB
+    assert only(patiently(reader, 6)).used_bytes == 2 * GIB
+    assert bench.world.calls("nvmlInitWithFlags") == 1
 
 
-def test_close_does_not_wait_for_a_hang(bench: Bench) -> None:
+def test_helpers_that_cannot_be_killed_are_two_at_most(bench: Bench) -> None:
     bench.world.gpu(0)
+    bench.world.process("0", TRAINER, GIB)
     bench.world.hang("nvmlInitWithFlags")
-    reader = bench.reader(patience_s=0.02)
-    assert reader.read(0) == ()
+    met: set[int] = set()
+    reason = ""
+    reader = bench.reader(patience_s=0.0)
+    with frozen("nvml") as freeze:
+        for now in range(2000):
+            met |= reader.pids
+            for pid in reader.pids:
+                freeze(pid)
+            try:
+                reader.read(now)
+            except SourceError as error:
+                reason = str(error)
+        assert len(met) == len(reader.pids) == 2
+        assert "2 processes that cannot be killed" in reason
+    until_gone(*met)
+    bench.world.forget("hang")
+    assert only(patiently(reader, 2200)).used_bytes == GIB
+
+
+@pytest.mark.parametrize("function", ["nvmlInitWithFlags", MEMORY, "nvmlShutdown"])
+def test_close_does_not_wait_for_a_hang(bench: Bench, function: str) -> None:
+    bench.world.gpu(0)
+    bench.world.process("0", TRAINER, GIB)
+    reader = bench.reader(patience_s=0.0)
+    if function != "nvmlInitWithFlags":
+        patiently(reader, 0)
+    bench.world.hang(function)
+    reader.read(1)
+    [helper] = reader.pids
     start = time.monotonic()
     reader.close()
-    assert time.monotonic() - start < 0.2
+    assert time.monotonic() - start < 0.6
+    until_gone(helper)
 
 
 def test_close_gives_nvml_back(bench: Bench) -> None:
@@ -363,6 +505,59 @@ def test_close_gives_nvml_back(bench: Bench) -> None:
     reader.read(0)
     reader.close()
     assert bench.world.calls("nvmlShutdown") == 1
+
+
+# --- long idle ----------------------------------------------------------------------------------------------------
+
+
+def test_nvml_is_given_back_while_no_gpu_is_used(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.opens(TRAINER, "/dev/nvidia0")  # as a logger does that looks at the GPU itself
+    reader = bench.reader()
+    assert not any(reader.read(now) for now in range(300))
+    [helper] = reader.pids
+    assert bench.world.calls("nvmlShutdown") == 0
+    assert reader.read(300) == ()
+    until_gone(helper)
+    assert bench.world.calls("nvmlShutdown") == 1
+    assert not any(reader.read(now) for now in range(301, 900))
+    assert (bench.world.calls("nvmlInitWithFlags"), reader.pids) == (1, frozenset())
+    assert reader.read(900) == (), "to be sure"
+    assert bench.world.calls("nvmlInitWithFlags") == 2
+    until_gone(*reader.pids)
+    assert bench.world.calls("nvmlShutdown") == 2
+
+
+def test_nvml_is_taken_again_when_a_gpu_is_opened(bench: Bench) -> None:
+    bench.world.gpu(0)
+    reader = bench.reader()
+    for now in range(0, 400):
+        reader.read(now)
+    bench.opens(WORKER, "/dev/nvidia0")
+    bench.world.process("0", WORKER, GIB)
+    found = [now for now in range(400, 410) if reader.read(now)]
+    assert found and found[0] <= 405
+
+
+def test_a_gpu_that_is_used_is_never_given_back(bench: Bench) -> None:
+    bench.world.gpu(0)
+    bench.world.process("0", TRAINER, GIB)
+    reader = bench.reader()
+    assert all(reader.read(now) for now in range(0, 1000, 5))
+    assert bench.world.calls("nvmlInitWithFlags") == 1
+
+
+def test_a_hung_helper_ends_with_memwatch(bench: Bench) -> None:
+    bench.world.hang("nvmlInitWithFlags")
+    code = READ.replace("print([gpu", "reader.read(0), print(*reader.pids, flush=True), time.sleep(60)\n    print([gpu")
+    command = [sys.executable, "-c", code.replace("patience_s=10", "patience_s=0"), str(bench.world.file)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as memwatch:
+        assert memwatch.stdout is not None
+        helper = int(memwatch.stdout.readline())
+        until(lambda: bench.world.calls("nvmlInitWithFlags"))
+        memwatch.kill()
+    until_gone(helper)
 
 
 def test_pace(bench: Bench) -> None:
@@ -381,14 +576,14 @@ def test_pace(bench: Bench) -> None:
 def test_driver_not_loaded_is_normal_and_rarely_asked(bench: Bench) -> None:
     bench.world.say("init", DRIVER_NOT_LOADED)
     reader = bench.reader()
-    for now in (0, 1, 30, 59):
+    for now in (0, 1, 30, 299):
         with pytest.raises(AbsentError):
             reader.read(now)
     assert bench.world.calls("nvmlInitWithFlags") == 1
     bench.world.forget("init")
     bench.world.gpu(0)
     bench.world.process("0", TRAINER, GIB)
-    assert reader.read(60)
+    assert reader.read(300)
 
 
 def run_python(code: str, *args: str, **environ: str) -> str:
@@ -401,38 +596,35 @@ def run_python(code: str, *args: str, **environ: str) -> str:
 
 
 READ = """
-import sys
+import sys, time
 from memwatch.errors import AbsentError
 from memwatch.sources.gpus import GpuReader
-assert not {"pynvml", "ctypes"} & set(sys.modules)
 reader = GpuReader(lambda: frozenset({3900001}), {}, driver_traces=sys.argv[1:], patience_s=10)
 try:
-    print([gpu.used_bytes for gpu in reader.read(0)], end=" ")
+    print([gpu.used_bytes for gpu in reader.read(0)])
 except AbsentError as error:
-    print(error, "|", error.hint, end=" ")
-print("pynvml" in sys.modules)
+    print(error, "|", error.hint, len(reader.pids), "subprocess" in sys.modules)
+assert not {"pynvml", "ctypes"} & set(sys.modules)
 """
 
 
-def test_no_trace_of_a_driver_imports_nothing() -> None:
-    assert run_python(READ, "/nonexistent/nvidiactl") == "no NVIDIA driver here |  False"
+def test_no_trace_of_a_driver_imports_and_starts_nothing() -> None:
+    assert run_python(READ, "/nonexistent/nvidiactl") == "no NVIDIA driver here |  0 False"
 
 
-def test_no_library_imports_no_pynvml(tmp_path: Path) -> None:
+def test_no_library(tmp_path: Path) -> None:
     if any(Path(p).exists() for p in ("/dev/nvidiactl", "/proc/driver/nvidia")):
         pytest.skip("there is a driver here")
     (tmp_path / "nvidiactl").touch()
     out = run_python(READ, str(tmp_path / "nvidiactl"), LD_LIBRARY_PATH="")
     assert out.startswith("libnvidia-ml.so.1 not found")
     assert "NVIDIA_DRIVER_CAPABILITIES" in out
-    assert out.endswith("False")
 
 
 def test_library_is_found_as_pynvml_finds_it(bench: Bench) -> None:
     bench.world.gpu(0)
     bench.world.process("0", TRAINER, GIB)
-    environ = {"LD_LIBRARY_PATH": str(library_folder()), "FAKE_NVML_WORLD": str(bench.world.file)}
-    assert run_python(READ, str(bench.world.file), **environ) == f"[{GIB}] True"
+    assert run_python(READ, str(bench.world.file), **bench.world.environ()) == f"[{GIB}]"
 
 
 # --- pure parts ---------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources import procfs
 from memwatch.sources.procfs import HostReader, read_children, read_stat
-from memwatch.sources.pss import parse_smaps_rollup
+from memwatch.sources.reading import HeldValue, number
 from support.fakeproc import FakeProc
 from support.processes import WAIT, python, running
 
@@ -32,7 +32,6 @@ PARSERS = [
     (procfs.parse_children, b"10788 10789 18446744073709551615"),
     (procfs.parse_last_pid, b"0.06 0.02 0.00 1/110 7950\n"),
     (procfs.parse_meminfo, b"MemTotal: 1 kB\nMemAvailable: 18446744073709551615 kB\nSwapFree: 0 kB\n"),
-    (lambda raw: parse_smaps_rollup(raw, 0), b"Rss: 18446744073709551615 kB\n"),
 ]
 
 
@@ -102,3 +101,22 @@ def test_children_of_all_threads():
         finally:
             for pid in children:
                 os.kill(pid, 9)
+
+
+def test_a_value_is_parsed_when_the_file_says_something_else(tmp_path):
+    path, parsed = tmp_path / "file", []
+
+    def parse(raw: bytes) -> int:
+        parsed.append(raw)
+        return number(raw)
+
+    value = HeldValue(str(path), parse)
+    for raw in (b"12", b"12", b"x", b"x", b"12", b"34"):
+        path.write_bytes(raw)
+        if raw == b"x":
+            with pytest.raises(SourceError):
+                value.read()
+        else:
+            assert value.read() == int(raw)
+    assert parsed == [b"12", b"x", b"x", b"34"]
+    value.close()

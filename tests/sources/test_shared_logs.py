@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from memwatch.core.model import GenerationSeen
-from memwatch.sources.logsource import LogSource, render, scan, scan_json
+from memwatch.sources.logscan import render, scan, scan_json
+from memwatch.sources.logsource import LogSource
 from support.presets import packaged_presets
 
 LOGS = Path(__file__).parents[2].parent / "shared" / "logs"

@@ -1,7 +1,10 @@
-/* A libnvidia-ml.so.1 without a GPU: it plays the world that a small text file describes, read again at each call.
+/* A libnvidia-ml.so.1 without a GPU: it plays the world that the small text file FAKE_NVML_WORLD describes, read again
+ * when it has changed, and writes the name of each function called to FAKE_NVML_CALLS, a line each.
  *
  *   init CODE                        what nvmlInit returns
  *   epoch N                          another number is a driver restart: all is uninitialized until the next nvmlInit
+ *   driver N                         its version: a library that was loaded beside another one has a mismatch for ever
+ *   crash FUNCTION                   a call of it is a segmentation fault
  *   hang FUNCTION                    calls of it do not return while this line stands
  *   fail FUNCTION UNIT CODE          calls of it on "0", "0:1" or "*" return CODE
  *   wide                             process entries of version 3 take 32 bytes, as drivers 535.43 to 535.86 wrote them
@@ -9,64 +12,39 @@
  *   mig GPU INDEX UUID TOTAL FREE NAME
  *   proc UNIT KIND PID BYTES         KIND is Compute, Graphics or MPSCompute; BYTES may be "na"
  */
+#include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
+enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, MISMATCH = 18 };
 enum { MAX = 64, LINE = 512 };
 
 struct unit { char key[16], uuid[96], name[96]; int gpu, mig, minor, mig_mode; unsigned long long total, free; };
 struct proc { char key[16], kind[16]; unsigned pid; unsigned long long bytes; };
 struct fail { char function[64], key[16]; int code; };
 struct world {
-    int init, epoch, wide, hangs, units, procs, fails;
-    char hang[8][64];
+    int init, epoch, driver, wide, hangs, units, procs, fails;
+    char hang[8][64], crash[64];
     struct unit unit[MAX];
     struct proc proc[MAX];
     struct fail fail[MAX];
 };
 
-struct count { char function[64]; int calls; };
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static char path[4096];
-static struct count counts[MAX];
-static int initialized, epoch_of_init;
-
-/* for tests in the same process: play another world, from the start */
-void fake_nvml_world(const char *file)
-{
-    pthread_mutex_lock(&lock);
-    snprintf(path, sizeof path, "%s", file);
-    memset(counts, 0, sizeof counts);
-    initialized = 0;
-    pthread_mutex_unlock(&lock);
-}
-
-int fake_nvml_calls(const char *function)
-{
-    for (int i = 0; i < MAX; i++)
-        if (!strcmp(counts[i].function, function))
-            return counts[i].calls;
-    return 0;
-}
+static int initialized, epoch_of_init, driver_of_load;
 
 static void count(const char *function)
 {
-    pthread_mutex_lock(&lock);
-    for (int i = 0; i < MAX; i++) {
-        if (!counts[i].function[0])
-            snprintf(counts[i].function, sizeof counts[i].function, "%s", function);
-        if (!strcmp(counts[i].function, function)) {
-            counts[i].calls++;
-            break;
-        }
-    }
-    pthread_mutex_unlock(&lock);
+    char line[80], *file = getenv("FAKE_NVML_CALLS");
+    if (!file) return;
+    int fd = open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (write(fd, line, (size_t)snprintf(line, sizeof line, "%s\n", function)) < 0) abort();
+    close(fd);
 }
 
 static void take(struct world *w, const char *line)
@@ -75,7 +53,8 @@ static void take(struct world *w, const char *line)
     struct unit u = {.mig = -1};
     struct proc p = {0};
     struct fail f = {0};
-    if (sscanf(line, "init %d", &w->init) == 1 || sscanf(line, "epoch %d", &w->epoch) == 1) return;
+    if (sscanf(line, "init %d", &w->init) == 1 || sscanf(line, "epoch %d", &w->epoch) == 1 ||
+        sscanf(line, "driver %d", &w->driver) == 1 || sscanf(line, "crash %63s", w->crash) == 1) return;
     if (!strncmp(line, "wide", 4)) w->wide = 1;
     else if (w->hangs < 8 && sscanf(line, "hang %63s", w->hang[w->hangs]) == 1) w->hangs++;
     else if (w->fails < MAX && sscanf(line, "fail %63s %15s %d", f.function, f.key, &f.code) == 3) w->fail[w->fails++] = f;
@@ -95,15 +74,28 @@ static void take(struct world *w, const char *line)
 
 static void look(struct world *w)
 {
-    char line[LINE], file[4096];
-    memset(w, 0, sizeof *w);
+    static struct world known;
+    static struct stat of_known;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    char line[LINE], *file = getenv("FAKE_NVML_WORLD");
+    struct stat now;
     pthread_mutex_lock(&lock);
-    snprintf(file, sizeof file, "%s", path[0] ? path : getenv("FAKE_NVML_WORLD") ? getenv("FAKE_NVML_WORLD") : "");
+    if (file && !stat(file, &now) && (now.st_ino != of_known.st_ino || now.st_mtim.tv_nsec != of_known.st_mtim.tv_nsec)) {
+        FILE *f = fopen(file, "r");
+        memset(&known, 0, sizeof known);
+        while (f && fgets(line, sizeof line, f)) take(&known, line);
+        if (f) fclose(f);
+        of_known = now;
+    }
+    *w = known;
     pthread_mutex_unlock(&lock);
-    FILE *f = fopen(file, "r");
-    if (!f) return;
-    while (fgets(line, sizeof line, f)) take(w, line);
-    fclose(f);
+}
+
+__attribute__((constructor)) static void load(void)
+{
+    struct world w;
+    look(&w);
+    driver_of_load = w.driver;
 }
 
 static int hangs(const struct world *w, const char *function)
@@ -118,6 +110,7 @@ static void enter(struct world *w, const char *function)
 {
     count(function);
     for (look(w); hangs(w, function); look(w)) usleep(5000);
+    if (!strcmp(w->crash, function)) raise(SIGSEGV);
 }
 
 static int failure(const struct world *w, const char *function, const char *key)
@@ -159,6 +152,7 @@ int nvmlInitWithFlags(unsigned flags)
     (void)flags;
     enter(&w, "nvmlInitWithFlags");
     if (w.init) return w.init;
+    if (w.driver != driver_of_load) return MISMATCH;
     initialized = live(&w) ? initialized + 1 : 1;
     epoch_of_init = w.epoch;
     return OK;

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
-import os
 import shutil
 import subprocess
 import tempfile
@@ -29,31 +27,23 @@ def library_folder() -> Path | None:
     return folder
 
 
-@cache
-def load() -> ctypes.CDLL:
-    """The library in this process. A later dlopen of its soname, as pynvml does, finds this one."""
-    folder = library_folder()
-    assert folder is not None
-    library = ctypes.CDLL(str(folder / LIBRARY), mode=ctypes.RTLD_GLOBAL)
-    library.fake_nvml_world.argtypes = library.fake_nvml_calls.argtypes = [ctypes.c_char_p]
-    return library
-
-
 class World:
     """What the fake library plays; every change is seen by its next call."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
+        self._calls = file.with_suffix(".calls")
         self._lines: dict[str, str] = {}
         self._write()
 
-    def play(self) -> None:
-        """From now on, in this process, with nothing initialized and no call counted."""
-        load().fake_nvml_world(os.fsencode(self.file))
+    def environ(self, *, count: bool = True) -> dict[str, str]:
+        """What a process needs in its environment to find this world; `count`: its calls, for `calls`."""
+        counted = {"FAKE_NVML_CALLS": str(self._calls)} if count else {}
+        return {"LD_LIBRARY_PATH": str(library_folder()), "FAKE_NVML_WORLD": str(self.file), **counted}
 
     def calls(self, function: str) -> int:
-        """How often `function` was called since play()."""
-        return int(load().fake_nvml_calls(function.encode()))
+        """How often `function` was called."""
+        return self._calls.read_text().splitlines().count(function) if self._calls.exists() else 0
 
     def gpu(self, index: int, *, total: int = 80 * GIB, free: int = 60 * GIB, mig: int = 0, minor: int = -1) -> None:
         """A GPU with UUID `GPU-<index>...`; mig is 1 (on), 0 (off) or -1 (this model has none)."""
@@ -74,8 +64,11 @@ class World:
     def hang(self, function: str) -> None:
         self._put(f"hang {function}", "")
 
+    def crash(self, function: str) -> None:
+        self._put(f"crash {function}", "")
+
     def say(self, line: str, value: object = "") -> None:
-        """Any other line of the file: "init", "epoch", "wide"."""
+        """Any other line of the file: "init", "epoch", "driver", "wide"."""
         self._put(line, str(value))
 
     def forget(self, start: str) -> None:

@@ -49,6 +49,7 @@ class FakeProc:
         shmem: int = 0,
         swap: int = 0,
         with_children_file: bool = True,
+        group: int | None = None,
     ) -> None:
         """One process; sizes in bytes. A process without a size has no memory: a zombie."""
         pages = anon // PAGE + shared // PAGE
@@ -59,7 +60,7 @@ class FakeProc:
         self.write(f"{pid}/stat", f"{pid} ({comm}) {' '.join(fields)}\n")
         self.write(
             f"{pid}/status",
-            f"Name:\t{comm}\nVmSize:\t{total * 4} kB\nRssAnon:\t{anon // 1024} kB\n"
+            f"Name:\t{comm}\nTgid:\t{group or pid}\nVmSize:\t{total * 4} kB\nRssAnon:\t{anon // 1024} kB\n"
             f"RssFile:\t{(shared - shmem) // 1024} kB\nRssShmem:\t{shmem // 1024} kB\n"
             f"VmData:\t{total * 4 - 8} kB\nVmStk:\t8 kB\nVmSwap:\t{swap // 1024} kB\n{NOISE}",
         )
@@ -70,14 +71,17 @@ class FakeProc:
             self.write(f"{pid}/task/{pid}/children", " ".join(map(str, children)) + " ")
         self.touch_last_pid()
 
-    def rollup(self, pid: int, *, rss: int, pss: int, uss: int) -> None:
-        """What smaps_rollup says of the process, in bytes."""
-        kb = [n // 1024 for n in (rss, pss, uss)]
-        self.write(
-            f"{pid}/smaps_rollup",
-            f"5624-7ffd ---p 00000000 00:00 0    [rollup]\nRss: {kb[0]} kB\nPss: {kb[1]} kB\nPrivate_Clean: 0 kB\n"
-            f"Private_Dirty: {kb[2]} kB\n",
-        )
+    def pages(self, pid: int, *stretches: tuple[int, bytes, str]) -> None:
+        """Its mappings: the page number where each begins, the highest byte of each pagemap entry, and the inode."""
+        lines = []
+        for first, kinds, inode in stretches:
+            start, end = first * PAGE, (first + len(kinds)) * PAGE
+            lines.append(f"{start:x}-{end:x} rw-{'s' if inode else 'p'} 00000000 00:01 {inode or 0}  /some/file\n")
+        self.write(f"{pid}/maps", "".join(lines))
+        with self.write(f"{pid}/pagemap", b"").open("r+b") as pagemap:
+            for first, kinds, _ in stretches:
+                pagemap.seek(first * 8)
+                pagemap.write(b"".join(bytes(7) + bytes([kind]) for kind in kinds))
 
     def zombie(self, pid: int) -> None:
         """The process ended and nobody waited for it. (A reaped one, whose held files give ESRCH, cannot be faked.)"""

@@ -73,11 +73,11 @@ def trainer(
 class Memwatch:
     """A running `memwatch`, its output in files."""
 
-    def __init__(self, folder: Folder, *arguments: str, name: str = "memwatch") -> None:
+    def __init__(self, folder: Folder, *arguments: str, name: str = "memwatch", before: Sequence[str] = ()) -> None:
         self.out, self.err = folder.path / f"{name}.out", folder.path / f"{name}.err"
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "memwatch", *arguments],
+                [*before, sys.executable, "-m", "memwatch", *arguments],
                 stdout=out,
                 stderr=err,
                 cwd=folder.path,
@@ -107,9 +107,9 @@ class Memwatch:
 
 
 @contextmanager
-def memwatch(folder: Folder, *arguments: str, name: str = "memwatch") -> Iterator[Memwatch]:
-    """`memwatch` with its own state folder, nothing served; killed at the end if it still runs."""
-    running = Memwatch(folder, *arguments, name=name)
+def memwatch(folder: Folder, *arguments: str, name: str = "memwatch", before: Sequence[str] = ()) -> Iterator[Memwatch]:
+    """`memwatch` with its own state folder; killed at the end if it still runs. `before`: words that exec it."""
+    running = Memwatch(folder, *arguments, name=name, before=before)
     try:
         yield running
     finally:

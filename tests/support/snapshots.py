@@ -62,7 +62,12 @@ def make_sample(view: m.ResourceView, gpus: int = 0) -> m.Sample:
     used = view.usage.used_bytes
     return m.Sample(
         usages=(view.usage,),
-        tree=m.TreeMemory(17, used - GB, used, "anon+shmem", used - 2 * GB, GB, 2 * GB, 0, used + 40 * GB, used),
+        tree=m.TreeMemory(
+            *(17, used - GB, used, "pages", used - 2 * GB, GB, 2 * GB, 0, used + 40 * GB, used),
+            error_bytes=GB // 10,
+            cow_bytes=3 * GB,
+            cow_bytes_per_second=2e6,
+        ),
         cgroup=m.CgroupMemory(
             2,
             (
@@ -127,6 +132,7 @@ def make_snapshot(generations: int = 7, gpus: int = 0, **changes: Any) -> m.Snap
         checkpoint_seconds=12.5,
         checkpoint_origin="measured",
         pace_seconds=1.0,
+        unarmed=None,
         exited=None,
     )
     return replace(snapshot, **changes)

@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PRELUDE = """
@@ -79,4 +80,14 @@ def memory_cgroup(name: str, limit_bytes: int | None = None) -> Iterator[Path]:
     finally:
         for inner in sorted((d for d in directory.rglob("*") if d.is_dir()), reverse=True):
             inner.rmdir()
-        directory.rmdir()
+        _remove(directory)
+
+
+def _remove(directory: Path) -> None:
+    """The kernel lets go of a dead process's group a moment later."""
+    for _ in range(100):
+        with suppress(OSError):
+            directory.rmdir()
+            return
+        time.sleep(0.02)
+    directory.rmdir()

@@ -39,6 +39,31 @@ pid=$(systemctl show -P MainPID trainer)
 """
 WATCH = "/opt/venv/bin/memwatch --pid $pid --listen none --interval 0.5 --checkpoint-time 2 --json"
 
+# What wakes memwatch for a process that goes beyond memory.high, and what does not while it stays below.
+WAKES = """
+systemd-run -q --unit=holder --slice=training -p MemoryHigh=60M -p MemoryMax=140M -p MemorySwapMax=0 \\
+    sh -c 'until test -e /run/go; do sleep 0.1; done; exec python3 -c "b = bytearray(90 << 20); input()" < /dev/zero'
+until pid=$(systemctl show -P MainPID holder) && test "$pid" != 0; do sleep 0.1; done
+/opt/venv/bin/python - $pid <<'END'
+import json, select, sys, time
+from pathlib import Path
+from memwatch.core.model import Limit
+from memwatch.sources.cgroup import CgroupReader
+from memwatch.sources.wakes import Wakes
+
+reader = CgroupReader(int(sys.argv[1]))
+wakes, cgroup = Wakes(reader.directories), reader.read(0.0)
+wakes.arm(cgroup, Limit(140 << 20, f"cgroup {cgroup.levels[0].path}", 100 << 20), (50 << 20,), hurried=False)
+poll = select.poll()
+poll.register(wakes.fileno(), select.POLLIN)
+calm = not poll.poll(2000)
+Path("/run/go").touch()
+woken = bool(poll.poll(60_000)) and wakes.rang()
+events = dict(line.split() for line in Path(reader.directories()[0], "memory.events").read_text().splitlines())
+print(json.dumps({"armed": wakes.armed, "failure": wakes.failure, "calm": calm, "woken": woken, "events": events}))
+END
+"""
+
 
 def vmrun(script: str, *options: str) -> subprocess.CompletedProcess[str]:
     if not VM.exists():
@@ -109,3 +134,12 @@ def test_left_alone_the_kernel_kills_it_and_the_cause_says_so_with_and_without_t
     assert counting[-1]["event"] == "exited" and counting[-1]["cause"] == "oom_cgroup", said
     assert "oom_kill counter of the trainer's own cgroup rose by 1" in counting[-1]["evidence"][0]
     assert any("kernel's log cannot be read" in one["text"] for one in counting if one["event"] == "note")
+
+
+def test_what_wakes_it_when_memory_high_is_met(guest: Guest) -> None:
+    done = guest(WAKES)
+    [told] = events(done.stdout) or [done.stdout + done.stderr]
+    assert told["armed"] == ["memory.events", "memory pressure"], told
+    assert told["failure"] == "cgroup version 2 has no thresholds"
+    assert told["calm"] and told["woken"], told
+    assert int(told["events"]["high"]) > 0 and told["events"]["oom_kill"] == "0", told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import sys
@@ -9,10 +10,11 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from memwatch import packaged, wire
+from memwatch import packaged, standing, wire
 from memwatch.actions.checkpoint import CheckpointWatch
 from memwatch.actions.signals import PidfdSignaller, RanksSignaller, SignalPlan, plan
 from memwatch.clock import STOPPING, Sleeper, SystemClock
@@ -24,26 +26,29 @@ from memwatch.daemon import Daemon
 from memwatch.errors import ConfigError, HistoryError, SourceError
 from memwatch.history.identity import run_key
 from memwatch.history.store import HistoryStore
-from memwatch.interfaces import EventSource, Signaller, Sink
+from memwatch.interfaces import Clock, EventSource, Signaller, Sink
 from memwatch.outputs.plain import JsonLines, PlainLines, wants_live_view
 from memwatch.outputs.summary import render
 from memwatch.outputs.web import WebServer
 from memwatch.sampler import Sampler
 from memwatch.sources.cgroup import CgroupReader
 from memwatch.sources.find import find
+from memwatch.sources.gpus import GpuReader
 from memwatch.sources.kmsg import KmsgReader
 from memwatch.sources.logsource import LogSource
 from memwatch.sources.presets import Preset, load_presets
 from memwatch.sources.procfs import HostReader
-from memwatch.sources.pss import PssBudget
+from memwatch.sources.reading import HeldFile
+from memwatch.sources.survey import SurveyBudget
 from memwatch.sources.target import TargetFacts, describe, identify, is_same, read_ranks
 from memwatch.sources.tree import TreeReader
+from memwatch.sources.wakes import Wakes
 from memwatch.supervisor import FORWARDED, Child
 from memwatch.trainer import CarefulSignaller, WatchedTrainer
 
 RUN_LOGS_KEPT = 20
+YOUNG_OBJECTS = 5000  # that a collection waits for: there is hardly any garbage, and looking for it is 6 % of the CPU
 GPU_DEADLINE_SECONDS = 2.0  # after which a driver is told not to answer
-GPU_PATIENCE_SECONDS = 0.1  # that the loop waits for a driver; a slower answer comes with a later sample
 
 
 class Watch:
@@ -55,30 +60,50 @@ class Watch:
         """`child`: memwatch's own; signals go to it. Without the `whole_terminal`, stdout is the trainer's."""
         self._config, self._facts, self._child = config, facts, child
         self._clock = SystemClock()
+        self._status = HeldFile(f"/proc/{facts.target.pid}/status", 8192)
         self._whole_terminal = whole_terminal
         self._people: TextIO = sys.stdout if whole_terminal else sys.stderr
-        self._remarks: list[str] = []
+        self._remarks: list[str | None] = []
+        self._web: WebServer | None = None
 
     def run(self) -> Exited | None:
         """How the trainer ended, or None when memwatch was told to stop."""
         _allow_descriptors()
+        self._take_standing()
         with ExitStack() as held:
             signaller = PidfdSignaller(self._facts.target, is_same)
             held.callback(signaller.close)
+            held.callback(self._status.close)
             engine = Engine(self._config.policy)
-            daemon, attached = self._assemble(signaller, engine, held)
-            with self._sleeper(signaller) as sleeper:
-                exited = daemon.run(attached, sleeper.sleep, lambda: sleeper.stopped_by is not None)
+            readers = make_readers(self._config, self._facts, held)
+            daemon, attached, wakes = self._assemble(signaller, engine, readers, held)
+            gc.collect()
+            gc.freeze()  # a full collection of all that is loaded takes 8 ms: later ones leave it out
+            gc.set_threshold(YOUNG_OBJECTS)
+            with self._sleeper(signaller, wakes) as sleeper:
+                sleep = partial(sleep_asking, sleeper, readers.gpus, self._clock)
+                exited = daemon.run(attached, sleep, lambda: sleeper.stopped_by is not None)
             if not self._config.json:
                 with suppress(BrokenPipeError):  # its reader left; the exit code still tells
                     print(render(engine.snapshot()), file=self._people, flush=True)
             return exited
 
-    def _assemble(self, signaller: PidfdSignaller, engine: Engine, held: ExitStack) -> tuple[Daemon, Attached]:
+    def _take_standing(self) -> None:
+        """Locked memory is taken where it can be had; a priority that was asked for is told of when it cannot."""
+        if self._config.daemon.lock_memory:
+            standing.lock_memory()
+        if self._config.daemon.realtime:
+            self._remarks.append(standing.raise_priority())
+
+    def _assemble(
+        self, signaller: PidfdSignaller, engine: Engine, readers: Readers, held: ExitStack
+    ) -> tuple[Daemon, Attached, Wakes]:
         config, facts, pid = self._config, self._facts, self._facts.target.pid
         log = self._choose_log()
-        readers = make_readers(config, facts, held)
+        wakes = Wakes(readers.cgroup.directories)
+        held.callback(wakes.close)
         checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd)
+        held.callback(checkpoints.close)
         trainer = WatchedTrainer(
             signaller=signaller,
             tree_pids=readers.tree.root_pids,
@@ -91,8 +116,8 @@ class Watch:
         if log is not None:
             sources.insert(0, LogSource(log, presets(config), catch_up=self._child is None))
         if self._child is None:
-            self._remarks.append(self._plan(signaller).reason)
-        self._remark_powers(signaller, checkpoints)
+            self._remarks.append(self._plan().reason)
+        self._remark_bounds(checkpoints)
         store, attached = self._open_history(log, held)
         if store is not None:
             self._replay(store, attached.run_id, engine, trainer)
@@ -103,17 +128,22 @@ class Watch:
             sampler=readers.sampler,
             trainer=trainer,
             signaller=CarefulSignaller(self._recipient(signaller), checkpoints, self._clock.now),
-            choose_signal=lambda: self._signal(signaller),
+            choose_signal=self._signal,
             sources=sources,
             sinks=sinks,
             journal=store,
+            waker=wakes,
             interval=config.memory.interval_seconds,
             dry_run=config.dry_run,
         )
-        return daemon, replace(attached, remarks=tuple(filter(None, self._remarks)))
+        return daemon, replace(attached, remarks=tuple(filter(None, self._remarks))), wakes
 
-    def _sleeper(self, signaller: PidfdSignaller) -> Sleeper:
-        watched = () if signaller.problem else (signaller.fileno(),)
+    def _sleeper(self, signaller: PidfdSignaller, wakes: Wakes) -> Sleeper:
+        watched = [wakes.fileno()]
+        if not signaller.problem:
+            watched.append(signaller.fileno())
+        if self._web is not None:
+            watched.append(self._web.fileno())
         if self._child is not None:
             return Sleeper(watched, FORWARDED, self._child.forward)
         return Sleeper(watched, STOPPING)
@@ -134,19 +164,16 @@ class Watch:
 
     # --- signals ---
 
-    def _plan(self, signaller: PidfdSignaller) -> SignalPlan:
+    def _plan(self) -> SignalPlan:
         """Asked at attach and again before a signal: a trainer may install its handler late."""
         try:
-            status = Path(f"/proc/{signaller.target.pid}/status").read_bytes()
-        except OSError:
+            status = self._status.read()
+        except SourceError:
             status = self._facts.status
         return plan(status, self._config.signals.wanted)
 
-    def _remark_powers(self, signaller: PidfdSignaller, checkpoints: CheckpointWatch) -> None:
-        """What this user may not do to this trainer, and what bounds a checkpoint of torchrun's ranks."""
-        if not signaller.may_signal() and not signaller.gone():
-            why = signaller.problem or "not permitted; run memwatch as the trainer's user or with CAP_KILL"
-            self._remarks.append(f"memwatch cannot signal the trainer, only warn: {why}")
+    def _remark_bounds(self, checkpoints: CheckpointWatch) -> None:
+        """What may not be read of this trainer, and what bounds a checkpoint of torchrun's ranks."""
         try:
             checkpoints.poll(self._clock.now())
         except SourceError as error:
@@ -163,8 +190,8 @@ class Watch:
             return RanksSignaller(lambda: [rank.target for rank in read_ranks(self._facts.target)], is_same)
         return signaller
 
-    def _signal(self, signaller: PidfdSignaller) -> str:
-        chosen = self._plan(signaller)
+    def _signal(self) -> str:
+        chosen = self._plan()
         if chosen.signal is None:
             raise SourceError(chosen.reason)
         return chosen.signal
@@ -238,8 +265,16 @@ class Watch:
             self._remarks.append(f"nothing is served: {error}; choose a port with --listen")
             return None
         web.start()
+        self._web = web
         self._remarks.append(f"metrics and status: {web.url}")
         return web
+
+
+def sleep_asking(sleeper: Sleeper, gpus: GpuReader | None, clock: Clock, seconds: float) -> None:
+    """Sleep until the next look; NVML will be asked shortly before it, so that its answer is there."""
+    if gpus is not None:
+        gpus.ask_before(clock.now(), seconds)
+    sleeper.sleep(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,29 +283,25 @@ class Readers:
 
     tree: TreeReader
     cgroup: CgroupReader
+    gpus: GpuReader | None
     sampler: Sampler
 
 
-def make_readers(
-    config: Config, facts: TargetFacts, held: ExitStack, gpu_patience_seconds: float = GPU_PATIENCE_SECONDS
-) -> Readers:
-    """The readers of a trainer, given back with `held`."""
+def make_readers(config: Config, facts: TargetFacts, held: ExitStack, gpu_patience_seconds: float = 0.0) -> Readers:
+    """The readers of a trainer, given back with `held`. A loop has no patience with a GPU's driver: it looks again."""
     pid = facts.target.pid
     cgroup = CgroupReader(pid)
-    stall = PssBudget(stall_seconds=config.memory.pss_stall_budget_ms / 1000)
-    tree = TreeReader(pid, pss_budget=stall, calibrate=lambda: cgroup.counts_job is False)
-    cgroup.tree_pids = tree.root_pids
-    gpus = None
+    tree = TreeReader(pid, survey=SurveyBudget() if config.memory.sample_pages else SurveyBudget(most_cpu_share=0.0))
+    gpus: GpuReader | None = None
     if config.gpu.enabled:
-        from memwatch.sources.gpus import GpuReader
-
         patience = gpu_patience_seconds
         environ = facts.environ or {}
         gpus = GpuReader(tree.root_pids, environ, patience_s=patience, deadline_s=max(GPU_DEADLINE_SECONDS, patience))
+    cgroup.tree_pids = lambda: tree.root_pids() | (gpus.pids if gpus is not None else frozenset())
     expected = config.gpu.enabled is True
     sampler = Sampler(tree, cgroup, HostReader(), gpus, config.memory.limit_bytes, gpus_expected=expected)
     held.callback(sampler.close)
-    return Readers(tree, cgroup, sampler)
+    return Readers(tree, cgroup, gpus, sampler)
 
 
 def find_target(config: Config) -> TargetFacts:

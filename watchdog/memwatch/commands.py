@@ -88,14 +88,14 @@ def _tell_early_end(config: Config, status: int) -> None:
 
 def markers(log: Path, flags: Mapping[str, object]) -> int:
     """`memwatch markers LOG`: which markers are found in a log."""
-    from memwatch.sources import logsource
+    from memwatch.sources import logscan
 
     config = configure(flags)
     try:
-        found = logsource.scan(log, presets(config))
+        found = logscan.scan(log, presets(config))
     except SourceError as error:
         raise ConfigError(str(error).removesuffix(" (yet)"), "name a log file that can be read") from error
-    print(wire.to_json(logsource.scan_json(found)).decode() if config.json else logsource.render(found))
+    print(wire.to_json(logscan.scan_json(found)).decode() if config.json else logscan.render(found))
     return ExitCode.ENDED
 
 
@@ -112,7 +112,7 @@ def replay(trace: Path, flags: Mapping[str, object]) -> int:
 
 def _plot_replay(trace: Path, path: Path, config: Config) -> None:
     """Tell a replay, and draw it into a file."""
-    from memwatch.backtest.replay import read_trace
+    from memwatch.backtest.trace import read_trace
     from memwatch.outputs import plot, story
 
     if trace.exists() and not trace.is_file():

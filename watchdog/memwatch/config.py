@@ -43,7 +43,7 @@ class MemoryConfig:
 
     limit: str | int | None = None  # as 175GB
     interval_seconds: float = 1.0
-    pss_stall_budget_ms: float = 50.0
+    sample_pages: bool = True
 
     @property
     def limit_bytes(self) -> int | None:
@@ -74,6 +74,14 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class DaemonConfig:
+    """memwatch's own process."""
+
+    lock_memory: bool = True  # where that is permitted
+    realtime: bool = False  # run before all ordinary programs
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """All that a user may set. The keys of the YAML file have the same names."""
 
@@ -84,6 +92,7 @@ class Config:
     policy: Policy = field(default_factory=Policy)
     signals: SignalsConfig = field(default_factory=SignalsConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    daemon: DaemonConfig = field(default_factory=DaemonConfig)
     listen: str | None = None  # None: DEFAULT_LISTEN, when that is free
     history: str | None = None  # None: the state folder
     dry_run: bool = False
@@ -116,11 +125,10 @@ FLAGS: Mapping[str, str] = {  # argparse's name -> the key that it overrides
     "json": "json",
     "verbose": "verbose",
 }
-_SECTIONS = ("target", "log", "memory", "gpu", "policy", "signals", "checkpoint")
+_SECTIONS = ("target", "log", "memory", "gpu", "policy", "signals", "checkpoint", "daemon")
 _RANGES: Mapping[str, tuple[float, float]] = {
     "target.pid": (1, 2**22),
     "memory.interval_seconds": (0.05, 3600),
-    "memory.pss_stall_budget_ms": (0, 10_000),
     "policy.checkpoint_seconds": (0.1, 86_400),
     "policy.warn_horizon_seconds": (0, 31_536_000),
     "policy.warn_horizon_generations": (0, 1_000_000),

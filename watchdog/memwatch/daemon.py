@@ -8,6 +8,7 @@ from typing import Protocol
 
 from memwatch.core.engine import Engine
 from memwatch.core.model import (
+    ArmedChanged,
     Attached,
     Escalate,
     Event,
@@ -22,9 +23,11 @@ from memwatch.core.model import (
     Unread,
 )
 from memwatch.errors import MemwatchError, TargetGoneError
-from memwatch.interfaces import Clock, EventSource, Signaller, Sink
+from memwatch.interfaces import Clock, EventSource, Signaller, Sink, Waker
 
 WRECK_SECONDS = 2.0  # a process without memory that has not ended by then is worth telling
+ARM_SECONDS = 5.0
+HURRY_SECONDS = 0.25  # looks closer than this leave no time to arm levels
 LAST_READS = 64  # of a log, a bounded piece each, after the trainer's end
 
 
@@ -42,8 +45,8 @@ class Journal(Protocol):
     def failure(self) -> str | None:
         """Why nothing is kept at present."""
 
-    def append(self, events: Sequence[Event], notices: Sequence[Notice]) -> None:
-        """Keep them; a disk that fails shows in `failure`."""
+    def append(self, events: Sequence[Event], notices: Sequence[Notice], patient: bool = True) -> None:
+        """Keep them; a disk that fails shows in `failure`. Not `patient`: samples alone may wait for the next call."""
 
 
 class Trainer(Protocol):
@@ -51,6 +54,9 @@ class Trainer(Protocol):
 
     def gone(self) -> bool:
         """It has ended."""
+
+    def unreachable(self) -> str | None:
+        """Why no signal would reach it; None when one would."""
 
     def ending(self, t: float, before: Snapshot) -> Sequence[Event]:
         """What its end brought to light, Exited last; `before` is the state in which the end was met."""
@@ -74,32 +80,68 @@ class Daemon:
         sources: Sequence[EventSource] = (),
         sinks: Sequence[Sink] = (),
         journal: Journal | None = None,
+        waker: Waker | None = None,
         interval: float = 1.0,
         dry_run: bool = False,
     ) -> None:
         self._clock, self._engine, self._sampler = clock, engine, sampler
         self._trainer, self._signaller, self._choose_signal = trainer, signaller, choose_signal
-        self._sources, self._sinks, self._journal = sources, sinks, journal
+        self._sources, self._sinks, self._journal, self._waker = sources, sinks, journal, waker
         self._interval, self._dry_run = interval, dry_run
         self._failing: dict[str, str] = {}
         self._unread: set[str] = set()
+        self._powerless: str | None = ""  # as last told; "" before
         self._wreck_t: float | None = None  # since when the trainer has had no memory
+        self._due_t = self._arm_t = float("-inf")  # of the next tick; when levels are armed anew
         self._waiting: list[Event] = []  # what the last turn's showing brought about
 
-    def run(self, attached: Attached, sleep: Callable[[float], None], stopped: Callable[[], bool]) -> Exited | None:
+    def run(self, attached: Attached, sleep: Callable[[float], object], stopped: Callable[[], bool]) -> Exited | None:
         """Watch until the trainer ends (how it did) or memwatch is told to stop (None)."""
         self._turn([attached])
         while not stopped():
             if self._trainer.gone():
                 return self._finish()
-            sleep(min(self._interval, self.tick().pace_seconds))
+            if self._clock.now() >= self._due_t:
+                self.tick()
+            elif any(sink.asked() for sink in self._sinks):
+                self._show(())
+            else:
+                self.glance()
+            pace = self._engine.pace_seconds
+            self._arm(pace)
+            sleep(min(pace, self._due_t - self._clock.now()))
         self._close()
         return None
 
-    def tick(self) -> Snapshot:
-        """One look at everything; the state after it."""
+    def tick(self) -> None:
+        """One look at everything."""
         now = self._clock.now()
-        return self._turn([*self._poll(now), *self._look(now)])
+        self._due_t = now + self._interval
+        self._turn([*self._powers(now), *self._poll(now), *self._look(now)], patient=self._interval > 1.0)
+
+    def glance(self) -> None:
+        """One look at memory, between two ticks, and at all else when it may be decisive; shown when that tells."""
+        now = self._clock.now()
+        heard = self._poll(now) if self._engine.is_deciding else ()
+        notices = self._feed_all([*heard, *self._look(now)], patient=False)
+        if notices:
+            self._show(notices)
+
+    def _arm(self, pace: float) -> None:
+        """Let the kernel end the sleep that follows; what it looks out for is renewed now and then, or when it rang."""
+        if self._waker is None or not (self._waker.rang() or self._clock.now() >= self._arm_t):
+            return
+        self._arm_t = self._clock.now() + ARM_SECONDS
+        wanted = self._engine.look_headrooms()
+        if wanted is not None:
+            self._waker.arm(*wanted, hurried=pace < HURRY_SECONDS)
+
+    def _powers(self, now: float) -> Iterable[Event]:
+        """Tell once whether a signal would be sent and reach the trainer, and each change."""
+        reason = "a dry run: nothing is sent" if self._dry_run else self._trainer.unreachable()
+        if reason != self._powerless and not self._trainer.gone():
+            self._powerless = reason
+            yield ArmedChanged(now, reason is None, reason or "")
 
     def _finish(self) -> Exited:
         """Read what the trainer wrote last, then conclude."""
@@ -152,20 +194,27 @@ class Daemon:
             self._failing[source] = reason
         yield SourceChanged(now, source, reason is None, reason or "")
 
-    def _turn(self, events: Sequence[Event]) -> Snapshot:
-        """Feed the engine, act, keep, show; what was shown."""
+    def _turn(self, events: Iterable[Event], patient: bool = True) -> None:
+        """Feed the engine, act, keep, and show what came of it to those who want to see it."""
+        waiting, self._waiting = self._waiting, []
+        notices = self._feed_all((*waiting, *events), patient)
+        wanted = [sink.turn() for sink in self._sinks]  # each is told
+        if notices or any(wanted):
+            self._show(notices)
+
+    def _feed_all(self, events: Iterable[Event], patient: bool = True) -> list[Notice]:
+        """Feed the engine, act, keep; what there is to tell."""
         fed: list[Event] = []
         notices: list[Notice] = []
-        waiting, self._waiting = self._waiting, []
-        for event in (*waiting, *events):
+        for event in events:
             self._feed(event, fed, notices)
         if self._journal is not None and fed:
-            self._journal.append(fed, notices)
+            self._journal.append(fed, notices, patient)
             for event in self._health(fed[-1].t, "history", self._journal.failure):
                 self._feed(event, fed, notices)
-        return self._show(notices)
+        return notices
 
-    def _show(self, notices: Sequence[Notice]) -> Snapshot:
+    def _show(self, notices: Sequence[Notice]) -> None:
         """To every sink; one that fails is told of with the next turn, by the others."""
         snapshot = self._engine.snapshot()
         for sink in self._sinks:
@@ -175,7 +224,6 @@ class Daemon:
                 self._waiting += self._health(snapshot.t, sink.name, str(error))
             else:
                 self._waiting += self._health(snapshot.t, sink.name, None)
-        return snapshot
 
     def _feed(self, event: Event, fed: list[Event], notices: list[Notice]) -> None:
         fed.append(event)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from memwatch import wire
+from memwatch import standing, wire
 from memwatch.actions.signals import PidfdSignaller, plan
 from memwatch.app import find_target, make_readers, presets
 from memwatch.clock import SystemClock
@@ -21,14 +21,17 @@ from memwatch.core.units import format_bytes
 from memwatch.errors import ConfigError, ExitCode, HistoryError, MemwatchError, SourceError
 from memwatch.history.store import HistoryStore
 from memwatch.outputs.web import WebServer
+from memwatch.sources.cgroup import CgroupReader
 from memwatch.sources.kmsg import KmsgReader
-from memwatch.sources.logsource import LogSource, scan
+from memwatch.sources.logscan import scan
+from memwatch.sources.logsource import LogSource
 from memwatch.sources.procfs import read_stat
 from memwatch.sources.target import TargetFacts, describe, is_same
+from memwatch.sources.wakes import Wakes
 
 OK, NOTE, BAD = "ok", "note", "FAIL"
 GPU_PATIENCE_SECONDS = 10.0  # a driver that nobody has used for a while takes seconds to answer
-COUNTED_LOG_BYTES = 64_000_000  # of a longer log only beginning and end are read
+COUNTED_LOG_BYTES = 64_000_000  # of a longer log the markers are not counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,10 @@ def _generations(config: Config, path: Path) -> str:
         count, total, preset = f"{len(seen)} marker{'s' * (len(seen) != 1)}, latest: ", whole.total, whole.preset
     else:
         with closing(LogSource(path, presets(config))) as source:
-            seen = [event for event in source.poll(0.0) if isinstance(event, GenerationSeen)]
+            events = source.poll(0.0)
+            while source.catching_up:
+                events += source.poll(0.0)
+            seen = [event for event in events if isinstance(event, GenerationSeen)]
             count, total, preset = "", source.finder.total, source.finder.preset
     if not seen:
         return ""
@@ -139,6 +145,7 @@ def _memory(config: Config, facts: TargetFacts | None) -> Iterator[Check]:
     with ExitStack() as held:
         readers = make_readers(config, watched, held, GPU_PATIENCE_SECONDS)
         sample = readers.sampler.sample(SystemClock().now())
+        wakes = list(_wakes(readers.cgroup, sample)) if facts is not None else []
     if facts is not None and sample.tree is not None:
         yield Check("memory", OK, _tree(sample.tree))
     for usage in sample.usages:
@@ -146,10 +153,24 @@ def _memory(config: Config, facts: TargetFacts | None) -> Iterator[Check]:
             yield _limit(usage)
     if sample.cgroup is not None:
         yield Check("cgroup", OK, _cgroup(sample.cgroup, facts is not None))
+    yield from wakes
+    locked = standing.lock_memory() if config.daemon.lock_memory else "daemon.lock_memory is false"
+    yield Check("memwatch", NOTE if locked else OK, locked or "its own memory is locked")
     yield from _gpus(config, sample, facts is not None)
     for unread in sample.unread:
         if unread.source != "nvml":
             yield Check(unread.source, NOTE, unread.reason)
+
+
+def _wakes(cgroup: CgroupReader, sample: Sample) -> Iterator[Check]:
+    """What would wake memwatch between two looks."""
+    limit = next((usage.limit for usage in sample.usages if usage.resource == HOST), None)
+    if limit is None:
+        return
+    with closing(Wakes(cgroup.directories)) as wakes:
+        wakes.arm(sample.cgroup, limit, [limit.headroom_bytes // 2], hurried=False)
+        told, without = ", ".join(wakes.armed), wakes.failure or "there is no memory cgroup"
+    yield Check("wakes", OK if told else NOTE, told or f"looks are paced by growth alone: {without}")
 
 
 def _tree(tree: TreeMemory) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from memwatch.core.model import Event, Notice, Snapshot
+from memwatch.core.model import CgroupMemory, Event, Limit, Notice, Snapshot
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -46,11 +46,27 @@ class Sink(Protocol):
 
     name: str
 
+    def turn(self) -> bool:
+        """The loop has turned; True: publish its state, though there may be nothing to tell."""
+
+    def asked(self) -> bool:
+        """Somebody waits for the state, between two turns; told once."""
+
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
-        """The state after this tick, and what there is to tell since the last."""
+        """The state now, and what there is to tell since the last call."""
 
     def close(self, snapshot: Snapshot) -> None:
         """The watch is over; `snapshot` is final."""
+
+
+class Waker(Protocol):
+    """What ends a sleep when memory needs a look before the next is due."""
+
+    def arm(self, cgroup: CgroupMemory | None, limit: Limit, headrooms: Sequence[int], hurried: bool) -> None:
+        """Look out for these headrooms, in bytes; what takes long waits for a call that is not `hurried`."""
+
+    def rang(self) -> bool:
+        """It has ended a sleep since the last call."""
 
 
 class Signaller(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from memwatch.core.accounting import usages
-from memwatch.core.model import CgroupMemory, GpuMemory, HostMemory, Sample, TreeMemory, Unread
+from memwatch.core.model import HOST, CgroupMemory, GpuMemory, HostMemory, Sample, TreeMemory, Unread
 from memwatch.errors import AbsentError, SourceError, TargetGoneError
 from memwatch.interfaces import Reader
 
@@ -26,18 +26,29 @@ class Sampler:
         *,
         gpus_expected: bool = False,
     ) -> None:
-        """`gpus_expected`: a machine without a GPU driver is a failure, not a normal state."""
+        """`gpus_expected`: a machine without a GPU driver is a failure, not a normal state.
+
+        `gpus` returns the tuple that it returned before while there is no newer reading.
+        """
         self._tree, self._cgroup, self._host, self._gpus = tree, cgroup, host, gpus
         self._limit_bytes, self._gpus_expected = limit_bytes, gpus_expected
+        self._seen: tuple[GpuMemory, ...] | None = None
 
     def sample(self, now: float) -> Sample:
-        """Everything that can be read now; `unread` names the rest. TargetGoneError when the trainer has no memory."""
+        """Everything that can be read now; `unread` names the rest. TargetGoneError when the trainer has no memory.
+
+        A reading of GPUs stays in the sample while there is no newer one, but is in its `usages` once: fed twice, it
+        would be a standstill and then a jump.
+        """
         unread: list[Unread] = []
         tree = _attempt(self._tree, now, unread)
         cgroup = _attempt(self._cgroup, now, unread)
         host = _attempt(self._host, now, unread)
         gpus = (_attempt(self._gpus, now, unread, self._gpus_expected) or ()) if self._gpus else ()
         pools = usages(tree, cgroup, host, gpus, self._limit_bytes)
+        if gpus is self._seen:
+            pools = tuple(usage for usage in pools if usage.resource == HOST)
+        self._seen = gpus
         return Sample(pools, tree, cgroup, host, gpus, tuple(unread))
 
     def close(self) -> None:

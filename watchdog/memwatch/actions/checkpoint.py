@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from itertools import islice
+from itertools import chain, islice
 from pathlib import PurePath
 
 from memwatch.actions.filesigns import (
     FILES_MAX,
+    Activity,
     Fingerprint,
     find_by_inode,
     fingerprint,
@@ -21,6 +22,7 @@ from memwatch.actions.filesigns import (
     is_whole,
     looks_like_checkpoint,
     mapped_inodes,
+    usual_places,
     write_position,
 )
 from memwatch.core.model import CheckpointSeen
@@ -29,6 +31,8 @@ from memwatch.core.units import format_bytes
 from memwatch.errors import SourceError
 
 FD_SECONDS = 1.0  # between two looks at /proc/PID/fd, unless it is urgent
+QUIET_SECONDS = 5.0  # ... or it has hardly written and has as many files open as at the last look
+FEW_BYTES = 16384  # ... which is so much, a few lines of a log; a look takes 40 us, to know that much 5
 FOLDER_SECONDS = 5.0  # between two looks at the folders, unless it is urgent
 CPU_SHARE = 0.0005  # of a core for each of the two ways of looking: a dear look is taken more rarely
 URGENT_CPU_SHARE = 0.05
@@ -37,9 +41,6 @@ STALL_SECONDS = 30.0  # an open file that has not moved for so long is no checkp
 LONGEST_SECONDS = 900.0  # nothing is taken for one checkpoint for longer: a data stream
 REPEAT_SECONDS = 10.0  # between two reports that the same checkpoint is still being written
 LEARNED_MAX = 8  # folders added because a checkpoint was written there
-
-# Searched where no glob is configured, relative to the trainer's working folder.
-DEFAULT_GLOBS = ("*", "*ckpt*/*", "*checkpoint*/*", "*checkpoint*/*/*", "*save*/*", "*model*/*")
 
 
 @dataclass(slots=True)
@@ -77,7 +78,10 @@ class _Pace:
 
     def due(self, now: float, urgent: bool) -> bool:
         rest = self._cost / URGENT_CPU_SHARE if urgent else max(self._period, self._cost / CPU_SHARE)
-        return now - self._looked_t >= rest
+        return self.since(now) >= rest
+
+    def since(self, now: float) -> float:
+        return now - self._looked_t
 
     def look(self, now: float, look: Callable[[float], None]) -> None:
         started = self._cpu_clock()
@@ -92,7 +96,7 @@ class CheckpointWatch:
     """An EventSource of CheckpointSeen. `urgent` (settable): look at every poll.
 
     Two ways: files that the trainer's process has open for writing (name, or a glob, fits; it grows or its position
-    moves), and files in folders (`globs`, else DEFAULT_GLOBS, and wherever a checkpoint was written) that are new or
+    moves), and files in folders (`globs`, else the usual places, and wherever a checkpoint was written) that are new or
     changed and then still for SETTLE_SECONDS. With `globs`, what they do not fit is never "saved". A rename into
     place is followed by inode. Whatever it costs, no more than CPU_SHARE of a core is spent on either way,
     URGENT_CPU_SHARE when urgent.
@@ -111,17 +115,19 @@ class CheckpointWatch:
         cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self.urgent = False
+        self._activity = Activity(f"{root}/{pid}")
         self._fd_folder = f"{root}/{pid}/fd"
         self._fdinfo = f"{root}/{pid}/fdinfo"
         self._maps = f"{root}/{pid}/maps"
         self._statm = f"{root}/{pid}/statm"
         self._globs = tuple(str(PurePath(cwd or "/", pattern)) for pattern in globs)
-        self._folders = self._globs or (tuple(f"{glob.escape(cwd)}/{p}" for p in DEFAULT_GLOBS) if cwd else ())
+        self._cwd = cwd
         self._learned: list[str] = []
         self._settle = settle_seconds
         self._fds_pace = _Pace(FD_SECONDS, cpu_clock)
         self._folders_pace = _Pace(FOLDER_SECONDS, cpu_clock)
         self._open: dict[tuple[int, int], _Open] | None = None  # None: not looked yet
+        self._active: tuple[int, int] | None = None  # just before the last look
         self._known: dict[str, Fingerprint] | None = None
         self._closed: dict[str, _Closed] = {}
         self._ignored: set[str] = set()  # data files, written to all the time
@@ -132,7 +138,7 @@ class CheckpointWatch:
         """What is new; SourceError, once, when the trainer's open files may not be seen (the folders still are)."""
         looked = False
         denied: SourceError | None = None
-        if not self._denied and self._fds_pace.due(now, self.urgent):
+        if not self._denied and self._fds_pace.due(now, self.urgent) and not self._is_quiet(now):
             looked = True
             try:
                 self._fds_pace.look(now, self._look_at_fds)
@@ -145,17 +151,18 @@ class CheckpointWatch:
             raise denied
         return self._tell(now) if looked or self._closed else []
 
-    def before_signal(self, now: float) -> None:
-        """Call just before a signal: what is complete by now is no evidence of what the signal brought about."""
+    def signalled(self, now: float, sent_ns: int) -> None:
+        """Call just after a signal: what was complete when it was sent is no evidence of what it brought about."""
         if not self._denied:
             try:
                 self._look_at_fds(now)
             except SourceError:
                 self._denied = True
         self._look_at_folders(now)
-        for closed in self._closed.values():
+        before = [closed for closed in self._closed.values() if closed.print[3] < sent_ns]
+        for closed in before:
             self._remember(closed.path, closed.print)
-        self._closed.clear()
+            del self._closed[closed.path]
 
     def after_exit(self, now: float, *, killed: bool) -> list[CheckpointSeen]:
         """The last word, when the trainer is gone: nobody writes any more, so what changed and is whole is saved.
@@ -171,9 +178,22 @@ class CheckpointWatch:
         return [self._saved(now, whole)] if whole else []
 
     def close(self) -> None:
-        """Nothing is held between two looks."""
+        """Give back what is held."""
+        self._activity.close()
 
     # --- files that are open
+
+    def _is_quiet(self, now: float) -> bool:
+        """Nothing suggests that the process has begun to write a file, or goes on."""
+        if self.urgent or self._open is None or not all(entry.kept for entry in self._open.values()):
+            return False
+        seen, before = self._activity.read(), self._active
+        if seen is None or before is None or self._fds_pace.since(now) >= QUIET_SECONDS:
+            self._active = seen
+            return False
+        quiet = seen[0] == before[0] and seen[1] - before[1] < FEW_BYTES
+        self._active = before if quiet else seen
+        return quiet
 
     def _look_at_fds(self, now: float) -> None:
         found = self._scan()
@@ -240,7 +260,7 @@ class CheckpointWatch:
         folder = glob.escape(os.path.dirname(entry.path))  # noqa: PTH120
         if f"{folder}/*" not in self._learned and len(self._learned) < LEARNED_MAX and not self._globs:
             self._learned.append(f"{folder}/*")
-            for path in self._files([f"{folder}/*"]):  # what lies there already is not new
+            for path in self._files((), [f"{folder}/*"]):  # what lies there already is not new
                 if path not in self._closed and (seen := fingerprint(path)) and seen[:2] != key:
                     (self._known or {}).setdefault(path, seen)
 
@@ -255,7 +275,8 @@ class CheckpointWatch:
         first = self._known is None
         known = self._known if self._known is not None else {}
         self._known = known
-        for path in self._files((*self._folders, *self._learned)):
+        usual = usual_places(self._cwd) if self._cwd and not self._globs else ()
+        for path in self._files(usual, (*self._globs, *self._learned)):
             mark = fingerprint(path)
             if mark is None or known.get(path) == mark or path in self._closed or path in self._ignored:
                 continue
@@ -264,8 +285,9 @@ class CheckpointWatch:
                 since = next((c.since_t for c in self._closed.values() if c.print[:2] == mark[:2]), now)
                 self._closed[path] = _Closed(path, mark, since, now, opened=False)
 
-    def _files(self, patterns: Iterable[str]) -> Iterable[str]:
-        paths = (path for pattern in patterns for path in glob.iglob(pattern, recursive=True))  # noqa: PTH207
+    def _files(self, usual: Iterable[str], patterns: Iterable[str]) -> Iterable[str]:
+        found = (path for pattern in patterns for path in glob.iglob(pattern, recursive=True))  # noqa: PTH207
+        paths = chain(usual, found)
         return (p for p in islice(paths, FILES_MAX) if self._globs or looks_like_checkpoint(p.rpartition("/")[2]))
 
     def _remember(self, path: str, mark: Fingerprint) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePath
@@ -17,6 +18,7 @@ _BARE_NAME = re.compile(r"(?:^|[._-])(?:ckpt|checkpoint)(?:[._-]?\w+)*(?:[._-](?
 _TEMPORARY = re.compile(
     r"(?:^\.?(?:tmp|temp)|[._-](?:tmp|temp|part|partial|new)[\w.-]*$|~$|\.orbax-checkpoint-tmp)", re.I
 )
+_FOLDER = re.compile("ckpt|checkpoint|save|model")
 _TEXT = (".log", ".txt", ".json", ".yaml", ".yml", ".csv", ".py", ".md")
 _ZIP, _ZIP_END, _ZIP_TAIL = b"PK\x03\x04", b"PK\x05\x06", 65557  # torch.save and numpy.savez write zip files
 
@@ -55,6 +57,36 @@ def write_position(path: str) -> int | None:
         return None
 
 
+class Activity:
+    """How many files a process (/proc/PID) has open, and the bytes that it has written."""
+
+    def __init__(self, process: str) -> None:
+        self._process = process
+        self._files = self._io = -1  # held: opening costs ten times as much as reading
+
+    def read(self) -> tuple[int, int] | None:
+        """Both, or None where that is not told: before Linux 6.2, of another user's process, or after its end.
+
+        rchar: 799852904\nwchar: 523082608\n...: written by calls. write_bytes: pages made dirty, through mappings, too.
+        """
+        try:
+            if self._io < 0:
+                self._files = os.open(f"{self._process}/fd", os.O_PATH | os.O_CLOEXEC)
+                self._io = os.open(f"{self._process}/io", os.O_RDONLY | os.O_CLOEXEC)
+            count, told = os.fstat(self._files).st_size, os.pread(self._io, 512, 0).split()
+            return (count, int(told[3]) + int(told[11])) if count else None
+        except (OSError, ValueError, IndexError):
+            self.close()
+            return None
+
+    def close(self) -> None:
+        """Give back what is held; a later read takes it anew."""
+        for fd in (self._files, self._io):
+            if fd >= 0:
+                os.close(fd)
+        self._files = self._io = -1
+
+
 def fingerprint(path: str) -> Fingerprint | None:
     """Another one whenever the file was written to or replaced; None when there is no regular file."""
     try:
@@ -84,6 +116,36 @@ def find_by_inode(path: str, mark: Fingerprint) -> str | None:
             return next((e.path for e in islice(entries, FILES_MAX) if e.inode() == mark[1]), None)
     except OSError:
         return None
+
+
+def usual_places(folder: str) -> Iterator[str]:
+    """All that lies in a folder, in those in it that are named after checkpoints or models, and in subfolders of the
+    former (`checkpoints/step_100/`); hidden names left out, each folder read once."""
+    inner: list[os.DirEntry[str]] = []
+    for entry in _entries(folder):
+        yield entry.path
+        if _FOLDER.search(entry.name) and _is_folder(entry):
+            inner.append(entry)
+    for outer in inner:
+        for entry in _entries(outer.path):
+            yield entry.path
+            if "checkpoint" in outer.name and _is_folder(entry):
+                yield from (one.path for one in _entries(entry.path))
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if not entry.name.startswith(".")]
+    except OSError:
+        return []
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def is_temporary(path: str) -> bool:

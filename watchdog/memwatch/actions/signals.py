@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import select
 import signal
 import struct
@@ -16,6 +17,8 @@ from memwatch.core.procstat import parse_stat
 from memwatch.errors import AttachError, ConfigError, SourceError, TargetGoneError
 
 DEFAULT_SIGNALS = ("SIGINT", "SIGTERM")
+
+_MASK_LINE = re.compile(rb"^(Sig(?:Blk|Ign|Cgt)):\s+([0-9a-f]+)$", re.MULTILINE)
 
 _PIDFD_SEND_SIGNAL, _PIDFD_OPEN = 424, 434  # the same on every architecture but alpha
 
@@ -46,7 +49,7 @@ def plan(status: bytes, wanted: Sequence[str] = DEFAULT_SIGNALS) -> SignalPlan:
     checkpoint, so it is the last choice. ConfigError for a name that is no signal, SourceError for a foreign file.
     """
     numbers = {name: signal_number(name) for name in wanted}
-    caught, ignored_mask, blocked = (_mask(status, key) for key in (b"SigCgt", b"SigIgn", b"SigBlk"))
+    blocked, ignored_mask, caught = _masks(status)
     ignored = tuple(name for name, number in numbers.items() if _has(ignored_mask, number))
     awaited = [name for name, number in numbers.items() if name not in ignored and _has(caught | blocked, number)]
     awaited.sort(key=lambda name: _has(blocked, numbers[name]))  # blocked: it comes late, or by sigwait
@@ -75,16 +78,16 @@ def signal_number(name: str) -> int:
         raise ConfigError(f"{name!r} is not a signal", "Write names as SIGINT, SIGTERM, SIGHUP.") from error
 
 
-def _mask(status: bytes, key: bytes) -> int:
-    """SigCgt:\t0000000000000002 : bit 0 is signal 1."""
-    for line in status.splitlines():
-        name, colon, value = line.partition(b":")
-        if name == key and colon:
-            try:
-                return int(value, 16)
-            except ValueError as error:
-                raise SourceError(f"/proc/PID/status: {key.decode()} is not a mask") from error
-    raise SourceError(f"/proc/PID/status has no {key.decode()} line")
+# SigBlk:	0000000000000000
+# SigIgn:	0000000001001000
+# SigCgt:	0000000000000002
+def _masks(status: bytes) -> tuple[int, int, int]:
+    """Blocked, ignored and caught signals: bit 0 is signal 1."""
+    found = dict(_MASK_LINE.findall(status))
+    try:
+        return int(found[b"SigBlk"], 16), int(found[b"SigIgn"], 16), int(found[b"SigCgt"], 16)
+    except KeyError as error:
+        raise SourceError(f"/proc/PID/status has no {error.args[0].decode()} line") from error
 
 
 def _has(mask: int, number: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from memwatch.core.model import HOST, CgroupLevel, CgroupMemory, GpuMemory, HostMemory, Limit, TreeMemory, Usage
 
@@ -11,19 +11,22 @@ def usages(
     tree: TreeMemory | None,
     cgroup: CgroupMemory | None,
     host: HostMemory | None,
-    gpus: Iterable[GpuMemory],
+    gpus: Sequence[GpuMemory],
     limit_bytes: int | None,
 ) -> tuple[Usage, ...]:
-    """Main memory first, then each GPU; a pool whose use is unknown is left out.
+    """Main memory first, then each GPU with memory of its own; a pool whose use is unknown is left out.
 
     `limit_bytes` is the user's own limit on what the job uses. Of several bounds that with the least headroom counts.
     """
     pools = []
     used = job_bytes(tree, cgroup)
     if used is not None:
-        bounds = _bounds(used, tree, cgroup, host, limit_bytes)
-        pools.append(Usage(HOST, used, min(bounds, key=lambda bound: bound.headroom_bytes, default=None)))
-    pools += (usage for gpu in gpus if (usage := _gpu_usage(gpu)) is not None)
+        shared = used + unified_bytes(used, host, gpus)
+        bounds = _bounds(shared, tree, cgroup, host, limit_bytes)
+        limit = min(bounds, key=lambda bound: bound.headroom_bytes, default=None)
+        alone = limit is not None and limit.origin.startswith(("cgroup", "rlimit"))  # these bound no driver's memory
+        pools.append(Usage(HOST, used if alone else shared, limit))
+    pools += (usage for gpu in gpus if (usage := gpu_usage(gpu)) is not None)
     return tuple(pools)
 
 
@@ -34,11 +37,25 @@ def job_bytes(tree: TreeMemory | None, cgroup: CgroupMemory | None) -> int | Non
     return tree.used_bytes if tree else None
 
 
-def accounting(tree: TreeMemory | None, cgroup: CgroupMemory | None) -> str | None:
-    """How `job_bytes` came about: "cgroup", or as TreeMemory says; None when it is unknown."""
+def accounting(tree: TreeMemory | None, cgroup: CgroupMemory | None, gpus: Iterable[GpuMemory] = ()) -> str | None:
+    """How the use came about: "cgroup" or as TreeMemory says, "+gpu" with main memory that GPUs hold; None: unknown."""
+    held = "+gpu" if any(gpu.attribution == "unified" and gpu.used_bytes for gpu in gpus) else ""
     if cgroup is not None and (cgroup.counts_job or (tree is None and cgroup.owned)):
-        return "cgroup"
-    return tree.accounting if tree else None
+        return f"cgroup{held}"
+    return f"{tree.accounting}{held}" if tree else None
+
+
+def unified_bytes(used_bytes: int, host: HostMemory | None, gpus: Iterable[GpuMemory]) -> int:
+    """What the trainer's GPUs hold of main memory beside the `used_bytes` that the kernel counts as its own.
+
+    Such a GPU has no memory but the host's, and its driver's allocations are in no RSS. On a GB10 NVML's sum by process
+    and the processes' own memory together are what the host has in use (github.com/Syllo/nvtop/issues/449). Never more
+    than the host has in use beside `used_bytes`: memory that both count is not counted twice.
+    """
+    told = sum(gpu.used_bytes or 0 for gpu in gpus if gpu.attribution == "unified")
+    if host is None:
+        return 0
+    return max(0, min(told, host.total_bytes - host.available_bytes - used_bytes))
 
 
 def _bounds(
@@ -66,7 +83,7 @@ def _charged_bytes(level: CgroupLevel) -> int:
     return level.usage_bytes - level.reclaimable_bytes
 
 
-def _gpu_usage(gpu: GpuMemory) -> Usage | None:
+def gpu_usage(gpu: GpuMemory) -> Usage | None:
     """None when it is the host's memory ("unified") or nothing is known of it."""
     used = gpu.device_used_bytes if gpu.used_bytes is None else gpu.used_bytes
     if gpu.attribution == "unified" or used is None:

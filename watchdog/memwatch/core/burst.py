@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import pairwise, takewhile
+from itertools import chain, islice, pairwise, takewhile
+
+from memwatch.core.shapes import first_beyond
 
 BURST_LOOKS = 3  # readings that a burst is measured over: fewer, and one noisy reading is a burst
+SEEN_SECONDS = 1.5  # ... and so long, or a single allocation between two close readings is a burst ...
+SEEN_SHARE = 0.25  # ... unless it is already this share of the room that is left
 CEILING_SECONDS = 30.0  # a burst is growth beyond what was in use before this long ago
 RATE_SECONDS = 10.0  # that its rate is measured over, where single readings are unrest
 RISES_KEPT = 16  # periods whose highest climb is remembered: a checkpoint's peak may come every ten generations
@@ -43,24 +47,46 @@ class Burst:
         self._rises: deque[int] = deque([0], maxlen=RISES_KEPT)  # the highest climb of each of the latest periods
         self._period_t: float | None = None
 
-    def observe(self, t: float, used_bytes: int) -> None:
-        """A reading; times never go back."""
+    def observe(self, times: Sequence[float], used: Sequence[int]) -> None:
+        """Readings in order; times never go back."""
+        i = 0
         if self._ceiling is None:
-            self._ceiling = used_bytes
-        else:
-            self._learn_unrest(abs(used_bytes - self._latest[-1][1]))
-        look = (t, used_bytes)
-        self._latest.append(look)
-        recent = self._recent
-        recent.append(look)
+            self._ceiling = used[0]
+            self._take(times[:1], used[:1])
+            self.begin_period(times[0])
+            i = 1
+        while i < len(times):
+            first, i = i, self._next_pause(times, used, i)
+            self._learn_unrest(used[first:i])
+            self._take(times[first:i], used[first:i])
+            if self._is_over(times[i - 1]):
+                self.begin_period(times[i - 1])
+
+    def _next_pause(self, times: Sequence[float], used: Sequence[int], first: int) -> int:
+        """The index after the reading that ends the period, or after a first change, which may be beyond all before."""
+        if self._unrest == 0.0:
+            last = self._latest[-1][1]
+            return next((i for i in range(first, len(times)) if used[i] != last), len(times) - 1) + 1
+        if not self._is_over(times[-1]):
+            return len(times)
+        return next(i for i in range(first, len(times)) if self._is_over(times[i])) + 1
+
+    def _is_over(self, t: float) -> bool:
+        return self._period_t is not None and t - self._period_t > PERIOD_SECONDS
+
+    def _take(self, times: Sequence[float], used: Sequence[int]) -> None:
+        looks = list(zip(times, used, strict=True))
+        self._latest.extend(looks[-BURST_LOOKS:])
+        recent, t = self._recent, times[-1]
+        recent.extend(looks)
+        settled = []
         while recent[0][0] < t - CEILING_SECONDS:
-            settled = recent.popleft()
-            self._ceiling = max(self._ceiling, settled[1])
+            settled.append(recent.popleft())
+        if settled:
+            self._ceiling = max(self._ceiling or 0, *(used for _, used in settled))
             self._climbs.append(settled)
         over_t = min(t - 2 * CEILING_SECONDS, self._latest[0][0])  # what began later may be under way
         self._rises[-1] = max(self._rises[-1], self._climbs.highest_before(over_t))
-        if self._period_t is None or t - self._period_t > PERIOD_SECONDS:
-            self.begin_period(t)
 
     def begin_period(self, t: float) -> None:
         """A generation begins (or so much time has passed): climbs of long ago are forgotten."""
@@ -69,23 +95,40 @@ class Burst:
         self._period_t = t
         self._rises.append(0)
 
-    def _learn_unrest(self, change: int) -> None:
-        # a single jump counts as four times the usual at most, or one burst would hide the next
-        bounded = min(float(change), 4 * self._unrest) if self._unrest > 0 else float(change)
-        self._seen = min(self._seen + 1, NOISE_LOOKS)
-        self._unrest += (bounded - self._unrest) / self._seen
+    def _learn_unrest(self, used: Sequence[int]) -> None:
+        # a single jump counts as four times the usual at most, or one burst would hide the next; and after a calm
+        # without any, a rise beyond all before is growth
+        usual, seen, last = self._unrest, self._seen, self._latest[-1][1]
+        beyond = self._ceiling or 0
+        for now in used:
+            size = float(abs(now - last))
+            if size > 4 * usual and (usual > 0 or now > max(beyond, last)):
+                size = 4 * usual
+            if seen < NOISE_LOOKS:
+                seen += 1
+            usual += (size - usual) / seen
+            last = now
+        self._unrest, self._seen = usual, seen
 
-    @property
-    def rate(self) -> float:
-        """Growth in bytes/s: over the last three readings if that is no mere unrest, or over the recent ones."""
-        return max(self._latest_rate, self._recent_rate)
+    def rate(self, headroom_bytes: int) -> float:
+        """Growth in bytes/s: over the last readings if that is no mere unrest, or over the recent ones."""
+        return max(self._latest_rate(headroom_bytes), self._recent_rate)
 
-    @property
-    def _latest_rate(self) -> float:
-        if len(self._latest) < BURST_LOOKS:
+    def _latest_rate(self, headroom_bytes: int) -> float:
+        base = self._base(headroom_bytes)
+        if base is None:
             return 0.0
-        (t0, used0), (t1, used1) = self._latest[0], self._latest[-1]
+        (t0, used0), (t1, used1) = base, self._latest[-1]
         return (used1 - used0) / (t1 - t0) if t1 > t0 and used1 - used0 > NOISE_FACTOR * self._unrest else 0.0
+
+    def _base(self, headroom_bytes: int) -> _Look | None:
+        """The latest reading from which enough was seen since: readings, and time or growth."""
+        if len(self._latest) < BURST_LOOKS:
+            return None
+        t, used = self._latest[-1]
+        enough = used - SEEN_SHARE * max(headroom_bytes, 0)
+        looks = chain((self._latest[0],), islice(reversed(self._recent), BURST_LOOKS, None))
+        return next((look for look in looks if t - look[0] >= SEEN_SECONDS or look[1] <= enough), None)
 
     @property
     def _recent_rate(self) -> float:
@@ -97,15 +140,15 @@ class Burst:
         (t0, used0), (t1, used1) = _middle(looks[-third:]), _middle(looks[:third])
         return max(0.0, (used1 - used0) / (t1 - t0)) if t1 > t0 else 0.0
 
-    def threatens(self, headroom_bytes: int, limit_bytes: int, guard: float, lead: float) -> bool:
-        """The room that is left would be gone before a checkpoint is complete."""
-        if headroom_bytes > guard * limit_bytes or self._ceiling is None:
-            return False
+    def threat(self, headroom_bytes: int, limit_bytes: int, lead: float) -> float:
+        """Bytes/s at which the room that is left would be gone before a checkpoint is complete; 0 when it would not."""
+        if self._ceiling is None:
+            return 0.0
         beyond = self._latest[-1][1] - self._ceiling
         if beyond <= max(NOISE_FACTOR * self._unrest, 0.001 * limit_bytes) or self._tops_out(headroom_bytes):
-            return False
-        rate, sure = self.rate, headroom_bytes - NOISE_FACTOR * self._unrest
-        return rate > 0.0 and sure / rate < lead
+            return 0.0
+        rate, sure = self.rate(headroom_bytes), headroom_bytes - NOISE_FACTOR * self._unrest
+        return rate if sure < rate * lead else 0.0
 
     def _tops_out(self, headroom_bytes: int) -> bool:
         """The climb is like one of those before, and such a climb ends below the limit."""
@@ -115,10 +158,10 @@ class Burst:
 
     def exhausts(self, headroom_bytes: int, limit_bytes: int) -> bool:
         """Nothing is left to wait for: the limit is met within seconds."""
-        if self.rate <= 0:
+        rate = self.rate(headroom_bytes)
+        if rate <= 0:
             return False
-        nearly = headroom_bytes < EXHAUSTED_SHARE * limit_bytes
-        return nearly or headroom_bytes < self.rate * REACTION_SECONDS
+        return headroom_bytes < max(EXHAUSTED_SHARE * limit_bytes, rate * REACTION_SECONDS)
 
 
 def _middle(looks: Sequence[_Look]) -> _Look:
@@ -134,10 +177,10 @@ class _Climbs:
         self._ahead: deque[_Look] = deque()  # readings beyond the climb of the latest that was
         self._tops: deque[_Look] = deque()  # readings within it that none after them exceeds: the highest first
 
-    def append(self, look: _Look) -> None:
-        """A reading, later than those before."""
-        self._starts.append(look)
-        self._ahead.append(look)
+    def append(self, looks: Sequence[_Look]) -> None:
+        """Readings, later than those before."""
+        self._starts.extend(looks)
+        self._ahead.extend(looks)
 
     def highest_before(self, t: float) -> int:
         """Bytes of the highest climb that began before t and was not asked for; it must be over, and all of it told."""
@@ -149,7 +192,9 @@ class _Climbs:
                 while tops and tops[-1][1] <= look[1]:
                     tops.pop()
                 tops.append(look)
-            highest = max(highest, tops[0][1] - start[1])
+            climb = tops[0][1] - start[1]
+            if climb > highest:
+                highest = climb
             if tops[0] is start:
                 tops.popleft()
         return highest
@@ -166,28 +211,38 @@ class Ramp:
         self._parts: deque[tuple[float, int, int, int]] = deque()  # start, readings, their sum, the highest
         self._record = 0  # of all parts that are over long ago
 
-    def observe(self, t: float, used_bytes: int) -> None:
-        """A reading; times never go back."""
-        parts = self._parts
-        if parts and t - parts[-1][0] < self._width:
-            start, count, total, high = parts[-1]
-            parts[-1] = (start, count + 1, total + used_bytes, max(high, used_bytes))
-        else:
-            parts.append((t, 1, used_bytes, used_bytes))
-        while len(parts) > PARTS + 1:
-            self._record = max(self._record, parts.popleft()[3])
+    def observe(self, times: Sequence[float], used: Sequence[int]) -> None:
+        """Readings in order; times never go back."""
+        parts, first = self._parts, 0
+        if parts:
+            first = self._go_on(times, used, first)
+        while first < len(times):
+            parts.append((times[first], 1, used[first], used[first]))
+            first = self._go_on(times, used, first + 1)
+            if len(parts) > PARTS + 1:
+                self._record = max(self._record, parts.popleft()[3])
+
+    def _go_on(self, times: Sequence[float], used: Sequence[int], first: int) -> int:
+        """Take the readings from `first` on that are of the latest part; where the next one begins."""
+        start, count, total, high = self._parts[-1]
+        end = first_beyond(times, start, self._width, first)
+        if end > first:
+            more = used[first:end]
+            self._parts[-1] = (start, count + len(more), total + sum(more), max(high, *more))
+        return end
 
     def look_over(self, seconds: float) -> None:
         """Climbs of so many seconds are looked for from now on."""
         self._width = seconds / PARTS
 
-    def threatens(self, headroom_bytes: int) -> bool:
-        """At this pace the limit is met within the time that is looked over."""
+    def threat(self, headroom_bytes: int) -> float:
+        """Bytes/s at which the limit is met within the time that is looked over; 0 when it is not."""
         parts, seconds = self._parts, self._width * PARTS
         if len(parts) <= PARTS or not LEAST_OVER * seconds <= parts[-1][0] - parts[0][0] <= MOST_OVER * seconds:
-            return False
+            return 0.0
         levels = [total / count for _, count, total, _ in parts]
         rise = levels[-1] - levels[0]
         steps = [b - a for a, b in pairwise(levels)]
         steady = min(steps) > 0.0 and max(steps) < MOST_IN_PART * rise
-        return steady and levels[-1] - self._record > NEW_SHARE * rise and headroom_bytes < rise
+        beyond = steady and levels[-1] - self._record > NEW_SHARE * rise and headroom_bytes < rise
+        return rise / (parts[-1][0] - parts[0][0]) if beyond else 0.0

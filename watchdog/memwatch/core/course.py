@@ -12,9 +12,9 @@ from memwatch.core.outline import Outline, outline
 from memwatch.core.peaks import Beat, beat_of_bins
 from memwatch.core.rhythm import USUAL, Level, Rhythm
 from memwatch.core.rises import Rises, rises
-from memwatch.core.shapes import Bins
+from memwatch.core.shapes import Bin, Bins
 from memwatch.core.stats import median, rise_above
-from memwatch.core.trend import Fit, Past, Point, fit
+from memwatch.core.trend import Fit, Past, Point, fit, noise_of
 
 BLOCKS = 16  # equal stretches of time that stand for generations where there are no markers
 BLOCKS_IN_PIECE = 4  # blocks of a line
@@ -81,16 +81,54 @@ class Course:
         return self.strands[0].fit.best.slope * self.strands[0].axis.pace
 
 
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """What growth is looked for in."""
+
+    points: Sequence[Point]
+    noise: float | None  # deviation of one of them, bytes; None: they are too few
+
+
+def levels_by_generation(rhythm: Rhythm, t: float) -> Levels:
+    """A level a generation."""
+    points = rhythm.points(t)
+    return Levels(points, noise_of(points, FEW_NOISE * rhythm.range() if len(points) < FEW_POINTS else 0.0))
+
+
+def levels_by_time(bins: Bins) -> Levels:
+    """A level a block of time."""
+    first_t = bins.items[0].start_t
+    points = []
+    for block in _blocks(bins):
+        middle_t = 0.5 * (block[0].start_t + block[-1].end_t)
+        level = sum(b.total for b in block) / sum(b.count for b in block)
+        points.append(Point(middle_t - first_t, level, 1.0, middle_t))
+    return Levels(points, noise_of(points))
+
+
+def _blocks(bins: Bins) -> list[list[Bin]]:
+    """Of time, as long as each other, the latest of them whole."""
+    items = bins.items
+    size = max(1, round(len(items) / BLOCKS))
+    return [items[max(0, end - size) : end] for end in range(len(items), 0, -size)][::-1]
+
+
 def by_generation(
-    rhythm: Rhythm, t: float, prior: Model | None, gauges: Mapping[str, Readings], error: float = 0.0
+    levels: Levels,
+    rhythm: Rhythm,
+    t: float,
+    gauges: Mapping[str, Readings],
+    *,
+    prior: Model | None = None,
+    error: float = 0.0,
 ) -> Course:
     """The course over generations; `prior` is the growth, by single generation, of the process before a restart.
 
     `error` is the deviation of their count: nobody told them.
     """
-    points = rhythm.points(t)
+    points = levels.points
     days = calendar(rhythm.x(t), rhythm.lengths() or [rhythm.seconds or 1.0])
-    fitted = fit(points, least_noise=FEW_NOISE * rhythm.range() if len(points) < FEW_POINTS else 0.0)
+    fitted = fit(points, noise=levels.noise)
     if prior is not None and points and len(rhythm.shapes) < OWN_GENERATIONS:
         fitted = _continued(prior.in_units(rhythm.bundle), points)
         strands = [Strand(fitted, Straight(), 1.0, points[-1].x)]
@@ -168,27 +206,22 @@ def _with_time(strands: list[Strand], points: Sequence[Point], days: Calendar, t
     return [*strands[:-1], *both]
 
 
-def by_time(bins: Bins, gauges: Mapping[str, Readings]) -> Course:
+def by_time(levels: Levels, bins: Bins, gauges: Mapping[str, Readings]) -> Course:
     """The course over blocks of time, for a run without markers."""
-    items = bins.items
+    items, points = bins.items, levels.points
     first_t, now_t = items[0].start_t, items[-1].end_t
     x = now_t - first_t
-    size = max(1, round(len(items) / BLOCKS))
-    blocks = [items[max(0, end - size) : end] for end in range(len(items), 0, -size)][::-1]
-    points, above, beat = [], [], beat_of_bins(items, first_t)
-    for block in blocks:
-        level = sum(b.total for b in block) / sum(b.count for b in block)
-        middle_t = 0.5 * (block[0].start_t + block[-1].end_t)
-        points.append(Point(middle_t - first_t, level, 1.0, middle_t))
+    above, beat = [], beat_of_bins(items, first_t)
+    for block, point in zip(_blocks(bins), points, strict=True):
         highs = sorted(b.high for b in block)
         calm = highs[: max(1, len(highs) * 3 // 4)] if beat is not None else highs
-        above.append(calm[-1] - level)
-    fitted = fit(points, BLOCKS_IN_PIECE)
+        above.append(calm[-1] - point.level)
+    fitted = fit(points, BLOCKS_IN_PIECE, levels.noise)
     slope, own = 0.0, None
     if fitted is not None:
         slope = max(0.0, fitted.best.slope)
         own = Strand(replace(fitted, models=tuple(m.moved(x) for m in fitted.models)), Straight(), 1.0, x)
-    usual, period = above[-USUAL:], x / len(blocks)
+    usual, period = above[-USUAL:], x / len(points)
     high = max(0.0, median(usual) - 0.5 * slope * period)
     seen = tuple((one - 0.5 * slope * period,) for one in above)
     strands = _strands(own, points, gauges, x, now_t)

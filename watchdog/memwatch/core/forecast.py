@@ -10,9 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memwatch.core import course as courses
 from memwatch.core.axes import Calendar, Readings
-from memwatch.core.course import Course
+from memwatch.core.course import Course, by_generation, by_time, levels_by_generation, levels_by_time
 from memwatch.core.growth import Model
 from memwatch.core.meeting import Ends, Outcomes, Timing, outcomes
 from memwatch.core.model import Forecast, Gauge, Trend, Verdict
@@ -28,6 +27,7 @@ SETTLED_SAMPLES = 60  # without markers, what comes before this many samples and
 SETTLED_SECONDS = 30.0
 SETTLED_MARKED_SAMPLES = 24  # with markers: samples since the first one
 STALE_SHARE = 0.03  # of the time watched: so old a course is fitted anew ...
+STALE_SECONDS = 100.0  # ... as if at least so long
 STALE_LEAD = 0.1  # ... or of the time that is left ...
 STALE_FLOOR = 0.003  # ... but not more often than this
 STEADIER = 1.7  # times the noise of the levels by teeth: noisier than this, and the course goes by the teeth
@@ -35,7 +35,7 @@ MISCOUNT = 0.7  # teeth: deviation of the number of those between two peaks, whi
 NEAR_RANGES = 2.0  # of what a generation does: the limit is not met within one where it is farther off
 BELOW_SHARE = 0.2  # of the distance to the course counts while memory is below it
 LATELY = 1.2  # generations
-LIMIT_MOVED = 0.002  # of the headroom: a limit that moves by less is the same
+LIMIT_MOVED = 0.01  # of the headroom: a limit that moves by less is the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,8 @@ class Outlook:
     trend: Trend | None
     forecast: Forecast | None
     ends: Ends | None = None  # what the forecast was drawn from
+    calm_until: float = -math.inf  # before this time nothing new is to be seen but the passing of it ...
+    calm_below: float = -math.inf  # ... as long as less than so many bytes are in use
 
 
 class Forecaster:
@@ -70,16 +72,19 @@ class Forecaster:
 
     # --- being told ---
 
-    def observe(self, t: float, used_bytes: int) -> None:
-        """A sample; one from before the last is ignored."""
-        if not math.isfinite(t) or t < self._t:
+    def observe(self, times: Sequence[float], used: Sequence[int]) -> None:
+        """Samples in order, seconds and bytes; those from before the last are ignored."""
+        first = next((i for i, t in enumerate(times) if t >= self._t and math.isfinite(t)), len(times))
+        if first:
+            times, used = times[first:], used[first:]
+        if not times:
             return
-        self._rate.observe(t, used_bytes)
-        self._t, self._used = t, float(used_bytes)
-        self._run.add(t, used_bytes)
-        self._teeth.observe(t, used_bytes)
+        self._rate.observe(times, used)
+        self._t, self._used = times[-1], float(used[-1])
+        self._run.add(times, used)
+        self._teeth.observe(times, used)
         if self._rhythm is not None:
-            self._rhythm.observe(t, used_bytes)
+            self._rhythm.observe(times, used)
 
     def begin_generation(self, t: float, index: float) -> None:
         """The work of generation `index` begins at t; the one before it has ended. The same index again is ignored."""
@@ -101,7 +106,8 @@ class Forecaster:
     def restart(self, t: float) -> None:
         """A new process of the same run: its levels begin anew, the growth that was seen stays as what to expect."""
         if self._run.items and self._rhythm is not None and len(self._rhythm.shapes) >= ENOUGH:
-            course = courses.by_generation(self._rhythm, self._t, self._prior, {})
+            levels = levels_by_generation(self._rhythm, self._t)
+            course = by_generation(levels, self._rhythm, self._t, {}, prior=self._prior)
             if course.fit is not None:
                 bundle = self._rhythm.bundle
                 best = min((s.fit for s in course.strands if s.axis.name == "course"), key=lambda f: f.cost).best
@@ -173,7 +179,7 @@ class Forecaster:
         ends = None if limit is None else self._ends(max(t, self._t) - self._t, course, limit)
         forecast = None if limit is None else self._forecast(ends, limit, last_generation)
         self._renew_by(forecast)
-        return Outlook(*self._judgement(course, limit), forecast, ends)
+        return Outlook(*self._judgement(course, limit), forecast, ends, *self._calm(course, limit))
 
     def _read(self, gauges: Sequence[Gauge]) -> None:
         for gauge in gauges:
@@ -195,22 +201,21 @@ class Forecaster:
             self._beat, self._course = self._fitted(rhythm)
             self._outcomes = None
             self._course_t = self._t
-            self._course_until = self._t + STALE_SHARE * self._watched
+            self._course_until = self._t + STALE_SHARE * max(self._watched, STALE_SECONDS)
         return self._course
 
     def _fitted(self, rhythm: Rhythm | None) -> tuple[Rhythm | None, Course]:
         """The course by the markers or, without them, by time; or by the beat of its teeth, where that is steadier."""
-        if rhythm is not None:
-            course = courses.by_generation(rhythm, self._t, self._prior, self._gauges)
-        else:
-            course = courses.by_time(self._run, self._gauges)
-        teeth = self._teeth.beat(self._t)
-        if teeth is None or (self._prior is not None and rhythm is not None and len(rhythm.shapes) < ENOUGH):
-            return rhythm, course
-        beaten = courses.by_generation(teeth, self._t, None, self._gauges, MISCOUNT)
-        if beaten.fit is None or (course.fit is not None and course.fit.noise < STEADIER * beaten.fit.noise):
-            return rhythm, course
-        return teeth, beaten
+        t, gauges, teeth = self._t, self._gauges, self._teeth.beat(self._t)
+        own = levels_by_time(self._run) if rhythm is None else levels_by_generation(rhythm, t)
+        goes_on = self._prior is not None and rhythm is not None and len(rhythm.shapes) < ENOUGH
+        if teeth is not None and not goes_on:
+            beaten = levels_by_generation(teeth, t)
+            if beaten.noise is not None and (own.noise is None or own.noise >= STEADIER * beaten.noise):
+                return teeth, by_generation(beaten, teeth, t, gauges, error=MISCOUNT)
+        if rhythm is None:
+            return None, by_time(own, self._run, gauges)
+        return rhythm, by_generation(own, rhythm, t, gauges, prior=self._prior)
 
     def _renew_by(self, forecast: Forecast | None) -> None:
         """The nearer the end, the sooner the course is looked at again."""
@@ -218,7 +223,8 @@ class Forecaster:
             wait = max(STALE_LEAD * forecast.eta_low_seconds, STALE_FLOOR * self._watched)
             self._course_until = min(self._course_until, self._course_t + wait)
 
-    def _settled(self, course: Course) -> bool:
+    @property
+    def _is_settled(self) -> bool:
         """There is more to see than the load that every run begins with."""
         if self._beat is not None and self._beat is self._rhythm:
             return self._prior is not None or self._beat.samples >= SETTLED_MARKED_SAMPLES
@@ -229,14 +235,14 @@ class Forecaster:
     def _judgement(self, course: Course, limit: float | None) -> tuple[Verdict, Trend | None]:
         """Verdict and trend of a course, made anew when what they rest on has changed."""
         rhythm, known = self._marked(), self._judged
-        rests_on = (None if rhythm is None else rhythm.ordinal, limit, self._settled(course))
+        rests_on = (None if rhythm is None else rhythm.ordinal, limit, self._is_settled)
         if known is None or known[0] is not course or known[1] != rests_on:
             judged = self._verdict(course, limit), self._trend(course)
             known = self._judged = course, rests_on, judged
         return known[2]
 
     def _verdict(self, course: Course, limit: float | None) -> Verdict:
-        if course.fit is None or not self._settled(course):
+        if course.fit is None or not self._is_settled:
             return Verdict.WARMING_UP
         complete = ENOUGH
         if self._rhythm is not None and self._rhythm is self._beat and self._prior is None:
@@ -267,7 +273,7 @@ class Forecaster:
 
     def _ends(self, passed: float, course: Course, limit: float) -> Ends | None:
         """When the limit may be met, `passed` seconds after the last sample; None before enough was seen."""
-        if course.fit is None or not self._settled(course) or self._used >= limit:
+        if course.fit is None or not self._is_settled or self._used >= limit:
             return None
         beat = self._beat
         now_x = self._watched if beat is None else beat.x(self._t)
@@ -285,9 +291,16 @@ class Forecaster:
 
     def _is_far(self, course: Course, limit: float) -> bool:
         """The limit is beyond all that memory does within a generation: the next minutes need no look of their own."""
-        outline = course.outline
-        reach = max(self.reach_bytes, outline.reach)
-        return limit - self._used > NEAR_RANGES * (reach + abs(course.slope) * course.period)
+        return self._used < limit - self._far_bytes(course)
+
+    def _far_bytes(self, course: Course) -> float:
+        reach = max(self.reach_bytes, course.outline.reach)
+        return NEAR_RANGES * (reach + abs(course.slope) * course.period)
+
+    def _calm(self, course: Course, limit: float | None) -> tuple[float, float]:
+        """Until when, and below how many bytes, this course is the one to go by and the limit is far."""
+        until = min([self._course_until, *(beat.lost_t for beat in (self._beat, self._marked()) if beat is not None)])
+        return until, math.inf if limit is None else limit - self._far_bytes(course)
 
     def _near(self, course: Course, calendar: Calendar, limit: float) -> Near:
         """How memory stands to its course now."""

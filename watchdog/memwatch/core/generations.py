@@ -172,23 +172,22 @@ class Ledger:
                 account.keep(account.open.row(self.index, self.attempt, t, partial=True))
             account.open = None
 
-    def sample(self, t: float, resource: str, used_bytes: int) -> None:
-        """A reading of one resource."""
+    def sample(self, times: Sequence[float], resource: str, used: Sequence[int]) -> None:
+        """Readings of one resource in order, seconds and bytes."""
         account = self._accounts.get(resource)
         if account is None:
             account = self._accounts[resource] = _Account()
-        account.used_bytes, account.used_t = used_bytes, t
         if account.open is None:
-            late = self.index is None or t > self._begin_t
-            account.open = _OpenRow(t, used_bytes, used_bytes, used_bytes, partial=late)
+            late = self.index is None or times[0] > self._begin_t
+            account.open = _OpenRow(times[0], used[0], used[0], used[0], partial=late)
             if self.phase is not None:
-                account.open.enter(self.phase, t)
-        row = account.open
-        row.used_bytes, row.sampled = used_bytes, True
-        row.peak_bytes = max(row.peak_bytes, used_bytes)
+                account.open.enter(self.phase, times[0])
+        account.used_bytes, account.used_t = used[-1], times[-1]
+        row, peak = account.open, max(used)
+        row.used_bytes, row.sampled, row.peak_bytes = used[-1], True, max(row.peak_bytes, peak)
         phase = row.phases.get(self.phase) if self.phase is not None else None
         if phase is not None:
-            phase.peak_bytes = max(phase.peak_bytes, used_bytes)
+            phase.peak_bytes = max(phase.peak_bytes, peak)
 
     def mark(self, t: float, seen: GenerationSeen) -> Boundary | None:
         """A marker of the log; the boundary it makes, or None when it repeats what is known.

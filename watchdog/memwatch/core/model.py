@@ -6,7 +6,7 @@ a trace's own seconds in a replay). Memory is int bytes. Unknown is None, never 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -30,14 +30,13 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class PssCost:
-    """What counting shared pages (smaps_rollup) has cost the trainer and memwatch so far."""
+class SurveyCost:
+    """What telling shared pages from own ones has cost memwatch so far."""
 
-    reads: int = 0
-    refused: int = 0  # readings not made: too long a stall, or not permitted
-    passes: int = 0
+    visits: int = 0
+    refused: int = 0  # visits that were not permitted
+    pages: int = 0  # looked at
     cpu_seconds: float = 0.0
-    largest_stall_seconds: float = 0.0  # the longest reading by the wall clock: the process stalled no longer than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class TreeMemory:
     processes: int
     rss_bytes: int  # the trainer's own process, as top shows it
     used_bytes: int  # the whole tree
-    accounting: str  # how used_bytes came about: "rss" (one process), "anon+shmem", "pss", "rss+uss" (see core.sharing)
+    accounting: str  # how used_bytes came about: "rss" (one process), "pages", "anon+shmem" (see core.sharing)
     anon_bytes: int | None = None  # of the whole tree, as the next two
     file_bytes: int | None = None
     shmem_bytes: int | None = None
@@ -56,7 +55,11 @@ class TreeMemory:
     data_bytes: int | None = None  # VmData of the trainer's process, what RLIMIT_DATA bounds
     rlimit_as_bytes: int | None = None
     rlimit_data_bytes: int | None = None
-    pss_cost: PssCost = PssCost()
+    error_bytes: int | None = None  # standard error of used_bytes where pages were sampled
+    cow_bytes: int | None = None  # inherited pages that were copied since the fork; None: nobody could look
+    cow_bytes_per_second: float | None = None
+    reason: str = ""  # why pages could not be sampled, where that is so
+    survey_cost: SurveyCost = SurveyCost()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,10 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Everything that one look at the trainer's memory gave. `usages` is derived from the rest (core.accounting)."""
+    """Everything that one look at the trainer's memory gave. `usages` is derived from the rest (core.accounting).
+
+    A GPU is among the `usages` when its reading is a new one, and among the `gpus` until there is another.
+    """
 
     usages: tuple[Usage, ...]
     tree: TreeMemory | None = None
@@ -171,6 +177,33 @@ class Sampled:
 
     t: float
     sample: Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Readings of one pool, one after the other, under one limit of which nobody else takes any."""
+
+    resource: str
+    used: Sequence[int]  # bytes
+    limit_bytes: int | None
+    origin: str
+
+    def usage(self, used: int) -> Usage:
+        """A reading of so many bytes."""
+        limit = self.limit_bytes
+        return Usage(self.resource, used, None if limit is None else Limit(limit, self.origin, limit - used))
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Recorded looks at memory one after the other, between which nothing else was told."""
+
+    times: Sequence[float]  # seconds, in order
+    pools: tuple[Series, ...]  # each of as many readings
+
+    def sampled(self, i: int) -> Sampled:
+        """The look of this index."""
+        return Sampled(self.times[i], Sample(tuple(series.usage(series.used[i]) for series in self.pools)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +275,15 @@ class SourceChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class ArmedChanged:
+    """A signal would reach the trainer from now on, or would not, and why (told at the attach, and once per change)."""
+
+    t: float
+    armed: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Signalled:
     """memwatch sent (or, in a dry run, would have sent) a signal to the trainer."""
 
@@ -287,6 +329,7 @@ Event = (
     | CheckpointSeen
     | OutOfMemorySeen
     | SourceChanged
+    | ArmedChanged
     | Signalled
     | Exited
 )
@@ -364,6 +407,12 @@ class Forecast:
     generation_low: float | None = None
     generation_high: float | None = None
     finishes: bool | None = None  # the run reaches its last generation first; None when the total is unknown
+
+    def after(self, seconds: float) -> Forecast:
+        """The same, so much later."""
+        times = (self.eta_seconds, self.eta_low_seconds, self.eta_high_seconds)
+        eta, low, high = (None if t is None else max(0.0, t - seconds) for t in times)
+        return Forecast(eta, low, high, self.generation, self.generation_low, self.generation_high, self.finishes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,6 +516,7 @@ class Snapshot:
     checkpoint_seconds: float  # what a checkpoint is taken to need
     checkpoint_origin: str  # "configured", "measured", "assumed"
     pace_seconds: float  # how soon the next sample should be taken, at most
+    unarmed: str | None  # why no interrupt would reach the trainer now; None: it would
     exited: Exited | None
 
     @property

@@ -7,6 +7,7 @@ from typing import Any
 from memwatch.core import sentence as words
 from memwatch.core.generations import Ledger
 from memwatch.core.model import (
+    ArmedChanged,
     Attached,
     CheckpointSeen,
     Exited,
@@ -16,8 +17,9 @@ from memwatch.core.model import (
     OutOfMemorySeen,
     Signalled,
     SourceChanged,
+    TreeMemory,
 )
-from memwatch.core.track import Track
+from memwatch.core.track import Decision, Track
 from memwatch.core.units import format_bytes, format_duration
 
 # --- the trainer ----------------------------------------------------------------------------------------------------
@@ -123,6 +125,12 @@ def source(t: float, event: SourceChanged) -> Notice:
     return Notice(t, name, text, {"source": event.source, "reason": event.reason})
 
 
+def armed(t: float, event: ArmedChanged) -> Notice:
+    """An interrupt would reach the trainer, or would not."""
+    text = "armed: an interrupt would reach the trainer" if event.armed else f"not armed: {event.reason}"
+    return Notice(t, "armed" if event.armed else "unarmed", text, {"reason": event.reason})
+
+
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 
@@ -136,6 +144,18 @@ def warning(t: float, ledger: Ledger, track: Track) -> Notice:
     if track.warned:
         return Notice(t, "warn", _outlook(ledger, track), _fields(ledger, track, "warn"))
     return Notice(t, "cleared", f"the warning is withdrawn: {_outlook(ledger, track)}", _fields(ledger, track))
+
+
+def cow(t: float, tree: TreeMemory) -> Notice:
+    """Copied pages are a material part of the growth."""
+    copied, rate = tree.cow_bytes or 0, tree.cow_bytes_per_second or 0.0
+    pace = f", {format_bytes(rate, signed=True)}/s" if rate >= 1 else ""
+    text = (
+        f"forked workers copy pages that they inherited: {format_bytes(copied)} so far{pace} (copy-on-write). "
+        "A write by them or by the parent copies a page, and so does a mere use of a Python object, which counts its "
+        "references: arrays or shared memory in place of lists of objects stay shared"
+    )
+    return Notice(t, "cow", text, {"cow_bytes": copied, "cow_bytes_per_s": round(rate), "processes": tree.processes})
 
 
 def held(t: float, ledger: Ledger, track: Track) -> Notice:
@@ -153,23 +173,28 @@ def no_interrupt(t: float, ledger: Ledger, track: Track, reason: str) -> Notice:
     return Notice(t, "warn", f"no interrupt, acting is off: {reason}", _fields(ledger, track, "warn"))
 
 
-def reason(ledger: Ledger, track: Track, kind: str, need_seconds: float, origin: str) -> str:
+def reason(ledger: Ledger, decision: Decision, need_seconds: float, origin: str) -> str:
     """Why the trainer is interrupted; `need_seconds` for a checkpoint, `origin` says how that is known."""
+    track = decision.track
     limit = track.usage.limit
     left = format_bytes(limit.headroom_bytes) if limit is not None else "unknown room"
     why = {
-        "emergency": f"{left} left and a burst of {format_bytes(track.burst.rate)}/s",
-        "time": f"{left} left, a later checkpoint might not be complete",
-        "boundary": f"{left} left, no room for another {ledger.unit} and a checkpoint",
-        "saved": f"{left} left, checkpoint just saved, no room until the next",
-    }[kind]
-    return f"{why}; a checkpoint needs {format_duration(need_seconds)} ({origin}); {_outlook(ledger, track)}"
+        "emergency": f"growing by {format_bytes(decision.rate)}/s: gone in {format_duration(decision.seconds_left)}",
+        "time": "a later checkpoint might not be complete",
+        "boundary": f"no room for another {ledger.unit} and a checkpoint",
+        "saved": "checkpoint just saved, no room until the next",
+    }[decision.kind]
+    if decision.seconds_left < need_seconds:
+        why += ", too late for a checkpoint unless the growth stops at the signal"
+    return (
+        f"{left} left, {why}; a checkpoint needs {format_duration(need_seconds)} ({origin}); {_outlook(ledger, track)}"
+    )
 
 
 def _outlook(ledger: Ledger, track: Track) -> str:
     phase = ledger.leading_phase(track.usage.resource)
-    return words.outlook_text(track.usage, track.outlook, ledger.unit, ledger.last_generation, phase)
+    return words.outlook_text(track.usage, track.outlook_now, ledger.unit, ledger.last_generation, phase)
 
 
 def _fields(ledger: Ledger, track: Track, action: str | None = None) -> dict[str, Any]:
-    return words.forecast_fields(track.usage, ledger.index, track.outlook, action)
+    return words.forecast_fields(track.usage, ledger.index, track.outlook_now, action)

@@ -145,7 +145,8 @@ def beat_of_bins(bins: Sequence[Bin], first_t: float) -> Beat | None:
     """Peaks that stand out of a run without markers, by their times; None of fewer than two."""
     if len(bins) < 4 * AROUND:
         return None
-    calm = [median([b.mean for b in bins[max(0, i - AROUND) : i + AROUND + 1]]) for i in range(len(bins))]
+    means = [b.mean for b in bins]
+    calm = [median(means[max(0, i - AROUND) : i + AROUND + 1]) for i in range(len(bins))]
     excesses = [b.high - level for b, level in zip(bins, calm, strict=True)]
     bound = _bound(excesses[len(excesses) // 4 :], calm[-1])
     peaks: list[tuple[float, float]] = []  # time, excess

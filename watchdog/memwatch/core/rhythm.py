@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -76,10 +77,10 @@ class Rhythm:
 
     # --- being told ---
 
-    def observe(self, t: float, used: float) -> None:
-        """A sample of the open generation."""
-        self._open.add(t, used)
-        self.samples += 1
+    def observe(self, times: Sequence[float], used: Sequence[float]) -> None:
+        """Samples of the open generation."""
+        self._open.add(times, used)
+        self.samples += len(times)
 
     def resume(self, known: Sequence[Bin]) -> None:
         """The first marker was told late: what is known of the time since."""
@@ -152,7 +153,12 @@ class Rhythm:
 
     def goes_on(self, t: float) -> bool:
         """A generation's length is known, and the markers have not stopped."""
-        return self._longest is not None and t - self.start_t <= LOST_AFTER * self._longest
+        return t <= self.lost_t
+
+    @property
+    def lost_t(self) -> float:
+        """When the markers will have stopped, if none comes until then."""
+        return -math.inf if self._longest is None else self.start_t + LOST_AFTER * self._longest
 
     def usual(self, most: int = USUAL) -> list[Shape]:
         """The latest generations; the first is left out where others are known, it holds the warm-up."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import sub
 
 from memwatch.core.shapes import Bin
 from memwatch.core.stats import variance
@@ -45,10 +46,10 @@ def rises(bins: Sequence[Bin]) -> Rises | None:
     if len(calm) < ENOUGH:
         return None
     width = (calm[-1].start_t - calm[0].start_t) / (len(calm) - 1)
-    tops, spans, size = [b.high for b in calm[1:]], [], 1
+    means, tops, spans, size = [b.mean for b in calm], [b.high for b in calm[1:]], list[Span](), 1
     while size <= LONGEST_SHARE * len(calm):
-        found = sorted(top - b.mean for top, b in zip(tops, calm, strict=False))
+        found = sorted(map(sub, tops, means))
         spans.append(Span(size * width, tuple(found), variance(found), len(found) / size))
-        tops = [max(a, b) for a, b in zip(tops, tops[size:], strict=False)]
+        tops = list(map(max, tops, tops[size:]))
         size *= 2
     return Rises(tuple(spans))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -32,13 +33,12 @@ class Bin:
         """Mean bytes."""
         return self.total / self.count
 
-    def add(self, t: float, used: float) -> None:
-        """Take one more sample in."""
-        self.end_t = t
-        self.count += 1
-        self.total += used
-        self.low = min(self.low, used)
-        self.high = max(self.high, used)
+    def add(self, times: Sequence[float], used: Sequence[float]) -> None:
+        """Take more samples in."""
+        self.end_t = times[-1]
+        self.count += len(used)
+        self.total += sum(used)
+        self.low, self.high = min(self.low, *used), max(self.high, *used)
 
 
 class Bins:
@@ -51,17 +51,25 @@ class Bins:
         self.begun = 0  # bins so far, merged ones included
         self.samples = 0
 
-    def add(self, t: float, used: float) -> None:
-        """Take a sample at t, not before the last one."""
-        self.samples += 1
-        last = self.items[-1] if self.items else None
-        if last is not None and (t - last.start_t < self._width or t - last.end_t < MIN_SECONDS):
-            last.add(t, used)
-            return
-        self.items.append(Bin(t, t, 1, used, used, used))
-        self.begun += 1
-        if len(self.items) >= self._size:
-            self._halve()
+    def add(self, times: Sequence[float], used: Sequence[float]) -> None:
+        """Take samples, in order and not before the last one."""
+        self.samples += len(times)
+        i, count = 0, len(times)
+        while i < count:
+            first = i
+            if self.items:
+                last = self.items[-1]
+                i = first_beyond(times, last.start_t, self._width, first)
+                if i == first and times[i] - last.end_t < MIN_SECONDS:
+                    i += 1
+                if i > first:
+                    last.add(times[first:i], used[first:i])
+                    continue
+            self.items.append(Bin(times[i], times[i], 1, used[i], used[i], used[i]))
+            self.begun += 1
+            i += 1
+            if len(self.items) >= self._size:
+                self._halve()
 
     def high_since(self, t: float) -> float:
         """The highest sample from about t on; 0 of none."""
@@ -87,6 +95,16 @@ class Bins:
         self.items = [_joined(old[i], old[i + 1]) for i in range(0, len(old) - 1, 2)]
         self.items.extend(old[len(old) // 2 * 2 :])
         self._width = 2.0 * (old[-1].start_t - old[0].start_t) / len(old)
+
+
+def first_beyond(times: Sequence[float], start_t: float, seconds: float, low: int = 0) -> int:
+    """Index of the first time, from `low` on, that is so many seconds after the start, or later."""
+    i = bisect_left(times, start_t + seconds, low)
+    while i > low and times[i - 1] - start_t >= seconds:  # sums and differences are rounded in their own ways
+        i -= 1
+    while i < len(times) and times[i] - start_t < seconds:
+        i += 1
+    return i
 
 
 def _joined(a: Bin, b: Bin) -> Bin:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from memwatch.core.rhythm import Rhythm
 from memwatch.core.stats import deviation, median
 
@@ -25,29 +27,38 @@ class Teeth:
         self._rhythm: Rhythm | None = None
         self._count = 0
 
-    def observe(self, t: float, used: float) -> None:
-        """A sample at t, not before the last one."""
-        last, self._last = self._last, used
-        if last is None:
-            self._top = used
-            return
-        change = abs(used - last)
-        if self._seen > 8:  # a fall is not the usual unrest
-            change = min(change, 4.0 * self._unrest)
-        self._seen = min(self._seen + 1, UNREST_SAMPLES)
-        self._unrest += (change - self._unrest) / self._seen
-        fall = max(FALL_SHARE * self._top, FALL_UNREST * self._unrest)
-        if self._falling:
-            self._falling = used < last
-            self._top = used
-        elif self._top - used > fall:
-            self._falling = True
-            self._top = used
-            self._begin(t)
-        elif used > self._top:
-            self._top = used
+    def observe(self, times: Sequence[float], used: Sequence[float]) -> None:
+        """Samples, in order and not before the last one."""
+        if self._last is None:
+            self._last = self._top = used[0]
+            times, used = times[1:], used[1:]
+        last, top, falling = self._last, self._top, self._falling
+        unrest, seen, told = self._unrest, self._seen, 0
+        for i, now in enumerate(used):
+            change = abs(now - last)
+            if change > 4.0 * unrest and seen > 8:  # a fall is not the usual unrest
+                change = 4.0 * unrest
+            if seen < UNREST_SAMPLES:
+                seen += 1
+            unrest += (change - unrest) / seen
+            if falling:
+                falling = now < last
+                top = now
+            elif now > top:
+                top = now
+            elif top - now > FALL_SHARE * top and top - now > FALL_UNREST * unrest:
+                falling = True
+                top = now
+                self._tell(times[told:i], used[told:i])
+                self._begin(times[i])
+                told = i
+            last = now
+        self._last, self._top, self._falling, self._unrest, self._seen = last, top, falling, unrest, seen
+        self._tell(times[told:], used[told:])
+
+    def _tell(self, times: Sequence[float], used: Sequence[float]) -> None:
         if self._rhythm is not None:
-            self._rhythm.observe(t, used)
+            self._rhythm.observe(times, used)
 
     def _begin(self, t: float) -> None:
         if self._rhythm is None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from memwatch.core.burst import Burst, Ramp
-from memwatch.core.forecast import Outlook
+from memwatch.core.forecast import LIMIT_MOVED, Outlook
 from memwatch.core.model import Gauge, Usage, Verdict
-from memwatch.core.policy import Policy, clears, hold_seconds, outlasts, warns
+from memwatch.core.policy import Policy, clears, hold_seconds, outlasts, until_warning, warns
+from memwatch.core.rate import PeakRate
 
 FORECAST_SHARE = 0.02  # of the time observed: the pace of forecast notices where no generation gives one
 FORECAST_FLOOR_SECONDS = 5.0
@@ -18,7 +21,7 @@ ETA_CHANGE = 0.10  # a forecast that moved by this share is news
 class ForecasterLike(Protocol):
     """What the engine needs of a forecaster."""
 
-    def observe(self, t: float, used_bytes: int) -> None: ...  # noqa: D102
+    def observe(self, times: Sequence[float], used: Sequence[int]) -> None: ...  # noqa: D102
     def begin_generation(self, t: float, index: float) -> None: ...  # noqa: D102
     def recount(self) -> None: ...  # noqa: D102
     def restart(self, t: float) -> None: ...  # noqa: D102
@@ -54,21 +57,49 @@ class Track:
         """A process begins with this reading."""
         self.first_t = t
         self.baseline = self.peak = used_bytes
-        self.burst = Burst()
-        self.ramp = Ramp()
+        self.recount()
         self.outlook = Outlook(Verdict.WARMING_UP, None, None)
         self.warned = False
         self._last_generation: float | None = None
         self._turned_t: float | None = None  # since when the opposite of `warned` holds
         self._told: tuple[float, float | None, Verdict] | None = None  # t, eta, verdict of the last forecast notice
+        self._t = self._looked_t = t
+        self._end_bytes = 0  # where the limit was at the last look
+        self._calm_until = -math.inf
+
+    def recount(self) -> None:
+        """What is taken of a limit is counted in another way from now on: the step is no growth."""
+        self.burst, self.ramp, self._loss = Burst(), Ramp(), PeakRate()
 
     def observe(self, t: float, usage: Usage) -> None:
         """A reading."""
+        if _origin(usage) != _origin(self.usage):
+            self.recount()
         self.usage = usage
-        self.peak = max(self.peak, usage.used_bytes)
-        self.forecaster.observe(t, usage.used_bytes)
-        self.burst.observe(t, usage.used_bytes)
-        self.ramp.observe(t, usage.used_bytes)
+        self._take((t,), (usage.used_bytes,), (self.taken_bytes,))
+
+    def skim(self, times: Sequence[float], used: Sequence[int], usage: Usage) -> None:
+        """Readings in order, of the limit as before, of which nobody else takes any; `usage` is the latest of them."""
+        self.usage = usage
+        self._take(times, used, used)
+
+    def _take(self, times: Sequence[float], used: Sequence[int], taken: Sequence[int]) -> None:
+        self._t, self.peak = times[-1], max(self.peak, *used)
+        self.forecaster.observe(times, used)
+        self.burst.observe(times, taken)
+        self.ramp.observe(times, taken)
+        if taken != used:
+            self._loss.observe(times, taken)
+
+    @property
+    def taken_bytes(self) -> int:
+        """What is gone of the limit that binds: for the host's, what others use is gone too."""
+        limit = self.usage.limit
+        return self.usage.used_bytes if limit is None else limit.bytes - limit.headroom_bytes
+
+    def peak_rate(self) -> float:
+        """Bytes/s at which the room has shrunk fastest of late."""
+        return max(self.forecaster.peak_rate(), self._loss.fastest)
 
     def begin_generation(self, t: float, index: float) -> None:
         """A marker: what the next look gives is news."""
@@ -78,18 +109,59 @@ class Track:
 
     def look(self, t: float, last_generation: float | None, gauges: Sequence[Gauge]) -> None:
         """Renew the outlook."""
-        self._last_generation = last_generation
+        self._last_generation, self._looked_t, self._end_bytes = last_generation, t, self._end()
         limit = self.usage.limit
         limit_bytes = None if limit is None else limit.bytes
         headroom_bytes = None if limit is None else limit.headroom_bytes
         self.outlook = self.forecaster.outlook(t, limit_bytes, headroom_bytes, last_generation, gauges)
+        self._calm_until = self.outlook.calm_until
+
+    def stir(self) -> None:
+        """Something was told that an outlook may change with: the next reading wants a look."""
+        self._calm_until = -math.inf
+
+    def is_calm(self, t: float) -> bool:
+        """A look would show nothing new but the passing of time."""
+        until, below = self.calm
+        return t < until and self.usage.used_bytes < below
+
+    @property
+    def calm(self) -> tuple[float, float]:
+        """Until when, and below how many bytes in use, it is."""
+        if self.usage.limit is None:
+            return self._calm_until, self.outlook.calm_below
+        end = self._end()
+        return self._calm_until, min(self.outlook.calm_below, end - abs(end - self._end_bytes) / LIMIT_MOVED)
+
+    def _end(self) -> int:
+        """Bytes in use at which the limit is met."""
+        limit = self.usage.limit
+        return 0 if limit is None else self.usage.used_bytes + limit.headroom_bytes
+
+    @property
+    def outlook_now(self) -> Outlook:
+        """The outlook of the last look, as it stands at the latest reading."""
+        forecast, passed = self.outlook.forecast, self._t - self._looked_t
+        if forecast is None or passed <= 0.0:
+            return self.outlook
+        return Outlook(self.outlook.verdict, self.outlook.trend, forecast.after(passed), self.outlook.ends)
 
     def take_news(self, t: float, without_markers: bool) -> bool:
         """The outlook is worth a notice now; asked once a look, and taken as told when it is."""
-        if not self._is_news(t, without_markers):
-            return False
-        self._told = (t, self._eta, self.outlook.verdict)
-        return True
+        news = self._is_news(t, without_markers)
+        if news:
+            self._told = (t, self._eta, self.outlook.verdict)
+        self._calm_until = min(self._calm_until, self._next_news(without_markers))
+        return news
+
+    def _next_news(self, without_markers: bool) -> float:
+        """When there will be news, whatever memory does."""
+        if self._told is None:
+            return -math.inf
+        told_t = self._told[0]
+        if self._looked_t - told_t < FORECAST_FLOOR_SECONDS:  # a change that was too soon
+            return told_t + FORECAST_FLOOR_SECONDS
+        return (told_t - FORECAST_SHARE * self.first_t) / (1.0 - FORECAST_SHARE) if without_markers else math.inf
 
     @property
     def _eta(self) -> float | None:
@@ -121,10 +193,32 @@ class Track:
             reason = (clears if self.warned else warns)(policy, verdict, forecast, step_seconds)
         if not reason:
             self._turned_t = None
+            if not self.warned:
+                self._calm_until = min(self._calm_until, t + until_warning(policy, verdict, forecast, step_seconds))
             return False
         if self._turned_t is None:
             self._turned_t = t
         if t - self._turned_t < hold_seconds(forecast):
+            self._calm_until = min(self._calm_until, self._turned_t + hold_seconds(forecast))
             return False
         self.warned, self._turned_t = not self.warned, None
         return True
+
+
+def _origin(usage: Usage) -> str | None:
+    return None if usage.limit is None else usage.limit.origin
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Interrupt now, because of this resource."""
+
+    track: Track
+    kind: str  # "emergency", "time", "boundary", "saved"
+    rate: float = 0.0  # bytes/s of an emergency
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the room that is left is gone, at the rate of an emergency; infinite otherwise."""
+        limit = self.track.usage.limit
+        return math.inf if limit is None or self.rate <= 0.0 else max(limit.headroom_bytes, 0) / self.rate

@@ -132,20 +132,19 @@ def clarity(points: Sequence[Point]) -> tuple[float, float]:
     return abs(line.slope) / max(noise / math.sqrt(line.spread), floor, 1.0), noise
 
 
-def fit(
-    points: Sequence[Point], min_piece: int = MIN_PIECE, noise: float = 0.0, least_noise: float = 0.0
-) -> Fit | None:
-    """The growth models of points with increasing x; None of fewer than two.
+def noise_of(points: Sequence[Point], least: float = 0.0) -> float | None:
+    """Deviation of a level in bytes, as points with increasing x tell it, but no less than `least`; None: too few."""
+    if len(points) < 2 or points[-1].x <= points[0].x:
+        return None
+    levels = [p.level for p in points]
+    return max(_noise(points), least, 2e-3 * (max(levels) - min(levels)), 1e-4 * max(map(abs, levels))) or 1.0
 
-    `noise`: deviation of a level in bytes where that is known; 0: as the points tell, but no less than `least_noise`.
-    """
-    if len(points) < 2:
+
+def fit(points: Sequence[Point], min_piece: int = MIN_PIECE, noise: float | None = None) -> Fit | None:
+    """The growth models of points with increasing x; None of fewer than two. `noise` as of `noise_of` if not given."""
+    noise = noise or noise_of(points)
+    if noise is None:
         return None
-    span = points[-1].x - points[0].x
-    scale = max(p.level for p in points) - min(p.level for p in points)
-    if span <= 0.0:
-        return None
-    noise = noise or max(_noise(points), least_noise, 2e-3 * scale, 1e-4 * max(abs(p.level) for p in points)) or 1.0
     series = _Series(points, noise, min_piece)
     models = series.models()
     best = models[0]

@@ -26,6 +26,7 @@ _REPLAY_RECENT = 1200  # the latest records, about the last 10 minutes, are read
 _SAMPLES = """SELECT seq, t, resource, used, bound, origins.text, headroom
     FROM samples {} LEFT JOIN origins ON origin = origins.id WHERE run = ? AND {} ORDER BY seq, slot"""
 _CLOSE_SECONDS = 2.0
+_HELD_SECONDS = 0.95  # a sample may wait as long for the next: a commit costs as much as a look
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class HistoryStore:
         self._run: Run | None = None
         self._attempt = self._seq = 0
         self._last_on_grid: dict[int, float] = {}
+        self._held: list[Row] = []  # samples that wait for the next
+        self._held_t = 0.0  # since when
 
     @classmethod
     def open(cls, path: Path, proc: Path = Path("/proc")) -> HistoryStore:
@@ -95,10 +98,11 @@ class HistoryStore:
         self._last_on_grid = {}
         return opening
 
-    def append(self, events: Sequence[Event], notices: Sequence[Notice]) -> None:
+    def append(self, events: Sequence[Event], notices: Sequence[Notice], patient: bool = True) -> None:
         """Keep them: one transaction, on disk (safe from a kill) when this returns, or after 50 ms in the background.
 
-        It does not raise: trouble shows in `failure`, and the latest records wait in memory until it is over.
+        Not `patient`, which says that the next call is less than a second away: samples alone may wait for it, none
+        longer than a second. It does not raise: trouble shows in `failure`, and the latest records wait in memory.
         """
         if self._run is None:
             return
@@ -110,8 +114,17 @@ class HistoryStore:
             else:
                 rows += self._event_rows(event)
         rows += itertools.chain.from_iterable(map(self._notice_rows, notices))
-        if rows:
-            self._writer.put(self._run, rows)
+        patient |= told
+        if rows and not self._held:
+            self._held_t = events[0].t if events else 0.0
+        self._held += rows
+        if self._held and (patient or not events or not 0 <= events[-1].t - self._held_t < _HELD_SECONDS):
+            self._hand_over(patient)
+
+    def _hand_over(self, patient: bool) -> None:
+        rows, self._held = self._held, []
+        if self._run is not None and rows:
+            self._writer.put(self._run, rows, patient)
 
     def replay_events(self, run_id: str) -> Iterator[Event]:
         """All stored events of a run in order, `Sampled` with usages only, to feed a fresh engine with.
@@ -133,6 +146,7 @@ class HistoryStore:
 
     def close(self) -> None:
         """Write what still waits and close the file; at most two seconds."""
+        self._hand_over(patient=False)
         self._run = None
         self._writer.close(_CLOSE_SECONDS)
 

@@ -88,8 +88,8 @@ class Writer:
         self._origins: dict[str, int] = {}
         self._thread: threading.Thread | None = None
 
-    def put(self, run: Run, rows: list[Row]) -> None:
-        """Hand rows over, and wait a moment for their commit: usually they are on disk when this returns."""
+    def put(self, run: Run, rows: list[Row], patient: bool = True) -> None:
+        """Hand rows over; when `patient`, wait a moment for their commit: usually they are on disk by then."""
         with self._state:
             for table, values in rows:
                 self._waiting.add(table, run, values)
@@ -99,7 +99,7 @@ class Writer:
                 self._thread.start()
             self._state.notify_all()
             mine, behind = self._put, self._done < self._put - 1
-            if self.failure is None and not behind:
+            if patient and self.failure is None and not behind:
                 self._state.wait_for(lambda: self._done >= mine, WAIT_SECONDS)
             self._notice_stall()
 

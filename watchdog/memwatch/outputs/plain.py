@@ -31,6 +31,15 @@ class PlainLines:
         self._is_news = (lambda _: True) if verbose else News()
         self._local_time = local_time
 
+    def turn(self) -> bool:
+        """Go on with what a slow reader has not taken yet; the state is not shown."""
+        self._lines.send()
+        return False
+
+    def asked(self) -> bool:
+        """Nobody can ask."""
+        return False
+
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
         """Print what there is to tell."""
         for notice in notices:
@@ -67,6 +76,15 @@ class JsonLines:
     def __init__(self, stream: TextIO, encode: Callable[[Notice], str]) -> None:
         self._lines = _Lines(stream)
         self._encode = encode
+
+    def turn(self) -> bool:
+        """Go on with what a slow reader has not taken yet; the state is not shown."""
+        self._lines.send()
+        return False
+
+    def asked(self) -> bool:
+        """Nobody can ask."""
+        return False
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
         """Print what there is to tell."""

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
+import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
-
 import memwatch
-from memwatch.core.model import CgroupMemory, PssCost, ResourceView, Sample, Snapshot, State, Trend, Verdict
+from memwatch.core.model import CgroupMemory, ResourceView, Sample, Snapshot, State, SurveyCost, Trend, Verdict
 from memwatch.core.text import printable
 from memwatch.interfaces import Clock
+from memwatch.outputs.exposition import Metric, negotiate
 from memwatch.outputs.figures import last_complete, phase_totals
 
 MOST_SERIES = 256  # of one metric
@@ -26,33 +24,23 @@ Row = tuple[Sequence[str], float | None]  # label values, value; None is not sho
 
 
 class Exposition:
-    """Renders what /metrics answers."""
+    """Renders what /metrics answers: the snapshot that `read` gives at the time of the scrape."""
 
     def __init__(
         self, read: Callable[[], Snapshot | None], counts: Mapping[str, int], clock: Clock, proc: str = "/proc"
     ) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
-        ProcessCollector(proc=proc, registry=self._registry)
-        self._registry.register(SnapshotCollector(read, counts, clock))
+        self._read, self._counts, self._clock, self._proc = read, counts, clock, proc
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """The exposition and its content type: OpenMetrics where `accept` asks for it, else the plain text format."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self._registry), content_type
+        encode, content_type = negotiate(accept)
+        return encode(self._collect()), content_type
 
-
-class SnapshotCollector(Collector):
-    """Metrics of the snapshot that `read` gives at the time of the scrape."""
-
-    def __init__(self, read: Callable[[], Snapshot | None], counts: Mapping[str, int], clock: Clock) -> None:
-        self._read = read
-        self._counts = counts
-        self._clock = clock
-
-    def collect(self) -> Iterator[Metric]:
+    def _collect(self) -> Iterator[Metric]:
         """Every metric that is known now; of a dead target only that it is down, and why."""
         began = time.perf_counter()
         snapshot = self._read()
+        yield from _process(self._proc)
         yield _info("memwatch_build", "The version of memwatch.", {"version": memwatch.__version__})
         yield from _counters(self._counts)
         if snapshot is not None:
@@ -63,6 +51,33 @@ class SnapshotCollector(Collector):
                 yield from _sample(snapshot.sample)
         took = time.perf_counter() - began
         yield from _one("memwatch_scrape_duration_seconds", "Time to collect this scrape's metrics.", took)
+
+
+def _process(proc: str) -> Iterator[Metric]:
+    """memwatch's own process, by the names that every exporter uses; nothing where there is no /proc."""
+    try:
+        fields = _read(f"{proc}/self/stat").rpartition(b") ")[2].split()
+        boot = next(float(line.split()[1]) for line in _read(f"{proc}/stat").splitlines() if line.startswith(b"btime "))
+        descriptors = len(os.listdir(f"{proc}/self/fd")) - 1  # noqa: PTH208 - without that of the listing
+        ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+        virtual, resident, start = int(fields[20]), int(fields[21]) * page, boot + int(fields[19]) / ticks
+    except (OSError, ValueError, IndexError, StopIteration):
+        return
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    for name, text, value in (
+        ("virtual_memory_bytes", "Virtual memory size in bytes.", virtual),
+        ("resident_memory_bytes", "Resident memory size in bytes.", resident),
+        ("start_time_seconds", "Start time of the process since unix epoch in seconds.", start),
+        ("open_fds", "Number of open file descriptors.", descriptors),
+        ("max_fds", "Maximum number of open file descriptors.", most if most >= 0 else None),
+    ):
+        yield from _one(f"process_{name}", text, value)
+    yield _counter("process_cpu_seconds", "Total user and system CPU time spent in seconds.", time.process_time())
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _one(name: str, text: str, value: float | None) -> Iterator[Metric]:
@@ -76,37 +91,38 @@ def _gauge(name: str, text: str, labels: Sequence[str], rows: Iterable[Row]) -> 
         if number is not None and math.isfinite(number) and len(known) < MOST_SERIES:
             known.setdefault(tuple(printable(label, LABEL_LENGTH) for label in raw), float(number))
     if known:
-        family = GaugeMetricFamily(name, text, labels=labels)
-        for row, number in known.items():
-            family.add_metric(row, number)
-        yield family
+        yield Metric("gauge", name, text, labels, tuple(known.items()))
 
 
 def _info(name: str, text: str, labels: Mapping[str, object]) -> Metric:
-    family = InfoMetricFamily(name, text)
-    family.add_metric((), {key: printable(str(value), LABEL_LENGTH) for key, value in labels.items()})
-    return family
+    values = tuple(printable(str(value), LABEL_LENGTH) for value in labels.values())
+    return Metric("info", name, text, tuple(labels), ((values, 1.0),))
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return Metric("counter", name, text, (), (((), float(value)),))
 
 
 _COUNTERS = {
-    "tick": ("memwatch_ticks_total", "Turns of memwatch's loop."),
-    "warn": ("memwatch_warnings_total", "Warnings that memory will run out."),
-    "interrupt": ("memwatch_interrupts_total", "Interrupts decided; in a dry run no signal is sent."),
-    "saved": ("memwatch_saves_total", "Interrupts after which a clean checkpoint was seen."),
-    "escalated": ("memwatch_escalations_total", "Stronger signals, after an interrupt had no effect."),
-    "source_failed": ("memwatch_source_failures_total", "Times that a source began to fail."),
-    "page_failed": ("memwatch_page_failures_total", "Answers of the HTTP server that failed by a bug."),
+    "tick": ("memwatch_ticks", "Turns of memwatch's loop."),
+    "warn": ("memwatch_warnings", "Warnings that memory will run out."),
+    "interrupt": ("memwatch_interrupts", "Interrupts decided; in a dry run no signal is sent."),
+    "saved": ("memwatch_saves", "Interrupts after which a clean checkpoint was seen."),
+    "escalated": ("memwatch_escalations", "Stronger signals, after an interrupt had no effect."),
+    "source_failed": ("memwatch_source_failures", "Times that a source began to fail."),
+    "page_failed": ("memwatch_page_failures", "Answers of the HTTP server that failed by a bug."),
 }
 
 
 def _counters(counts: Mapping[str, int]) -> Iterator[Metric]:
     for event, (name, text) in _COUNTERS.items():
-        yield CounterMetricFamily(name, text, value=counts.get(event, 0))
+        yield _counter(name, text, counts.get(event, 0))
 
 
 def _watch(snapshot: Snapshot, now: float) -> Iterator[Metric]:
     """What is true of the watch whether the trainer lives or not."""
     yield from _one("memwatch_target_up", "1 while the watched trainer runs.", float(snapshot.up))
+    yield from _one("memwatch_armed", "1 while an interrupt would reach the trainer.", float(snapshot.unarmed is None))
     states = ((state.value,) for state in State)
     rows = [(label, float(label[0] == snapshot.state.value)) for label in states]
     yield from _gauge("memwatch_state", "1 for the state that memwatch is in.", ("state",), rows)
@@ -259,10 +275,13 @@ def _sample(sample: Sample | None) -> Iterator[Metric]:
             ("file_bytes", "Resident file pages of the tree.", tree.file_bytes),
             ("shmem_bytes", "Shared memory of the tree.", tree.shmem_bytes),
             ("swap_bytes", "Swapped memory of the tree.", tree.swap_bytes),
+            ("error_bytes", "Standard error of the tree's memory, by samples of pages.", tree.error_bytes),
+            ("cow_bytes", "Inherited pages that were copied since a fork, as far as seen.", tree.cow_bytes),
+            ("cow_bytes_per_second", "Growth of the copied pages.", tree.cow_bytes_per_second),
             ("root_virtual_bytes", "Address space of the trainer's own process.", tree.virtual_bytes),
         ):
             yield from _one(f"memwatch_process_tree_{name}", text, value)
-        yield from _pss_cost(tree.pss_cost)
+        yield from _survey_cost(tree.survey_cost)
     if sample.cgroup is not None:
         yield from _cgroup(sample.cgroup)
     if (host := sample.host) is not None:
@@ -287,19 +306,17 @@ def _cgroup(cgroup: CgroupMemory) -> Iterator[Metric]:
     yield from _one("memwatch_cgroup_swap_bytes", "Swap of the trainer's own cgroup.", cgroup.swap_bytes)
     if cgroup.oom_kills is not None:
         text = "Processes that the kernel's OOM killer took in the trainer's own cgroup."
-        yield CounterMetricFamily("memwatch_cgroup_oom_kills_total", text, value=cgroup.oom_kills)
+        yield _counter("memwatch_cgroup_oom_kills", text, cgroup.oom_kills)
 
 
-def _pss_cost(cost: PssCost) -> Iterator[Metric]:
-    """Counting shared pages reads smaps_rollup, which stalls the trainer's own mmap while it lasts."""
+def _survey_cost(cost: SurveyCost) -> Iterator[Metric]:
     for name, text, value in (
-        ("reads", "Processes whose shared pages were counted.", cost.reads),
-        ("refused", "Processes whose pages were not counted: too long a stall, or not permitted.", cost.refused),
-        ("cpu_seconds", "CPU time spent on counting shared pages.", cost.cpu_seconds),
+        ("visits", "Samples taken of a process's pages, to tell shared ones from its own.", cost.visits),
+        ("refused", "Samples that were not permitted.", cost.refused),
+        ("pages", "Pages looked at in samples.", cost.pages),
+        ("cpu_seconds", "CPU time spent on samples of pages.", cost.cpu_seconds),
     ):
-        yield CounterMetricFamily(f"memwatch_pss_{name}_total", text, value=value)
-    text = "Longest time that counting one process's pages took: its mmap stalled no longer."
-    yield from _one("memwatch_pss_largest_stall_seconds", text, cost.largest_stall_seconds)
+        yield _counter(f"memwatch_survey_{name}", text, value)
 
 
 def _gpus(sample: Sample) -> Iterator[Metric]:

@@ -83,6 +83,14 @@ class LiveView:
         self._next_t = 0.0
         self._open = self._closed = False
 
+    def turn(self) -> bool:
+        """Whether a frame is due."""
+        return not self._closed and self._clock.now() >= self._next_t
+
+    def asked(self) -> bool:
+        """Nobody can ask."""
+        return False
+
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
         """Draw, if the last frame is old enough or something has happened."""
         now = self._clock.now()

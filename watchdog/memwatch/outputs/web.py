@@ -1,11 +1,10 @@
-"""The HTTP server: one thread that accepts, a few that answer from the latest snapshot.
-
-http.server and prometheus_client cost 12 MB together; they are imported (by pages.py) when the first client asks.
-"""
+"""The HTTP server: one thread that accepts, a few that answer from the latest snapshot (outputs.pages)."""
 
 from __future__ import annotations
 
 import errno
+import math
+import os
 import socket
 import threading
 import time
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from memwatch.outputs.prometheus import Exposition
 
 MOST_CLIENTS = 8  # answered at the same time; one more is turned away with 503
+FRESH_SECONDS = 0.1  # a state as old as that is shown again, so that many clients do not wake the loop many times
+ANSWER_SECONDS = 0.05  # for which a page waits for the loop
 CLIENT_SECONDS = 10.0  # a client that has not asked and read its answer by then is cut off
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 
@@ -33,18 +34,43 @@ class Board:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.snapshot: Snapshot | None = None
-        self.published_t: float | None = None
+        self.turned_t: float | None = None  # when the loop last showed that it turns
         self.counts = dict.fromkeys(COUNTED, 0)
         self.exposition: Exposition | None = None  # made by the first scrape
+        self.bell = os.eventfd(
+            0, os.EFD_NONBLOCK | os.EFD_CLOEXEC
+        )  # rung for the state as it is now; never closed, as a client may still ring
+        self._posted_t = -math.inf
+        self._posted = threading.Event()
+
+    def turn(self) -> None:
+        """The loop has turned."""
+        self.turned_t = self.clock.now()
+        self.counts["tick"] += 1
 
     def post(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
         """Replace what is shown."""
         self.snapshot = snapshot
-        self.published_t = self.clock.now()
-        self.counts["tick"] += 1
+        self.turned_t = self._posted_t = self.clock.now()
         for notice in notices:
             if notice.event in self.counts:
                 self.counts[notice.event] += 1
+        self._posted.set()
+
+    def rung(self) -> bool:
+        """Somebody has asked for the state since the last call."""
+        try:
+            return os.eventfd_read(self.bell) > 0
+        except BlockingIOError:
+            return False
+
+    def current(self) -> Snapshot | None:
+        """The state now; the latest that was posted where the loop is busy for longer than a moment."""
+        if self.clock.now() - self._posted_t >= FRESH_SECONDS:
+            self._posted.clear()
+            os.eventfd_write(self.bell, 1)
+            self._posted.wait(ANSWER_SECONDS)
+        return self.snapshot
 
 
 class WebServer:
@@ -71,6 +97,19 @@ class WebServer:
     def start(self) -> None:
         """Begin to answer."""
         self._thread.start()
+
+    def fileno(self) -> int:
+        """Readable when somebody has asked for the state."""
+        return self.board.bell
+
+    def turn(self) -> bool:
+        """Note that the loop turns; whether somebody has asked for the state."""
+        self.board.turn()
+        return self.board.rung()
+
+    def asked(self) -> bool:
+        """Whether somebody has."""
+        return self.board.rung()
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
         """Show this state from now on."""

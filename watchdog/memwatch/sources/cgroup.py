@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Collection, Iterator
 
 from memwatch.core.model import CgroupLevel, CgroupMemory
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.mounts import Place, locate, parse_mountinfo, parse_proc_cgroup
 from memwatch.sources.procfs import parse_statm, read_stat
-from memwatch.sources.reading import HeldFile, number, read_whole
+from memwatch.sources.reading import HeldFile, HeldValue, line_number, number, read_whole
 
 _SLOW_SECONDS = 10.0
 _NO_LIMIT = 2**60  # v1 writes 9223372036854771712 for none
 _STRANGERS_BYTES = 32 << 20  # RSS of others, such as a shell, that does not make a cgroup somebody else's
-_STAT_LINE = re.compile(
-    rb"^((?:total_)?(?:inactive|active)_file|total_swap|hierarchical_memory_limit) ([0-9]+)$", re.MULTILINE
-)
 
 
 # --- parsers ------------------------------------------------------------------------------------------------------
@@ -25,13 +21,14 @@ _STAT_LINE = re.compile(
 
 # inactive_file 100732928
 # total_inactive_file 100732928
-# hierarchical_memory_limit 9223372036854771712
-def parse_memory_stat(raw: bytes) -> dict[str, int]:
-    """The lines that are used, in bytes; SourceError for an impossible number or when there is no page cache."""
-    stat = {name.decode(): number(value) for name, value in _STAT_LINE.findall(raw)}
-    if "inactive_file" not in stat and "total_inactive_file" not in stat:
+def parse_page_cache(raw: bytes) -> int:
+    """Bytes of page cache in memory.stat that the kernel gives back; SourceError when it tells none."""
+    inactive, active = line_number(raw, b"total_inactive_file "), line_number(raw, b"total_active_file ")
+    if inactive is None:  # version 2; version 1 counts the levels below only in its total_ lines
+        inactive, active = line_number(raw, b"inactive_file "), line_number(raw, b"active_file ")
+    if inactive is None:
         raise SourceError("memory.stat has no inactive_file")
-    return stat
+    return inactive + (active or 0)
 
 
 # 9223372036854771712
@@ -56,8 +53,7 @@ def parse_usage(raw: bytes) -> int:
 # oom_kill 1
 def parse_oom_kills(raw: bytes) -> int | None:
     """The count in memory.oom_control, memory.events or memory.events.local; None before Linux 4.13."""
-    match = re.search(rb"^oom_kill ([0-9]+)$", raw, re.MULTILINE)
-    return number(match[1]) if match else None
+    return line_number(raw, b"oom_kill ")
 
 
 # 10788
@@ -74,26 +70,41 @@ class _Level:
     """One cgroup directory."""
 
     def __init__(self, version: int, directory: str, path: str) -> None:
-        self.path = path
+        self.path, self.directory = path, directory
         names = ("memory.usage_in_bytes", "memory.limit_in_bytes") if version == 1 else ("memory.current", "memory.max")
-        self.held = [HeldFile(f"{directory}/{name}", 16384) for name in (*names, "memory.stat")]
-        self._usage, self._limit, self._stat = self.held
-        self.stat: dict[str, int] = {}
+        self._usage = HeldValue(f"{directory}/{names[0]}", parse_usage, 64)
+        self._limit = HeldValue(f"{directory}/{names[1]}", parse_limit, 64)
+        self._counts = HeldValue(f"{directory}/memory.stat", _Counts, 16384)
+        self.counts = _Counts(b"inactive_file 0\n")  # as last read
         self._latest: CgroupLevel | None = None
 
     def read(self, wanted: bool) -> CgroupLevel:
         """The level now. Without a limit its use matters to nobody and may be some seconds old, unless `wanted`."""
-        limit = parse_limit(self._limit.read())
-        if self._latest is not None and limit is None and self._latest.limit_bytes is None and not wanted:
-            return self._latest
-        usage = parse_usage(self._usage.read())
-        self.stat = stat = parse_memory_stat(self._stat.read())
-        if "total_inactive_file" in stat:  # v1 counts the levels below only in its total_ lines
-            cache = stat["total_inactive_file"] + stat.get("total_active_file", 0)
-        else:
-            cache = stat["inactive_file"] + stat.get("active_file", 0)
-        self._latest = CgroupLevel(self.path, usage, min(cache, usage), limit)
+        limit, latest = self._limit.read(), self._latest
+        if latest is not None and limit is None and latest.limit_bytes is None and not wanted:
+            return latest
+        usage = self._usage.read()
+        self.counts = self._counts.read()
+        cache = min(self.counts.page_cache, usage)
+        self._latest = CgroupLevel(self.path, usage, cache, limit)
         return self._latest
+
+    def close(self) -> None:
+        """Close what is held."""
+        self._usage.close()
+        self._limit.close()
+        self._counts.close()
+
+
+class _Counts:
+    """What memory.stat says; SourceError when it tells no page cache."""
+
+    __slots__ = ("hierarchical_limit", "page_cache", "swap")
+
+    def __init__(self, raw: bytes) -> None:
+        self.page_cache = parse_page_cache(raw)
+        self.hierarchical_limit = line_number(raw, b"hierarchical_memory_limit ")
+        self.swap = line_number(raw, b"total_swap ")
 
 
 # --- all of them --------------------------------------------------------------------------------------------------
@@ -116,8 +127,8 @@ class CgroupReader:
         self._place: Place | None = None
         self._version = 0
         self._levels: list[_Level] = []
-        self._events: list[HeldFile] = []
-        self._swap: HeldFile | None = None
+        self._events: list[HeldValue[int | None]] = []
+        self._swap: HeldValue[int] | None = None
         self._slow_t = float("-inf")
         self.owned: bool | None = None  # as of the last read; None before the first
         self.counts_job: bool | None = None  # as above: the tree need not be measured
@@ -139,6 +150,10 @@ class CgroupReader:
                 raise SourceError(str(error)) from error
             raise
 
+    def directories(self) -> tuple[str, ...]:
+        """Where the levels of the last read are, innermost first."""
+        return tuple(level.directory for level in self._levels)
+
     def oom_kills(self) -> tuple[int | None, int | None]:
         """Kills in the innermost level, and with those below it; also once the process is gone. None: unknown."""
         counts = [self._count(held) for held in self._events]
@@ -157,15 +172,17 @@ class CgroupReader:
             self._check_owner(now)
         hidden = self._hidden_level(levels)
         kills, hierarchy = self.oom_kills()
-        swap = self._levels[0].stat.get("total_swap") if self._swap is None else parse_usage(self._swap.read())
+        swap = self._levels[0].counts.swap if self._swap is None else self._swap.read()
         memory = CgroupMemory(self._version, (*levels, *hidden), bool(self.owned), swap, kills, hierarchy)
         self.counts_job = memory.counts_job
         return memory
 
     def _hidden_level(self, levels: tuple[CgroupLevel, ...]) -> tuple[CgroupLevel, ...]:
         """A tighter limit above what can be seen, as v1 alone tells; its use is at least that of the topmost seen."""
-        limit = self._levels[0].stat.get("hierarchical_memory_limit", _NO_LIMIT)
-        if limit >= min((level.limit_bytes for level in levels if level.limit_bytes is not None), default=_NO_LIMIT):
+        limit = self._levels[0].counts.hierarchical_limit
+        if limit is None or limit >= min(
+            (level.limit_bytes for level in levels if level.limit_bytes is not None), default=_NO_LIMIT
+        ):
             return ()
         top = levels[-1]
         return (CgroupLevel(f"above {top.path}", top.usage_bytes, top.reclaimable_bytes, limit),)
@@ -200,21 +217,24 @@ class CgroupReader:
     def _hold_counters(self, directory: str) -> None:
         """v1 counts in memory.oom_control; v2 in memory.events, and without the levels below in memory.events.local."""
         names = ("memory.oom_control",) if self._version == 1 else ("memory.events.local", "memory.events")
-        self._events = [HeldFile(f"{directory}/{name}") for name in names]
+        self._events = [HeldValue(f"{directory}/{name}", parse_oom_kills) for name in names]
         swap = f"{directory}/memory.swap.current"
-        self._swap = HeldFile(swap, 64) if os.path.exists(swap) else None  # noqa: PTH110
+        self._swap = HeldValue(swap, parse_usage, 64) if os.path.exists(swap) else None  # noqa: PTH110
 
     def _release(self) -> None:
-        held = [file for level in self._levels for file in level.held] + self._events
-        for file in held + ([self._swap] if self._swap else []):
-            file.close()
+        for level in self._levels:
+            level.close()
+        for counter in self._events:
+            counter.close()
+        if self._swap is not None:
+            self._swap.close()
         self._levels, self._events, self._swap, self._place = [], [], None, None
         self._slow_t, self.owned, self._strangers_seen = float("-inf"), False, 0
 
     @staticmethod
-    def _count(held: HeldFile) -> int | None:
+    def _count(held: HeldValue[int | None]) -> int | None:
         try:
-            return parse_oom_kills(held.read())
+            return held.read()
         except SourceError:
             return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 
+from memwatch.sources.chatter import Reading
 from memwatch.sources.recurring import LINES, Recurring, is_measure, kind_of, masked
 from memwatch.sources.streams import OTHER_UNIT, PRIORITY, UNNAMED, Piece, Stream
 from memwatch.sources.tables import Table, cell, is_rule
@@ -49,7 +50,9 @@ def _unit_of_bar(description: str, drawing: str) -> str | None:
 class Counter:
     """All counters of one log, whatever it looks like."""
 
-    def __init__(self) -> None:
+    def __init__(self, reading: Reading | None = None) -> None:
+        self._reading = reading or Reading()
+        self._within: set[str] = set()  # families of counters that are none of the clock
         self._streams: OrderedDict[str, Stream] = OrderedDict()
         self._box: dict[str, Stream] = {}  # counters of the box that is open
         self._boxed: set[str] = set()  # counters of boxes that were closed
@@ -60,6 +63,29 @@ class Counter:
     def streams(self) -> list[Stream]:
         """What was found so far."""
         return list(self._streams.values())
+
+    @property
+    def waits(self) -> bool:
+        """The next line matters, whatever it says: a table is to begin."""
+        return self._table.waits
+
+    @property
+    def headers(self) -> int:
+        """How often another table began: lines that said nothing before may be its rows."""
+        return self._table.headers
+
+    def settle(self, family: str) -> None:
+        """Counters of this family are no clock, now or later."""
+        if len(self._within) >= STREAMS_KEPT:
+            self._within.clear()
+        self._within.add(family)
+        for stream in self._streams.values():
+            if stream.family == family:
+                stream.settle()
+
+    def settled(self, family: str) -> bool:
+        """No counter of this family can be the clock."""
+        return all(s.inner or s.dead for s in self._streams.values() if s.family == family)
 
     def bar(self, piece: Piece, match: re.Match[str]) -> bool:
         """Look at a drawing of a progress bar; True when a counter moved."""
@@ -84,17 +110,30 @@ class Counter:
         moved = named and self._words(piece, end, list(words(piece.lower, end)))
         if not moved and _MAY_BE_OF.search(piece.text):
             moved = self._words(piece, end, list(nouns_of(piece.lower, end)))
+        self._reading.unsure |= moved and unnamed  # as a recurring line it was not looked at
         return moved or (unnamed and self._lines(piece))
 
     def _stream(
-        self, key: str, name: str, unit: str, weight: int, *, needs: int, priority: int | None = None
+        self,
+        key: str,
+        name: str,
+        unit: str,
+        weight: int,
+        piece: Piece,
+        *positions: int,
+        needs: int,
+        priority: int | None = None,
     ) -> Stream:
+        """The counter of this key, which the numbers of `piece` at `positions` count, or tell from its like."""
         stream = self._streams.get(key)
         if stream is None:
             if len(self._streams) >= STREAMS_KEPT:
                 self._forget()
             stream = self._streams[key] = Stream(name, unit, weight, needs, priority)
+            stream.family = _DIGITS.sub("#", key)
+            stream.inner = stream.family in self._within
         self._streams.move_to_end(key)
+        self._reading.touch(stream, piece, *positions)
         return stream
 
     def _forget(self) -> None:
@@ -116,16 +155,18 @@ class Counter:
     def _word(self, piece: Piece, before: str, word: Word, rest: str, at: str) -> bool:
         told = at or ("end" if _AT_RESULT.search(rest) or _RESULT_BEFORE.search(before) else "start")
         kind = kind_of(before[-_BEFORE_CHARS:])[-_KIND_CHARS:] + kind_of(piece.text[word.start : word.position])
-        key = f"word {process_of(piece.text)}{kind}#{'/' if word.total else ''}{'|' if at else told}"
+        process = process_of(piece.text)
+        places = (word.position, process.number) if process else (word.position,)
+        key = f"word {process.text if process else ''}{kind}#{'/' if word.total else ''}{'|' if at else told}"
         if word.sure:
             certain = word.total is not None and told == "start"
             needs = 2 if PRIORITY[word.unit] < PRIORITY["episode"] else 0 if certain else 1
             needs = _NEEDS_OF_SETTING if word.plural and not certain else needs
-            stream = self._stream(key, "words", word.unit, 2, needs=needs)
+            stream = self._stream(key, "words", word.unit, 2, piece, *places, needs=needs)
         elif is_measure(word.unit):
             return False
         else:
-            stream = self._stream(key, "words", word.unit, 1, needs=2, priority=OTHER_UNIT)
+            stream = self._stream(key, "words", word.unit, 1, piece, *places, needs=2, priority=OTHER_UNIT)
             stream.even = True
         if at:
             told = stream.at_first(word.number, at)
@@ -144,7 +185,7 @@ class Counter:
         number = numbers[0]
         key = f"numbered {description[: number.start()]}#{description[number.end() :]}"
         outer = self._outer()
-        stream = self._stream(key, "numbered bar", "iteration", 3, needs=1)
+        stream = self._stream(key, "numbered bar", "iteration", 3, piece, number.start(), needs=1)
         if outer is not None and stream.unit != outer.unit:
             stream.rename(outer.unit)
         index = int(number[0])
@@ -166,18 +207,21 @@ class Counter:
     def _bar_itself(self, piece: Piece, match: re.Match[str], description: str) -> bool:
         unit = _unit_of_bar(description, match[0])
         done, total = int(match["done"]), int(match["total"])
+        places = match.start("done"), match.start("total")
         key = f"bar {_DIGITS.sub('#', _FIGURES.sub('', description)).strip()} {total}"
         if unit is not None:
-            stream = self._stream(key, "bar", unit, 1, needs=1)
+            stream = self._stream(key, "bar", unit, 1, piece, *places, needs=1)
         else:
-            stream = self._stream(key, "bar", "iteration", 1, needs=3, priority=UNNAMED)
+            stream = self._stream(key, "bar", "iteration", 1, piece, *places, needs=3, priority=UNNAMED)
             stream.dead |= stream.last is not None and done < stream.last  # drawn anew: an inner loop
         return done < total and stream.add(piece, match.start("done"), done, total, "start")
 
     # --- tables ---
 
     def _boxes(self, piece: Piece) -> bool:
-        if self._box and is_rule(piece.text):
+        rule = is_rule(piece.text)
+        self._reading.unsure |= rule  # it may close a box
+        if self._box and rule:
             self._judge_box()
             return True
         found = cell(piece.text)
@@ -185,9 +229,10 @@ class Counter:
             return False
         name, unit, position, index = found
         key = f"box {name}"
-        stream = self._stream(key, "boxed table", unit, 4, needs=10**9)
+        stream = self._stream(key, "boxed table", unit, 4, piece, position, needs=10**9)
         stream.needs = 0 if key in self._boxed else stream.needs
         self._box[key] = stream
+        self._reading.unsure |= not stream.inner
         return stream.add(piece, position, index, None, "end")
 
     def _judge_box(self) -> None:
@@ -208,10 +253,11 @@ class Counter:
         if not self._table.armed and not named and piece.text[:1] != "E":
             return False
         found = self._table.row(piece.text[:end])
+        self._reading.unsure |= self._table.stirred
         if found is None:
             return False
         unit, position, index, total = found
-        stream = self._stream(f"table {unit}", "table", unit, 4, needs=0 if self._table.wide else 1)
+        stream = self._stream(f"table {unit}", "table", unit, 4, piece, position, needs=0 if self._table.wide else 1)
         if index == stream.last:
             return stream.repeat()
         return stream.add(piece, position, index, total, "end")
@@ -220,6 +266,7 @@ class Counter:
 
     def _lines(self, piece: Piece) -> bool:
         shape, numbers = self._recurring.numbers(piece.text)
+        self._reading.unsure |= self._recurring.learns(shape)
         moved = False
         for number in numbers:
             priority = UNNAMED + (number.total is not None)
@@ -228,6 +275,8 @@ class Counter:
                 "counter",
                 unit_named(number.noun) or number.noun,
                 -number.place,
+                piece,
+                number.position,
                 needs=LINES - 1,
                 priority=priority,
             )

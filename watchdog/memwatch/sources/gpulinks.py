@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,7 +92,7 @@ class PidMap:
 
     def open_devices(self, tree: Iterable[int]) -> frozenset[int]:
         """Minor numbers of the /dev/nvidiaN that these processes hold open."""
-        links = (link for pid in tree for link in self._links(self._root / str(pid) / "fd"))
+        links = (link for pid in tree for link in open_files(f"{self._root}/{pid}"))
         return frozenset(int(link[11:]) for link in links if re.fullmatch(r"/dev/nvidia[0-9]{1,4}", link))
 
     def _same_namespace(self, host_pid: int, own_pid: int) -> bool:
@@ -105,14 +107,48 @@ class PidMap:
         except OSError:
             return ()
 
-    def _links(self, folder: Path) -> list[str]:
-        links = []
-        try:
-            for entry in folder.iterdir():
-                links.append(str(entry.readlink()))
-        except OSError:
-            pass  # gone or not ours: what was seen before counts
-        return links
+
+def open_files(process: str) -> list[str]:
+    """Where the descriptors of /proc/PID lead; those that may not be seen are left out."""
+    folder = f"{process}/fd"
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - a quarter of what pathlib takes
+    except OSError:
+        return []  # gone or not ours: what was seen before counts
+    links = []
+    for name in names:
+        with suppress(OSError):
+            links.append(os.readlink(f"{folder}/{name}"))  # noqa: PTH115
+    return links
+
+
+# --- what it opens ------------------------------------------------------------------------------------------------
+
+GLANCE_S = 5.0  # between two glances
+GLANCED_AT = 8  # processes; a link takes 2 us
+_DEVICES = ("/dev/nvidia", "/dev/nvgpu", "/dev/nvhost", "/dev/dxg")
+
+
+class Openings:
+    """Tells when one of the trainer's processes opens a GPU's device beyond those that were open from the start."""
+
+    def __init__(self, root: str, tree: Iterable[int]) -> None:
+        self._root = root
+        self._known = {opening for pid in tree for opening in self._openings(pid)}
+        self._round: list[int] = []
+        self._next_t = float("-inf")
+
+    def seen(self, now: float, tree: Iterable[int]) -> bool:
+        """Glance at a few processes, in turn, when it is time to."""
+        if now < self._next_t:
+            return False
+        self._next_t = now + GLANCE_S
+        self._round = self._round or sorted(tree)
+        glanced, self._round = self._round[:GLANCED_AT], self._round[GLANCED_AT:]
+        return any(opening not in self._known for pid in glanced for opening in self._openings(pid))
+
+    def _openings(self, pid: int) -> list[tuple[int, str]]:
+        return [(pid, link) for link in open_files(f"{self._root}/{pid}") if link.startswith(_DEVICES)]
 
 
 # --- what cannot be true ------------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
-"""A log as a source of events, and the look at a whole log at once for `memwatch markers`."""
+"""A log as a source of events: what was there before as the state that it leaves, what comes as it comes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from memwatch.core.model import (
     CheckpointSeen,
@@ -16,15 +17,19 @@ from memwatch.core.model import (
     PhaseSeen,
     TotalSeen,
 )
-from memwatch.core.text import printable
 from memwatch.errors import SourceError
 from memwatch.sources.logtail import READ_BYTES, LogTail
 from memwatch.sources.markers import MarkerFinder
 from memwatch.sources.presets import Preset
 from memwatch.sources.streams import Hit
 
-HEAD_BYTES = 256 * 1024  # of a log that is long already: what its beginning says (totals, headers) ...
-TAIL_BYTES = 1024 * 1024  # ... and its latest state
+HEAD_BYTES = 128 * 1024  # of a log that is long already: what its beginning says (totals, headers) ...
+TAIL_BYTES = 256 * 1024  # ... and its end, which are told of first
+POLL_SECONDS = 0.035  # of CPU that one poll may take: memory is looked at in between
+NEAR_BYTES = 32 * 1024 * 1024  # ... what is read next, 0.1 s of CPU; then all of it ...
+CATCH_UP_SECONDS = 3.5  # ... unless it takes more CPU than this, which is enough for 1 GB
+_SLOW_SECONDS = 0.003  # of CPU for one read: from there on so much is read at a time:
+_LEAST_BYTES = 16 * 1024
 _FAILURES_TOLD = 4  # failed allocations that one poll tells
 
 
@@ -33,58 +38,198 @@ class LogSource:
 
     When old lines came is not known: of them only the last generation (marked so), the total, the phase, the
     gauges and a checkpoint that is being written are told, all as of now. Old failed allocations are not.
+    Of a long log the beginning and the end are told first, and its end is followed, while more and in the end all of
+    it is read, a part in each poll; what is then found to be otherwise is told. `cpu_seconds` says what a poll took.
     `catch_up=False`: the log began with the trainer, so that all its lines are news.
     """
 
     def __init__(
-        self, path: Path | str, presets: Sequence[Preset] = (), name: str = "log", catch_up: bool = True
+        self,
+        path: Path | str,
+        presets: Sequence[Preset] = (),
+        name: str = "log",
+        *,
+        catch_up: bool = True,
+        cpu_seconds: Callable[[], float] = time.thread_time,
     ) -> None:
         self.name = name
-        self.finder = MarkerFinder(presets)
-        self._tail = LogTail(path)
-        self._catch_up = catch_up
-        self._old_bytes = 0  # lines before this byte of the present file are old
-        self._restarts = 0
+        self._presets, self._cpu_seconds = presets, cpu_seconds
+        self._follower = _Follower(path, presets, cpu_seconds)
+        self._to_catch_up = catch_up
+        self._behind = False  # the follower is in the old lines
+        self._reader: _Follower | None = None  # reads more of them
+        self._windows: list[int] = []  # from these bytes on it is still to be read, one after the other
+        self._state: list[Event] = []  # that the follower's lines leave ...
+        self._found: list[Event] = []  # ... and the reader's
+        self._told: list[Event] = []
+        self._spent = 0.0  # of CPU, by readers
+
+    @property
+    def finder(self) -> MarkerFinder:
+        """What was understood of the log."""
+        return self._follower.finder
+
+    @property
+    def catching_up(self) -> bool:
+        """There are old lines left to read."""
+        return self._to_catch_up or self._behind or self._reader is not None
 
     def poll(self, now: float) -> list[Event]:
         """What the log said since the last call; SourceError when it cannot be read."""
-        if self._catch_up:
-            return self._read_old(now)
-        hits = self._read(now)
-        if self._tail.restarts != self._restarts:
-            self._restarts, self._old_bytes = self._tail.restarts, 0
-        old = [hit.event for hit in hits if hit.byte < self._old_bytes]
-        new = [hit.event for hit in hits if hit.byte >= self._old_bytes]
-        return _latest(old) + _thinned(new)
+        if self._to_catch_up:
+            self._begin()
+        end = self._cpu_seconds() + POLL_SECONDS
+        return self._follow(now, end) + self._read_more(now, end)
 
     def close(self) -> None:
         """Give the file back."""
-        self._tail.close()
+        self._follower.close()
+        self._stop_reading()
 
-    def _read(self, now: float, limit: int = READ_BYTES) -> list[Hit]:
-        feed = self.finder.feed
-        return [hit for piece in self._tail.read(now, limit) for hit in feed(piece.data, piece.byte, piece.line, now)]
-
-    def _read_old(self, now: float) -> list[Event]:
-        """The state that the beginning and the end of what is there leave; the middle of a long log is left out."""
+    def _begin(self) -> None:
         try:
-            self._old_bytes = size = self._tail.size()
+            size = self._follower.tail.size()
         except SourceError:
-            self._catch_up = self._tail.path.exists()  # what is not there yet will be news when it comes
+            self._to_catch_up = self._follower.tail.path.exists()  # what is not there yet will be news when it comes
             raise
-        self._catch_up = False
-        state = _latest(_events(self._read(now, HEAD_BYTES)))
-        if size > HEAD_BYTES + TAIL_BYTES:
-            self._tail.skip_to(size - TAIL_BYTES)
-        while (before := self._tail.position) < size:
-            state = _latest(state + _events(self._read(now, HEAD_BYTES)))
-            if self._tail.position <= before:
-                break
-        return state
+        self._to_catch_up = False
+        self._behind, self._follower.old_bytes = size > 0, size
+        if self._follower.leave_out_before(size - TAIL_BYTES):
+            self._windows = [size - NEAR_BYTES, 0]
+            self._begin_window()
+
+    def _begin_window(self) -> None:
+        """Read more of the old lines, if there are more."""
+        self._reader = None
+        if self._windows:
+            start = self._windows.pop(0)
+            self._reader = _Follower(self._follower.tail.path, self._presets, self._cpu_seconds)
+            self._reader.tail.size()  # opened now, it is the same file
+            if not self._reader.leave_out_before(start):
+                self._windows.clear()
+
+    def _follow(self, now: float, end: float) -> list[Event]:
+        follower, behind = self._follower, self._behind
+        old, new = follower.read(now, end)
+        self._state = _latest(self._state + old)
+        self._behind = behind and follower.tail.position < follower.old_bytes
+        if self._behind:
+            return []
+        events = (self._untold(now) if behind else _latest(old)) + _thinned(new)
+        self._state = _latest(self._state + new)
+        self._told = _latest(self._told + events)
+        return events
+
+    def _read_more(self, now: float, end: float) -> list[Event]:
+        """A part of what is old; when it is done, what it tells of the present state that is not told yet."""
+        reader, follower = self._reader, self._follower
+        if reader is None or self._behind or self._cpu_seconds() >= end:
+            return []
+        begun = self._cpu_seconds()
+        try:
+            self._found = _latest(self._found + reader.read(now, end, follower.tail.position)[1])
+        except SourceError:  # the follower has it open still, or tells it
+            self._stop_reading()
+        self._spent += self._cpu_seconds() - begun
+        if reader.tail.restarts or follower.tail.restarts or self._spent > CATCH_UP_SECONDS:
+            self._stop_reading()  # what was old is gone, or too long
+        elif reader.tail.position >= follower.tail.position:
+            self._change_over(reader)
+        else:
+            return []
+        events = self._untold(now)
+        self._told = _latest(self._told + events)
+        return events
+
+    def _change_over(self, reader: _Follower) -> None:
+        """The reader has come to where the follower is, and knows more: it goes on instead."""
+        reader.old_bytes = reader.tail.position
+        self._follower.close()
+        self._follower, self._state, self._found = reader, self._found, []
+        self._begin_window()
+
+    def _untold(self, now: float) -> list[Event]:
+        """The present state, without what was told before, and without a generation that may have passed long ago."""
+        told = [_as_of(0.0, event) for event in self._told]
+        unsure = self._reader is not None and not self._follower.saw_end
+        given_up = self.finder.unit is None  # what was taken for a clock is none
+        return [
+            _as_of(now, event)
+            for event in self._state
+            if _as_of(0.0, event) not in told
+            and not (unsure and isinstance(event, (GenerationSeen, PhaseSeen)))
+            and not (given_up and isinstance(event, GenerationSeen))
+        ]
+
+    def _stop_reading(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        self._reader, self._windows = None, []
 
 
-def _events(hits: Iterable[Hit]) -> list[Event]:
-    return [hit.event for hit in hits]
+class _Follower:
+    """One way through a log, with what is understood on it."""
+
+    def __init__(self, path: Path | str, presets: Sequence[Preset], cpu_seconds: Callable[[], float]) -> None:
+        self.finder = MarkerFinder(presets)
+        self.tail = LogTail(path, self.finder.chatter)
+        self._gap = (0, 0)  # lines between these bytes are left out
+        self._last_marker = -1
+        self.old_bytes = 0  # lines before this byte of the present file are old
+        self._restarts = 0
+        self._cpu_seconds = cpu_seconds
+        self._limit = _LEAST_BYTES
+
+    @property
+    def saw_end(self) -> bool:
+        """The last generation that it saw is one of those after which nothing was left out."""
+        return self._last_marker >= self._gap[1]
+
+    def leave_out_before(self, byte: int) -> bool:
+        """Read the beginning, and then from `byte` on; False where that leaves nothing out."""
+        self._gap = (HEAD_BYTES, byte) if byte > HEAD_BYTES else (0, 0)
+        return byte > HEAD_BYTES
+
+    def read(self, now: float, end: float, until: int = sys.maxsize) -> tuple[list[Event], list[Event]]:
+        """The old and the new events in what was written up to `until`, or as far as it comes until `end` (of CPU)."""
+        hits: list[Hit] = []
+        while self._read_piece(now, until, hits) and self._cpu_seconds() < end:
+            pass
+        if self.tail.restarts != self._restarts:
+            self._restarts, self.old_bytes = self.tail.restarts, 0
+        marks = [hit.byte for hit in hits if isinstance(hit.event, GenerationSeen)]
+        self._last_marker = max([self._last_marker, *marks])
+        old = [hit.event for hit in hits if hit.byte < self.old_bytes]
+        return old, [hit.event for hit in hits if hit.byte >= self.old_bytes]
+
+    def close(self) -> None:
+        """Give the file back."""
+        self.tail.close()
+
+    def _read_piece(self, now: float, until: int, hits: list[Hit]) -> bool:
+        """Add the next hits; True when there may be more to read."""
+        begun, before = self._cpu_seconds(), self.tail.position
+        if self._gap[0] <= before < self._gap[1]:
+            self.tail.skip_to(self._gap[1])
+            before = self.tail.position
+        stop = self._gap[0] if before < self._gap[0] else until
+        limit = min(self._limit, stop - before)
+        if limit <= 0:
+            return False
+        for piece in self.tail.read(now, limit):
+            hits += self.finder.feed(piece.data, piece.byte, piece.line, now)
+        if self.tail.restarts != self._restarts:
+            self._gap = (0, 0)
+        slow = self._cpu_seconds() - begun > _SLOW_SECONDS
+        self._limit = _LEAST_BYTES if slow else min(2 * self._limit, READ_BYTES)
+        return self.tail.position - before == limit
+
+
+def _as_of(t: float, event: Event) -> Event:
+    """As if it had been read at `t`, before the watch."""
+    if isinstance(event, GenerationSeen):
+        return replace(event, t=t, before_watch=True)
+    return replace(event, t=t)
 
 
 def _latest(events: Sequence[Event]) -> list[Event]:
@@ -128,133 +273,3 @@ def _thinned(events: Sequence[Event]) -> list[Event]:
         for i, event in enumerate(events)
         if i not in dropped and not (isinstance(event, GaugeSeen) and last_gauge[event.name] != i)
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class Scan:
-    """All that is found in a whole log."""
-
-    path: str
-    preset: str | None
-    unit: str | None
-    total: int | None
-    markers: tuple[Hit, ...]  # GenerationSeen, one for each index in a row
-    phases: tuple[Hit, ...]
-    gauges: tuple[Hit, ...]
-    checkpoints: tuple[Hit, ...]
-    failures: tuple[Hit, ...]
-
-
-def scan(path: Path | str, presets: Sequence[Preset] = ()) -> Scan:
-    """Read a whole log; SourceError when it cannot be read."""
-    tail, finder = LogTail(path), MarkerFinder(presets)
-    markers: list[Hit] = []
-    others: list[Hit] = []
-    changes = 0
-    try:
-        for piece in _pieces(tail):
-            hits = finder.feed(piece.data, piece.byte, piece.line, 0.0)
-            if finder.changes != changes:  # what was counted before was not the clock
-                changes = finder.changes
-                markers.clear()
-            for hit in hits:
-                (markers if isinstance(hit.event, GenerationSeen) else others).append(hit)
-    finally:
-        tail.close()
-
-    def of(*kinds: type[Event]) -> tuple[Hit, ...]:
-        return tuple(hit for hit in others if isinstance(hit.event, kinds))
-
-    return Scan(
-        str(path),
-        finder.preset,
-        finder.unit,
-        finder.total,
-        tuple(_each_once(markers)),
-        of(PhaseSeen),
-        of(GaugeSeen),
-        of(CheckpointSeen),
-        of(OutOfMemorySeen),
-    )
-
-
-def scan_json(found: Scan) -> dict[str, Any]:
-    """The one object that `memwatch markers --json` prints."""
-    return {
-        "preset": found.preset,
-        "unit": found.unit,
-        "total": found.total,
-        "markers": [_row(hit, "index", "total", "at") for hit in found.markers],
-        "phases": [_row(hit, "phase", "at") for hit in found.phases],
-        "gauges": [_row(hit, "name", "value", "capacity") for hit in found.gauges],
-        "checkpoints": [_row(hit, "state", "evidence") for hit in found.checkpoints],
-        "failures": [_row(hit, "kind") | {"text": getattr(hit.event, "line", "")} for hit in found.failures],
-    }
-
-
-def render(found: Scan, rows: int = 5) -> str:
-    """A summary for people: first and last markers, phases, gauges, checkpoints."""
-    lines = [_headline(found)]
-    for title, hits in (
-        ("markers", found.markers),
-        ("phases", found.phases),
-        ("gauges", found.gauges),
-        ("checkpoints", found.checkpoints),
-        ("failed allocations", found.failures),
-    ):
-        if hits:
-            lines += ["", f"{title} ({len(hits)})", *_table(hits, rows)]
-    return "\n".join(lines)
-
-
-def _pieces(tail: LogTail) -> Iterable[Any]:
-    size = tail.size()
-    while tail.position < size:
-        before = tail.position
-        yield from tail.read(0.0)
-        if tail.position <= before:
-            break
-    yield from tail.rest()
-
-
-def _each_once(hits: Sequence[Hit]) -> Iterable[Hit]:
-    last: float | None = None
-    for hit in hits:
-        index = hit.event.index if isinstance(hit.event, GenerationSeen) else None
-        if index != last:
-            yield hit
-        last = index
-
-
-def _row(hit: Hit, *names: str) -> dict[str, Any]:
-    return {name: getattr(hit.event, name) for name in names} | {"byte": hit.byte, "line": hit.line}
-
-
-def _headline(found: Scan) -> str:
-    if not found.markers:
-        return f"{printable(found.path)}: no markers found; a preset of your own (YAML) can name them"
-    total = f" of {found.total}" if found.total is not None else ", total not printed"
-    last = found.markers[-1].event
-    index = f"{last.index:g}" if isinstance(last, GenerationSeen) else ""
-    return f"{printable(found.path)}: {found.unit} {index}{total} (preset: {found.preset})"
-
-
-def _table(hits: Sequence[Hit], rows: int) -> list[str]:
-    shown = list(hits) if len(hits) <= 2 * rows else [*hits[:rows], None, *hits[-rows:]]
-    return ["    ..." if hit is None else f"  line {hit.line:>7}  {_words(hit.event)}" for hit in shown]
-
-
-def _words(event: Event) -> str:
-    match event:
-        case GenerationSeen():
-            return f"{event.unit} {event.index:g}" + (f" of {event.total}" if event.total else "") + f" ({event.at})"
-        case PhaseSeen():
-            return f"{event.phase} ({event.at})"
-        case GaugeSeen():
-            return f"{event.name}: {event.value:,g}" + (f" of {event.capacity:,g}" if event.capacity else "")
-        case CheckpointSeen():
-            return f"{event.state}: {event.evidence.removeprefix('log: ')}"
-        case OutOfMemorySeen():
-            return f"{event.kind}: {event.line}"
-        case _:
-            return type(event).__name__

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from memwatch.errors import SourceError
+from memwatch.sources.chatter import Chatter
+from memwatch.sources.forms import form_of
 
 LINE_BYTES = 64 * 1024  # what is kept of one line; the rest of a longer one is skipped
-READ_BYTES = 1024 * 1024  # what one poll reads at most; a larger backlog is left for the next
+READ_BYTES = 128 * 1024  # what one read takes at most: more does not stay in the processor's cache
 PATH_CHECK_SECONDS = 1.0  # how often the path is looked at for a new file
 _SEEN_BYTES = 64  # the last bytes read, compared at the next read: an overwritten file is noticed
 
-_END = re.compile(rb"[\r\n]")
 _HINT = "give --log the file that the trainer's output is written to"
 _UNFINISHED_NUMBER = re.compile(rb"[0-9.,/ ]+$")
 
@@ -29,32 +32,36 @@ class Segment(NamedTuple):
 
 
 class Segmenter:
-    r"""Cut a stream of bytes into segments; the same ones for any chunking. Holds at most LINE_BYTES."""
+    r"""Cut a stream of bytes into segments; the same ones for any chunking. Holds at most LINE_BYTES.
 
-    def __init__(self, byte: int = 0, line: int = 1) -> None:
+    What `chatter` knows to lead nowhere is not cut out at all: a chunk is brought into its form as a whole, and the
+    lines of it are looked up in one go, 0.2 us a line.
+    """
+
+    def __init__(self, byte: int = 0, line: int = 1, chatter: Chatter | None = None) -> None:
         self._held = bytearray()
         self._start = self._next = byte
         self._line = line
+        self._chatter = chatter or Chatter()
+        self._lines_left = self._chatter.period
         self._after_return = False  # a \r stands before what is held: it is the latest drawing of a bar
 
-    def feed(self, chunk: bytes) -> list[Segment]:
-        """The segments that `chunk` completes."""
-        found: list[Segment] = []
-        end = 0
-        for match in _END.finditer(chunk):
-            self._take(chunk[end : match.start()], found)
-            end = match.end()
-            newline = match[0] == b"\n"
-            self._after_return = not newline
-            self._line += newline
-            self._start = self._next + end
-        self._hold(chunk[end:])
-        self._next += len(chunk)
-        return found
+    def feed(self, chunk: bytes) -> Iterator[Segment]:
+        """The segments that `chunk` completes and that must be read. To be exhausted before anything else is asked."""
+        forms = form_of(chunk).split(b"\n")
+        if len(forms) > self._lines_left:
+            end = sum(map(len, forms[: self._lines_left])) + self._lines_left
+            forms, chunk, rest = [*forms[: self._lines_left], b""], chunk[:end], chunk[end:]
+            yield from self._cut(chunk, forms)
+            self._chatter.forget()
+            self._lines_left = self._chatter.period
+            yield from self.feed(rest)
+        else:
+            yield from self._cut(chunk, forms)
 
     def successor(self, byte: int) -> Segmenter:
         """A segmenter that goes on at `byte`, with this one's count of lines."""
-        return Segmenter(byte, self._line)
+        return Segmenter(byte, self._line, self._chatter)
 
     def flush(self) -> list[Segment]:
         """What is held although no line end came, once no more will come."""
@@ -76,23 +83,55 @@ class Segmenter:
         if not self._held:
             self._start = self._next
 
-    def _take(self, piece: bytes, found: list[Segment]) -> None:
-        """The end of a segment has come."""
-        if self._held:
-            self._hold(piece)
-            found += self.flush()
-        elif text := self._without_nuls(piece):  # nearly always: a whole line at once
-            found.append(Segment(text[:LINE_BYTES], self._start, self._line))
+    def _cut(self, chunk: bytes, forms: list[bytes]) -> Iterator[Segment]:
+        """The segments of `chunk`, whose lines have these forms; what the last holds is not complete yet."""
+        held = len(forms.pop())
+        end = len(chunk) - held
+        begun = self._complete(chunk[: len(forms[0])]) if self._held and forms else []
+        byte, line = self._next, self._line
+        if forms:
+            self._after_return = chunk[end - 1 : end] == b"\r"
+            self._line += (
+                chunk.count(b"\n") if b"\r" in chunk else len(forms)
+            )  # to look is 10 times as fast as to count
+            self._start = byte + end
+        self._hold(chunk[end:])
+        self._next += len(chunk)
+        self._lines_left -= len(forms)
+        yield from begun
+        yield from self._read(chunk, forms, byte, line, bool(begun))
+
+    def _complete(self, piece: bytes) -> list[Segment]:
+        self._hold(piece)
+        return self.flush()
+
+    def _read(self, chunk: bytes, forms: list[bytes], byte: int, line: int, first: int) -> Iterator[Segment]:
+        """The lines from the `first` on that must be read; the chunk begins at `byte` and in `line`."""
+        chatter = self._chatter
+        idle, attentive = chatter.idle, chatter.attentive
+        if not attentive and idle.issuperset(forms):
+            return
+        done = start = counted = 0
+        for i, form in enumerate(forms):
+            if (form in idle and not attentive) or i < first:
+                continue
+            start += sum(map(len, forms[done:i])) + i - done
+            done = i
+            raw = chunk[start : start + len(form)]
+            if chatter.passes(form, raw):
+                continue
+            text = raw.lstrip(b"\0")  # NULs that a truncation left before the text are no text
+            if text:
+                line += chunk.count(b"\n", counted, start)
+                counted = start
+                yield Segment(text[:LINE_BYTES], byte + start + len(raw) - len(text), line)
+                attentive = chatter.attentive
 
     def _hold(self, piece: bytes) -> None:
-        text = piece if self._held else self._without_nuls(piece)
+        text = piece if self._held else piece.lstrip(b"\0")
+        if not self._held:
+            self._start += len(piece) - len(text)
         self._held += text[: LINE_BYTES - len(self._held)]
-
-    def _without_nuls(self, piece: bytes) -> bytes:
-        """NULs that a truncation left before the text are no text."""
-        text = piece.lstrip(b"\0")
-        self._start += len(piece) - len(text)
-        return text
 
 
 class LogTail:
@@ -101,14 +140,15 @@ class LogTail:
     An idle poll costs one fstat, and one stat of the path per second. Only regular files are followed.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, chatter: Chatter | None = None) -> None:
         self.path = Path(path)
+        self._chatter = chatter or Chatter()  # knows the lines that nobody needs
         self.restarts = 0  # how often the reading began anew at byte 0: rotation or truncation
         self._fd: int | None = None
         self._identity = (0, 0)
         self._position = 0
         self._seen = b""
-        self._segmenter = Segmenter()
+        self._segmenter = Segmenter(chatter=self._chatter)
         self._shown_bar: Segment | None = None
         self._path_due = 0.0
 
@@ -121,8 +161,11 @@ class LogTail:
         """Bytes in the present file; SourceError when there is none."""
         return os.fstat(self._opened()).st_size
 
-    def read(self, now: float, limit: int = READ_BYTES) -> list[Segment]:
-        """The segments that came since the last call (of at most `limit` bytes); SourceError when unreadable."""
+    def read(self, now: float, limit: int = READ_BYTES) -> Iterable[Segment]:
+        """The segments that came since the last call (of at most `limit` bytes); SourceError when unreadable.
+
+        They are cut out as they are taken, so that what one of them teaches counts for the next. Take all of them.
+        """
         fd = self._opened()
         try:
             size = os.fstat(fd).st_size
@@ -167,22 +210,20 @@ class LogTail:
     def _restart(self) -> None:
         self.restarts += 1
         self._position, self._seen, self._shown_bar = 0, b"", None
-        self._segmenter = Segmenter()
+        self._segmenter = Segmenter(chatter=self._chatter)
 
-    def _read_new(self, fd: int, limit: int = READ_BYTES) -> list[Segment]:
+    def _read_new(self, fd: int, limit: int = READ_BYTES) -> Iterable[Segment]:
         """Read on, after a look whether the bytes before are still those that were read."""
         seen = self._seen
-        chunk = _read_at(fd, self._position - len(seen), limit + len(seen))
-        if not chunk.startswith(seen):  # truncated and grown beyond our place between two polls
-            self._restart()
-            chunk, seen = _read_at(fd, 0, limit), b""
-        new = chunk[len(seen) :]
+        if seen and os.pread(fd, len(seen), self._position - len(seen)) != seen:
+            self._restart()  # truncated and grown beyond our place between two polls
+        new = _read_at(fd, self._position, limit)
         if new.startswith(b"\0") and (hole := self._hole(fd)):
             self._segmenter.skip(hole)
             self._position, self._seen = self._position + hole, b""
             return self._read_new(fd, limit)
         self._position += len(new)
-        self._seen = chunk[-_SEEN_BYTES:]
+        self._seen = (self._seen + new[-_SEEN_BYTES:])[-_SEEN_BYTES:]
         return self._segmenter.feed(new)
 
     def _hole(self, fd: int) -> int:
@@ -204,10 +245,10 @@ class LogTail:
         changed = (status.st_dev, status.st_ino) != self._identity
         return changed and stat.S_ISREG(status.st_mode) and status.st_size > 0
 
-    def _follow_to_new_file(self) -> list[Segment]:
+    def _follow_to_new_file(self) -> Iterable[Segment]:
         left = self._segmenter.flush()
         self.close()
-        return left + self._read_new(self._opened())
+        return chain(left, self._read_new(self._opened()))
 
     def _quiet_bar(self) -> list[Segment]:
         bar = self._segmenter.bar()

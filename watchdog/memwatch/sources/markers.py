@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections import deque
 from collections.abc import Iterable, Sequence
 
-from memwatch.core.model import CheckpointSeen, Event, GaugeSeen, OutOfMemorySeen, PhaseSeen, TotalSeen
-from memwatch.core.text import printable
-from memwatch.sources.counter import BAR, Counter, bar_at
-from memwatch.sources.presets import PATTERN_BYTES, Preset, Rule
-from memwatch.sources.streams import OTHER_UNIT, PRIORITY, Choice, Hit, Piece, Stream, changed, user_priority
+from memwatch.core.model import Event, GaugeSeen, PhaseSeen, TotalSeen
+from memwatch.sources.chatter import Chatter, Reading
+from memwatch.sources.counter import BAR, Counter
+from memwatch.sources.forms import form_of
+from memwatch.sources.presets import PATTERN_BYTES, Preset
+from memwatch.sources.rules import PRESET_WEIGHT, PresetState, RuleIndex, count_generation, event_of, place_of
+from memwatch.sources.streams import OTHER_UNIT, PRIORITY, Choice, Hit, Piece, Stream, changed
 from memwatch.sources.words import unit_named
 
-_PRESET_WEIGHT = 5
-_HELD_HITS = 64  # phases, gauges and so on of a preset that is not chosen yet
 _GAUGES = 64  # names of gauges that are told apart
-_EVIDENCE_CHARS = 160
-_LARGEST = 1e15  # a number beyond it counts nothing
 
 
 class MarkerFinder:
@@ -26,15 +22,18 @@ class MarkerFinder:
 
     A hit may be told late, when more lines had to be seen before they could be understood; its place and its time
     are those of its own line. `changes` goes up each time that another counter is taken for the clock: the
-    generations told before were those of an inner loop, or of something else.
+    generations told before were those of an inner loop, or of something else. `chatter` knows which lines need not
+    be fed; what is found is the same with or without them.
     """
 
-    def __init__(self, presets: Sequence[Preset] = ()) -> None:
+    def __init__(self, presets: Sequence[Preset] = (), chatter: Chatter | None = None) -> None:
         self.total: int | None = None
+        self.chatter = chatter or Chatter()
+        self._reading = Reading()
         self._choice = Choice()
-        self._counter = Counter()
-        self._states = [_PresetState(preset) for preset in presets]
-        self._rules = _RuleIndex(self._states)
+        self._counter = Counter(self._reading)
+        self._states = [PresetState(preset) for preset in presets]
+        self._rules = RuleIndex(self._states)
         self._totals: dict[str, Hit] = {}
         self._phase: PhaseSeen | None = None
         self._gauges: dict[str, tuple[float, float | None]] = {}
@@ -59,7 +58,25 @@ class MarkerFinder:
     def feed(self, segment: bytes | str, byte: int, line: int, t: float) -> list[Hit]:
         """The hits that `segment` (of line `line`, its first byte at `byte`, read at `t`) makes known."""
         raw = segment.encode("utf-8", "surrogateescape") if isinstance(segment, str) else segment
-        if not raw or raw.isspace() or self._drawn_again(raw, t):
+        text = raw[:PATTERN_BYTES]
+        form = form_of(text)
+        if self.chatter.passes(form, text):
+            return []
+        frame = self.changes, self._counter.headers
+        self._reading.again()
+        told = self._read(raw, byte, line, t)
+        if frame == (self.changes, self._counter.headers):
+            self._judge(form, text, byte)
+        else:
+            self.chatter.forget()  # what a line means is another thing now
+        self.chatter.attentive = self._skip or (self._counts and self._counter.waits)
+        return told
+
+    def _read(self, raw: bytes, byte: int, line: int, t: float) -> list[Hit]:
+        if raw.isspace():
+            return []
+        if self._drawn_again(raw, t):
+            self._reading.unsure = True
             return []
         piece = Piece(raw[:PATTERN_BYTES], byte, line, t)
         bar = BAR.match(piece.text) if "| " in piece.text and " [" in piece.text else None
@@ -87,7 +104,7 @@ class MarkerFinder:
         if not piece.text or piece.text.isspace():
             return []
         if self._skip:
-            self._skip = False
+            self._skip, self._reading.unsure = False, True
             return []
         moved, others = self._apply_rules(piece, bar)
         moved |= self._count(piece, bar, known=bool(others))
@@ -99,25 +116,66 @@ class MarkerFinder:
             told = self._tell_clock()
         return told + self._fresh(others)
 
+    # --- which lines need not be read ---
+
+    def _judge(self, form: bytes, raw: bytes, byte: int) -> None:
+        """Whether lines of this form can be passed over from now on."""
+        chatter, reading = self.chatter, self._reading
+        for touch in reading.touched:
+            self._settle(touch.stream)
+        open_ = [touch for touch in reading.touched if not self._settled(touch.stream)]
+        if any(touch.before != touch.stream.state for touch in open_):
+            chatter.moved()
+        elif reading.unsure:
+            return
+        elif open_:
+            chatter.nothing_new_in(form, raw, (touch.column(raw, byte) for touch in open_))
+        else:
+            chatter.nothing_in(form)
+
+    def _settle(self, stream: Stream) -> None:
+        """A lesser counter that goes on while the clock stands is within it, or beside it: it is no clock."""
+        clock = self._choice.stream
+        if clock is None or clock.inner or clock.priority[0] <= OTHER_UNIT:
+            return
+        if stream.inner or stream.family == clock.family or stream.priority[0] > clock.priority[0]:
+            return
+        if stream.outruns(clock, self.changes):
+            self._counter.settle(stream.family)
+            stream.settle()
+
+    def _settled(self, stream: Stream) -> bool:
+        """Neither it nor one of its kind can be the clock."""
+        clock = self._choice.stream
+        if clock is not None and clock.family == stream.family:
+            return False
+        return (stream.inner or stream.dead) and self._counter.settled(stream.family)
+
     # --- what the presets say ---
 
     def _apply_rules(self, piece: Piece, bar: re.Match[str] | None) -> tuple[bool, list[Hit]]:
         """Whether a preset's counter moved, and the hits of other kinds."""
         moved, others = False, []
-        for state, rule in self._rules.candidates(piece.lower):
-            match = rule.pattern.search(piece.text)
-            if match is None or (rule.unless is not None and rule.unless.search(piece.text)):
+        reading = self._reading
+        reading.unsure |= self._rules.depends_on_digits(piece.lower)
+        for candidate in self._rules.candidates(piece.lower):
+            reading.unsure |= candidate.depends_on_digits(piece.text)
+            match = candidate.match(piece.text)
+            if match is None:
                 continue
+            state, rule = candidate.state, candidate.rule
             if rule.kind == "generation":
-                moved |= _count_generation(state.stream, rule, match, piece, bar)
+                reading.touch(state.stream, piece, match.start("index"))
+                moved |= count_generation(state.stream, rule, match, piece, bar)
                 continue
+            reading.unsure = True
             if rule.kind == "skip_next":
                 self._skip = state.stream is self._choice.stream
                 continue
-            event = _event(rule, match, piece)
+            event = event_of(rule, match, piece)
             if event is None:
                 continue
-            hit = Hit(piece.byte_of(_place(match)), piece.line, event)
+            hit = Hit(piece.byte_of(place_of(match)), piece.line, event)
             if isinstance(event, TotalSeen):
                 self._totals[unit_named(match.groupdict().get("unit") or "") or rule.unit] = hit
                 moved = True
@@ -138,11 +196,17 @@ class MarkerFinder:
 
     # --- what counts up ---
 
+    @property
+    def _counts(self) -> bool:
+        """A clock without a preset is looked for: nothing greater was found."""
+        clock = self._choice.stream
+        return clock is None or clock.priority < (PRIORITY["generation"], PRESET_WEIGHT)
+
     def _count(self, piece: Piece, bar: re.Match[str] | None, known: bool) -> bool:
         """Whether a counter moved that no preset tells of; a line `known` for something else counts by a word only."""
+        if not self._counts:
+            return False
         clock = self._choice.stream
-        if clock is not None and clock.priority >= (PRIORITY["generation"], _PRESET_WEIGHT):
-            return False  # nothing greater can come
         if bar is not None:
             return self._counter.bar(piece, bar)
         unnamed = not known and (clock is None or clock.priority[0] <= OTHER_UNIT)
@@ -195,99 +259,3 @@ class MarkerFinder:
                 return False
             self._gauges[event.name] = level
         return True
-
-
-class _PresetState:
-    """A preset, its counter, and what it said while it was not chosen."""
-
-    __slots__ = ("held", "preset", "stream")
-
-    def __init__(self, preset: Preset) -> None:
-        self.preset = preset
-        priority = user_priority(preset.unit) if preset.user else None
-        self.stream = Stream(preset.name, preset.unit, _PRESET_WEIGHT, 0, priority)
-        self.held: deque[Hit] = deque(maxlen=_HELD_HITS)
-
-
-_Candidate = tuple[_PresetState, Rule]
-
-
-class _RuleIndex:
-    """Rules by the words that a line must contain: the look for words is far cheaper than the patterns."""
-
-    def __init__(self, states: Sequence[_PresetState]) -> None:
-        self._always: list[_Candidate] = []
-        self._by_word: dict[str, list[_Candidate]] = {}
-        for state in states:
-            for rule in state.preset.rules:
-                candidate = (state, rule)
-                if not rule.contains:
-                    self._always.append(candidate)
-                for word in rule.contains:
-                    self._by_word.setdefault(word, []).append(candidate)
-
-    def candidates(self, lower: str) -> Iterable[_Candidate]:
-        """The rules that a line with this text may satisfy, each once."""
-        words = [word for word in self._by_word if word in lower]
-        if not words:
-            return self._always
-        found = {id(candidate): candidate for candidate in self._always}  # by id: rules are dear to compare
-        for word in words:
-            for candidate in self._by_word[word]:
-                found[id(candidate)] = candidate
-        return found.values()
-
-
-def _count_generation(
-    stream: Stream, rule: Rule, match: re.Match[str], piece: Piece, bar: re.Match[str] | None
-) -> bool:
-    groups = match.groupdict()
-    index = _number(groups["index"])
-    if index is None:
-        return False
-    total = _number(groups.get("total"))
-    last = _number(groups.get("last"))  # `Epoch 4/4` of five: the last index, where they count from 0
-    if total is None and last is not None:
-        total = last + 1
-    at = rule.at if bar is None or rule.at != "start" else stream.at_first(index, bar_at(bar))
-    return stream.add(piece, match.start("index"), index, _whole(total), at)
-
-
-def _event(rule: Rule, match: re.Match[str], piece: Piece) -> Event | None:
-    """The event of a line of any kind but `generation`; None when its number is none."""
-    groups = match.groupdict()
-    if rule.kind == "phase":
-        return PhaseSeen(piece.t, printable(rule.name or groups.get("phase") or "", 60), rule.at)
-    if rule.kind == "total":
-        total = _whole(_number(groups["total"]))
-        return TotalSeen(piece.t, total) if total else None
-    if rule.kind == "gauge":
-        value = _number(groups["value"])
-        name = printable(rule.name or groups.get("name") or "gauge", 60)
-        return None if value is None else GaugeSeen(piece.t, name, value, _number(groups.get("capacity")))
-    if rule.kind == "oom":
-        return OutOfMemorySeen(piece.t, printable(rule.name or "MemoryError", 60), printable(piece.text))
-    state = "writing" if rule.kind == "checkpoint_writing" else "saved"
-    return CheckpointSeen(piece.t, state, "log: " + printable(piece.text, _EVIDENCE_CHARS))
-
-
-def _place(match: re.Match[str]) -> int:
-    """Where the match's number begins, or the match itself."""
-    group = next((g for g in ("total", "value", "phase") if g in match.re.groupindex and match.start(g) >= 0), None)
-    return match.start(group) if group else match.start()
-
-
-def _number(text: str | None) -> float | None:
-    """An int where it is integral; None for what is no finite number of a size that counts something."""
-    plain = (text or "").replace(",", "").replace("_", "").strip()
-    try:
-        number = float(plain[:40])
-    except ValueError:
-        return None
-    if not math.isfinite(number) or abs(number) > _LARGEST:
-        return None
-    return int(number) if number.is_integer() else number
-
-
-def _whole(number: float | None) -> int | None:
-    return int(number) if number is not None and number > 0 else None

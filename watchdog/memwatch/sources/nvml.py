@@ -1,32 +1,40 @@
-"""NVML, per device and per process where the driver tells, in a thread of its own, because it may hang.
+"""NVML, per device and per process where the driver tells: a program of its own, because NVML may hang for ever.
 
-The one module that imports pynvml; sources/gpus.py imports this one, once there is a driver to talk to.
+`sources.gpuhelper` runs it as memwatch's child and kills it when it hangs. A process and not a thread: a thread that
+hangs in the driver holds NVML's locks against every other, and keeps its process from ending while the kernel lets
+nobody kill it; a library that no longer fits an updated driver is left behind only by a new process. This is the one
+module that imports pynvml.
 """
 
 from __future__ import annotations
 
-import threading
+import ctypes
+import os
+import select
+import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from queue import SimpleQueue
 from typing import Any
 
 from memwatch.core.model import GpuMemory
 from memwatch.errors import AbsentError, SourceError
 from memwatch.sources.gpulinks import PidMap, Unit, plausible_memory, plausible_use, untrue_entry, visible_units
-from memwatch.sources.gpus import LONGEST_BACKOFF_S
+from memwatch.sources.gpuwire import LONGEST_MESSAGE, Answer, Begin, decode_question
 
+LONGEST_REOPENING_S = 60.0  # between two attempts to find a lost device again
 SCAN_S = 5.0  # how often devices that the trainer does not use are looked at, in case it begins to
 RENEW_S = 60.0  # how often devices are listed anew: MIG instances come and go
 
 _KINDS = ("Compute", "Graphics", "MPSCompute")
+_PR_SET_PDEATHSIG = 1
 
 
 class _SessionLostError(SourceError):
     """NVML must be initialized anew."""
 
 
-# --- NVML itself: all of this runs in the helper's thread -------------------------------------------------------------
+# --- NVML itself ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -44,6 +52,7 @@ class _Session:
         self._nvml = _load()
         self._pids, self._visible = pids, visible
         self._versions = dict.fromkeys(_KINDS, "_v3")
+        self._empty: set[tuple[str, str]] = set()  # lists, by unit and kind, that had no entry at the last scan
         self._units: list[Unit] = []
         self._by_device: frozenset[str] = frozenset()  # linked to the trainer without a PID
         self._mapped: dict[int, int | None] = {}
@@ -83,7 +92,7 @@ class _Session:
             self._units, self._renew_t, self._scan_t = self._list_units(), now, float("-inf")
         scan = tree != self._tree or now - self._scan_t >= SCAN_S
         if scan:
-            self._tree, self._scan_t, self._mapped = tree, now, {}
+            self._tree, self._scan_t, self._mapped, self._empty = tree, now, {}, set()
         looked = [unit for unit in self._units if scan or unit.resource in self.known]
         processes = {unit.resource: self._processes(unit) for unit in looked}
         if scan:
@@ -147,6 +156,8 @@ class _Session:
         """All lists of a unit as one; a process on several (compute and graphics) has the same memory there."""
         result = _Processes()
         for kind in tuple(self._versions):
+            if (unit.resource, kind) in self._empty:
+                continue
             try:
                 entries = self._entries(kind, unit.handle)
             except self._nvml.NVMLError as error:
@@ -154,6 +165,8 @@ class _Session:
                 if kind == "Compute":
                     result.reason = f"no process list: {reason}"
                 continue
+            if not entries:
+                self._empty.add((unit.resource, kind))
             for entry in entries:
                 before = result.used.get(entry.pid)
                 known = [used for used in (before, entry.usedGpuMemory) if used is not None]
@@ -206,7 +219,8 @@ class _Session:
         if trouble == "unavailable" or processes.reason:
             used = None
         how = "device" if used is None else "exact" if own else "nspid"
-        reason = reason or bad_memory or bad_use
+        unlisted = "" if own or mapped else "NVML lists none of the trainer's processes here"
+        reason = reason or bad_memory or bad_use or unlisted
         return GpuMemory(unit.resource, unit.uuid, unit.name, used, device_used, total, trouble or how, reason)
 
     def _member(self, pid: int) -> int | None:
@@ -235,8 +249,6 @@ def _no_library() -> AbsentError:
 
 def _load() -> Any:
     """pynvml, if the library it needs can be loaded: ctypes alone costs a tenth of its memory."""
-    import ctypes
-
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -248,77 +260,66 @@ def _load() -> Any:
     return pynvml
 
 
-# --- the thread -----------------------------------------------------------------------------------------------------
+# --- the program ----------------------------------------------------------------------------------------------------
 
 
-class Call:
-    """One look at NVML, under way or done."""
+class _Sessions:
+    """One session after another, for the same questions."""
 
-    def __init__(self, tree: frozenset[int], now: float) -> None:
-        self.tree, self.now = tree, now
-        self.done = threading.Event()
-        self.gpus: tuple[GpuMemory, ...] = ()
-        self.error: Exception | None = None
-
-
-class Helper:
-    """The thread in which NVML may hang. It is a daemon thread: nobody ever waits for its end."""
-
-    def __init__(self, root: str, host_root: str | None, visible: str | None) -> None:
-        """`visible` is the trainer's CUDA_VISIBLE_DEVICES; the roots are as for PidMap."""
-        self._pids, self._visible = PidMap(root, host_root), visible
+    def __init__(self, pids: PidMap, visible: str | None, known: Mapping[str, GpuMemory]) -> None:
+        self._pids, self._visible = pids, visible
         self._session: _Session | None = None
-        self._known: dict[str, GpuMemory] = {}  # by the session before, so that a GPU that stays lost is not forgotten
+        self._known = known  # by the session before, so that a GPU that stays lost is not forgotten
         self._reopen_t, self._losses = float("-inf"), 0
-        self._calls: SimpleQueue[Call | None] = SimpleQueue()
-        self._ended = threading.Event()
-        threading.Thread(target=self._run, name="memwatch-nvml", daemon=True).start()
 
-    def submit(self, tree: frozenset[int], now: float) -> Call:
-        """A look at the GPUs of these processes, to be taken as soon as NVML is free."""
-        call = Call(tree, now)
-        self._calls.put(call)
-        return call
-
-    def close(self, patience_s: float) -> None:
-        """Give NVML's handles back, if that takes no longer than `patience_s`."""
-        self._calls.put(None)
-        self._ended.wait(patience_s)
-
-    def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            try:
-                call.gpus = self._look(call.tree, call.now)
-            except Exception as error:  # handed to the reader, which raises it in the loop's thread
-                call.error = error
-            call.done.set()
-        self._drop()
-        self._ended.set()
-
-    def _look(self, tree: frozenset[int], now: float) -> tuple[GpuMemory, ...]:
+    def look(self, tree: frozenset[int], now: float) -> tuple[GpuMemory, ...]:
+        """As _Session.look. A lost device is looked for again by a new session, ever more rarely."""
         if self._session is not None and self._session.lost and now >= self._reopen_t:
-            self._drop()
+            self.close()
         if self._session is None:
             self._session = _Session(self._pids, self._visible, self._known)
         try:
-            gpus = self._session.look(tree, now)
-        except (_SessionLostError, AbsentError):
-            self._drop()
-            raise
+            return self._session.look(tree, now)
         finally:
             self._note_loss(now)
-        return gpus
 
-    def _note_loss(self, now: float) -> None:
-        """A lost device is looked for again by a new session, ever more rarely."""
-        if self._session is None or not self._session.lost:
-            self._losses = 0
-        elif now >= self._reopen_t:
-            self._reopen_t = now + min(LONGEST_BACKOFF_S, 2.0**self._losses)
-            self._losses = min(self._losses + 1, 10)
-
-    def _drop(self) -> None:
+    def close(self) -> None:
+        """Give NVML's handles back."""
         if self._session is not None:
             self._known = self._session.known
             self._session.close()
         self._session = None
+
+    def _note_loss(self, now: float) -> None:
+        if self._session is None or not self._session.lost:
+            self._losses = 0
+        elif now >= self._reopen_t:
+            self._reopen_t = now + min(LONGEST_REOPENING_S, 2.0**self._losses)
+            self._losses = min(self._losses + 1, 10)
+
+
+def serve() -> None:
+    """Answer each question on descriptor 0, until it is closed or NVML must be begun anew by another process."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # also while it hangs
+    begin = Begin.decode(os.read(0, LONGEST_MESSAGE))
+    known = {gpu.resource: gpu for gpu in begin.known}
+    sessions = _Sessions(PidMap(begin.root, begin.host_root), begin.visible, known)
+    with suppress(ConnectionError):  # memwatch has left, with an answer on the way
+        while message := os.read(0, LONGEST_MESSAGE):
+            tree, t, wait_s = decode_question(message)
+            if select.select([0], [], [], wait_s)[0]:  # nobody waits for the answer any more
+                break
+            answer = _answer(sessions, tree, t)
+            os.write(0, answer.encode())
+            if answer.last:
+                break
+    sessions.close()
+
+
+def _answer(sessions: _Sessions, tree: frozenset[int], now: float) -> Answer:
+    try:
+        return Answer(sessions.look(tree, now))
+    except SourceError as error:
+        return Answer(error=error, last=isinstance(error, (_SessionLostError, AbsentError)))
+    except Exception as error:  # nobody reads a traceback here
+        return Answer(error=SourceError(f"NVML's helper failed: {error!r}"), last=True)

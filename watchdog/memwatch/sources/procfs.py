@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from memwatch.core.model import HostMemory
 from memwatch.core.procstat import ProcStat, parse_stat
 from memwatch.errors import SourceError, TargetGoneError
-from memwatch.sources.reading import HeldFile, number, read_whole, unreadable
+from memwatch.sources.reading import TOO_LARGE, HeldFile, line_number, number, read_whole, unreadable
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STATUS_LINE = re.compile(rb"^(RssFile|RssShmem|VmSwap|VmStk|VmSize|VmData):\s+([0-9]+) kB$", re.MULTILINE)
-_MEMINFO_LINE = re.compile(rb"^(MemTotal|MemAvailable|SwapFree):\s+([0-9]+) kB$", re.MULTILINE)
+_MEMINFO = (b"MemTotal:", b"MemAvailable:", b"SwapFree:")
 _LIMIT_LINE = re.compile(rb"^Max (data size|address space)\s+(unlimited|[0-9]+)\s", re.MULTILINE)
 
 
 # --- parsers ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Statm:
+class Statm(NamedTuple):
     """/proc/PID/statm in bytes. All zero: a zombie or a kernel thread."""
 
     size_bytes: int
@@ -33,11 +33,16 @@ class Statm:
 # 1251 1024 787 193 0 270 0
 def parse_statm(raw: bytes) -> Statm:
     """SourceError unless there are six counts of pages."""
-    fields = raw.split()
+    fields = raw.split(None, 6)
     if len(fields) < 6:
         raise SourceError(f"statm has {len(fields)} fields: {raw[:40]!r}")
-    size, resident, shared, data = (number(fields[i], _PAGE) for i in (0, 1, 2, 5))
-    return Statm(size, resident, min(shared, resident), data)
+    try:  # without number(): this is done for each process at each look
+        size, resident, shared, data = int(fields[0]), int(fields[1]), int(fields[2]), int(fields[5])
+    except ValueError as error:
+        raise SourceError(f"not counts of pages: {raw[:40]!r}") from error
+    if min(size, resident, shared, data) < 0 or max(size, resident, shared, data) >= TOO_LARGE // _PAGE:
+        raise SourceError(f"not counts of pages: {raw[:40]!r}")
+    return Statm(size * _PAGE, resident * _PAGE, min(shared, resident) * _PAGE, data * _PAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +101,10 @@ def parse_last_pid(raw: bytes) -> int:
 # SwapFree:              0 kB
 def parse_meminfo(raw: bytes) -> HostMemory:
     """SourceError when a line is missing."""
-    fields = {name: number(value, 1024) for name, value in _MEMINFO_LINE.findall(raw)}
-    try:
-        return HostMemory(fields[b"MemTotal"], fields[b"MemAvailable"], fields[b"SwapFree"])
-    except KeyError as error:
-        raise SourceError(f"meminfo has no {error.args[0].decode()}") from error
+    total, available, swap = (line_number(raw, name, b" kB\n", 1024) for name in _MEMINFO)
+    if total is None or available is None or swap is None:
+        raise SourceError("meminfo lacks one of MemTotal, MemAvailable and SwapFree")
+    return HostMemory(total, available, swap)
 
 
 # --- processes ----------------------------------------------------------------------------------------------------

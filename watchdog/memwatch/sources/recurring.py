@@ -72,6 +72,11 @@ class Recurring:
         template.see([int(match[0]) for match in found])
         return shape, [number for i, needs in template.counting() if (number := _number(plain, i, found[i], needs))]
 
+    def learns(self, shape: str) -> bool:
+        """Another line of this shape may tell more."""
+        template = self._templates.get(shape)
+        return template is not None and not template.hopeless
+
 
 class _Template:
     """A recurring line: how each of its integers moved so far."""
@@ -84,8 +89,8 @@ class _Template:
 
     @property
     def hopeless(self) -> bool:
-        """None of its integers counts, and none ever will."""
-        return all(place.lost for place in self._places)
+        """None of its integers counts, and none ever will: what starts anew only tells whether another one counts."""
+        return all(place.lost or place.restarts > 2 for place in self._places)
 
     def see(self, values: list[int]) -> None:
         """One more such line."""

@@ -11,6 +11,8 @@ from memwatch.core.text import TERMINAL_ESCAPE
 
 KEPT_HITS = 4096  # of a counter that is not chosen yet; the oldest are dropped
 HELD_BACK = 5  # how often a counter must go up to be chosen although a greater unit was named once ...
+WITHIN = 64  # how often a lesser counter must have moved, and twice as often as the clock, to be no clock for good
+ERRATIC = 1000  # how often one may go down to anywhere before it is given up
 HELD_BACK_UNNAMED = 20  # ... and one that only moves as a counter would, although any unit was named
 
 # What counts, by the greatest first: an epoch within a generation is the inner loop.
@@ -90,12 +92,14 @@ class Stream:
     __slots__ = (
         "_at",
         "_erratic",
+        "_mark",
         "_repeats",
         "_step",
         "chosen",
         "dead",
         "downs",
         "even",
+        "family",
         "first",
         "hits",
         "inner",
@@ -111,6 +115,7 @@ class Stream:
 
     def __init__(self, name: str, unit: str, weight: int, needs: int, priority: int | None = None) -> None:
         self.name, self.unit = name, unit
+        self.family = name  # several that look the same: of each process, of each length of a bar
         self.priority = (PRIORITY.get(unit, OTHER_UNIT) if priority is None else priority, weight)
         self.needs = needs  # how often it must have gone up before it can be chosen
         self.hits: list[Hit] = []
@@ -127,6 +132,7 @@ class Stream:
         self._step = 0.0
         self._at = ""
         self._repeats = False
+        self._mark = (-1, 0, 0)  # the clock when this was first seen beside it, its moves and own moves then
 
     def add(self, piece: Piece, position: int, index: float, total: int | None, at: str) -> bool:
         """Count `index`; False when it only repeats what was said last."""
@@ -136,6 +142,8 @@ class Stream:
         self._move(index)
         self._at = at
         self.total = total or self.total
+        if self.inner and not self.chosen:
+            return True
         self.hits.append(Hit(piece.byte_of(position), piece.line, GenerationSeen(piece.t, index, total, self.unit, at)))
         if len(self.hits) > KEPT_HITS:
             del self.hits[: KEPT_HITS // 2]
@@ -152,6 +160,7 @@ class Stream:
             self.downs += 1
             self.restarts += index <= self.first
             self._erratic += index > self.first
+            self.dead |= self._erratic > ERRATIC + self.ups // 4 and not self.chosen
         self.last = index
 
     def at_first(self, index: float, at: str) -> str:
@@ -174,6 +183,23 @@ class Stream:
         in_step = abs(self.ups - inner.restarts) <= 1
         between = known and 2 <= self.ups <= inner.restarts  # `inner` starts anew several times in each
         return min(self.ups, inner.restarts) >= seen and (in_step or between)
+
+    @property
+    def state(self) -> tuple[object, ...]:
+        """All that changes when it counts."""
+        return self.ups, self.downs, self.last, self._at, self._repeats
+
+    def outruns(self, clock: Stream, changes: int) -> bool:
+        """Since `clock` was chosen (as the `changes`-th) this one moved far more often."""
+        moves, of_clock = self.ups + self.downs, clock.ups + clock.downs
+        if self._mark[0] != changes:
+            self._mark = (changes, of_clock, moves)
+        return moves - self._mark[2] >= WITHIN + 2 * (of_clock - self._mark[1])
+
+    def settle(self) -> None:
+        """It is no clock."""
+        self.inner = True
+        self.hits.clear()
 
     @property
     def nameless(self) -> bool:

@@ -39,6 +39,13 @@ class Table:
         self._column = self._columns = self._width = 0
         self._patience = 0
         self._last: int | None = None
+        self.headers = 0  # how often one came that was another than before
+        self.stirred = False  # the line looked at last changed what is expected, or was refused for its number
+
+    @property
+    def waits(self) -> bool:
+        """A header was seen, but no row yet."""
+        return bool(self._unit) and not self._width
 
     @property
     def armed(self) -> bool:
@@ -52,6 +59,7 @@ class Table:
 
     def row(self, text: str) -> tuple[str, int, int, int | None] | None:
         """(unit, position, index, total) of a row; a header or anything else is None."""
+        self.stirred = False
         plain = _BORDER.sub(" ", text)
         csv = ("," in plain or ";" in plain) and _CSV.fullmatch(plain) is not None
         if csv:
@@ -75,9 +83,11 @@ class Table:
             self._be_patient()
 
     def _begin(self, unit: str, column: int, words: int) -> None:
+        self.stirred = True
         if (unit, column, words) != (self._unit, self._column, self._columns):
             self._unit, self._column, self._columns = unit, column, words
             self._width = 0
+            self.headers += 1
         self._patience = 2
         self._last = None
 
@@ -98,6 +108,7 @@ class Table:
             return None
         index = int(whole[1])
         if self._last is not None and index < self._last:
+            self.stirred = True
             return None  # not a row of ours: rows go up until the header comes again
         self._width, self._last = self._width or len(tokens), index
         position = [m.start() for m in re.finditer(r"\S+", plain)][self._column]

@@ -3,52 +3,58 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Mapping, Sequence
 
 from memwatch.core.model import TreeMemory
-from memwatch.core.sharing import tree_bytes
+from memwatch.core.sharing import Union, union
 from memwatch.errors import SourceError, TargetGoneError
-from memwatch.sources.procfs import (
-    Status,
-    parse_last_pid,
-    parse_limits,
-    parse_statm,
-    parse_status,
-    read_children,
-    read_stat,
-)
-from memwatch.sources.pss import Measurable, PssBudget, PssMeter
-from memwatch.sources.reading import HeldFile, read_whole
+from memwatch.sources.descendants import Descendants
+from memwatch.sources.procfs import Status, parse_limits, parse_statm, parse_status, read_stat
+from memwatch.sources.reading import read_whole, unreadable
+from memwatch.sources.survey import Survey, SurveyBudget, Visitable
 
-_WALK_SECONDS = 1.0
-_WALK_SHARE = 0.002  # of a core that following the tree may take; a large tree is walked less often
+_STATM_BYTES = 160  # seven numbers of up to 20 digits
+_DETAIL_SECONDS, _LIMITS_SECONDS = 10.0, 60.0  # between readings of the trainer's own status, and of its limits
+_STEP = 128  # a process whose memory has changed by this part of the tree since its visit is visited again
+_TURN_SECONDS = 8.0  # between those of one of the others, in turn: 35 us
 
 
-class _Process(Measurable):
+class _Process(Visitable):
     """One process of the tree. The held statm binds it to its identity: a recycled PID is not read by it."""
 
-    __slots__ = ("_held", "layout", "size_bytes", "stack_and_data_bytes", "status")
+    __slots__ = ("_path", "data_bytes", "fd", "statm", "status")
 
     def __init__(self, root: str, pid: int) -> None:
         super().__init__(pid)
-        self._held = HeldFile(f"{root}/{pid}/statm", 256)
-        self.layout: tuple[int, int] | None = None
+        self._path = f"{root}/{pid}/statm"
+        self.statm = b""
         self.status: Status | None = None
+        try:
+            self.fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise unreadable(self._path, error) from error
         try:
             self.update()
         except SourceError:  # it ended between the opening and the reading
             self.close()
             raise
 
-    def update(self) -> None:
-        """Read statm; TargetGoneError once the process is no more."""
-        statm = parse_statm(self._held.read())
-        self.size_bytes = statm.size_bytes
-        self.anon_bytes = statm.resident_bytes - statm.shared_bytes
-        self.shared_bytes = statm.shared_bytes
-        self.stack_and_data_bytes = statm.data_bytes
+    def update(self) -> bool:
+        """Read statm, whether it has changed; TargetGoneError once the process is no more."""
+        try:
+            statm = os.pread(self.fd, _STATM_BYTES, 0)
+        except OSError as error:
+            raise unreadable(self._path, error) from error
+        if statm == self.statm:
+            return False
+        self.take(statm)
+        return True
+
+    def take(self, raw: bytes) -> None:
+        """Know its memory by a new statm."""
+        self.statm = raw
+        self.size_bytes, resident_bytes, self.shared_bytes, self.data_bytes = parse_statm(raw)
+        self.anon_bytes = resident_bytes - self.shared_bytes
 
     @property
     def shmem_bytes(self) -> int:
@@ -60,186 +66,217 @@ class _Process(Measurable):
         """As of the latest status; statm counts it as data."""
         return (self.status.stack_bytes or 0) if self.status else 0
 
+    @property
+    def looks_like_another_program(self) -> bool:
+        """It has dropped most of what it inherited, as one does that starts a program of its own."""
+        return self.inherited_bytes > 2 * self.anon_bytes
+
     def close(self) -> None:
-        self._held.close()
+        """Close the held file."""
+        self.gone = True
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
 
 class TreeReader:
     """The memory of a process and all its descendants: statm each time, the shape of the tree and details less often.
 
     A descendant whose parent has died stays in the tree, it still holds the job's memory. Forks are told from programs
-    of their own by their address layout. `calibrate` is asked before shared pages are measured (core.sharing says what
-    is known without); pass one that says no while the job's cgroup gives its memory anyhow.
+    of their own by their address layout, shared pages from own ones by samples (sources.survey).
     """
 
     name = "procfs"
 
-    def __init__(
-        self,
-        pid: int,
-        root: str = "/proc",
-        detail_every_s: float = 10.0,
-        pss_budget: PssBudget | None = None,
-        calibrate: Callable[[], bool] = lambda: True,
-    ) -> None:
+    def __init__(self, pid: int, root: str = "/proc", survey: SurveyBudget | None = None) -> None:
         """TargetGoneError when there is no such process."""
-        self._proc, self._detail_every_s, self._calibrate = root, detail_every_s, calibrate
+        self._proc = root
         self._root = _Process(root, pid)
+        self._root.layout = self._layout(self._root)
         self._others: dict[int, _Process] = {}
-        self._loadavg = HeldFile(f"{root}/loadavg", 256)
-        self._meter = PssMeter(root, pss_budget)
-        self._last_pid: int | None = None
-        self._walk_t = self._detail_t = float("-inf")
+        self._known = {pid}
+        self._members: tuple[_Process, ...] = ()  # those that have memory, from the eldest on
+        self._descendants = Descendants(root)
+        self._survey = Survey(root, survey)
+        self._detail_t = self._limits_t = self._turn_t = float("-inf")
+        self._turn = 0  # whose details are read next
         self._rlimits: tuple[int | None, int | None] = (None, None)
-        self._has_children_files = os.path.exists(f"{root}/{pid}/task/{pid}/children")  # noqa: PTH110
+        self._sampled = False
+        self._whole = Union(0, 0)
+        self._record: TreeMemory | None = None  # the latest, while nothing has changed
+        self._order()
 
     def root_pids(self) -> frozenset[int]:
         """The PIDs of the tree, the trainer's own among them, as of the last read."""
-        return frozenset((self._root.pid, *self._others))
+        return frozenset(self._known)
 
     def read(self, now: float) -> TreeMemory:
         """The tree's memory; TargetGoneError when the trainer is gone or a zombie, else SourceError."""
-        self._root.update()
+        if self._root.update():
+            self._record = None
         if self._root.size_bytes == 0:
             raise TargetGoneError(f"process {self._root.pid} has no memory: it has ended")
-        for process in list(self._others.values()):
-            self._refresh(process)
-        detailed = now >= self._detail_t
-        if now >= self._walk_t:
-            self._follow(now, detailed)
-        if detailed:
-            self._read_details()
-            self._detail_t = now + self._detail_every_s
-        others = [process for process in self._others.values() if process.size_bytes]
-        if not others:
-            self._meter.forget()
-        elif self._calibrate():
-            self._meter.advance(now, self._root, others)
-        return self._record(others)
+        self._update_others()
+        if found := self._descendants.look(now, self._known):
+            self._admit(found)
+        if now >= self._detail_t or now >= self._turn_t:
+            self._read_details(now)
+        if self._record is None or self._survey.copying:
+            self._record = self._make_record(now)
+        if len(self._members) > 1 and self._survey.advance(now, self._members, self._whole):
+            self._record = self._make_record(now)
+        return self._record
 
     def close(self) -> None:
         """Close all held files."""
-        self._loadavg.close()
+        self._descendants.close()
         for process in (self._root, *self._others.values()):
             process.close()
         self._others.clear()
 
-    def _refresh(self, process: _Process) -> None:
-        try:
-            process.update()
-        except TargetGoneError:
+    # --- each look
+
+    def _update_others(self) -> None:
+        """Written out: 200 processes are read here, and most have not changed."""
+        pread, changed, gone = os.pread, [], []
+        for process in self._others.values():
+            try:
+                statm = pread(process.fd, _STATM_BYTES, 0)
+            except OSError:
+                gone.append(process)
+                continue
+            if statm != process.statm:
+                process.take(statm)
+                changed.append(process)
+        if changed:
+            self._take_changes(changed)
+        if gone:
+            self._forget(gone)
+
+    def _take_changes(self, changed: list[_Process]) -> None:
+        step = self._whole.used_bytes // _STEP
+        self._record = None
+        for process in changed:
+            if process.looks_like_another_program:
+                self._know_layout(process)
+            if process.has_changed(step):
+                self._survey.hurry(process)
+        if not all(process.size_bytes for process in changed):
+            self._order()
+
+    def _forget(self, gone: list[_Process]) -> None:
+        for process in gone:
             process.close()
             del self._others[process.pid]
+            self._known.discard(process.pid)
+        self._order()
 
-    def _record(self, others: list[_Process]) -> TreeMemory:
-        root, members = self._root, (self._root, *others)
-        used = tree_bytes(root, others, self._meter.aside_bytes)
-        shmem = max(process.shmem_bytes for process in members)
-        file = max(0, max(process.shared_bytes for process in members) - shmem)
+    def _order(self) -> None:
+        """Who has memory, and who is the eldest of each family of forks."""
+        members = [process for process in (self._root, *self._others.values()) if process.size_bytes]
+        families = set()
+        for process in members:
+            process.eldest = process.layout not in families
+            families.add(process.layout)
+        self._members, self._record = tuple(members), None
+
+    def _make_record(self, now: float) -> TreeMemory:
+        root, others = self._root, self._members[1:]
+        whole = self._whole = union(root, others, now)
+        self._sampled = self._is_sampled(others)
+        shmem = min(whole.shared_bytes, max(process.shmem_bytes for process in self._members))
         return TreeMemory(
-            processes=len(members),
+            processes=len(self._members),
             rss_bytes=root.rss_bytes,
-            used_bytes=used,
-            accounting=self._accounting(others),
-            anon_bytes=max(0, used - file - shmem),
-            file_bytes=file,
+            used_bytes=whole.used_bytes,
+            accounting="pages" if self._sampled else "anon+shmem" if others else "rss",
+            anon_bytes=whole.anon_bytes,
+            file_bytes=whole.shared_bytes - shmem,
             shmem_bytes=shmem,
-            swap_bytes=self._swap(members),
+            swap_bytes=self._swap(),
             virtual_bytes=root.size_bytes,
-            data_bytes=max(0, root.stack_and_data_bytes - root.stack_bytes),
+            data_bytes=max(0, root.data_bytes - root.stack_bytes),
             rlimit_as_bytes=self._rlimits[0],
             rlimit_data_bytes=self._rlimits[1],
-            pss_cost=self._meter.cost,
+            error_bytes=whole.error_bytes if self._sampled else None,
+            cow_bytes=whole.cow_bytes if self._sampled else None,
+            cow_bytes_per_second=whole.cow_bytes_per_second if self._sampled else None,
+            reason=next((process.refused for process in others if process.refused), ""),
+            survey_cost=self._survey.cost,
         )
 
-    def _accounting(self, others: list[_Process]) -> str:
-        if not others:
-            return "rss"
-        measured = sum(process.measured is not None for process in others)
-        if self._meter.aside_bytes is None or 2 * measured < len(others):
-            return "anon+shmem"
-        return "pss" if self._meter.root_measured else "rss+uss"
+    def _is_sampled(self, others: Sequence[_Process]) -> bool:
+        """Most were visited; new ones that wait for their visit do not change it."""
+        known = sum(process.visit is not None or (self._sampled and process.queued) for process in others)
+        return known > 0 and 2 * known >= len(others)
 
-    def _swap(self, members: Iterable[_Process]) -> int | None:
+    def _swap(self) -> int | None:
         """Swap of each family of forks counted once, by its largest member."""
         families: dict[tuple[int, int] | None, int] = {}
-        for process in members:
+        for process in self._members:
             if process.status is not None and process.status.swap_bytes is not None:
                 families[process.layout] = max(families.get(process.layout, 0), process.status.swap_bytes)
         return sum(families.values()) if families else None
 
-    def _read_details(self) -> None:
-        base = f"{self._proc}/{self._root.pid}"
-        self._rlimits = parse_limits(read_whole(f"{base}/limits"))
-        for process in (self._root, *self._others.values()):
+    # --- less often
+
+    def _admit(self, found: Mapping[int, int]) -> None:
+        """Take processes into the tree, given with their parents."""
+        for pid, parent_pid in found.items():
             try:
-                process.status = parse_status(read_whole(f"{self._proc}/{process.pid}/status"))
-            except TargetGoneError:
-                process.status = None
+                process = _Process(self._proc, pid)
+            except SourceError:
+                continue
+            parent = self._others.get(parent_pid, self._root)
+            self._others[pid] = process
+            self._known.add(pid)
+            self._read_status(process)
+            process.layout = self._layout(process)
+            process.met_late = not self._whole.rss_bytes  # the first look
+            if process.layout == parent.layout:
+                process.inherited_bytes = min(process.anon_bytes, parent.anon_bytes)
+            self._survey.hurry(process)
+        self._order()
 
-    # --- the shape of the tree
+    def _read_details(self, now: float) -> None:
+        if now >= self._detail_t:
+            self._detail_t = now + _DETAIL_SECONDS
+            self._read_status(self._root)
+        if now >= self._limits_t:
+            self._limits_t = now + _LIMITS_SECONDS
+            self._rlimits = parse_limits(read_whole(f"{self._proc}/{self._root.pid}/limits"))
+            self._know_layout(self._root)
+        if now >= self._turn_t and self._others:
+            self._turn_t = now + _TURN_SECONDS
+            self._turn = (self._turn + 1) % len(self._others)
+            process = tuple(self._others.values())[self._turn]
+            self._read_status(process)
+            self._know_layout(process)
 
-    def _follow(self, now: float, whole: bool) -> None:
-        """Find new processes, unless nothing was forked anywhere since the last walk."""
-        last_pid = self._read_last_pid()
-        if last_pid is not None and last_pid == self._last_pid and not whole:
-            return
-        self._last_pid = last_pid
-        began = time.thread_time()
-        parents = self._descendants()
-        self._root.layout = self._layout(self._root.pid)
-        for pid, parent in parents.items():
-            self._admit(pid, self._others.get(parent, self._root))
-        self._walk_t = now + max(_WALK_SECONDS, (time.thread_time() - began) / _WALK_SHARE)
-
-    def _read_last_pid(self) -> int | None:
+    def _read_status(self, process: _Process) -> None:
         try:
-            return parse_last_pid(self._loadavg.read())
-        except SourceError:  # some containers write their own loadavg: walk each time
-            return None
-
-    def _admit(self, pid: int, parent: _Process) -> None:
-        """Take a process into the tree, or notice that one has started a program of its own."""
-        process = self._others.get(pid)
-        try:
-            layout = self._layout(pid)
-            if process is None:
-                process = self._others[pid] = _Process(self._proc, pid)
-                if layout == parent.layout:
-                    process.inherited_bytes = min(process.anon_bytes, parent.anon_bytes)
-            elif layout != process.layout:
-                process.inherited_bytes, process.measured = 0, None
-            process.layout = layout
-            process.fork_of_root = layout == self._root.layout
+            status = parse_status(read_whole(f"{self._proc}/{process.pid}/status"))
         except TargetGoneError:
             return
+        if status != process.status:
+            process.status, self._record = status, None
 
-    def _layout(self, pid: int) -> tuple[int, int] | None:
-        return read_stat(pid, self._proc).layout
+    def _know_layout(self, process: _Process) -> None:
+        """Notice that it has started a program of its own: what it held before is gone."""
+        layout = self._layout(process)
+        if layout is None or layout == process.layout:
+            process.inherited_bytes = min(process.inherited_bytes, process.anon_bytes)
+            return
+        first = process.layout is None
+        process.layout = layout
+        if not first:
+            process.inherited_bytes, process.met_late = 0, False
+            process.visit = process.change = process.space = None
+            self._survey.hurry(process)
+        self._order()
 
-    def _descendants(self) -> dict[int, int]:
-        """PID -> parent of all below the trainer and below those already known, memwatch itself left out."""
-        children_of = partial(read_children, root=self._proc) if self._has_children_files else self._scan_for_children()
-        found: dict[int, int] = {}
-        queue = [self._root.pid, *self._others]
-        own = os.getpid()
-        while queue:
-            parent = queue.pop()
-            for pid in children_of(parent):
-                if pid not in found and pid not in (own, self._root.pid):
-                    found[pid] = parent
-                    if pid not in self._others:
-                        queue.append(pid)
-        return dict.fromkeys(self._others, self._root.pid) | found
-
-    def _scan_for_children(self) -> Callable[[int], list[int]]:
-        """Children by the parent of each process in /proc: some kernels have no children files."""
-        children: dict[int, list[int]] = {}
-        for entry in os.listdir(self._proc):  # noqa: PTH208
-            if entry.isdigit():
-                try:
-                    parent = read_stat(int(entry), self._proc).parent
-                except SourceError:
-                    continue
-                children.setdefault(parent, []).append(int(entry))
-        return lambda pid: children.get(pid, [])
+    def _layout(self, process: _Process) -> tuple[int, int] | None:
+        try:
+            return read_stat(process.pid, self._proc).layout
+        except TargetGoneError:
+            return None

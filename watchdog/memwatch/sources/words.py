@@ -68,7 +68,7 @@ _OTHER = re.compile(
 )
 # [rank3]: epoch 1 | island 2: gen 14: several that count the same
 _PROCESS = re.compile(
-    r"\b(?:\w{0,12}rank|default|proc|worker|actor|node|island)[ _#:=]{0,3}[0-9]{1,4}\b", re.IGNORECASE
+    r"\b(?:\w{0,12}rank|default|proc|worker|actor|node|island)[ _#:=]{0,3}(?P<number>[0-9]{1,4})\b", re.IGNORECASE
 )
 _PROCESS_CHARS = 200  # from the beginning of a line that are looked at for it
 _BEFORE_CHARS = 32  # that are looked at for what makes it another unit
@@ -93,10 +93,17 @@ def unit_named(name: str) -> str | None:
     return _NAMES.get(name.lower().rpartition("/")[2].strip("#: "))
 
 
-def process_of(text: str) -> str:
-    """Which of several processes or islands says this; "" where it is only one."""
+class Process(NamedTuple):
+    """Which of several processes or islands says something, and where its number stands."""
+
+    text: str
+    number: int
+
+
+def process_of(text: str) -> Process | None:
+    """Which of several processes or islands says this; None where it is only one."""
     match = _PROCESS.search(text, 0, _PROCESS_CHARS)
-    return match[0] if match else ""
+    return Process(match[0], match.start("number")) if match else None
 
 
 def hinted(lower: str) -> bool:

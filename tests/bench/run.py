@@ -1,0 +1,133 @@
+"""Runs the measuring programs and keeps what they print: `python tests/bench/run.py [--only NAME ...] [--quick]`.
+
+Writes INTO/NAME.json (docs/performance by default) for each program: its command line, the machine in general terms,
+the versions of what is compared, and its results with all runs. `--quick` shows in minutes that all of it works, and
+needs an --into of its own. A program that cannot run here says why, and the results that are there stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+RESULTS = ROOT / "docs" / "performance"
+
+# What each is run with: in full, and to see that it works.
+PROGRAMS: dict[str, tuple[str, str]] = {
+    "cost": ("", "--start 3 --warm 3 --windows 2 --seconds 3 --runs 2 --looks 100 --cold 3"),
+    "harm": ("", "--rounds 2 --megabytes 100"),
+    "reaction": (
+        "--runs 20 --slow 20 --fast 100 --realtime 10 --jobs 2",
+        "--runs 1 --slow 2 --fast 2 --realtime 1 --jobs 2",
+    ),
+    "scrape": ("", "--rounds 1 --scrapes 10"),
+    "log": ("", "--mb 20 --runs 1 --seconds 6"),
+    "replay": ("--runs 2 --json", "--rows 2000 --json"),
+    "memory": (
+        "--days 30 --generations 20000 --whole --json",
+        "--days 0.1 --generations 200 --looks 1000 --whole --json",
+    ),
+    "tree": ("--looks 60", "--looks 3 --seconds 0.3 --megabytes 100"),
+}
+
+
+def machine() -> dict[str, object]:
+    """What a reader needs to know of it, and no more."""
+    cpus = Path("/proc/cpuinfo").read_text()
+    memory = re.search(r"MemTotal: +(\d+)", Path("/proc/meminfo").read_text())
+    model = re.search(r"model name\s*: (.+)", cpus)
+    return {
+        "cpu": model[1] if model else platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(int(memory[1]) / 2**20, 1) if memory else None,
+        "kernel": re.match(r"[\d.]*\d", platform.release())[0],  # type: ignore[index]
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+    }
+
+
+def versions() -> dict[str, str | None]:
+    """None: not installed."""
+    found: dict[str, str | None] = {}
+    for name in ("memwatch", "psutil", "psrecord", "memory_profiler"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    found["earlyoom"] = None
+    if shutil.which("earlyoom"):
+        told = subprocess.run(["earlyoom", "-v"], capture_output=True, text=True, check=False)
+        found["earlyoom"] = (told.stdout + told.stderr).split()[1]
+    return found
+
+
+def run(name: str, arguments: str, into: Path) -> bool:
+    """Whether the results were written."""
+    words = ["tests/bench/" + name + ".py", *arguments.split()]
+    begun, load = time.monotonic(), os.getloadavg()[0]
+    environment = os.environ | {"PYTHONPATH": str(HERE.parent)}
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=False)
+    took = round(time.monotonic() - begun)
+    if done.returncode:
+        print(f"{name}: failed after {took} s", flush=True)
+        return False
+    results: dict[str, Any] = json.loads(done.stdout)
+    if "skipped" in results:
+        print(f"{name}: skipped: {results['skipped']}", flush=True)
+        return False
+    told = {
+        "program": name,
+        "command": f"PYTHONPATH=tests python {' '.join(words)}",
+        "date": time.strftime("%Y-%m-%d"),
+        "seconds": took,
+        "load_before": round(load, 2),
+        "machine": machine(),
+        "versions": versions(),
+        "results": results,
+    }
+    into.mkdir(parents=True, exist_ok=True)
+    (into / f"{name}.json").write_text(dumped(told) + "\n")
+    print(f"{name}: {took} s", flush=True)
+    return True
+
+
+def dumped(told: object, width: int = 120, before: str = "") -> str:
+    """JSON with what fits into a line on one."""
+    flat = json.dumps(told)
+    if len(flat) + len(before) <= width or not isinstance(told, (dict, list)):
+        return flat
+    inner = before + " "
+    if isinstance(told, dict):
+        lines = [f"{json.dumps(key)}: {dumped(value, width, inner)}" for key, value in told.items()]
+    else:
+        lines = [dumped(value, width, inner) for value in told]
+    left, right = "{}" if isinstance(told, dict) else "[]"
+    return f"{left}\n{inner}" + f",\n{inner}".join(lines) + f"\n{before}{right}"
+
+
+def main() -> int:
+    """Run all, or those that are named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", choices=PROGRAMS, help="these programs")
+    parser.add_argument("--quick", action="store_true", help="few and short runs, which say little")
+    parser.add_argument("--into", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    if given.quick and given.into.resolve() == RESULTS:
+        parser.error("--quick: its results are none to be kept; name another folder with --into")
+    written = [run(name, PROGRAMS[name][given.quick], given.into) for name in given.only or PROGRAMS]
+    return 0 if all(written) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

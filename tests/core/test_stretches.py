@@ -1,0 +1,156 @@
+"""Readings that are told together leave behind what they do when each is told by itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memwatch.backtest.replay import replay
+from memwatch.backtest.trace import read_trace
+from memwatch.core.burst import Burst, Ramp
+from memwatch.core.engine import Engine
+from memwatch.core.forecast import Forecaster
+from memwatch.core.generations import Ledger
+from memwatch.core.model import Attached, Notice, Series, Signalled, Snapshot, Stretch
+from memwatch.core.policy import Policy
+from memwatch.core.rate import PeakRate
+from memwatch.core.rhythm import Rhythm
+from memwatch.core.teeth import Teeth
+from support.watch import TARGET
+
+GB = 10**9
+
+
+class Ramped(Ramp):
+    def __init__(self) -> None:
+        super().__init__()
+        self.look_over(40.0)
+
+
+class Sampled(Ledger):
+    def observe(self, times: Sequence[float], used: Sequence[int]) -> None:
+        self.sample(times, "host", used)
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "burst": Burst,
+    "ramp": Ramped,
+    "peak rate": PeakRate,
+    "teeth": Teeth,
+    "rhythm": lambda: Rhythm(0.0, 0.0, None),
+    "ledger": Sampled,
+    "forecaster": Forecaster,
+}
+
+
+def walked(drawn: Sequence[tuple[float, int, int]]) -> tuple[list[float], list[int]]:
+    times, used, t = [], [], 0.0
+    for gap, level, unrest in drawn:
+        t += gap
+        times.append(t)
+        used.append(level + unrest * (level > 1))
+    return times, used
+
+
+readings = st.lists(
+    st.tuples(
+        st.sampled_from([0.0, 0.05, 1.0, 1.0, 1.0, 7.3, 100.0, 700.0]),
+        st.sampled_from([0, 1, GB, GB, 10 * GB, 11 * GB]),
+        st.integers(0, GB // 10),
+    ),
+    min_size=1,
+    max_size=300,
+).map(walked)
+
+
+def state(thing: object) -> object:
+    """All that a thing keeps."""
+    if isinstance(thing, Enum):
+        return thing
+    if hasattr(thing, "__slots__") and not hasattr(thing, "__dict__"):
+        return [state(getattr(thing, name)) for name in thing.__slots__]
+    if hasattr(thing, "__dict__"):
+        return {name: state(value) for name, value in vars(thing).items()}
+    if isinstance(thing, dict):
+        return {key: state(value) for key, value in thing.items()}
+    if hasattr(thing, "__iter__") and not isinstance(thing, str):
+        return [state(one) for one in thing]
+    return thing
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
+@settings(max_examples=60, deadline=None)
+@given(told=readings, cuts=st.lists(st.integers(0, 300), max_size=6))
+def test_in_whatever_pieces_they_are_told(make: Callable[[], Any], told: Any, cuts: list[int]) -> None:
+    times, used = told
+    single, pieces = make(), make()
+    for t, level in zip(times, used, strict=True):
+        single.observe((t,), (level,))
+    ends = sorted({0, *(min(cut, len(times)) for cut in cuts), len(times)})
+    for first, end in pairwise(ends):
+        pieces.observe(times[first:end], used[first:end])
+    assert state(pieces) == state(single)
+
+
+def one_by_one(path: Any) -> Iterator[Notice]:
+    """A replay that feeds each look by itself."""
+    engine = Engine(Policy())
+    for event in read_trace(path):
+        actions = engine.feed(event)
+        if any(not isinstance(action, Notice) for action in actions):
+            actions = actions + engine.feed(Signalled(event.t, "SIGINT", dry_run=True))
+        yield from (action for action in actions if isinstance(action, Notice))
+
+
+def write_leak(path: Any, rows: int, gpu: bool, seed: int) -> Any:
+    rng, lines = random.Random(seed), ["t,rss,limit,gen,phase,gpu_used,gpu_limit"]
+    for i in range(rows):
+        used = 20 * GB + i * 30_000_000 + rng.randrange(GB)
+        held = f"{5 * GB + rng.randrange(GB)},{80 * GB}" if gpu and i % 3 else ","
+        lines.append(f"{i + rng.random() / 2:.3f},{used},{60 * GB},{i // 100},{'ab'[i // 50 % 2]},{held}")
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_replay_says_what_feeding_each_look_says(tmp_path: Any, gpu: bool, seed: int) -> None:
+    trace = write_leak(tmp_path / "leak.csv", 2000, gpu, seed)
+    said = [(notice.t, notice.event, notice.text) for notice in replay(trace, Policy())]
+    assert said == [(notice.t, notice.event, notice.text) for notice in one_by_one(trace)]
+    assert "interrupt" in [event for _, event, _ in said]
+
+
+def test_only_what_goes_on_as_before_is_skimmed() -> None:
+    def stretch(limit: int, first: int = 0, count: int = 50) -> Stretch:
+        times = [float(first + i) for i in range(count)]
+        return Stretch(times, (Series("host", [20 * GB] * count, limit, "trace"),))
+
+    engine = Engine(Policy())
+    assert engine.skim(stretch(100 * GB), 0) == 0, "nothing is watched yet"
+    snapshot = feed(engine, stretch(100 * GB))
+    assert snapshot.sample_t == 49.0
+    late = stretch(100 * GB, 50)
+    fed = 0
+    while (end := engine.skim(late, fed)) == fed:
+        engine.feed(late.sampled(fed))
+        fed += 1
+    assert fed < end < 50, "until the next forecast"
+    now = int(late.times[end]) - 1
+    assert engine.skim(stretch(90 * GB, now), 0) == 0, "another limit"
+    assert engine.skim(stretch(100 * GB, now - 1), 0) == 0, "a time before the latest"
+    assert engine.skim(stretch(100 * GB, now), 0) > 0
+
+
+def feed(engine: Engine, stretch: Stretch) -> Snapshot:
+    engine.feed(Attached(0.0, TARGET, "python main.py"))
+    for i in range(len(stretch.times)):
+        engine.feed(stretch.sampled(i))
+    return engine.snapshot()

@@ -1,0 +1,137 @@
+"""What maps and pagemap say of real processes, and how they are cut into runs."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwatch.errors import SourceError, TargetGoneError
+from memwatch.sources.pages import (
+    ANON_OWN,
+    ANON_SHARED,
+    FILE_SHARED,
+    HUGE,
+    RUN,
+    ZERO,
+    Pages,
+    Runs,
+    mask,
+    parse_maps,
+    read_space,
+)
+from memwatch.sources.procfs import read_children
+from support.forest import forest
+
+MAPS = b"""55d0a000-55d0b000 r--p 00000000 fe:00 31   /usr/bin/a b
+55d0b000-55d0c000 rw-p 00001000 fe:00 31   /usr/bin/a b
+55d0c000-55d0e000 rw-p 00000000 00:00 0    [heap]
+7f000000-7f100000 ---p 00000000 00:00 0
+7f200000-7f300000 rw-s 00002000 00:01 77   /dev/shm/x (deleted)
+nonsense
+"""
+
+
+def test_maps():
+    space = parse_maps(MAPS)
+    assert space.anon.stretches == [(0x55D0B, 3)]
+    assert [(m.key, m.first, m.count, m.offset) for m in space.files] == [
+        ((b"00:01", b"77"), 0x7F200, 0x100, 2),
+        ((b"fe:00", b"31"), 0x55D0A, 1, 0),
+        ((b"fe:00", b"31"), 0x55D0B, 1, 1),
+    ]
+    assert len(space.by_file[b"fe:00", b"31"]) == 2
+
+
+@given(st.binary() | st.lists(st.sampled_from([*MAPS.split(), b"\n", b"-", b"ffffffffffffffff"])).map(b" ".join))
+def test_any_bytes_are_mappings_or_none(raw):
+    space = parse_maps(raw)
+    assert all(count > 0 for _, count in space.anon.stretches)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**40), st.integers(1, 200)), min_size=1), st.integers(1, 64), st.floats(0, 0.999)
+)
+def test_a_sample_is_of_different_runs_that_lie_within_their_stretches(stretches, wanted, start):
+    runs = Runs(stretches)
+    taken = list(runs.sample(wanted, start))
+    assert len(taken) == min(wanted, runs.total)
+    for stretch, first, count in taken:
+        begin, length = stretches[stretch]
+        assert begin <= first and first + count <= begin + length and 0 < count <= RUN
+    every = list(runs.sample(runs.total, 0.0))
+    assert sum(count for _, _, count in every) == sum(count for _, count in stretches)
+
+
+def kinds_of(pid: int, megabytes: int) -> tuple[Pages, int, bytes]:
+    """The pages of the largest mapping."""
+    first, count = max(read_space(pid).anon.stretches, key=lambda stretch: stretch[1])
+    pages = Pages(pid)
+    assert count >= megabytes * 256
+    return pages, first, b"".join(pages.kinds(first + i, min(RUN, count - i)) for i in range(0, count, RUN))
+
+
+def test_pages_that_a_fork_has_written_to_are_its_own():
+    with forest() as trainer:
+        trainer.do("x = heap(64); fork(1); tell('touch(x, range(4000))')")
+        worker = read_children(trainer.pid)[0]
+        pages, _, kinds = kinds_of(worker, 64)
+        assert kinds.count(ANON_OWN) == pytest.approx(4000, abs=150)
+        assert kinds.count(ANON_SHARED) == pytest.approx(64 * 256 - 4000, abs=300)
+        pages.close()
+
+
+def test_huge_and_zero_pages_are_told():
+    huge = mmap.mmap(-1, 32 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    huge.madvise(mmap.MADV_HUGEPAGE)
+    for i in range(0, 16 << 20, 4096):
+        huge[i] = 1
+    huge.madvise(mmap.MADV_NOHUGEPAGE, 16 << 20, 16 << 20)
+    for i in range(16 << 20, 32 << 20, 4096):
+        assert huge[i] == 0  # read alone: the kernel's page of zeros
+    pages = Pages(os.getpid())
+    stretches = read_space(os.getpid()).anon.stretches
+    runs = [(first + i, RUN) for first, count in stretches for i in range(0, count - RUN, RUN)]
+    zeros = sum(pages.marked(ZERO, *run).bit_count() for run in runs)
+    whole = sum(pages.marked(HUGE, *run).bit_count() for run in runs)
+    pages.close()
+    huge.close()
+    if not zeros:
+        pytest.skip("PAGEMAP_SCAN came with Linux 6.7")
+    assert zeros >= 4000
+    assert whole == 0 or whole >= 512
+
+
+def test_shared_memory_is_told_from_anonymous():
+    with forest() as trainer:
+        name = f"memwatch-test-{trainer.pid}"
+        trainer.do(f"a = shared('{name}', 8); touch(a, range(2048)); fork(1); tell('touch(a, range(2048))')")
+        space, pages = read_space(trainer.pid), Pages(trainer.pid)
+        largest = max(space.files, key=lambda mapping: mapping.count)
+        start = largest.first + random.randrange(1024)
+        assert mask(pages.kinds(start, RUN), FILE_SHARED).bit_count() == RUN
+        pages.close()
+
+
+def test_who_is_gone_is_gone(tmp_path):
+    with pytest.raises(TargetGoneError):
+        Pages(4711, str(tmp_path))
+    (tmp_path / "4711").mkdir()
+    (tmp_path / "4711" / "statm").write_text("1 1 1 1 0 1 0")
+    with pytest.raises(SourceError, match="CONFIG_PROC_PAGE_MONITOR"):
+        Pages(4711, str(tmp_path))
+
+
+def test_mappings_that_are_known_are_not_parsed_again(tmp_path):
+    folder = tmp_path / "77"
+    folder.mkdir()
+    (folder / "maps").write_bytes(MAPS)
+    known = read_space(77, str(tmp_path))
+    assert read_space(77, str(tmp_path), (None, known)) is known
+    (folder / "maps").write_bytes(MAPS.replace(b"7f300000", b"7f310000"))
+    changed = read_space(77, str(tmp_path), (None, known))
+    assert changed.files[0].count == 0x110

@@ -1,0 +1,164 @@
+"""What ends a sleep: real thresholds of a real cgroup, crossed by a real process; version 2 by files that stand in."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memwatch.core.model import CgroupLevel, CgroupMemory, Limit
+from memwatch.sources.cgroup import CgroupReader
+from memwatch.sources.wakes import Wakes
+from support.processes import python, running
+from support.trainers import memory_cgroup
+
+CONTROLLER = Path("/sys/fs/cgroup/memory")
+MIB = 1 << 20
+LIMIT = 512 * MIB
+GUARD = 64 * MIB
+
+# holds as many MiB as each line of its input says
+HOLDER = """
+import mmap, sys
+area = mmap.mmap(-1, 512 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+held = 0
+print("ready", flush=True)
+for line in sys.stdin:
+    wanted = int(line)
+    for at in range(held, wanted):
+        area[at << 20 : (at + 1) << 20] = bytes(1 << 20)
+    if wanted < held:
+        area.madvise(mmap.MADV_DONTNEED, wanted << 20, (held - wanted) << 20)
+    held = wanted
+    print(held, flush=True)
+"""
+
+
+def may_make_cgroups() -> bool:
+    return os.geteuid() == 0 and (CONTROLLER / "memory.limit_in_bytes").exists()
+
+
+class Held:
+    """A process in a cgroup of its own, and what wakes for it."""
+
+    def __init__(self, reader: CgroupReader, holder: object) -> None:
+        self.reader, self.holder = reader, holder
+        self.descriptors = len(list(Path("/proc/self/fd").iterdir()))
+        self.wakes = Wakes(reader.directories)
+
+    def hold(self, mib: int) -> None:
+        self.holder.stdin.write(f"{mib}\n")
+        self.holder.stdin.flush()
+        assert self.holder.stdout.readline() == f"{mib}\n"
+
+    def arm(self, *headrooms: int, hurried: bool = False) -> None:
+        cgroup = self.reader.read(time.monotonic())
+        level = cgroup.levels[0]
+        headroom = level.limit_bytes - level.usage_bytes + level.reclaimable_bytes
+        self.wakes.arm(cgroup, Limit(LIMIT, f"cgroup {level.path}", headroom), headrooms, hurried)
+
+
+@pytest.fixture
+def held() -> Iterator[Held]:
+    if not may_make_cgroups():
+        pytest.skip("needs root and a memory controller of cgroup version 1")
+    with memory_cgroup("memwatch-wakes", LIMIT) as group, running(python(HOLDER)) as holder:
+        (group / "cgroup.procs").write_text(str(holder.pid))
+        reader = CgroupReader(holder.pid)
+        one = Held(reader, holder)
+        yield one
+        one.wakes.close()
+        reader.close()
+
+
+def test_memory_that_crosses_a_level_rings_once(held: Held) -> None:
+    held.arm(GUARD)
+    assert not held.wakes.rang()
+    held.hold(200)
+    assert not held.wakes.rang(), "far from it"
+    held.hold(470)
+    assert select.select([held.wakes], [], [], 5)[0], "the sleep ends"
+    assert held.wakes.rang() and not held.wakes.rang()
+
+
+def test_the_guard_is_met_to_the_megabyte_though_there_is_page_cache(held: Held, tmp_path: Path) -> None:
+    held.hold(100)
+    held.arm(GUARD)
+    (threshold,) = held.wakes._thresholds
+    cgroup = held.reader.read(0.0)
+    level = cgroup.levels[0]
+    assert threshold.bytes == pytest.approx(LIMIT - GUARD + level.reclaimable_bytes, abs=MIB)
+
+
+def test_a_level_that_memory_hovers_at_rings_no_more_until_memory_has_left_it(held: Held) -> None:
+    held.arm(GUARD)
+    for mib in (470, 430, 470, 430):
+        held.hold(mib)
+    assert held.wakes.rang()
+    for mib in (460, 440, 460):
+        held.hold(mib)
+        assert not held.wakes.rang(), "not before a look has seen where memory is"
+    held.hold(300)
+    held.arm(GUARD)
+    held.hold(470)
+    assert held.wakes.rang(), "it went far away and came again"
+
+
+def test_levels_follow_what_is_wanted_one_at_a_call_and_none_in_a_hurry(held: Held) -> None:
+    def levels() -> list[int]:
+        return sorted((LIMIT - one.bytes) // MIB for one in held.wakes._thresholds)
+
+    held.arm(400 * MIB, 300 * MIB, GUARD, hurried=True)
+    first = levels()
+    assert len(first) == 3, "the first time all of them are armed, whatever else"
+    held.arm(402 * MIB, 301 * MIB, GUARD)
+    assert levels() == first, "near enough"
+    held.arm(200 * MIB, 100 * MIB, GUARD, hurried=True)
+    assert levels() == first
+    held.arm(200 * MIB, 100 * MIB, GUARD)
+    assert len(levels()) == 4 and set(first) < set(levels()), "an old one is better than none"
+    held.arm(200 * MIB, 100 * MIB, GUARD)
+    assert len(levels()) == 3 and levels()[0] == first[0]
+
+
+def test_the_kernel_tells_of_its_own_limit(held: Held) -> None:
+    held.arm()
+    assert held.wakes.armed == ("OOM notification",)
+    with pytest.raises(AssertionError):
+        held.hold(512)
+    assert held.wakes.rang()
+
+
+def test_all_is_given_back(held: Held) -> None:
+    held.arm(GUARD, 2 * GUARD)
+    held.arm(GUARD)
+    held.wakes.close()
+    held.reader.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == held.descriptors
+
+
+LEVEL = CgroupMemory(2, (CgroupLevel("/job", 100 * MIB, 0, LIMIT),), owned=True)
+BOUND = Limit(LIMIT, "cgroup /job", LIMIT - 100 * MIB)
+
+
+def test_where_nothing_can_be_had_it_says_so_and_looks_are_paced_by_growth(tmp_path: Path) -> None:
+    wakes = Wakes(lambda: (str(tmp_path),))
+    wakes.arm(LEVEL, BOUND, (GUARD,), hurried=False)
+    assert wakes.armed == () and "thresholds" in wakes.failure and not wakes.rang()
+    one = CgroupMemory(1, LEVEL.levels, owned=True)
+    wakes.close()
+    wakes = Wakes(lambda: (str(tmp_path),))
+    wakes.arm(one, BOUND, (GUARD,), hurried=False)
+    assert wakes.armed == () and "cgroup.event_control" in wakes.failure
+    wakes.close()
+
+
+def test_without_a_cgroup_there_is_nothing_to_wait_for() -> None:
+    wakes = Wakes(lambda: ())
+    wakes.arm(None, BOUND, (GUARD,), hurried=False)
+    assert wakes.armed == () and not wakes.rang()
+    wakes.close()

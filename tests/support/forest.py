@@ -1,0 +1,135 @@
+"""Real trees of processes that do what a test tells them, and what their memory truly is."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.trainers import Program, running
+
+MB = 1 << 20
+
+# Each process runs the lines that it is given. `fork` and `spawn` make children, `tell` gives some of them a line.
+OBEY = """
+import mmap, os, random, subprocess, sys
+MB = 1 << 20
+workers = []
+
+def obey(lines, answer):
+    for line in lines:
+        exec(line, globals())
+        answer.write(b'.')
+        answer.flush()
+
+def fork(count):
+    for _ in range(count):
+        down, up = os.pipe(), os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                workers.clear()
+                obey(os.fdopen(down[0]), os.fdopen(up[1], 'wb'))
+            finally:
+                os._exit(0)
+        workers.append((pid, os.fdopen(down[1], 'wb'), os.fdopen(up[0], 'rb')))
+
+def spawn(count):
+    for _ in range(count):
+        code = 'OBEY = ' + repr(OBEY) + OBEY + 'obey(sys.stdin, sys.stdout.buffer)'
+        child = subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        workers.append((child.pid, child.stdin, child.stdout))
+
+def tell(line, first=0, last=None):
+    told = workers[first:last]
+    for _, down, _ in told:
+        down.write(line.encode() + b'\\n')
+        down.flush()
+    for _, _, up in told:
+        up.read(1)
+
+def end(count):
+    for _ in range(count):
+        pid, down, up = workers.pop()
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+        down.close()
+        up.close()
+
+def heap(megabytes):
+    return bytearray(os.urandom(1)) * (megabytes * MB)
+
+def touch(block, pages):
+    for page in pages:
+        block[page * 4096] = 1
+
+def shared(name, megabytes=0):
+    if megabytes:
+        segment = open('/dev/shm/' + name, 'w+b')
+        segment.truncate(megabytes * MB)
+    else:
+        segment = open('/dev/shm/' + name, 'r+b')
+    return mmap.mmap(segment.fileno(), 0)
+"""
+_LOOP = "say('ready')\nfor line in sys.stdin:\n    exec(line)\n    say('done')\n"
+_PSS = re.compile(rb"^Pss: +([0-9]+) kB$", re.MULTILINE)
+
+
+class Forest:
+    """A tree of processes."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self.pid = program.pid
+
+    def do(self, line: str) -> None:
+        """Let the root run a line of Python, and wait until it has."""
+        self.begin(line)
+        self._program.await_lines()
+
+    def begin(self, line: str) -> None:
+        """Let the root run a line of Python; `answer` waits for what that says."""
+        stdin = self._program.process.stdin
+        assert stdin is not None
+        stdin.write(line.encode() + b"\n")
+        stdin.flush()
+
+    def answer(self) -> str:
+        """The one line that was said, once all is done."""
+        said, _ = self._program.await_lines(2)
+        return said
+
+    def clear_segments(self) -> None:
+        """Remove what it and its children left in /dev/shm."""
+        for segment in Path("/dev/shm").glob(f"memwatch-test-{self.pid}-*"):
+            segment.unlink()
+
+
+@contextmanager
+def forest() -> Iterator[Forest]:
+    """A root that obeys; killed at the end with all that it started; its segments are removed."""
+    with running(f"OBEY = {OBEY!r}\n{OBEY}{_LOOP}") as program:
+        trainer = Forest(program)
+        try:
+            yield trainer
+        finally:
+            trainer.clear_segments()
+
+
+def pss_bytes(pids: Collection[int]) -> int:
+    """The true sum of PSS."""
+    return sum(int(found[1]) * 1024 for pid in pids if (found := _PSS.search(_rollup(pid))))
+
+
+def rollup_seconds(pids: Collection[int]) -> float:
+    """CPU time of reading smaps_rollup of all of them."""
+    began = time.thread_time()
+    for pid in pids:
+        _rollup(pid)
+    return time.thread_time() - began
+
+
+def _rollup(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/smaps_rollup").read_bytes()

@@ -1,0 +1,63 @@
+"""One HTTP/1 request without a body, read from a socket; strict, and bounded in size.
+
+http.server would read the same, with the e-mail parser and TLS behind it.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from dataclasses import dataclass
+
+MOST_BYTES = 65536  # of the request line and all headers together
+
+_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) (/[!-~]*) HTTP/([0-9])\.([0-9])")
+_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([ -~\t\x80-\xff]*)")
+
+
+class RequestError(ValueError):
+    """No request that can be answered; `code` says how, in HTTP's terms."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for."""
+
+    method: str
+    path: str  # without the query; percent signs as they came
+    accept: str  # of all Accept headers
+
+
+def read_request(client: socket.socket) -> Request | None:
+    """The next request, None when the client has gone without one; OSError when it is too slow, else RequestError."""
+    head, end = bytearray(), -1
+    while end < 0:
+        if len(head) >= MOST_BYTES:
+            raise RequestError(431, "the request is too long")
+        part = client.recv(MOST_BYTES - len(head))
+        if not part:
+            if head:
+                raise RequestError(400, "the request is cut off")
+            return None
+        head += part
+        end = head.find(b"\r\n\r\n", max(0, len(head) - len(part) - 3))
+    return parse_request(bytes(head[:end]))
+
+
+def parse_request(head: bytes) -> Request:
+    """The request line and the headers, between them CR LF; RequestError."""
+    line, *rest = head.split(b"\r\n")
+    asked = _LINE.fullmatch(line)
+    if asked is None:
+        raise RequestError(400, "not a request line")
+    if asked[3] != b"1":
+        raise RequestError(505, "HTTP/1 alone is spoken here")
+    headers = [_HEADER.fullmatch(one) for one in rest]
+    if not all(headers):
+        raise RequestError(400, "not a header")
+    accept = b", ".join(header[2] for header in headers if header is not None and header[1].lower() == b"accept")
+    return Request(asked[1].decode(), asked[2].partition(b"?")[0].decode(), accept.decode("latin-1"))

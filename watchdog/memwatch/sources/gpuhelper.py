@@ -1,0 +1,148 @@
+"""The NVML helper as memwatch sees it: a child that is asked, may hang, and is killed then."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from memwatch.errors import SourceError
+from memwatch.sources.gpuwire import LONGEST_MESSAGE, Answer, Begin, encode_question
+
+LEAVING_S = 2.0  # for nvmlShutdown and the end of a helper that is let go
+CLOSING_S = 0.3  # the same when memwatch ends
+MOST_STUCK = 2  # helpers that cannot be killed, before none is started any more
+
+HANGS = "a GPU may hang: look at dmesg for Xid"
+
+_PACKAGE = str(Path(__file__).parents[2])
+_CODE = "from memwatch.sources.nvml import serve; serve()"
+
+
+class Helper:
+    """A running `nvml.serve`. No call waits for it; it ends with memwatch."""
+
+    def __init__(self, begin: Begin) -> None:
+        """Start it, which takes as long as an exec (1 ms); SourceError when that cannot be done."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        self._channel: socket.socket = ours
+        # -S: all of sys.path is given, and looking for it again is half of Python's own start
+        command = [sys.executable, "-S", "-c", _CODE]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (_PACKAGE, *sys.path)))}
+        try:
+            with theirs:  # its stdin; a session of its own: the terminal's Ctrl-C is not meant for it
+                self._process = subprocess.Popen(
+                    command,
+                    env=env,
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            self._channel.send(begin.encode())
+        except OSError as error:
+            self._channel.close()
+            raise SourceError(f"no process can be started for NVML: {error}") from error
+
+    @property
+    def pid(self) -> int:
+        """Its PID."""
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """A descriptor that becomes readable with an answer, and with its end."""
+        return self._channel.fileno()
+
+    def ask(self, tree: Iterable[int], t: float, wait_s: float) -> None:
+        """Put a question for t, in so many seconds; SourceError when it has ended."""
+        try:
+            self._channel.send(encode_question(tree, t, wait_s))
+        except OSError as error:
+            raise self._ended() from error
+
+    def take(self) -> Answer | None:
+        """The answer, None while there is none; SourceError when it has ended instead."""
+        try:
+            message = self._channel.recv(LONGEST_MESSAGE)
+        except BlockingIOError:
+            return None
+        except OSError:
+            message = b""
+        if not message:
+            raise self._ended()
+        return Answer.decode(message)
+
+    def leave(self) -> None:
+        """Let it give NVML's handles back and end, in its own time."""
+        self._channel.close()
+
+    def kill(self) -> None:
+        """End it now, unless it is in a call of the kernel that nobody can end."""
+        self.leave()
+        self._process.kill()
+
+    def gone(self, wait_s: float = 0.0) -> bool:
+        """It has ended, or does so within this time."""
+        try:
+            self._process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _ended(self) -> SourceError:
+        self.gone(0.005)  # its socket closes a moment before it ends
+        code = self._process.returncode
+        how = "" if code is None else f" by signal {-code}" if code < 0 else f" with status {code}"
+        return SourceError(f"NVML's helper ended{how}", "NVML may have crashed: does nvidia-smi, too?")
+
+
+class Helpers:
+    """One helper at work at most, and those that are on their way out."""
+
+    def __init__(self) -> None:
+        self.at_work: Helper | None = None
+        self._leaving: list[tuple[Helper, float]] = []  # each with the time at which it is killed
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """Those of all that have not ended."""
+        rest = [helper for helper, _ in self._leaving]
+        return frozenset(helper.pid for helper in (self.at_work, *rest) if helper is not None)
+
+    def start(self, begin: Begin, now: float) -> Helper:
+        """A new one at work; SourceError while too many hang that cannot be killed."""
+        if len(self._leaving) >= MOST_STUCK and not self.bury(now):
+            raise SourceError(f"NVML hangs in {len(self._leaving)} processes that cannot be killed", HANGS)
+        self.at_work = Helper(begin)
+        return self.at_work
+
+    def dismiss(self, now: float, kill: bool = False) -> None:
+        """Let the one at work go; it is killed now, or when it has not ended LEAVING_S later."""
+        helper, self.at_work = self.at_work, None
+        if helper is not None:
+            helper.leave()
+            self._leaving.append((helper, now if kill else now + LEAVING_S))
+            self.bury(now)
+
+    def bury(self, now: float) -> bool:
+        """Kill those whose time is up, forget those that have ended; whether there is room for another."""
+        for helper, end_t in self._leaving:
+            if now >= end_t:
+                helper.kill()
+        self._leaving = [(helper, end_t) for helper, end_t in self._leaving if not helper.gone()]
+        return len(self._leaving) < MOST_STUCK
+
+    def close(self) -> None:
+        """Let all go: within half a second, whatever NVML does."""
+        self.dismiss(0.0)
+        deadline = time.monotonic() + CLOSING_S
+        for helper, _ in self._leaving:
+            if not helper.gone(max(0.0, deadline - time.monotonic())):
+                helper.kill()
+                helper.gone(0.05)
+        self._leaving = []

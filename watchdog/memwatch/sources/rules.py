@@ -1,0 +1,143 @@
+"""The presets' rules, applied to a line: what it says by them, and whether another line of its form could say it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from memwatch.core.model import CheckpointSeen, Event, GaugeSeen, OutOfMemorySeen, PhaseSeen, TotalSeen
+from memwatch.core.text import printable
+from memwatch.sources.counter import bar_at
+from memwatch.sources.forms import any_digit, whatever_the_digits
+from memwatch.sources.presets import Preset, Rule
+from memwatch.sources.streams import Hit, Piece, Stream, user_priority
+
+PRESET_WEIGHT = 5
+_HELD_HITS = 64  # phases, gauges and so on of a preset that is not chosen yet
+_EVIDENCE_CHARS = 160
+_LARGEST = 1e15  # a number beyond it counts nothing
+
+
+class PresetState:
+    """A preset, its counter, and what it said while it was not chosen."""
+
+    __slots__ = ("held", "preset", "stream")
+
+    def __init__(self, preset: Preset) -> None:
+        self.preset = preset
+        priority = user_priority(preset.unit) if preset.user else None
+        self.stream = Stream(preset.name, preset.unit, PRESET_WEIGHT, 0, priority)
+        self.held: deque[Hit] = deque(maxlen=_HELD_HITS)
+
+
+class Candidate:
+    """A rule that a line may satisfy."""
+
+    __slots__ = ("_any_digits", "_blind", "rule", "state")
+
+    def __init__(self, state: PresetState, rule: Rule) -> None:
+        self.state, self.rule = state, rule
+        self._any_digits = whatever_the_digits(rule.pattern)
+        unless = rule.unless
+        self._blind = self._any_digits is rule.pattern and (unless is None or whatever_the_digits(unless) is unless)
+
+    def match(self, text: str) -> re.Match[str] | None:
+        """What the rule finds in `text`."""
+        match = self.rule.pattern.search(text)
+        if match is None or (self.rule.unless is not None and self.rule.unless.search(text)):
+            return None
+        return match
+
+    def depends_on_digits(self, text: str) -> bool:
+        """With other digits in `text` the rule may find something else than it does."""
+        return not self._blind and (self._any_digits is None or self._any_digits.search(text) is not None)
+
+
+class RuleIndex:
+    """Rules by the words that a line must contain: the look for words is far cheaper than the patterns."""
+
+    def __init__(self, states: Sequence[PresetState]) -> None:
+        self._always: list[Candidate] = []
+        self._by_word: dict[str, list[Candidate]] = {}
+        for state in states:
+            for rule in state.preset.rules:
+                candidate = Candidate(state, rule)
+                if not rule.contains:
+                    self._always.append(candidate)
+                for word in rule.contains:
+                    self._by_word.setdefault(word, []).append(candidate)
+        self._numbered = [(any_digit(word), word) for word in self._by_word if any_digit(word) != word]
+
+    def candidates(self, lower: str) -> Iterable[Candidate]:
+        """The rules that a line with this text may satisfy, each once."""
+        words = [word for word in self._by_word if word in lower]
+        if not words:
+            return self._always
+        found = {id(candidate): candidate for candidate in self._always}  # by id: rules are dear to compare
+        for word in words:
+            for candidate in self._by_word[word]:
+                found[id(candidate)] = candidate
+        return found.values()
+
+    def depends_on_digits(self, lower: str) -> bool:
+        """With other digits in it the text may have other candidates: `.h4` and `.h5`."""
+        if not self._numbered:
+            return False
+        form = any_digit(lower)
+        return any(word in form and own not in lower for word, own in self._numbered)
+
+
+def count_generation(stream: Stream, rule: Rule, match: re.Match[str], piece: Piece, bar: re.Match[str] | None) -> bool:
+    """Count what a rule for generations found; True when its counter moved."""
+    groups = match.groupdict()
+    index = _number(groups["index"])
+    if index is None:
+        return False
+    total = _number(groups.get("total"))
+    last = _number(groups.get("last"))  # `Epoch 4/4` of five: the last index, where they count from 0
+    if total is None and last is not None:
+        total = last + 1
+    at = rule.at if bar is None or rule.at != "start" else stream.at_first(index, bar_at(bar))
+    return stream.add(piece, match.start("index"), index, _whole(total), at)
+
+
+def event_of(rule: Rule, match: re.Match[str], piece: Piece) -> Event | None:
+    """What a rule of any kind but `generation` found; None when its number is none."""
+    groups = match.groupdict()
+    if rule.kind == "phase":
+        return PhaseSeen(piece.t, printable(rule.name or groups.get("phase") or "", 60), rule.at)
+    if rule.kind == "total":
+        total = _whole(_number(groups["total"]))
+        return TotalSeen(piece.t, total) if total else None
+    if rule.kind == "gauge":
+        value = _number(groups["value"])
+        name = printable(rule.name or groups.get("name") or "gauge", 60)
+        return None if value is None else GaugeSeen(piece.t, name, value, _number(groups.get("capacity")))
+    if rule.kind == "oom":
+        return OutOfMemorySeen(piece.t, printable(rule.name or "MemoryError", 60), printable(piece.text))
+    state = "writing" if rule.kind == "checkpoint_writing" else "saved"
+    return CheckpointSeen(piece.t, state, "log: " + printable(piece.text, _EVIDENCE_CHARS))
+
+
+def place_of(match: re.Match[str]) -> int:
+    """Where the match's number begins, or the match itself."""
+    group = next((g for g in ("total", "value", "phase") if g in match.re.groupindex and match.start(g) >= 0), None)
+    return match.start(group) if group else match.start()
+
+
+def _number(text: str | None) -> float | None:
+    """An int where it is integral; None for what is no finite number of a size that counts something."""
+    plain = (text or "").replace(",", "").replace("_", "").strip()
+    try:
+        number = float(plain[:40])
+    except ValueError:
+        return None
+    if not math.isfinite(number) or abs(number) > _LARGEST:
+        return None
+    return int(number) if number.is_integer() else number
+
+
+def _whole(number: float | None) -> int | None:
+    return int(number) if number is not None and number > 0 else None
