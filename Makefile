@@ -31,7 +31,7 @@ pictures: .venv/.dev  ## docs/images/*.svg: the same files for the same code
 	PYTHONPATH=watchdog:tests $(BIN)/python docs/pictures.py
 
 bench: .venv-bench/.made  ## docs/performance/*.json and the tables of docs/performance.md; half an hour, root for some of it
-	.venv-bench/bin/python tests/bench/run.py $(if $(ONLY),--only $(ONLY)) $(BENCH)
+	PYTHONPATH=tests .venv-bench/bin/python tests/bench/run.py $(if $(ONLY),--only $(ONLY)) $(BENCH)
 	PYTHONPATH=tests .venv-bench/bin/python tests/bench/tables.py
 
 tables: .venv/.dev  ## docs/performance.md anew from docs/performance/*.json

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import resource
 import subprocess
@@ -26,7 +25,7 @@ from typing import Any
 from memwatch.core.model import GenerationSeen
 from memwatch.sources.logscan import scan
 from memwatch.sources.logsource import LogSource
-from support.measure import cpu_seconds, peak_rss_mib
+from support.measure import ENVIRON, cpu_seconds, peak_rss_mib
 from support.presets import packaged_presets
 
 MARKER_LINES = 10_000
@@ -122,8 +121,7 @@ def _watched(watch: subprocess.Popen[bytes]) -> Figures:
 def measured(name: str, *arguments: object) -> Figures:
     """The figures of a work, done in a fresh process, with that process's CPU seconds and peak RSS."""
     command = [sys.executable, __file__, "--work", name, *map(str, arguments)]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=ENVIRON)
     return dict(json.loads(done.stdout))
 
 

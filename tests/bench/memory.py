@@ -26,7 +26,7 @@ from memwatch.core.model import Event
 from memwatch.core.policy import Policy
 from memwatch.core.track import ForecasterLike
 from support.endless import generations_pass, time_passes
-from support.measure import rss_mib
+from support.measure import ENVIRON, rss_mib
 from support.simulated import ticks
 from support.steady import Steady
 
@@ -66,7 +66,7 @@ def _told(count: int, rss: list[float], seconds: float) -> dict[str, Any]:
 def apart(name: str, forecaster: str, count: int) -> dict[str, Any]:
     """A run in a process of its own."""
     command = [sys.executable, __file__, "--work", name, forecaster, str(count)]
-    return dict(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
+    return dict(json.loads(subprocess.run(command, check=True, env=ENVIRON, stdout=subprocess.PIPE).stdout))
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from memwatch.sources.cgroup import parse_page_cache
-from support.measure import quantile
+from support.measure import ENVIRON, quantile
 from support.trainers import memory_cgroup
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -239,7 +239,7 @@ def apart(kind: str, rate: float, runs: int, jobs: int = 1, realtime: bool = Fal
     found: list[dict[str, Any]] = []
     while len(found) < runs:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        begun = [subprocess.Popen(command, **pipes) for _ in range(min(jobs, runs - len(found)))]  # type: ignore[call-overload]
+        begun = [subprocess.Popen(command, env=ENVIRON, **pipes) for _ in range(min(jobs, runs - len(found)))]  # type: ignore[call-overload]
         told = [(*process.communicate(), process.returncode) for process in begun]
         found += [{"failed": err[-300:]} if failed else json.loads(out) for out, err, failed in told]
     return found

@@ -1,4 +1,4 @@
-"""Runs the measuring programs and keeps what they print: `python tests/bench/run.py [--only NAME ...] [--quick]`.
+"""Runs the measuring programs and keeps what they print: `PYTHONPATH=tests python tests/bench/run.py [--only NAME ...]`.
 
 Writes INTO/NAME.json (docs/performance by default) for each program: its command line, the machine in general terms,
 the versions of what is compared, and its results with all runs. `--quick` shows in minutes that all of it works, and
@@ -19,6 +19,8 @@ import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from support.measure import ENVIRON
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -76,8 +78,7 @@ def run(name: str, arguments: str, into: Path) -> bool:
     """Whether the results were written."""
     words = ["tests/bench/" + name + ".py", *arguments.split()]
     begun, load = time.monotonic(), os.getloadavg()[0]
-    environment = os.environ | {"PYTHONPATH": str(HERE.parent)}
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=False)
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, env=ENVIRON, stdout=subprocess.PIPE, check=False)
     took = round(time.monotonic() - begun)
     if done.returncode:
         print(f"{name}: failed after {took} s", flush=True)

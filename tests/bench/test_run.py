@@ -25,7 +25,7 @@ def test_results_are_kept_with_how_they_came_about(tmp_path, monkeypatch):
     text = (tmp_path / "replay.json").read_text()
     kept = json.loads(text)
     assert kept["command"] == "PYTHONPATH=tests python tests/bench/replay.py --rows 200 --json"
-    assert kept["results"]["traces"]["gpu"]["rows"] == 200
+    assert kept["results"]["traces"]["200 rows with a GPU"]["readings"] == 400
     assert kept["machine"]["cores"] >= 1 and kept["machine"]["cpu"]
     assert kept["versions"]["memwatch"]
     assert socket.gethostname() not in text and str(run.ROOT) not in text

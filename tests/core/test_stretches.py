@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from memwatch.backtest.replay import replay
@@ -88,6 +88,7 @@ def state(thing: object) -> object:
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 @settings(max_examples=60, deadline=None)
 @given(told=readings, cuts=st.lists(st.integers(0, 300), max_size=6))
+@example(told=([0.0, 700.0, 700.05], [0, 0, 0]), cuts=[])
 def test_in_whatever_pieces_they_are_told(make: Callable[[], Any], told: Any, cuts: list[int]) -> None:
     times, used = told
     single, pieces = make(), make()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+ENVIRON = os.environ | {"PYTHONPATH": str(TESTS)}  # for a measuring program that is a process of its own
 
 _CPUCLOCK_SCHED = 2
 

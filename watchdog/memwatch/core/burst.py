@@ -64,12 +64,13 @@ class Burst:
 
     def _next_pause(self, times: Sequence[float], used: Sequence[int], first: int) -> int:
         """The index after the reading that ends the period, or after a first change, which may be beyond all before."""
+        end = len(times)
+        if self._is_over(times[-1]):
+            end = next(i for i in range(first, end) if self._is_over(times[i])) + 1
         if self._unrest == 0.0:
             last = self._latest[-1][1]
-            return next((i for i in range(first, len(times)) if used[i] != last), len(times) - 1) + 1
-        if not self._is_over(times[-1]):
-            return len(times)
-        return next(i for i in range(first, len(times)) if self._is_over(times[i])) + 1
+            end = next((i + 1 for i in range(first, end) if used[i] != last), end)
+        return end
 
     def _is_over(self, t: float) -> bool:
         return self._period_t is not None and t - self._period_t > PERIOD_SECONDS
