@@ -1,4 +1,4 @@
-"""Runs the measuring programs and keeps what they print: `PYTHONPATH=tests python tests/bench/run.py [--only NAME ...]`.
+"""Runs the measuring programs and keeps what they print: `PYTHONPATH=tests python tests/bench/run.py`; see --help.
 
 Writes INTO/NAME.json (docs/performance by default) for each program: its command line, the machine in general terms,
 the versions of what is compared, and its results with all runs. `--quick` shows in minutes that all of it works, and
