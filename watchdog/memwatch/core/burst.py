@@ -49,28 +49,25 @@ class Burst:
 
     def observe(self, times: Sequence[float], used: Sequence[int]) -> None:
         """Readings in order; times never go back."""
-        i = 0
+        first = 0
         if self._ceiling is None:
             self._ceiling = used[0]
             self._take(times[:1], used[:1])
             self.begin_period(times[0])
-            i = 1
-        while i < len(times):
-            first, i = i, self._next_pause(times, used, i)
-            self._learn_unrest(used[first:i])
-            self._take(times[first:i], used[first:i])
-            if self._is_over(times[i - 1]):
-                self.begin_period(times[i - 1])
+            first = 1
+        while first < len(times):
+            end = self._period_end(times, first)
+            self._learn_unrest(used[first:end])
+            self._take(times[first:end], used[first:end])
+            if self._is_over(times[end - 1]):
+                self.begin_period(times[end - 1])
+            first = end
 
-    def _next_pause(self, times: Sequence[float], used: Sequence[int], first: int) -> int:
-        """The index after the reading that ends the period, or after a first change, which may be beyond all before."""
-        end = len(times)
-        if self._is_over(times[-1]):
-            end = next(i for i in range(first, end) if self._is_over(times[i])) + 1
-        if self._unrest == 0.0:
-            last = self._latest[-1][1]
-            end = next((i + 1 for i in range(first, end) if used[i] != last), end)
-        return end
+    def _period_end(self, times: Sequence[float], first: int) -> int:
+        """The index after the reading that ends the period."""
+        if not self._is_over(times[-1]):
+            return len(times)
+        return next(i for i in range(first, len(times)) if self._is_over(times[i])) + 1
 
     def _is_over(self, t: float) -> bool:
         return self._period_t is not None and t - self._period_t > PERIOD_SECONDS
@@ -97,13 +94,12 @@ class Burst:
         self._rises.append(0)
 
     def _learn_unrest(self, used: Sequence[int]) -> None:
-        # a single jump counts as four times the usual at most, or one burst would hide the next; and after a calm
-        # without any, a rise beyond all before is growth
+        # a single jump counts as four times the usual at most, or one burst would hide the next; while there was no
+        # unrest at all memory has never fallen, and what rises is beyond all before: that is growth
         usual, seen, last = self._unrest, self._seen, self._latest[-1][1]
-        beyond = self._ceiling or 0
         for now in used:
             size = float(abs(now - last))
-            if size > 4 * usual and (usual > 0 or now > max(beyond, last)):
+            if size > 4 * usual and (usual > 0 or now > last):
                 size = 4 * usual
             if seen < NOISE_LOOKS:
                 seen += 1
