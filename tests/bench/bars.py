@@ -103,6 +103,31 @@ def replay_bars(told: Results) -> Iterator[Bar]:
         yield Bar(f"replay of {trace}", found["replay_per_s"], "samples/s", least=150_000)
 
 
+def tree_bars(told: Results) -> Iterator[Bar]:
+    """Of each tree, beside the sum of PSS and what reading that costs."""
+    for found in told["trees"]:
+        name = found["tree"].replace("_", " ")
+        yield Bar(f"error of {name}, mean", mean_error_percent(found), "% of PSS", most=3)
+        yield Bar(f"cost of {name}", cost_percent(found), "% of smaps_rollup's", most=1)
+
+
+def mean_error_percent(tree: Results) -> float:
+    """Of used_bytes beside PSS, over all looks."""
+    errors = errors_percent(tree)
+    return sum(errors) / len(errors)
+
+
+def errors_percent(tree: Results) -> list[float]:
+    """Of used_bytes beside PSS, look by look."""
+    return [100 * abs(used / true - 1) for used, true in zip(tree["used_bytes"], tree["pss_bytes"], strict=True)]
+
+
+def cost_percent(tree: Results) -> float:
+    """CPU of a look beside that of reading smaps_rollup of all processes."""
+    took = tree["look_cpu_seconds"]
+    return float(100 * sum(took) / len(took) / tree["rollup_cpu_seconds"])
+
+
 BARS: dict[str, Callable[[Results], Iterator[Bar]]] = {
     "cost": cost_bars,
     "memory": memory_bars,
@@ -111,6 +136,7 @@ BARS: dict[str, Callable[[Results], Iterator[Bar]]] = {
     "scrape": scrape_bars,
     "log": log_bars,
     "replay": replay_bars,
+    "tree": tree_bars,
 }
 
 

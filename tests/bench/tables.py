@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bench.bars import BARS, Bar, Results, judged
+from bench.bars import BARS, Bar, Results, cost_percent, errors_percent, judged, mean_error_percent
+from support.measure import median
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "performance.md"
@@ -148,16 +149,14 @@ def tree_table(told: Results) -> str:
     head = ["tree", "processes", "mean error, %", "largest, %", "µs of CPU a look, median", "of smaps_rollup's, %"]
     rows = []
     for one in told["trees"]:
-        errors = [abs(used / pss - 1) for used, pss in zip(one["used_bytes"], one["pss_bytes"], strict=True)]
-        looks = sorted(one["look_cpu_seconds"])
         rows.append(
             [
                 one["tree"].replace("_", " "),
                 number(one["processes"]),
-                number(100 * sum(errors) / len(errors)),
-                number(100 * max(errors)),
-                number(1e6 * looks[(len(looks) - 1) // 2]),
-                number(100 * sum(looks) / len(looks) / one["rollup_cpu_seconds"]),
+                number(mean_error_percent(one)),
+                number(max(errors_percent(one))),
+                number(1e6 * median(one["look_cpu_seconds"])),
+                number(cost_percent(one)),
             ]
         )
     return table(head, rows)
@@ -232,8 +231,7 @@ def table(head: Sequence[str], rows: Rows, left: int = 1) -> str:
 def read_results(folder: Path = RESULTS) -> dict[str, Results]:
     """By program, in the order of the page."""
     found = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
-    order = [*BARS, "tree"]
-    return {name: found[name] for name in order if name in found}
+    return {name: found[name] for name in BARS if name in found}
 
 
 def filled(page: str, results: Mapping[str, Results]) -> str:

@@ -130,6 +130,7 @@ def test_a_sample_a_second_and_each_that_came_with_something(path: Path) -> None
     for i in range(100):  # 20 Hz
         told = [GenerationSeen(T0 + 2.55, 1)] if i == 51 else []
         store.append([*told, sampled(T0 + i / 20, i)], [])
+    assert eventually(lambda: rows(path, "SELECT count(*) FROM samples") == [(2 * 7,)])
     used = [e.sample.usages[0].used_bytes for e in store.replay_events(opening.run_id) if isinstance(e, Sampled)]
     assert used.pop(3) == 51
     assert used[0] == 0
@@ -142,6 +143,7 @@ def test_ticks_of_a_second_are_all_kept_though_they_jitter(path: Path) -> None:
     store, opening = begun(path)
     for i in range(20):
         store.append([sampled(T0 + i + random.Random(i).uniform(-0.02, 0.02))], [])
+    assert eventually(lambda: rows(path, "SELECT count(*) FROM samples") == [(40,)])
     assert sum(isinstance(e, Sampled) for e in store.replay_events(opening.run_id)) == 20
     store.close()
 

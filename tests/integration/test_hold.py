@@ -51,8 +51,8 @@ def test_the_interrupt_waits_for_the_end_of_the_file(tmp_path: Path, way: str) -
     program = (sys.executable, "-c", SLOW_SAVER, way)
     with trainer(folder, program=program) as run:
         arguments = ("--pid", str(run.pid), "--listen", "none", "--interval", "0.05", "--json")
-        with memwatch(folder, *arguments, "--limit", "200MB", "--checkpoint-time", "1") as watch:
+        with memwatch(folder, *arguments, "--limit", "300MB", "--checkpoint-time", "1") as watch:
             assert watch.wait() == ExitCode.SAVED, watch.said()
-        assert run.wait() == 0
+        assert run.wait() == 0, watch.said()
     log = folder.log.read_text()
     assert "CLEAN" in log and "CUT" not in log

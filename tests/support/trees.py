@@ -101,7 +101,15 @@ def two_hundred(trainer: Forest, look: int) -> None:
         trainer.do("end(20); fork(20)")
 
 
-TREES = (
+def data_loaders(trainer: Forest, look: int) -> None:
+    """16 forked workers below a dataset of 4 GB, with 60 MB of their own: after 10 looks each copies 2 MB a look."""
+    if look == 0:
+        trainer.do("x = heap(4000); fork(16); tell('y = heap(60)')")
+    elif look >= 10:
+        trainer.do(f"tell('touch(x, range({512 * look}, {512 * (look + 1)}))')")
+
+
+SMALL_TREES = (
     come_and_go,
     copy_at_random,
     copy_in_order,
@@ -112,6 +120,7 @@ TREES = (
     torchrun,
     two_hundred,
 )
+TREES = (data_loaders, *SMALL_TREES)
 
 
 @dataclass
