@@ -30,7 +30,7 @@ contracts: .venv/.dev
 pictures: .venv/.dev  ## docs/images/*.svg: the same files for the same code
 	PYTHONPATH=watchdog:tests $(BIN)/python docs/pictures.py
 
-bench: .venv-bench/.made  ## docs/performance/*.json and the tables of docs/performance.md; half an hour, root for some of it
+bench: .venv-bench/.made  ## docs/performance/*.json and the tables of docs/performance.md; an hour, root for some of it
 	PYTHONPATH=tests .venv-bench/bin/python tests/bench/run.py $(if $(ONLY),--only $(ONLY)) $(BENCH)
 	PYTHONPATH=tests .venv-bench/bin/python tests/bench/tables.py
 

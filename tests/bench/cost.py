@@ -214,7 +214,7 @@ def main() -> None:
     """Measure all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--start", type=float, default=10.0, help="seconds that are left out after a start")
-    parser.add_argument("--warm", type=float, default=600.0, help="seconds until samples of pages and fits have become few")
+    parser.add_argument("--warm", type=float, default=600.0, help="seconds until samples of pages, and fits, are few")
     parser.add_argument("--windows", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0, help="of a window")
     parser.add_argument("--runs", type=int, default=3)

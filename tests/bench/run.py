@@ -1,8 +1,8 @@
 """Runs the measuring programs and keeps what they print: `PYTHONPATH=tests python tests/bench/run.py`; see --help.
 
-Writes INTO/NAME.json (docs/performance by default) for each program: its command line, the machine in general terms,
-the versions of what is compared, and its results with all runs. `--quick` shows in minutes that all of it works, and
-needs an --into of its own. A program that cannot run here says why, and the results that are there stay.
+Writes INTO/NAME.json (docs/performance by default) for each program: its command line, the machine in general terms and
+how fast it was, the versions of what is compared, and its results with all runs. `--quick` shows in minutes that all of
+it works, and needs an --into of its own. A program that cannot run here says why, and the results that are there stay.
 """
 
 from __future__ import annotations
@@ -74,10 +74,22 @@ def versions() -> dict[str, str | None]:
     return found
 
 
+def loop_ms() -> list[float]:
+    """CPU milliseconds of a million turns of a loop, five times: how fast this machine runs Python now."""
+    found = []
+    for _ in range(5):
+        begun, total = time.process_time(), 0
+        for number in range(1_000_000):
+            total += number * number
+        found.append(round(1e3 * (time.process_time() - begun), 1))
+    return found
+
+
 def run(name: str, arguments: str, into: Path) -> bool:
     """Whether the results were written."""
     words = ["tests/bench/" + name + ".py", *arguments.split()]
-    begun, load = time.monotonic(), os.getloadavg()[0]
+    load, pace = os.getloadavg()[0], loop_ms()
+    begun = time.monotonic()
     done = subprocess.run([sys.executable, *words], cwd=ROOT, env=ENVIRON, stdout=subprocess.PIPE, check=False)
     took = round(time.monotonic() - begun)
     if done.returncode:
@@ -93,6 +105,7 @@ def run(name: str, arguments: str, into: Path) -> bool:
         "date": time.strftime("%Y-%m-%d"),
         "seconds": took,
         "load_before": round(load, 2),
+        "loop_ms": [*pace, *loop_ms()],
         "machine": machine(),
         "versions": versions(),
         "results": results,

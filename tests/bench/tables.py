@@ -181,10 +181,16 @@ def _with_unit(value: float | None, bar: Bar) -> str:
 def runs_table(results: Mapping[str, Results]) -> str:
     """How each was taken."""
     rows = [
-        [f"[{name}](performance/{name}.json)", f"`{one['command']}`", one["date"], number(one["seconds"])]
+        [
+            f"[{name}](performance/{name}.json)",
+            f"`{one['command']}`",
+            one["date"],
+            number(one["seconds"]),
+            number(median(one["loop_ms"]) if "loop_ms" in one else None),
+        ]
         for name, one in results.items()
     ]
-    return table(["results", "command", "date", "s"], rows, left=2) + "\n\n" + " ".join(_machines(results))
+    return table(["results", "command", "date", "s", "loop, ms"], rows, left=2) + "\n\n" + " ".join(_machines(results))
 
 
 def _machines(results: Mapping[str, Results]) -> Iterator[str]:

@@ -28,6 +28,7 @@ def test_results_are_kept_with_how_they_came_about(tmp_path, monkeypatch):
     assert kept["results"]["traces"]["200 rows with a GPU"]["readings"] == 400
     assert kept["machine"]["cores"] >= 1 and kept["machine"]["cpu"]
     assert kept["versions"]["memwatch"]
+    assert len(kept["loop_ms"]) == 10 and min(kept["loop_ms"]) > 0
     assert socket.gethostname() not in text and str(run.ROOT) not in text
 
 
