@@ -18,7 +18,7 @@ import pytest
 
 from memwatch.core.model import Notice, Snapshot
 from memwatch.errors import ConfigError, ExitCode
-from memwatch.outputs.web import MOST_CLIENTS, WebServer
+from memwatch.outputs.web import ANSWER_SECONDS, MOST_CLIENTS, WebServer
 from support.snapshots import FakeClock, make_dead, make_snapshot
 
 ROOT = Path(__file__).parents[2]
@@ -106,6 +106,22 @@ def test_a_loop_that_is_busy_is_not_waited_for():
         assert json.loads(ask(server, "/status.json").body)["sentence"] == "old"
         assert time.monotonic() - began < 1.0
         assert server.turn(), "and asked again at its next turn"
+
+
+def test_a_loop_that_is_stuck_is_waited_for_once():
+    with serving(make_snapshot(sentence="old")) as (server, clock):
+        clock.t += 1.0
+        server.board.current()
+        began = time.monotonic()
+        for _ in range(40):
+            server.board.current()
+        assert time.monotonic() - began < 40 * ANSWER_SECONDS / 2
+        assert server.asked(), "it is asked all the same"
+        server.publish(make_snapshot(sentence="new"), ())
+        clock.t += 1.0
+        began = time.monotonic()
+        server.board.current()
+        assert time.monotonic() - began >= ANSWER_SECONDS, "it has turned: it is waited for again"
 
 
 def test_status_json_is_the_snapshot():

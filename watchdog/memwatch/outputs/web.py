@@ -37,11 +37,11 @@ class Board:
         self.turned_t: float | None = None  # when the loop last showed that it turns
         self.counts = dict.fromkeys(COUNTED, 0)
         self.exposition: Exposition | None = None  # made by the first scrape
-        self.bell = os.eventfd(
-            0, os.EFD_NONBLOCK | os.EFD_CLOEXEC
-        )  # rung for the state as it is now; never closed, as a client may still ring
+        # rung for the state as it is now; never closed, as a client may still ring
+        self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._posted_t = -math.inf
         self._posted = threading.Event()
+        self._stuck = False  # the loop has not answered the latest who waited: nobody waits for it until it does
 
     def turn(self) -> None:
         """The loop has turned."""
@@ -55,6 +55,7 @@ class Board:
         for notice in notices:
             if notice.event in self.counts:
                 self.counts[notice.event] += 1
+        self._stuck = False
         self._posted.set()
 
     def rung(self) -> bool:
@@ -65,11 +66,11 @@ class Board:
             return False
 
     def current(self) -> Snapshot | None:
-        """The state now; the latest that was posted where the loop is busy for longer than a moment."""
+        """The state now; the latest that was posted where the loop is busy for longer than a moment, or stuck."""
         if self.clock.now() - self._posted_t >= FRESH_SECONDS:
             self._posted.clear()
             os.eventfd_write(self.bell, 1)
-            self._posted.wait(ANSWER_SECONDS)
+            self._stuck = self._stuck or not self._posted.wait(ANSWER_SECONDS)
         return self.snapshot
 
 
