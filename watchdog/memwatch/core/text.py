@@ -22,6 +22,8 @@ def encodable(text: str) -> str:
 
 def printable(text: str, limit: int = 200) -> str:
     """One printable line of at most `limit` characters, white space collapsed, what cannot be shown as `?`."""
+    if len(text) <= limit and text.isprintable() and text == " ".join(text.split()):
+        return text
     bounded = text[: 8 * limit + 64]
     line = " ".join(strip_escapes(bounded).split())
     shown = "".join(c if c.isprintable() or unicodedata.category(c) not in _UNSAFE else "?" for c in line)

@@ -58,9 +58,9 @@ def _head(name: str, kind: str, text: str) -> tuple[str, str]:
 
 
 def _samples(name: str, metric: Metric) -> Iterator[str]:
+    order = sorted(range(len(metric.labels)), key=metric.labels.__getitem__)
     for values, number in metric.series:
-        pairs = sorted(zip(metric.labels, values, strict=True))
-        labels = ",".join(f'{label}="{value.translate(_ESCAPED)}"' for label, value in pairs)
+        labels = ",".join([f'{metric.labels[i]}="{values[i].translate(_ESCAPED)}"' for i in order])
         yield f"{name}{{{labels}}} {float(number)!r}" if labels else f"{name} {float(number)!r}"
 
 
