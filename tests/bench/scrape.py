@@ -149,7 +149,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--scrapes", type=int, default=25, help="of a round")
-    parser.add_argument("--gpus", type=int, default=7)
+    parser.add_argument("--gpus", type=int, default=8)
     given = parser.parse_args()
     without = missing() if given.gpus else None
     told = measure(given.rounds, given.scrapes, 0 if without else given.gpus)

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -200,12 +200,11 @@ def test_the_index_escapes_what_it_shows():
 def test_garbage_is_refused_and_the_server_lives(raw, capfd):
     with serving(make_snapshot()) as (server, _):
         with socket.create_connection(("127.0.0.1", port_of(server)), timeout=5) as client:
-            client.sendall(raw)
-            client.shutdown(socket.SHUT_WR)
-            try:
+            answer = b""
+            with suppress(OSError):  # refused and cut off before all was sent
+                client.sendall(raw)
+                client.shutdown(socket.SHUT_WR)
                 answer = client.recv(100)
-            except ConnectionResetError:
-                answer = b""
             assert b" 200 " not in answer
         assert ask(server, "/-/healthy").status == 200
     assert capfd.readouterr() == ("", "")

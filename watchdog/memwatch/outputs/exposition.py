@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -14,7 +15,7 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _SUFFIX = {"counter": "_total", "info": "_info", "gauge": ""}  # of the sample, where the family has none in OpenMetrics
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
-Series = tuple[Sequence[str], float]  # label values, value
+Series = tuple[tuple[str, ...], float]  # label values, value
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Metric:
     kind: str  # "gauge", "counter" or "info"
     name: str
     text: str  # one line
-    labels: Sequence[str]
+    labels: tuple[str, ...]
     series: Sequence[Series]
 
 
@@ -58,10 +59,15 @@ def _head(name: str, kind: str, text: str) -> tuple[str, str]:
 
 
 def _samples(name: str, metric: Metric) -> Iterator[str]:
-    order = sorted(range(len(metric.labels)), key=metric.labels.__getitem__)
     for values, number in metric.series:
-        labels = ",".join([f'{metric.labels[i]}="{values[i].translate(_ESCAPED)}"' for i in order])
-        yield f"{name}{{{labels}}} {float(number)!r}" if labels else f"{name} {float(number)!r}"
+        yield f"{name}{_labelled(metric.labels, values)} {float(number)!r}"
+
+
+@lru_cache(maxsize=1024)  # of scrape after scrape the same
+def _labelled(labels: tuple[str, ...], values: tuple[str, ...]) -> str:
+    pairs = sorted(zip(labels, values, strict=True))
+    told = ",".join(f'{label}="{value.translate(_ESCAPED)}"' for label, value in pairs)
+    return f"{{{told}}}" if told else ""
 
 
 def _encoded(lines: list[str]) -> bytes:

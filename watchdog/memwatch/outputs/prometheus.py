@@ -90,7 +90,7 @@ def _one(name: str, text: str, value: float | None) -> Iterator[Metric]:
     return _gauge(name, text, (), [((), value)])
 
 
-def _gauge(name: str, text: str, labels: Sequence[str], rows: Iterable[Row]) -> Iterator[Metric]:
+def _gauge(name: str, text: str, labels: tuple[str, ...], rows: Iterable[Row]) -> Iterator[Metric]:
     """One metric, if anything of it is known: equal label sets once, at most MOST_SERIES of them."""
     known: dict[tuple[str, ...], float] = {}
     for raw, number in rows:
