@@ -39,11 +39,23 @@ class PeakRate:
 
     def observe(self, times: Sequence[float], used: Sequence[float]) -> None:
         """Samples in order. A rise over a jittered, very short time counts over half the usual one."""
+        if len(times) == 1:
+            self._take_one(times[0], used[0])
+            return
         for i in range(0, len(times), PIECE):
             self._take(times[i : i + PIECE], used[i : i + PIECE])
 
     def _faded(self, t: float) -> float:
         return self._fastest * math.exp((self._fastest_t - t) / self._memory)
+
+    def _take_one(self, t: float, now: float) -> None:
+        times, used = [*self._times, t], [*self._used, now]
+        if self._times:
+            self._interval = _learnt(self._interval, t - times[-2])
+            self._look_back(len(times) - 1, times, used, max(0.5 * self._interval, 1e-6))
+        else:
+            self._fastest_t = t
+        self._t, self._times, self._used = t, times[-WINDOW:], used[-WINDOW:]
 
     def _take(self, times: Sequence[float], used: Sequence[float]) -> None:
         done = known = len(self._times) or 1
