@@ -13,6 +13,7 @@ from memwatch.sources.procfs import parse_status
 from memwatch.sources.survey import SurveyBudget
 from memwatch.sources.tree import TreeReader
 from support.fakeproc import FakeProc
+from support.forest import forest
 from support.forest import pss_bytes as pss_sum
 from support.trainers import running
 
@@ -336,6 +337,21 @@ for count in (4, 0, 8):
                 program.step()
         tree.close()
     assert seen == [(5, "pages"), (1, "rss"), (9, "pages")]
+
+
+def test_a_worker_that_nobody_reaps_is_not_visited():
+    with forest() as trainer:
+        trainer.do("x = heap(50); fork(3)")
+        tree = TreeReader(trainer.pid)
+        for look in range(5):
+            tree.read(float(look))
+        visits = tree.read(5.0).survey_cost.visits
+        trainer.do("os.kill(workers[1][0], 9); time.sleep(0.3)")
+        for look in range(1, 20):
+            memory = tree.read(5.0 + 60.0 * look)
+        assert memory.processes == 3
+        assert memory.survey_cost.visits > visits
+        tree.close()
 
 
 def test_spawned_workers_without_any_measurement():

@@ -14,7 +14,7 @@ MB = 1 << 20
 
 # Each process runs the lines that it is given. `fork` and `spawn` make children, `tell` gives some of them a line.
 OBEY = """
-import mmap, os, random, subprocess, sys
+import mmap, os, random, subprocess, sys, time
 MB = 1 << 20
 workers = []
 

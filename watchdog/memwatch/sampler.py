@@ -67,4 +67,6 @@ def _attempt(reader: Reader[T], now: float, unread: list[Unread], expected: bool
         raise
     except SourceError as error:
         unread.append(Unread(reader.name, str(error), absent=isinstance(error, AbsentError) and not expected))
-        return None
+    except Exception as error:  # a bug in one reader: told, and no end of the watch by the others
+        unread.append(Unread(reader.name, f"internal error: {type(error).__name__}: {error}"))
+    return None

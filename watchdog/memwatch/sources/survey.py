@@ -83,6 +83,11 @@ class Visitable(Member):
         self.space: Space | None = None
         self.space_size, self.space_t = 0, 0.0
 
+    @property
+    def has_memory(self) -> bool:
+        """A zombie has none, though it is there until its parent asks how it ended."""
+        return not self.gone and self.size_bytes > 0
+
     def has_changed(self, step_bytes: int) -> bool:
         """It was visited, and holds so much less or more since that the shares found then do not go for it."""
         visit = self.visit
@@ -138,7 +143,7 @@ class Survey:
         while self._new and self._credit > -self._most_debt:
             member = self._new.popleft()
             member.queued = False
-            if not member.gone:
+            if member.has_memory:
                 if member.visit is None and member not in self._turns:
                     self._turns.append(member)
                 self._wait(now)
@@ -148,7 +153,7 @@ class Survey:
     def _whose_turn(self, now: float) -> Visitable | None:
         for _ in range(len(self._turns)):
             member = self._turns.popleft()
-            if member.gone:
+            if not member.has_memory:
                 continue
             self._turns.append(member)
             if not member.eldest or member.visit is None or now - member.visit.t >= _ROUND_MOST:
