@@ -95,7 +95,7 @@ class Daemon:
         self._due_t = self._arm_t = float("-inf")  # of the next tick; when levels are armed anew
         self._waiting: list[Event] = []  # what the last turn's showing brought about
 
-    def run(self, attached: Attached, sleep: Callable[[float], object], stopped: Callable[[], bool]) -> Exited | None:
+    def run(self, attached: Attached, sleep: Callable[[float], None], stopped: Callable[[], bool]) -> Exited | None:
         """Watch until the trainer ends (how it did) or memwatch is told to stop (None)."""
         self._turn([attached])
         while not stopped():

@@ -42,14 +42,14 @@ _GROWTH = 0.03  # of the tree, in copied pages, that a round may miss
 _ROUND_SECONDS, _ROUND_LEAST, _ROUND_MOST = 3.0, 2.0, 300.0
 _WAIT_MOST = 5.0  # a round of many processes may take this long for each
 _SLOWER = 2.0  # from round to round while nothing is copied
-_World = tuple[str, float, Callable[[], float]]  # where /proc is, the time, and chance
-_Run = tuple[int, bytes, int, int]  # its number, kinds of pages, first page, pages
 _SPACE_SECONDS, _SPACE_BYTES = 10.0, 1 << 24  # for which an elder's mappings are used that have changed by so little
-
 
 # What a visit costs by its work, as measured. Its CPU time is three times as long on a busy machine, and a budget in
 # that would tell less of a tree the busier its machine is.
 _VISIT_SECONDS, _READ_SECONDS, _MARK_SECONDS, _MAPPING_SECONDS = 60e-6, 3e-6, 2e-6, 3e-6
+
+_World = tuple[str, float, Callable[[], float]]  # where /proc is, the time, and chance
+_Run = tuple[int, bytes, int, int]  # its number, kinds of pages, first page, pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,8 @@ class Survey:
     def _earn(self, now: float, rss_bytes: int) -> None:
         saved_seconds, share = self._budget.saved_seconds, self._budget.share(rss_bytes)
         passed = saved_seconds if self._t is None else max(0.0, now - self._t)
-        self._most_debt = saved_seconds * share
-        self._credit = min(saved_seconds * share, self._credit + passed * share)
+        most = self._most_debt = saved_seconds * share
+        self._credit = min(most, self._credit + passed * share)
         self._t = now
 
     def _next(self, now: float) -> Visitable | None:
