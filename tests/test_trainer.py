@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from memwatch.actions.checkpoint import CheckpointWatch
 from memwatch.actions.signals import ExitStatus
 from memwatch.core.engine import Engine
 from memwatch.core.model import (
@@ -230,6 +233,25 @@ def test_what_was_complete_before_a_signal_is_settled_before_it_is_sent() -> Non
     world = World()
     CarefulSignaller(world, world, lambda: 1.0).send("SIGINT")  # type: ignore[arg-type]
     assert world.calls == ["SIGINT", "looked"]
+
+
+@pytest.mark.parametrize("phase", range(8))
+def test_a_trainer_as_quick_as_the_signal_has_saved_after_it(tmp_path: Path, phase: int) -> None:
+    """Files are stamped by a clock that stands still for milliseconds: their time may be before that of the signal."""
+
+    class Quick:
+        def send(self, signal_name: str) -> None:
+            file = os.open(tmp_path / "state.ckpt", os.O_CREAT | os.O_WRONLY)
+            os.write(file, b"weights")
+            os.close(file)
+
+    watch = CheckpointWatch(os.getpid(), (), str(tmp_path))
+    watch.poll(0.0)
+    time.sleep(phase / 1000)
+    CarefulSignaller(Quick(), watch, lambda: 1.0).send("SIGINT")
+    [seen] = watch.after_exit(2.0, killed=False)
+    assert "state.ckpt" in seen.evidence
+    watch.close()
 
 
 # --- by itself ------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from memwatch.supervisor import signal_name
 OOM_KILL_SECONDS = 5.0  # a kill is seen in the cgroup's counter no longer before the end than this
 REAPED_WITHIN_SECONDS = 0.5  # a parent takes this long, at most, before its child's status can be read for good
 STATUS_LOOK_SECONDS = 0.02
+FILE_CLOCK = 5  # CLOCK_REALTIME_COARSE stamps files, up to 10 ms behind time.time()
 _OURS = (State.INTERRUPTING, State.SAVED, State.ESCALATED)
 
 
@@ -191,6 +192,6 @@ class CarefulSignaller:
 
     def send(self, signal_name: str) -> None:
         """As interfaces.Signaller."""
-        sent_ns = time.time_ns()
+        sent_ns = time.clock_gettime_ns(FILE_CLOCK)
         self._signaller.send(signal_name)
         self._checkpoints.signalled(self._now(), sent_ns)

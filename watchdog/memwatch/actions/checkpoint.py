@@ -152,7 +152,10 @@ class CheckpointWatch:
         return self._tell(now) if looked or self._closed else []
 
     def signalled(self, now: float, sent_ns: int) -> None:
-        """Call just after a signal: what was complete when it was sent is no evidence of what it brought about."""
+        """Call just after a signal: what was complete when it was sent is no evidence of what it brought about.
+
+        `sent_ns`: by the clock that stamps files; a trainer may have saved before this is called.
+        """
         if not self._denied:
             try:
                 self._look_at_fds(now)
