@@ -135,11 +135,11 @@ class FakeJournal:
     def __init__(self) -> None:
         self.failure: str | None = None
         self.events: list[Event] = []
-        self.hasty = 0
+        self.waits: list[float] = []
 
-    def append(self, events: Sequence[Event], notices: Sequence[Notice], patient: bool = True) -> None:
+    def append(self, events: Sequence[Event], notices: Sequence[Notice], wait_seconds: float = 0.0) -> None:
         self.events += events
-        self.hasty += len(events) * (not patient)
+        self.waits.append(wait_seconds)
 
 
 class FakeWaker:
@@ -457,6 +457,19 @@ def test_who_asks_between_two_ticks_sees_the_state_and_causes_no_look() -> None:
     assert 5.5 not in times
 
 
+def test_samples_of_a_calm_watch_are_put_on_disk_together() -> None:
+    bench = Bench()
+    bench.run(4)
+    assert set(bench.journal.waits[2:]) == {9.0}
+
+
+def test_where_the_limit_is_near_they_are_not_kept_back() -> None:
+    bench = Bench()
+    bench.each = bench.leak
+    bench.run(4)
+    assert bench.journal.waits[-1] == 0.5
+
+
 # --- between two ticks --------------------------------------------------------------------------------------------
 
 
@@ -466,7 +479,6 @@ def test_what_wakes_it_early_is_a_look_at_memory_alone() -> None:
     bench.run(2)
     assert bench.source.polls == 2, "the log is read once a second"
     assert kinds(bench.journal.events).count(Sampled) == 8
-    assert bench.journal.hasty == 9, "the disk is waited for after the attach alone"
     assert bench.slept[:5] == [1.0, 0.75, 0.5, 0.25, 1.0], "and the next tick is as due as it was"
 
 

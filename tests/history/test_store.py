@@ -108,21 +108,26 @@ def test_it_is_on_disk_when_append_returns(path: Path) -> None:
     store.close()
 
 
-def test_a_sample_that_came_alone_may_wait_a_second(path: Path) -> None:
+def test_samples_that_came_alone_wait_for_others_as_long_as_they_may(path: Path) -> None:
     store, _ = begun(path)
-    there: list[int] = []
-    for tick in range(6):
-        store.append([sampled(T0 + tick)], [], patient=False)
-        due = 2 * (tick + tick % 2)
-        assert eventually(lambda due=due: rows(path, "SELECT count(*) FROM samples") >= [(due,)])
-        there.append(rows(path, "SELECT count(*) FROM samples")[0][0] // 2)
-    assert there == [0, 2, 2, 4, 4, 6]
-    store.append([sampled(T0 + 6)], [], patient=False)
-    store.append([GenerationSeen(T0 + 6.1, 1, 25)], [], patient=False)
-    assert rows(path, "SELECT count(*) FROM samples") == [(14,)], "not longer than for what is told"
-    store.append([sampled(T0 + 7.2)], [], patient=False)
+
+    def kept() -> int:
+        return rows(path, "SELECT count(*) FROM samples")[0][0] // 2
+
+    for tick in range(9):
+        store.append([sampled(T0 + tick)], [], 9.0)
+    assert kept() == 0
+    store.append([sampled(T0 + 9)], [], 9.0)
+    assert eventually(lambda: kept() == 10)
+    store.append([sampled(T0 + 10)], [], 9.0)
+    store.append([sampled(T0 + 11)], [], 0.5)
+    assert eventually(lambda: kept() == 12), "they may no longer"
+    store.append([sampled(T0 + 12)], [], 9.0)
+    store.append([GenerationSeen(T0 + 12.1, 1, 25)], [], 9.0)
+    assert kept() == 13, "not longer than for what is told"
+    store.append([sampled(T0 + 13)], [], 9.0)
     store.close()
-    assert rows(path, "SELECT count(*) FROM samples") == [(16,)]
+    assert kept() == 14
 
 
 def test_a_sample_a_second_and_each_that_came_with_something(path: Path) -> None:

@@ -28,6 +28,8 @@ from memwatch.interfaces import Clock, EventSource, Signaller, Sink, Waker
 WRECK_SECONDS = 2.0  # a process without memory that has not ended by then is worth telling
 ARM_SECONDS = 5.0
 HURRY_SECONDS = 0.25  # looks closer than this leave no time to arm levels
+KEPT_SECONDS = 10.0  # samples that come alone are on disk after so long, many at once ...
+RUSH_SECONDS = 0.5  # ... or after so long and the next look, where the limit may be near
 LAST_READS = 64  # of a log, a bounded piece each, after the trainer's end
 
 
@@ -45,8 +47,8 @@ class Journal(Protocol):
     def failure(self) -> str | None:
         """Why nothing is kept at present."""
 
-    def append(self, events: Sequence[Event], notices: Sequence[Notice], patient: bool = True) -> None:
-        """Keep them; a disk that fails shows in `failure`. Not `patient`: samples alone may wait for the next call."""
+    def append(self, events: Sequence[Event], notices: Sequence[Notice], wait_seconds: float = 0.0) -> None:
+        """Keep them; a disk that fails shows in `failure`. Samples that come alone may wait so long for the next."""
 
 
 class Trainer(Protocol):
@@ -93,6 +95,7 @@ class Daemon:
         self._powerless: str | None = ""  # as last told; "" before
         self._wreck_t: float | None = None  # since when the trainer has had no memory
         self._due_t = self._arm_t = float("-inf")  # of the next tick; when levels are armed anew
+        self._pace = 0.0  # seconds to the next look, at most, as of the last
         self._waiting: list[Event] = []  # what the last turn's showing brought about
 
     def run(self, attached: Attached, sleep: Callable[[float], None], stopped: Callable[[], bool]) -> Exited | None:
@@ -107,9 +110,9 @@ class Daemon:
                 self._show(())
             else:
                 self.glance()
-            pace = self._engine.pace_seconds
-            self._arm(pace)
-            sleep(min(pace, self._due_t - self._clock.now()))
+            self._pace = self._engine.pace_seconds
+            self._arm(self._pace)
+            sleep(min(self._pace, self._due_t - self._clock.now()))
         self._close()
         return None
 
@@ -117,13 +120,13 @@ class Daemon:
         """One look at everything."""
         now = self._clock.now()
         self._due_t = now + self._interval
-        self._turn([*self._powers(now), *self._poll(now), *self._look(now)], patient=self._interval > 1.0)
+        self._turn([*self._powers(now), *self._poll(now), *self._look(now)])
 
     def glance(self) -> None:
         """One look at memory, between two ticks, and at all else when it may be decisive; shown when that tells."""
         now = self._clock.now()
         heard = self._poll(now) if self._engine.is_deciding else ()
-        notices = self._feed_all([*heard, *self._look(now)], patient=False)
+        notices = self._feed_all([*heard, *self._look(now)])
         if notices:
             self._show(notices)
 
@@ -194,22 +197,23 @@ class Daemon:
             self._failing[source] = reason
         yield SourceChanged(now, source, reason is None, reason or "")
 
-    def _turn(self, events: Iterable[Event], patient: bool = True) -> None:
+    def _turn(self, events: Iterable[Event]) -> None:
         """Feed the engine, act, keep, and show what came of it to those who want to see it."""
         waiting, self._waiting = self._waiting, []
-        notices = self._feed_all((*waiting, *events), patient)
+        notices = self._feed_all((*waiting, *events))
         wanted = [sink.turn() for sink in self._sinks]  # each is told
         if notices or any(wanted):
             self._show(notices)
 
-    def _feed_all(self, events: Iterable[Event], patient: bool = True) -> list[Notice]:
+    def _feed_all(self, events: Iterable[Event]) -> list[Notice]:
         """Feed the engine, act, keep; what there is to tell."""
         fed: list[Event] = []
         notices: list[Notice] = []
         for event in events:
             self._feed(event, fed, notices)
         if self._journal is not None and fed:
-            self._journal.append(fed, notices, patient)
+            kept = RUSH_SECONDS if self._pace <= self._interval else max(0.0, KEPT_SECONDS - self._interval)
+            self._journal.append(fed, notices, kept)
             for event in self._health(fed[-1].t, "history", self._journal.failure):
                 self._feed(event, fed, notices)
         return notices

@@ -26,7 +26,6 @@ _REPLAY_RECENT = 1200  # the latest records, about the last 10 minutes, are read
 _SAMPLES = """SELECT seq, t, resource, used, bound, origins.text, headroom
     FROM samples {} LEFT JOIN origins ON origin = origins.id WHERE run = ? AND {} ORDER BY seq, slot"""
 _CLOSE_SECONDS = 2.0
-_HELD_SECONDS = 0.95  # a sample may wait as long for the next: a commit costs as much as a look
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +97,11 @@ class HistoryStore:
         self._last_on_grid = {}
         return opening
 
-    def append(self, events: Sequence[Event], notices: Sequence[Notice], patient: bool = True) -> None:
+    def append(self, events: Sequence[Event], notices: Sequence[Notice], wait_seconds: float = 0.0) -> None:
         """Keep them: one transaction, on disk (safe from a kill) when this returns, or after 50 ms in the background.
 
-        Not `patient`, which says that the next call is less than a second away: samples alone may wait for it, none
-        longer than a second. It does not raise: trouble shows in `failure`, and the latest records wait in memory.
+        Samples that come alone may wait so many seconds for the next call, since a commit costs as much as a look.
+        It does not raise: trouble shows in `failure`, and the latest records wait in memory.
         """
         if self._run is None:
             return
@@ -114,12 +113,11 @@ class HistoryStore:
             else:
                 rows += self._event_rows(event)
         rows += itertools.chain.from_iterable(map(self._notice_rows, notices))
-        patient |= told
         if rows and not self._held:
             self._held_t = events[0].t if events else 0.0
         self._held += rows
-        if self._held and (patient or not events or not 0 <= events[-1].t - self._held_t < _HELD_SECONDS):
-            self._hand_over(patient)
+        if self._held and (told or not 0 <= events[-1].t - self._held_t < wait_seconds):
+            self._hand_over(patient=told or not wait_seconds)
 
     def _hand_over(self, patient: bool) -> None:
         rows, self._held = self._held, []
