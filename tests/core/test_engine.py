@@ -803,8 +803,12 @@ def test_the_pace_follows_the_fastest_rise():
     watch.look(2)
     assert watch.engine.snapshot().pace_seconds == PACE_IDLE_SECONDS
     watch.script.rate = 5 * GB
+    watch.used += 1
+    watch.look()
     assert watch.engine.snapshot().pace_seconds == pytest.approx(2.5)
     watch.script.rate = 1e15
+    watch.used += 1e10
+    watch.look()
     assert watch.engine.snapshot().pace_seconds == PACE_FLOOR_SECONDS
 
 

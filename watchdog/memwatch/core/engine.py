@@ -498,7 +498,7 @@ class Engine:
         if self._episode.stage is not Stage.IDLE:  # what there was to do is done
             return 1.0
         paces = [
-            pace_seconds(usage.limit.headroom_bytes, self._tracks[usage.resource].peak_rate())
+            pace_seconds(usage.limit.headroom_bytes, self._tracks[usage.resource].fastest)
             for usage in self._usages
             if usage.limit is not None
         ]

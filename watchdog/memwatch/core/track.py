@@ -16,6 +16,7 @@ from memwatch.core.rate import PeakRate
 FORECAST_SHARE = 0.02  # of the time observed: the pace of forecast notices where no generation gives one
 FORECAST_FLOOR_SECONDS = 5.0
 ETA_CHANGE = 0.10  # a forecast that moved by this share is news
+WAITING = 16  # readings, at most, that nobody has asked about are taken together: each then costs a fifth
 
 
 class ForecasterLike(Protocol):
@@ -44,7 +45,9 @@ class Track:
     """One resource of the trainer, over all its processes."""
 
     def __init__(self, usage: Usage, forecaster: ForecasterLike, t: float) -> None:
-        self.forecaster = forecaster
+        self._forecaster = forecaster
+        self._waiting: list[tuple[float, int, int]] = []  # readings that nobody has asked about: t, used, taken
+        self._fastest = 0.0
         self.usage = usage
         self.begin(usage.used_bytes, t)
 
@@ -55,6 +58,7 @@ class Track:
 
     def begin(self, used_bytes: int, t: float) -> None:
         """A process begins with this reading."""
+        self._settle()
         self.first_t = t
         self.baseline = self.peak = used_bytes
         self.recount()
@@ -64,32 +68,66 @@ class Track:
         self._turned_t: float | None = None  # since when the opposite of `warned` holds
         self._told: tuple[float, float | None, Verdict] | None = None  # t, eta, verdict of the last forecast notice
         self._t = self._looked_t = t
+        self._used = self._taken = used_bytes
         self._end_bytes = 0  # where the limit was at the last look
         self._calm_until = -math.inf
 
     def recount(self) -> None:
         """What is taken of a limit is counted in another way from now on: the step is no growth."""
-        self.burst, self.ramp, self._loss = Burst(), Ramp(), PeakRate()
+        self._settle()
+        self._burst, self._ramp, self._loss = Burst(), Ramp(), PeakRate()
 
     def observe(self, t: float, usage: Usage) -> None:
-        """A reading."""
+        """A reading. It waits with others until somebody asks about them, unless it rose faster than any of late."""
         if _origin(usage) != _origin(self.usage):
             self.recount()
         self.usage = usage
-        self._take((t,), (usage.used_bytes,), (self.taken_bytes,))
+        used, taken, known = usage.used_bytes, self.taken_bytes, self._fastest * (t - self._t)
+        rises = used - self._used > known or taken - self._taken > known
+        self._t, self._used, self._taken, self.peak = t, used, taken, max(self.peak, used)
+        self._waiting.append((t, used, taken))
+        if rises or len(self._waiting) >= WAITING:
+            self._settle()
 
     def skim(self, times: Sequence[float], used: Sequence[int], usage: Usage) -> None:
         """Readings in order, of the limit as before, of which nobody else takes any; `usage` is the latest of them."""
-        self.usage = usage
+        self._settle()
+        self.usage, self._t, self._used, self._taken = usage, times[-1], used[-1], used[-1]
+        self.peak = max(self.peak, *used)
         self._take(times, used, used)
 
+    def _settle(self) -> None:
+        """Take the readings that wait, as if each had been taken when it came."""
+        if self._waiting:
+            times, used, taken = zip(*self._waiting, strict=True)
+            self._waiting.clear()
+            self._take(times, used, taken)
+
     def _take(self, times: Sequence[float], used: Sequence[int], taken: Sequence[int]) -> None:
-        self._t, self.peak = times[-1], max(self.peak, *used)
-        self.forecaster.observe(times, used)
-        self.burst.observe(times, taken)
-        self.ramp.observe(times, taken)
+        self._forecaster.observe(times, used)
+        self._burst.observe(times, taken)
+        self._ramp.observe(times, taken)
         if taken != used:
             self._loss.observe(times, taken)
+        self._fastest = max(self._forecaster.peak_rate(), self._loss.fastest)
+
+    @property
+    def forecaster(self) -> ForecasterLike:
+        """Told of every reading."""
+        self._settle()
+        return self._forecaster
+
+    @property
+    def burst(self) -> Burst:
+        """Told of all that is taken of the limit."""
+        self._settle()
+        return self._burst
+
+    @property
+    def ramp(self) -> Ramp:
+        """Told of all that is taken of the limit."""
+        self._settle()
+        return self._ramp
 
     @property
     def taken_bytes(self) -> int:
@@ -97,9 +135,10 @@ class Track:
         limit = self.usage.limit
         return self.usage.used_bytes if limit is None else limit.bytes - limit.headroom_bytes
 
-    def peak_rate(self) -> float:
-        """Bytes/s at which the room has shrunk fastest of late."""
-        return max(self.forecaster.peak_rate(), self._loss.fastest)
+    @property
+    def fastest(self) -> float:
+        """Bytes/s: the room has not shrunk faster of late."""
+        return self._fastest
 
     def begin_generation(self, t: float, index: float) -> None:
         """A marker: what the next look gives is news."""
