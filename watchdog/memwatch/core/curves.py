@@ -53,6 +53,8 @@ def bends(w: Sequence[float], u: Sequence[float], y: Sequence[float], most: floa
 
     None whose weighted squared residuals are more than `most`.
     """
+    if _rising(w, y) > most:  # a twentieth of the work, and the answer three times in four
+        return
     points, stretch = len(u), _Stretch(w, u, y)
     for kind, rates in FORMS:
         if points >= LEAST.get(kind, MIN_OTHER):
@@ -60,6 +62,20 @@ def bends(w: Sequence[float], u: Sequence[float], y: Sequence[float], most: floa
     for kind, rates in UPON_LINE:
         if points > MIN_OTHER:
             yield from (stretch.bend(one) for one in _refined(stretch.upon_line, kind, rates) if one.rss <= most)
+
+
+def _rising(w: Sequence[float], y: Sequence[float]) -> float:
+    """Weighted squared residuals of the nearest sequence that never falls: those of a rising curve are no less.
+
+    Neighbours that fall are pooled until none does (Ayer and others, 1955).
+    """
+    pools: list[tuple[float, float]] = []  # mean, weight
+    for mean, weight in zip(y, w, strict=True):
+        while pools and pools[-1][0] >= mean:
+            other, heft = pools.pop()
+            mean, weight = (mean * weight + other * heft) / (weight + heft), weight + heft
+        pools.append((mean, weight))
+    return sum(map(mul, w, map(mul, y, y))) - sum(weight * mean * mean for mean, weight in pools)
 
 
 class _Tried(NamedTuple):

@@ -29,27 +29,29 @@ class Span:
         return self.rises[bisect_left(self.rises, least) :]
 
 
-@dataclass(frozen=True, slots=True)
 class Rises:
-    """Spans, each twice as long as the one before it."""
+    """Spans, each twice as long as the one before it. Made when asked for: most recordings are never close to a limit."""
 
-    spans: tuple[Span, ...]
+    def __init__(self, bins: Sequence[Bin]) -> None:
+        self._width = (bins[-1].start_t - bins[0].start_t) / (len(bins) - 1)
+        self._means, self._tops = [b.mean for b in bins], [b.high for b in bins[1:]]  # tops: of the next span
+        self._size, self._longest = 1, LONGEST_SHARE * len(bins)  # in bins
+        self._spans: list[Span] = []
 
     def within(self, seconds: float) -> Span:
         """The shortest span that is as long, or the longest of all."""
-        return next((span for span in self.spans if span.seconds >= seconds), self.spans[-1])
+        while self._size <= self._longest and not (self._spans and self._spans[-1].seconds >= seconds):
+            self._spans.append(self._next())
+        return next((span for span in self._spans if span.seconds >= seconds), self._spans[-1])
+
+    def _next(self) -> Span:
+        size, tops = self._size, self._tops
+        found = sorted(map(sub, tops, self._means))
+        self._tops, self._size = list(map(max, tops, tops[size:])), 2 * size
+        return Span(size * self._width, tuple(found), variance(found), len(found) / size)
 
 
 def rises(bins: Sequence[Bin]) -> Rises | None:
     """Of a whole recording; None while it is short."""
     calm = bins[int(LOAD_SHARE * len(bins)) :]
-    if len(calm) < ENOUGH:
-        return None
-    width = (calm[-1].start_t - calm[0].start_t) / (len(calm) - 1)
-    means, tops, spans, size = [b.mean for b in calm], [b.high for b in calm[1:]], list[Span](), 1
-    while size <= LONGEST_SHARE * len(calm):
-        found = sorted(map(sub, tops, means))
-        spans.append(Span(size * width, tuple(found), variance(found), len(found) / size))
-        tops = list(map(max, tops, tops[size:]))
-        size *= 2
-    return Rises(tuple(spans))
+    return Rises(calm) if len(calm) >= ENOUGH else None

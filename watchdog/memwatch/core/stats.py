@@ -47,7 +47,8 @@ def rise_above(values: Sequence[float]) -> float:
 def variance(values: Sequence[float]) -> float:
     """Of a sample of at least one value; 0 of one."""
     middle = mean(values)
-    return sum((value - middle) ** 2 for value in values) / max(1, len(values) - 1)
+    off = [value - middle for value in values]
+    return sum(map(mul, off, off)) / max(1, len(values) - 1)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

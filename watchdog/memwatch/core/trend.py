@@ -334,10 +334,14 @@ class _Series:
             j = self.cut[j]
             starts.add(j)
         for i in sorted(start for start in starts if self.n - start >= MIN_POINTS):
+            price, each = self.price, CURVE_PRICE * math.log(self.n)
+            room = most - self.cost[i] - price - each
+            if room < 0.0:
+                continue
             begin = self.z[i] - 0.5 * (self.z[-1] - self.z[i]) / (self.n - 1 - i)
             u = [(z - begin) / (self.z[-1] - begin) for z in self.z[i:]]
-            length, price, each = (self.z[-1] - begin) * self.span, self.price, CURVE_PRICE * math.log(self.n)
-            for bend in bends(self.w[i:], u, self.y[i:], most - self.cost[i] - price - each):
+            length = (self.z[-1] - begin) * self.span
+            for bend in bends(self.w[i:], u, self.y[i:], room):
                 yield self.cost[i] + bend.rss + price + bend.extra * each, partial(self._curve, i, bend, length)
 
     def _curve(self, i: int, bend: Bend, span: float, cost: float) -> Model:
