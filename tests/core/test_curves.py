@@ -97,3 +97,12 @@ def test_every_bend_is_finite_and_rises(points: list[tuple[float, float]]) -> No
     for bend in bends([w for w, _ in points], u, [y for _, y in points]):
         assert bend.gain > 0.0 and bend.drift >= 0.0 and bend.rss >= 0.0 and bend.slope >= 0.0
         assert all(map(math.isfinite, (bend.gain, bend.drift, bend.end, bend.slope, bend.slope_error, bend.rss)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(-5.0, 5.0), min_size=24, max_size=24), st.floats(-1.0, 2.0), st.floats(0.0, 1.5))
+def test_a_bound_leaves_out_what_is_beyond_it_and_nothing_else(noise: list[float], growth: float, share: float) -> None:
+    y = [off + growth * 10.0 * u for off, u in zip(noise, U, strict=True)]
+    middle = sum(w * v for w, v in zip(W, y, strict=True)) / sum(W)
+    most = share * sum(w * (v - middle) ** 2 for w, v in zip(W, y, strict=True))
+    assert list(bends(W, U, y, most)) == [bend for bend in bends(W, U, y) if bend.rss <= most]

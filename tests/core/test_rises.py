@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from memwatch.core.rises import ENOUGH, rises
+from memwatch.core.rises import ENOUGH, Rises, Span, rises
 from memwatch.core.shapes import Bin
 
 PER_BIN = 3.0  # seconds
@@ -17,20 +17,32 @@ def ramp(count: int, growth: float = 2.0) -> list[Bin]:
     return [Bin(PER_BIN * k, PER_BIN * k + 1.0, 1, growth * k, growth * k, growth * k) for k in range(count)]
 
 
-def test_a_ramp_rises_by_as_much_everywhere() -> None:
-    found = rises(ramp(80))
+def spans(found: Rises | None) -> list[Span]:
+    """All that there are."""
     assert found is not None
-    for span in found.spans:
+    told = [found.within(PER_BIN * 2**k) for k in range(12)]
+    return [span for k, span in enumerate(told) if span not in told[:k]]
+
+
+def test_a_ramp_rises_by_as_much_everywhere() -> None:
+    for span in spans(rises(ramp(80))):
         assert set(span.rises) == {2.0 * span.seconds / PER_BIN}
         assert span.variance == 0.0
 
 
 def test_every_span_is_twice_as_long_as_the_one_before() -> None:
-    found = rises(ramp(200))
-    assert found is not None
-    assert found.spans[0].seconds == pytest.approx(PER_BIN)
-    assert all(b.seconds == pytest.approx(2.0 * a.seconds) for a, b in pairwise(found.spans))
-    assert found.spans[-1].seconds <= 200 * PER_BIN / 4
+    found = spans(rises(ramp(200)))
+    assert found[0].seconds == pytest.approx(PER_BIN)
+    assert len(found) == 6
+    assert all(b.seconds == pytest.approx(2.0 * a.seconds) for a, b in pairwise(found))
+    assert found[-1].seconds <= 200 * PER_BIN / 4
+
+
+def test_what_was_asked_for_before_does_not_matter() -> None:
+    once, twice = rises(ramp(200)), rises(ramp(200))
+    assert once is not None and twice is not None
+    twice.within(1e9)
+    assert twice.within(10.0) == once.within(10.0)
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(1.0, 3.0), (3.0, 3.0), (3.1, 6.0), (1e9, 96.0)])
@@ -42,7 +54,7 @@ def test_a_time_is_answered_by_a_span_that_is_no_shorter(seconds: float, expecte
 def test_only_what_is_high_enough_is_asked_for() -> None:
     found = rises([*ramp(100), *(Bin(300.0 + k, 300.5 + k, 1, 0.0, 0.0, 0.0) for k in range(100))])
     assert found is not None
-    span = found.spans[0]
+    span = found.within(0.0)
     assert all(rise >= 1.0 for rise in span.highest(1.0))
     assert 0 < len(span.highest(1.0)) < len(span.rises)
 
@@ -50,9 +62,7 @@ def test_only_what_is_high_enough_is_asked_for() -> None:
 def test_the_load_is_no_rise_to_expect() -> None:
     load = [Bin(PER_BIN * k, PER_BIN * k + 1.0, 1, 50.0 * k, 50.0 * k, 50.0 * k) for k in range(10)]
     still = [Bin(PER_BIN * k, PER_BIN * k + 1.0, 1, 500.0, 500.0, 500.0) for k in range(10, 100)]
-    found = rises([*load, *still])
-    assert found is not None
-    assert all(max(span.rises) == 0.0 for span in found.spans)
+    assert all(max(span.rises) == 0.0 for span in spans(rises([*load, *still])))
 
 
 def test_a_short_recording_tells_nothing() -> None:

@@ -53,29 +53,15 @@ def bends(w: Sequence[float], u: Sequence[float], y: Sequence[float], most: floa
 
     None whose weighted squared residuals are more than `most`.
     """
-    if _rising(w, y) > most:  # a twentieth of the work, and the answer three times in four
-        return
     points, stretch = len(u), _Stretch(w, u, y)
+    if stretch.least() > most:  # a twentieth of the work, and the answer three times in four
+        return
     for kind, rates in FORMS:
         if points >= LEAST.get(kind, MIN_OTHER):
             yield from (stretch.bend(one) for one in _refined(stretch.alone, kind, rates) if one.rss <= most)
     for kind, rates in UPON_LINE:
         if points > MIN_OTHER:
             yield from (stretch.bend(one) for one in _refined(stretch.upon_line, kind, rates) if one.rss <= most)
-
-
-def _rising(w: Sequence[float], y: Sequence[float]) -> float:
-    """Weighted squared residuals of the nearest sequence that never falls: those of a rising curve are no less.
-
-    Neighbours that fall are pooled until none does (Ayer and others, 1955).
-    """
-    pools: list[tuple[float, float]] = []  # mean, weight
-    for mean, weight in zip(y, w, strict=True):
-        while pools and pools[-1][0] >= mean:
-            other, heft = pools.pop()
-            mean, weight = (mean * weight + other * heft) / (weight + heft), weight + heft
-        pools.append((mean, weight))
-    return sum(map(mul, w, map(mul, y, y))) - sum(weight * mean * mean for mean, weight in pools)
 
 
 class _Tried(NamedTuple):
@@ -117,6 +103,20 @@ class _Stretch:
         self.levels_spread: float = sum(map(mul, self.levels, levels))
         self.places_spread: float = sum(map(mul, self.places, places))
         self.growth: float = sum(map(mul, self.levels, places))
+
+    def least(self) -> float:
+        """Weighted squared residuals of the nearest sequence that never falls: no rising curve has less.
+
+        Neighbours that fall are pooled until none does (Ayer and others, 1955).
+        """
+        pools: list[tuple[float, float]] = []  # weight, sum of the levels
+        for pool in zip(self.w, self.levels, strict=True):
+            heft, total = pool
+            while pools and pools[-1][1] * heft >= total * pools[-1][0]:
+                before = pools.pop()
+                heft, total = heft + before[0], total + before[1]
+            pools.append((heft, total))
+        return self.levels_spread - sum(total * total / heft for heft, total in pools)
 
     def _sums(self, values: list[float]) -> tuple[float, float, float]:
         """Mean of a curve's values, their spread, and how they go along with the levels."""

@@ -21,6 +21,9 @@ LEAST_ERROR = 1e-6  # of a place
 EXACT = 1e-3  # of the time ahead: so exactly is a quantile found
 
 
+_Blurred = tuple[float, float, float]  # a place, its probability, its standard error
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """How the places of the course follow in time, and how exactly that is known."""
@@ -33,6 +36,11 @@ class Timing:
         """Standard error of a place ahead, beyond that of the models."""
         ahead = max(0.0, x - self.calendar.now_x)
         return math.hypot(TIME_ERROR * ahead, self.unevenness * math.sqrt(ahead), self.blur, LEAST_ERROR)
+
+    def blurred(self, places: Iterable[tuple[float, float]]) -> list[_Blurred]:
+        """Places and their probabilities, each with its error; none lies behind."""
+        now_x = self.calendar.now_x
+        return [(ahead := max(x, now_x), odds, self.error(ahead)) for x, odds in places]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +93,8 @@ class Ends:
             return self.near.odds(seconds + self.passed)
         if seconds <= self.safe_seconds:
             return 0.0
-        return _met_by(self.timing.calendar.place(seconds + self.passed), self.outcomes.places, self.timing)
+        x = self.timing.calendar.place(seconds + self.passed)
+        return _met_by(x, self.timing.blurred(self.outcomes.places))
 
     def left(self, seconds: float, most: float) -> float:
         """Expected seconds between `seconds` from now and the limit, none counted as more than `most`."""
@@ -106,7 +115,8 @@ def weighed(limit: float, every: Iterable[tuple[float, float]], timing: Timing) 
     ordered = sorted(every)
     total = sum(weight for _, weight in ordered)
     places = tuple((x, weight / total) for x, weight in ordered if x < math.inf and total > 0.0)
-    low, middle, high = (_quantile(share, places, timing) for share in (0.05, 0.5, 0.95))
+    blurred = timing.blurred(places)
+    low, middle, high = (_quantile(share, blurred, timing.calendar.now_x) for share in (0.05, 0.5, 0.95))
     return Outcomes(limit, places, max(0.0, 1.0 - sum(odds for _, odds in places)), Meeting(low, middle, high))
 
 
@@ -185,26 +195,26 @@ def _first(met: _Met, parts: Sequence[tuple[float, float]], course: Course) -> f
     return max(first, met.now_x)
 
 
-def _met_by(x: float, places: Sequence[tuple[float, float]], timing: Timing) -> float:
-    """The probability that the limit is met before x: each place is blurred by its error."""
-    met, now_x = 0.0, timing.calendar.now_x
-    for place, odds in places:
-        ahead = max(place, now_x)
-        off = (x - ahead) / timing.error(ahead)
+def _met_by(x: float, places: Sequence[_Blurred]) -> float:
+    """The probability that the limit is met before x."""
+    met = 0.0
+    for place, odds, error in places:
+        off = (x - place) / error
         if off <= -FARTHEST_OFF:  # and all later places are farther off: an error is less than in proportion
             break
         met += odds * 0.5 * math.erfc(-off / math.sqrt(2.0))
     return met
 
 
-def _quantile(share: float, places: Sequence[tuple[float, float]], timing: Timing) -> float:
+def _quantile(share: float, places: Sequence[_Blurred], now_x: float) -> float:
     """The place by which the limit is met with that probability; infinity for never."""
-    low = now_x = timing.calendar.now_x
-    latest = places[-1][0] if places else now_x
-    high = max(latest, now_x) + FARTHEST_OFF * timing.error(latest)
-    if _met_by(high, places, timing) < share:
+    if not places:
+        return math.inf
+    latest, _, error = places[-1]
+    low, high = now_x, latest + FARTHEST_OFF * error
+    if _met_by(high, places) < share:
         return math.inf
     while high - low > max(EXACT * (high - now_x), LEAST_ERROR):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if _met_by(middle, places, timing) < share else (low, middle)
+        low, high = (middle, high) if _met_by(middle, places) < share else (low, middle)
     return high

@@ -30,7 +30,7 @@ class Span:
 
 
 class Rises:
-    """Spans, each twice as long as the one before it. Made when asked for: most recordings are never close to a limit."""
+    """Spans, each twice as long as the one before it. Made when asked for: few recordings come close to a limit."""
 
     def __init__(self, bins: Sequence[Bin]) -> None:
         self._width = (bins[-1].start_t - bins[0].start_t) / (len(bins) - 1)

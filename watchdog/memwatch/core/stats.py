@@ -48,7 +48,8 @@ def variance(values: Sequence[float]) -> float:
     """Of a sample of at least one value; 0 of one."""
     middle = mean(values)
     off = [value - middle for value in values]
-    return sum(map(mul, off, off)) / max(1, len(values) - 1)
+    squares: float = sum(map(mul, off, off))
+    return squares / max(1, len(values) - 1)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

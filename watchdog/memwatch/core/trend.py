@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, islice, pairwise
 from operator import add, itemgetter, mul
@@ -214,7 +214,8 @@ def _columns(points: Sequence[Point]) -> tuple[list[float], list[float]]:
     return [(p.x - first.x) / span for p in points], [p.level - first.level for p in points]
 
 
-_Candidate = tuple[float, Callable[[float], Model]]  # a cost, and the model that has it
+_Belief = tuple[float, float]  # a cost, and the weight that it leaves
+_Candidate = tuple[float, Callable[[_Belief], Model]]  # a cost, and what makes the model that has it
 _cost = itemgetter(0)
 
 
@@ -254,20 +255,20 @@ class _Series:
         found += self._curves(min(found, key=_cost)[0] + KEPT_COST)
         found.sort(key=_cost)
         best = found[0][0]
-        kept = [build(cost) for cost, build in found[:KEPT_MODELS] if cost <= best + KEPT_COST]
-        weights = [math.exp(0.5 * (best - model.cost) / TEMPER) for model in kept]
-        return [replace(model, weight=w / sum(weights)) for w, model in zip(weights, kept, strict=True)]
+        kept = [(cost, build) for cost, build in found[:KEPT_MODELS] if cost <= best + KEPT_COST]
+        weights = [math.exp(0.5 * (best - cost) / TEMPER) for cost, _ in kept]
+        return [build((cost, weight / sum(weights))) for weight, (cost, build) in zip(weights, kept, strict=True)]
 
     def _lines(self) -> Iterator[_Candidate]:
         for i in range(max(1, self.n - self.min_piece + 1)):
             line = self.sums.line(i, self.n)
             yield self.cost[i] + line[2] + self.price, partial(self._on_from, i, line)
 
-    def _on_from(self, i: int, line: tuple[float, float, float, float], cost: float) -> Model:
+    def _on_from(self, i: int, line: tuple[float, float, float, float], belief: _Belief) -> Model:
         mean, slope, rss, spread = line
         error, wander = self._slope_error(i, rss, spread)
         end = self._at_end(i, mean, slope)
-        return self._line(i, end + wander * (self.y[-1] - end), slope, error, cost)
+        return self._line(i, end + wander * (self.y[-1] - end), slope, error, belief)
 
     def _steps(self) -> Iterator[_Candidate]:
         """A jump to where the latest one or two points are, and on with the growth of before."""
@@ -302,13 +303,13 @@ class _Series:
         z = (self.sums.z[self.n] - self.sums.z[i]) / (self.sums.w[self.n] - self.sums.w[i])
         return mean + slope * (1.0 - z)
 
-    def _line(self, i: int, end: float, slope: float, error: float, cost: float) -> Model:
+    def _line(self, i: int, end: float, slope: float, error: float, belief: _Belief) -> Model:
         rise = slope * (1.0 - self.z[i])
         still = abs(rise) < max(2.0, self.least) or abs(slope) < (2.0 + 1.5 / max(1, self.n - i - 1)) * error
         return Model(
             kind="flat" if still else "linear",
-            weight=1.0,
-            cost=cost,
+            cost=belief[0],
+            weight=belief[1],
             first=i,
             points=self.n - i,
             x=self.points[-1].x,
@@ -344,11 +345,11 @@ class _Series:
             for bend in bends(self.w[i:], u, self.y[i:], room):
                 yield self.cost[i] + bend.rss + price + bend.extra * each, partial(self._curve, i, bend, length)
 
-    def _curve(self, i: int, bend: Bend, span: float, cost: float) -> Model:
+    def _curve(self, i: int, bend: Bend, span: float, belief: _Belief) -> Model:
         return Model(
             kind=bend.kind,
-            weight=1.0,
-            cost=cost,
+            cost=belief[0],
+            weight=belief[1],
             first=i,
             points=self.n - i,
             x=self.points[-1].x,
