@@ -55,8 +55,13 @@ def machine() -> dict[str, object]:
         "cores": os.cpu_count(),
         "memory_gib": round(int(memory[1]) / 2**20, 1) if memory else None,
         "kernel": re.match(r"[\d.]*\d", platform.release())[0],  # type: ignore[index]
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}{_whose()}",
     }
+
+
+def _whose() -> str:
+    """A distribution's Python is compiled by a profile, which makes it a third faster; one's own seldom is."""
+    return " of the distribution" if sys.base_prefix == "/usr" else ""
 
 
 def versions() -> dict[str, str | None]:

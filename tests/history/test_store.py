@@ -109,7 +109,7 @@ def test_it_is_on_disk_when_append_returns(path: Path) -> None:
 
 
 def test_samples_that_came_alone_wait_for_others_as_long_as_they_may(path: Path) -> None:
-    store, _ = begun(path)
+    store, opening = begun(path)
 
     def kept() -> int:
         return rows(path, "SELECT count(*) FROM samples")[0][0] // 2
@@ -125,6 +125,8 @@ def test_samples_that_came_alone_wait_for_others_as_long_as_they_may(path: Path)
     store.append([sampled(T0 + 12)], [], 9.0)
     store.append([GenerationSeen(T0 + 12.1, 1, 25)], [], 9.0)
     assert kept() == 13, "not longer than for what is told"
+    *_, last, told = store.replay_events(opening.run_id)
+    assert (last.t, type(told)) == (T0 + 12, GenerationSeen), "in the order in which they came"
     store.append([sampled(T0 + 13)], [], 9.0)
     store.close()
     assert kept() == 14

@@ -51,8 +51,7 @@ class HistoryStore:
         self._run: Run | None = None
         self._attempt = self._seq = 0
         self._last_on_grid: dict[int, float] = {}
-        self._held: list[Row] = []  # samples that wait for the next
-        self._held_t = 0.0  # since when
+        self._held: list[Sampled] = []  # that came alone, and wait for others
 
     @classmethod
     def open(cls, path: Path, proc: Path = Path("/proc")) -> HistoryStore:
@@ -105,22 +104,24 @@ class HistoryStore:
         """
         if self._run is None:
             return
-        told = bool(notices) or any(not isinstance(event, Sampled) for event in events)
-        rows: list[Row] = []
-        for event in events:
-            if isinstance(event, Sampled):
-                rows += self._sample_rows(event.t, event.sample, told)
-            else:
-                rows += self._event_rows(event)
-        rows += itertools.chain.from_iterable(map(self._notice_rows, notices))
-        if rows and not self._held:
-            self._held_t = events[0].t if events else 0.0
-        self._held += rows
-        if self._held and (told or not 0 <= events[-1].t - self._held_t < wait_seconds):
-            self._hand_over(patient=told or not wait_seconds)
+        samples = [event for event in events if isinstance(event, Sampled)]
+        if notices or len(samples) < len(events):
+            self._hand_over(events, notices, patient=True)
+            return
+        self._held += samples
+        if self._held and not 0 <= self._held[-1].t - self._held[0].t < wait_seconds:
+            self._hand_over((), (), patient=not wait_seconds)
 
-    def _hand_over(self, patient: bool) -> None:
-        rows, self._held = self._held, []
+    def _hand_over(self, events: Sequence[Event], notices: Sequence[Notice], patient: bool) -> None:
+        """The samples that wait, and these."""
+        held, self._held = self._held, []
+        rows: list[Row] = []
+        for sampled in held:
+            rows += self._sample_rows(sampled, told=False)
+        for event in events:
+            rows += self._sample_rows(event, told=True) if isinstance(event, Sampled) else self._event_rows(event)
+        for notice in notices:
+            rows += self._notice_rows(notice)
         if self._run is not None and rows:
             self._writer.put(self._run, rows, patient)
 
@@ -144,7 +145,7 @@ class HistoryStore:
 
     def close(self) -> None:
         """Write what still waits and close the file; at most two seconds."""
-        self._hand_over(patient=False)
+        self._hand_over((), (), patient=False)
         self._run = None
         self._writer.close(_CLOSE_SECONDS)
 
@@ -206,8 +207,9 @@ class HistoryStore:
         if isinstance(event, Exited):
             yield "endings", (self._attempt, event.t, event.cause.value)
 
-    def _sample_rows(self, t: float, sample: Sample, told: bool) -> Iterable[Row]:
+    def _sample_rows(self, event: Sampled, told: bool) -> Iterable[Row]:
         """At most one sample a second, and each that was taken together with something else."""
+        t = event.t
         steps = [grid for grid, seconds in _GRIDS if not 0 <= t - self._last_on_grid.get(grid, -1e18) < seconds]
         if not steps and not told:
             return
@@ -215,7 +217,7 @@ class HistoryStore:
             self._last_on_grid[grid] = t
         coarsest = _GRIDS[0][0] if told else steps[0]
         seq = self._next()
-        for slot, usage in enumerate(codec.encode_usages(sample)):
+        for slot, usage in enumerate(codec.encode_usages(event.sample)):
             yield "samples", (seq, slot, self._attempt, t, coarsest, *usage)
 
     def _notice_rows(self, notice: Notice) -> Iterable[Row]:
