@@ -393,11 +393,11 @@ def test_a_trainer_that_writes_nothing_is_rarely_looked_at(tmp_path):
     trainer.step(10)
     asked.clear()
     trainer.steps(60)
-    assert len(asked) == 2 * (12 + 12), "twice a look, files and folders every 5 s"
+    assert len(asked) == 2 * (6 + 12), "twice a look, files every 10 s, folders every 5"
 
 
 @needs_counts
-@pytest.mark.parametrize(("size", "within"), [(100, 6), (20_000, 1)])
+@pytest.mark.parametrize(("size", "within"), [(100, 11), (20_000, 1)])
 def test_a_file_opened_as_another_is_closed_is_seen_by_what_is_written(tmp_path, size, within):
     with ExitStack() as stack:
         data = stack.enter_context((tmp_path / "data").open("wb"))

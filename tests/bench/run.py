@@ -41,7 +41,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
         "--days 30 --generations 20000 --whole --json",
         "--days 0.1 --generations 200 --looks 1000 --whole --json",
     ),
-    "tree": ("--looks 60", "--looks 3 --seconds 0.3 --megabytes 100"),
+    "tree": ("--looks 60", "--looks 3 --size 1 --seconds 0.3 --megabytes 100"),
 }
 
 

@@ -115,8 +115,9 @@ def test_what_a_log_costs_is_measured_in_processes_of_their_own(tmp_path):
 
 
 def test_a_tree_is_measured_look_by_look():
-    found = tree.of_tree(trees.spawned, looks=2)
+    found = tree.of_tree(trees.spawned, looks=2, size=2)
     assert (found["tree"], found["processes"]) == ("spawned", 7)
+    assert found["used_bytes"][0] > 7 * 2 * (100 << 20), "twice as large as it is written"
     assert len(found["used_bytes"]) == len(found["pss_bytes"]) == len(found["look_cpu_seconds"]) == 2
 
 

@@ -1,8 +1,9 @@
 """What a tree of processes is told to use, beside the truth: `PYTHONPATH=watchdog:tests python tests/bench/tree.py`.
 
-One JSON object: for each tree of support.trees, look by look, what was told and the sum of PSS, the CPU seconds of each
-look and of reading smaps_rollup of all processes; and how long mmap and munmap take a trainer while nobody looks,
-while 200 runs of its pages are read each second or runs without a pause, and while smaps_rollup is read without one.
+One JSON object: for each tree of support.trees, as large as real ones, look by look, what was told and the sum of PSS,
+the CPU seconds of each look and of reading smaps_rollup of all processes; and how long mmap and munmap take a trainer
+while nobody looks, while 200 runs of its pages are read each second or runs without a pause, and while smaps_rollup is
+read without one.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ from memwatch.sources.pages import RUN, Pages, read_space
 from support import mapping, trees
 from support.forest import Forest, rollup_seconds
 
+SIZE = 4  # times what a test has: hundreds of megabytes to gigabytes, as in training
+SIZES = {"data_loaders": 1, "two_hundred": 2}  # 4 GB already; and 200 processes take minutes to be summed up
 
-def of_tree(step: trees.Step, looks: int) -> dict[str, object]:
+
+def of_tree(step: trees.Step, looks: int, size: int) -> dict[str, object]:
     """Raw figures of one tree."""
-    run = trees.watch(step, looks)
+    run = trees.watch(step, looks, size)
     return {
         "tree": step.__name__,
+        "size": size,
         "processes": run.told[-1].processes,
         "pss_bytes": run.pss_bytes,
         "used_bytes": [memory.used_bytes for memory in run.told],
@@ -71,12 +76,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--looks", type=int, default=60)
     parser.add_argument("--tree", help="one of the trees alone")
+    parser.add_argument("--size", type=int, help="of all trees: 1 as in the tests; by default as large as real ones")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each way of looking, for the latencies")
     parser.add_argument("--megabytes", type=int, default=1000, help="of the trainer whose latency is measured")
     arguments = parser.parse_args()
     wanted = [step for step in trees.TREES if arguments.tree in (None, step.__name__)]
     found = {
-        "trees": [of_tree(step, arguments.looks) for step in wanted],
+        "trees": [of_tree(step, arguments.looks, arguments.size or SIZES.get(step.__name__, SIZE)) for step in wanted],
         "latency": latencies(arguments.seconds, arguments.megabytes),
     }
     json.dump(found, sys.stdout)

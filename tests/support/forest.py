@@ -13,9 +13,11 @@ from support.trainers import Program, running
 MB = 1 << 20
 
 # Each process runs the lines that it is given. `fork` and `spawn` make children, `tell` gives some of them a line.
+# Megabytes and pages count SIZE times.
 OBEY = """
 import mmap, os, random, subprocess, sys, time
-MB = 1 << 20
+SIZE = 1
+MB = SIZE << 20
 workers = []
 
 def obey(lines, answer):
@@ -63,7 +65,8 @@ def heap(megabytes):
 
 def touch(block, pages):
     for page in pages:
-        block[page * 4096] = 1
+        for part in range(SIZE):
+            block[(page * SIZE + part) * 4096] = 1
 
 def shared(name, megabytes=0):
     if megabytes:
@@ -108,9 +111,10 @@ class Forest:
 
 
 @contextmanager
-def forest() -> Iterator[Forest]:
+def forest(size: int = 1) -> Iterator[Forest]:
     """A root that obeys; killed at the end with all that it started; its segments are removed."""
-    with running(f"OBEY = {OBEY!r}\n{OBEY}{_LOOP}") as program:
+    code = OBEY.replace("SIZE = 1", f"SIZE = {size}")
+    with running(f"OBEY = {code!r}\n{code}{_LOOP}") as program:
         trainer = Forest(program)
         try:
             yield trainer

@@ -142,10 +142,10 @@ class Run:
         return sum(self.seconds) / len(self.seconds) / self.rollup_seconds
 
 
-def watch(step: Step, looks: int = 60) -> Run:
-    """Let a tree take its steps, and look at it after each."""
+def watch(step: Step, looks: int = 60, size: int = 1) -> Run:
+    """Let a tree so many times as large take its steps, and look at it after each."""
     run = Run()
-    with forest() as trainer:
+    with forest(size) as trainer:
         step(trainer, 0)
         tree = TreeReader(trainer.pid)
         for look in range(looks):

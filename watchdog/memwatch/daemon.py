@@ -29,7 +29,7 @@ WRECK_SECONDS = 2.0  # a process without memory that has not ended by then is wo
 ARM_SECONDS = 5.0
 HURRY_SECONDS = 0.25  # looks closer than this leave no time to arm levels
 KEPT_SECONDS = 10.0  # samples that come alone are on disk after so long, many at once ...
-RUSH_SECONDS = 0.5  # ... or after so long and the next look, where the limit may be near
+RUSH_SECONDS = 0.5  # ... or with the next look after so long, where the limit may be near
 LAST_READS = 64  # of a log, a bounded piece each, after the trainer's end
 
 
@@ -110,7 +110,6 @@ class Daemon:
                 self._show(())
             else:
                 self.glance()
-            self._pace = self._engine.pace_seconds
             self._arm(self._pace)
             sleep(min(self._pace, self._due_t - self._clock.now()))
         self._close()
@@ -211,12 +210,19 @@ class Daemon:
         notices: list[Notice] = []
         for event in events:
             self._feed(event, fed, notices)
+        self._pace = self._engine.pace_seconds
         if self._journal is not None and fed:
-            kept = RUSH_SECONDS if self._pace <= self._interval else max(0.0, KEPT_SECONDS - self._interval)
-            self._journal.append(fed, notices, kept)
+            self._journal.append(fed, notices, self._patience())
             for event in self._health(fed[-1].t, "history", self._journal.failure):
                 self._feed(event, fed, notices)
         return notices
+
+    def _patience(self) -> float:
+        """Seconds that samples may wait to be kept: none is lost that is older than the constants say."""
+        next_look = min(self._pace, self._interval)
+        if self._pace > max(self._interval, 1.0):
+            return max(0.0, KEPT_SECONDS - next_look)
+        return RUSH_SECONDS if next_look <= 1.0 else 0.0
 
     def _show(self, notices: Sequence[Notice]) -> None:
         """To every sink; one that fails is told of with the next turn, by the others."""

@@ -9,7 +9,19 @@ from collections.abc import Callable, Sequence
 from memwatch.actions.checkpoint import CheckpointWatch
 from memwatch.actions.signals import ExitStatus, PidfdSignaller
 from memwatch.core.autopsy import Evidence, KernelRecord, conclude
-from memwatch.core.model import CheckpointSeen, Event, Notice, OutOfMemorySeen, Sampled, Signalled, Snapshot, State
+from memwatch.core.model import (
+    CgroupLevel,
+    CgroupMemory,
+    CheckpointSeen,
+    Event,
+    HostMemory,
+    Notice,
+    OutOfMemorySeen,
+    Sampled,
+    Signalled,
+    Snapshot,
+    State,
+)
 from memwatch.core.units import format_bytes
 from memwatch.errors import SourceError
 from memwatch.interfaces import Signaller
@@ -45,13 +57,11 @@ class WatchedTrainer:
         self._pid = signaller.target.pid
         self._oom_kills: deque[tuple[float, int | None]] = deque(maxlen=8)  # (since, count), newest last
         self._kills_at_end: int | None = None
-        self._owned = False
-        self._cgroups: frozenset[str] = frozenset()
+        self._memory: CgroupMemory | None = None  # as last read
+        self._host: HostMemory | None = None
         self._signals: list[Signalled] = []
         self._checkpoint: CheckpointSeen | None = None
         self._log_oom: OutOfMemorySeen | None = None
-        self._cgroup_headroom: float | None = None
-        self._host_headroom: float | None = None
 
     def observe(self, event: Event) -> None:
         """Keep what the autopsy will ask for."""
@@ -107,21 +117,12 @@ class WatchedTrainer:
         return [*found, conclude(t, self._evidence(t, status, before.state in _OURS))]
 
     def _observe_sample(self, event: Sampled) -> None:
-        cgroup, host = event.sample.cgroup, event.sample.host
+        cgroup = event.sample.cgroup
+        self._host = event.sample.host or self._host
         if cgroup is not None:
-            self._owned = cgroup.owned
-            if len(cgroup.levels) != len(self._cgroups):
-                self._cgroups = frozenset(level.path for level in cgroup.levels)
+            self._memory = cgroup
             if not self._oom_kills or self._oom_kills[-1][1] != cgroup.oom_kills:
                 self._oom_kills.append((event.t, cgroup.oom_kills))
-            shares = [
-                1 - (level.usage_bytes - level.reclaimable_bytes) / level.limit_bytes
-                for level in cgroup.levels
-                if level.limit_bytes
-            ]
-            self._cgroup_headroom = min(shares, default=None)
-        if host is not None:
-            self._host_headroom = host.available_bytes / host.total_bytes
 
     def _status(self) -> ExitStatus | None:
         if self._child_status is not None:
@@ -143,12 +144,16 @@ class WatchedTrainer:
             escalated=len({one.signal for one in sent if not one.error}) > 1,
             checkpoint=saved.evidence if saved is not None and after else None,
             oom_kills_delta=self._oom_kills_since(t - OOM_KILL_SECONDS),
-            cgroup_owned=self._owned,
+            cgroup_owned=self._memory is not None and self._memory.owned,
             kernel_record=self._kernel_record(),
             log_oom=self._log_oom,
-            cgroup_headroom_fraction=self._cgroup_headroom,
-            host_headroom_fraction=self._host_headroom,
+            cgroup_headroom_fraction=_least_room(self._levels),
+            host_headroom_fraction=self._host.available_bytes / self._host.total_bytes if self._host else None,
         )
+
+    @property
+    def _levels(self) -> tuple[CgroupLevel, ...]:
+        return self._memory.levels if self._memory is not None else ()
 
     def _oom_kills_since(self, t: float) -> int | None:
         earlier = [count for since, count in self._oom_kills if since <= t]
@@ -161,8 +166,8 @@ class WatchedTrainer:
             kills = self._kmsg.read(0.0) if self._kmsg else ()
         except SourceError:
             return None
-        tree = self._tree_pids() | {self._pid}
-        near = [kill for kill in kills if kill.pid in tree or kill.memcg is None or kill.memcg in self._cgroups]
+        tree, cgroups = self._tree_pids() | {self._pid}, {level.path for level in self._levels}
+        near = [kill for kill in kills if kill.pid in tree or kill.memcg is None or kill.memcg in cgroups]
         ranked = sorted(near, key=lambda kill: (kill.pid == self._pid, kill.pid in tree))
         return self._record(ranked[-1], tree) if ranked else None
 
@@ -177,12 +182,20 @@ class WatchedTrainer:
         )
 
 
+def _least_room(levels: Sequence[CgroupLevel]) -> float | None:
+    """The share of its limit that the fullest had left; None without limits."""
+    rooms = [
+        1 - (level.usage_bytes - level.reclaimable_bytes) / level.limit_bytes for level in levels if level.limit_bytes
+    ]
+    return min(rooms, default=None)
+
+
 def _of_child(status: int) -> ExitStatus:
     return ExitStatus(status, None) if status >= 0 else ExitStatus(None, signal_name(-status))
 
 
 class CarefulSignaller:
-    """The trainer's signaller; what was complete before a signal is never taken for what the signal brought about.
+    """The trainer's signaller; what was complete before a signal is not taken for what the signal brought about.
 
     The signal goes first: a look at folders takes 0.3 ms, and on a network's file system as long as it likes.
     """

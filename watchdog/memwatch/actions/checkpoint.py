@@ -31,7 +31,7 @@ from memwatch.core.units import format_bytes
 from memwatch.errors import SourceError
 
 FD_SECONDS = 1.0  # between two looks at /proc/PID/fd, unless it is urgent
-QUIET_SECONDS = 5.0  # ... or it has hardly written and has as many files open as at the last look
+QUIET_SECONDS = 10.0  # ... or it has hardly written and has as many files open as at the last look
 FEW_BYTES = 16384  # ... which is so much, a few lines of a log; a look takes 40 us, to know that much 5
 FOLDER_SECONDS = 5.0  # between two looks at the folders, unless it is urgent
 CPU_SHARE = 0.0005  # of a core for each of the two ways of looking: a dear look is taken more rarely
@@ -154,7 +154,8 @@ class CheckpointWatch:
     def signalled(self, now: float, sent_ns: int) -> None:
         """Call just after a signal: what was complete when it was sent is no evidence of what it brought about.
 
-        `sent_ns`: by the clock that stamps files; a trainer may have saved before this is called.
+        `sent_ns`: by the clock that stamps files, which stands still for a tick of some milliseconds: what was written
+        in the tick of the signal counts as after it. A trainer may have saved before this is called.
         """
         if not self._denied:
             try:

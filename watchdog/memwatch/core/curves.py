@@ -20,6 +20,7 @@ FORMS: tuple[tuple[str, tuple[float, ...]], ...] = (  # the rates that are tried
     ("power", (1.5, 2.0, 3.0)),
     ("logarithmic", (1.0, 3.0, 10.0, 40.0)),
 )
+ROUNDING = 1e-9  # of the spread of the levels
 UPON_LINE: tuple[tuple[str, tuple[float, ...]], ...] = (("saturating", (4.0, 7.0, 12.0, 20.0)), ("power", (2.0,)))
 
 
@@ -54,8 +55,8 @@ def bends(w: Sequence[float], u: Sequence[float], y: Sequence[float], most: floa
     None whose weighted squared residuals are more than `most`.
     """
     points, stretch = len(u), _Stretch(w, u, y)
-    if stretch.least() > most:  # a twentieth of the work, and the answer three times in four
-        return
+    if stretch.least() > most + ROUNDING * stretch.levels_spread:
+        return  # three times in four, for a twentieth of the work
     for kind, rates in FORMS:
         if points >= LEAST.get(kind, MIN_OTHER):
             yield from (stretch.bend(one) for one in _refined(stretch.alone, kind, rates) if one.rss <= most)

@@ -11,7 +11,7 @@ from memwatch.core.burst import Burst, Ramp
 from memwatch.core.forecast import LIMIT_MOVED, Outlook
 from memwatch.core.model import Gauge, Usage, Verdict
 from memwatch.core.policy import Policy, clears, hold_seconds, outlasts, until_warning, warns
-from memwatch.core.rate import PeakRate
+from memwatch.core.rate import WINDOW, PeakRate
 
 FORECAST_SHARE = 0.02  # of the time observed: the pace of forecast notices where no generation gives one
 FORECAST_FLOOR_SECONDS = 5.0
@@ -69,6 +69,7 @@ class Track:
         self._told: tuple[float, float | None, Verdict] | None = None  # t, eta, verdict of the last forecast notice
         self._t = self._looked_t = t
         self._used = self._taken = used_bytes
+        self._risen = 0  # looks for which a fast step is still seen
         self._end_bytes = 0  # where the limit was at the last look
         self._calm_until = -math.inf
 
@@ -78,15 +79,16 @@ class Track:
         self._burst, self._ramp, self._loss = Burst(), Ramp(), PeakRate()
 
     def observe(self, t: float, usage: Usage) -> None:
-        """A reading. It waits with others until somebody asks about them, unless it rose faster than any of late."""
+        """A reading. It waits with others until somebody asks about them, unless a rise was faster than any of late."""
         if _origin(usage) != _origin(self.usage):
             self.recount()
         self.usage = usage
         used, taken, known = usage.used_bytes, self.taken_bytes, self._fastest * (t - self._t)
         rises = used - self._used > known or taken - self._taken > known
+        self._risen = WINDOW if rises else self._risen - 1  # a fast step may make the rises of all that see it faster
         self._t, self._used, self._taken, self.peak = t, used, taken, max(self.peak, used)
         self._waiting.append((t, used, taken))
-        if rises or len(self._waiting) >= WAITING:
+        if self._risen > 0 or len(self._waiting) >= WAITING:
             self._settle()
 
     def skim(self, times: Sequence[float], used: Sequence[int], usage: Usage) -> None:

@@ -70,6 +70,7 @@ class HistoryStore:
         The same process as before: the same attempt goes on. A successor of a process that is gone and did not
         complete: a new attempt of its run. Else a new run, as also when another memwatch watches that process now.
         """
+        self._hand_over((), (), patient=False)
         texts = map(encodable, (attached.command, cwd, log, os.uname().nodename))
         facts = (key, now, *texts)
         process = (
@@ -99,8 +100,8 @@ class HistoryStore:
     def append(self, events: Sequence[Event], notices: Sequence[Notice], wait_seconds: float = 0.0) -> None:
         """Keep them: one transaction, on disk (safe from a kill) when this returns, or after 50 ms in the background.
 
-        Samples that come alone may wait so many seconds for the next call, since a commit costs as much as a look.
-        It does not raise: trouble shows in `failure`, and the latest records wait in memory.
+        Samples that come alone may wait so many seconds for the next call, since a commit costs as much as a look; they
+        are then written in the background. It does not raise: trouble shows in `failure`, and the latest records wait.
         """
         if self._run is None:
             return

@@ -39,6 +39,7 @@ class Board:
         self.exposition: Exposition | None = None  # made by the first scrape
         # rung for the state as it is now; never closed, as a client may still ring
         self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._asked = False  # it was rung: in most turns the kernel need not be asked
         self._posted_t = -math.inf
         self._posted = threading.Event()
         self._stuck = False  # the loop has not answered the latest who waited: nobody waits for it until it does
@@ -60,6 +61,9 @@ class Board:
 
     def rung(self) -> bool:
         """Somebody has asked for the state since the last call."""
+        if not self._asked:
+            return False
+        self._asked = False
         try:
             return os.eventfd_read(self.bell) > 0
         except BlockingIOError:
@@ -69,7 +73,9 @@ class Board:
         """The state now; the latest that was posted where the loop is busy for longer than a moment, or stuck."""
         if self.clock.now() - self._posted_t >= FRESH_SECONDS:
             self._posted.clear()
+            self._asked = True
             os.eventfd_write(self.bell, 1)
+            self._asked = True  # once more: the loop may just have answered another who rang
             self._stuck = self._stuck or not self._posted.wait(ANSWER_SECONDS)
         return self.snapshot
 

@@ -101,6 +101,8 @@ class GpuReader:
 
     def read(self, now: float) -> tuple[GpuMemory, ...]:
         """The trainer's GPUs, () when it uses none. AbsentError where there is no driver, SourceError on failure."""
+        if self._helpers is None and now < self._due_t:  # no driver here
+            return self._told()
         if self._helpers is not None:
             self._helpers.bury(now)
         self._take(now)
@@ -111,8 +113,11 @@ class GpuReader:
             self.ask(now)
             self._await(now)
         self._judge_silence(now)
+        return self._told()
+
+    def _told(self) -> tuple[GpuMemory, ...]:
         if self._error is not None:
-            raise type(self._error)(str(self._error), self._error.hint)
+            raise self._error.with_traceback(None)
         return self._last
 
     def close(self) -> None:

@@ -1,0 +1,49 @@
+"""Readings that wait: what is asked for is as if each had been taken when it came."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwatch.core.forecast import Forecaster
+from memwatch.core.model import HOST, Limit, Usage
+from memwatch.core.rate import PeakRate
+from memwatch.core.track import WAITING, Track
+
+LIMIT = 100_000
+GAPS, STEPS = st.sampled_from([0.005, 0.02, 0.45, 1.0, 1.0, 1.0, 7.0]), st.integers(-40, 40)
+
+
+def usage(used: int, others: int = 0) -> Usage:
+    """Of a limit that others take some of."""
+    return Usage(HOST, used, Limit(LIMIT, "host", LIMIT - used - others))
+
+
+@given(st.lists(st.tuples(GAPS, STEPS, STEPS), max_size=60))
+def test_whatever_waits_nothing_has_risen_faster_than_is_known(steps: list[tuple[float, int, int]]) -> None:
+    t, used, others = 0.0, 5000, 5000
+    track, by_used, by_taken = Track(usage(used, others), Forecaster(), t), PeakRate(), PeakRate()
+    for gap, step, other in steps:
+        t, used, others = t + gap, used + step, others + other
+        track.observe(t, usage(used, others))
+        by_used.observe((t,), (used,))
+        by_taken.observe((t,), (used + others,))
+        assert track.fastest >= 0.999999 * by_used.fastest
+        assert track.fastest >= 0.999999 * by_taken.fastest
+
+
+def test_who_asks_sees_every_reading() -> None:
+    track = Track(usage(1000), Forecaster(), 0.0)
+    for t in range(WAITING // 2):
+        track.observe(float(t), usage(1000 + t % 2))
+    assert track.forecaster.high(100.0) == 1001
+    assert track.forecaster.rise(100.0) > 0.0
+
+
+def test_readings_of_another_limit_are_no_rise() -> None:
+    track = Track(usage(1000), Forecaster(), 0.0)
+    for t in range(4):
+        track.observe(float(t), usage(1000))
+    track.observe(4.0, Usage(HOST, 1000, Limit(2000, "cgroup /job", 1000)))
+    track.observe(5.0, Usage(HOST, 1000, Limit(2000, "cgroup /job", 1000)))
+    assert track.burst.threat(10, 2000, 5.0) == 0.0
