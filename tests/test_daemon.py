@@ -535,9 +535,9 @@ def test_whether_a_signal_would_arrive_is_told_at_first_and_at_each_change() -> 
     bench = Bench()
     bench.run(3)
     bench.trainer.powerless = "no permission to signal it"
-    bench.run(6)
-    bench.trainer.powerless = None
     bench.run(9)
+    bench.trainer.powerless = None
+    bench.run(15)
     told = [(event.armed, event.reason) for event in bench.journal.events if isinstance(event, ArmedChanged)]
     assert told == [(True, ""), (False, "no permission to signal it"), (True, "")]
     assert [n.event for n in bench.sink.notices if "armed" in n.event] == ["armed", "unarmed", "armed"]

@@ -208,7 +208,20 @@ def test_a_level_that_gets_a_limit_is_read_from_then_on(both):
     both.group("/pod", usage=99 * MB)
     assert reader.read(1.0).levels[1].usage_bytes == 90 * MB
     both.group("/pod", usage=99 * MB, limit=100 * MB)
+    below = stat(MB, both.version, hierarchical=100 * MB)
+    both.group("/pod/job", usage=80 * MB, procs=[10], **{"memory.stat": below})
     assert reader.read(2.0).levels[1].usage_bytes == 99 * MB
+
+
+def test_a_limit_of_a_level_above_that_does_not_bind_is_seen_within_ten_seconds(v1):
+    v1.group("/pod", usage=90 * MB)
+    v1.group("/pod/job", usage=80 * MB, limit=85 * MB, procs=[10])
+    v1.join("/pod/job")
+    reader = v1.reader()
+    reader.read(0.0)
+    v1.group("/pod", usage=90 * MB, limit=500 * MB)
+    assert reader.read(1.0).levels[1].limit_bytes is None
+    assert reader.read(11.0).levels[1].limit_bytes == 500 * MB
 
 
 def test_a_process_that_is_moved_is_followed(both):

@@ -26,7 +26,7 @@ from memwatch.errors import MemwatchError, TargetGoneError
 from memwatch.interfaces import Clock, EventSource, Signaller, Sink, Waker
 
 WRECK_SECONDS = 2.0  # a process without memory that has not ended by then is worth telling
-ARM_SECONDS = 5.0
+ARM_SECONDS = 5.0  # between two looks at what arms memwatch: the kernel's levels, the permission to signal
 HURRY_SECONDS = 0.25  # looks closer than this leave no time to arm levels
 KEPT_SECONDS = 10.0  # samples that come alone are on disk after so long, many at once ...
 RUSH_SECONDS = 0.5  # ... or with the next look after so long, where the limit may be near
@@ -94,7 +94,8 @@ class Daemon:
         self._unread: set[str] = set()
         self._powerless: str | None = ""  # as last told; "" before
         self._wreck_t: float | None = None  # since when the trainer has had no memory
-        self._due_t = self._arm_t = float("-inf")  # of the next tick; when levels are armed anew
+        self._due_t = float("-inf")  # of the next tick
+        self._arm_t = self._powers_t = float("-inf")  # when levels are armed anew, and the permission is asked for
         self._pace = 0.0  # seconds to the next look, at most, as of the last
         self._waiting: list[Event] = []  # what the last turn's showing brought about
 
@@ -140,6 +141,9 @@ class Daemon:
 
     def _powers(self, now: float) -> Iterable[Event]:
         """Tell once whether a signal would be sent and reach the trainer, and each change."""
+        if now < self._powers_t:
+            return
+        self._powers_t = now + ARM_SECONDS
         reason = "a dry run: nothing is sent" if self._dry_run else self._trainer.unreachable()
         if reason != self._powerless and not self._trainer.gone():
             self._powerless = reason

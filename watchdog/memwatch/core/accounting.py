@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 
 from memwatch.core.model import HOST, CgroupLevel, CgroupMemory, GpuMemory, HostMemory, Limit, TreeMemory, Usage
 
@@ -22,8 +23,8 @@ def usages(
     used = job_bytes(tree, cgroup)
     if used is not None:
         shared = used + unified_bytes(used, host, gpus)
-        bounds = _bounds(shared, tree, cgroup, host, limit_bytes)
-        limit = min(bounds, key=lambda bound: bound.headroom_bytes, default=None)
+        bound = min(_bounds(shared, tree, cgroup, host, limit_bytes), key=itemgetter(2), default=None)
+        limit = None if bound is None else Limit(*bound)
         alone = limit is not None and limit.origin.startswith(("cgroup", "rlimit"))  # these bound no driver's memory
         pools.append(Usage(HOST, used if alone else shared, limit))
     pools += (usage for gpu in gpus if (usage := gpu_usage(gpu)) is not None)
@@ -60,22 +61,23 @@ def unified_bytes(used_bytes: int, host: HostMemory | None, gpus: Iterable[GpuMe
 
 def _bounds(
     used_bytes: int, tree: TreeMemory | None, cgroup: CgroupMemory | None, host: HostMemory | None, own: int | None
-) -> Iterator[Limit]:
+) -> Iterator[tuple[int, str, int]]:
+    """Of each limit its bytes, origin and headroom."""
     for level in cgroup.levels if cgroup else ():
         if level.limit_bytes is not None:
             headroom = level.limit_bytes - _charged_bytes(level)
-            yield Limit(level.limit_bytes, f"cgroup {level.path}", headroom)
+            yield level.limit_bytes, f"cgroup {level.path}", headroom
     if host is not None:
-        yield Limit(host.total_bytes, "host", host.available_bytes)
+        yield host.total_bytes, "host", host.available_bytes
     if tree is not None:
         for origin, bound, taken in (
             ("rlimit_as", tree.rlimit_as_bytes, tree.virtual_bytes),
             ("rlimit_data", tree.rlimit_data_bytes, tree.data_bytes),
         ):
             if bound is not None and taken is not None:
-                yield Limit(bound, origin, bound - taken)
+                yield bound, origin, bound - taken
     if own is not None:
-        yield Limit(own, "--limit", own - used_bytes)
+        yield own, "--limit", own - used_bytes
 
 
 def _charged_bytes(level: CgroupLevel) -> int:

@@ -78,10 +78,17 @@ class _Level:
         self.counts = _Counts(b"inactive_file 0\n")  # as last read
         self._latest: CgroupLevel | None = None
 
-    def read(self, wanted: bool) -> CgroupLevel:
-        """The level now. Without a limit its use matters to nobody and may be some seconds old, unless `wanted`."""
-        limit, latest = self._limit.read(), self._latest
-        if latest is not None and limit is None and latest.limit_bytes is None and not wanted:
+    def read(self, wanted: bool, same_limits: bool = False) -> CgroupLevel:
+        """The level now. Without a limit its use matters to nobody and may be some seconds old, unless `wanted`.
+
+        With the `same_limits` as at the last read it has none if it had none.
+        """
+        latest = self._latest
+        unlimited = latest is not None and latest.limit_bytes is None and not wanted
+        if latest is not None and unlimited and same_limits:
+            return latest
+        limit = self._limit.read()
+        if latest is not None and unlimited and limit is None:
             return latest
         usage = self._usage.read()
         self.counts = self._counts.read()
@@ -130,6 +137,7 @@ class CgroupReader:
         self._events: list[HeldValue[int | None]] = []
         self._swap: HeldValue[int] | None = None
         self._slow_t = float("-inf")
+        self._tightest: int | None = None
         self.owned: bool | None = None  # as of the last read; None before the first
         self.counts_job: bool | None = None  # as above: the tree need not be measured
         self._strangers_seen = 0
@@ -166,7 +174,11 @@ class CgroupReader:
 
     def _read(self, now: float) -> CgroupMemory:
         slow = now >= self._slow_t
-        levels = tuple(level.read(slow or index == 0) for index, level in enumerate(self._levels))
+        innermost = self._levels[0].read(wanted=True)
+        tightest = self._levels[0].counts.hierarchical_limit  # of all levels, as v1 tells with the rest
+        same = tightest is not None and tightest == self._tightest
+        self._tightest = tightest
+        levels = (innermost, *(level.read(slow, same) for level in self._levels[1:]))
         if slow:
             self._slow_t = now + _SLOW_SECONDS
             self._check_owner(now)
