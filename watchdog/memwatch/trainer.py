@@ -184,9 +184,7 @@ class WatchedTrainer:
 
 def _least_room(levels: Sequence[CgroupLevel]) -> float | None:
     """The share of its limit that the fullest had left; None without limits."""
-    rooms = [
-        1 - (level.usage_bytes - level.reclaimable_bytes) / level.limit_bytes for level in levels if level.limit_bytes
-    ]
+    rooms = [1 - level.charged_bytes / level.limit_bytes for level in levels if level.limit_bytes]
     return min(rooms, default=None)
 
 

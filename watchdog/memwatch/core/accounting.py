@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 
-from memwatch.core.model import HOST, CgroupLevel, CgroupMemory, GpuMemory, HostMemory, Limit, TreeMemory, Usage
+from memwatch.core.model import HOST, CgroupMemory, GpuMemory, HostMemory, Limit, TreeMemory, Usage
 
 
 def usages(
@@ -34,7 +34,7 @@ def usages(
 def job_bytes(tree: TreeMemory | None, cgroup: CgroupMemory | None) -> int | None:
     """What the job uses: by its cgroup when that is its own and has a limit, else by its process tree."""
     if accounting(tree, cgroup) == "cgroup" and cgroup is not None:
-        return max(0, _charged_bytes(cgroup.levels[0]))
+        return max(0, cgroup.levels[0].charged_bytes)
     return tree.used_bytes if tree else None
 
 
@@ -65,7 +65,7 @@ def _bounds(
     """Of each limit its bytes, origin and headroom."""
     for level in cgroup.levels if cgroup else ():
         if level.limit_bytes is not None:
-            headroom = level.limit_bytes - _charged_bytes(level)
+            headroom = level.limit_bytes - level.charged_bytes
             yield level.limit_bytes, f"cgroup {level.path}", headroom
     if host is not None:
         yield host.total_bytes, "host", host.available_bytes
@@ -78,11 +78,6 @@ def _bounds(
                 yield bound, origin, bound - taken
     if own is not None:
         yield own, "--limit", own - used_bytes
-
-
-def _charged_bytes(level: CgroupLevel) -> int:
-    """What the kernel cannot give back at this level: its usage without the page cache."""
-    return level.usage_bytes - level.reclaimable_bytes
 
 
 def gpu_usage(gpu: GpuMemory) -> Usage | None:

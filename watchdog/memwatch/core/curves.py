@@ -20,8 +20,8 @@ FORMS: tuple[tuple[str, tuple[float, ...]], ...] = (  # the rates that are tried
     ("power", (1.5, 2.0, 3.0)),
     ("logarithmic", (1.0, 3.0, 10.0, 40.0)),
 )
-ROUNDING = 1e-9  # of the spread of the levels
 UPON_LINE: tuple[tuple[str, tuple[float, ...]], ...] = (("saturating", (4.0, 7.0, 12.0, 20.0)), ("power", (2.0,)))
+ROUNDING = 1e-9  # of the spread of the levels
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ TIME_ERROR = 0.025  # of the time ahead: standard error, at the least
 LEAST_ERROR = 1e-6  # of a place
 EXACT = 1e-3  # of the time ahead: so exactly is a quantile found
 
-
 _Blurred = tuple[float, float, float]  # a place, its probability, its standard error
 
 

@@ -71,6 +71,11 @@ class CgroupLevel:
     reclaimable_bytes: int  # page cache that the kernel gives back before it kills: inactive_file + active_file
     limit_bytes: int | None  # None: no limit at this level
 
+    @property
+    def charged_bytes(self) -> int:
+        """What the kernel cannot give back: the usage without the page cache."""
+        return self.usage_bytes - self.reclaimable_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class CgroupMemory:

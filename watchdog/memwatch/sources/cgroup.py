@@ -84,11 +84,9 @@ class _Level:
         With the `same_limits` as at the last read it has none if it had none.
         """
         latest = self._latest
-        unlimited = latest is not None and latest.limit_bytes is None and not wanted
-        if latest is not None and unlimited and same_limits:
-            return latest
-        limit = self._limit.read()
-        if latest is not None and unlimited and limit is None:
+        was_unlimited = latest is not None and latest.limit_bytes is None
+        limit = None if was_unlimited and same_limits and not wanted else self._limit.read()
+        if latest is not None and was_unlimited and limit is None and not wanted:
             return latest
         usage = self._usage.read()
         self.counts = self._counts.read()
