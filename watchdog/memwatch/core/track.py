@@ -13,7 +13,7 @@ from memwatch.core.model import Gauge, Usage, Verdict
 from memwatch.core.policy import Policy, clears, hold_seconds, outlasts, until_warning, warns
 from memwatch.core.rate import WINDOW, PeakRate
 
-FORECAST_SHARE = 0.02  # of the time observed: the pace of forecast notices where no generation gives one
+FORECAST_SHARE = 0.02  # of the time observed: forecast notices come no closer where no generation gives one
 FORECAST_FLOOR_SECONDS = 5.0
 ETA_CHANGE = 0.10  # a forecast that moved by this share is news
 WAITING = 16  # readings, at most, that nobody has asked about are taken together: each then costs a fifth
@@ -192,17 +192,7 @@ class Track:
         news = self._is_news(t, without_markers)
         if news:
             self._told = (t, self._eta, self.outlook.verdict)
-        self._calm_until = min(self._calm_until, self._next_news(without_markers))
         return news
-
-    def _next_news(self, without_markers: bool) -> float:
-        """When there will be news, whatever memory does."""
-        if self._told is None:
-            return -math.inf
-        told_t = self._told[0]
-        if self._looked_t - told_t < FORECAST_FLOOR_SECONDS:  # a change that was too soon
-            return told_t + FORECAST_FLOOR_SECONDS
-        return (told_t - FORECAST_SHARE * self.first_t) / (1.0 - FORECAST_SHARE) if without_markers else math.inf
 
     @property
     def _eta(self) -> float | None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Callable, Collection
-from functools import partial
 
 from memwatch.errors import SourceError, TargetGoneError
-from memwatch.sources.procfs import parse_last_pid, read_children, read_stat
+from memwatch.sources.procfs import parse_last_pid, read_children, read_stat, read_tasks
 from memwatch.sources.reading import HeldValue, read_whole
 
 _SHARE = 0.001  # of a core that looking may take: after a look of 1 ms the next comes a second later
+_FILE_SECONDS = 15e-6  # of CPU that a file takes where nothing else runs; the time itself is trebled on a busy machine
 _WHOLE_SECONDS = 60.0  # between walks of the whole tree that nothing seems to call for
-_MOST_NEW = 64  # PIDs that are looked at one by one (15 us each); a walk of 17 processes takes 700 us
+_MOST_NEW = 64  # PIDs that are looked at one by one
 _THREAD_GROUP = re.compile(rb"^Tgid:\s+([0-9]+)$", re.MULTILINE)
 
 
@@ -29,6 +28,7 @@ class Descendants:
         self._proc, self._own = proc, os.getpid()
         self._loadavg = HeldValue(f"{proc}/loadavg", parse_last_pid, 256)
         self._last_pid: int | None = None
+        self._files = 0  # read in the latest look
         self._absent: list[int] = []  # given, but not seen yet: one that is just being forked
         self._next_t = self._whole_t = float("-inf")
 
@@ -38,7 +38,7 @@ class Descendants:
         quiet = last_pid is not None and last_pid == self._last_pid and not self._absent
         if now < self._next_t or (quiet and now < self._whole_t):
             return {}
-        began = time.thread_time()
+        self._files = 0
         given = None if last_pid is None or self._last_pid is None else last_pid - self._last_pid
         if given is None or not 0 <= given <= _MOST_NEW or now >= self._whole_t:
             found = self._walk(known)
@@ -46,7 +46,7 @@ class Descendants:
         else:
             found = self._among_new(last_pid or 0, given, known)
         self._last_pid = last_pid
-        self._next_t = now + (time.thread_time() - began) / _SHARE
+        self._next_t = now + self._files * _FILE_SECONDS / _SHARE
         return found
 
     def close(self) -> None:
@@ -62,6 +62,7 @@ class Descendants:
     def _among_new(self, last_pid: int, given: int, known: Collection[int]) -> dict[int, int]:
         found: dict[int, int] = {}
         candidates = [*self._absent, *range(last_pid - given + 1, last_pid + 1)]
+        self._files += len(candidates)
         again, self._absent = set(self._absent), []
         for pid in candidates:
             try:
@@ -88,7 +89,7 @@ class Descendants:
         queue = list(known)
         one = queue[0]
         listed = os.path.exists(f"{self._proc}/{one}/task/{one}/children")  # noqa: PTH110
-        children_of = partial(read_children, root=self._proc) if listed else self._scan_for_children()
+        children_of = self._children_of if listed else self._scan_for_children()
         while queue:
             parent = queue.pop()
             for pid in children_of(parent):
@@ -97,11 +98,17 @@ class Descendants:
                     queue.append(pid)
         return found
 
+    def _children_of(self, pid: int) -> list[int]:
+        tasks = read_tasks(pid, self._proc)
+        self._files += 1 + len(tasks)
+        return read_children(pid, self._proc, tasks)
+
     def _scan_for_children(self) -> Callable[[int], list[int]]:
         """Children by the parent of each process in /proc: some kernels have no children files."""
         children: dict[int, list[int]] = {}
         for entry in os.listdir(self._proc):  # noqa: PTH208
             if entry.isdigit():
+                self._files += 1
                 try:
                     parent = read_stat(int(entry), self._proc).parent
                 except SourceError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -121,19 +122,23 @@ def read_stat(pid: int, root: str = "/proc") -> ProcStat:
         raise SourceError(f"{path}: {error}") from error
 
 
-def read_children(pid: int, root: str = "/proc") -> list[int]:
-    """The direct children, of all threads; none of a process that is gone, or without CONFIG_PROC_CHILDREN."""
-    tasks_path = f"{root}/{pid}/task"
-    children: list[int] = []
+def read_tasks(pid: int, root: str = "/proc") -> list[str]:
+    """The IDs of all threads; none of a process that is gone."""
+    path = f"{root}/{pid}/task"
     try:
-        tasks = os.listdir(tasks_path)  # noqa: PTH208 - names are wanted, a Path each would cost the most
+        return os.listdir(path)  # noqa: PTH208 - names are wanted, a Path each would cost the most
     except OSError as error:
-        if isinstance(named := unreadable(tasks_path, error), TargetGoneError):
-            return children
+        if isinstance(named := unreadable(path, error), TargetGoneError):
+            return []
         raise named from error
-    for task in tasks:
+
+
+def read_children(pid: int, root: str = "/proc", tasks: Iterable[str] | None = None) -> list[int]:
+    """The direct children of its `tasks`, or all; none of one that is gone, or without CONFIG_PROC_CHILDREN."""
+    children: list[int] = []
+    for task in read_tasks(pid, root) if tasks is None else tasks:
         try:
-            children += parse_children(read_whole(f"{tasks_path}/{task}/children"))
+            children += parse_children(read_whole(f"{root}/{pid}/task/{task}/children"))
         except TargetGoneError:
             continue
     return children

@@ -1,6 +1,6 @@
 """Visits to the processes of a tree: how many of their pages are their own, told from a random sample of pages.
 
-New processes are visited first, the others in turn: every few seconds while they copy pages, else every few minutes.
+New processes are visited first, the others in turn: every few seconds while they copy pages, else one a minute.
 A visit reads some hundred short runs of pages, none of which holds the process up (sources.pages).
 """
 
@@ -33,15 +33,15 @@ from memwatch.sources.pages import (
     read_space,
 )
 
-_ERROR = 0.01  # of the whole tree: the standard error of all samples together that is aimed at
+_ERROR = 0.012  # of the whole tree: the standard error of all samples together that is aimed at
 _SMALL_BYTES = 256 << 20  # a tree below this is sampled as if it were as large
 _RUNS_LEAST, _RUNS_MOST = 16, 256  # in one visit
 _CHECKED = 4  # each so many-th run is looked up in elder processes; all, when one of those has pages that none holds
 _ELDERS = 8  # processes asked whether they hold a page
 _GROWTH = 0.03  # of the tree, in copied pages, that a round may miss
-_ROUND_SECONDS, _ROUND_LEAST, _ROUND_MOST = 3.0, 2.0, 300.0
-_WAIT_MOST = 5.0  # a round of many processes may take this long for each
-_SLOWER = 2.0  # from round to round while nothing is copied
+_ROUND_SECONDS, _ROUND_LEAST, _ROUND_MOST = 3.0, 2.0, 1800.0
+_WAIT_MOST = 60.0  # between two visits to forks in a still tree, however many there are
+_SLOWER = 2.0  # from round to round while little is copied
 _SPACE_SECONDS, _SPACE_BYTES = 10.0, 1 << 24  # for which an elder's mappings are used that have changed by so little
 
 # What a visit costs by its work, as measured. Its CPU time is three times as long on a busy machine, and a budget in
@@ -198,14 +198,12 @@ class Survey:
             self._pace(forks, used_bytes)
 
     def _pace(self, forks: int, used_bytes: int) -> None:
-        if self.copying:
-            wanted = max(_ROUND_LEAST, _GROWTH * used_bytes / self.copying)
-            self._round_seconds = min(self._round_seconds, wanted)
-        else:
-            self._round_seconds = min(self._longest_round(), self._round_seconds * _SLOWER ** (1 / forks))
+        """Slower with each visit, but not so slow that a round misses much of what is copied."""
+        wanted = max(_ROUND_LEAST, _GROWTH * used_bytes / self.copying) if self.copying else math.inf
+        self._round_seconds = min(self._longest_round(), self._round_seconds * _SLOWER ** (1 / forks), wanted)
 
     def _longest_round(self) -> float:
-        return max(_ROUND_MOST, _WAIT_MOST * self._forks)
+        return min(_ROUND_MOST, _WAIT_MOST * self._forks)
 
 
 class _Visit:

@@ -14,9 +14,9 @@ from memwatch.sources.reading import read_whole, unreadable
 from memwatch.sources.survey import Survey, SurveyBudget, Visitable
 
 _STATM_BYTES = 160  # seven numbers of up to 20 digits
-_DETAIL_SECONDS, _LIMITS_SECONDS = 10.0, 60.0  # between readings of the trainer's own status, and of its limits
+_DETAIL_SECONDS, _LIMITS_SECONDS = 20.0, 60.0  # between readings of the trainer's own status, and of its limits
 _STEP = 128  # a process whose memory has changed by this part of the tree since its visit is visited again
-_TURN_SECONDS = 8.0  # between those of one of the others, in turn: 35 us
+_TURN_SECONDS = 16.0  # between those of one of the others, in turn: 35 us
 
 
 class _Process(Visitable):
