@@ -519,14 +519,14 @@ def test_a_checkpoint_that_begins_between_two_ticks_is_not_cut_short() -> None:
 
 def test_the_waker_is_told_what_to_look_out_for_now_and_then_and_when_it_rang() -> None:
     bench = Bench()
-    bench.run(12)
-    assert (bench.waker.rings, len(bench.waker.armed)) == (12, 3), "every 5 s"
+    bench.run(22)
+    assert (bench.waker.rings, len(bench.waker.armed)) == (22, 3), "every 10 s"
     rooms, hurried = bench.waker.armed[-1]
     assert rooms == bench.engine.look_headrooms()[2] and not hurried
     bench.waker.rung = True
     bench.script.rate = 100 * GB
     bench.samples.used = 90 * GB
-    bench.run(13)
+    bench.run(23)
     assert len(bench.waker.armed) == 4
     assert bench.waker.armed[-1][1], "looks are due so soon that there is no time to arm anything"
 
@@ -535,9 +535,9 @@ def test_whether_a_signal_would_arrive_is_told_at_first_and_at_each_change() -> 
     bench = Bench()
     bench.run(3)
     bench.trainer.powerless = "no permission to signal it"
-    bench.run(9)
+    bench.run(13)
     bench.trainer.powerless = None
-    bench.run(15)
+    bench.run(23)
     told = [(event.armed, event.reason) for event in bench.journal.events if isinstance(event, ArmedChanged)]
     assert told == [(True, ""), (False, "no permission to signal it"), (True, "")]
     assert [n.event for n in bench.sink.notices if "armed" in n.event] == ["armed", "unarmed", "armed"]

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memwatch.core.engine import Engine
+from memwatch.core.forecast import Forecaster
 from memwatch.core.model import (
     Attached,
     Cause,
@@ -704,6 +705,21 @@ def test_forecast_notices_follow_generations_and_changes_not_every_look():
 def copying(t: float, used: float, cow: float | None) -> Sampled:
     tree = TreeMemory(17, int(4 * GB), int(used), "pages", cow_bytes=cow and int(cow), cow_bytes_per_second=35e6)
     return Sampled(t, replace(sampled(t, used).sample, tree=tree))
+
+
+def test_of_a_still_hour_few_looks_ask_for_a_forecast_and_few_are_told():
+    asked: list[float] = []
+
+    class Counted(Forecaster):
+        def outlook(self, t, *others, **more):
+            asked.append(t)
+            return super().outlook(t, *others, **more)
+
+    engine = Engine(Policy(), Counted)
+    engine.feed(Attached(0.0, TARGET, "python main.py"))
+    notices = [action for t in range(3600) for action in engine.feed(sampled(float(t), 10 * GB + t % 7 * 1e6))]
+    assert 20 < len(asked) < 250, "a fit takes a millisecond"
+    assert 0 < len([one for one in notices if one.event == "forecast"]) <= len(asked)
 
 
 def test_pages_that_are_copied_are_told_once_an_attempt_when_they_are_much_of_the_growth():

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from memwatch.core.accounting import usages
 from memwatch.errors import SourceError, TargetGoneError
-from memwatch.sources import cgroup
+from memwatch.sources import cgroup, ownership
 from memwatch.sources.cgroup import CgroupReader
 from memwatch.sources.mounts import Membership, Mount, locate, parse_mountinfo, parse_proc_cgroup
+from memwatch.sources.ownership import parse_procs
 from memwatch.sources.tree import TreeReader
 from support.fakeproc import FakeProc
 from support.trainers import memory_cgroup, running
@@ -30,7 +31,7 @@ NUMBER_PARSERS = [
     (cgroup.parse_limit, b"max\n"),
     (cgroup.parse_usage, b"104857600\n"),
     (cgroup.parse_oom_kills, b"oom_kill_disable 0\nunder_oom 0\noom_kill 1\n"),
-    (cgroup.parse_procs, b"10788\n10789\n"),
+    (parse_procs, b"10788\n10789\n"),
 ]
 
 
@@ -122,6 +123,13 @@ def stat(cache: int, version: int = 2, hierarchical: int = NONE_V1) -> str:
     )
 
 
+def oom_kills(version: int, count: int) -> dict[str, str]:
+    """The file of a group that counts them."""
+    if version == 1:
+        return {"memory.oom_control": f"oom_kill_disable 0\nunder_oom 0\noom_kill {count}\n"}
+    return {"memory.events.local": f"low 0\noom 3\noom_kill {count}\n"}
+
+
 class Hierarchy:
     """A fake cgroup file system below a fake /proc."""
 
@@ -206,11 +214,16 @@ def test_a_level_that_gets_a_limit_is_read_from_then_on(both):
     reader = both.reader()
     reader.read(0.0)
     both.group("/pod", usage=99 * MB)
-    assert reader.read(1.0).levels[1].usage_bytes == 90 * MB
+    both.group("/pod/job", usage=89 * MB, procs=[10], **oom_kills(both.version, 4))
+    memory = reader.read(1.0)
+    assert [level.usage_bytes for level in memory.levels] == [80 * MB, 90 * MB], "they bound nobody"
+    assert memory.oom_kills == 4, "kills are counted all the same"
+    memory = reader.read(10.0)
+    assert [level.usage_bytes for level in memory.levels] == [89 * MB, 99 * MB]
     both.group("/pod", usage=99 * MB, limit=100 * MB)
     below = stat(MB, both.version, hierarchical=100 * MB)
     both.group("/pod/job", usage=80 * MB, procs=[10], **{"memory.stat": below})
-    assert reader.read(2.0).levels[1].usage_bytes == 99 * MB
+    assert [level.usage_bytes for level in reader.read(11.0).levels] == [80 * MB, 99 * MB]
 
 
 def test_a_limit_of_a_level_above_that_does_not_bind_is_seen_within_ten_seconds(v1):
@@ -239,11 +252,9 @@ def test_a_move_to_a_shared_cgroup_ends_the_ownership_at_once(both):
     both.group("/shared", procs=[10, 0])
     both.join("/job")
     reader = both.reader()
-    assert reader.owned is None
     assert reader.read(0.0).owned
     both.join("/shared")
     assert not reader.read(1.0).owned
-    assert reader.owned is False
 
 
 def test_a_job_shares_its_cgroup_with_a_large_stranger(both):
@@ -264,12 +275,12 @@ def test_a_stranger_below_the_jobs_cgroup_counts(both):
 
 
 def test_ownership_is_not_lost_to_a_worker_that_the_tree_has_not_met_yet(both):
-    both.group("/job", procs=[10])
+    both.group("/job", limit=300 * MB, procs=[10])
     both.join("/job")
     tree = {10}
     reader = CgroupReader(10, root=str(both.proc), tree_pids=lambda: tree)
     assert reader.read(0.0).owned
-    both.group("/job", procs=[10, 11])
+    both.group("/job", limit=300 * MB, procs=[10, 11])
     both.proc.process(11, anon=50 * MB)
     assert reader.read(11.0).owned
     tree.add(11)
@@ -277,6 +288,28 @@ def test_ownership_is_not_lost_to_a_worker_that_the_tree_has_not_met_yet(both):
     tree.remove(11)
     assert reader.read(30.0).owned
     assert not reader.read(33.0).owned
+
+
+def test_whose_a_cgroup_is_is_asked_the_less_often_the_less_it_matters(both, monkeypatch):
+    asked = []
+    monkeypatch.setattr(ownership.Ownership, "_has_strangers", lambda one: not asked.append(one) and strangers)
+    strangers = False
+    both.join("/job")
+
+    def asked_in(seconds: range, limit: int | None) -> list[int]:
+        both.group("/job", limit=limit, procs=[10])
+        at = []
+        for second in seconds:
+            asked.clear()
+            reader.read(float(second))
+            at += [second] * len(asked)
+        return at
+
+    reader = both.reader()
+    assert asked_in(range(100), None) == [0, 80], "nothing rests on it"
+    assert asked_in(range(100, 125), 300 * MB) == [100, 110, 120], "a limit has come"
+    strangers = True
+    assert asked_in(range(125, 400), 300 * MB) == [130, 132, 152, 192, 272, 352], "they seem to stay"
 
 
 def test_processes_from_outside_the_pid_namespace_are_strangers(both):
@@ -337,11 +370,11 @@ def test_a_neighbouring_container_is_read_through_the_trainers_own_mounts(tmp_pa
 
 
 def test_nonsense_in_one_file_is_an_error_and_then_it_goes_on(both):
-    both.group("/job", usage=5 * MB, procs=[10])
+    both.group("/job", usage=5 * MB, limit=9 * MB, procs=[10])
     both.join("/job")
     reader = both.reader()
     reader.read(0.0)
-    both.group("/job", usage=-1, procs=[10])
+    both.group("/job", usage=-1, limit=9 * MB, procs=[10])
     with pytest.raises(SourceError, match="not a count of bytes"):
         reader.read(1.0)
     both.group("/job", usage=6 * MB, procs=[10])

@@ -290,14 +290,13 @@ class Readers:
 def make_readers(config: Config, facts: TargetFacts, held: ExitStack, gpu_patience_seconds: float = 0.0) -> Readers:
     """The readers of a trainer, given back with `held`. A loop has no patience with a GPU's driver: it looks again."""
     pid = facts.target.pid
-    cgroup = CgroupReader(pid)
     tree = TreeReader(pid, survey=SurveyBudget() if config.memory.sample_pages else SurveyBudget(most_cpu_share=0.0))
     gpus: GpuReader | None = None
     if config.gpu.enabled:
         patience = gpu_patience_seconds
         environ = facts.environ or {}
         gpus = GpuReader(tree.root_pids, environ, patience_s=patience, deadline_s=max(GPU_DEADLINE_SECONDS, patience))
-    cgroup.tree_pids = lambda: tree.root_pids() | (gpus.pids if gpus is not None else frozenset())
+    cgroup = CgroupReader(pid, tree_pids=lambda: tree.root_pids() | (gpus.pids if gpus is not None else frozenset()))
     expected = config.gpu.enabled is True
     sampler = Sampler(tree, cgroup, HostReader(), gpus, config.memory.limit_bytes, gpus_expected=expected)
     held.callback(sampler.close)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 
 from memwatch.core.model import CgroupLevel, CgroupMemory
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.mounts import Place, locate, parse_mountinfo, parse_proc_cgroup
-from memwatch.sources.procfs import parse_statm, read_stat
+from memwatch.sources.ownership import Ownership
+from memwatch.sources.procfs import read_stat
 from memwatch.sources.reading import HeldFile, HeldValue, line_number, number, read_whole
 
-_SLOW_SECONDS = 10.0
+_SLOW_SECONDS = 10.0  # between readings of what binds nobody
 _NO_LIMIT = 2**60  # v1 writes 9223372036854771712 for none
-_STRANGERS_BYTES = 32 << 20  # RSS of others, such as a shell, that does not make a cgroup somebody else's
 
 
 # --- parsers ------------------------------------------------------------------------------------------------------
@@ -56,13 +57,6 @@ def parse_oom_kills(raw: bytes) -> int | None:
     return line_number(raw, b"oom_kill ")
 
 
-# 10788
-# 10789
-def parse_procs(raw: bytes) -> tuple[int, ...]:
-    """PIDs; 0 stands for a process outside the reader's PID namespace. SourceError when one is not a PID."""
-    return tuple(number(line) for line in raw.split())
-
-
 # --- one level ----------------------------------------------------------------------------------------------------
 
 
@@ -77,6 +71,10 @@ class _Level:
         self._counts = HeldValue(f"{directory}/memory.stat", _Counts, 16384)
         self.counts = _Counts(b"inactive_file 0\n")  # as last read
         self._latest: CgroupLevel | None = None
+
+    def has_limit(self) -> bool:
+        """As its file says now."""
+        return self._limit.read() is not None
 
     def read(self, wanted: bool, same_limits: bool = False) -> CgroupLevel:
         """The level now. Without a limit its use matters to nobody and may be some seconds old, unless `wanted`.
@@ -118,27 +116,23 @@ class _Counts:
 class CgroupReader:
     """The memory cgroup of a process, followed when the process is moved; limits are read anew each time.
 
-    The job owns its cgroup when all processes in it, and below it, are of the trainer's tree or memwatch itself; others
-    (a shell) may have 32 MiB RSS together. Strangers must be seen twice before the ownership is taken back.
+    While no level has a limit what they use bounds nobody: that is up to 10 s old.
     """
 
     name = "cgroup"
 
     def __init__(self, pid: int, root: str = "/proc", tree_pids: Callable[[], Collection[int]] | None = None) -> None:
-        self._pid, self._proc = pid, root
-        self.tree_pids = tree_pids or (lambda: (pid,))  # may be set later: the tree wants to know `counts_job`
+        self._pid, self._proc, self._tree_pids = pid, root, tree_pids or (lambda: (pid,))
         self._membership = HeldFile(f"{root}/{pid}/cgroup", 16384)
         self._membership_raw: bytes | None = None
-        self._place: Place | None = None
         self._version = 0
         self._levels: list[_Level] = []
         self._events: list[HeldValue[int | None]] = []
         self._swap: HeldValue[int] | None = None
         self._slow_t = float("-inf")
         self._tightest: int | None = None
-        self.owned: bool | None = None  # as of the last read; None before the first
-        self.counts_job: bool | None = None  # as above: the tree need not be measured
-        self._strangers_seen = 0
+        self._ownership: Ownership | None = None
+        self._unlimited: CgroupMemory | None = None  # the latest, when no level had a limit
 
     def read(self, now: float) -> CgroupMemory:
         """All levels, innermost first; SourceError when no memory cgroup can be read, TargetGoneError after the end."""
@@ -171,21 +165,30 @@ class CgroupReader:
         self._release()
 
     def _read(self, now: float) -> CgroupMemory:
+        kills, hierarchy = self.oom_kills()
+        latest = self._unlimited
+        if latest is not None and now < self._slow_t and not any(level.has_limit() for level in self._levels):
+            if (latest.oom_kills, latest.hierarchy_oom_kills) != (kills, hierarchy):
+                latest = self._unlimited = replace(latest, oom_kills=kills, hierarchy_oom_kills=hierarchy)
+            return latest
+        levels = self._read_levels(now)
+        limited = any(level.limit_bytes is not None for level in levels)
+        owned = self._ownership is not None and self._ownership.look(now, matters=limited)
+        swap = self._levels[0].counts.swap if self._swap is None else self._swap.read()
+        memory = CgroupMemory(self._version, levels, owned, swap, kills, hierarchy)
+        self._unlimited = None if limited else memory
+        return memory
+
+    def _read_levels(self, now: float) -> tuple[CgroupLevel, ...]:
         slow = now >= self._slow_t
+        if slow:
+            self._slow_t = now + _SLOW_SECONDS
         innermost = self._levels[0].read(wanted=True)
         tightest = self._levels[0].counts.hierarchical_limit  # of all levels, as v1 tells with the rest
         same = tightest is not None and tightest == self._tightest
         self._tightest = tightest
         levels = (innermost, *(level.read(slow, same) for level in self._levels[1:]))
-        if slow:
-            self._slow_t = now + _SLOW_SECONDS
-            self._check_owner(now)
-        hidden = self._hidden_level(levels)
-        kills, hierarchy = self.oom_kills()
-        swap = self._levels[0].counts.swap if self._swap is None else self._swap.read()
-        memory = CgroupMemory(self._version, (*levels, *hidden), bool(self.owned), swap, kills, hierarchy)
-        self.counts_job = memory.counts_job
-        return memory
+        return (*levels, *self._hidden_level(levels))
 
     def _hidden_level(self, levels: tuple[CgroupLevel, ...]) -> tuple[CgroupLevel, ...]:
         """A tighter limit above what can be seen, as v1 alone tells; its use is at least that of the topmost seen."""
@@ -218,11 +221,12 @@ class CgroupReader:
                 f"memory cgroup {_shown(membership.path)} is not mounted where memwatch can see it",
                 "in a container, mount /sys/fs/cgroup read-only; pass --limit for a bound of your own",
             )
-        self._version, self._place = membership.version, place
+        self._version = membership.version
         self._levels = list(_levels(membership.version, place))
         if not self._levels:
             raise SourceError(f"cgroup {_shown(place.path)} has no memory controller", "enable it, or pass --limit")
         self._hold_counters(place.directory)
+        self._ownership = Ownership(place.directory, self._tree_pids, self._proc)
 
     def _hold_counters(self, directory: str) -> None:
         """v1 counts in memory.oom_control; v2 in memory.events, and without the levels below in memory.events.local."""
@@ -238,8 +242,8 @@ class CgroupReader:
             counter.close()
         if self._swap is not None:
             self._swap.close()
-        self._levels, self._events, self._swap, self._place = [], [], None, None
-        self._slow_t, self.owned, self._strangers_seen = float("-inf"), False, 0
+        self._levels, self._events, self._swap = [], [], None
+        self._slow_t, self._unlimited = float("-inf"), None
 
     @staticmethod
     def _count(held: HeldValue[int | None]) -> int | None:
@@ -247,47 +251,6 @@ class CgroupReader:
             return held.read()
         except SourceError:
             return None
-
-    # --- whose it is
-
-    def _check_owner(self, now: float) -> None:
-        """Owned at once when there are no strangers; taken back when they are there twice in a row."""
-        if not self._has_strangers():
-            self.owned, self._strangers_seen = True, 0
-            return
-        self._strangers_seen += 1
-        if self.owned and self._strangers_seen < 2:
-            self._slow_t = now + 2.0  # it may be a worker that the tree has not met yet
-            return
-        self.owned = False
-
-    def _has_strangers(self) -> bool:
-        if self._place is None:
-            return True
-        ours = {os.getpid(), *self.tree_pids()}
-        room = _STRANGERS_BYTES
-        for directory, _, _ in os.walk(self._place.directory):
-            try:
-                pids = parse_procs(read_whole(f"{directory}/cgroup.procs"))
-            except SourceError:
-                continue
-            for pid in pids:
-                if pid not in ours:
-                    room -= self._resident(pid)
-                if room < 0:
-                    return True
-        return False
-
-    def _resident(self, pid: int) -> int:
-        """RSS of a stranger; one that cannot be looked at counts as large, one that has ended as nothing."""
-        if pid == 0:
-            return _STRANGERS_BYTES + 1
-        try:
-            return parse_statm(read_whole(f"{self._proc}/{pid}/statm")).resident_bytes
-        except TargetGoneError:
-            return 0
-        except SourceError:
-            return _STRANGERS_BYTES + 1
 
 
 def _levels(version: int, place: Place) -> Iterator[_Level]:

@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from memwatch.core.model import CgroupLevel, CgroupMemory, Limit
+from memwatch.core.model import CgroupMemory, Limit
+from memwatch.errors import SourceError
+from memwatch.sources.reading import number
 
 TOLERANCE = 0.05  # of the headroom that a level stands for: armed anew when off by more, rung again when left by more
 PRESSURE = (
@@ -78,13 +80,12 @@ class Wakes:
         Arming a level takes the kernel 5 ms (it waits for a grace period), and no CPU: one is armed anew in a call,
         none when `hurried`, all at the first.
         """
-        found = self._choose(cgroup, limit)
-        directory = found[0] if found else None
+        directory = self._choose(cgroup, limit)
         if directory != self._directory:
             self._open(directory, cgroup.version if cgroup is not None else 0)
-        if found is None or self._control < 0:
+        usage = self._read_usage()
+        if usage is None:
             return
-        usage = found[1].usage_bytes
         self._listen(usage)
         if self._thresholds and hurried:
             return
@@ -101,13 +102,24 @@ class Wakes:
 
     # --- which cgroup
 
-    def _choose(self, cgroup: CgroupMemory | None, limit: Limit) -> tuple[str, CgroupLevel] | None:
-        """The level whose bound is met first; the innermost where no cgroup's is: then its growth is what counts."""
+    def _choose(self, cgroup: CgroupMemory | None, limit: Limit) -> str | None:
+        """The folder of the level whose bound is met first; of the innermost where no cgroup's is: it grows, too."""
         directories = self._directories()
         if cgroup is None or not directories:
             return None
-        levels = list(zip(directories, cgroup.levels, strict=False))
-        return next((found for found in levels if limit.origin == f"cgroup {found[1].path}"), levels[0])
+        levels = zip(directories, cgroup.levels, strict=False)
+        bound = (directory for directory, level in levels if limit.origin == f"cgroup {level.path}")
+        return next(bound, directories[0])
+
+    def _read_usage(self) -> int | None:
+        """What the level uses now; None where it has no thresholds. Read here: of a level without a limit it ages."""
+        if self._control < 0:
+            return None
+        try:
+            return number(os.pread(self._usage, 64, 0).strip())
+        except (OSError, SourceError) as error:
+            self.failure = f"its use cannot be read: {error}"
+            return None
 
     def _open(self, directory: str | None, version: int) -> None:
         for fd in (*(one.fd for one in self._thresholds), *self._others, self._control, self._usage):
