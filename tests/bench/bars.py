@@ -31,19 +31,23 @@ class Bar:
 
 
 def cost_bars(told: Results) -> Iterator[Bar]:
-    """What a look and an hour cost, beside others."""
-    yield Bar("a look at 17 processes", told["looks"]["17"]["look"]["mean_us"], "µs of CPU", most=200)
-    scenes = told["side_by_side"]
+    """What an hour costs, beside others."""
     for scene in ("1 process", "17 processes", "17 beside 300"):
-        found = scenes[scene]["monitors"]
+        found = told[scene]["monitors"]
         ours = found["memwatch"]
         yield Bar(f"at 1 Hz, {scene}", ours["core_percent"], "% of a core", most=0.15)
         for rival in ("psrecord", "mprof"):
             if rival in found:
                 share = ours["core_percent"] / found[rival]["core_percent"]
                 yield Bar(f"beside {rival}, {scene}", share, "of its CPU", most=0.25)
-    rss = max(found["monitors"]["memwatch"]["rss_mib"] for name, found in scenes.items() if name != "absent")
+    rss = max(found["monitors"]["memwatch"]["rss_mib"] for name, found in told.items() if name != "absent")
     yield Bar("RSS without a terminal view", rss, "MiB", most=32)
+
+
+def looks_bars(told: Results) -> Iterator[Bar]:
+    """All is read and judged."""
+    for hour, found in told["17 processes"].items():
+        yield Bar(f"a look at 17 processes, {hour}", found["look"]["mean_us"], "µs of CPU", most=200)
 
 
 def memory_bars(told: Results) -> Iterator[Bar]:
@@ -124,12 +128,12 @@ def errors_percent(tree: Results) -> list[float]:
 
 def cost_percent(tree: Results) -> float:
     """CPU of a look beside that of reading smaps_rollup of all processes."""
-    took = tree["look_cpu_seconds"]
-    return float(100 * sum(took) / len(took) / tree["rollup_cpu_seconds"])
+    return float(100 * sum(tree["look_cpu_seconds"]) / sum(tree["rollup_cpu_seconds"]))
 
 
 BARS: dict[str, Callable[[Results], Iterator[Bar]]] = {
     "cost": cost_bars,
+    "looks": looks_bars,
     "memory": memory_bars,
     "harm": harm_bars,
     "reaction": reaction_bars,

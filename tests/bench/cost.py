@@ -3,10 +3,8 @@
 A trainer alone and a tree of 17 forked processes are watched once a second, each by memwatch (history and metrics on,
 no terminal), a naive psutil loop, psrecord, mprof and earlyoom, all at the same time; "absent" are those that are not
 installed. Of each, in windows one after the other: CPU seconds, share of a core, RSS; soon after the start, when
-memwatch takes many samples of pages, after a warm-up, and with 300 idle processes more, as a server has them.
-Then what one look costs (everything read, and judged), and a snapshot, in CPU time, by a clock that is a second
-later at each: without a pause, and really once a second. Prints one JSON object with all windows and runs, and their
-medians.
+memwatch takes many samples of pages, after a warm-up, and with 300 idle processes more, as a server has them. Prints
+one JSON object with all windows and their medians.
 """
 
 from __future__ import annotations
@@ -24,13 +22,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from memwatch.app import make_readers
-from memwatch.config import Config
-from memwatch.core.engine import Engine
-from memwatch.core.model import Attached, Sampled
-from memwatch.core.policy import Policy
-from memwatch.sources.target import describe, identify
-from support.measure import cpu_seconds, median, quantile, rss_mib
+from support.measure import cpu_seconds, median, rss_mib
 
 TREES = {"1 process": 1, "17 processes": 17}
 OTHERS = 300
@@ -173,63 +165,15 @@ def _together(windows: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     }
 
 
-def looks(processes: int, runs: int, count: int, pause: float = 0.0) -> dict[str, Any]:
-    """CPU microseconds of each part of a look: medians of the runs, and the runs."""
-    made = [_run(processes, count, pause) for _ in range(runs)]
-    parts = {part: {key: median([run[part][key] for run in made]) for key in told} for part, told in made[0].items()}
-    return {**parts, "runs": made}
-
-
-def _run(processes: int, count: int, pause: float) -> dict[str, dict[str, float]]:
-    """Of so many looks at a tree, with a pause before each."""
-    spent: dict[str, list[float]] = {"sample": [], "judge": [], "snapshot": []}
-    with ExitStack() as stack:
-        pid = stack.enter_context(trainer(processes))
-        facts = describe(identify(pid))
-        readers, engine = make_readers(Config(), facts, stack), Engine(Policy())
-        begun = time.time()
-        engine.feed(Attached(begun, facts.target, facts.command))
-        for second in range(count):
-            time.sleep(pause)
-            times = [time.thread_time_ns()]
-            sample = readers.sampler.sample(begun + second)
-            times.append(time.thread_time_ns())
-            engine.feed(Sampled(begun + second, sample))
-            times.append(time.thread_time_ns())
-            engine.snapshot()
-            times.append(time.thread_time_ns())
-            for part, start, end in zip(spent, times, times[1:], strict=False):
-                spent[part].append((end - start) / 1e3)
-    whole = [sample + judge for sample, judge in zip(spent["sample"], spent["judge"], strict=True)]
-    return {part: _quantiles(values) for part, values in {"look": whole, **spent}.items()}
-
-
-def _quantiles(values: Sequence[float]) -> dict[str, float]:
-    at = {"median_us": 0.5, "p99_us": 0.99, "worst_us": 1.0}
-    mean = round(sum(values) / len(values), 1)
-    return {"mean_us": mean} | {name: round(quantile(values, part), 1) for name, part in at.items()}
-
-
 def main() -> None:
     """Measure all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--start", type=float, default=10.0, help="seconds that are left out after a start")
     parser.add_argument("--warm", type=float, default=600.0, help="seconds until samples of pages, and fits, are few")
     parser.add_argument("--windows", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of a window")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--looks", type=int, default=3600, help="of a run")
-    parser.add_argument("--cold", type=int, default=60, help="looks that come once a second")
+    parser.add_argument("--seconds", type=float, default=40.0, help="of a window")
     given = parser.parse_args()
-    found = {
-        "side_by_side": side_by_side(given.start, given.warm, given.windows, given.seconds),
-        "looks": {
-            "1": looks(1, given.runs, given.looks),
-            "17": looks(17, given.runs, given.looks),
-            "17 at 1 Hz": looks(17, 1, given.cold, pause=1.0),
-        },
-    }
-    print(json.dumps(found))
+    print(json.dumps(side_by_side(given.start, given.warm, given.windows, given.seconds)))
 
 
 if __name__ == "__main__":

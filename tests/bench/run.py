@@ -28,7 +28,8 @@ RESULTS = ROOT / "docs" / "performance"
 
 # What each is run with: in full, and to see that it works.
 PROGRAMS: dict[str, tuple[str, str]] = {
-    "cost": ("", "--start 3 --warm 3 --windows 2 --seconds 3 --runs 2 --looks 100 --cold 3"),
+    "cost": ("", "--start 3 --warm 3 --windows 2 --seconds 3"),
+    "looks": ("", "--runs 2 --looks 100 --cold 3"),
     "harm": ("", "--rounds 2 --megabytes 100"),
     "reaction": (
         "--runs 20 --slow 20 --fast 100 --realtime 10 --jobs 2",

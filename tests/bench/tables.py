@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench.bars import BARS, Bar, Results, cost_percent, errors_percent, judged, mean_error_percent
+from bench.looks import PARTS
 from support.measure import median
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +29,7 @@ Rows = Iterable[Sequence[str]]
 
 def cost_table(told: Results) -> str:
     """Who, by scene."""
-    scenes = {name: one["monitors"] for name, one in told["side_by_side"].items() if name != "absent"}
+    scenes = {name: one["monitors"] for name, one in told.items() if name != "absent"}
     head = ["% of a core", *scenes, "CPU s an hour, 17 processes", "RSS, MiB"]
     rows = []
     for name, steady in scenes["17 processes"].items():
@@ -40,12 +41,14 @@ def cost_table(told: Results) -> str:
 
 def looks_table(told: Results) -> str:
     """The parts of a look."""
-    head = ["µs of CPU", *(f"{n}, {q}" for n in told["looks"] for q in ("mean", "median", "p99"))]
-    rows = [
-        [part, *(number(one[part][q]) for one in told["looks"].values() for q in ("mean_us", "median_us", "p99_us"))]
-        for part in ("look", "sample", "judge", "snapshot")
-    ]
-    return table(head, rows)
+    rows = []
+    for tree, hours in told.items():
+        for hour, found in hours.items() if "first hour" in hours else [("first minute", hours)]:
+            for part in PARTS:
+                title = f"{tree}, {hour}" if part == PARTS[0] else ""
+                quantiles = [number(found[part][q]) for q in ("mean_us", "median_us", "p99_us")]
+                rows.append([title, part, *quantiles])
+    return table(["", "part", "mean, µs of CPU", "median", "p99"], rows, left=2)
 
 
 WATCHERS = {"Steady": "engine without forecaster", "Forecaster": "engine", "Daemon": "daemon, on a real tree"}
@@ -203,7 +206,7 @@ def _machines(results: Mapping[str, Results]) -> Iterator[str]:
 
 TABLES: dict[str, tuple[str, Callable[[Results], str]]] = {
     "cost": ("cost", cost_table),
-    "looks": ("cost", looks_table),
+    "looks": ("looks", looks_table),
     "memory": ("memory", memory_table),
     "harm": ("harm", harm_table),
     "reaction": ("reaction", reaction_table),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import cost, harm, log, memory, reaction, replay, scrape, tree
+from bench import cost, harm, log, looks, memory, reaction, replay, scrape, tree
 from support import trees
 from support.driven import missing
 from support.endless import time_passes
@@ -49,11 +49,13 @@ def test_monitors_are_measured_side_by_side():
 
 
 def test_a_look_is_measured_by_part():
-    told = cost.looks(2, runs=2, count=20)
-    assert len(told["runs"]) == 2
-    for part in ("sample", "judge", "snapshot", "look"):
-        assert 0 < told[part]["median_us"] <= told[part]["worst_us"] < 100_000
-    assert told["look"]["mean_us"] > told["sample"]["mean_us"]
+    told = looks.looks(2, runs=2, count=20)
+    assert list(told) == ["first hour", "second hour"]
+    for hour in (*told.values(), looks.cold(2, count=2)):
+        for part in looks.PARTS:
+            assert 0 < hour[part]["median_us"] <= hour[part]["worst_us"] < 100_000
+        assert hour["look"]["mean_us"] > hour["sample"]["mean_us"]
+    assert len(told["first hour"]["runs"]) == 2
 
 
 def test_harm_is_measured_in_blocks_by_turns():
@@ -118,7 +120,13 @@ def test_a_tree_is_measured_look_by_look():
     found = tree.of_tree(trees.spawned, looks=2, size=2)
     assert (found["tree"], found["processes"]) == ("spawned", 7)
     assert found["used_bytes"][0] > 7 * 2 * (100 << 20), "twice as large as it is written"
-    assert len(found["used_bytes"]) == len(found["pss_bytes"]) == len(found["look_cpu_seconds"]) == 2
+    assert (
+        len(found["used_bytes"])
+        == len(found["pss_bytes"])
+        == len(found["look_cpu_seconds"])
+        == len(found["rollup_cpu_seconds"])
+        == 2
+    )
 
 
 def test_latencies_are_measured_by_way_of_looking():

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from memwatch.sources.pages import RUN, Pages, read_space
 from support import mapping, trees
-from support.forest import Forest, rollup_seconds
+from support.forest import Forest, read_pss
 
 SIZE = 4  # times what a test has: hundreds of megabytes to gigabytes, as in training
 SIZES = {"data_loaders": 1, "two_hundred": 2}  # 4 GB already; and 200 processes take minutes to be summed up
@@ -54,7 +54,7 @@ def latencies(seconds: float, megabytes: int) -> list[dict[str, object]]:
             "nobody looks": lambda: time.sleep(0.001),
             "a visit each second": lambda: sample(200, 1.0),
             "pages are sampled": lambda: sample(1),
-            "smaps_rollup is read": lambda: rollup_seconds([trainer.pid]),
+            "smaps_rollup is read": lambda: read_pss([trainer.pid]),
         }
         try:
             return [{"while": name, **_latency(trainer, seconds, look)} for name, look in ways.items()]

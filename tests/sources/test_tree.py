@@ -13,8 +13,7 @@ from memwatch.sources.procfs import parse_status
 from memwatch.sources.survey import SurveyBudget
 from memwatch.sources.tree import TreeReader
 from support.fakeproc import FakeProc
-from support.forest import forest
-from support.forest import pss_bytes as pss_sum
+from support.forest import forest, read_pss, whole_tree
 from support.trainers import running
 
 MB = 1 << 20
@@ -286,7 +285,7 @@ def test_forked_workers_without_any_measurement():
     with running(FORKS.format(touch=0), lines=17) as program:
         tree = TreeReader(program.pid, survey=NEVER)
         memory = tree.read(0.0)
-        truth = pss_sum(tree.root_pids())
+        truth = read_pss(whole_tree(program.pid))[0]
         tree.close()
     assert memory.processes == 17
     assert memory.used_bytes == pytest.approx(truth, rel=0.12)  # their own 24 MB came before they were first seen
@@ -298,7 +297,7 @@ def test_forked_workers_that_write_to_what_they_inherited():
             program.step()
         tree = TreeReader(program.pid)
         memory = [tree.read(float(second)) for second in range(6)][-1]
-        truth = pss_sum(tree.root_pids())
+        truth = read_pss(whole_tree(program.pid))[0]
         tree.close()
     assert truth > 500 * MB
     assert memory.used_bytes == pytest.approx(truth, rel=0.03)
@@ -331,7 +330,7 @@ for count in (4, 0, 8):
         for step in range(3):
             for second in range(3):
                 memory = tree.read(step * 20.0 + second)
-            assert memory.used_bytes == pytest.approx(pss_sum(tree.root_pids()), rel=0.08)
+            assert memory.used_bytes == pytest.approx(read_pss(whole_tree(program.pid))[0], rel=0.08)
             seen.append((memory.processes, memory.accounting))
             if step < 2:
                 program.step()
@@ -367,7 +366,7 @@ time.sleep(600)
     with running(code, lines=4) as program:
         tree = TreeReader(program.pid, survey=NEVER)
         used = tree.read(0.0).used_bytes
-        truth = pss_sum(tree.root_pids())
+        truth = read_pss(whole_tree(program.pid))[0]
         tree.close()
     assert used == pytest.approx(truth, rel=0.08)
 

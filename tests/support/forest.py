@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 from support.trainers import Program, running
 
 MB = 1 << 20
@@ -122,18 +124,14 @@ def forest(size: int = 1) -> Iterator[Forest]:
             trainer.clear_segments()
 
 
-def pss_bytes(pids: Collection[int]) -> int:
-    """The true sum of PSS."""
-    return sum(int(found[1]) * 1024 for pid in pids if (found := _PSS.search(_rollup(pid))))
+def whole_tree(pid: int) -> list[int]:
+    """The PIDs of a process and of all below it, as psutil finds them."""
+    return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
 
 
-def rollup_seconds(pids: Collection[int]) -> float:
-    """CPU time of reading smaps_rollup of all of them."""
+def read_pss(pids: Collection[int]) -> tuple[int, float]:
+    """The true sum of PSS in bytes, and the CPU seconds that reading smaps_rollup of all of them took."""
     began = time.thread_time()
-    for pid in pids:
-        _rollup(pid)
-    return time.thread_time() - began
-
-
-def _rollup(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/smaps_rollup").read_bytes()
+    told = [Path(f"/proc/{pid}/smaps_rollup").read_bytes() for pid in pids]
+    took = time.thread_time() - began
+    return sum(int(found[1]) * 1024 for one in told if (found := _PSS.search(one))), took

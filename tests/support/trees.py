@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from memwatch.core.model import TreeMemory
 from memwatch.sources.tree import TreeReader
-from support.forest import Forest, forest, pss_bytes, rollup_seconds
+from support.forest import Forest, forest, read_pss, whole_tree
 
 Step = Callable[[Forest, int], None]
 
@@ -130,7 +130,7 @@ class Run:
     told: list[TreeMemory] = field(default_factory=list)
     pss_bytes: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)  # CPU of each look
-    rollup_seconds: float = 0.0  # CPU of reading smaps_rollup of all, at the last look
+    rollup_seconds: list[float] = field(default_factory=list)  # CPU of reading smaps_rollup of all, after each look
 
     def errors(self, after: int = 0) -> list[float]:
         """Relative ones of used_bytes."""
@@ -139,7 +139,7 @@ class Run:
     @property
     def cost_share(self) -> float:
         """CPU of all looks beside that of reading smaps_rollup at each."""
-        return sum(self.seconds) / len(self.seconds) / self.rollup_seconds
+        return sum(self.seconds) / sum(self.rollup_seconds)
 
 
 def watch(step: Step, looks: int = 60, size: int = 1) -> Run:
@@ -154,7 +154,8 @@ def watch(step: Step, looks: int = 60, size: int = 1) -> Run:
             began = time.thread_time()
             run.told.append(tree.read(float(look)))
             run.seconds.append(time.thread_time() - began)
-            run.pss_bytes.append(pss_bytes(tree.root_pids()))
-        run.rollup_seconds = min(rollup_seconds(tree.root_pids()) for _ in range(2))
+            true_bytes, took = read_pss(whole_tree(trainer.pid))
+            run.pss_bytes.append(true_bytes)
+            run.rollup_seconds.append(took)
         tree.close()
     return run
