@@ -315,6 +315,26 @@ def test_a_day_costs_little_and_an_outlook_under_a_few_milliseconds() -> None:
 # --- the fastest rise ---
 
 
+def test_a_run_that_stands_still_is_fitted_seldom_until_it_does_something_new(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    fitted: list[float] = []
+    fit = Forecaster._fitted
+    monkeypatch.setattr(Forecaster, "_fitted", lambda one, rhythm: fitted.append(one._t) or fit(one, rhythm))
+    forecaster = Forecaster()
+
+    def watch(since: int, until: int, growth: float) -> Outlook:
+        for t in range(since, until):
+            forecaster.observe([float(t)], [int(10 * GB + t % 7 * 1e6 + growth * (t - since))])
+            outlook = forecaster.outlook(float(t), 100 * GB, None, None)
+        return outlook
+
+    assert watch(0, 7200, 0.0).verdict is Verdict.STABLE
+    assert len([t for t in fitted if t >= 3600]) <= 8, "30 for each e-fold of the time, if it moved"
+    fitted.clear()
+    outlook = watch(7200, 9000, 1e6)
+    assert fitted[0] < 7200 * 1.03, "it has left what it did before"
+    assert outlook.forecast is not None and outlook.forecast.eta_seconds is not None
+
+
 def test_the_fastest_rise_is_of_short_windows_and_fades() -> None:
     forecaster = Forecaster()
     assert forecaster.peak_rate() == 0.0

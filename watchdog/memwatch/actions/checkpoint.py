@@ -318,6 +318,8 @@ class CheckpointWatch:
     # --- what to tell
 
     def _tell(self, now: float) -> list[CheckpointSeen]:
+        if not (self._open or self._closed):
+            return []
         self._closed = {c.path: c for c in list(self._closed.values()) if self._follow(now, c)}
         writing = [entry.path for entry in (self._open or {}).values() if entry.writing and not entry.kept]
         busy = writing + [c.path for c in self._closed.values() if now - c.still_t < self._settle]

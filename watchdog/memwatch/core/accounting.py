@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
 from memwatch.core.model import HOST, CgroupMemory, GpuMemory, HostMemory, Limit, TreeMemory, Usage
@@ -38,24 +38,24 @@ def job_bytes(tree: TreeMemory | None, cgroup: CgroupMemory | None) -> int | Non
     return tree.used_bytes if tree else None
 
 
-def accounting(tree: TreeMemory | None, cgroup: CgroupMemory | None, gpus: Iterable[GpuMemory] = ()) -> str | None:
+def accounting(tree: TreeMemory | None, cgroup: CgroupMemory | None, gpus: Sequence[GpuMemory] = ()) -> str | None:
     """How the use came about: "cgroup" or as TreeMemory says, "+gpu" with main memory that GPUs hold; None: unknown."""
-    held = "+gpu" if any(gpu.attribution == "unified" and gpu.used_bytes for gpu in gpus) else ""
+    held = "+gpu" if gpus and any(gpu.attribution == "unified" and gpu.used_bytes for gpu in gpus) else ""
     if cgroup is not None and (cgroup.counts_job or (tree is None and cgroup.owned)):
         return f"cgroup{held}"
     return f"{tree.accounting}{held}" if tree else None
 
 
-def unified_bytes(used_bytes: int, host: HostMemory | None, gpus: Iterable[GpuMemory]) -> int:
+def unified_bytes(used_bytes: int, host: HostMemory | None, gpus: Sequence[GpuMemory]) -> int:
     """What the trainer's GPUs hold of main memory beside the `used_bytes` that the kernel counts as its own.
 
     Such a GPU has no memory but the host's, and its driver's allocations are in no RSS. On a GB10 NVML's sum by process
     and the processes' own memory together are what the host has in use (github.com/Syllo/nvtop/issues/449). Never more
     than the host has in use beside `used_bytes`: memory that both count is not counted twice.
     """
-    told = sum(gpu.used_bytes or 0 for gpu in gpus if gpu.attribution == "unified")
-    if host is None:
+    if host is None or not gpus:
         return 0
+    told = sum(gpu.used_bytes or 0 for gpu in gpus if gpu.attribution == "unified")
     return max(0, min(told, host.total_bytes - host.available_bytes - used_bytes))
 
 

@@ -28,6 +28,7 @@ SETTLED_SECONDS = 30.0
 SETTLED_MARKED_SAMPLES = 24  # with markers: samples since the first one
 STALE_SHARE = 0.03  # of the time watched: so old a course is fitted anew ...
 STALE_SECONDS = 100.0  # ... as if at least so long
+STILL_SHARE = 0.12  # ... or so old, while memory stands still: without growth, within what it did in half of the run
 STALE_LEAD = 0.1  # ... or of the time that is left ...
 STALE_FLOOR = 0.003  # ... but not more often than this
 STEADIER = 1.7  # times the noise of the levels by teeth: noisier than this, and the course goes by the teeth
@@ -67,6 +68,7 @@ class Forecaster:
         self._course_t = -math.inf  # when it was fitted
         self._course_until = -math.inf  # from when on it is stale
         self._outcomes: Outcomes | None = None
+        self._end_in_sight = False  # as of the last look
         self._judged: tuple[Course, tuple[object, ...], tuple[Verdict, Trend | None]] | None = None
         self._gauges: dict[str, Readings] = {}
 
@@ -178,6 +180,7 @@ class Forecaster:
             limit = self._used + headroom_bytes
         ends = None if limit is None else self._ends(max(t, self._t) - self._t, course, limit)
         forecast = None if limit is None else self._forecast(ends, limit, last_generation)
+        self._end_in_sight = forecast is not None and forecast.eta_seconds is not None
         self._renew_by(forecast)
         return Outlook(*self._judgement(course, limit), forecast, ends, *self._calm(course, limit))
 
@@ -197,12 +200,29 @@ class Forecaster:
         """The course, fitted anew when it is stale."""
         rhythm = self._marked()
         lost = self._beat is not None and not self._beat.goes_on(self._t)
-        if self._course is None or lost or self._t >= self._course_until:
-            self._beat, self._course = self._fitted(rhythm)
-            self._outcomes = None
-            self._course_t = self._t
+        course, stale = self._course, self._t >= self._course_until
+        if course is None or lost or (stale and not self._stands_still(course)):
+            self._beat, course = self._fitted(rhythm)
+            self._course, self._course_t, self._outcomes = course, self._t, None
+            stale = True
+        if stale:
             self._course_until = self._t + STALE_SHARE * max(self._watched, STALE_SECONDS)
-        return self._course
+        return course
+
+    def _stands_still(self, course: Course) -> bool:
+        """A fit would show what the last one did: no growth, no end in sight, and memory did nothing new since."""
+        fitted_t = self._course_t
+        if course.by_generation or self._rhythm is not None or self._end_in_sight:
+            return False
+        if self._t - fitted_t >= STILL_SHARE * self._watched or self._verdict(course, None) is not Verdict.STABLE:
+            return False
+        half_t = self._t - 0.5 * self._watched
+        before = [item for item in self._run.items if half_t <= item.end_t <= fitted_t]
+        since = [item for item in self._run.items if item.end_t > fitted_t]
+        if not before or not since:
+            return False
+        low, high = min(item.low for item in before), max(item.high for item in before)
+        return all(low <= item.low and item.high <= high for item in since)
 
     def _fitted(self, rhythm: Rhythm | None) -> tuple[Rhythm | None, Course]:
         """The course by the markers or, without them, by time; or by the beat of its teeth, where that is steadier."""

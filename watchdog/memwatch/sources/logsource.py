@@ -111,6 +111,8 @@ class LogSource:
     def _follow(self, now: float, end: float) -> list[Event]:
         follower, behind = self._follower, self._behind
         old, new = follower.read(now, end)
+        if not (old or new or behind):
+            return []
         self._state = _latest(self._state + old)
         self._behind = behind and follower.tail.position < follower.old_bytes
         if self._behind:
@@ -197,6 +199,8 @@ class _Follower:
             pass
         if self.tail.restarts != self._restarts:
             self._restarts, self.old_bytes = self.tail.restarts, 0
+        if not hits:
+            return [], []
         marks = [hit.byte for hit in hits if isinstance(hit.event, GenerationSeen)]
         self._last_marker = max([self._last_marker, *marks])
         old = [hit.event for hit in hits if hit.byte < self.old_bytes]

@@ -141,7 +141,7 @@ class LogTail:
     """
 
     def __init__(self, path: Path | str, chatter: Chatter | None = None) -> None:
-        self.path = Path(path)
+        self.path, self._name = Path(path), os.fspath(path)
         self._chatter = chatter or Chatter()  # knows the lines that nobody needs
         self.restarts = 0  # how often the reading began anew at byte 0: rotation or truncation
         self._fd: int | None = None
@@ -239,7 +239,7 @@ class LogTail:
             return False
         self._path_due = now + PATH_CHECK_SECONDS
         try:
-            status = self.path.stat()
+            status = os.stat(self._name)  # noqa: PTH116 -- each second
         except OSError:
             return False  # renamed or deleted, nothing new yet: the held file may still be written to
         changed = (status.st_dev, status.st_ino) != self._identity
