@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from memwatch.core.accounting import usages
 from memwatch.errors import SourceError, TargetGoneError
-from memwatch.sources import cgroup, ownership
+from memwatch.sources import cgroup
 from memwatch.sources.cgroup import CgroupReader
 from memwatch.sources.mounts import Membership, Mount, locate, parse_mountinfo, parse_proc_cgroup
 from memwatch.sources.ownership import parse_procs
@@ -290,14 +290,13 @@ def test_ownership_is_not_lost_to_a_worker_that_the_tree_has_not_met_yet(both):
     assert not reader.read(33.0).owned
 
 
-def test_whose_a_cgroup_is_is_asked_the_less_often_the_less_it_matters(both, monkeypatch):
+def test_whose_a_cgroup_is_is_asked_the_less_often_the_less_it_matters(both):
     asked = []
-    monkeypatch.setattr(ownership.Ownership, "_has_strangers", lambda one: not asked.append(one) and strangers)
-    strangers = False
+    reader = CgroupReader(10, root=str(both.proc), tree_pids=lambda: asked.append(True) or (10,))
     both.join("/job")
 
-    def asked_in(seconds: range, limit: int | None) -> list[int]:
-        both.group("/job", limit=limit, procs=[10])
+    def asked_in(seconds: range, limit: int | None, procs: Sequence[int]) -> list[int]:
+        both.group("/job", limit=limit, procs=procs)
         at = []
         for second in seconds:
             asked.clear()
@@ -305,11 +304,9 @@ def test_whose_a_cgroup_is_is_asked_the_less_often_the_less_it_matters(both, mon
             at += [second] * len(asked)
         return at
 
-    reader = both.reader()
-    assert asked_in(range(100), None) == [0, 80], "nothing rests on it"
-    assert asked_in(range(100, 125), 300 * MB) == [100, 110, 120], "a limit has come"
-    strangers = True
-    assert asked_in(range(125, 400), 300 * MB) == [130, 132, 152, 192, 272, 352], "they seem to stay"
+    assert asked_in(range(100), None, [10]) == [0, 80], "nothing rests on it"
+    assert asked_in(range(100, 125), 300 * MB, [10]) == [100, 110, 120], "a limit has come"
+    assert asked_in(range(125, 400), 300 * MB, [10, 0]) == [130, 132, 152, 192, 272, 352], "others seem to stay"
 
 
 def test_processes_from_outside_the_pid_namespace_are_strangers(both):
