@@ -49,6 +49,7 @@ def test_it_sleeps_to_the_end_when_nothing_happens() -> None:
     with Sleeper() as sleeper:
         assert 0.05 <= slept(sleeper, 0.05) < 1
         assert slept(sleeper, -1.0) < 0.5
+        assert sleeper.sleep(0.0) is False
     assert sleeper.stopped_by is None
 
 
@@ -84,6 +85,7 @@ def test_a_watched_descriptor_ends_the_sleep() -> None:
     pidfd = os.pidfd_open(child)
     with Sleeper((pidfd,)) as sleeper:
         assert slept(sleeper, LONG) < LONG / 2
+        assert sleeper.sleep(0.0) is True
     os.waitpid(child, 0)
     os.close(pidfd)
 

@@ -172,6 +172,7 @@ class Bench:
         self.script = Script()
         self.slept: list[float] = []
         self.nap = 1.0  # seconds that each sleep lasts
+        self.wakes = True  # each sleep ends for a reason
         self.each: Callable[[], object] = lambda: None
         self.engine = Engine(Policy(checkpoint_seconds=10.0, save_timeout_seconds=20.0), lambda: self.script)
         self.daemon = Daemon(
@@ -191,10 +192,11 @@ class Bench:
     def run(self, seconds: int, then: Callable[[], object] = lambda: None) -> Exited | None:
         """Watch until the trainer is gone, or for `seconds`."""
 
-        def sleep(wait: float) -> None:
+        def sleep(wait: float) -> bool:
             self.slept.append(wait)
             self.clock.t += self.nap
             self.each()
+            return self.wakes
 
         return self.daemon.run(ATTACHED, sleep, lambda: self.clock.t >= seconds)
 
@@ -529,6 +531,16 @@ def test_the_waker_is_told_what_to_look_out_for_now_and_then_and_when_it_rang() 
     bench.run(23)
     assert len(bench.waker.armed) == 4
     assert bench.waker.armed[-1][1], "looks are due so soon that there is no time to arm anything"
+
+
+def test_a_sleep_that_ended_by_itself_is_followed_by_no_question_why() -> None:
+    bench = Bench()
+    bench.wakes = False
+    bench.each = lambda: setattr(bench.trainer, "is_gone", bench.clock.t >= 21)
+    assert bench.run(23) is None, "its end would have ended the sleep"
+    assert (bench.waker.rings, len(bench.waker.armed)) == (1, 3), "armed every 10 s all the same"
+    bench.wakes = True
+    assert bench.run(25) is not None
 
 
 def test_whether_a_signal_would_arrive_is_told_at_first_and_at_each_change() -> None:

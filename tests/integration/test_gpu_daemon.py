@@ -205,7 +205,7 @@ def test_a_leak_on_a_gpu_under_a_healthy_host_is_interrupted(bench: Bench) -> No
         bench.clock.t += 1.0
 
     pass_a_second(0.0)
-    exited = bench.daemon.run(bench.attached, pass_a_second, lambda: False)
+    exited = bench.daemon.run(bench.attached, lambda wait: pass_a_second(wait) or True, lambda: False)
     assert isinstance(exited, Exited) and exited.cause is Cause.SAVED, exited
     [interrupt] = bench.told.named("interrupt")
     assert interrupt.fields["resource"] == "gpu0"

@@ -270,11 +270,11 @@ class Watch:
         return web
 
 
-def sleep_asking(sleeper: Sleeper, gpus: GpuReader | None, clock: Clock, seconds: float) -> None:
-    """Sleep until the next look; NVML will be asked shortly before it, so that its answer is there."""
+def sleep_asking(sleeper: Sleeper, gpus: GpuReader | None, clock: Clock, seconds: float) -> bool:
+    """As Sleeper.sleep, until the next look; NVML will be asked shortly before it, so that its answer is there."""
     if gpus is not None:
         gpus.ask_before(clock.now(), seconds)
-    sleeper.sleep(seconds)
+    return sleeper.sleep(seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,12 +58,14 @@ class Sleeper:
         os.close(self._wake_read)
         os.close(self._wake_write)
 
-    def sleep(self, seconds: float) -> None:
-        """Sleep for `seconds`, or until something happens."""
-        if self.stopped_by is None:
-            ready = self._poll.poll(max(0.0, seconds) * 1000)
-            if any(descriptor == self._wake_read for descriptor, _ in ready):
-                os.read(self._wake_read, 4096)
+    def sleep(self, seconds: float) -> bool:
+        """Sleep for `seconds`, or until something happens: whether it did."""
+        if self.stopped_by is not None:
+            return True
+        ready = self._poll.poll(max(0.0, seconds) * 1000)
+        if any(descriptor == self._wake_read for descriptor, _ in ready):
+            os.read(self._wake_read, 4096)
+        return bool(ready)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self._on_signal(number)

@@ -99,11 +99,15 @@ class Daemon:
         self._pace = 0.0  # seconds to the next look, at most, as of the last
         self._waiting: list[Event] = []  # what the last turn's showing brought about
 
-    def run(self, attached: Attached, sleep: Callable[[float], None], stopped: Callable[[], bool]) -> Exited | None:
-        """Watch until the trainer ends (how it did) or memwatch is told to stop (None)."""
+    def run(self, attached: Attached, sleep: Callable[[float], bool], stopped: Callable[[], bool]) -> Exited | None:
+        """Watch until the trainer ends (how it did) or memwatch is told to stop (None).
+
+        `sleep` ends early when the trainer does or the waker rings; it tells whether it had a reason to.
+        """
+        woken = True
         self._turn([attached])
         while not stopped():
-            if self._trainer.gone():
+            if woken and self._trainer.gone():
                 return self._finish()
             if self._clock.now() >= self._due_t:
                 self.tick()
@@ -111,8 +115,8 @@ class Daemon:
                 self._show(())
             else:
                 self.glance()
-            self._arm(self._pace)
-            sleep(min(self._pace, self._due_t - self._clock.now()))
+            self._arm(self._pace, woken)
+            woken = sleep(min(self._pace, self._due_t - self._clock.now()))
         self._close()
         return None
 
@@ -130,9 +134,9 @@ class Daemon:
         if notices:
             self._show(notices)
 
-    def _arm(self, pace: float) -> None:
+    def _arm(self, pace: float, woken: bool) -> None:
         """Let the kernel end the sleep that follows; what it looks out for is renewed now and then, or when it rang."""
-        if self._waker is None or not (self._waker.rang() or self._clock.now() >= self._arm_t):
+        if self._waker is None or not ((woken and self._waker.rang()) or self._clock.now() >= self._arm_t):
             return
         self._arm_t = self._clock.now() + ARM_SECONDS
         wanted = self._engine.look_headrooms()
