@@ -52,6 +52,8 @@ def _dispatch(flags: dict[str, object], trainer: list[str]) -> int:
         return commands.demo(flags)
     if command == "doctor":
         return commands.doctor(flags)
+    if command == "census":
+        return commands.census(flags)
     if command == "run":
         return commands.run(trainer, flags)
     return commands.watch(flags)
@@ -83,13 +85,14 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, object], list[str]]:
     if command != "run" and trainer:
         raise ConfigError(f"not understood: {' '.join(trainer)}", "to start a trainer: memwatch run -- python main.py")
     named = [f"--{name}" for name in TARGET if name in flags]
-    if named and command not in (None, "doctor"):
+    if named and command not in (None, "doctor", "census"):
         raise ConfigError(f"{', '.join(named)} has no meaning for memwatch {command}", "leave it out")
     return flags, trainer
 
 
 def _parser() -> _Parser:
-    target, common = _target_flags(), _common_flags()
+    process, common = _process_flags(), _common_flags()
+    target = _target_flags(process)
     parser = _Parser(
         prog="memwatch",
         description=DESCRIPTION,
@@ -117,6 +120,8 @@ def _parser() -> _Parser:
     add("run", "start a trainer and watch it: memwatch run [options] -- python main.py", common)
     add("demo", "watch a leaking example trainer under a real limit", common)
     add("doctor", "what will and will not work here, and why", target, common)
+    census = add("census", "count the objects of a running Python by type, from outside", process)
+    census.add_argument("--json", action="store_true", help="all types, as one JSON object")
     add("markers", "which markers memwatch finds in a log", common, epilog=files).add_argument("file", metavar="LOG")
     replay = add("replay", "the same engine over a recorded trace", common, epilog=files)
     replay.add_argument("file", metavar="TRACE.csv")
@@ -129,11 +134,17 @@ def _flags(title: str) -> tuple[_Parser, argparse._ArgumentGroup]:
     return parser, parser.add_argument_group(title)
 
 
-def _target_flags() -> _Parser:
+def _process_flags() -> _Parser:
     parser, group = _flags("the trainer")
     group.add_argument("--pid", help="its process")
     group.add_argument("--pidfile", metavar="FILE", help="a file with its PID")
     group.add_argument("--match", metavar="REGEX", help="its command line; exactly one process may match")
+    return parser
+
+
+def _target_flags(process: _Parser) -> _Parser:
+    parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS, parents=[process])
+    group = parser.add_argument_group("its output")
     group.add_argument("--log", metavar="FILE", help="its log; default: its stdout, when that is a file")
     return parser
 

@@ -1,0 +1,1 @@
+"""Why memory grows: what the trainer's heap holds, read from outside."""

@@ -1,0 +1,128 @@
+"""The memory of another process, read through /proc/PID/mem while it runs."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from dataclasses import dataclass
+from struct import unpack_from
+
+from memwatch.errors import SourceError, TargetGoneError
+
+_LINE_FIELDS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A line of /proc/PID/maps."""
+
+    start: int
+    end: int
+    permissions: str
+    offset: int  # in the file
+    path: str
+
+
+# 00946000-00a85000 rw-p 00545000 fe:00 1051047    /usr/bin/python3.11
+def parse_maps(text: str) -> list[Mapping]:
+    """All mappings in the order of their addresses; SourceError for a line that is none."""
+    found = []
+    for line in text.splitlines():
+        fields = line.split(None, _LINE_FIELDS - 1)
+        try:
+            start, end = (int(bound, 16) for bound in fields[0].split("-"))
+            found.append(Mapping(start, end, fields[1], int(fields[2], 16), fields[5] if len(fields) > 5 else ""))
+        except (ValueError, IndexError) as error:
+            raise SourceError(f"not a line of maps: {line[:80]!r}") from error
+    return found
+
+
+class Memory:
+    """Reads of one process. Each is of what is there at that moment: two reads may see two states."""
+
+    def __init__(self, pid: int, root: str = "/proc") -> None:
+        """SourceError without the right to read it, TargetGoneError when there is no such process."""
+        self.pid, self._root = pid, root
+        self.bytes_read = 0
+        try:
+            self._fd = os.open(f"{root}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        except PermissionError as error:
+            hint = "run memwatch as the trainer's user (kernel.yama.ptrace_scope 0) or with CAP_SYS_PTRACE"
+            raise SourceError(f"the memory of process {pid} may not be read", hint) from error
+        except OSError as error:
+            raise TargetGoneError(f"no process {pid}") from error
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the mappings anew."""
+        try:
+            with open(f"{self._root}/{self.pid}/maps", encoding="utf-8", errors="surrogateescape") as file:
+                self.maps = parse_maps(file.read())
+        except OSError as error:
+            raise TargetGoneError(f"process {self.pid} has ended") from error
+        if not self.maps:
+            raise TargetGoneError(f"process {self.pid} has no memory: it has ended")
+        self._writable: list[tuple[int, int]] = []
+        for one in self.maps:
+            if not one.permissions.startswith("rw"):
+                continue
+            if self._writable and self._writable[-1][1] == one.start:
+                self._writable[-1] = (self._writable[-1][0], one.end)
+            else:
+                self._writable.append((one.start, one.end))
+        self._starts = [start for start, _ in self._writable]
+
+    def close(self) -> None:
+        """Give the file back."""
+        os.close(self._fd)
+
+    def read(self, address: int, size: int) -> bytes:
+        """So many bytes; SourceError when they are not all mapped."""
+        try:
+            raw = os.pread(self._fd, size, address)
+        except (OSError, OverflowError, ValueError) as error:
+            raise SourceError(f"{size} bytes at {address:#x} cannot be read: {error}") from error
+        self.bytes_read += len(raw)
+        if len(raw) < size:
+            if not raw:
+                raise TargetGoneError(f"process {self.pid} has ended")
+            raise SourceError(f"{size} bytes at {address:#x} are not all mapped")
+        return raw
+
+    def word(self, address: int) -> int:
+        """A pointer, or a number of eight bytes."""
+        return int.from_bytes(self.read(address, 8), "little")
+
+    def words(self, address: int, count: int) -> tuple[int, ...]:
+        """So many of them, one after the other."""
+        return unpack_from(f"<{count}Q", self.read(address, 8 * count))
+
+    def text(self, address: int, most: int = 256) -> str:
+        """A string that ends with a zero byte; SourceError when it is longer, or no UTF-8."""
+        raw = b""
+        while len(raw) < most and b"\0" not in raw:
+            page_left = 4096 - (address + len(raw)) % 4096
+            raw += self.read(address + len(raw), min(64, page_left))
+        head, end, _ = raw.partition(b"\0")
+        try:
+            if end and head:
+                return head.decode()
+        except UnicodeDecodeError:
+            pass
+        raise SourceError(f"no text at {address:#x}")
+
+    def writable(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The parts of a range that are mapped to be read and written."""
+        at = max(bisect_right(self._starts, start) - 1, 0)
+        found = []
+        for low, high in self._writable[at:]:
+            if low >= end:
+                break
+            if high > start:
+                found.append((max(low, start), min(high, end)))
+        return found
+
+    @property
+    def top(self) -> int:
+        """The end of the highest range that is mapped to be written."""
+        return self._writable[-1][1] if self._writable else 0
