@@ -285,6 +285,6 @@ def test_the_presets_are_those_that_are_there() -> None:
 def test_every_room_is_on_the_plan() -> None:
     listed = {word for row in rows(section(text_of("architecture.md"), "Rooms")) for word in words(row[0])}
     modules = {path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.rglob("*.py")}
-    packages = {str(module.parent) for module in modules if len(module.parts) > 1}
+    packages = {".".join(module.parent.parts) for module in modules if len(module.parts) > 1}
     there = {".".join(module.parts) for module in modules if module.name != "__init__" or len(module.parts) == 1}
     assert listed == there | packages
