@@ -47,6 +47,15 @@ def test_all_that_can_be_read_is_there() -> None:
     assert sample.unread == (Unread("cgroup", "no memory cgroup", absent=True),)
 
 
+def test_what_is_absent_is_asked_for_every_five_seconds() -> None:
+    one, readers = sampler(gpus=AbsentError("no NVIDIA driver here"))
+    for t in range(12):
+        assert Unread("nvml", "no NVIDIA driver here", absent=True) in one.sample(float(t)).unread
+    assert (readers[0].reads, readers[3].reads) == (12, 3)
+    readers[3].gives = ()
+    assert "nvml" not in [missing.source for missing in one.sample(15.0).unread]
+
+
 def test_each_reader_fails_alone() -> None:
     error = SourceError("denied")
     for name in ("tree", "host", "gpus"):

@@ -174,7 +174,8 @@ class Daemon:
             except MemwatchError as error:
                 yield from self._health(now, source.name, str(error))
             else:
-                yield from self._health(now, source.name, None)
+                if source.name in self._failing:
+                    yield from self._health(now, source.name, None)
 
     def _look(self, now: float) -> Iterable[Event]:
         try:

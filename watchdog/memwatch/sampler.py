@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -11,6 +12,9 @@ from memwatch.errors import AbsentError, SourceError, TargetGoneError
 from memwatch.interfaces import Reader
 
 T = TypeVar("T")
+
+ABSENT_SECONDS = 5.0  # what this machine does not have is asked for again
+_NEVER = (-math.inf, Unread("", ""))
 
 
 class Sampler:
@@ -33,6 +37,7 @@ class Sampler:
         self._tree, self._cgroup, self._host, self._gpus = tree, cgroup, host, gpus
         self._limit_bytes, self._gpus_expected = limit_bytes, gpus_expected
         self._seen: tuple[GpuMemory, ...] | None = None
+        self._absent: dict[str, tuple[float, Unread]] = {}  # by reader: when it is asked again, what it said
 
     def sample(self, now: float) -> Sample:
         """Everything that can be read now; `unread` names the rest. TargetGoneError when the trainer has no memory.
@@ -41,15 +46,34 @@ class Sampler:
         would be a standstill and then a jump.
         """
         unread: list[Unread] = []
-        tree = _attempt(self._tree, now, unread)
-        cgroup = _attempt(self._cgroup, now, unread)
-        host = _attempt(self._host, now, unread)
-        gpus = (_attempt(self._gpus, now, unread, self._gpus_expected) or ()) if self._gpus else ()
+        tree = self._attempt(self._tree, now, unread)
+        cgroup = self._attempt(self._cgroup, now, unread)
+        host = self._attempt(self._host, now, unread)
+        gpus = (self._attempt(self._gpus, now, unread, self._gpus_expected) or ()) if self._gpus else ()
         pools = usages(tree, cgroup, host, gpus, self._limit_bytes)
         if gpus is self._seen:
             pools = tuple(usage for usage in pools if usage.resource == HOST)
         self._seen = gpus
         return Sample(pools, tree, cgroup, host, gpus, tuple(unread))
+
+    def _attempt(self, reader: Reader[T], now: float, unread: list[Unread], expected: bool = False) -> T | None:
+        again_t, absent = self._absent.get(reader.name, _NEVER)
+        if now < again_t:
+            unread.append(absent)
+            return None
+        read: Callable[[float], T] = reader.read
+        try:
+            return read(now)
+        except TargetGoneError:
+            raise
+        except SourceError as error:
+            failed = Unread(reader.name, str(error), absent=isinstance(error, AbsentError) and not expected)
+            if failed.absent:
+                self._absent[reader.name] = (now + ABSENT_SECONDS, failed)
+            unread.append(failed)
+        except Exception as error:  # a bug in one reader: told, and no end of the watch by the others
+            unread.append(Unread(reader.name, f"internal error: {type(error).__name__}: {error}"))
+        return None
 
     def close(self) -> None:
         """Give back all that the readers hold."""
@@ -57,16 +81,3 @@ class Sampler:
         for reader in readers:
             if reader is not None:
                 reader.close()
-
-
-def _attempt(reader: Reader[T], now: float, unread: list[Unread], expected: bool = False) -> T | None:
-    read: Callable[[float], T] = reader.read
-    try:
-        return read(now)
-    except TargetGoneError:
-        raise
-    except SourceError as error:
-        unread.append(Unread(reader.name, str(error), absent=isinstance(error, AbsentError) and not expected))
-    except Exception as error:  # a bug in one reader: told, and no end of the watch by the others
-        unread.append(Unread(reader.name, f"internal error: {type(error).__name__}: {error}"))
-    return None

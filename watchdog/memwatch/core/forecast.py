@@ -69,6 +69,7 @@ class Forecaster:
         self._course_until = -math.inf  # from when on it is stale
         self._outcomes: Outcomes | None = None
         self._end_in_sight = False  # as of the last look
+        self._still_high = math.inf  # while it stands still: more bytes than these are something new
         self._judged: tuple[Course, tuple[object, ...], tuple[Verdict, Trend | None]] | None = None
         self._gauges: dict[str, Readings] = {}
 
@@ -200,13 +201,14 @@ class Forecaster:
         """The course, fitted anew when it is stale."""
         rhythm = self._marked()
         lost = self._beat is not None and not self._beat.goes_on(self._t)
-        course, stale = self._course, self._t >= self._course_until
-        if course is None or lost or (stale and not self._stands_still(course)):
+        course, stale = self._course, self._t >= self._course_until or self._used > self._still_high
+        if course is not None and stale and not lost and self._stands_still(course):
+            self._course_until = self._course_t + STILL_SHARE * self._watched
+        elif course is None or lost or stale:
             self._beat, course = self._fitted(rhythm)
             self._course, self._course_t, self._outcomes = course, self._t, None
-            stale = True
-        if stale:
             self._course_until = self._t + STALE_SHARE * max(self._watched, STALE_SECONDS)
+            self._still_high = math.inf
         return course
 
     def _stands_still(self, course: Course) -> bool:
@@ -221,8 +223,8 @@ class Forecaster:
         since = [item for item in self._run.items if item.end_t > fitted_t]
         if not before or not since:
             return False
-        low, high = min(item.low for item in before), max(item.high for item in before)
-        return all(low <= item.low and item.high <= high for item in since)
+        low, self._still_high = min(item.low for item in before), max(item.high for item in before)
+        return all(low <= item.low and item.high <= self._still_high for item in since)
 
     def _fitted(self, rhythm: Rhythm | None) -> tuple[Rhythm | None, Course]:
         """The course by the markers or, without them, by time; or by the beat of its teeth, where that is steadier."""
@@ -320,7 +322,8 @@ class Forecaster:
     def _calm(self, course: Course, limit: float | None) -> tuple[float, float]:
         """Until when, and below how many bytes, this course is the one to go by and the limit is far."""
         until = min([self._course_until, *(beat.lost_t for beat in (self._beat, self._marked()) if beat is not None)])
-        return until, math.inf if limit is None else limit - self._far_bytes(course)
+        far = math.inf if limit is None else limit - self._far_bytes(course)
+        return until, min(far, math.nextafter(self._still_high, math.inf))
 
     def _near(self, course: Course, calendar: Calendar, limit: float) -> Near:
         """How memory stands to its course now."""

@@ -14,6 +14,7 @@ from memwatch.sources.procfs import read_stat
 from memwatch.sources.reading import HeldFile, HeldValue, line_number, number, read_whole
 
 _SLOW_SECONDS = 10.0  # between readings of what binds nobody
+_IDLE_SECONDS = 1.5  # between looks for a limit, or a move, while there is no limit: every other second
 _NO_LIMIT = 2**60  # v1 writes 9223372036854771712 for none
 
 
@@ -116,7 +117,7 @@ class _Counts:
 class CgroupReader:
     """The memory cgroup of a process, followed when the process is moved; limits are read anew each time.
 
-    While no level has a limit what they use bounds nobody: that is up to 10 s old.
+    While no level has a limit nothing rests on it: a move or a limit is seen within 2 s, its use is up to 10 s old.
     """
 
     name = "cgroup"
@@ -129,13 +130,16 @@ class CgroupReader:
         self._levels: list[_Level] = []
         self._events: list[HeldValue[int | None]] = []
         self._swap: HeldValue[int] | None = None
-        self._slow_t = float("-inf")
+        self._slow_t = self._idle_t = float("-inf")
         self._tightest: int | None = None
         self._ownership: Ownership | None = None
         self._unlimited: CgroupMemory | None = None  # the latest, when no level had a limit
 
     def read(self, now: float) -> CgroupMemory:
         """All levels, innermost first; SourceError when no memory cgroup can be read, TargetGoneError after the end."""
+        if self._unlimited is not None and now < self._idle_t:
+            return self._unlimited
+        self._idle_t = now + _IDLE_SECONDS
         raw = self._membership.read()
         if raw != self._membership_raw or not self._levels:
             self._refuse_ending()

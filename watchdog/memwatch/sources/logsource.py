@@ -212,7 +212,7 @@ class _Follower:
 
     def _read_piece(self, now: float, until: int, hits: list[Hit]) -> bool:
         """Add the next hits; True when there may be more to read."""
-        begun, before = self._cpu_seconds(), self.tail.position
+        before = self.tail.position
         if self._gap[0] <= before < self._gap[1]:
             self.tail.skip_to(self._gap[1])
             before = self.tail.position
@@ -220,10 +220,14 @@ class _Follower:
         limit = min(self._limit, stop - before)
         if limit <= 0:
             return False
-        for piece in self.tail.read(now, limit):
-            hits += self.finder.feed(piece.data, piece.byte, piece.line, now)
+        pieces = self.tail.read(now, limit)
         if self.tail.restarts != self._restarts:
             self._gap = (0, 0)
+        if not pieces:
+            return False
+        begun = self._cpu_seconds()
+        for piece in pieces:
+            hits += self.finder.feed(piece.data, piece.byte, piece.line, now)
         slow = self._cpu_seconds() - begun > _SLOW_SECONDS
         self._limit = _LEAST_BYTES if slow else min(2 * self._limit, READ_BYTES)
         return self.tail.position - before == limit

@@ -239,7 +239,7 @@ class LogTail:
             return False
         self._path_due = now + PATH_CHECK_SECONDS
         try:
-            status = os.stat(self._name)  # noqa: PTH116 -- each second
+            status = os.stat(self._name)  # noqa: PTH116 -- often
         except OSError:
             return False  # renamed or deleted, nothing new yet: the held file may still be written to
         changed = (status.st_dev, status.st_ino) != self._identity

@@ -102,7 +102,7 @@ def parse_last_pid(raw: bytes) -> int:
 # SwapFree:              0 kB
 def parse_meminfo(raw: bytes) -> HostMemory:
     """SourceError when a line is missing."""
-    total, available, swap = (line_number(raw, name, b" kB\n", 1024) for name in _MEMINFO)
+    total, available, swap = [line_number(raw, name, b" kB\n", 1024) for name in _MEMINFO]
     if total is None or available is None or swap is None:
         raise SourceError("meminfo lacks one of MemTotal, MemAvailable and SwapFree")
     return HostMemory(total, available, swap)
