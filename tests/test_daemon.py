@@ -462,7 +462,7 @@ def test_who_asks_between_two_ticks_sees_the_state_and_causes_no_look() -> None:
 def test_samples_of_a_calm_watch_are_put_on_disk_together() -> None:
     bench = Bench()
     bench.run(4)
-    assert set(bench.journal.waits[2:]) == {9.0}
+    assert set(bench.journal.waits[2:]) == {19.0}
 
 
 def test_where_the_limit_is_near_they_are_not_kept_back() -> None:

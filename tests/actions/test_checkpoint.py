@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memwatch.actions.checkpoint import CPU_SHARE, CheckpointWatch
-from memwatch.actions.filesigns import is_whole, looks_like_checkpoint, usual_places
+from memwatch.actions.filesigns import UsualPlaces, is_whole, looks_like_checkpoint
 from memwatch.errors import SourceError
 from support.processes import WAIT, python, running
 
@@ -236,9 +236,25 @@ def test_the_places_where_checkpoints_usually_are(tmp_path):
         (tmp_path / name).touch()
     (tmp_path / "model_loop").symlink_to("model_loop")
     (tmp_path / "models_there").symlink_to("models")
-    found = [path for path in usual_places(str(tmp_path)) if path.endswith(".pt")]
+    found = [path for path in UsualPlaces(str(tmp_path)).files() if path.endswith(".pt")]
     assert sorted(found) == sorted(str(tmp_path / name) for name in [*wanted, "models_there/f.pt"])
-    assert list(usual_places(str(tmp_path / "none"))) == []
+    assert list(UsualPlaces(str(tmp_path / "none")).files()) == []
+
+
+def test_a_folder_that_has_not_changed_is_not_read_again(tmp_path):
+    places = UsualPlaces(str(tmp_path))
+
+    def found_after(name: str, changed_t: float) -> list[str]:
+        (tmp_path / name).touch()
+        os.utime(tmp_path, (changed_t, changed_t))
+        return sorted(Path(path).name for path in places.files())
+
+    now = time.time()
+    assert found_after("a.pt", now - 60.0) == ["a.pt"]
+    assert found_after("b.pt", now - 60.0) == ["a.pt"], "as far as its time says nothing has changed"
+    assert found_after("c.pt", now - 50.0) == ["a.pt", "b.pt", "c.pt"]
+    assert found_after("d.pt", now) == ["a.pt", "b.pt", "c.pt", "d.pt"]
+    assert len(found_after("e.pt", now)) == 5, "just changed, it may change again within the same tick"
 
 
 def test_a_checkpoint_too_fast_for_the_descriptors_is_seen_in_its_folder(tmp_path):

@@ -28,7 +28,7 @@ from memwatch.interfaces import Clock, EventSource, Signaller, Sink, Waker
 WRECK_SECONDS = 2.0  # a process without memory that has not ended by then is worth telling
 ARM_SECONDS = 10.0  # between two looks at what arms memwatch: the kernel's levels, the permission to signal
 HURRY_SECONDS = 0.25  # looks closer than this leave no time to arm levels
-KEPT_SECONDS = 10.0  # samples that come alone are on disk after so long, many at once ...
+KEPT_SECONDS = 20.0  # samples that come alone are on disk after so long, many at once ...
 RUSH_SECONDS = 0.5  # ... or with the next look after so long, where the limit may be near
 LAST_READS = 64  # of a log, a bounded piece each, after the trainer's end
 

@@ -16,13 +16,13 @@ from memwatch.actions.filesigns import (
     FILES_MAX,
     Activity,
     Fingerprint,
+    UsualPlaces,
     find_by_inode,
     fingerprint,
     is_temporary,
     is_whole,
     looks_like_checkpoint,
     mapped_inodes,
-    usual_places,
     write_position,
 )
 from memwatch.core.model import CheckpointSeen
@@ -121,7 +121,7 @@ class CheckpointWatch:
         self._maps = f"{root}/{pid}/maps"
         self._statm = f"{root}/{pid}/statm"
         self._globs = tuple(str(PurePath(cwd or "/", pattern)) for pattern in globs)
-        self._cwd = cwd
+        self._places = UsualPlaces(cwd) if cwd and not globs else None
         self._learned: list[str] = []
         self._settle = settle_seconds
         self._fds_pace = _Pace(FD_SECONDS, cpu_clock)
@@ -279,7 +279,7 @@ class CheckpointWatch:
         first = self._known is None
         known = self._known if self._known is not None else {}
         self._known = known
-        usual = usual_places(self._cwd) if self._cwd and not self._globs else ()
+        usual = self._places.files() if self._places is not None else ()
         for path in self._files(usual, (*self._globs, *self._learned)):
             mark = fingerprint(path)
             if mark is None or known.get(path) == mark or path in self._closed or path in self._ignored:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
@@ -21,6 +22,8 @@ _TEMPORARY = re.compile(
 _FOLDER = re.compile("ckpt|checkpoint|save|model")
 _TEXT = (".log", ".txt", ".json", ".yaml", ".yml", ".csv", ".py", ".md")
 _ZIP, _ZIP_END, _ZIP_TAIL = b"PK\x03\x04", b"PK\x05\x06", 65557  # torch.save and numpy.savez write zip files
+
+_STILL_NS = 2_000_000_000  # a folder that was changed later may be changed again without another time
 
 Fingerprint = tuple[int, int, int, int]  # device, inode, size, mtime_ns
 
@@ -118,27 +121,44 @@ def find_by_inode(path: str, mark: Fingerprint) -> str | None:
         return None
 
 
-def usual_places(folder: str) -> Iterator[str]:
-    """All that lies in a folder, in those in it that are named after checkpoints or models, and in subfolders of the
-    former (`checkpoints/step_100/`); hidden names left out, each folder read once."""
-    inner: list[os.DirEntry[str]] = []
-    for entry in _entries(folder):
-        yield entry.path
-        if _FOLDER.search(entry.name) and _is_folder(entry):
-            inner.append(entry)
-    for outer in inner:
-        for entry in _entries(outer.path):
+class UsualPlaces:
+    """Where checkpoints lie below a folder that nobody has named."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._known: dict[str, tuple[int, list[os.DirEntry[str]]]] = {}  # when it was changed, what is in it
+
+    def files(self) -> Iterator[str]:
+        """What is named like a checkpoint in the folder, in those in it that are named after checkpoints or models, and
+        in subfolders of the former (`checkpoints/step_100/`). A folder that has not changed is not read again."""
+        inner: list[os.DirEntry[str]] = []
+        for entry in self._entries(self._folder):
             yield entry.path
-            if "checkpoint" in outer.name and _is_folder(entry):
-                yield from (one.path for one in _entries(entry.path))
+            if _FOLDER.search(entry.name) and _is_folder(entry):
+                inner.append(entry)
+        for outer in inner:
+            for entry in self._entries(outer.path):
+                yield entry.path
+                if "checkpoint" in outer.name and _is_folder(entry):
+                    yield from (one.path for one in self._entries(entry.path))
 
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return [entry for entry in entries if not entry.name.startswith(".")]
-    except OSError:
-        return []
+    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
+        """Folders, and files with a name that fits; hidden ones left out."""
+        try:
+            changed_ns = os.stat(folder).st_mtime_ns  # noqa: PTH116 -- for every folder at every look
+            known = self._known.get(folder)
+            if known is not None and known[0] == changed_ns:
+                return known[1]
+            with os.scandir(folder) as listed:
+                shown = [entry for entry in listed if not entry.name.startswith(".")]
+        except OSError:
+            return []
+        entries = [entry for entry in shown if looks_like_checkpoint(entry.name) or _is_folder(entry)]
+        if len(self._known) >= FILES_MAX:
+            self._known.clear()
+        if time.time_ns() - changed_ns > _STILL_NS:
+            self._known[folder] = changed_ns, entries
+        return entries
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
