@@ -10,7 +10,7 @@ demo: .venv/.demo
 	$(BIN)/memwatch demo
 
 test: .venv/.dev
-	$(BIN)/pytest -n 2 --dist loadfile --reruns 2 --reruns-delay 2
+	$(BIN)/pytest -n 2 --dist loadfile --reruns 2 --reruns-delay 2 -r aR
 
 fast: .venv/.dev  ## without the tests that run real trainers
 	$(BIN)/pytest -m "not integration"
