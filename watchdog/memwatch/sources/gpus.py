@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import select
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memwatch.core.model import GpuMemory
@@ -132,7 +132,7 @@ class GpuReader:
         return None if self._helpers is None else self._helpers.at_work
 
     def _start(self, now: float) -> Helper | None:
-        if not any(Path(trace).exists() for trace in self._traces):
+        if not any(os.path.exists(trace) for trace in self._traces):  # noqa: PTH110 - a Path interns its parts each time
             self._next_t = self._due_t = now + NO_DRIVER_RETRY_S
             self._last = ()
             gone = SourceError("the NVIDIA driver is gone")
