@@ -19,9 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.cli import main
-from memwatch.diagnosis.heap.census import take_census
+from memwatch.diagnosis.heap.census import Wish, take_census
 from memwatch.diagnosis.heap.interpreter import Interpreter, find_interpreter
 from memwatch.diagnosis.heap.memory import Memory, parse_maps
+from memwatch.diagnosis.heap.objects import Objects
 from memwatch.diagnosis.heap.scan import Scanner
 from memwatch.diagnosis.heap.types import Types
 from memwatch.errors import SourceError, TargetGoneError
@@ -162,7 +163,7 @@ def test_a_process_that_is_no_python_is_refused() -> None:
 
 def test_time_that_is_up_is_told() -> None:
     with running([sys.executable, "-c", MANY + TRUTH + "serve()"]) as process:
-        assert not take_census(process.pid, cpu_seconds=0.0).complete
+        assert not take_census(process.pid, Wish(cpu_seconds=0.0)).complete
 
 
 @pytest.mark.parametrize("end", ["killed", "another program"])
@@ -185,7 +186,7 @@ def test_a_process_that_ends_midway_is_told(end: str) -> None:
             return True
 
         with pytest.raises(TargetGoneError):
-            Scanner(memory, interpreter, Types(memory, interpreter.minor)).scan(may_go_on)
+            Scanner(memory, interpreter, Types(memory, Objects(memory, interpreter.minor))).scan(may_go_on)
 
 
 def test_no_such_process() -> None:
@@ -202,7 +203,7 @@ def test_the_command_prints_json(capfd: pytest.CaptureFixture[str]) -> None:
         assert main(["census", "--pid", "1"]) == 3
     census = json.loads(told)
     assert census["python"] == sys.version.split()[0] and census["complete"] is True and census["seconds"] > 0
-    assert {"type": "__main__.Agent", "count": 97, "tracked": True} in census["types"]
+    assert {"type": "__main__.Agent", "count": 97, "bytes": None, "tracked": True} in census["types"]
     assert "tracked objects" in table.splitlines()[0] and "list" in table
     assert os.getpriority(os.PRIO_PROCESS, 0) == niceness, "only its own process goes last"
     assert "PID 1" in capfd.readouterr().err
@@ -238,5 +239,5 @@ def test_random_memory_gives_counts_or_a_named_error_and_ends(tmp_path: Path) ->
         root = fake(tmp_path / str(attempt), {base: struct.pack("<8192Q", *words)})
         heads = Interpreter("3.11.7", (3, 11), (base, base + 24, base + 48))
         with closing(Memory(10, root)) as memory, suppress(SourceError):
-            found = Scanner(memory, heads, Types(memory, (3, 11))).scan(lambda: True)
+            found = Scanner(memory, heads, Types(memory, Objects(memory, (3, 11)))).scan(lambda: True)
             assert sum(found.counts.values()) <= 4096

@@ -122,6 +122,11 @@ def _parser() -> _Parser:
     add("doctor", "what will and will not work here, and why", target, common)
     census = add("census", "count the objects of a running Python by type, from outside", process)
     census.add_argument("--json", action="store_true", help="all types, as one JSON object")
+    census.add_argument(
+        "--bytes", action="store_true", help="sizes, of arrays and text too; two to three times the CPU"
+    )
+    census.add_argument("--holders", metavar="TYPE", action="append", help="who keeps the objects of this type")
+    census.add_argument("--track", metavar="PATH", action="append", help="the size of an attribute: Trainer.buffer")
     add("markers", "which markers memwatch finds in a log", common, epilog=files).add_argument("file", metavar="LOG")
     replay = add("replay", "the same engine over a recorded trace", common, epilog=files)
     replay.add_argument("file", metavar="TRACE.csv")

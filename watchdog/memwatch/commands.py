@@ -189,19 +189,29 @@ def doctor(flags: Mapping[str, object]) -> int:
     return examine(configure(flags))
 
 
-def census(flags: Mapping[str, object]) -> int:
+def census(flags: dict[str, object]) -> int:
     """`memwatch census --pid PID`: the objects of a running Python by type."""
-    from memwatch.diagnosis.heap import census as heap
+    from memwatch.diagnosis.heap.census import Wish, take_census
+    from memwatch.diagnosis.heap.tracks import parse
+    from memwatch.outputs.census import render
 
+    holders, paths = _listed(flags, "holders"), _listed(flags, "track")
+    wish = Wish(bool(flags.pop("bytes", False)), holders, tuple(parse(path) for path in paths))
     config = configure(flags)
     pid = find_target(config).target.pid
     os.nice(NICEST)
     try:
-        found = heap.take_census(pid)
+        found = take_census(pid, wish)
     except SourceError as error:
         raise AttachError(str(error), error.hint) from error
-    print(wire.to_json(found).decode() if config.json else heap.render(found))
+    print(wire.to_json(found).decode() if config.json else render(found))
     return ExitCode.ENDED
+
+
+def _listed(flags: dict[str, object], name: str) -> tuple[str, ...]:
+    """The values of a flag that may be given several times."""
+    given = flags.pop(name, ())
+    return tuple(given) if isinstance(given, list) else ()
 
 
 def configure(flags: Mapping[str, object]) -> Config:

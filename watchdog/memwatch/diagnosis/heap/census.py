@@ -1,63 +1,153 @@
-"""The census: how many objects of which type a running CPython holds."""
+"""The census: which objects a running CPython holds, of what size, and who keeps them."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
-from memwatch.diagnosis.heap.interpreter import find_interpreter
+from memwatch.core.census import Census, Holder, Large, Tracked, TypeCount
+from memwatch.diagnosis.heap.attributes import Attributes
+from memwatch.diagnosis.heap.holders import Holders
+from memwatch.diagnosis.heap.interpreter import Interpreter, find_interpreter
+from memwatch.diagnosis.heap.layouts import Layouts
 from memwatch.diagnosis.heap.memory import Memory
-from memwatch.diagnosis.heap.scan import Scanner
-from memwatch.diagnosis.heap.types import Types
+from memwatch.diagnosis.heap.objects import Objects
+from memwatch.diagnosis.heap.scan import Scan, Scanner
+from memwatch.diagnosis.heap.tracks import Track, Tracks, starts
+from memwatch.diagnosis.heap.types import HeapType, Types
+from memwatch.diagnosis.heap.walk import Reached, Walk
 
 CPU_SECONDS = 60.0  # that a census may take
-SHOWN = 25  # types in the table
+LARGEST = 20  # objects told one by one
+_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class TypeCount:
-    """The objects of one type."""
+class Wish:
+    """What a census is to tell besides the counts of what the collector tracks."""
 
-    type: str  # "__main__.Agent", "dict"
-    count: int
-    tracked: bool  # by the garbage collector
+    bytes: bool = False  # and all that is held by it
+    holders: tuple[str, ...] = ()  # of the objects of these types: "numpy.ndarray", "ndarray"
+    tracks: tuple[Track, ...] = ()
+    cpu_seconds: float = CPU_SECONDS
 
-
-@dataclass(frozen=True, slots=True)
-class Census:
-    """What was counted, while the process went on."""
-
-    python: str  # "3.11.7"
-    seconds: float  # of CPU
-    complete: bool  # False: the time was up
-    types: tuple[TypeCount, ...]  # the most frequent first
+    @property
+    def is_deep(self) -> bool:
+        """More than counting is needed."""
+        return self.bytes or bool(self.holders) or bool(self.tracks)
 
 
-def take_census(pid: int, cpu_seconds: float = CPU_SECONDS, root: str = "/proc") -> Census:
-    """Count the tracked objects of process `pid`. SourceError, with a hint, when its heap cannot be read."""
-    began = time.process_time()
-    memory = Memory(pid, root)
-    try:
-        interpreter = find_interpreter(memory, root)
-        types = Types(memory, interpreter.minor)
-        scan = Scanner(memory, interpreter, types).scan(lambda: time.process_time() - began < cpu_seconds)
-    finally:
-        memory.close()
-    counts: Counter[str] = Counter()
-    for address, count in scan.counts.items():
-        counts[types.known[address].name] += count
-    ranked = tuple(TypeCount(name, count, tracked=True) for name, count in counts.most_common())
-    return Census(interpreter.version, round(time.process_time() - began, 3), scan.complete, ranked)
+def take_census(pid: int, wish: Wish | None = None, root: str = "/proc") -> Census:
+    """What the CPython of process `pid` holds. SourceError, with a hint, when its heap cannot be read."""
+    with closing(Memory(pid, root)) as memory:
+        return _Taking(memory, find_interpreter(memory, root), wish or Wish()).census()
 
 
-def render(census: Census) -> str:
-    """For people: the most frequent types."""
-    objects = sum(one.count for one in census.types)
-    rows = [f"{one.count:>12,}  {one.type}" for one in census.types[:SHOWN]]
-    rest = census.types[SHOWN:]
-    if rest:
-        rows.append(f"{sum(one.count for one in rest):>12,}  of {len(rest):,} other types, all of them with --json")
-    part = "" if census.complete else "; the time was up before all were counted"
-    title = f"Python {census.python}: {objects:,} tracked objects of {len(census.types):,} types"
-    return "\n".join([f"{title}, {census.seconds:.2f} s of CPU{part}", "", *rows])
+class _Taking:
+    """One census."""
+
+    def __init__(self, memory: Memory, interpreter: Interpreter, wish: Wish) -> None:
+        self._memory, self._interpreter, self._wish = memory, interpreter, wish
+        self._began = time.process_time()
+        self._objects = Objects(memory, interpreter.minor)
+        self._types = Types(memory, self._objects)
+        self._layouts = Layouts(self._objects)
+        self._attributes = Attributes(memory, self._objects, self._types, self._layouts)
+
+    def census(self) -> Census:
+        scan, disturbed = self._scan()
+        if not self._wish.is_deep:
+            types = self._counted(scan)
+            return Census(self._interpreter.version, self._spent(), scan.complete, disturbed, types)
+        reached = self._walk().go(scan.addresses(), self._may_go_on)
+        return Census(
+            self._interpreter.version,
+            self._spent(),
+            scan.complete and reached.complete,
+            disturbed,
+            self._measured(reached),
+            *self._told(reached),
+        )
+
+    def _scan(self) -> tuple[Scan, bool]:
+        """What is tracked; whether that may be too little, because each time a collection went on."""
+        for _ in range(_TRIES):
+            before = self._interpreter.collections(self._memory)
+            scan = Scanner(self._memory, self._interpreter, self._types).scan(self._may_go_on)
+            disturbed = -1 in before or self._interpreter.collections(self._memory) != before
+            if not disturbed or not scan.complete:
+                break
+        return scan, disturbed
+
+    def _walk(self) -> Walk:
+        return Walk(self._memory, self._types, self._layouts, wanted=self._is_wanted)
+
+    def _walk_without(self, left_out: Callable[[HeapType], bool]) -> Walk:
+        return Walk(self._memory, self._types, self._layouts, left_out=left_out)
+
+    def _is_wanted(self, kind: HeapType) -> bool:
+        return (
+            _is_owner(kind)
+            or any(_is_called(kind, name) for name in self._wish.holders)
+            or any(starts(track, kind) for track in self._wish.tracks)
+        )
+
+    def _may_go_on(self) -> bool:
+        return time.process_time() - self._began < self._wish.cpu_seconds
+
+    def _spent(self) -> float:
+        return round(time.process_time() - self._began, 3)
+
+    def _counted(self, scan: Scan) -> tuple[TypeCount, ...]:
+        counts: Counter[str] = Counter()
+        for address, count in scan.counts.items():
+            counts[self._types.known[address].name] += count
+        return tuple(TypeCount(name, count, None, tracked=True) for name, count in counts.most_common())
+
+    def _measured(self, reached: Reached) -> tuple[TypeCount, ...]:
+        counts: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
+        for kind in reached.kinds:
+            counts[kind.type.name] += kind.count
+            sizes[kind.type.name] += kind.bytes
+        tracked = {kind.type.name for kind in reached.kinds if kind.type.tracked}
+        return tuple(TypeCount(name, counts[name], size, name in tracked) for name, size in sizes.most_common())
+
+    def _told(self, reached: Reached) -> tuple[tuple[Large, ...], tuple[Holder, ...], tuple[Tracked, ...]]:
+        owners = [address for kind in reached.kinds if _is_owner(kind.type) for address in kind.addresses]
+        holders = Holders(reached.graph, self._attributes, owners)
+        tracks = Tracks(self._attributes, self._walk_without)
+        instances = [(kind.type, kind.addresses) for kind in reached.kinds]
+        return (
+            tuple(self._large(reached, holders)),
+            tuple(self._holders(reached, holders)),
+            tuple(tracks.size(track, instances, self._may_go_on) for track in self._wish.tracks),
+        )
+
+    def _large(self, reached: Reached, holders: Holders) -> Iterator[Large]:
+        all_large = ((size, address, kind.type.name) for kind in reached.kinds for size, address in kind.large)
+        largest = sorted(all_large, reverse=True)[:LARGEST]
+        paths = holders.paths([address for _, address, _ in largest])
+        for size, address, name in largest:
+            yield Large(name, size, paths.get(address, ""))
+
+    def _holders(self, reached: Reached, holders: Holders) -> Iterator[Holder]:
+        addresses: dict[str, list[int]] = defaultdict(list)
+        for kind in reached.kinds:
+            if any(_is_called(kind.type, name) for name in self._wish.holders):
+                addresses[kind.type.name] += kind.addresses
+        for name, found in addresses.items():
+            yield from holders.of(name, found)
+
+
+def _is_owner(kind: HeapType) -> bool:
+    """Its dict is a namespace of the program."""
+    return kind.shape == "class" or kind.name == "module"
+
+
+def _is_called(kind: HeapType, name: str) -> bool:
+    """A type is named in full, or by the end of that."""
+    return kind.name == name or kind.name.endswith(f".{name}")

@@ -16,9 +16,10 @@ _COOKIE = b"xdebugpy"  # at the start of the runtime, from 3.13 on
 _VERSION = re.compile(rb"(3\.\d{1,2}\.\d{1,3}(?:(?:a|b|rc)\d{1,2})?\+?) \(")
 _RECORD = 24  # a generation: next, prev, threshold, count
 _GENERATIONS = 3
+_COUNTED_ELSEWHERE = (3, 15)  # from this version on, collections are not counted behind the permanent generation
 _BEHIND = range(72, 92, 4)  # from the first generation to the permanent one: as far as that has been seen to lie
 _SEARCHED = 9216  # bytes of an interpreter's state, where its lists are not where they are expected
-_TRIES, _TRY_SECONDS = 40, 0.005
+_TRIES, _TRY_SECONDS = 400, 0.005
 POINTER = ~3 & (2**64 - 1)  # the two lowest bits of a link are flags
 INTERPRETERS_MOST = 64
 
@@ -51,6 +52,14 @@ class Interpreter:
     version: str  # "3.11.7"
     minor: tuple[int, int]
     lists: tuple[int, ...]  # addresses of the heads of all lists of tracked objects, of all interpreters
+    collectors: tuple[int, ...] = ()  # addresses of what each interpreter's collector has done; where that is known
+
+    def collections(self, memory: Memory) -> tuple[int, ...]:
+        """How many collections of all objects there were; -1 of one that is going on, of whatever objects."""
+        return tuple(
+            -1 if memory.word(at + _GENERATIONS * _RECORD) & 0xFFFFFFFF else memory.word(at + 2 * _RECORD)
+            for at in self.collectors
+        )
 
 
 def find_interpreter(memory: Memory, root: str = "/proc") -> Interpreter:
@@ -64,9 +73,13 @@ def find_interpreter(memory: Memory, root: str = "/proc") -> Interpreter:
     if not OLDEST <= minor <= NEWEST:
         raise SourceError(f"CPython {version} cannot be read", "a census reads CPython 3.8 to 3.15")
     lists: list[int] = []
+    collectors = []
     for state in _states(memory, binary.runtime, minor):
-        lists += _lists(memory, state, version, _PLACES[minor].generations)
-    return Interpreter(version, minor, tuple(lists))
+        found = _lists(memory, state, version, _PLACES[minor].generations)
+        lists += found
+        if len(found) > _GENERATIONS and minor < _COUNTED_ELSEWHERE:
+            collectors.append(found[_GENERATIONS] + _RECORD)
+    return Interpreter(version, minor, tuple(lists), tuple(collectors))
 
 
 def _version(memory: Memory, binary: Binary) -> str:
@@ -111,24 +124,32 @@ def _states(memory: Memory, runtime: int, minor: tuple[int, int]) -> list[int]:
 
 
 def _lists(memory: Memory, state: int, version: str, hints: tuple[int, ...]) -> list[int]:
-    """The heads of the lists of one interpreter. They change while they are looked at, so it is tried again."""
-    for _ in range(_TRIES):
-        sure = [hint for hint in hints if _is_record_of_three(memory, state + hint)]
-        if not sure:
-            sure = [at for at in range(0, _SEARCHED, 4) if _is_record_of_three(memory, state + at)]
+    """The heads of the lists of one interpreter.
+
+    They change while they are looked at, those of young objects without a pause: each is sure once it was seen closed.
+    """
+    closed: set[int] = set()
+    for attempt in range(_TRIES):
+        places = hints if attempt < _TRIES / 2 else range(0, _SEARCHED, 4)
+        sure = [first for first in places if _are_heads(memory, state + first, closed)]
         if len(sure) == 1:
             first = state + sure[0]
             permanent = [first + behind for behind in _BEHIND if _is_head(memory, first + behind)]
             return [*(first + i * _RECORD for i in range(_GENERATIONS)), *permanent[:1]]
-        time.sleep(_TRY_SECONDS)
+        time.sleep(_TRY_SECONDS if attempt % 8 == 7 else 0.0)
     raise SourceError(
         f"the objects of CPython {version} are not where they are expected",
         "this build differs from the usual ones; tell its version and where it comes from",
     )
 
 
-def _is_record_of_three(memory: Memory, at: int) -> bool:
-    return all(_is_head(memory, at + i * _RECORD) for i in range(_GENERATIONS))
+def _are_heads(memory: Memory, first: int, closed: set[int]) -> bool:
+    """Whether here are those of three generations, one behind the other."""
+    for at in range(first, first + _GENERATIONS * _RECORD, _RECORD):
+        if at not in closed and not _is_head(memory, at):
+            return False
+        closed.add(at)
+    return True
 
 
 def _is_head(memory: Memory, at: int) -> bool:

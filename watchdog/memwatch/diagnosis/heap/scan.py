@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import compress
 
@@ -20,10 +20,10 @@ from memwatch.diagnosis.heap.types import Types
 from memwatch.errors import SourceError, TargetGoneError
 
 CHUNK = 1 << 20
-_HEAD_BYTES = 16  # the two links in front of an object
+SLOT = 16  # bytes: of the two links in front of an object, which lie at a multiple of it
 _TYPE_AT = 3  # words from the links to the object's type
 _LOWEST = 4096  # no link leads below; the second one is 0 to 3, its flags alone, where an object is not tracked
-_REFERENCES_MOST = 1 << 40  # immortal objects have some 2**30 or 2**32
+REFERENCES_MOST = 1 << 40  # immortal objects have some 2**30 or 2**32
 
 
 @dataclass(slots=True)
@@ -31,7 +31,14 @@ class Scan:
     """What was found."""
 
     counts: Counter[int] = field(default_factory=Counter)  # by the address of the type
+    places: dict[int, array[int]] = field(default_factory=dict)  # by chunk, in which slots their links lie
     complete: bool = True
+
+    def addresses(self) -> Iterator[array[int]]:
+        """Of the objects, chunk by chunk."""
+        for chunk, slots in self.places.items():
+            first = chunk * CHUNK + SLOT  # an object lies behind its links
+            yield array("Q", [first + SLOT * slot for slot in slots])
 
 
 class Scanner:
@@ -45,7 +52,7 @@ class Scanner:
 
     def scan(self, may_go_on: Callable[[], bool]) -> Scan:
         """Count all, or as much as may be; asked before each chunk."""
-        found = Scan()
+        found = Scan(places=self._slots)
         for head in self._interpreter.lists:
             self._link(head, self._memory.word(head) & POINTER)
         while (chunk := self._next()) is not None:
@@ -76,7 +83,7 @@ class Scanner:
             except SourceError:  # unmapped since
                 continue
             accepted = self._accepted(words, wanted)
-            kinds, first = words[_TYPE_AT::2], (low - start) // _HEAD_BYTES
+            kinds, first = words[_TYPE_AT::2], (low - start) // SLOT
             found.counts.update([kinds[slot] for slot in accepted])
             slots.extend([first + slot for slot in accepted])
             self._follow(low, words, accepted)
@@ -90,7 +97,7 @@ class Scanner:
             for slot in compress(range(len(kinds)), map(wanted.__contains__, kinds))
             if _LOWEST <= words[2 * slot] < top
             and words[2 * slot + 1] >= _LOWEST
-            and 0 < words[2 * slot + 2] < _REFERENCES_MOST
+            and 0 < words[2 * slot + 2] < REFERENCES_MOST
         ]
 
     def _follow(self, low: int, words: array[int], slots: list[int]) -> None:
@@ -99,13 +106,13 @@ class Scanner:
         for slot in slots:
             target = words[2 * slot] & POINTER
             if not low <= target < end:
-                self._link(low + _HEAD_BYTES * slot, target)
+                self._link(low + SLOT * slot, target)
             elif (at := (target - low) >> 3) < count and words[at + _TYPE_AT] not in known:
-                self._learn(low + _HEAD_BYTES * slot, target)
+                self._learn(low + SLOT * slot, target)
 
     def _link(self, source: int, target: int) -> None:
         """A link into a chunk; in one that was read it leads to an object that is counted, or to one of a new type."""
-        chunk, slot = target // CHUNK, target % CHUNK // _HEAD_BYTES
+        chunk, slot = target // CHUNK, target % CHUNK // SLOT
         slots = self._slots.get(chunk)
         if slots is None:
             self._waiting.setdefault(chunk, set()).add((source, target))

@@ -1,4 +1,4 @@
-"""Types of a heap: which addresses are types, and what they are called."""
+"""Types of a heap: which addresses are types, what they are called, and how their objects are laid out."""
 
 from __future__ import annotations
 
@@ -8,13 +8,42 @@ from struct import unpack_from
 
 from memwatch.core.text import printable
 from memwatch.diagnosis.heap.memory import Memory
+from memwatch.diagnosis.heap.objects import Objects
 from memwatch.errors import SourceError
 
 _TYPE_BYTES = 416  # of a PyTypeObject, as far as all versions have it alike
 _TYPE_SUBCLASS, _HEAP_TYPE, _HAS_GC, _READY = 1 << 31, 1 << 9, 1 << 14, 1 << 12
+_MANAGED_DICT, _MANAGED_WEAKREF, _INLINE_VALUES = 1 << 4, 1 << 3, 1 << 2  # since 3.11, 3.12, 3.13
 _QUALNAME = {8: 864, 9: 856, 10: 864, 11: 864, 12: 872, 13: 872, 14: 872, 15: 880}  # by minor version
 _NAME_MOST = 512  # bytes of a name
 _ENTRIES_MOST = 4096  # of a class's namespace
+_BASES_MOST = 64
+_REFUSED_MOST = 1 << 17
+_LOWEST = 4096
+_OBJECT_BYTES = 16
+_LINKS_BYTES = 16  # of the collector, in front of what it tracks
+
+# The types of which it is known where they keep what they hold, by name; a subclass is laid out as its base at first.
+_SHAPES = {
+    "list": "list",
+    "tuple": "tuple",
+    "dict": "dict",
+    "set": "set",
+    "frozenset": "set",
+    "str": "str",
+    "int": "int",
+    "bytes": "bytes",
+    "bytearray": "bytearray",
+    "type": "class",
+    "weakref": "weak",
+    "weakref.ReferenceType": "weak",
+    "collections.deque": "deque",
+    "array.array": "array",
+    "numpy.ndarray": "ndarray",
+    "torch._C._TensorBase": "tensor",
+    "torch._C.TensorBase": "tensor",
+}
+_EXACT = {"str", "bytes"}  # subclasses are laid out in another way
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,53 +54,102 @@ class HeapType:
     name: str  # "__main__.Agent", "dict"
     basic_bytes: int
     item_bytes: int
+    tracked: bool  # by the garbage collector, or so it may be
+    shape: str  # one of those above; "": none of them
+    shape_bytes: int  # of the fixed part that the shape tells of, from the start of the object
+    base_at: int  # the address of its base type; 0 without
+    members_at: int  # the table of attributes in the fixed part (slots, and what C code tells of); 0 without
+    dict_offset: int
+    has_managed_dict: bool
+    has_inline_values: bool
+    front_bytes: int  # in front of each object
+    keys_at: int  # the table of the names of attributes that its objects share; 0 without
 
 
 class Types:
     """The types that were met so far."""
 
-    def __init__(self, memory: Memory, minor: tuple[int, int]) -> None:
-        self._memory, self._minor = memory, minor[1]
-        self.known: dict[int, HeapType] = {}
+    def __init__(self, memory: Memory, objects: Objects) -> None:
+        self._memory, self._objects, self._minor = memory, objects, objects.minor
+        self.known: dict[int, HeapType] = {}  # those of tracked objects
+        self.others: dict[int, HeapType] = {}
         self._refused: set[int] = set()
 
     def learn(self, address: int) -> HeapType | None:
         """The type at this address; None when there is none of tracked objects."""
-        if address in self.known:
-            return self.known[address]
-        if address in self._refused or address % 8 or address < 4096:
-            return None
+        found = self.of(address)
+        return found if found is not None and found.tracked else None
+
+    def of(self, address: int) -> HeapType | None:
+        """The type at this address; None when there is none."""
+        found = self.known.get(address) or self.others.get(address)
+        if found is not None or address in self._refused or address % 8 or address < _LOWEST:
+            return found
         try:
-            found = self._read(address)
+            found = self._read(address, _BASES_MOST)
         except SourceError:
-            found = None
-        if found is None:
+            if len(self._refused) >= _REFUSED_MOST:
+                self._refused.clear()
             self._refused.add(address)
-        else:
-            self.known[address] = found
+            return None
         return found
 
     def known_from(self, count: int) -> frozenset[int]:
-        """The addresses of all but the first so many, in the order in which they were met."""
+        """The addresses of all but the first so many of tracked objects, in the order in which they were met."""
         return frozenset(islice(self.known, count, None))
 
-    def _read(self, address: int) -> HeapType | None:
+    def _read(self, address: int, bases_left: int) -> HeapType:
         raw = self._memory.read(address, _TYPE_BYTES)
         metatype, (name_at, basic, item) = unpack_from("<Q", raw, 8)[0], unpack_from("<Qqq", raw, 24)
-        flags = unpack_from("<Q", raw, 168)[0]
-        if not flags & _HAS_GC or not flags & _READY or not 16 <= basic < 1 << 24 or not 0 <= item < 1 << 16:
-            return None
+        flags, members_at, base_at, namespace = (unpack_from("<Q", raw, at)[0] for at in (168, 240, 256, 264))
+        dict_offset = unpack_from("<q", raw, 288)[0]
+        if not flags & _READY or not _OBJECT_BYTES <= basic < 1 << 24 or not 0 <= item < 1 << 16:
+            raise SourceError("no type")
         if metatype % 8 or not self._memory.word(metatype + 168) & _TYPE_SUBCLASS:
-            return None
+            raise SourceError("no type")
         name = self._memory.text(name_at, _NAME_MOST)
-        if flags & _HEAP_TYPE:
-            name = self._full_name(address, unpack_from("<Q", raw, 264)[0], name)
-        return HeapType(address, printable(name.removeprefix("builtins.")), basic, item)
+        of_heap = bool(flags & _HEAP_TYPE)
+        keys_at = 0
+        if of_heap:
+            name = self._full_name(address, namespace, name)
+            keys_at = self._memory.word(address + _QUALNAME[self._minor] + 8)
+        name = printable(name.removeprefix("builtins."))
+        shape, shape_bytes = self._shape(name, basic, base_at, bases_left)
+        managed = self._minor >= 11 and bool(flags & _MANAGED_DICT)
+        in_front = managed or (self._minor >= 12 and bool(flags & _MANAGED_WEAKREF))
+        found = HeapType(
+            address=address,
+            name=name,
+            basic_bytes=basic,
+            item_bytes=item,
+            tracked=bool(flags & _HAS_GC),
+            shape=shape,
+            shape_bytes=shape_bytes,
+            base_at=base_at,
+            members_at=members_at,
+            dict_offset=0 if managed else dict_offset,
+            has_managed_dict=managed,
+            has_inline_values=self._minor >= 13 and bool(flags & _INLINE_VALUES),
+            front_bytes=_LINKS_BYTES * (bool(flags & _HAS_GC) + in_front),
+            keys_at=keys_at,
+        )
+        (self.known if found.tracked else self.others)[address] = found
+        return found
+
+    def _shape(self, name: str, basic: int, base_at: int, bases_left: int) -> tuple[str, int]:
+        shape = _SHAPES.get(name)
+        if shape is not None:
+            return shape, basic
+        if base_at and bases_left:
+            base = self.known.get(base_at) or self.others.get(base_at) or self._read(base_at, bases_left - 1)
+            if base.shape not in _EXACT:
+                return base.shape, base.shape_bytes
+        return "", _OBJECT_BYTES
 
     def _full_name(self, address: int, namespace: int, name: str) -> str:
         """Module and qualified name of a class; what is known of it when they cannot be read."""
         try:
-            qualified = self._text(self._memory.word(address + _QUALNAME[self._minor]))
+            qualified = self._objects.text(self._memory.word(address + _QUALNAME[self._minor]))
         except SourceError:
             return name
         try:
@@ -79,52 +157,9 @@ class Types:
         except SourceError:
             return name if name.endswith(f".{qualified}") else qualified
 
-    # --- names are objects, too
-
     def _module(self, namespace: int) -> str:
         """What a class's namespace says of `__module__`."""
-        for key, value in self._items(namespace):
-            if self._text_or_none(key) == "__module__":
-                return self._text(value)
+        for key, value in self._objects.items(namespace, _ENTRIES_MOST):
+            if self._objects.text_or_none(key) == "__module__":
+                return self._objects.text(value)
         raise SourceError("no __module__")
-
-    def _items(self, mapping: int) -> list[tuple[int, int]]:
-        """Addresses of keys and values of a dict that shares no keys."""
-        keys = self._memory.word(mapping + 32)
-        if self._minor <= 10:
-            _, size, _, _, count = unpack_from("<QQQqq", self._memory.read(keys, 40))
-            index_bytes = next(width for width in (1, 2, 4, 8) if size < 1 << 8 * width)
-            first, width = keys + 40 + size * index_bytes, 24
-        else:
-            head = self._memory.read(keys, 32)
-            first, width = keys + 32 + (1 << head[9]), 16 if head[10] else 24
-            count = unpack_from("<q", head, 24)[0]
-        if not 0 <= count <= _ENTRIES_MOST:
-            raise SourceError("a namespace of that size is none")
-        raw = self._memory.read(first, count * width) if count else b""
-        found = (unpack_from("<QQ", raw, i * width + width - 16) for i in range(count))
-        return [(key, value) for key, value in found if key and value]
-
-    def _text_or_none(self, address: int) -> str | None:
-        try:
-            return self._text(address)
-        except SourceError:
-            return None
-
-    def _text(self, address: int) -> str:
-        """A str, of the usual compact forms."""
-        short = 48 if self._minor <= 11 else 40
-        head = self._memory.read(address, 40)
-        length = unpack_from("<q", head, 16)[0]
-        if not 0 < length <= _NAME_MOST:
-            raise SourceError("no name")
-        state = unpack_from("<I", head, 32)[0] >> (2 if self._minor <= 13 else 16)
-        kind, compact, ascii_only = state & 7, state & 8, state & 16
-        if not compact or kind not in (1, 2, 4):
-            raise SourceError("no compact str")
-        long = 72 if self._minor <= 11 else 56
-        raw = self._memory.read(address + (short if ascii_only else long), length * kind)
-        try:
-            return raw.decode({1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[kind])
-        except UnicodeDecodeError as error:
-            raise SourceError("no str") from error

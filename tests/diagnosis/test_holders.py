@@ -1,0 +1,102 @@
+"""Who holds what, and how large what is at a path: real programs that keep objects as leaking trainers do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from memwatch.cli import main
+from memwatch.core.census import Census
+from memwatch.diagnosis.heap.census import Wish, take_census
+from memwatch.diagnosis.heap.tracks import parse
+from memwatch.errors import ConfigError
+from support.processes import running
+from support.pythons import MINORS, PROGRAMS, interpreters
+
+PYTHONS = interpreters()
+HELD = {
+    "__main__.Tensor": [("__main__.Trainer.actor_losses[i]", 21504)],
+    "__main__.Transition": [("__main__.Buffer.buffer[i]", 3000)],
+    "__main__.Environment": [("__main__.Trainer.environments[k]", 500)],
+    "__main__.Agent": [("__main__.Trainer.agents[i]", 16)],
+    "__main__.Loss": [("__main__.Trainer.registry[i]", 700)],
+    "__main__.Request": [("__main__.cache[k]['request']", 300)],
+    "__main__.Lone": [("__main__.Slotted.items[i]", 90)],
+    "__main__.Buffer": [("__main__.Trainer.replay_buffer", 1)],
+}
+SIZES = {
+    "Trainer.replay_buffer": (1, 3000 * 2 * 1000),
+    "Trainer.replay_buffer.buffer[5]": (1, 2000),
+    "__main__.Trainer.agents[*]": (16, 16 * 2 << 20),
+    "Trainer.agents[3].memory[0]": (1, 1 << 20),
+    "Agent.memory": (16, 16 * 2 << 20),
+    "Trainer.state['memory']": (1, 50_000),
+    "Trainer.obs": (1, 20 << 20),
+    "__main__.cache": (1, 300 * 48),
+}
+NOT_THERE = {
+    "Trainer.nothing": "nothing at .nothing",
+    "Trainer.agents[99]": "nothing at [99]",
+    "Nobody.items": "no object of a class Nobody, and no such module",
+}
+
+
+def taken(minor: str, wish: Wish) -> Census:
+    if minor not in PYTHONS:
+        pytest.skip(f"no CPython {minor} here")
+    with running([PYTHONS[minor], "-S", str(PROGRAMS / "holders.py")]) as process:
+        return take_census(process.pid, wish)
+
+
+@pytest.mark.parametrize("minor", [f"3.{minor}" for minor in MINORS])
+def test_the_attribute_that_holds_is_named(minor: str) -> None:
+    names = (*HELD, "bytearray", "Figure", "Node")
+    census = taken(minor, Wish(holders=names))
+    found = {name: [(one.path, one.count) for one in census.holders if one.type == name] for name in HELD}
+    assert found == HELD
+    assert all(one.of == 21504 for one in census.holders if one.type == "__main__.Tensor")
+    ways = {one.path: one.count for one in census.holders if one.type == "bytearray"}
+    assert ways["__main__.Buffer.buffer[i].state"] == ways["__main__.Buffer.buffer[i].next_state"] == 3000
+    assert ways["__main__.Agent.memory[i]"] == 32
+    assert next(one for one in census.holders if one.type == "__main__.Figure").path.endswith("list[i]")
+    nodes = {one.path: one.count for one in census.holders if one.type == "__main__.Node"}
+    assert nodes["__main__.Node.following"] == 1999
+    assert [(one.type, one.path) for one in census.large] == [("bytearray", "__main__.Trainer.obs")]
+
+
+@pytest.mark.parametrize("minor", [f"3.{minor}" for minor in MINORS])
+def test_what_is_at_a_path_is_measured(minor: str) -> None:
+    census = taken(minor, Wish(tracks=tuple(parse(path) for path in (*SIZES, *NOT_THERE))))
+    found = {one.path: one for one in census.tracked}
+    for path, (objects, size) in SIZES.items():
+        assert found[path].objects == objects, path
+        assert size <= found[path].bytes <= 1.5 * size + 100_000, path
+    for path, reason in NOT_THERE.items():
+        assert found[path].bytes is None and found[path].reason == reason
+
+
+@pytest.mark.parametrize("path", ["", "Trainer", "Trainer.", "Trainer.a[", "Trainer..a", "Trainer[x]", "3.a", "a b.c"])
+def test_what_is_no_path_is_refused(path: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        parse(path)
+    assert "Trainer.replay_buffer" in told.value.hint
+
+
+def test_the_command_tells_all_of_it(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["--holders", "Tensor", "--holders", "bytearray", "--track", "Trainer.obs", "--bytes"]
+    with running([sys.executable, str(PROGRAMS / "holders.py")]) as process:
+        command = [sys.executable, "-m", "memwatch", "census", "--pid", str(process.pid), *words]
+        told = json.loads(subprocess.run([*command, "--json"], capture_output=True, check=True).stdout)
+        table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert main(["census", "--pid", str(process.pid), "--track", "Trainer"]) == 2
+    assert "Trainer.population[*]" in capfd.readouterr().err
+    path = "__main__.Trainer.actor_losses[i]"
+    assert {"type": "__main__.Tensor", "path": path, "count": 21504, "of": 21504} in told["holders"]
+    assert told["tracked"][0]["path"] == "Trainer.obs" and told["large"][0]["bytes"] > 20 << 20
+    agents = next(one for one in told["types"] if one["type"] == "__main__.Agent")
+    assert agents["count"] == 16 and agents["bytes"] > 0 and agents["tracked"] is True
+    assert f"21,504  of 21,504 __main__.Tensor: {path}" in table
+    assert "large objects" in table and "tracked" in table

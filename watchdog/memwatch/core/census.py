@@ -1,0 +1,58 @@
+"""What a census of a Python heap tells: which objects there are, of what size, and who keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TypeCount:
+    """The objects of one type."""
+
+    type: str  # "__main__.Agent", "dict"
+    count: int
+    bytes: int | None  # of all together, each without what it refers to; None: not asked for
+    tracked: bool  # the garbage collector knows such objects, though it may not know each of them
+
+
+@dataclass(frozen=True, slots=True)
+class Large:
+    """One large object."""
+
+    type: str
+    bytes: int
+    path: str  # "__main__.Trainer.obs"; empty: no way to it is known
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A way by which objects of a type are kept."""
+
+    type: str  # of what is held
+    path: str  # "__main__.Trainer.losses[i]"
+    count: int  # of the objects that it leads to
+    of: int  # all that there are
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """What is at the end of a path that was asked for."""
+
+    path: str
+    objects: int  # instances of the class, times what the path fans out to
+    bytes: int | None  # of them and all that they hold, each object once; None: nothing is there
+    reason: str = ""  # why there is nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """One census. The process went on meanwhile."""
+
+    python: str  # "3.11.7"
+    seconds: float  # of CPU
+    complete: bool  # False: the time was up
+    disturbed: bool  # the collector went through all objects meanwhile, at each attempt: counts may be too low
+    types: tuple[TypeCount, ...]  # the most frequent first; by bytes, where they are known
+    large: tuple[Large, ...] = ()  # the largest first
+    holders: tuple[Holder, ...] = ()  # by type, those that hold the most first
+    tracked: tuple[Tracked, ...] = ()

@@ -1,0 +1,150 @@
+"""Who keeps objects: the way from them, reference by reference, up to an attribute that has a name."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from memwatch.core.census import Holder
+from memwatch.diagnosis.heap.attributes import Attributes
+from memwatch.diagnosis.heap.place import Place
+from memwatch.diagnosis.heap.walk import Graph
+
+SAMPLED = 20_000  # objects of a type whose holders are looked for
+_STEPS_MOST = 12
+_FEW, _FEW_SHARE = 16, 0.01  # holders: so many, or this part of what they hold, are named; from more of them it goes on
+_KEYS_MOST = 8  # keys of one dict that are told; of more, all are [k]
+_KEY = "[k]"
+_THROUGH = {"dict": _KEY, "list": "[i]", "tuple": "[i]", "deque": "[i]", "set": "{i}", "ndarray": "[i]"}  # by shape
+_LOCALS = ("frame", "generator", "coroutine", "async_generator")
+_LOCAL = "a local variable or C code: "
+_ITS_DICT = "__dict__"
+_MARK = "\0"
+
+_Ways = Counter[str]  # how many objects are reached by each way from a certain place on
+
+
+class Holders:
+    """Looks for them in a heap that was gone through."""
+
+    def __init__(self, graph: Graph, attributes: Attributes, owners: Iterable[int]) -> None:
+        """`owners`: the addresses of all modules and classes."""
+        self._graph, self._attributes = graph, attributes
+        self._owners = {namespace: name for address in owners for namespace, name in self._namespace(address)}
+
+    def of(self, name: str, addresses: Sequence[int]) -> list[Holder]:
+        """Who holds the objects of a type, given the addresses of all; who holds the most comes first."""
+        every, total = max(1, -(-len(addresses) // SAMPLED)), len(addresses)
+        found = self._climb(dict.fromkeys(addresses[::every], ""))
+        return [Holder(name, path, min(count * every, total), total) for path, count in found.most_common()]
+
+    def paths(self, addresses: Sequence[int]) -> dict[int, str]:
+        """One way to each of these objects, the one that is told in the fewest words; without those that have none."""
+        ways = sorted(self._climb({address: f"{_MARK}{address}" for address in addresses}), key=len, reverse=True)
+        return {int(address): path for path, _, address in (way.partition(_MARK) for way in ways)}
+
+    def _climb(self, ends: Mapping[int, str]) -> Counter[str]:
+        return _Climb(self._graph, self._attributes, self._owners, ends).ways()
+
+    def _namespace(self, address: int) -> Iterator[tuple[int, str]]:
+        place = self._attributes.find(address)
+        if place is None or not (namespace := self._attributes.dict_of(place)):
+            return
+        is_module = place.kind.name == "module"
+        yield namespace, self._attributes.module_name(address) if is_module else self._attributes.type_name(address)
+
+
+class _Climb:
+    """From objects to what refers to them, and on to what refers to that, until all is reached from a name."""
+
+    def __init__(
+        self, graph: Graph, attributes: Attributes, owners: Mapping[int, str], ends: Mapping[int, str]
+    ) -> None:
+        """`ends`: the objects by their addresses, and what their ways end with."""
+        self._graph, self._attributes, self._owners, self._objects = graph, attributes, owners, ends
+        self._met = set(ends)
+        self._few = max(_FEW, int(_FEW_SHARE * len(ends)))
+        self._found: _Ways = Counter()
+        self._kinds: dict[int, str] = {}  # of the holders, by address
+
+    def ways(self) -> _Ways:
+        """By each way from a name, how many of the objects."""
+        below: dict[int, _Ways] = {address: Counter({end: 1}) for address, end in self._objects.items()}
+        for _ in range(_STEPS_MOST):
+            if not below:
+                break
+            below = self._step(below)
+        self._leave(below)
+        return self._found
+
+    def _step(self, below: Mapping[int, _Ways]) -> dict[int, _Ways]:
+        """The holders of these from which it goes on."""
+        above: dict[int, _Ways] = defaultdict(Counter)
+        named: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)  # by type and way: how many, by holder
+        held: set[int] = set()
+        for source, place, targets in self._sources(below):
+            labels = self._labels(source, place, targets)
+            held |= labels.keys()
+            for target, label in labels.items():
+                for rest, number in below[target].items():
+                    way = label + rest if label != _ITS_DICT else _attribute(rest)
+                    if source in self._owners:
+                        self._found[self._owners[source] + _attribute(way)] += number
+                    elif source in self._objects or place.kind.name in _LOCALS:
+                        self._found[place.kind.name + way] += number
+                    elif place.kind.shape in _THROUGH or place.kind.name == "cell":
+                        above[source][way] += number
+                    else:
+                        named[place.kind.name, way][source] += number
+        for (kind, way), numbers in named.items():
+            if len(numbers) <= self._few:
+                self._found[kind + way] += numbers.total()
+            else:
+                for source, number in numbers.items():
+                    above[source][way] += number
+        self._leave({address: ways for address, ways in below.items() if address not in held})
+        self._met.update(above)
+        return above
+
+    def _sources(self, below: Mapping[int, _Ways]) -> list[tuple[int, Place, set[int]]]:
+        """What refers to these, and was not come by before, each with those that it refers to."""
+        targets: dict[int, set[int]] = defaultdict(set)
+        for source, target in self._graph.holders(below.__contains__):
+            if source not in self._met or source in self._objects:
+                targets[source].add(target)
+        found = []
+        for source, held in targets.items():
+            place = self._attributes.find(source)
+            if place is not None and place.kind.shape not in ("weak", "class") and place.kind.name != "module":
+                self._kinds[source] = place.kind.name
+                found.append((source, place, held))
+        return found
+
+    def _labels(self, source: int, place: Place, targets: set[int]) -> dict[int, str]:
+        """What the holder calls each of what it holds."""
+        shape = place.kind.shape
+        own = self._attributes.dict_of(place)
+        labels = {target: _ITS_DICT for target in targets if target == own}
+        rest = targets - labels.keys()
+        if rest and shape == "dict" and len(rest) <= _KEYS_MOST:
+            keys = {value: f"[{key!r}]" for key, value in self._attributes.items(source) if value in rest}
+            labels |= {target: keys.get(target, _KEY) for target in rest}
+        elif rest and (shape in _THROUGH or place.kind.name == "cell"):
+            labels |= dict.fromkeys(rest, _THROUGH.get(shape, ""))
+        elif rest:
+            names = {value: f".{name}" for name, value in self._attributes.of(place) if value in rest}
+            labels |= {target: names.get(target, "") for target in rest}
+        return labels
+
+    def _leave(self, below: Mapping[int, _Ways]) -> None:
+        """These are held by nothing that is known: by a local variable, or by C code."""
+        for address, ways in below.items():
+            for way, number in ways.items():
+                self._found[f"{_LOCAL}{self._kinds.get(address, '')}{way}"] += number
+
+
+def _attribute(way: str) -> str:
+    """The way from an object whose dict this is the way from: ['losses'][i] is .losses[i]."""
+    key, end, rest = way.partition("]")
+    name = key[2:-1]
+    return f".{name}{rest}" if end and key[:2] in ("['", '["') and name.isidentifier() else way
