@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test fast check lint types contracts pictures bench tables numpy wheel clean
+.PHONY: demo test fast check lint types contracts pictures bench tables pythons wheel clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
@@ -37,7 +37,7 @@ bench: .venv-bench/.made  ## docs/performance/*.json and the tables of docs/perf
 tables: .venv/.dev  ## docs/performance.md anew from docs/performance/*.json
 	PYTHONPATH=tests $(BIN)/python tests/bench/tables.py
 
-numpy: .venv/.dev  ## .venv/numpy/3.x for each CPython that the tests find: its arrays are counted from outside
+pythons: .venv/.dev  ## newer CPythons in .venv/newer, and numpy for each that tests find: they are counted from outside
 	PYTHONPATH=tests $(BIN)/python -m support.pythons
 
 wheel: .venv/.dev

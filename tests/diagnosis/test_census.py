@@ -27,9 +27,9 @@ from memwatch.diagnosis.heap.scan import Scanner
 from memwatch.diagnosis.heap.types import Types
 from memwatch.errors import SourceError, TargetGoneError
 from support.processes import running
-from support.pythons import MINORS, interpreters
+from support.pythons import NAMES, pythons
 
-PYTHONS = interpreters()
+PYTHONS = pythons()
 
 # answers each line with what the collector says of it: {type: count}
 TRUTH = """
@@ -118,11 +118,11 @@ def test_the_interpreters_of_this_machine_are_found() -> None:
     assert f"3.{sys.version_info[1]}" in PYTHONS
 
 
-@pytest.mark.parametrize("minor", [f"3.{minor}" for minor in MINORS])
-def test_each_class_of_the_user_is_counted_exactly(minor: str) -> None:
-    if minor not in PYTHONS:
-        pytest.skip(f"no CPython {minor} here")
-    with running([PYTHONS[minor], "-X", "utf8", "-c", MANY + TRUTH + "serve()"]) as process:
+@pytest.mark.parametrize("python", NAMES)
+def test_each_class_of_the_user_is_counted_exactly(python: str) -> None:
+    if python not in PYTHONS:
+        pytest.skip(f"no CPython {python} here; make pythons installs the newer ones")
+    with running([*PYTHONS[python].command, "-X", "utf8", "-c", MANY + TRUTH + "serve()"]) as process:
         found, true = counted(process.pid), truth(process)
     expected = {name: true[name] for name in true if name.startswith("__main__.")}
     assert {f"__main__.{kind}" for kind in KINDS} <= expected.keys() and len(expected) >= 11
@@ -131,11 +131,11 @@ def test_each_class_of_the_user_is_counted_exactly(minor: str) -> None:
         assert found[name] == pytest.approx(true[name], rel=0.02), name  # answering makes a few
 
 
-@pytest.mark.parametrize("minor", [f"3.{minor}" for minor in MINORS])
-def test_churn_is_survived(minor: str) -> None:
-    if minor not in PYTHONS:
-        pytest.skip(f"no CPython {minor} here")
-    with running([PYTHONS[minor], "-c", CHURN + TRUTH + "serve()"]) as process:
+@pytest.mark.parametrize("python", NAMES)
+def test_churn_is_survived(python: str) -> None:
+    if python not in PYTHONS:
+        pytest.skip(f"no CPython {python} here; make pythons installs the newer ones")
+    with running([*PYTHONS[python].command, "-c", CHURN + TRUTH + "serve()"]) as process:
         for _ in range(3):
             found = counted(process.pid)
             assert found["__main__.Still"] == pytest.approx(20000, rel=0.005)

@@ -14,9 +14,9 @@ from memwatch.diagnosis.heap.census import Wish, take_census
 from memwatch.diagnosis.heap.tracks import parse
 from memwatch.errors import ConfigError
 from support.processes import running
-from support.pythons import MINORS, PROGRAMS, interpreters
+from support.pythons import NAMES, PROGRAMS, pythons
 
-PYTHONS = interpreters()
+PYTHONS = pythons()
 HELD = {
     "__main__.Tensor": [("__main__.Trainer.actor_losses[i]", 21504)],
     "__main__.Transition": [("__main__.Buffer.buffer[i]", 3000)],
@@ -44,17 +44,17 @@ NOT_THERE = {
 }
 
 
-def taken(minor: str, wish: Wish) -> Census:
-    if minor not in PYTHONS:
-        pytest.skip(f"no CPython {minor} here")
-    with running([PYTHONS[minor], "-S", str(PROGRAMS / "holders.py")]) as process:
+def taken(python: str, wish: Wish) -> Census:
+    if python not in PYTHONS:
+        pytest.skip(f"no CPython {python} here; make pythons installs the newer ones")
+    with running(PYTHONS[python].program("holders.py")) as process:
         return take_census(process.pid, wish)
 
 
-@pytest.mark.parametrize("minor", [f"3.{minor}" for minor in MINORS])
-def test_the_attribute_that_holds_is_named(minor: str) -> None:
+@pytest.mark.parametrize("python", NAMES)
+def test_the_attribute_that_holds_is_named(python: str) -> None:
     names = (*HELD, "bytearray", "Figure", "Node")
-    census = taken(minor, Wish(holders=names))
+    census = taken(python, Wish(holders=names))
     found = {name: [(one.path, one.count) for one in census.holders if one.type == name] for name in HELD}
     assert found == HELD
     assert all(one.of == 21504 for one in census.holders if one.type == "__main__.Tensor")
@@ -67,9 +67,9 @@ def test_the_attribute_that_holds_is_named(minor: str) -> None:
     assert [(one.type, one.path) for one in census.large] == [("bytearray", "__main__.Trainer.obs")]
 
 
-@pytest.mark.parametrize("minor", [f"3.{minor}" for minor in MINORS])
-def test_what_is_at_a_path_is_measured(minor: str) -> None:
-    census = taken(minor, Wish(tracks=tuple(parse(path) for path in (*SIZES, *NOT_THERE))))
+@pytest.mark.parametrize("python", NAMES)
+def test_what_is_at_a_path_is_measured(python: str) -> None:
+    census = taken(python, Wish(tracks=tuple(parse(path) for path in (*SIZES, *NOT_THERE))))
     found = {one.path: one for one in census.tracked}
     for path, (objects, size) in SIZES.items():
         assert found[path].objects == objects, path

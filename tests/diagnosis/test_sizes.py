@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-from pathlib import Path
+import sys
 
 import pytest
 
 from memwatch.core.census import Census, TypeCount
 from memwatch.diagnosis.heap.census import Wish, take_census
 from support.processes import running
-from support.pythons import MINORS, PROGRAMS, interpreters, numpy_folder
+from support.pythons import NAMES, OWN, pythons
 
-PYTHONS = interpreters()
+PYTHONS = pythons()
+CURRENT = f"3.{sys.version_info[1]}"
 EXACT = (
     "float",
     "list",
@@ -43,32 +43,31 @@ def told(process: subprocess.Popen[str]) -> tuple[Census, dict[str, TypeCount], 
     return census, {one.type: one for one in census.types}, json.loads(process.stdout.readline())
 
 
-@pytest.mark.parametrize("minor", [f"3.{minor}" for minor in MINORS])
-def test_sizes_are_those_that_the_interpreter_tells(minor: str) -> None:
-    if minor not in PYTHONS:
-        pytest.skip(f"no CPython {minor} here")
-    with running([PYTHONS[minor], "-S", "-X", "utf8", str(PROGRAMS / "heap.py")]) as process:
+@pytest.mark.parametrize("python", NAMES)
+def test_sizes_are_those_that_the_interpreter_tells(python: str) -> None:
+    if python not in PYTHONS:
+        pytest.skip(f"no CPython {python} here; make pythons installs the newer ones")
+    with running(PYTHONS[python].program("heap.py")) as process:
         _, found, true = told(process)
     for name in (*EXACT, *COUNTED):
         count, size = true[name]
         # the program itself has made a few when it answers
         assert found[name].count == pytest.approx(count, abs=5, rel=0.0005), name
         if name in EXACT:
-            assert found[name].bytes == pytest.approx(size, rel=0.002), name
-    for name in ("dict", "int"):
-        assert found[name].bytes == pytest.approx(true[name][1], rel=0.06), name
+            # later ones leave out other parts themselves: what is in front of an instance, the bytes of a bytearray
+            assert found[name].bytes == pytest.approx(size, rel=0.002 if python in OWN else 0.25), name
+    assert found["dict"].bytes == pytest.approx(true["dict"][1], rel=0.06)
+    assert found["int"].bytes == pytest.approx(true["int"][1], rel=0.25)  # those in the executable itself are left out
     for name in ("str", "bytes", "tuple"):  # those of code objects, too, which the collector does not go into
         assert found[name].count > true[name][0] and found[name].bytes > true[name][1], name
     assert found["float"].tracked is False and found["list"].tracked is True
 
 
-@pytest.mark.parametrize("minor", [f"3.{minor}" for minor in MINORS])
-def test_arrays_are_found_in_dicts_that_nobody_tracks(minor: str) -> None:
-    folder = numpy_folder(minor)
-    if minor not in PYTHONS or folder is None:
-        pytest.skip(f"no CPython {minor} with numpy here; make numpy installs it")
-    env = {**os.environ, "PYTHONPATH": str(folder)}
-    with running([PYTHONS[minor], "-X", "utf8", str(PROGRAMS / "heap.py")], env=env) as process:
+@pytest.mark.parametrize("python", NAMES)
+def test_arrays_are_found_in_dicts_that_nobody_tracks(python: str) -> None:
+    if python not in PYTHONS or not PYTHONS[python].has_numpy:
+        pytest.skip(f"no CPython {python} with numpy here; make pythons installs it")
+    with running(PYTHONS[python].program("heap.py"), env=PYTHONS[python].numpy_env) as process:
         census, found, true = told(process)
     assert [found["numpy.ndarray"].count, found["numpy.ndarray"].bytes] == true["numpy.ndarray"]
     assert found["numpy.ndarray"].tracked is False
@@ -77,6 +76,6 @@ def test_arrays_are_found_in_dicts_that_nobody_tracks(minor: str) -> None:
 
 
 def test_without_bytes_none_are_told() -> None:
-    with running([PYTHONS["3.11"], str(Path(PROGRAMS, "holders.py"))]) as process:
+    with running(PYTHONS[CURRENT].program("holders.py")) as process:
         census = take_census(process.pid)
     assert {one.bytes for one in census.types} == {None} and not census.large

@@ -1,45 +1,85 @@
-"""CPythons of several versions, as pyenv and the distribution have them."""
+"""CPythons of several versions: as pyenv and the machine have them, and newer ones of Debian's in a folder of its own.
+
+`make pythons` installs the newer ones, and numpy for all: `python -m support.pythons` in `tests/`.
+"""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-MINORS = range(8, 16)
 PROGRAMS = Path(__file__).parents[1] / "programs"
-_NUMPY = Path(__file__).parents[2] / ".venv/numpy"  # by minor version, as `make numpy` installs it
+OWN = [f"3.{minor}" for minor in range(8, 14)]
+NEWER = ["Debian 3.13", "Debian 3.14", "Debian 3.15"]
+NAMES = [*OWN, *NEWER]
+_VENV = Path(__file__).parents[2] / ".venv"
+_NEWER = _VENV / "newer"
 
 
-def interpreters() -> dict[str, str]:
-    """By minor version ("3.8"), the executable of each that is there; the one that runs this among them."""
+@dataclass(frozen=True, slots=True)
+class Python:
+    """One interpreter."""
+
+    command: tuple[str, ...]
+    installed: Path  # where numpy is, if it is there
+    seen: str  # the same as the interpreter names it
+
+    @property
+    def has_numpy(self) -> bool:
+        """It can import it from there."""
+        return (self.installed / "numpy").is_dir()
+
+    @property
+    def numpy_env(self) -> dict[str, str]:
+        """What it needs for that."""
+        return {"PYTHONPATH": self.seen, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+
+    def program(self, name: str) -> list[str]:
+        """The command that runs a program of the tests."""
+        return [*self.command, "-X", "utf8", "-c", (PROGRAMS / name).read_text()]
+
+
+def pythons() -> dict[str, Python]:
+    """Those that are here, by name; the one that runs this among them."""
     found = {f"3.{sys.version_info[1]}": sys.executable}
     if shutil.which("pyenv"):
         root = subprocess.run(["pyenv", "root"], capture_output=True, text=True, check=True).stdout.strip()
-        for minor in MINORS:
-            for one in sorted(Path(root, "versions").glob(f"3.{minor}.*/bin/python")):
-                found.setdefault(f"3.{minor}", str(one))
-    for minor in MINORS:
-        one = shutil.which(f"python3.{minor}", path="/usr/bin:/usr/local/bin")
+        for name in OWN:
+            for one in sorted(Path(root, "versions").glob(f"{name}.*/bin/python")):
+                found.setdefault(name, str(one))
+    for name in OWN:
+        one = shutil.which(f"python{name}", path="/usr/bin:/usr/local/bin")
         if one is not None:
-            found.setdefault(f"3.{minor}", one)
-    return found
+            found.setdefault(name, one)
+    here = {name: Python((one,), _VENV / "numpy" / name, str(_VENV / "numpy" / name)) for name, one in found.items()}
+    return here | {name: _newer(name) for name in NEWER if (_NEWER / "usr/bin" / _executable(name)).exists()}
 
 
-def numpy_folder(minor: str) -> Path | None:
-    """Where numpy for "3.8" is; None where it was not installed."""
-    folder = _NUMPY / minor
-    return folder if (folder / "numpy").is_dir() else None
+def _newer(name: str) -> Python:
+    folder = f"/packages/{name.split()[1]}"
+    return Python(("chroot", str(_NEWER), f"/usr/bin/{_executable(name)}"), _NEWER / folder[1:], folder)
 
 
-def _install_numpy() -> None:
-    """Into a folder for each interpreter that has pip; what cannot be installed is left out, and its tests skip."""
-    for minor, python in interpreters().items():
-        if numpy_folder(minor) is None:
-            command = [python, "-m", "pip", "install", "--quiet", "--target", str(_NUMPY / minor), "numpy"]
-            subprocess.run(command, check=False)
+def _executable(name: str) -> str:
+    return f"python{name.split()[1]}"
+
+
+def _install() -> None:
+    """What cannot be installed is left out, and its tests skip."""
+    subprocess.run(["bash", str(Path(__file__).with_name("newer_pythons")), str(_NEWER)], check=False)
+    for name, python in pythons().items():
+        if not python.has_numpy:
+            pip = [python.command[0], "-m", "pip"]
+            options = []
+            if name in NEWER:
+                pip = [sys.executable, "-m", "pip"]
+                options = ["--only-binary", ":all:", "--python-version", name.split()[1]]
+            target = ["--target", str(python.installed)]
+            subprocess.run([*pip, "install", "--quiet", *options, *target, "numpy"], check=False)
 
 
 if __name__ == "__main__":
-    _install_numpy()
+    _install()

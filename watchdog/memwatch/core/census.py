@@ -25,6 +25,15 @@ class Large:
 
 
 @dataclass(frozen=True, slots=True)
+class Storages:
+    """The memory of torch's tensors on one device, each storage once."""
+
+    device: str  # "cpu", "cuda:0"
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Holder:
     """A way by which objects of a type are kept."""
 
@@ -54,5 +63,8 @@ class Census:
     disturbed: bool  # the collector went through all objects meanwhile, at each attempt: counts may be too low
     types: tuple[TypeCount, ...]  # the most frequent first; by bytes, where they are known
     large: tuple[Large, ...] = ()  # the largest first
+    storages: tuple[Storages, ...] = ()
+    tensors_with_graph: int | None = None  # that keep the graph of their making; None: no tensors, or not asked for
+    tensors_unread: int = 0  # whose storage is not known: torch lays them out in another way than is known
     holders: tuple[Holder, ...] = ()  # by type, those that hold the most first
     tracked: tuple[Tracked, ...] = ()

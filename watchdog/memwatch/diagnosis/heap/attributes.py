@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
+from memwatch.core.text import printable
 from memwatch.diagnosis.heap.layouts import Layouts
 from memwatch.diagnosis.heap.memory import Memory
 from memwatch.diagnosis.heap.objects import Objects
@@ -38,7 +39,7 @@ class Attributes:
                 for key, value in zip(keys, place.words(values_at, names.count), strict=True):
                     text = self._objects.text_or_none(key) if value else None
                     if text is not None:
-                        yield text, value
+                        yield printable(text), value
         except TargetGoneError:
             raise
         except SourceError:
@@ -60,7 +61,7 @@ class Attributes:
         with suppress(SourceError):
             for key, value in self._objects.items(address):
                 if (name := self._objects.text_or_none(key)) is not None:
-                    yield name, value
+                    yield printable(name), value
 
     def elements(self, place: Place) -> list[int]:
         """Addresses of what a container holds, the values of a dict."""

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
+from elftools.elf.hash import GNUHashSection
 from elftools.elf.sections import SymbolTableSection
 
 from memwatch.diagnosis.heap.memory import Mapping, Memory
@@ -57,12 +58,16 @@ def _candidates(memory: Memory, root: str) -> Iterator[tuple[str, Mapping]]:
 
 
 def _symbol(elf: ELFFile, name: str) -> int:
-    """Its address in the file; 0 without it."""
+    """Its address in the file; 0 without it. By a hash of the names first: reading all symbols takes 0.2 s."""
+    hashed = elf.get_section_by_name(".gnu.hash")
+    found = hashed.get_symbol(name) if isinstance(hashed, GNUHashSection) else None
+    if found is not None and found["st_shndx"] != "SHN_UNDEF":
+        return int(found["st_value"])
     for section in (".dynsym", ".symtab"):
         table = elf.get_section_by_name(section)
-        found = table.get_symbol_by_name(name) if isinstance(table, SymbolTableSection) else None
-        if found and found[0]["st_shndx"] != "SHN_UNDEF":
-            return int(found[0]["st_value"])
+        named = table.get_symbol_by_name(name) if isinstance(table, SymbolTableSection) else None
+        if named and named[0]["st_shndx"] != "SHN_UNDEF":
+            return int(named[0]["st_value"])
     return 0
 
 

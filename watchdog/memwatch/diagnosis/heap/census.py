@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
-from memwatch.core.census import Census, Holder, Large, Tracked, TypeCount
+from memwatch.core.census import Census, Holder, Large, Storages, Tracked, TypeCount
 from memwatch.diagnosis.heap.attributes import Attributes
 from memwatch.diagnosis.heap.holders import Holders
 from memwatch.diagnosis.heap.interpreter import Interpreter, find_interpreter
@@ -16,6 +17,7 @@ from memwatch.diagnosis.heap.layouts import Layouts
 from memwatch.diagnosis.heap.memory import Memory
 from memwatch.diagnosis.heap.objects import Objects
 from memwatch.diagnosis.heap.scan import Scan, Scanner
+from memwatch.diagnosis.heap.tensors import Storage
 from memwatch.diagnosis.heap.tracks import Track, Tracks, starts
 from memwatch.diagnosis.heap.types import HeapType, Types
 from memwatch.diagnosis.heap.walk import Reached, Walk
@@ -62,14 +64,26 @@ class _Taking:
         if not self._wish.is_deep:
             types = self._counted(scan)
             return Census(self._interpreter.version, self._spent(), scan.complete, disturbed, types)
-        reached = self._walk().go(scan.addresses(), self._may_go_on)
+        reached = Walk(self._memory, self._types, self._layouts, wanted=self._is_wanted).go(
+            scan.addresses(), self._may_go_on
+        )
+        owners = [address for kind in reached.kinds if _is_owner(kind.type) for address in kind.addresses]
+        holders = Holders(reached.graph, self._attributes, owners, self._may_go_on)
+        types, large, held = self._measured(reached), self._large(reached, holders), self._holders(reached, holders)
+        tracked = tuple(self._tracked(reached))
+        has_tensors = any(kind.type.shape == "tensor" for kind in reached.kinds)
         return Census(
-            self._interpreter.version,
-            self._spent(),
-            scan.complete and reached.complete,
-            disturbed,
-            self._measured(reached),
-            *self._told(reached),
+            python=self._interpreter.version,
+            seconds=self._spent(),
+            complete=scan.complete and reached.complete and self._may_go_on(),
+            disturbed=disturbed,
+            types=types,
+            large=large,
+            storages=_by_device(reached.storages),
+            tensors_with_graph=reached.with_graph if has_tensors else None,
+            tensors_unread=reached.unread,
+            holders=held,
+            tracked=tracked,
         )
 
     def _scan(self) -> tuple[Scan, bool]:
@@ -81,12 +95,6 @@ class _Taking:
             if not disturbed or not scan.complete:
                 break
         return scan, disturbed
-
-    def _walk(self) -> Walk:
-        return Walk(self._memory, self._types, self._layouts, wanted=self._is_wanted)
-
-    def _walk_without(self, left_out: Callable[[HeapType], bool]) -> Walk:
-        return Walk(self._memory, self._types, self._layouts, left_out=left_out)
 
     def _is_wanted(self, kind: HeapType) -> bool:
         return (
@@ -116,31 +124,30 @@ class _Taking:
         tracked = {kind.type.name for kind in reached.kinds if kind.type.tracked}
         return tuple(TypeCount(name, counts[name], size, name in tracked) for name, size in sizes.most_common())
 
-    def _told(self, reached: Reached) -> tuple[tuple[Large, ...], tuple[Holder, ...], tuple[Tracked, ...]]:
-        owners = [address for kind in reached.kinds if _is_owner(kind.type) for address in kind.addresses]
-        holders = Holders(reached.graph, self._attributes, owners)
-        tracks = Tracks(self._attributes, self._walk_without)
-        instances = [(kind.type, kind.addresses) for kind in reached.kinds]
-        return (
-            tuple(self._large(reached, holders)),
-            tuple(self._holders(reached, holders)),
-            tuple(tracks.size(track, instances, self._may_go_on) for track in self._wish.tracks),
-        )
-
-    def _large(self, reached: Reached, holders: Holders) -> Iterator[Large]:
+    def _large(self, reached: Reached, holders: Holders) -> tuple[Large, ...]:
         all_large = ((size, address, kind.type.name) for kind in reached.kinds for size, address in kind.large)
         largest = sorted(all_large, reverse=True)[:LARGEST]
         paths = holders.paths([address for _, address, _ in largest])
-        for size, address, name in largest:
-            yield Large(name, size, paths.get(address, ""))
+        return tuple(Large(name, size, paths.get(address, "")) for size, address, name in largest)
 
-    def _holders(self, reached: Reached, holders: Holders) -> Iterator[Holder]:
+    def _holders(self, reached: Reached, holders: Holders) -> tuple[Holder, ...]:
         addresses: dict[str, list[int]] = defaultdict(list)
         for kind in reached.kinds:
             if any(_is_called(kind.type, name) for name in self._wish.holders):
                 addresses[kind.type.name] += kind.addresses
-        for name, found in addresses.items():
-            yield from holders.of(name, found)
+        return tuple(holder for name, found in addresses.items() for holder in holders.of(name, found))
+
+    def _tracked(self, reached: Reached) -> Iterator[Tracked]:
+        tracks = Tracks(self._attributes, partial(Walk, self._memory, self._types, self._layouts))
+        instances = [(kind.type, kind.addresses) for kind in reached.kinds]
+        yield from (tracks.size(track, instances, self._may_go_on) for track in self._wish.tracks)
+
+
+def _by_device(storages: Iterable[Storage]) -> tuple[Storages, ...]:
+    sizes: dict[str, list[int]] = defaultdict(list)
+    for storage in storages:
+        sizes[storage.device].append(storage.bytes)
+    return tuple(Storages(device, len(found), sum(found)) for device, found in sorted(sizes.items()))
 
 
 def _is_owner(kind: HeapType) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from memwatch.core.census import Holder
 from memwatch.diagnosis.heap.attributes import Attributes
@@ -13,6 +13,8 @@ from memwatch.diagnosis.heap.walk import Graph
 SAMPLED = 20_000  # objects of a type whose holders are looked for
 _STEPS_MOST = 12
 _FEW, _FEW_SHARE = 16, 0.01  # holders: so many, or this part of what they hold, are named; from more of them it goes on
+_WAYS_MOST = 8  # that are followed on from one holder
+_TOLD = 10  # holders of a type
 _KEYS_MOST = 8  # keys of one dict that are told; of more, all are [k]
 _KEY = "[k]"
 _THROUGH = {"dict": _KEY, "list": "[i]", "tuple": "[i]", "deque": "[i]", "set": "{i}", "ndarray": "[i]"}  # by shape
@@ -20,6 +22,7 @@ _LOCALS = ("frame", "generator", "coroutine", "async_generator")
 _LOCAL = "a local variable or C code: "
 _ITS_DICT = "__dict__"
 _MARK = "\0"
+_NAME_MOST = 64
 
 _Ways = Counter[str]  # how many objects are reached by each way from a certain place on
 
@@ -27,16 +30,18 @@ _Ways = Counter[str]  # how many objects are reached by each way from a certain 
 class Holders:
     """Looks for them in a heap that was gone through."""
 
-    def __init__(self, graph: Graph, attributes: Attributes, owners: Iterable[int]) -> None:
-        """`owners`: the addresses of all modules and classes."""
-        self._graph, self._attributes = graph, attributes
+    def __init__(
+        self, graph: Graph, attributes: Attributes, owners: Iterable[int], may_go_on: Callable[[], bool]
+    ) -> None:
+        """`owners`: the addresses of all modules and classes. `may_go_on` is asked before each step upwards."""
+        self._graph, self._attributes, self._may_go_on = graph, attributes, may_go_on
         self._owners = {namespace: name for address in owners for namespace, name in self._namespace(address)}
 
     def of(self, name: str, addresses: Sequence[int]) -> list[Holder]:
-        """Who holds the objects of a type, given the addresses of all; who holds the most comes first."""
+        """Who holds most of the objects of a type, given the addresses of all; who holds the most comes first."""
         every, total = max(1, -(-len(addresses) // SAMPLED)), len(addresses)
         found = self._climb(dict.fromkeys(addresses[::every], ""))
-        return [Holder(name, path, min(count * every, total), total) for path, count in found.most_common()]
+        return [Holder(name, path, min(count * every, total), total) for path, count in found.most_common(_TOLD)]
 
     def paths(self, addresses: Sequence[int]) -> dict[int, str]:
         """One way to each of these objects, the one that is told in the fewest words; without those that have none."""
@@ -44,7 +49,7 @@ class Holders:
         return {int(address): path for path, _, address in (way.partition(_MARK) for way in ways)}
 
     def _climb(self, ends: Mapping[int, str]) -> Counter[str]:
-        return _Climb(self._graph, self._attributes, self._owners, ends).ways()
+        return _Climb(self._graph, self._attributes, self._owners, ends).ways(self._may_go_on)
 
     def _namespace(self, address: int) -> Iterator[tuple[int, str]]:
         place = self._attributes.find(address)
@@ -67,11 +72,11 @@ class _Climb:
         self._found: _Ways = Counter()
         self._kinds: dict[int, str] = {}  # of the holders, by address
 
-    def ways(self) -> _Ways:
+    def ways(self, may_go_on: Callable[[], bool]) -> _Ways:
         """By each way from a name, how many of the objects."""
         below: dict[int, _Ways] = {address: Counter({end: 1}) for address, end in self._objects.items()}
         for _ in range(_STEPS_MOST):
-            if not below:
+            if not below or not may_go_on():
                 break
             below = self._step(below)
         self._leave(below)
@@ -104,7 +109,7 @@ class _Climb:
                     above[source][way] += number
         self._leave({address: ways for address, ways in below.items() if address not in held})
         self._met.update(above)
-        return above
+        return {source: Counter(dict(ways.most_common(_WAYS_MOST))) for source, ways in above.items()}
 
     def _sources(self, below: Mapping[int, _Ways]) -> list[tuple[int, Place, set[int]]]:
         """What refers to these, and was not come by before, each with those that it refers to."""
@@ -127,7 +132,8 @@ class _Climb:
         labels = {target: _ITS_DICT for target in targets if target == own}
         rest = targets - labels.keys()
         if rest and shape == "dict" and len(rest) <= _KEYS_MOST:
-            keys = {value: f"[{key!r}]" for key, value in self._attributes.items(source) if value in rest}
+            items = self._attributes.items(source)
+            keys = {value: f"[{key!r}]" for key, value in items if value in rest and _is_name(key)}
             labels |= {target: keys.get(target, _KEY) for target in rest}
         elif rest and (shape in _THROUGH or place.kind.name == "cell"):
             labels |= dict.fromkeys(rest, _THROUGH.get(shape, ""))
@@ -141,6 +147,11 @@ class _Climb:
         for address, ways in below.items():
             for way, number in ways.items():
                 self._found[f"{_LOCAL}{self._kinds.get(address, '')}{way}"] += number
+
+
+def _is_name(key: str) -> bool:
+    """Told are the names that a program gives, not the data in its keys."""
+    return key.isidentifier() and len(key) <= _NAME_MOST
 
 
 def _attribute(way: str) -> str:

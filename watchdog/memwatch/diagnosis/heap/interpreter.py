@@ -93,7 +93,7 @@ def _version(memory: Memory, binary: Binary) -> str:
     if binary.version_at:
         return _of_number(memory.word(binary.version_at))
     start, size = binary.bss
-    for low, high in memory.writable(start, start + size):
+    for low, high in memory.writable.within(start, start + size):
         found = _VERSION.search(memory.read(low, high - low))
         if found:
             return found[1].decode()

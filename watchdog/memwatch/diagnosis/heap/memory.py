@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from struct import unpack_from
 
@@ -37,13 +38,46 @@ def parse_maps(text: str) -> list[Mapping]:
     return found
 
 
+class Ranges:
+    """Ranges of addresses; neighbours are one."""
+
+    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """In the order of their addresses."""
+        self._all: list[tuple[int, int]] = []
+        for start, end in ranges:
+            if self._all and self._all[-1][1] == start:
+                self._all[-1] = (self._all[-1][0], end)
+            else:
+                self._all.append((start, end))
+        self._starts = [start for start, _ in self._all]
+
+    def within(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Their parts between these addresses."""
+        at = max(bisect_right(self._starts, start) - 1, 0)
+        found = []
+        for low, high in self._all[at:]:
+            if low >= end:
+                break
+            if high > start:
+                found.append((max(low, start), min(high, end)))
+        return found
+
+    def __contains__(self, address: int) -> bool:
+        at = bisect_right(self._starts, address) - 1
+        return at >= 0 and address < self._all[at][1]
+
+    @property
+    def end(self) -> int:
+        """Of the highest."""
+        return self._all[-1][1] if self._all else 0
+
+
 class Memory:
     """Reads of one process. Each is of what is there at that moment: two reads may see two states."""
 
     def __init__(self, pid: int, root: str = "/proc") -> None:
         """SourceError without the right to read it, TargetGoneError when there is no such process."""
         self.pid, self._root = pid, root
-        self.bytes_read = 0
         try:
             self._fd = os.open(f"{root}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         except PermissionError as error:
@@ -54,7 +88,7 @@ class Memory:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the mappings anew."""
+        """Read the mappings anew: all of them, what is `writable`, what of that is `private` to it, and of `files`."""
         try:
             with open(f"{self._root}/{self.pid}/maps", encoding="utf-8", errors="surrogateescape") as file:
                 self.maps = parse_maps(file.read())
@@ -62,15 +96,10 @@ class Memory:
             raise TargetGoneError(f"process {self.pid} has ended") from error
         if not self.maps:
             raise TargetGoneError(f"process {self.pid} has no memory: it has ended")
-        self._writable: list[tuple[int, int]] = []
-        for one in self.maps:
-            if not one.permissions.startswith("rw"):
-                continue
-            if self._writable and self._writable[-1][1] == one.start:
-                self._writable[-1] = (self._writable[-1][0], one.end)
-            else:
-                self._writable.append((one.start, one.end))
-        self._starts = [start for start, _ in self._writable]
+        writable = [one for one in self.maps if one.permissions.startswith("rw")]
+        self.writable = Ranges((one.start, one.end) for one in writable)
+        self.private = Ranges((one.start, one.end) for one in writable if not one.path.startswith("/"))
+        self.files = Ranges((one.start, one.end) for one in self.maps if one.path.startswith("/"))
 
     def close(self) -> None:
         """Give the file back."""
@@ -82,7 +111,6 @@ class Memory:
             raw = os.pread(self._fd, size, address)
         except (OSError, OverflowError, ValueError) as error:
             raise SourceError(f"{size} bytes at {address:#x} cannot be read: {error}") from error
-        self.bytes_read += len(raw)
         if len(raw) < size:
             if not raw:
                 raise TargetGoneError(f"process {self.pid} has ended")
@@ -110,19 +138,3 @@ class Memory:
         except UnicodeDecodeError:
             pass
         raise SourceError(f"no text at {address:#x}")
-
-    def writable(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The parts of a range that are mapped to be read and written."""
-        at = max(bisect_right(self._starts, start) - 1, 0)
-        found = []
-        for low, high in self._writable[at:]:
-            if low >= end:
-                break
-            if high > start:
-                found.append((max(low, start), min(high, end)))
-        return found
-
-    @property
-    def top(self) -> int:
-        """The end of the highest range that is mapped to be written."""
-        return self._writable[-1][1] if self._writable else 0

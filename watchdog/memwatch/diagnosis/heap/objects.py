@@ -88,8 +88,7 @@ class Objects:
     def text_at(self, raw: bytes, at: int) -> tuple[int, int, int]:
         """Where the characters of a str begin, how many there are, and the bytes of each."""
         length, state = unpack_from("<q", raw, at + 16)[0], unpack_from("<I", raw, at + 32)[0]
-        state >>= 2 if self.minor <= 13 else 16
-        kind, compact, ascii_only = state & 7, state & 8, state & 16
+        kind, compact, ascii_only = state >> 2 & 7, state & 32, state & 64
         if not compact or kind not in (1, 2, 4):
             raise SourceError("no compact str")
         short = 48 if self.minor <= 11 else 40

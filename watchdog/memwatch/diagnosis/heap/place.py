@@ -15,6 +15,8 @@ COUNT_MOST = 1 << 40
 _WORDS_MOST = 1 << 23  # of the references of one object: what is beyond is counted in its size alone
 _WHOLE_BYTES = 1 << 16  # a block from this size on must lie in one mapping: what looked like an object may be none
 _SHORT, _HEAD_BYTES = 512, 16
+OFTEN = 1 << 16  # references that one object may well have, and below any address
+_REFERENCES_MOST = 1 << 40  # immortal objects have some 2**30 or 2**32
 _WORD, _PAIR = Struct("<Q").unpack_from, Struct("<QQ").unpack_from
 
 
@@ -50,10 +52,10 @@ class Place:
 
     def read(self, address: int, size: int) -> bytes:
         """Any memory of the process, from what was read where it lies in it."""
-        first = address - self.start
-        if first >= 0 and address + size <= self.end:
+        first, end = address - self.start, address + size
+        if first >= 0 and end <= self.end:
             return self.raw[first : first + size]
-        if size >= _WHOLE_BYTES and self._memory.writable(address, address + size) != [(address, address + size)]:
+        if size >= _WHOLE_BYTES and self._memory.writable.within(address, end) != [(address, end)]:
             raise SourceError("no block of that size")
         return self._memory.read(address, size)
 
@@ -62,9 +64,14 @@ class Place:
         return array("Q", self.read(address, 8 * min(count, _WORDS_MOST)))
 
 
+def is_count(memory: Memory, word: int) -> bool:
+    """Whether so many references to an object are likely. In a table of types, each before another is an address."""
+    return 0 < word < OFTEN or (OFTEN <= word < _REFERENCES_MOST and word not in memory.writable)
+
+
 def find(memory: Memory, types: Types, address: int) -> Place | None:
     """The object at an address, read for itself; None when there is none."""
-    for low, high in memory.writable(address - FRONT, address + BODY_MOST):
+    for low, high in memory.writable.within(address - FRONT, address + BODY_MOST):
         if not low <= address <= high - _HEAD_BYTES:
             continue
         try:

@@ -55,8 +55,8 @@ def starts(track: Track, kind: HeapType) -> int:
 class Tracks:
     """Follows paths in one heap."""
 
-    def __init__(self, attributes: Attributes, walk: Callable[[Callable[[HeapType], bool]], Walk]) -> None:
-        """`walk` makes a new way through the heap, on which such types are left out."""
+    def __init__(self, attributes: Attributes, walk: Callable[..., Walk]) -> None:
+        """`walk` makes a new way through the heap; what it is to leave out is told to it."""
         self._attributes, self._walk = attributes, walk
 
     def size(
@@ -73,7 +73,7 @@ class Tracks:
             found = {value for address in found for value in self._next(address, step)}
             if not found:
                 return Tracked(track.path, 0, None, f"nothing at {step}")
-        walk = self._walk(_is_program)
+        walk = self._walk(left_out=_is_program)
         walk.pass_by(roots)
         reached = walk.go([array("Q", found)], may_go_on)
         return Tracked(track.path, len(found), sum(kind.bytes for kind in reached.kinds))

@@ -44,6 +44,7 @@ _SHAPES = {
     "torch._C.TensorBase": "tensor",
 }
 _EXACT = {"str", "bytes"}  # subclasses are laid out in another way
+_BY_FIELDS = {"tensor"}  # what these refer to is looked for in all of the fixed part
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ class Types:
     def _shape(self, name: str, basic: int, base_at: int, bases_left: int) -> tuple[str, int]:
         shape = _SHAPES.get(name)
         if shape is not None:
-            return shape, basic
+            return shape, _OBJECT_BYTES if shape in _BY_FIELDS else basic
         if base_at and bases_left:
             base = self.known.get(base_at) or self.others.get(base_at) or self._read(base_at, bases_left - 1)
             if base.shape not in _EXACT:

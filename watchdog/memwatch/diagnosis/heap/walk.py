@@ -14,8 +14,9 @@ from itertools import compress, count
 
 from memwatch.diagnosis.heap.layouts import Layouts, Look
 from memwatch.diagnosis.heap.memory import Memory
-from memwatch.diagnosis.heap.place import BODY_MOST, FRONT, Place, find
-from memwatch.diagnosis.heap.scan import CHUNK, REFERENCES_MOST, SLOT
+from memwatch.diagnosis.heap.place import BODY_MOST, FRONT, Place, find, is_count
+from memwatch.diagnosis.heap.scan import CHUNK, SLOT
+from memwatch.diagnosis.heap.tensors import HOST, Storage, Tensors
 from memwatch.diagnosis.heap.types import HeapType, Types
 from memwatch.errors import SourceError, TargetGoneError
 
@@ -58,6 +59,9 @@ class Reached:
 
     kinds: list[Kind]
     graph: Graph
+    storages: list[Storage]  # of all tensors, each once
+    with_graph: int  # tensors that keep the graph of their making
+    unread: int  # tensors that are not laid out as expected
     complete: bool
 
 
@@ -73,12 +77,14 @@ class Walk:
         left_out: Callable[[HeapType], bool] = lambda _: False,
     ) -> None:
         """The addresses of `wanted` objects are kept; those `left_out` are as if they were not there."""
-        self._memory, self._types, self._layouts = memory, types, layouts
+        self._memory, self._types, self._layouts, self._tensors = memory, types, layouts, Tensors(memory)
         self._wanted, self._left_out = wanted, left_out
         self._seen: dict[int, bytearray] = {0: _NOWHERE}  # marks of what was met, by chunk
         self._waiting: dict[int, array[int]] = {}  # addresses, by chunk
         self._kinds: dict[int, Kind | None] = {}  # by the address of the type
         self._graph = Graph()
+        self._storages: dict[int, Storage] = {}  # by address
+        self._with_graph = self._unread = 0  # tensors
 
     def go(self, starts: Iterable[array[int]], may_go_on: Callable[[], bool]) -> Reached:
         """The objects at these addresses, and all that they hold. Asked before each chunk of memory is read."""
@@ -89,7 +95,8 @@ class Walk:
             chunk = next(iter(self._waiting))
             self._visit(chunk, sorted(self._waiting.pop(chunk)))
             complete = may_go_on()
-        return Reached([kind for kind in self._kinds.values() if kind is not None], self._graph, complete)
+        kinds, storages = [kind for kind in self._kinds.values() if kind is not None], list(self._storages.values())
+        return Reached(kinds, self._graph, storages, self._with_graph, self._unread, complete)
 
     def pass_by(self, addresses: Iterable[int]) -> None:
         """Objects at which it is not to go on."""
@@ -98,7 +105,7 @@ class Walk:
 
     def _visit(self, chunk: int, addresses: list[int]) -> None:
         """All that wait in a chunk: in what is read of it at once or, where they are few, one by one."""
-        parts = self._memory.writable(chunk * CHUNK, (chunk + 1) * CHUNK)
+        parts = self._memory.writable.within(chunk * CHUNK, (chunk + 1) * CHUNK)
         at = 0
         for low, high in parts:
             end = bisect_left(addresses, high, at)
@@ -126,7 +133,7 @@ class Walk:
         for address in addresses:
             owners, type_at = _HEAD(raw, address - start)
             kind = self._kind(type_at)
-            if kind is None or not 0 < owners < REFERENCES_MOST:
+            if kind is None or not is_count(self._memory, owners):
                 continue
             place.at, place.kind, references = address - start, kind.type, array("Q")
             try:
@@ -135,6 +142,8 @@ class Walk:
                 raise
             except (SourceError, ValueError, ArithmeticError, struct.error):  # it changed, or never was an object
                 continue
+            if kind.type.shape == "tensor":
+                size += self._storage_bytes(place)
             kind.count += 1
             kind.bytes += size
             if size >= LARGE_BYTES:
@@ -146,6 +155,19 @@ class Walk:
                 starts.append(len(targets))
                 targets.extend(references)
                 self._follow(references)
+
+    def _storage_bytes(self, place: Place) -> int:
+        """Of memory of the host that a tensor shows, when no other one did before."""
+        tensor = self._tensors.read(place)
+        if tensor is None:
+            self._unread += 1
+            return 0
+        self._with_graph += tensor.has_graph
+        storage = tensor.storage
+        if storage is None or storage.address in self._storages:
+            return 0
+        self._storages[storage.address] = storage
+        return storage.bytes if storage.device == HOST else 0
 
     def _kind(self, address: int) -> Kind | None:
         if address in self._kinds:
@@ -172,6 +194,6 @@ class Walk:
                     waiting[chunk] = array("Q", (target,))
 
     def _open(self, chunk: int) -> bytearray:
-        is_there = self._memory.writable(chunk * CHUNK, (chunk + 1) * CHUNK)
+        is_there = self._memory.writable.within(chunk * CHUNK, (chunk + 1) * CHUNK)
         marks = self._seen[chunk] = bytearray(_SLOTS) if is_there else _NOWHERE
         return marks
