@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import mean, stdev
 from typing import Any
 
+from bench.census import COUNTED, OTHER, SIZED
 from bench.harm import MEMWATCH
+from support.measure import median
 
 Results = Mapping[str, Any]  # what a program printed
 
@@ -115,6 +118,32 @@ def tree_bars(told: Results) -> Iterator[Bar]:
         yield Bar(f"cost of {name}", cost_percent(found), "% of smaps_rollup's", most=1)
 
 
+def census_bars(told: Results) -> Iterator[Bar]:
+    """A million objects; and what that does to who holds them."""
+    runs = told["cost"][COUNTED]
+    yield Bar(
+        "a count of a million objects: CPU", median([_of_a_million(run, "cpu_seconds") for run in runs]), "s", most=1.5
+    )
+    yield Bar(
+        "a count of a million objects: memory", max(_of_a_million(run, "peak_rss_mib") for run in runs), "MiB", most=45
+    )
+    control = told["longest_ms"][OTHER]
+    for way in (COUNTED, SIZED):
+        apart = standard_errors(told["longest_ms"][way], control)
+        yield Bar(f"the longest stall, {way}, above that beside another", apart, "standard errors", most=2)
+
+
+def standard_errors(values: Sequence[float], control: Sequence[float]) -> float:
+    """By how many standard errors of the difference the mean is above that of the control."""
+    apart = mean(values) - mean(control)
+    spread = math.sqrt(sum(stdev(some) ** 2 / len(some) for some in (values, control) if len(some) > 1))
+    return apart / spread if spread else 0.0
+
+
+def _of_a_million(run: Results, figure: str) -> float:
+    return float(run[figure] / run["objects"] * 1e6)
+
+
 def mean_error_percent(tree: Results) -> float:
     """Of used_bytes beside PSS, over all looks."""
     errors = errors_percent(tree)
@@ -141,6 +170,7 @@ BARS: dict[str, Callable[[Results], Iterator[Bar]]] = {
     "log": log_bars,
     "replay": replay_bars,
     "tree": tree_bars,
+    "census": census_bars,
 }
 
 

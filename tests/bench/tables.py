@@ -165,6 +165,27 @@ def tree_table(told: Results) -> str:
     return table(head, rows)
 
 
+def census_table(told: Results) -> str:
+    """Each way to look."""
+    head = [
+        "a Python with a million objects is",
+        "CPU, s",
+        "CPU of its process, s",
+        "peak RSS, MiB",
+        "longest stall, ms",
+        "ratio",
+    ]
+    rows = []
+    for way, longest in told["mean_ms"].items():
+        runs = told["cost"].get(way, [])
+        spent = [
+            median([run[figure] for run in runs]) if runs else None for figure in ("cpu_seconds", "process_cpu_seconds")
+        ]
+        rss = max((run["peak_rss_mib"] for run in runs), default=None)
+        rows.append([way, *(number(value) for value in (*spent, rss, longest, told["ratio"][way]))])
+    return table(head, rows)
+
+
 def bars_table(results: Mapping[str, Results]) -> str:
     """All verdicts."""
     return table(["what", "bar", "measured", ""], [bar_row(bar) for bar in judged(results)])
@@ -214,6 +235,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], str]]] = {
     "log": ("log", log_table),
     "replay": ("replay", replay_table),
     "tree": ("tree", tree_table),
+    "census": ("census", census_table),
 }
 
 

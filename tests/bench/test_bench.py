@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import cost, harm, log, looks, memory, reaction, replay, scrape, tree
+from bench import census, cost, harm, log, looks, memory, reaction, replay, scrape, tree
 from support import trees
 from support.driven import missing
 from support.endless import time_passes
@@ -135,3 +135,11 @@ def test_latencies_are_measured_by_way_of_looking():
         *("nobody looks", "a visit each second", "pages are sampled", "smaps_rollup is read")
     ]
     assert all(0 < one["p50_us"] <= one["p999_us"] <= one["max_us"] and one["looks"] > 0 for one in found)
+
+
+def test_a_census_is_measured_beside_nobody():
+    told = census.measure(objects=20_000, runs=1, rounds=1, seconds=0.5)
+    (counted,), (sized,) = told["cost"][census.COUNTED], told["cost"][census.SIZED]
+    assert 20_000 < counted["objects"] < sized["objects"]
+    assert 0 < counted["cpu_seconds"] < counted["process_cpu_seconds"] < 20 and 5 < counted["peak_rss_mib"] < 200
+    assert all(len(found) == 1 and found[0] > 0 for found in told["longest_ms"].values())

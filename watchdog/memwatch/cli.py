@@ -54,6 +54,10 @@ def _dispatch(flags: dict[str, object], trainer: list[str]) -> int:
         return commands.doctor(flags)
     if command == "census":
         return commands.census(flags)
+    if command == "snapshot":
+        return commands.snapshot(flags)
+    if command == "diff":
+        return commands.diff(flags)
     if command == "run":
         return commands.run(trainer, flags)
     return commands.watch(flags)
@@ -85,13 +89,13 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, object], list[str]]:
     if command != "run" and trainer:
         raise ConfigError(f"not understood: {' '.join(trainer)}", "to start a trainer: memwatch run -- python main.py")
     named = [f"--{name}" for name in TARGET if name in flags]
-    if named and command not in (None, "doctor", "census"):
+    if named and command not in (None, "doctor", "census", "snapshot"):
         raise ConfigError(f"{', '.join(named)} has no meaning for memwatch {command}", "leave it out")
     return flags, trainer
 
 
 def _parser() -> _Parser:
-    process, common = _process_flags(), _common_flags()
+    process, common, wish = _process_flags(), _common_flags(), _wish_flags()
     target = _target_flags(process)
     parser = _Parser(
         prog="memwatch",
@@ -120,13 +124,18 @@ def _parser() -> _Parser:
     add("run", "start a trainer and watch it: memwatch run [options] -- python main.py", common)
     add("demo", "watch a leaking example trainer under a real limit", common)
     add("doctor", "what will and will not work here, and why", target, common)
-    census = add("census", "count the objects of a running Python by type, from outside", process)
+    census = add("census", "count the objects of a running Python by type, from outside", process, wish)
     census.add_argument("--json", action="store_true", help="all types, as one JSON object")
     census.add_argument(
         "--bytes", action="store_true", help="sizes, of arrays and text too; two to three times the CPU"
     )
-    census.add_argument("--holders", metavar="TYPE", action="append", help="who keeps the objects of this type")
-    census.add_argument("--track", metavar="PATH", action="append", help="the size of an attribute: Trainer.buffer")
+    snapshot = add("snapshot", "keep what a trainer holds at this moment: memory, objects, stacks", process, wish)
+    snapshot.add_argument("--label", help="what to call it; default: the time")
+    snapshot.add_argument("-o", "--output", metavar="FILE", help="where to keep it; default: in the state folder")
+    snapshot.add_argument("--json", action="store_true", help="print all of it as one JSON object")
+    diff = add("diff", "what is different between two snapshots")
+    diff.add_argument("snapshots", nargs=2, metavar="SNAPSHOT", help="a file, or a label: the latest that has it")
+    diff.add_argument("--json", action="store_true", help="all of it, as one JSON object")
     add("markers", "which markers memwatch finds in a log", common, epilog=files).add_argument("file", metavar="LOG")
     replay = add("replay", "the same engine over a recorded trace", common, epilog=files)
     replay.add_argument("file", metavar="TRACE.csv")
@@ -144,6 +153,13 @@ def _process_flags() -> _Parser:
     group.add_argument("--pid", help="its process")
     group.add_argument("--pidfile", metavar="FILE", help="a file with its PID")
     group.add_argument("--match", metavar="REGEX", help="its command line; exactly one process may match")
+    return parser
+
+
+def _wish_flags() -> _Parser:
+    parser, group = _flags("what it tells besides")
+    group.add_argument("--holders", metavar="TYPE", action="append", help="who keeps the objects of this type")
+    group.add_argument("--track", metavar="PATH", action="append", help="the size of an attribute: Trainer.buffer")
     return parser
 
 

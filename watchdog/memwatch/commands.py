@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from memwatch import wire
 from memwatch.app import Watch, find_target, presets, run_log
@@ -20,6 +23,9 @@ from memwatch.core.units import format_bytes, format_duration
 from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, SourceError
 from memwatch.sources.target import describe, identify
 from memwatch.supervisor import Child, Passthrough, forwarding, shell_status, signal_name
+
+if TYPE_CHECKING:
+    from memwatch.diagnosis.heap.census import Wish
 
 EXIT_CODES: Mapping[Cause, ExitCode] = {
     Cause.COMPLETED: ExitCode.ENDED,
@@ -191,12 +197,10 @@ def doctor(flags: Mapping[str, object]) -> int:
 
 def census(flags: dict[str, object]) -> int:
     """`memwatch census --pid PID`: the objects of a running Python by type."""
-    from memwatch.diagnosis.heap.census import Wish, take_census
-    from memwatch.diagnosis.heap.tracks import parse
+    from memwatch.diagnosis.heap.census import take_census
     from memwatch.outputs.census import render
 
-    holders, paths = _listed(flags, "holders"), _listed(flags, "track")
-    wish = Wish(bool(flags.pop("bytes", False)), holders, tuple(parse(path) for path in paths))
+    wish = replace(_wish(flags), bytes=bool(flags.pop("bytes", False)))
     config = configure(flags)
     pid = find_target(config).target.pid
     os.nice(NICEST)
@@ -206,6 +210,41 @@ def census(flags: dict[str, object]) -> int:
         raise AttachError(str(error), error.hint) from error
     print(wire.to_json(found).decode() if config.json else render(found))
     return ExitCode.ENDED
+
+
+def snapshot(flags: dict[str, object]) -> int:
+    """`memwatch snapshot --pid PID --label NAME`: what a trainer holds at this moment, printed and kept in a file."""
+    from memwatch import snapshots
+    from memwatch.outputs.inspection import render
+
+    wish = replace(_wish(flags), bytes=True, holders_of_most=snapshots.HELD_TYPES)
+    label, output = flags.pop("label", None), flags.pop("output", None)
+    config = configure(flags)
+    os.nice(NICEST)
+    found = snapshots.take(config, str(label or time.strftime("%Y-%m-%d %H:%M:%S")), wish)
+    path = snapshots.keep(found, None if output is None else Path(str(output)), os.environ)
+    print(wire.to_json(found).decode() if config.json else f"{render(found)}\n\nkept: {path}")
+    return ExitCode.ENDED
+
+
+def diff(flags: dict[str, object]) -> int:
+    """`memwatch diff A B`: what is different between two snapshots."""
+    from memwatch import snapshots
+    from memwatch.core.inspection import compare
+    from memwatch.outputs.inspection import render_comparison
+
+    before, after = (snapshots.find(name, os.environ) for name in _listed(flags, "snapshots"))
+    found = compare(before, after)
+    print(wire.to_json(found).decode() if flags.get("json") else render_comparison(found))
+    return ExitCode.ENDED
+
+
+def _wish(flags: dict[str, object]) -> Wish:
+    """Whose holders, and which paths."""
+    from memwatch.diagnosis.heap.census import Wish
+    from memwatch.diagnosis.heap.tracks import parse
+
+    return Wish(holders=_listed(flags, "holders"), tracks=tuple(parse(path) for path in _listed(flags, "track")))
 
 
 def _listed(flags: dict[str, object], name: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,7 @@ from memwatch.diagnosis.heap.walk import Reached, Walk
 
 CPU_SECONDS = 60.0  # that a census may take
 LARGEST = 20  # objects told one by one
+ARRAYS = ("numpy.ndarray", "torch.Tensor")  # which may be most of the memory, be there few or many
 _TRIES = 3
 
 
@@ -33,13 +35,14 @@ class Wish:
 
     bytes: bool = False  # and all that is held by it
     holders: tuple[str, ...] = ()  # of the objects of these types: "numpy.ndarray", "ndarray"
+    holders_of_most: int = 0  # and of the objects of so many types: those of the program that there are the most of
     tracks: tuple[Track, ...] = ()
     cpu_seconds: float = CPU_SECONDS
 
     @property
     def is_deep(self) -> bool:
         """More than counting is needed."""
-        return self.bytes or bool(self.holders) or bool(self.tracks)
+        return self.bytes or bool(self.holders or self.holders_of_most or self.tracks)
 
 
 def take_census(pid: int, wish: Wish | None = None, root: str = "/proc") -> Census:
@@ -54,6 +57,7 @@ class _Taking:
     def __init__(self, memory: Memory, interpreter: Interpreter, wish: Wish) -> None:
         self._memory, self._interpreter, self._wish = memory, interpreter, wish
         self._began = time.process_time()
+        self._held = wish.holders  # types of which holders are looked for
         self._objects = Objects(memory, interpreter.minor)
         self._types = Types(memory, self._objects)
         self._layouts = Layouts(self._objects)
@@ -64,6 +68,7 @@ class _Taking:
         if not self._wish.is_deep:
             types = self._counted(scan)
             return Census(self._interpreter.version, self._spent(), scan.complete, disturbed, types)
+        self._held += self._most_frequent(scan)
         reached = Walk(self._memory, self._types, self._layouts, wanted=self._is_wanted).go(
             scan.addresses(), self._may_go_on
         )
@@ -96,10 +101,15 @@ class _Taking:
                 break
         return scan, disturbed
 
+    def _most_frequent(self, scan: Scan) -> tuple[str, ...]:
+        """The types of the program and of its libraries that there are the most objects of, and arrays."""
+        names = [one.type for one in self._counted(scan) if _is_of_program(one.type)]
+        return (*names[: self._wish.holders_of_most], *ARRAYS) if self._wish.holders_of_most else ()
+
     def _is_wanted(self, kind: HeapType) -> bool:
         return (
             _is_owner(kind)
-            or any(_is_called(kind, name) for name in self._wish.holders)
+            or any(_is_called(kind, name) for name in self._held)
             or any(starts(track, kind) for track in self._wish.tracks)
         )
 
@@ -133,7 +143,7 @@ class _Taking:
     def _holders(self, reached: Reached, holders: Holders) -> tuple[Holder, ...]:
         addresses: dict[str, list[int]] = defaultdict(list)
         for kind in reached.kinds:
-            if any(_is_called(kind.type, name) for name in self._wish.holders):
+            if any(_is_called(kind.type, name) for name in self._held):
                 addresses[kind.type.name] += kind.addresses
         return tuple(holder for name, found in addresses.items() for holder in holders.of(name, found))
 
@@ -148,6 +158,12 @@ def _by_device(storages: Iterable[Storage]) -> tuple[Storages, ...]:
     for storage in storages:
         sizes[storage.device].append(storage.bytes)
     return tuple(Storages(device, len(found), sum(found)) for device, found in sorted(sizes.items()))
+
+
+def _is_of_program(name: str) -> bool:
+    """A class of neither Python itself nor its standard library."""
+    package, dot, _ = name.partition(".")
+    return bool(dot) and (package == "__main__" or package not in sys.stdlib_module_names)
 
 
 def _is_owner(kind: HeapType) -> bool:

@@ -1,0 +1,92 @@
+"""`memwatch snapshot` and `memwatch diff`: a trainer at one moment, kept in a file, and two of them side by side."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from memwatch import wire
+from memwatch.app import find_target, make_readers
+from memwatch.config import Config, default_history
+from memwatch.core.inspection import Inspection
+from memwatch.core.text import printable
+from memwatch.diagnosis.heap.census import Wish, take_census
+from memwatch.diagnosis.stacks import read_stacks
+from memwatch.errors import ConfigError, SourceError
+
+KEPT = 200  # files; of more, the oldest go
+HELD_TYPES = 5  # of which it is told who holds their objects, besides those that are named
+_GPU_PATIENCE_SECONDS = 5.0
+_SUFFIX = ".json"
+
+
+def take(config: Config, label: str, wish: Wish) -> Inspection:
+    """All that can be read of the trainer now; AttachError when there is none."""
+    facts = find_target(config)
+    pid = facts.target.pid
+    with ExitStack() as held:
+        readers = make_readers(config, facts, held, gpu_patience_seconds=_GPU_PATIENCE_SECONDS)
+        sample = readers.sampler.sample(time.time())
+    found = Inspection(printable(label), time.time(), facts.target, facts.command, sample, None, None)
+    try:
+        found = replace(found, threads=read_stacks(pid))
+    except SourceError as error:
+        found = replace(found, threads_reason=str(error))
+    try:
+        return replace(found, census=take_census(pid, wish))
+    except SourceError as error:
+        return replace(found, census_reason=str(error))
+
+
+def keep(inspection: Inspection, path: Path | None, environ: Mapping[str, str]) -> Path:
+    """Write it into a file that nobody else can read: the one that is named, or one in the state folder."""
+    if path is None:
+        folder = _folder(environ)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for earlier in sorted(folder.glob(f"*{_SUFFIX}"))[: -KEPT + 1]:
+            earlier.unlink(missing_ok=True)
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(inspection.t))
+        name = re.sub(r"[^a-z0-9]+", "-", inspection.label.lower()).strip("-")
+        path = folder / f"{stamp}-{name or 'snapshot'}-{os.getpid()}{_SUFFIX}"
+    try:
+        with open(
+            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb"
+        ) as file:
+            file.write(wire.to_json(inspection) + b"\n")
+    except FileExistsError as error:
+        raise ConfigError(
+            f"{path} is there already", "name another file with -o; what is there is not written over"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}", "name a file that can be written with -o") from error
+    return path
+
+
+def find(name: str, environ: Mapping[str, str]) -> Inspection:
+    """The snapshot in a file, or the latest with this label; ConfigError when there is none."""
+    path = Path(name)
+    if path.is_file():
+        return _read(path)
+    labelled = (_read(one) for one in sorted(_folder(environ).glob(f"*{_SUFFIX}"), reverse=True))
+    found = next((one for one in labelled if one.label == name), None)
+    if found is None:
+        raise ConfigError(
+            f"no snapshot is called {name!r}, and no such file is there", "memwatch snapshot --label NAME takes one"
+        )
+    return found
+
+
+def _read(path: Path) -> Inspection:
+    try:
+        return wire.from_json(path.read_bytes(), Inspection)
+    except (OSError, wire.ShapeError) as error:
+        raise ConfigError(f"{path}: no snapshot: {error}", "name a file that memwatch snapshot has written") from error
+
+
+def _folder(environ: Mapping[str, str]) -> Path:
+    return default_history(environ).parent / "snapshots"
