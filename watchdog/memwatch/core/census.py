@@ -66,5 +66,5 @@ class Census:
     storages: tuple[Storages, ...] = ()
     tensors_with_graph: int | None = None  # that keep the graph of their making; None: no tensors, or not asked for
     tensors_unread: int = 0  # whose storage is not known: torch lays them out in another way than is known
-    holders: tuple[Holder, ...] = ()  # by type, those that hold the most first
+    holders: tuple[Holder, ...] = ()  # by type, the one with most bytes first; those that hold the most first
     tracked: tuple[Tracked, ...] = ()

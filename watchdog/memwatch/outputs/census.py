@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from memwatch.core.census import Census, TypeCount
 from memwatch.core.units import format_bytes
 
 SHOWN = 25  # types
-_HOLDERS_SHOWN = 12
+_HOLDERS_SHOWN = 3  # of each type
 
 
 def render(census: Census) -> str:
@@ -52,7 +53,11 @@ def _large(census: Census) -> Iterator[str]:
 
 
 def _holders(census: Census) -> Iterator[str]:
-    for one in census.holders[:_HOLDERS_SHOWN]:
+    shown: Counter[str] = Counter()
+    for one in census.holders:
+        shown[one.type] += 1
+        if shown[one.type] > _HOLDERS_SHOWN:
+            continue
         yield f"{one.count:>12,}  of {one.of:,} {one.type}: {one.path}"
 
 

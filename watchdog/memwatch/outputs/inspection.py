@@ -30,7 +30,7 @@ def render_comparison(found: Comparison) -> str:
     lines = [f"from {found.before!r} to {found.after!r}: {format_duration(found.seconds)}"]
     if not found.same_process:
         lines.append("these are two processes: what one holds and the other does not is a change, too")
-    lines += ["", *(_sized(one) for one in found.memory if one.change is not None)]
+    lines += ["", *(_sized(one) for one in found.memory if one.change)]
     types = [_type_row(one.bytes, one.count) for one in found.types]
     sections = (
         ("objects", types),

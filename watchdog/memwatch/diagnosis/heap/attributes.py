@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from memwatch.core.text import printable
-from memwatch.diagnosis.heap.layouts import Layouts
+from memwatch.diagnosis.heap.layouts import NDARRAY_BASE_AT, Layouts
 from memwatch.diagnosis.heap.memory import Memory
 from memwatch.diagnosis.heap.objects import Objects
 from memwatch.diagnosis.heap.place import Place, find
@@ -55,6 +55,10 @@ class Attributes:
             return self._layouts.instance(place)[0]
         except SourceError:
             return 0
+
+    def is_view(self, place: Place) -> bool:
+        """An array that shows the memory of another object."""
+        return place.word(NDARRAY_BASE_AT) != 0
 
     def items(self, address: int) -> Iterator[tuple[str, int]]:
         """The items of a dict whose keys are text."""

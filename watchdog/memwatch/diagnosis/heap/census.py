@@ -104,7 +104,7 @@ class _Taking:
     def _most_frequent(self, scan: Scan) -> tuple[str, ...]:
         """The types of the program and of its libraries that there are the most objects of, and arrays."""
         names = [one.type for one in self._counted(scan) if _is_of_program(one.type)]
-        return (*names[: self._wish.holders_of_most], *ARRAYS) if self._wish.holders_of_most else ()
+        return (*ARRAYS, *names[: self._wish.holders_of_most]) if self._wish.holders_of_most else ()
 
     def _is_wanted(self, kind: HeapType) -> bool:
         return (
@@ -142,7 +142,7 @@ class _Taking:
 
     def _holders(self, reached: Reached, holders: Holders) -> tuple[Holder, ...]:
         addresses: dict[str, list[int]] = defaultdict(list)
-        for kind in reached.kinds:
+        for kind in sorted(reached.kinds, key=lambda kind: -kind.bytes):
             if any(_is_called(kind.type, name) for name in self._held):
                 addresses[kind.type.name] += kind.addresses
         return tuple(holder for name, found in addresses.items() for holder in holders.of(name, found))
@@ -161,9 +161,9 @@ def _by_device(storages: Iterable[Storage]) -> tuple[Storages, ...]:
 
 
 def _is_of_program(name: str) -> bool:
-    """A class of neither Python itself nor its standard library."""
+    """A class of neither Python itself nor its standard library, nor of what others keep to themselves."""
     package, dot, _ = name.partition(".")
-    return bool(dot) and (package == "__main__" or package not in sys.stdlib_module_names)
+    return bool(dot) and (package == "__main__" or not (package[0] == "_" or package in sys.stdlib_module_names))
 
 
 def _is_owner(kind: HeapType) -> bool:

@@ -18,6 +18,8 @@ _TOLD = 10  # holders of a type
 _KEYS_MOST = 8  # keys of one dict that are told; of more, all are [k]
 _KEY = "[k]"
 _THROUGH = {"dict": _KEY, "list": "[i]", "tuple": "[i]", "deque": "[i]", "set": "{i}", "ndarray": "[i]"}  # by shape
+# Shapes that keep nothing, or (classes) what is in a dict of their own. Where one is now, another object was before.
+_NO_HOLDERS = {"weak", "class", "str", "int", "bytes", "bytearray", "array"}
 _LOCALS = ("frame", "generator", "coroutine", "async_generator")
 _LOCAL = "a local variable or C code: "
 _ITS_DICT = "__dict__"
@@ -120,7 +122,7 @@ class _Climb:
         found = []
         for source, held in targets.items():
             place = self._attributes.find(source)
-            if place is not None and place.kind.shape not in ("weak", "class") and place.kind.name != "module":
+            if place is not None and place.kind.shape not in _NO_HOLDERS and place.kind.name != "module":
                 self._kinds[source] = place.kind.name
                 found.append((source, place, held))
         return found
@@ -135,6 +137,8 @@ class _Climb:
             items = self._attributes.items(source)
             keys = {value: f"[{key!r}]" for key, value in items if value in rest and _is_name(key)}
             labels |= {target: keys.get(target, _KEY) for target in rest}
+        elif rest and shape == "ndarray" and self._attributes.is_view(place):
+            labels |= dict.fromkeys(rest, ".base")
         elif rest and (shape in _THROUGH or place.kind.name == "cell"):
             labels |= dict.fromkeys(rest, _THROUGH.get(shape, ""))
         elif rest:

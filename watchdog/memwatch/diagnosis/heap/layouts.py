@@ -13,6 +13,7 @@ from memwatch.diagnosis.heap.types import HeapType
 from memwatch.errors import SourceError
 
 _DEQUE_BYTES, _DEQUE_ITEMS, _DEQUE_BLOCKS_MOST = 528, 64, 1 << 20
+NDARRAY_BASE_AT = 48
 _OWNS, _REFERENCES = 4, 17  # numpy: NPY_ARRAY_OWNDATA and NPY_OBJECT
 _DIMENSIONS_MOST = 64
 _ITEMS_MOST = 1 << 20
@@ -192,7 +193,7 @@ class Layouts:
     # --- numpy
 
     def _ndarray(self, place: Place, references: array[int]) -> int:
-        shape_at, (base, description) = place.word(32), place.pair(48)
+        shape_at, (base, description) = place.word(32), place.pair(NDARRAY_BASE_AT)
         dimensions = place.word(24) & 0xFFFFFFFF
         if dimensions > _DIMENSIONS_MOST:
             raise SourceError("no array")
