@@ -65,6 +65,8 @@ def test_what_has_grown_between_two_snapshots_is_told(env: dict[str, str], tmp_p
     assert told["before"] == "Debug checkpoint 1" and told["same_process"] is True and told["seconds"] > 0
     memory = {one["name"]: one["after"] - one["before"] for one in told["memory"] if one["after"] is not None}
     assert memory["rss of the trainer"] == pytest.approx(40 << 20, rel=0.2)
+    kinds = {one["name"]: one["after"] - one["before"] for one in told["kinds"]}
+    assert max(kinds, key=lambda kind: kinds[kind]) == "anonymous"
     types = {one["type"]: one for one in told["types"]}
     assert types["__main__.Loss"]["count"] == {"name": "__main__.Loss", "before": 0, "after": 500}
     assert told["types"][0]["type"] == "bytearray"

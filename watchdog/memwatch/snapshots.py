@@ -18,6 +18,7 @@ from memwatch.core.text import printable
 from memwatch.diagnosis.heap.census import Wish, take_census
 from memwatch.diagnosis.stacks import read_stacks
 from memwatch.errors import ConfigError, SourceError
+from memwatch.sources.mappings import read_kinds
 
 KEPT = 200  # files; of more, the oldest go
 HELD_TYPES = 5  # of which it is told who holds their objects, besides those that are named
@@ -33,6 +34,10 @@ def take(config: Config, label: str, wish: Wish) -> Inspection:
         readers = make_readers(config, facts, held, gpu_patience_seconds=_GPU_PATIENCE_SECONDS)
         sample = readers.sampler.sample(time.time())
     found = Inspection(printable(label), time.time(), facts.target, facts.command, sample, None, None)
+    try:
+        found = replace(found, kinds=read_kinds(pid))
+    except SourceError as error:
+        found = replace(found, kinds_reason=str(error))
     try:
         found = replace(found, threads=read_stacks(pid))
     except SourceError as error:

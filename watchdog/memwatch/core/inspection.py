@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from memwatch.core.census import Census
-from memwatch.core.model import Sample, Target
+from memwatch.core.model import MemoryKind, Sample, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,10 @@ class Inspection:
     sample: Sample
     census: Census | None
     threads: tuple[Thread, ...] | None
+    kinds: tuple[MemoryKind, ...] | None = None  # of the memory of the trainer's own process
     census_reason: str = ""
     threads_reason: str = ""
+    kinds_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,8 @@ class Comparison:
     after: str
     seconds: float
     same_process: bool
-    memory: tuple[Figure, ...]  # bytes; all of them
+    memory: tuple[Figure, ...]  # bytes; all of them, the same ones too
+    kinds: tuple[Figure, ...]  # resident bytes of the trainer's own process, by the kind of memory
     types: tuple[TypeChange, ...]
     large: tuple[Figure, ...]  # bytes, by type and path
     holders: tuple[Figure, ...]  # objects, by type and path
@@ -93,6 +96,7 @@ def compare(before: Inspection, after: Inspection) -> Comparison:
         seconds=after.t - before.t,
         same_process=before.target == after.target,
         memory=tuple(_figures(memory(before.sample), memory(after.sample))),
+        kinds=_changed(_kinds(before), _kinds(after)),
         types=_types(one, other),
         large=_changed(_large(one), _large(other)),
         holders=_changed(_holders(one), _holders(other)),
@@ -127,6 +131,10 @@ def _types(before: Census | None, after: Census | None) -> tuple[TypeChange, ...
         if count.change or size.change:
             changes.append(TypeChange(name, count, size))
     return tuple(sorted(changes, key=lambda one: (-abs(one.bytes.change or 0), -abs(one.count.change or 0), one.type)))
+
+
+def _kinds(inspection: Inspection) -> Mapping[str, int]:
+    return {one.kind: one.resident_bytes for one in inspection.kinds or ()}
 
 
 def _large(census: Census | None) -> Mapping[str, int]:

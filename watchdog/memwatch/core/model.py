@@ -63,6 +63,16 @@ class TreeMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryKind:
+    """The mappings of a process that are of one kind."""
+
+    kind: str  # "heap", "anonymous", "stacks", "shared memory", "files", "gpu driver"
+    mapped_bytes: int
+    resident_bytes: int  # as a sample of pages tells it
+    error_bytes: int  # its standard error; 0 where all pages were looked at
+
+
+@dataclass(frozen=True, slots=True)
 class CgroupLevel:
     """One memory cgroup on the way from the trainer's own up to the root."""
 

@@ -16,6 +16,8 @@ def render(found: Inspection) -> str:
     """All of one, for people."""
     lines = [f"{found.label}: PID {found.target.pid}, {found.command}", ""]
     lines += [f"{format_bytes(size):>12}  {name}" for name, size in memory(found.sample).items() if size is not None]
+    kinds = [f"{format_bytes(one.resident_bytes):>12}  {one.kind}" for one in found.kinds or ()]
+    lines += ["", "the trainer's own process", *kinds] if kinds else ["", f"no kinds of memory: {found.kinds_reason}"]
     for thread in found.threads or ():
         state = "runs" if thread.active else "waits"
         lines += ["", f"thread {thread.name or '(no name)'}, {state}"]
@@ -33,6 +35,7 @@ def render_comparison(found: Comparison) -> str:
     lines += ["", *(_sized(one) for one in found.memory if one.change)]
     types = [_type_row(one.bytes, one.count) for one in found.types]
     sections = (
+        ("the trainer's own process", [_sized(one) for one in found.kinds]),
         ("objects", types),
         ("large objects", [_sized(one) for one in found.large]),
         ("held by", [_counted(one) for one in found.holders]),

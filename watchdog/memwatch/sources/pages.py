@@ -21,7 +21,7 @@ from memwatch.sources.reading import read_whole, unreadable
 
 RUN = 32  # pages read at once: 1.1 us and 0.04 us a page, so this costs twice one page
 
-_PAGE_BITS = os.sysconf("SC_PAGE_SIZE").bit_length() - 1
+PAGE_BITS = os.sysconf("SC_PAGE_SIZE").bit_length() - 1
 _ENTRY_BYTES = 8
 _MAPPING = re.compile(
     rb"^([0-9a-f]{1,16})-([0-9a-f]{1,16}) ([r-][w-][x-])([ps]) ([0-9a-f]{1,16}) ([0-9a-f]+:[0-9a-f]+) ([0-9]+)",
@@ -104,12 +104,12 @@ def parse_maps(raw: bytes) -> Space:
     files: list[Mapping] = []
     mappings = _MAPPING.findall(raw)
     for start, end, rights, way, offset, device, inode in mappings:
-        first = int(start, 16) >> _PAGE_BITS
-        count = (int(end, 16) >> _PAGE_BITS) - first
+        first = int(start, 16) >> PAGE_BITS
+        count = (int(end, 16) >> PAGE_BITS) - first
         if rights == b"---" or count <= 0 or first >= 1 << 60:
             continue
         if inode != b"0":
-            files.append(Mapping((device, inode), first, count, int(offset, 16) >> _PAGE_BITS))
+            files.append(Mapping((device, inode), first, count, int(offset, 16) >> PAGE_BITS))
         if way == b"p" and (inode == b"0" or rights[1:2] == b"w"):
             if anon and sum(anon[-1]) == first:
                 anon[-1] = (anon[-1][0], anon[-1][1] + count)
@@ -169,7 +169,7 @@ class Pages:
         """Those of `count` pages that are ZERO or HUGE, as a mask (see `mask`); none where the kernel cannot tell."""
         self.marks += 1
         regions = array("Q", bytes(count * 3 * _ENTRY_BYTES))  # start, end, categories of each
-        address, end = first << _PAGE_BITS, (first + count) << _PAGE_BITS
+        address, end = first << PAGE_BITS, (first + count) << PAGE_BITS
         ask = (_SCAN_ARGUMENT.size, 0, address, end, 0, regions.buffer_info()[0], count, 0, 0, category, 0, category)
         try:
             found = fcntl.ioctl(self._fd, _PAGEMAP_SCAN, bytearray(_SCAN_ARGUMENT.pack(*ask)))
@@ -177,7 +177,7 @@ class Pages:
             return 0
         marks = bytearray(count)
         for start, stop in zip(regions[: 3 * found : 3], regions[1 : 3 * found : 3], strict=True):
-            pages = slice((start - address) >> _PAGE_BITS, (stop - address) >> _PAGE_BITS)
+            pages = slice((start - address) >> PAGE_BITS, (stop - address) >> PAGE_BITS)
             marks[pages] = b"\1" * (pages.stop - pages.start)
         return int.from_bytes(marks, "little")
 
