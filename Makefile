@@ -10,10 +10,11 @@ demo: .venv/.demo
 	$(BIN)/memwatch demo
 
 test: .venv/.dev
-	$(BIN)/pytest -n 2 --dist loadfile --reruns 2 --reruns-delay 2 -r aR
+	$(BIN)/pytest -n 2 --dist loadfile --reruns 2 --reruns-delay 2 -r aR -m "not paced"
+	$(BIN)/pytest -n 2 --reruns 2 --reruns-delay 2 -r aR -m paced
 
 fast: .venv/.dev  ## without the tests that run real trainers
-	$(BIN)/pytest -m "not integration"
+	$(BIN)/pytest -m "not integration and not paced"
 
 check: lint types contracts
 

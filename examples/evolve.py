@@ -174,7 +174,7 @@ class Trainer:
         say(f"\n--- Generation {self.generation}: Evaluating Population ---")
         environment = Environment(self.market, WINDOW)
         steps = np.array_split(np.arange(TRANSITIONS_PER_GENERATION), POPULATION)
-        for number in self.paced(POPULATION, 0.6):
+        for number in self.paced(POPULATION, 0.5):
             if self.interrupted:
                 return False
             if self.leak == "environments":
@@ -227,7 +227,7 @@ class Trainer:
     def evolve(self) -> bool:
         """The best half stays, the other half becomes its children."""
         say("\n--- Evolving Population ---")
-        for _ in self.paced(4, 0.1):
+        for _ in self.paced(4, 0.2):
             if self.interrupted:
                 return False
         ranked = sorted(self.population, key=lambda agent: agent.fitness, reverse=True)

@@ -141,5 +141,5 @@ def test_a_census_is_measured_beside_nobody():
     told = census.measure(objects=20_000, runs=1, rounds=1, seconds=0.5)
     (counted,), (sized,) = told["cost"][census.COUNTED], told["cost"][census.SIZED]
     assert 20_000 < counted["objects"] < sized["objects"]
-    assert 0 < counted["cpu_seconds"] < counted["process_cpu_seconds"] < 20 and 5 < counted["peak_rss_mib"] < 200
+    assert 0 < counted["cpu_seconds"] < counted["process_cpu_seconds"] < 20 and counted["peak_rss_mib"] > 5
     assert all(len(found) == 1 and found[0] > 0 for found in told["longest_ms"].values())

@@ -358,10 +358,9 @@ def memwatch_with_driver(folder: Driven, *arguments: str) -> Iterator[Memwatch]:
 
 
 def helpers(watch: Memwatch) -> list[int]:
-    """The children of memwatch."""
-    return [
-        int(pid) for pid in Path(f"/proc/{watch.process.pid}/task/{watch.process.pid}/children").read_text().split()
-    ]
+    """The children of memwatch that speak to NVML."""
+    children = Path(f"/proc/{watch.process.pid}/task/{watch.process.pid}/children").read_text().split()
+    return [int(pid) for pid in children if b"nvml" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 HANGS = ["nvmlInitWithFlags", "nvmlDeviceGetMemoryInfo", "nvmlShutdown"]

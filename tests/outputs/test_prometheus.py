@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from memwatch.core import model as m
 from memwatch.outputs.prometheus import _COUNTERS, Exposition
 from memwatch.outputs.web import COUNTED
-from support.snapshots import FakeClock, make_dead, make_snapshot, make_view
+from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot, make_view
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -43,7 +43,7 @@ def value(snapshot: m.Snapshot | None, name: str, late: float = 0.0, **labels: s
 
 def full_snapshot() -> m.Snapshot:
     """One in which everything is known."""
-    return make_snapshot(7, 2)
+    return make_snapshot(7, 2, diagnosis=make_diagnosis())
 
 
 def exported() -> dict[str, tuple[str, frozenset[str]]]:

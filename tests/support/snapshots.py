@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from memwatch.core import examination as e
 from memwatch.core import model as m
+from memwatch.core.census import Census, Large, Storages, Tracked, TypeCount
 
 GB = 10**9
 START_T = 1_760_000_000.0
@@ -128,6 +130,7 @@ def make_snapshot(generations: int = 7, gpus: int = 0, **changes: Any) -> m.Snap
             m.SourceHealth("nvml", False, "no NVIDIA driver", START_T),
         ),
         notices=make_notices(),
+        diagnosis=None,
         checkpoint_t=t - 300,
         checkpoint_seconds=12.5,
         checkpoint_origin="measured",
@@ -136,6 +139,50 @@ def make_snapshot(generations: int = 7, gpus: int = 0, **changes: Any) -> m.Snap
         exited=None,
     )
     return replace(snapshot, **changes)
+
+
+def make_diagnosis(**changes: Any) -> e.Diagnosis:
+    """A replay buffer that can never fit."""
+    growth = e.Growth("__main__.ReplayBuffer.buffer", 56 * GB, 169 * GB, 56.4 * GB, 1.0, 2)
+    census = Census(
+        python="3.11.7",
+        seconds=2.5,
+        complete=True,
+        disturbed=False,
+        types=(TypeCount("numpy.ndarray", 20_880, 169 * GB, tracked=False), TypeCount("__main__.Agent", 16, 900, True)),
+        large=(Large("numpy.ndarray", 3 * GB, "__main__.Trainer.market", 2 * GB),),
+        storages=(Storages("cuda:0", 12, GB),),
+        tracked=(Tracked("Trainer.population[*]", 16, 40_000_000),),
+        containers=(Tracked(growth.name, 1, growth.after, 6960, 50_000),),
+    )
+    finding = e.Finding(
+        cause="buffer_cannot_fit",
+        title="a buffer fills that can never fit",
+        resource=m.HOST,
+        growth=growth,
+        share=0.99,
+        phase="evaluate",
+        type="numpy.ndarray",
+        count_before=6960,
+        count_after=20_880,
+        holder="__main__.ReplayBuffer.buffer[i]",
+        remedy="give ReplayBuffer.buffer a capacity below 7,100",
+        confidence=0.71,
+        evidence=("Buffer: 6,960 of 50,000, 24.3 MB each",),
+    )
+    known = e.Diagnosis(
+        t=START_T + 4500,
+        unit="generation",
+        examinations=4,
+        cpu_seconds=11.5,
+        findings=(finding,),
+        drivers=(e.Driver("Buffer", 6960.0, 50_000.0, 24.3e6, 0.99, growth.name, 1215 * GB, 7100.0),),
+        containers=(growth,),
+        types=(e.Growth("numpy.ndarray", 6960, 20_880, 6960.0, 1.0, 2),),
+        kinds=(e.Growth("anonymous", 58 * GB, 171 * GB, 56.5 * GB, 1.0, 2),),
+        latest=e.Examination(census, (e.MemoryKind("anonymous", 180 * GB, 171 * GB, GB),), cpu_seconds=2.6),
+    )
+    return replace(known, **changes)
 
 
 def make_notices() -> tuple[m.Notice, ...]:

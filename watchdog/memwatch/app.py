@@ -24,6 +24,7 @@ from memwatch.core.model import Attached, Exited
 from memwatch.core.sentence import to_json_line
 from memwatch.daemon import Daemon
 from memwatch.errors import ConfigError, HistoryError, SourceError
+from memwatch.examiner import Examiner
 from memwatch.history.identity import run_key
 from memwatch.history.store import HistoryStore
 from memwatch.interfaces import Clock, EventSource, Signaller, Sink
@@ -74,7 +75,7 @@ class Watch:
             signaller = PidfdSignaller(self._facts.target, is_same)
             held.callback(signaller.close)
             held.callback(self._status.close)
-            engine = Engine(self._config.policy)
+            engine = Engine(self._config.policy, diagnosis=self._config.diagnosis.policy)
             readers = make_readers(self._config, self._facts, held)
             daemon, attached, wakes = self._assemble(signaller, engine, readers, held)
             gc.collect()
@@ -112,7 +113,9 @@ class Watch:
             checkpoints=checkpoints,
             child_status=self._child.status if self._child is not None else None,
         )
-        sources: list[EventSource] = [checkpoints]
+        examiner = Examiner(facts.target, config.track)
+        held.callback(examiner.close)
+        sources: list[EventSource] = [checkpoints, examiner]
         if log is not None:
             sources.insert(0, LogSource(log, presets(config), catch_up=self._child is None))
         if self._child is None:
@@ -129,6 +132,7 @@ class Watch:
             trainer=trainer,
             signaller=CarefulSignaller(self._recipient(signaller), checkpoints, self._clock.now),
             choose_signal=self._signal,
+            diagnose=examiner.begin,
             sources=sources,
             sinks=sinks,
             journal=store,

@@ -35,7 +35,6 @@ EXIT_CODES: Mapping[Cause, ExitCode] = {
     Cause.OOM_CGROUP: ExitCode.OOM_KILLED,
     Cause.OOM_HOST: ExitCode.OOM_KILLED,
 }  # every other cause: ExitCode.FAILED
-NICEST = 19  # a census lets everybody else go first
 
 
 def watch(flags: Mapping[str, object]) -> int:
@@ -198,12 +197,13 @@ def doctor(flags: Mapping[str, object]) -> int:
 def census(flags: dict[str, object]) -> int:
     """`memwatch census --pid PID`: the objects of a running Python by type."""
     from memwatch.diagnosis.heap.census import take_census
+    from memwatch.examine import give_way
     from memwatch.outputs.census import render
 
     wish = replace(_wish(flags), bytes=bool(flags.pop("bytes", False)))
     config = configure(flags)
     pid = find_target(config).target.pid
-    os.nice(NICEST)
+    give_way()
     try:
         found = take_census(pid, wish)
     except SourceError as error:
@@ -215,12 +215,13 @@ def census(flags: dict[str, object]) -> int:
 def snapshot(flags: dict[str, object]) -> int:
     """`memwatch snapshot --pid PID --label NAME`: what a trainer holds at this moment, printed and kept in a file."""
     from memwatch import snapshots
+    from memwatch.examine import HELD_TYPES, give_way
     from memwatch.outputs.inspection import render
 
-    wish = replace(_wish(flags), bytes=True, holders_of_most=snapshots.HELD_TYPES)
+    wish = replace(_wish(flags), bytes=True, holders_of_most=HELD_TYPES)
     label, output = flags.pop("label", None), flags.pop("output", None)
     config = configure(flags)
-    os.nice(NICEST)
+    give_way()
     found = snapshots.take(config, str(label or time.strftime("%Y-%m-%d %H:%M:%S")), wish)
     path = snapshots.keep(found, None if output is None else Path(str(output)), os.environ)
     print(wire.to_json(found).decode() if config.json else f"{render(found)}\n\nkept: {path}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from memwatch import wire
+from memwatch.core.diagnosis import DiagnosisPolicy
 from memwatch.core.policy import Policy
 from memwatch.core.units import parse_size
 from memwatch.errors import ConfigError
@@ -74,6 +75,23 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class DiagnosisConfig:
+    """How the causes of growth are looked for."""
+
+    enabled: bool = True
+    every_generations: int | None = None  # None: each of the first ten, then ever more rarely
+    cpu_share: float = 0.01  # of a core
+    memory: str | int = "256MiB"  # that an examination may take
+    leak_threshold_mb: float = 5.0  # a generation
+
+    @property
+    def policy(self) -> DiagnosisPolicy:
+        """The same for the engine, in bytes."""
+        memory, threshold = parse_size(str(self.memory)), self.leak_threshold_mb * 1e6
+        return DiagnosisPolicy(self.enabled, self.every_generations, self.cpu_share, memory, threshold)
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonConfig:
     """memwatch's own process."""
 
@@ -92,6 +110,8 @@ class Config:
     policy: Policy = field(default_factory=Policy)
     signals: SignalsConfig = field(default_factory=SignalsConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    diagnosis: DiagnosisConfig = field(default_factory=DiagnosisConfig)
+    track: tuple[str, ...] = ()  # attributes whose size is told: Trainer.replay_buffer
     daemon: DaemonConfig = field(default_factory=DaemonConfig)
     listen: str | None = None  # None: DEFAULT_LISTEN, when that is free
     history: str | None = None  # None: the state folder
@@ -125,7 +145,7 @@ FLAGS: Mapping[str, str] = {  # argparse's name -> the key that it overrides
     "json": "json",
     "verbose": "verbose",
 }
-_SECTIONS = ("target", "log", "memory", "gpu", "policy", "signals", "checkpoint", "daemon")
+_SECTIONS = ("target", "log", "memory", "gpu", "policy", "signals", "checkpoint", "diagnosis", "daemon")
 _RANGES: Mapping[str, tuple[float, float]] = {
     "target.pid": (1, 2**22),
     "memory.interval_seconds": (0.05, 3600),
@@ -138,6 +158,9 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "policy.cooldown_seconds": (0, 604_800),
     "policy.save_timeout_seconds": (1, 86_400),
     "policy.kill_after_seconds": (1, 86_400),
+    "diagnosis.every_generations": (1, 1_000_000),
+    "diagnosis.cpu_share": (0, 1),
+    "diagnosis.leak_threshold_mb": (0, 1e9),
 }
 _UNCATCHABLE = ("SIGKILL", "SIGSTOP")
 
@@ -265,6 +288,7 @@ def _check_texts(config: Config, document: wire.Document) -> None:
     """Values with a form of their own."""
     forms: Mapping[str, tuple[Callable[[str], object], str]] = {
         "memory.limit": (parse_size, "not a size"),
+        "diagnosis.memory": (parse_size, "not a size"),
         "listen": (parse_listen, "not a place to listen at"),
         "target.match": (re.compile, "not a regular expression"),
     }
@@ -275,9 +299,20 @@ def _check_texts(config: Config, document: wire.Document) -> None:
                 parse(str(value))
         except (ValueError, re.error) as error:
             raise wire.complaint(document, path, problem, value, str(error)) from error
+    for i, track in enumerate(config.track):
+        try:
+            _parse_track(track)
+        except ConfigError as error:
+            raise wire.complaint(document, f"track[{i}]", "no path to an attribute", track, error.hint) from error
     for path in ("target.pidfile", "target.match", "log.path", "log.markers", "history"):
         if _value(config, path) == "":
             raise wire.complaint(document, path, "empty", "", "leave the key out, or give it a value")
+
+
+def _parse_track(path: str) -> object:
+    from memwatch.diagnosis.heap.tracks import parse
+
+    return parse(path)
 
 
 def _check_signals(config: Config, document: wire.Document) -> None:

@@ -10,6 +10,7 @@ from memwatch.core.engine import Engine
 from memwatch.core.model import (
     ArmedChanged,
     Attached,
+    Diagnose,
     Escalate,
     Event,
     Exited,
@@ -79,6 +80,7 @@ class Daemon:
         trainer: Trainer,
         signaller: Signaller,
         choose_signal: Callable[[], str],
+        diagnose: Callable[[Diagnose], None] = lambda _: None,
         sources: Sequence[EventSource] = (),
         sinks: Sequence[Sink] = (),
         journal: Journal | None = None,
@@ -88,6 +90,7 @@ class Daemon:
     ) -> None:
         self._clock, self._engine, self._sampler = clock, engine, sampler
         self._trainer, self._signaller, self._choose_signal = trainer, signaller, choose_signal
+        self._diagnose = diagnose
         self._sources, self._sinks, self._journal, self._waker = sources, sinks, journal, waker
         self._interval, self._dry_run = interval, dry_run
         self._failing: dict[str, str] = {}
@@ -250,6 +253,8 @@ class Daemon:
         for action in self._engine.feed(event):
             if isinstance(action, Notice):
                 notices.append(action)
+            elif isinstance(action, Diagnose):
+                self._diagnose(action)
             else:
                 self._feed(self._signal(action), fed, notices)
 

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 from memwatch import wire
@@ -15,13 +14,11 @@ from memwatch.app import find_target, make_readers
 from memwatch.config import Config, default_history
 from memwatch.core.inspection import Inspection
 from memwatch.core.text import printable
-from memwatch.diagnosis.heap.census import Wish, take_census
-from memwatch.diagnosis.stacks import read_stacks
-from memwatch.errors import ConfigError, SourceError
-from memwatch.sources.mappings import read_kinds
+from memwatch.diagnosis.heap.census import Wish
+from memwatch.errors import ConfigError
+from memwatch.examine import examine
 
 KEPT = 200  # files; of more, the oldest go
-HELD_TYPES = 5  # of which it is told who holds their objects, besides those that are named
 _GPU_PATIENCE_SECONDS = 5.0
 _SUFFIX = ".json"
 
@@ -33,19 +30,8 @@ def take(config: Config, label: str, wish: Wish) -> Inspection:
     with ExitStack() as held:
         readers = make_readers(config, facts, held, gpu_patience_seconds=_GPU_PATIENCE_SECONDS)
         sample = readers.sampler.sample(time.time())
-    found = Inspection(printable(label), time.time(), facts.target, facts.command, sample, None, None)
-    try:
-        found = replace(found, kinds=read_kinds(pid))
-    except SourceError as error:
-        found = replace(found, kinds_reason=str(error))
-    try:
-        found = replace(found, threads=read_stacks(pid))
-    except SourceError as error:
-        found = replace(found, threads_reason=str(error))
-    try:
-        return replace(found, census=take_census(pid, wish))
-    except SourceError as error:
-        return replace(found, census_reason=str(error))
+    found = examine(pid, wish)
+    return Inspection(printable(label), time.time(), facts.target, facts.command, sample, found)
 
 
 def keep(inspection: Inspection, path: Path | None, environ: Mapping[str, str]) -> Path:

@@ -22,6 +22,7 @@ class Large:
     type: str
     bytes: int
     path: str  # "__main__.Trainer.obs"; empty: no way to it is known
+    resident_bytes: int | None = None  # of an array whose memory is taken as it is written; None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class Tracked:
     path: str
     objects: int  # instances of the class, times what the path fans out to
     bytes: int | None  # of them and all that they hold, each object once; None: nothing is there
+    items: int | None = None  # in the containers at the end of the path, all together; None: these are none
+    capacity: int | None = None  # of items, as an attribute beside it or a deque says
     reason: str = ""  # why there is nothing
 
 
@@ -68,3 +71,4 @@ class Census:
     tensors_unread: int = 0  # whose storage is not known: torch lays them out in another way than is known
     holders: tuple[Holder, ...] = ()  # by type, the one with most bytes first; those that hold the most first
     tracked: tuple[Tracked, ...] = ()
+    containers: tuple[Tracked, ...] = ()  # where the ways of most bytes that are held begin, the largest first

@@ -9,15 +9,18 @@ from typing import Any
 from memwatch.core import news
 from memwatch.core import sentence as words
 from memwatch.core.checkpoints import Checkpoints
+from memwatch.core.diagnosis import DiagnosisPolicy, Diagnostician
 from memwatch.core.forecast import Forecaster
 from memwatch.core.generations import Ledger
 from memwatch.core.looks import Looks
 from memwatch.core.model import (
+    HOST,
     Action,
     ArmedChanged,
     Attached,
     CgroupMemory,
     CheckpointSeen,
+    Diagnosed,
     Event,
     Exited,
     Gauge,
@@ -43,12 +46,18 @@ from memwatch.core.track import ForecasterLike
 
 NOTICES_KEPT = 50  # in the snapshot; markers and forecasts, which come by the thousand, are not among them
 GAUGES_KEPT = 16
+NO_DIAGNOSIS = DiagnosisPolicy(enabled=False)  # of a recording: there is nothing to examine
 
 
 class Engine:
     """Owns the state of one run. Deterministic: the same events give the same actions and the same snapshot."""
 
-    def __init__(self, policy: Policy, forecaster: Callable[[], ForecasterLike] = Forecaster) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        forecaster: Callable[[], ForecasterLike] = Forecaster,
+        diagnosis: DiagnosisPolicy = NO_DIAGNOSIS,
+    ) -> None:
         self._policy = policy
         self._t = 0.0
         self._out: list[Action] = []
@@ -67,6 +76,7 @@ class Engine:
             gauges=self._gauges,
             act=self._act,
         )
+        self._diagnostician = Diagnostician(diagnosis, ledger=self._ledger, gauges=self._gauges, act=self._act)
         self._sources: dict[str, SourceHealth] = {}
         self._powerless: str | None = "nothing is known of the way to signal it"
         self._notices: deque[Notice] = deque(maxlen=NOTICES_KEPT)
@@ -82,6 +92,7 @@ class Engine:
             SourceChanged: self._source_changed,
             ArmedChanged: self._armed_changed,
             Signalled: self._signalled,
+            Diagnosed: self._diagnosed,
             Exited: self._has_exited,
         }
 
@@ -108,6 +119,8 @@ class Engine:
         self._out.append(action)
         if isinstance(action, Notice) and action.event not in ("marker", "forecast"):
             self._notices.append(action)
+            if action.event == "warn":
+                self._diagnostician.warn()
 
     # --- who is watched ---
 
@@ -116,6 +129,7 @@ class Engine:
         successor = self._target is not None and event.target != self._target
         self._target, self._exited = event.target, None
         self._command, self._run_id = event.command, event.run_id or self._run_id
+        self._diagnostician.attach(t, anew=successor or self._started_t is None)
         if self._started_t is None:
             self._started_t = t
         if successor:
@@ -151,6 +165,7 @@ class Engine:
             return
         self._act(news.marker(t, event, self._ledger.total))
         self._looks.cross(boundary)
+        self._diagnostician.cross()
         for resource, row in boundary.closed.items():
             self._act(news.generation(t, self._ledger.unit, resource, row))
 
@@ -160,6 +175,7 @@ class Engine:
 
     def _phase_seen(self, t: float, event: PhaseSeen) -> None:
         self._ledger.mark_phase(t, event)
+        self._diagnostician.enter()
 
     def _gauge_seen(self, t: float, event: GaugeSeen) -> None:
         known = self._gauges.get(event.name)
@@ -167,6 +183,7 @@ class Engine:
             return
         capacity = known.capacity if known is not None and event.capacity is None else event.capacity
         self._gauges[event.name] = Gauge(event.name, event.value, capacity, t)
+        self._diagnostician.gauge(event.name)
         self._looks.stir()
 
     def _checkpoint_seen(self, t: float, event: CheckpointSeen) -> None:
@@ -208,6 +225,12 @@ class Engine:
     def _sampled(self, t: float, event: Sampled) -> None:
         if self._exited is None:
             self._looks.take(t, event.sample, judge=self._target is not None)
+            self._diagnostician.look(t, event.sample)
+
+    # --- what examinations say ---
+
+    def _diagnosed(self, t: float, event: Diagnosed) -> None:
+        self._diagnostician.diagnosed(t, event, self._ledger.unit, self._ledger.leading_phase(HOST))
 
     # --- what is known ---
 
@@ -236,6 +259,7 @@ class Engine:
             gauges=tuple(self._gauges.values()),
             sources=tuple(self._sources.values()),
             notices=tuple(self._notices),
+            diagnosis=self._diagnostician.known,
             checkpoint_t=self._checkpoints.saved_t,
             checkpoint_seconds=checkpoint_seconds,
             checkpoint_origin=origin,

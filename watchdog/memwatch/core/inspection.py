@@ -7,42 +7,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from memwatch.core.census import Census
-from memwatch.core.model import MemoryKind, Sample, Target
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A function that is being run."""
-
-    function: str
-    file: str
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class Thread:
-    """What a thread of the trainer does."""
-
-    name: str  # empty: it has none
-    active: bool  # it runs, instead of waiting
-    frames: tuple[Frame, ...]  # the innermost first
+from memwatch.core.examination import Examination
+from memwatch.core.model import Sample, Target
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What was found of a trainer. What could not be read is None, with the reason."""
+    """A trainer at one moment."""
 
     label: str
     t: float
     target: Target
     command: str
     sample: Sample
-    census: Census | None
-    threads: tuple[Thread, ...] | None
-    kinds: tuple[MemoryKind, ...] | None = None  # of the memory of the trainer's own process
-    census_reason: str = ""
-    threads_reason: str = ""
-    kinds_reason: str = ""
+    found: Examination
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +67,7 @@ def compare(before: Inspection, after: Inspection) -> Comparison:
     """From one to the other, in the order in which they were taken."""
     if before.t > after.t:
         before, after = after, before
-    one, other = before.census, after.census
+    one, other = before.found.census, after.found.census
     return Comparison(
         before=before.label,
         after=after.label,
@@ -134,7 +112,7 @@ def _types(before: Census | None, after: Census | None) -> tuple[TypeChange, ...
 
 
 def _kinds(inspection: Inspection) -> Mapping[str, int]:
-    return {one.kind: one.resident_bytes for one in inspection.kinds or ()}
+    return {one.kind: one.resident_bytes for one in inspection.found.kinds or ()}
 
 
 def _large(census: Census | None) -> Mapping[str, int]:
@@ -158,7 +136,7 @@ def _places(inspection: Inspection) -> Mapping[str, int]:
     """How many threads are in which function."""
     return Counter(
         f"{thread.frames[0].function} ({thread.frames[0].file}:{thread.frames[0].line})"
-        for thread in inspection.threads or ()
+        for thread in inspection.found.threads or ()
         if thread.frames
     )
 

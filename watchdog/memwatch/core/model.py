@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from memwatch.core.examination import Diagnosis, Examination
+
 HOST = "host"  # the resource name of main memory; GPUs are "gpu0", "gpu1" ...
 
 
@@ -60,16 +62,6 @@ class TreeMemory:
     cow_bytes_per_second: float | None = None
     reason: str = ""  # why pages could not be sampled, where that is so
     survey_cost: SurveyCost = SurveyCost()
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryKind:
-    """The mappings of a process that are of one kind."""
-
-    kind: str  # "heap", "anonymous", "stacks", "shared memory", "files", "gpu driver"
-    mapped_bytes: int
-    resident_bytes: int  # as a sample of pages tells it
-    error_bytes: int  # its standard error; 0 where all pages were looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +162,20 @@ class Sample:
     host: HostMemory | None = None
     gpus: tuple[GpuMemory, ...] = ()
     unread: tuple[Unread, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnose:
+    """Examine the trainer, in a process that gives way to all others. An action; its outcome is told with it."""
+
+    t: float
+    reason: str  # "generation", "phase", "time", "warn", "request"
+    generation: float | None  # under way, as the program counts
+    phase: str | None  # under way
+    used_bytes: int | None  # of main memory
+    memory_bytes: int  # that the examination may take
+    types: tuple[str, ...] = ()  # of which it is to tell who holds their objects, besides those it chooses itself
+    paths: tuple[str, ...] = ()  # of which it is to tell the size, besides those that it finds itself
 
 
 # --- events: all that the engine is told --------------------------------------------------------------------------
@@ -324,6 +330,15 @@ class Cause(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Diagnosed:
+    """An examination that was asked for has ended."""
+
+    t: float
+    asked: Diagnose
+    found: Examination
+
+
+@dataclass(frozen=True, slots=True)
 class Exited:
     """The trainer is gone."""
 
@@ -346,6 +361,7 @@ Event = (
     | SourceChanged
     | ArmedChanged
     | Signalled
+    | Diagnosed
     | Exited
 )
 
@@ -382,7 +398,7 @@ class Escalate:
     reason: str
 
 
-Action = Notice | Interrupt | Escalate
+Action = Notice | Interrupt | Escalate | Diagnose
 
 
 # --- what the engine knows ----------------------------------------------------------------------------------------
@@ -527,6 +543,7 @@ class Snapshot:
     gauges: tuple[Gauge, ...]
     sources: tuple[SourceHealth, ...]
     notices: tuple[Notice, ...]  # the latest, oldest first
+    diagnosis: Diagnosis | None  # None: the trainer was not examined
     checkpoint_t: float | None  # last complete checkpoint
     checkpoint_seconds: float  # what a checkpoint is taken to need
     checkpoint_origin: str  # "configured", "measured", "assumed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from memwatch.core import sentence as words
+from memwatch.core.examination import Finding
 from memwatch.core.generations import Ledger
 from memwatch.core.model import (
     ArmedChanged,
@@ -198,3 +199,31 @@ def _outlook(ledger: Ledger, track: Track) -> str:
 
 def _fields(ledger: Ledger, track: Track, action: str | None = None) -> dict[str, Any]:
     return words.forecast_fields(track.usage, ledger.index, track.outlook_now, action)
+
+
+# --- causes ---------------------------------------------------------------------------------------------------------
+
+
+def finding(t: float, one: Finding, unit: str) -> Notice:
+    """A cause of growth was found."""
+    return Notice(
+        t,
+        "finding",
+        words.finding_text(one, unit),
+        {
+            "cause": one.cause,
+            "resource": one.resource,
+            "growth_per_unit": round(one.growth.per_unit),
+            "unit": unit,
+            "share": None if one.share is None else round(one.share, 3),
+            "phase": one.phase,
+            "since": words.number(one.growth.since),
+            "type": one.type,
+            "count_before": one.count_before,
+            "count_after": one.count_after,
+            "holder": one.holder,
+            "remedy": one.remedy,
+            "confidence": one.confidence,
+            "proof": list(one.evidence),
+        },
+    )

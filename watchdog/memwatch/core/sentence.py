@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from memwatch.core.examination import Driver, Finding
 from memwatch.core.forecast import Outlook
 from memwatch.core.model import (
     HOST,
@@ -180,6 +181,50 @@ def _growth_text(outlook: Outlook, unit: str, phase: str | None) -> str:
     if trend.growth_per_generation is not None:
         return f"grows {format_bytes(trend.growth_per_generation)}/{unit}{where}"
     return f"grows {format_bytes(trend.growth_per_second * 3600)}/h{where}"
+
+
+def finding_text(one: Finding, unit: str) -> str:
+    """LEAK FOUND: where, how much, since when, what, who holds it, why, and what to do."""
+    parts = [finding_headline(one, unit), finding_content(one), one.title]
+    return "; ".join([*filter(None, parts), f"{one.remedy} (confidence {one.confidence:.2f})"])
+
+
+def finding_headline(one: Finding, unit: str) -> str:
+    """Where, how much, since when."""
+    where = f" in {one.phase}" if one.phase else ""
+    growth, since = format_bytes(one.growth.per_unit, signed=True), since_text(one.growth.since, unit)
+    return f"{_prefix(one.resource)}LEAK FOUND{where}: {growth}/{unit} since {since}"
+
+
+def since_text(since: float, unit: str) -> str:
+    """`generation 3`, or how long after the watch began."""
+    return f"{unit} {index_text(since)}" if unit != "hour" else f"{format_duration(since * 3600)} after the start"
+
+
+def finding_content(one: Finding) -> str:
+    """What there is more and more of, and who holds it."""
+    held = f"held by {main_less(one.holder)}" if one.holder else ""
+    if not one.type:
+        return held
+    change = "" if one.count_after is None else f" {one.count_before:,} -> {one.count_after:,}"
+    return ", ".join(filter(None, (f"{main_less(one.type)}{change}", held)))
+
+
+def driver_text(one: Driver) -> str:
+    """What growth goes along with, and where that ends."""
+    counted = f"{one.value:,.0f}" + ("" if one.capacity is None else f" of {one.capacity:,.0f}")
+    known = f", held by {main_less(one.path)}" if one.path else f", r2 {one.r2:.2f}"
+    parts = [f"{format_bytes(one.bytes_per_unit)} for each of {one.name} ({counted}{known})"]
+    if one.full_bytes is not None:
+        parts.append(f"full it takes {format_bytes(one.full_bytes)}")
+    if one.limit_value is not None and (one.capacity is None or one.limit_value < one.capacity):
+        parts.append(f"the limit falls at about {one.limit_value:,.0f}")
+    return "; ".join(parts)
+
+
+def main_less(name: str) -> str:
+    """A path or a type as people say it: without the main program's module."""
+    return name.removeprefix("__main__.")
 
 
 # --- fields ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from memwatch.core.inspection import Frame, Thread
+from memwatch.core.examination import Frame, Thread
 from memwatch.core.text import printable
 from memwatch.errors import SourceError
 

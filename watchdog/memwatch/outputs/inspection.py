@@ -12,10 +12,12 @@ SHOWN = 15  # rows of each table
 _FRAMES_SHOWN = 8
 
 
-def render(found: Inspection) -> str:
+def render(inspection: Inspection) -> str:
     """All of one, for people."""
-    lines = [f"{found.label}: PID {found.target.pid}, {found.command}", ""]
-    lines += [f"{format_bytes(size):>12}  {name}" for name, size in memory(found.sample).items() if size is not None]
+    sizes = memory(inspection.sample).items()
+    lines = [f"{inspection.label}: PID {inspection.target.pid}, {inspection.command}", ""]
+    lines += [f"{format_bytes(size):>12}  {name}" for name, size in sizes if size is not None]
+    found = inspection.found
     kinds = [f"{format_bytes(one.resident_bytes):>12}  {one.kind}" for one in found.kinds or ()]
     lines += ["", "the trainer's own process", *kinds] if kinds else ["", f"no kinds of memory: {found.kinds_reason}"]
     for thread in found.threads or ():

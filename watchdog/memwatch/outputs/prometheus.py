@@ -11,6 +11,7 @@ from functools import cache
 from itertools import islice
 
 import memwatch
+from memwatch.core.examination import Diagnosis
 from memwatch.core.model import CgroupMemory, ResourceView, Sample, Snapshot, State, SurveyCost, Trend, Verdict
 from memwatch.core.text import printable
 from memwatch.interfaces import Clock
@@ -50,6 +51,7 @@ class Exposition:
                 yield from _target(snapshot)
                 yield from _resources(snapshot.resources)
                 yield from _sample(snapshot.sample)
+                yield from _diagnosis(snapshot.diagnosis)
         took = time.perf_counter() - began
         yield from _one("memwatch_scrape_duration_seconds", "Time to collect this scrape's metrics.", took)
 
@@ -115,6 +117,7 @@ _COUNTERS = {
     "interrupt": ("memwatch_interrupts", "Interrupts decided; in a dry run no signal is sent."),
     "saved": ("memwatch_saves", "Interrupts after which a clean checkpoint was seen."),
     "escalated": ("memwatch_escalations", "Stronger signals, after an interrupt had no effect."),
+    "finding": ("memwatch_findings", "Causes of growth found."),
     "source_failed": ("memwatch_source_failures", "Times that a source began to fail."),
     "page_failed": ("memwatch_page_failures", "Answers of the HTTP server that failed by a bug."),
 }
@@ -344,3 +347,34 @@ def _gpus(sample: Sample) -> Iterator[Metric]:
     yield from _gauge("memwatch_gpu_device_used_bytes", "What anybody has allocated on a GPU.", device, used)
     total = [((gpu.resource, gpu.uuid), gpu.total_bytes) for gpu in gpus]
     yield from _gauge("memwatch_gpu_device_memory_bytes", "Memory of a GPU.", device, total)
+
+
+def _diagnosis(known: Diagnosis | None) -> Iterator[Metric]:
+    """What examinations of the trainer found."""
+    if known is None:
+        return
+    yield _counter("memwatch_examinations", "Examinations of the trainer that have ended.", known.examinations)
+    yield _counter("memwatch_examination_cpu_seconds", "CPU time spent on them.", known.cpu_seconds)
+    causes = ("cause", "resource", "phase", "type", "holder")
+    found = [((one.cause, one.resource, one.phase or "", one.type, one.holder), one) for one in known.findings]
+    for name, text, rows in (
+        (
+            "growth_bytes",
+            "Growth of a found cause in a generation, or an hour.",
+            [(k, f.growth.per_unit) for k, f in found],
+        ),
+        ("confidence_ratio", "How sure it is.", [(k, f.confidence) for k, f in found]),
+    ):
+        yield from _gauge(f"memwatch_finding_{name}", text, causes, rows)
+    objects = [((one.name,), one.after) for one in known.types[:MOST_LOG_NAMES]]
+    yield from _gauge("memwatch_python_objects", "Objects of a type that grows in number.", ("type",), objects)
+    latest = known.latest
+    kinds = [((one.kind,), one.resident_bytes) for one in latest.kinds or ()]
+    yield from _gauge("memwatch_memory_kind_bytes", "Memory of the trainer's own process, by kind.", ("kind",), kinds)
+    if latest.census is not None:
+        sizes = [one.bytes for one in latest.census.types if one.bytes is not None]
+        yield from _one("memwatch_python_bytes", "All Python objects of the trainer.", sum(sizes) if sizes else None)
+        held = [((one.path,), one.bytes) for one in (*latest.census.tracked, *latest.census.containers)]
+        yield from _gauge("memwatch_attribute_bytes", "What an attribute holds in all.", ("path",), held)
+        storages = [((one.device,), one.bytes) for one in latest.census.storages]
+        yield from _gauge("memwatch_torch_storage_bytes", "Storages of torch's tensors.", ("device",), storages)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
+from memwatch.core.examination import Diagnosis
 from memwatch.core.model import GenerationRow, ResourceView, Snapshot
 
 SCHEMA = 1  # grows when a field changes its meaning or goes; new fields leave it alone
 
+MOST_TYPES = 50  # of the latest census
 MOST_GENERATIONS = 200  # the newest; ten thousand rows would cost 20 MB to write
 
 
 def status(snapshot: Snapshot) -> dict[str, Any]:
     """The state of the watch. Bytes and seconds; unknown is null; forecasts have the names that replay prints."""
-    shaped = {"target", "command", "resources"}
+    shaped = {"target", "command", "resources", "diagnosis"}
     plain = {f.name: jsonable(getattr(snapshot, f.name)) for f in fields(snapshot) if f.name not in shaped}
     target = jsonable(snapshot.target)
     return {
@@ -26,6 +28,7 @@ def status(snapshot: Snapshot) -> dict[str, Any]:
         **plain,
         "target": target and {**target, "command": jsonable(snapshot.command)},
         "resources": [_resource(view) for view in snapshot.resources],
+        "diagnosis": _diagnosis(snapshot.diagnosis),
     }
 
 
@@ -46,6 +49,16 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [jsonable(item) for item in value]
     return jsonable(str(value))
+
+
+def _diagnosis(known: Diagnosis | None) -> dict[str, Any] | None:
+    """All of it, but of the types only those that there is the most of."""
+    if known is None:
+        return None
+    census = known.latest.census
+    brief = census and replace(census, types=census.types[:MOST_TYPES])
+    shown: dict[str, Any] = jsonable(replace(known, latest=replace(known.latest, census=brief)))
+    return shown
 
 
 def _resource(view: ResourceView) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from memwatch.core.model import GenerationRow, ResourceView, Snapshot, Verdict
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes, format_duration
+from memwatch.outputs import diagnosis
 from memwatch.outputs.figures import format_index, format_progress, format_verdict, phase_totals
 
 MOST_ROWS = 30
@@ -15,11 +16,14 @@ HEAD_ROWS = 10  # kept from the beginning of a longer table
 
 def render(snapshot: Snapshot) -> str:
     """The summary, lines of at most about 100 columns, ending in a newline."""
-    blocks = [_title(snapshot)]
+    known = snapshot.diagnosis
+    blocks = ["\n".join(diagnosis.headlines(known)) if known is not None else "", _title(snapshot)]
     for view in snapshot.resources:
         if view.generations and (view is snapshot.resources[0] or view.verdict in (Verdict.GROWING, Verdict.LEAK)):
             blocks.append("\n".join(_table(view, snapshot.unit)))
     blocks.append("\n".join([*(line for view in snapshot.resources for line in _growth(view, snapshot.unit))]))
+    if known is not None:
+        blocks.append("\n".join(diagnosis.tables(known)).strip("\n"))
     blocks.append("\n".join(_end(snapshot)))
     return "\n\n".join(block for block in blocks if block) + "\n"
 

@@ -32,6 +32,7 @@ from memwatch.core.model import (
     Usage,
     Verdict,
 )
+from memwatch.core.sentence import finding_text
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.interfaces import Clock
@@ -54,7 +55,15 @@ GOOD, WARN, BAD = Style(color="green"), Style(color="yellow"), Style(color="red"
 ACCENT = Style(color="cyan")
 _TONE = {Verdict.LEAK: BAD, Verdict.GROWING: WARN}
 
-_EVENT_TONE = {"warn": WARN, "held": WARN, "source_failed": WARN, "interrupt": BAD, "escalated": BAD, "saved": GOOD}
+_EVENT_TONE = {
+    "warn": WARN,
+    "held": WARN,
+    "source_failed": WARN,
+    "interrupt": BAD,
+    "finding": BAD,
+    "escalated": BAD,
+    "saved": GOOD,
+}
 
 Line = list[Segment]
 
@@ -212,6 +221,7 @@ def frame(snapshot: Snapshot, look: Look, footer: str = "") -> list[Line]:
     top = [
         _title(snapshot, look),
         *_sentence(snapshot, look),
+        *_findings(snapshot, look),
         [],
         *_bars(snapshot, look),
         _progress(snapshot, look),
@@ -263,6 +273,14 @@ def _sentence(snapshot: Snapshot, look: Look) -> list[Line]:
     elif snapshot.state in (State.INTERRUPTING, State.ESCALATED):
         style = BAD
     return [[Segment(line, style)] for line in _wrap(printable(text, 600), look.width)[:3]]
+
+
+def _findings(snapshot: Snapshot, look: Look) -> Iterator[Line]:
+    """The causes of growth that were found, in two lines each at most."""
+    if snapshot.diagnosis is not None and snapshot.exited is None:
+        for one in snapshot.diagnosis.findings[:2]:
+            lines = _wrap(printable(finding_text(one, snapshot.diagnosis.unit), 600), look.width)
+            yield from ([Segment(line, BAD)] for line in lines[:2])
 
 
 def _rank(style: Style) -> int:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
+from memwatch import children
 from memwatch.errors import SourceError
 from memwatch.sources.gpuwire import LONGEST_MESSAGE, Answer, Begin, encode_question
 
@@ -19,7 +17,6 @@ MOST_STUCK = 2  # helpers that cannot be killed, before none is started any more
 
 HANGS = "a GPU may hang: look at dmesg for Xid"
 
-_PACKAGE = str(Path(__file__).parents[2])
 _CODE = "from memwatch.sources.nvml import serve; serve()"
 
 
@@ -31,19 +28,9 @@ class Helper:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         self._channel: socket.socket = ours
-        # -S: all of sys.path is given, and looking for it again is half of Python's own start
-        command = [sys.executable, "-S", "-c", _CODE]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (_PACKAGE, *sys.path)))}
         try:
-            with theirs:  # its stdin; a session of its own: the terminal's Ctrl-C is not meant for it
-                self._process = subprocess.Popen(
-                    command,
-                    env=env,
-                    stdin=theirs.fileno(),
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
+            with theirs:  # its stdin
+                self._process = children.start(_CODE, theirs.fileno())
             self._channel.send(begin.encode())
         except OSError as error:
             self._channel.close()

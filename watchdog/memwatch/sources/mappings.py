@@ -13,11 +13,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
-from memwatch.core.model import MemoryKind
+from memwatch.core.examination import MemoryKind
+from memwatch.errors import SourceError
 from memwatch.sources.pages import PAGE_BITS, Pages, Runs
 from memwatch.sources.reading import read_whole
 
 HEAP, ANONYMOUS, STACKS, SHARED, FILES, GPU = "heap", "anonymous", "stacks", "shared memory", "files", "gpu driver"
+PAGE_BYTES = 1 << PAGE_BITS
 _RUNS_MOST = 1024  # of each kind: 3 ms
 _MAPS_BYTES = 1 << 22  # about 40,000 mappings; of a process with more, the rest is left out
 _STACK_MOST_BYTES = 64 << 20
@@ -36,6 +38,15 @@ def read_kinds(pid: int, root: str = "/proc", chance: Callable[[], float] = rand
     with closing(Pages(pid, root)) as pages:
         found = [_sampled(kind, some, pages, chance()) for kind, some in stretches.items()]
     return tuple(sorted(found, key=lambda one: -one.resident_bytes))
+
+
+def read_resident(pages: Pages, address: int, size: int) -> int | None:
+    """How many of so many bytes from an address on are in memory; None when it cannot be read."""
+    first, end = address >> PAGE_BITS, (address + size + PAGE_BYTES - 1) >> PAGE_BITS
+    try:
+        return min(size, _sampled("", [(first, end - first)], pages, 0.5).resident_bytes)
+    except SourceError:
+        return None
 
 
 def parse_kinds(raw: bytes) -> Iterator[tuple[str, int, int]]:
@@ -75,5 +86,4 @@ def _sampled(kind: str, stretches: list[tuple[int, int]], pages: Pages, start: f
     left_out = 1 - len(shares) / runs.total
     spread = sum((one - share) ** 2 for one in shares) / max(1, len(shares) - 1)
     error = math.sqrt(spread * left_out / len(shares)) if shares else 0.0
-    page = 1 << PAGE_BITS
-    return MemoryKind(kind, mapped * page, int(share * mapped) * page, int(error * mapped) * page)
+    return MemoryKind(kind, mapped * PAGE_BYTES, int(share * mapped) * PAGE_BYTES, int(error * mapped) * PAGE_BYTES)

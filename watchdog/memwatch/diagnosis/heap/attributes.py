@@ -9,13 +9,14 @@ from memwatch.core.text import printable
 from memwatch.diagnosis.heap.layouts import NDARRAY_BASE_AT, Layouts
 from memwatch.diagnosis.heap.memory import Memory
 from memwatch.diagnosis.heap.objects import Objects
-from memwatch.diagnosis.heap.place import Place, find
+from memwatch.diagnosis.heap.place import COUNT_MOST, Place, find
 from memwatch.diagnosis.heap.types import HeapType, Types
 from memwatch.errors import SourceError, TargetGoneError
 
 _MEMBER_BYTES, _MEMBERS_MOST = 40, 256  # PyMemberDef: name, type, offset, flags, doc
 _OBJECT_MEMBERS = {6, 16}  # T_OBJECT, T_OBJECT_EX
 _BASES_MOST = 64
+_DEQUE_MAXLEN_AT = 64
 _NAME_MOST = 256
 
 
@@ -75,6 +76,23 @@ class Attributes:
             raise
         except SourceError:
             return []
+
+    def length(self, place: Place) -> int | None:
+        """How many items a container has; None when it is none."""
+        try:
+            return self._layouts.length(place)
+        except SourceError:
+            return None
+
+    def length_most(self, place: Place) -> int | None:
+        """How many items a container may have by itself: a deque with a maxlen."""
+        most = place.word(_DEQUE_MAXLEN_AT) if place.kind.shape == "deque" else COUNT_MOST
+        return most if most < COUNT_MOST else None
+
+    def whole_number(self, address: int) -> int | None:
+        """The value of an int that is not negative, and small; None when it is none."""
+        place = self.find(address)
+        return self._layouts.whole_number(place) if place is not None and place.kind.shape == "int" else None
 
     def _members_of(self, kind: HeapType) -> list[tuple[str, int]]:
         known = self._members.get(kind.address)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -14,19 +15,22 @@ from memwatch.core.census import Census, Holder, Large, Storages, Tracked, TypeC
 from memwatch.diagnosis.heap.attributes import Attributes
 from memwatch.diagnosis.heap.holders import Holders
 from memwatch.diagnosis.heap.interpreter import Interpreter, find_interpreter
-from memwatch.diagnosis.heap.layouts import Layouts
+from memwatch.diagnosis.heap.layouts import NDARRAY_DATA_AT, Layouts
 from memwatch.diagnosis.heap.memory import Memory
 from memwatch.diagnosis.heap.objects import Objects
 from memwatch.diagnosis.heap.scan import Scan, Scanner
 from memwatch.diagnosis.heap.tensors import Storage
-from memwatch.diagnosis.heap.tracks import Track, Tracks, starts
+from memwatch.diagnosis.heap.tracks import Track, Tracks, parse, starts
 from memwatch.diagnosis.heap.types import HeapType, Types
 from memwatch.diagnosis.heap.walk import Reached, Walk
 
 CPU_SECONDS = 60.0  # that a census may take
 LARGEST = 20  # objects told one by one
+CONTAINERS = 8  # attributes whose size is told because they hold the most
 ARRAYS = ("numpy.ndarray", "torch.Tensor")  # which may be most of the memory, be there few or many
 _TRIES = 3
+_STEPS_MOST = 8
+_ATTRIBUTE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +41,33 @@ class Wish:
     holders: tuple[str, ...] = ()  # of the objects of these types: "numpy.ndarray", "ndarray"
     holders_of_most: int = 0  # and of the objects of so many types: those of the program that there are the most of
     tracks: tuple[Track, ...] = ()
+    containers: bool = False  # and how much the attributes hold in all that the holders' ways begin with
     cpu_seconds: float = CPU_SECONDS
 
     @property
     def is_deep(self) -> bool:
         """More than counting is needed."""
-        return self.bytes or bool(self.holders or self.holders_of_most or self.tracks)
+        return self.bytes or bool(self.holders or self.holders_of_most or self.tracks or self.containers)
 
 
-def take_census(pid: int, wish: Wish | None = None, root: str = "/proc") -> Census:
-    """What the CPython of process `pid` holds. SourceError, with a hint, when its heap cannot be read."""
+def take_census(
+    pid: int, wish: Wish | None = None, root: str = "/proc", resident: Callable[[int, int], int | None] | None = None
+) -> Census:
+    """What the CPython of process `pid` holds. SourceError, with a hint, when its heap cannot be read.
+
+    `resident` tells how many of so many bytes from an address on are in memory.
+    """
     with closing(Memory(pid, root)) as memory:
-        return _Taking(memory, find_interpreter(memory, root), wish or Wish()).census()
+        return _Taking(memory, find_interpreter(memory, root), wish or Wish(), resident).census()
 
 
 class _Taking:
     """One census."""
 
-    def __init__(self, memory: Memory, interpreter: Interpreter, wish: Wish) -> None:
-        self._memory, self._interpreter, self._wish = memory, interpreter, wish
+    def __init__(
+        self, memory: Memory, interpreter: Interpreter, wish: Wish, resident: Callable[[int, int], int | None] | None
+    ) -> None:
+        self._memory, self._interpreter, self._wish, self._resident = memory, interpreter, wish, resident
         self._began = time.process_time()
         self._held = wish.holders  # types of which holders are looked for
         self._objects = Objects(memory, interpreter.minor)
@@ -75,7 +87,8 @@ class _Taking:
         owners = [address for kind in reached.kinds if _is_owner(kind.type) for address in kind.addresses]
         holders = Holders(reached.graph, self._attributes, owners, self._may_go_on)
         types, large, held = self._measured(reached), self._large(reached, holders), self._holders(reached, holders)
-        tracked = tuple(self._tracked(reached))
+        tracked = tuple(self._sized(self._wish.tracks, reached))
+        containers = self._containers(types, held, reached) if self._wish.containers else ()
         has_tensors = any(kind.type.shape == "tensor" for kind in reached.kinds)
         return Census(
             python=self._interpreter.version,
@@ -89,6 +102,7 @@ class _Taking:
             tensors_unread=reached.unread,
             holders=held,
             tracked=tracked,
+            containers=containers,
         )
 
     def _scan(self) -> tuple[Scan, bool]:
@@ -103,14 +117,15 @@ class _Taking:
 
     def _most_frequent(self, scan: Scan) -> tuple[str, ...]:
         """The types of the program and of its libraries that there are the most objects of, and arrays."""
-        names = [one.type for one in self._counted(scan) if _is_of_program(one.type)]
+        names = [one.type for one in self._counted(scan) if is_of_program(one.type)]
         return (*ARRAYS, *names[: self._wish.holders_of_most]) if self._wish.holders_of_most else ()
 
     def _is_wanted(self, kind: HeapType) -> bool:
         return (
             _is_owner(kind)
+            or (self._wish.containers and is_of_program(kind.name))
             or any(_is_called(kind, name) for name in self._held)
-            or any(starts(track, kind) for track in self._wish.tracks)
+            or any(starts(track, kind.name) for track in self._wish.tracks)
         )
 
     def _may_go_on(self) -> bool:
@@ -138,7 +153,16 @@ class _Taking:
         all_large = ((size, address, kind.type.name) for kind in reached.kinds for size, address in kind.large)
         largest = sorted(all_large, reverse=True)[:LARGEST]
         paths = holders.paths([address for _, address, _ in largest])
-        return tuple(Large(name, size, paths.get(address, "")) for size, address, name in largest)
+        return tuple(
+            Large(name, size, paths.get(address, ""), self._in_memory(address, size)) for size, address, name in largest
+        )
+
+    def _in_memory(self, address: int, size: int) -> int | None:
+        """How much of an array's memory was ever written to: numpy.zeros takes pages as they are filled."""
+        place = self._attributes.find(address) if self._resident is not None else None
+        if self._resident is None or place is None or place.kind.shape != "ndarray":
+            return None
+        return self._resident(place.word(NDARRAY_DATA_AT), size)
 
     def _holders(self, reached: Reached, holders: Holders) -> tuple[Holder, ...]:
         addresses: dict[str, list[int]] = defaultdict(list)
@@ -147,10 +171,22 @@ class _Taking:
                 addresses[kind.type.name] += kind.addresses
         return tuple(holder for name, found in addresses.items() for holder in holders.of(name, found))
 
-    def _tracked(self, reached: Reached) -> Iterator[Tracked]:
+    def _sized(self, wanted: Iterable[Track], reached: Reached) -> Iterator[Tracked]:
         tracks = Tracks(self._attributes, partial(Walk, self._memory, self._types, self._layouts))
         instances = [(kind.type, kind.addresses) for kind in reached.kinds]
-        yield from (tracks.size(track, instances, self._may_go_on) for track in self._wish.tracks)
+        yield from (tracks.size(track, instances, self._may_go_on) for track in wanted)
+
+    def _containers(self, types: Sequence[TypeCount], held: Sequence[Holder], reached: Reached) -> tuple[Tracked, ...]:
+        """The attributes that hold the most, as far as the size of what is right at the ends of the ways tells."""
+        mean = {one.type: (one.bytes or 0) / one.count for one in types if one.count}
+        several = {one.type for one in types if one.count > 1}
+        owners = {one.type: root for one in reversed(held) if one.type in several and (root := _root(one.path))}
+        sizes: Counter[str] = Counter()
+        for one in held:
+            if (root := _root(one.path)) is not None:
+                sizes[_outermost(root, owners)] += int(one.count * mean.get(one.type, 0.0))
+        found = self._sized([parse(root) for root, _ in sizes.most_common(CONTAINERS)], reached)
+        return tuple(sorted((one for one in found if one.bytes), key=lambda one: -(one.bytes or 0)))
 
 
 def _by_device(storages: Iterable[Storage]) -> tuple[Storages, ...]:
@@ -160,10 +196,26 @@ def _by_device(storages: Iterable[Storage]) -> tuple[Storages, ...]:
     return tuple(Storages(device, len(found), sum(found)) for device, found in sorted(sizes.items()))
 
 
-def _is_of_program(name: str) -> bool:
+def is_of_program(name: str) -> bool:
     """A class of neither Python itself nor its standard library, nor of what others keep to themselves."""
     package, dot, _ = name.partition(".")
     return bool(dot) and (package == "__main__" or not (package[0] == "_" or package in sys.stdlib_module_names))
+
+
+def _root(path: str) -> str | None:
+    """The attribute that a way begins with; None where it begins with none of the program."""
+    root = path.partition("[")[0]
+    return root if is_of_program(root) and _ATTRIBUTE.fullmatch(root) and not root.startswith(ARRAYS) else None
+
+
+def _outermost(root: str, owners: Mapping[str, str]) -> str:
+    """The attribute of which this is one of what it holds: Trainer.kept, for Loss.inputs of the losses in it."""
+    for _ in range(_STEPS_MOST):
+        owner = next((name for name in owners if root.startswith(f"{name}.")), None)
+        if owner is None or owners[owner] == root:
+            break
+        root = owners[owner]
+    return root
 
 
 def _is_owner(kind: HeapType) -> bool:

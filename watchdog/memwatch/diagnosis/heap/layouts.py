@@ -13,11 +13,12 @@ from memwatch.diagnosis.heap.types import HeapType
 from memwatch.errors import SourceError
 
 _DEQUE_BYTES, _DEQUE_ITEMS, _DEQUE_BLOCKS_MOST = 528, 64, 1 << 20
-NDARRAY_BASE_AT = 48
+NDARRAY_DATA_AT, NDARRAY_BASE_AT = 16, 48
 _OWNS, _REFERENCES = 4, 17  # numpy: NPY_ARRAY_OWNDATA and NPY_OBJECT
 _DIMENSIONS_MOST = 64
 _ITEMS_MOST = 1 << 20
-_SIGNED, _INT = Struct("<q").unpack_from, Struct("<i").unpack_from
+_SIGNED, _INT, _DIGITS = Struct("<q").unpack_from, Struct("<i").unpack_from, Struct("<II").unpack_from
+_COUNT_AT = {"list": 16, "tuple": 16, "deque": 16, "dict": 16, "set": 24}
 
 Look = Callable[[Place, "array[int]"], int]
 
@@ -70,6 +71,26 @@ class Layouts:
         if place.kind.shape in ("list", "tuple", "deque", "set"):
             self._looks[place.kind.shape](place, references)
         return references
+
+    def length(self, place: Place) -> int | None:
+        """How many items a container has; of an array, its first dimension. None when it is no container."""
+        shape = place.kind.shape
+        if shape == "ndarray":
+            dimensions = place.word(24) & 0xFFFFFFFF
+            return place.words(place.word(32), 1)[0] if 0 < dimensions <= _DIMENSIONS_MOST else None
+        return place.count(_COUNT_AT[shape]) if shape in _COUNT_AT else None
+
+    def whole_number(self, place: Place) -> int | None:
+        """The value of an int below 2**60 that is not negative."""
+        word, (low, high) = _SIGNED(place.raw, place.at + 16)[0], _DIGITS(place.raw, place.at + 24)
+        if self._minor >= 12:
+            count, is_negative = word >> 3, word & 3 == 2
+            is_zero = word & 3 == 1
+        else:
+            count, is_negative, is_zero = word, word < 0, word == 0
+        if is_negative or count > 2:
+            return None
+        return 0 if is_zero else int(low + (high << 30 if count == 2 else 0))
 
     # --- of any type
 
@@ -207,7 +228,7 @@ class Layouts:
         if not 0 <= items * width < COUNT_MOST:
             raise SourceError("no array")
         if has_references:
-            references.extend(place.words(place.word(16), items))
+            references.extend(place.words(place.word(NDARRAY_DATA_AT), items))
         return 16 * dimensions + items * width
 
     def _element(self, place: Place, description: int) -> tuple[int, bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from memwatch.errors import ConfigError
 _NAME = r"[^\W\d]\w*"
 _ROOT = re.compile(rf"{_NAME}(?:\.{_NAME})*")
 _STEP = re.compile(rf"\.({_NAME})|\[(\*)\]|\[(\d+)\]|\[(?:'([^']*)'|\"([^\"]*)\")\]")
+_CAPACITIES = ("capacity", "maxlen", "max_len", "max_size", "maxsize", "max_length", "buffer_size", "max_capacity")
 _PROGRAM_SHAPES = {"class", "weak"}  # from here on it is no data of the attribute's any more
 _PROGRAM = {"module", "function", "builtin_function_or_method", "code", "frame", "method", "generator", "coroutine"}
 
@@ -43,11 +45,11 @@ def parse(path: str) -> Track:
     return Track(path, names, tuple(steps))
 
 
-def starts(track: Track, kind: HeapType) -> int:
-    """How many names of the path are those of this type; 0: it does not start there."""
+def starts(track: Track, name: str) -> int:
+    """How many names of the path are those of the class of this name; 0: it does not start there."""
     for length in range(len(track.names), 0, -1):
-        name = ".".join(track.names[:length])
-        if kind.name == name or kind.name.endswith(f".{name}"):
+        begin = ".".join(track.names[:length])
+        if name == begin or name.endswith(f".{begin}"):
             return length
     return 0
 
@@ -62,26 +64,69 @@ class Tracks:
     def size(
         self, track: Track, instances: Iterable[tuple[HeapType, Sequence[int]]], may_go_on: Callable[[], bool]
     ) -> Tracked:
-        """All that is held at the end of a path, given the objects of each type it may start at."""
-        lengths = [(self._names_at(track, kind, at), at) for kind, addresses in instances for at in addresses]
-        longest = max((length for length, _ in lengths), default=0)
-        roots = [address for length, address in lengths if length == longest]
+        """All that is held at the end of a path, given the objects of each type it may start at.
+
+        An attribute of a class itself counts where its instances have none of that name.
+        """
+        of_instances: dict[int, list[int]] = defaultdict(list)  # by how many names of the path lead to them
+        of_classes: dict[int, list[int]] = defaultdict(list)
+        for kind, addresses in instances:
+            if kind.shape == "class":
+                for address in addresses:
+                    of_classes[starts(track, self._attributes.type_name(address))].append(address)
+            elif kind.name == "module":
+                for address in addresses:
+                    of_instances[self._names_of_module(track, address)].append(address)
+            elif length := starts(track, kind.name):
+                of_instances[length] += addresses
+        longest = max((*of_instances, *of_classes), default=0)
         if not longest:
-            return Tracked(track.path, 0, None, f"no object of a class {track.names[0]}, and no such module")
-        found = set(roots)
-        for step in (*(f".{name}" for name in track.names[longest:]), *track.steps):
-            found = {value for address in found for value in self._next(address, step)}
-            if not found:
-                return Tracked(track.path, 0, None, f"nothing at {step}")
+            return Tracked(track.path, 0, None, reason=f"no object of a class {track.names[0]}, and no such module")
+        steps = (*(f".{name}" for name in track.names[longest:]), *track.steps)
+        roots = of_instances[longest]
+        found, missing = self._follow(roots, steps)
+        if not found and of_classes[longest]:
+            roots, of_instance = of_classes[longest], missing
+            found, missing = self._follow(roots, steps)
+            missing = of_instance or missing
+        if not found:
+            return Tracked(track.path, 0, None, reason=f"nothing at {missing}")
         walk = self._walk(left_out=_is_program)
         walk.pass_by(roots)
         reached = walk.go([array("Q", found)], may_go_on)
-        return Tracked(track.path, len(found), sum(kind.bytes for kind in reached.kinds))
+        items, capacity = self._items(roots, found)
+        return Tracked(track.path, len(found), sum(kind.bytes for kind in reached.kinds), items, capacity)
 
-    def _names_at(self, track: Track, kind: HeapType, address: int) -> int:
-        """How many names of the path lead to this object."""
-        if kind.name != "module":
-            return starts(track, kind)
+    def _items(self, owners: Sequence[int], found: Iterable[int]) -> tuple[int | None, int | None]:
+        """How many items these containers have; how many they may have, where it is one of one owner."""
+        places = [place for address in found if (place := self._attributes.find(address)) is not None]
+        lengths = [length for place in places if (length := self._attributes.length(place)) is not None]
+        if not lengths:
+            return None, None
+        if len(places) > 1 or len(owners) > 1:
+            return sum(lengths), None
+        own = self._attributes.length_most(places[0])
+        return sum(lengths), own if own is not None else self._said_by(owners[0])
+
+    def _said_by(self, owner: int) -> int | None:
+        """What an attribute of the container's owner calls its capacity."""
+        place = self._attributes.find(owner)
+        if place is None:
+            return None
+        said = {name.lstrip("_"): value for name, value in self._attributes.of(place)}
+        numbers = (self._attributes.whole_number(said[name]) for name in _CAPACITIES if name in said)
+        return next((number for number in numbers if number is not None and number > 0), None)
+
+    def _follow(self, roots: Iterable[int], steps: Iterable[str]) -> tuple[set[int], str]:
+        """What is at the end of these steps; without that, the first that leads nowhere."""
+        found = set(roots)
+        for step in steps:
+            found = {value for address in found for value in self._next(address, step)}
+            if not found:
+                return found, step
+        return found, ""
+
+    def _names_of_module(self, track: Track, address: int) -> int:
         name = self._attributes.module_name(address).split(".")
         return len(name) if tuple(name) == track.names[: len(name)] else 0
 

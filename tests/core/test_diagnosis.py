@@ -1,0 +1,213 @@
+"""When the trainer is examined: at generations, ever more rarely; within a budget of CPU and memory; one at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from memwatch.core.diagnosis import CREDIT_SECONDS, LATE_SECONDS, DiagnosisPolicy
+from memwatch.core.engine import Engine
+from memwatch.core.examination import Examination
+from memwatch.core.model import (
+    Action,
+    Attached,
+    Diagnose,
+    Diagnosed,
+    Event,
+    GaugeSeen,
+    GenerationSeen,
+    Notice,
+    PhaseSeen,
+    Target,
+)
+from memwatch.core.policy import Policy
+from support.examinations import examined
+from support.watch import CALM, GB, TARGET, Script, growing, sampled
+
+MB = 10**6
+
+
+class Watched:
+    """An engine that is told of samples; examinations end at once unless they are to hang."""
+
+    def __init__(self, policy: DiagnosisPolicy | None = None, cpu: float = 1.0, hangs: bool = False) -> None:
+        self.script = Script()
+        self.engine = Engine(Policy(act=False), lambda: self.script, diagnosis=policy or DiagnosisPolicy())
+        self.cpu, self.hangs, self.t, self.used, self.limit = cpu, hangs, 0.0, 10.0 * GB, 100.0 * GB
+        self.asked: list[Diagnose] = []
+        self.notices: list[Notice] = []
+        self.answer = examined(1).found
+        self.feed(Attached(0.0, TARGET, "python main.py"))
+
+    def feed(self, event: Event) -> list[Action]:
+        actions = self.engine.feed(event)
+        self.notices += [one for one in actions if isinstance(one, Notice)]
+        for one in actions:
+            if isinstance(one, Diagnose):
+                self.asked.append(one)
+                if not self.hangs:
+                    self.feed(Diagnosed(self.t, one, replace(self.answer, cpu_seconds=self.cpu)))
+        return actions
+
+    def look(self, seconds: float = 1.0) -> None:
+        self.t += seconds
+        self.feed(sampled(self.t, self.used, self.limit))
+
+    def generations(self, count: int, first: int = 1, seconds: float = 100.0, phases: tuple[str, ...] = ()) -> None:
+        for index in range(first, first + count):
+            self.feed(GenerationSeen(self.t, index, 10**6))
+            for phase in phases or ("",):
+                if phase:
+                    self.feed(PhaseSeen(self.t, phase))
+                self.look(seconds / max(1, len(phases)))
+
+    @property
+    def at(self) -> list[float | None]:
+        return [one.generation for one in self.asked if one.reason == "generation"]
+
+
+def test_each_of_the_first_generations_then_ever_more_rarely():
+    watched = Watched(cpu=0.0)
+    watched.generations(200)
+    assert watched.at[:12] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
+    assert 35 <= len(watched.at) <= 60 and max(b - a for a, b in pairwise(watched.at)) <= 20
+
+
+def test_every_so_many_where_that_is_set():
+    watched = Watched(DiagnosisPolicy(every_generations=5), cpu=0.0)
+    watched.generations(16)
+    assert watched.at == [1, 6, 11, 16]
+
+
+def test_never_when_it_is_off():
+    watched = Watched(DiagnosisPolicy(enabled=False))
+    watched.generations(5, phases=("evaluate", "train"))
+    assert watched.asked == []
+
+
+def test_the_phases_of_the_first_generations_are_told_apart():
+    watched = Watched(cpu=0.0)
+    watched.generations(6, phases=("evaluate", "train"))
+    assert [(one.reason, one.phase) for one in watched.asked[:4]] == [
+        ("generation", "evaluate"),
+        ("phase", "train"),
+        ("generation", "evaluate"),
+        ("phase", "train"),
+    ]
+    assert {one.generation for one in watched.asked if one.reason == "phase"} == {1, 2, 3, 4}
+
+
+def test_without_generations_time_tells_when():
+    watched = Watched(cpu=0.0)
+    for _ in range(3600):
+        watched.look()
+    times = [one.t for one in watched.asked]
+    assert {one.reason for one in watched.asked} == {"time"}
+    assert times[:3] == [1.0, 61.0, 121.0] and 15 <= len(times) <= 40
+
+
+def test_the_cpu_that_was_spent_bounds_what_follows():
+    watched = Watched(DiagnosisPolicy(cpu_share=0.01), cpu=25.0)
+    watched.generations(60)
+    spent = 25.0 * len(watched.asked)
+    assert CREDIT_SECONDS < spent <= CREDIT_SECONDS + 0.01 * watched.t + 25.0
+
+
+def test_one_at_a_time_and_one_that_hangs_is_not_waited_for_for_ever():
+    watched = Watched(hangs=True)
+    watched.generations(2, seconds=50.0, phases=("evaluate", "train"))
+    assert len(watched.asked) == 1
+    watched.look(LATE_SECONDS)
+    assert [one.reason for one in watched.asked] == ["generation", "generation"]  # the second had waited
+
+
+def test_a_generation_that_ends_during_an_examination_is_examined_after_it():
+    watched = Watched(hangs=True)
+    watched.generations(2, seconds=10.0)
+    assert len(watched.asked) == 1
+    watched.feed(Diagnosed(watched.t, watched.asked[0], Examination()))
+    watched.look()
+    assert [one.generation for one in watched.asked] == [1, 2]
+
+
+def test_an_examination_takes_a_part_of_what_is_left_and_none_when_that_is_too_little():
+    watched = Watched(DiagnosisPolicy(memory_bytes=GB))
+    watched.used, watched.limit = 98.0 * GB, 100.0 * GB
+    watched.generations(1)
+    assert watched.asked[0].memory_bytes == pytest.approx(GB / 2)
+    watched.used = 99.9 * GB
+    watched.generations(3, first=2)
+    assert len(watched.asked) == 1
+
+
+def test_a_warning_asks_for_one_whatever_was_spent():
+    watched = Watched(cpu=10_000.0)
+    watched.generations(3)
+    assert len(watched.asked) == 1
+    watched.script.says = growing(60.0)
+    for _ in range(100):
+        watched.look()
+    assert [one.reason for one in watched.asked] == ["generation", "warn", "warn"]  # acting is off: that is told, too
+
+
+def test_a_new_process_begins_anew_and_memwatch_started_again_goes_on():
+    watched = Watched(cpu=0.0)
+    watched.generations(3)
+    known = watched.engine.snapshot().diagnosis
+    assert known is not None and known.examinations == 3
+    watched.feed(Attached(watched.t, TARGET, "python main.py"))
+    assert watched.engine.snapshot().diagnosis == known
+    watched.feed(Attached(watched.t, Target("boot", 101, 9), "python main.py"))
+    assert watched.engine.snapshot().diagnosis is None
+
+
+def grow(watched: Watched, generations: int) -> None:
+    for index in range(1, generations + 1):
+        watched.answer = examined(
+            index,
+            containers={"__main__.Trainer.kept": index * 50 * MB},
+            counts={"__main__.Loss": 16 * index},
+            ways={("__main__.Loss", "__main__.Trainer.kept[i]"): 16 * index},
+        ).found
+        watched.used += 60 * MB
+        watched.generations(1, first=index)
+
+
+def test_a_finding_is_told_once_and_shown_as_long_as_it_holds():
+    watched = Watched()
+    grow(watched, 6)
+    told = [one for one in watched.notices if one.event == "finding"]
+    assert len(told) == 1 and told[0].text.startswith(
+        "LEAK FOUND: +50.0 MB/generation since generation 1; Loss 16 -> 48, held by"
+    )
+    (shown,) = watched.engine.snapshot().diagnosis.findings
+    assert shown.count_after == 96 and shown.confidence > told[0].fields["confidence"]
+    assert watched.asked[-1].types == ("__main__.Loss",) and watched.asked[-1].paths == ("__main__.Trainer.kept",)
+    watched.generations(2, first=7)
+    assert watched.engine.snapshot().diagnosis.findings == ()
+
+
+def test_the_same_events_lead_to_the_same_conclusion_in_another_engine():
+    watched, events = Watched(), []
+    feed = watched.feed
+    watched.feed = lambda event: (events.append(event), feed(event))[1]  # type: ignore[method-assign]
+    grow(watched, 4)
+    other = Engine(Policy(act=False), Script, diagnosis=DiagnosisPolicy())
+    other.feed(Attached(0.0, TARGET, "python main.py"))
+    for event in events:
+        other.feed(event)
+    assert other.snapshot().diagnosis == watched.engine.snapshot().diagnosis
+
+
+def test_a_level_of_the_log_that_memory_goes_along_with_is_told():
+    watched = Watched()
+    watched.script.says = CALM
+    for index in range(1, 8):
+        watched.feed(GaugeSeen(watched.t, "buffer", 100.0 * index, 5000.0))
+        watched.used = 10 * GB + 100 * index * MB
+        watched.generations(1, first=index)
+    (driver,) = watched.engine.snapshot().diagnosis.drivers
+    assert driver.bytes_per_unit == pytest.approx(MB) and driver.r2 > 0.99
+    assert driver.limit_value == pytest.approx(700 + 89_300, rel=0.01)

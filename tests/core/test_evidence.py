@@ -1,0 +1,130 @@
+"""What rises from one examination to the next, since when, and in which phase."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwatch.core.evidence import FIRST, LATEST, Evidence, rise
+from support.examinations import examined
+
+MB = 10**6
+
+
+def test_a_rise_is_told_with_its_rate_and_its_beginning():
+    found = rise("kept", [(1, 50), (2, 50), (3, 60), (4, 70), (5, 80)])
+    assert (found.before, found.after, found.per_unit, found.since, found.steps) == (50, 80, 10.0, 2, 3)
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [],
+        [(1, 5)],
+        [(1, 5), (2, 9)],
+        [(1, 5), (2, 9), (3, 9)],
+        [(1, 9), (2, 5), (3, 9)],
+        [(1, 0), (2, 1000), (3, 1001)],  # the first is the program's start, not growth
+        [(1, 5), (1, 6), (1, 7)],
+    ],
+)
+def test_one_step_or_one_that_is_unlike_the_others_is_no_rise(points):
+    assert rise("x", points) is None
+
+
+def test_the_latest_of_one_place_counts():
+    assert rise("x", [(1, 0), (2, 9), (2, 10), (3, 20)]).per_unit == 10.0
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=3, max_size=12), st.integers(1, 100), st.floats(0.001, 1000))
+def test_a_rise_never_begins_before_the_series_and_never_falls(values, first, step):
+    points = [(first + i * step, value) for i, value in enumerate(values)]
+    found = rise("x", points)
+    if found is not None:
+        assert points[0][0] <= found.since < points[-1][0]
+        assert found.after > found.before and found.per_unit > 0 and found.steps >= 2
+
+
+def test_attributes_types_and_kinds_that_grow_are_told_the_fastest_first():
+    evidence = Evidence(0.0)
+    for generation in (1, 2, 3):
+        evidence.add(
+            examined(
+                generation,
+                used=generation * 100 * MB,
+                containers={
+                    "__main__.A.a": generation * 10 * MB,
+                    "__main__.B.b": generation * 50 * MB,
+                    "__main__.C.c": MB,
+                },
+                counts={"__main__.Loss": 16 * generation, "__main__.Agent": 16},
+            )
+        )
+    assert [one.name for one in evidence.containers()] == ["__main__.B.b", "__main__.A.a"]
+    assert [(one.name, one.before, one.after) for one in evidence.types()] == [("__main__.Loss", 16, 48)]
+    assert evidence.memory().per_unit == 100 * MB
+
+
+def test_an_attribute_that_was_not_told_of_before_held_nothing_worth_telling():
+    evidence = Evidence(0.0)
+    for generation, size in ((1, None), (2, 33 * MB), (3, 66 * MB)):
+        evidence.add(examined(generation, containers={} if size is None else {"__main__.T.kept": size}))
+    (found,) = evidence.containers()
+    assert (found.before, found.since, found.per_unit) == (0, 1, 33 * MB)
+
+
+def test_only_examinations_at_like_moments_are_compared():
+    evidence = Evidence(0.0)
+    for generation in (1, 2):
+        evidence.add(examined(generation, containers={"__main__.T.kept": generation * MB}))
+        evidence.add(examined(generation, reason="phase", containers={"__main__.T.kept": generation * 7 * MB}))
+    assert evidence.containers() == []
+
+
+def test_without_generations_the_unit_is_an_hour():
+    evidence = Evidence(1000.0)
+    for hour in (0, 1, 2):
+        evidence.add(examined(None, t=1000.0 + 3600 * hour, reason="time", used=hour * 5 * MB + MB))
+    assert evidence.memory().per_unit == pytest.approx(5 * MB)
+
+
+def test_few_are_kept_and_the_first_stays():
+    evidence = Evidence(0.0)
+    for generation in range(1, 100):
+        evidence.add(examined(generation, used=generation))
+    assert len(evidence.shown) == FIRST + LATEST and evidence.shown[0].place == 1
+    assert evidence.memory().since == 1
+
+
+def run_of(phase: str, evidence: Evidence, generations: int = 3) -> None:
+    """Examinations at the beginning of each phase; an attribute grows by 30 MB at the end of one of them."""
+    t, size, used = 0.0, 0, 500 * MB
+    for generation in range(1, generations + 1):
+        for name, grows in (("evaluate", 34), ("train", 3), ("evolve", 0)):
+            evidence.observe(t, name, used)
+            reason = "generation" if name == "evaluate" else "phase"
+            evidence.add(examined(generation, t=t, reason=reason, containers={"__main__.T.kept": size}))
+            t += 30.0
+            size += 30 * MB if name == phase else 0
+            used += (30 if name == phase else 0) * MB + grows * MB
+    evidence.observe(t, "evaluate", used)
+    evidence.add(examined(generations + 1, t=t, containers={"__main__.T.kept": size}))
+
+
+@pytest.mark.parametrize("phase", ["evaluate", "train", "evolve"])
+def test_the_phase_in_which_memory_grows_as_it_does_is_told(phase):
+    evidence = Evidence(0.0)
+    run_of(phase, evidence)
+    assert evidence.phase_of("__main__.T.kept") == phase
+
+
+def test_phases_that_examinations_do_not_tell_apart_are_not_named():
+    evidence, t, used = Evidence(0.0), 0.0, 0
+    for generation in range(1, 5):
+        evidence.observe(t, "evaluate", used)
+        evidence.add(examined(generation, t=t, containers={"__main__.T.kept": generation * 30 * MB}))
+        evidence.observe(t + 50, "train", used + 15 * MB)
+        t, used = t + 100, used + 30 * MB
+    assert evidence.phase_of("__main__.T.kept") is None
+    assert evidence.phase_of("__main__.T.other") is None

@@ -1,0 +1,208 @@
+"""Evidence to named causes: each rule by what it needs, and nothing where the evidence is not there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memwatch.core.evidence import Evidence
+from memwatch.core.examination import Driver, Finding
+from memwatch.core.findings import RULES, conclude, confidence
+from memwatch.core.holdings import Situation
+from memwatch.core.model import Gauge
+from support.examinations import examined
+
+MB = 10**6
+GB = 10**9
+SITUATION = Situation("generation", 100 * GB, 5e6, "evaluate")
+
+
+def after(shown: list[dict[str, Any]], situation: Situation = SITUATION) -> tuple[list[Finding], list[Driver]]:
+    """What is concluded from examinations at the beginnings of generations 1, 2, ..."""
+    evidence = Evidence(0.0)
+    for generation, one in enumerate(shown, 1):
+        evidence.add(examined(generation, **one))
+    return conclude(evidence, situation)
+
+
+def kept(
+    type_: str,
+    path: str = "__main__.Trainer.kept",
+    *,
+    per: int = 16,
+    size: int = 2 * MB,
+    generations: int = 3,
+    **more: Any,
+):
+    """Ever more objects of a type, in a list of the trainer's."""
+    return [
+        {
+            "used": 10 * MB + per * size * n,
+            "containers": {path: per * size * n},
+            "counts": {type_: per * n},
+            "ways": {(type_, f"{path}[i]"): per * n},
+            **{name: value(n) for name, value in more.items()},
+        }
+        for n in range(1, generations + 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("type_", "cause", "remedy"),
+    [
+        ("__main__.TradingEnvironment", "environments_recreated", "reset()"),
+        ("gymnasium.envs.classic.CartPoleEnv", "environments_recreated", "reset()"),
+        ("matplotlib.figure.Figure", "figures_not_closed", "plt.close(figure)"),
+        ("torch.Tensor", "graph_retained", "loss.item()"),
+        ("__main__.Loss", "graph_retained", "loss.item()"),
+        ("__main__.Record", "unbounded_container", "maxlen"),
+        ("dict", "unbounded_container", "maxlen"),
+    ],
+)
+def test_what_is_kept_tells_the_cause(type_: str, cause: str, remedy: str):
+    findings, _ = after(kept(type_))
+    (found,) = findings
+    assert (found.cause, found.holder, found.phase) == (cause, "__main__.Trainer.kept[i]", "evaluate")
+    assert remedy in found.remedy and "Trainer.kept" in found.remedy
+    assert (found.type, found.count_before, found.count_after) == (type_, 16, 48)
+    assert (found.growth.per_unit, found.growth.since) == (32 * MB, 1)
+    assert found.share == pytest.approx(1.0) and found.confidence == confidence(_sure(cause), 2)
+
+
+def _sure(cause: str) -> float:
+    return next(rule.sure for rule in RULES if rule.cause == cause)
+
+
+def test_members_of_a_population_that_lives_elsewhere_too_are_old_ones():
+    def ways(n: int) -> dict[tuple[str, str], int]:
+        return {("__main__.Agent", "__main__.T.kept[i]"): 16 * n, ("__main__.Agent", "__main__.T.population[i]"): 16}
+
+    findings, _ = after(kept("__main__.Agent", "__main__.T.kept", ways=ways))
+    assert findings[0].cause == "old_population_kept"
+    alone, _ = after(kept("__main__.Agent", "__main__.T.kept"))
+    assert alone[0].cause == "unbounded_container"
+
+
+def buffer(capacity: int | None, generations: int = 3) -> list[dict[str, Any]]:
+    path = "__main__.ReplayBuffer.items"
+    return kept("__main__.Transition", path, items=lambda n: {path: (16 * n, capacity)}, generations=generations)
+
+
+def test_a_buffer_that_fits_is_no_finding_but_a_driver():
+    findings, drivers = after(buffer(100))
+    assert findings == []
+    (driver,) = drivers
+    assert (driver.value, driver.capacity, driver.bytes_per_unit, driver.path) == (
+        48,
+        100,
+        2 * MB,
+        "__main__.ReplayBuffer.items",
+    )
+    assert driver.full_bytes == 200 * MB
+
+
+def test_a_buffer_that_can_never_fit_is_told_with_the_level_at_which_it_ends():
+    findings, drivers = after(buffer(100), replace(SITUATION, headroom_bytes=20 * MB))
+    assert findings[0].cause == "buffer_cannot_fit"
+    assert drivers[0].limit_value == 58 and "below 58" in findings[0].remedy
+    assert any("200.0 MB" in line for line in findings[0].evidence)
+
+
+def test_without_a_known_limit_nobody_says_that_it_cannot_fit():
+    assert after(buffer(10**9), replace(SITUATION, headroom_bytes=None))[0] == []
+
+
+def test_a_buffer_without_a_capacity_has_no_bound():
+    assert after(buffer(None))[0][0].cause == "unbounded_container"
+
+
+def test_a_gauge_of_the_log_counts_the_items_of_the_attribute_that_it_is_named_after():
+    buffered, listed = "__main__.ReplayBuffer.items", "__main__.Trainer.kept"
+    shown = [
+        {
+            "used": 100 * MB * n,
+            "containers": {buffered: 40 * MB * n, listed: 41 * MB * n},
+            "items": {buffered: (232 * n, None), listed: (232 * n, None)},
+            "ways": {("__main__.T", f"{buffered}[i]"): 232 * n, ("dict", f"{listed}[i]"): 232 * n},
+        }
+        for n in (1, 2, 3)
+    ]
+    gauges = {"replay buffer": Gauge("replay buffer", 696.0, 1160.0, 0.0)}
+    findings, drivers = after(shown, replace(SITUATION, gauges=gauges))
+    assert [one.growth.name for one in findings] == [listed]
+    assert [(one.name, one.path) for one in drivers] == [("replay buffer", buffered)]
+
+
+def test_an_attribute_of_what_another_holds_is_not_told_twice():
+    shown = kept("__main__.Loss")
+    for one in shown:
+        one["containers"]["__main__.Loss.inputs"] = one["containers"]["__main__.Trainer.kept"] - 1
+        one["containers"]["Trainer.kept[*]"] = one["containers"]["__main__.Trainer.kept"] - 1
+    findings, _ = after(shown)
+    assert [one.growth.name for one in findings] == ["__main__.Trainer.kept"]
+
+
+def test_what_grows_by_less_than_the_threshold_is_no_leak():
+    assert after(kept("__main__.Record", size=1000)) == ([], [])
+
+
+def test_two_examinations_are_not_enough():
+    assert after(kept("__main__.Record", generations=2)) == ([], [])
+
+
+def test_each_further_examination_makes_it_surer():
+    values = [after(kept("__main__.Record", generations=n))[0][0].confidence for n in range(3, 9)]
+    assert values == sorted(values) and values[0] < 0.61 and 0.75 < values[-1] <= 0.8
+
+
+# --- what no attribute holds ---
+
+
+def rest(**more: Any) -> list[dict[str, Any]]:
+    return [{"used": (100 + 50 * n) * MB, **{name: value(n) for name, value in more.items()}} for n in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("shown", "cause"),
+    [
+        (rest(sizes=lambda _: {"dict": 40 * MB}), "native_leak"),
+        (rest(sizes=lambda n: {"dict": (240 - 50 * n) * MB}), "fragmentation"),
+        (rest(sizes=lambda n: {"dict": 45 * n * MB}, counts=lambda n: {"dict": 1000 * n}), "held_by_local_or_native"),
+        (rest(sizes=lambda _: {"dict": MB}, kinds=lambda n: {"shared memory": 45 * n * MB}), "shared_memory"),
+    ],
+)
+def test_growth_that_no_attribute_holds_has_a_cause_too(shown, cause):
+    (found,) = after(shown)[0]
+    assert (found.cause, found.growth.per_unit) == (cause, pytest.approx(50 * MB, rel=0.11))
+    assert found.confidence < 0.6
+
+
+def test_pages_that_workers_copied_are_the_cause_where_they_are_most_of_the_growth():
+    shown = rest(sizes=lambda _: {"dict": MB})
+    assert after(shown, replace(SITUATION, cow_bytes=140 * MB))[0][0].cause == "workers_copy_pages"
+    assert after(shown, replace(SITUATION, cow_bytes=14 * MB))[0][0].cause == "native_leak"
+
+
+def test_an_array_that_is_filled_is_told_when_it_is_larger_than_the_room():
+    shown = rest(
+        sizes=lambda _: {"numpy.ndarray": 9 * GB}, filled=lambda n: {"__main__.Buffer.obs": (50 * n * MB, 9 * GB)}
+    )
+    assert after(shown)[0] == []
+    (found,) = after(shown, replace(SITUATION, headroom_bytes=GB))[0]
+    assert (found.cause, found.holder) == ("buffer_cannot_fit", "__main__.Buffer.obs")
+
+
+def test_unknown_is_an_answer():
+    shown = rest(sizes=lambda n: {"dict": 15 * n * MB})  # more than flat, less than it would take
+    assert after(shown) == ([], [])
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 2**40), min_size=3, max_size=8), st.integers(0, 2**30))
+def test_memory_that_does_not_rise_has_no_cause(sizes, used):
+    shown = [{"used": used, "containers": {"__main__.T.kept": size}, "counts": {"dict": size}} for size in sizes]
+    assert after(shown) == ([], [])

@@ -1,0 +1,133 @@
+"""Examinations in a process of their own: of a real trainer, and when it, they or their room come to an end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from memwatch.core.examination import Examination
+from memwatch.core.model import Diagnose, Diagnosed
+from memwatch.examine import within_memory
+from memwatch.examiner import SECONDS, Examiner
+from memwatch.sources.target import identify
+from support.processes import running
+
+TRAINER = """
+import sys, time
+class Loss:
+    def __init__(self):
+        self.inputs = bytearray(1 << 20)
+class Trainer:
+    def __init__(self):
+        self.capacity, self.buffer = 50, [Loss() for _ in range(20)]
+trainer = Trainer()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+ASKED = Diagnose(0.0, "generation", 3.0, "train", 10**9, 1 << 28, paths=("__main__.Trainer.capacity", "no path"))
+
+
+@contextmanager
+def examiner(pid: int, **options: str) -> Iterator[Examiner]:
+    one = Examiner(identify(pid), **options)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def outcome(one: Examiner, asked: Diagnose = ASKED, meanwhile: Callable[[], object] = lambda: None) -> Diagnosed:
+    one.begin(asked)
+    meanwhile()
+    for _ in range(3000):
+        if found := one.poll(1.0):
+            (event,) = found
+            assert isinstance(event, Diagnosed) and event.asked == asked
+            return event
+        time.sleep(0.02)
+    raise AssertionError("no outcome within a minute")
+
+
+def test_what_a_trainer_holds_is_found_and_nothing_is_left_behind():
+    before = {entry.name for entry in Path("/proc/self/fd").iterdir()}
+    with running([sys.executable, "-c", TRAINER]) as trainer, examiner(trainer.pid, paths=("Trainer.buffer",)) as one:
+        found = outcome(one).found
+        assert found.census is not None, found.census_reason
+        assert {kind.kind for kind in found.kinds or ()} >= {"heap", "files", "stacks"}
+        assert next(kind for kind in found.census.types if kind.type == "__main__.Loss").count == 20
+        (container,) = [held for held in found.census.containers if held.path == "__main__.Trainer.buffer"]
+        assert container.items == 20 and container.bytes > 20 << 20
+        tracked = {held.path: held for held in found.census.tracked}
+        assert tracked["Trainer.buffer"].bytes == container.bytes and "no path" not in tracked
+        assert 0 < found.cpu_seconds < 20 and found.after_seconds > 0
+        assert one.poll(2.0) == []
+    assert {entry.name for entry in Path("/proc/self/fd").iterdir()} == before
+
+
+def test_it_gives_way_to_everybody_else_and_is_killed_first(tmp_path: Path):
+    code = (
+        "import os; from memwatch.examine import give_way; give_way(); "
+        f"open({str(tmp_path / 'how')!r}, 'w').write(f'{{os.nice(0)}} ' + open('/proc/self/oom_score_adj').read())"
+    )
+    with examiner(os.getppid(), code=code) as one:
+        assert outcome(one).found.census_reason == "the examination ended with status 0"
+    assert (tmp_path / "how").read_text().split() == ["19", "1000"]
+
+
+def test_a_trainer_that_ends_meanwhile_is_no_failure():
+    with running([sys.executable, "-c", TRAINER]) as trainer, examiner(trainer.pid) as one:
+        found = outcome(one, meanwhile=trainer.kill).found
+    assert found.census is None and found.census_reason
+
+
+def test_a_trainer_of_which_nothing_can_be_read_is_told_with_the_reason():
+    with running(["/bin/sh", "-c", "echo ready; read line"]) as shell, examiner(shell.pid) as one:
+        found = outcome(one).found
+    assert found.census is None and "Python" in found.census_reason and found.kinds
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import sys; sys.exit(3)", "ended with status 3"),
+        ("print('[1, 2')", "ended with status 0"),
+        ("import os; os.kill(os.getpid(), 9)", "ended with status -9"),
+    ],
+)
+def test_one_that_fails_is_told_and_the_next_may_begin(code: str, reason: str):
+    with examiner(os.getppid(), code=code) as one:
+        assert reason in outcome(one).found.census_reason
+        assert reason in outcome(one).found.census_reason
+
+
+def test_one_that_hangs_is_ended():
+    with examiner(os.getppid(), code="import time; time.sleep(600)") as one:
+        one.begin(ASKED)
+        one.begin(ASKED)  # one at a time
+        assert one.poll(SECONDS - 1) == []
+        (event,) = one.poll(SECONDS)
+        assert isinstance(event, Diagnosed) and "took more than" in event.found.census_reason
+        assert one.poll(SECONDS) == []
+
+
+def test_a_room_that_is_too_small_for_all_leaves_the_counts_or_says_so():
+    with running([sys.executable, "-c", TRAINER]) as trainer, examiner(trainer.pid) as one:
+        found = outcome(one, Diagnose(0.0, "warn", None, None, None, 1 << 20)).found
+    assert found.census is None and "diagnosis.memory" in found.census_reason
+
+
+def test_where_sizes_do_not_fit_counts_are_told():
+    def look(wish: object) -> Examination:
+        if getattr(wish, "bytes", False):
+            raise MemoryError
+        return Examination()
+
+    from memwatch.diagnosis.heap.census import Wish
+
+    assert "too large" in within_memory(look, Wish(bytes=True)).census_reason  # type: ignore[arg-type]

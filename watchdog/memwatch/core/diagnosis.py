@@ -1,0 +1,191 @@
+"""When to examine the trainer, and what has been found of the causes of its growth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from memwatch.core import news
+from memwatch.core.drivers import Drivers
+from memwatch.core.evidence import Evidence
+from memwatch.core.examination import Diagnosis, Finding
+from memwatch.core.findings import conclude
+from memwatch.core.generations import Ledger
+from memwatch.core.holdings import Situation
+from memwatch.core.model import HOST, Action, Diagnose, Diagnosed, Gauge, Sample
+
+MORE = 1.1  # times as many generations (or seconds) until the next examination, from the tenth on
+PHASED = 4  # generations within which it is examined at each phase, too
+FIRST_SECONDS = 60.0  # without generations: until the second examination
+LATE_SECONDS = 300.0  # after which an examination is no longer waited for
+CREDIT_SECONDS = 60.0  # of CPU that examinations may take at once; then the share that is set
+ROOM_SHARE = 0.25  # of the headroom that one may take
+ROOM_LEAST = 64 << 20  # bytes: with less, none is made
+TOLD_TYPES, TOLD_PATHS = 8, 12  # that grow: whose holders are asked for, and attributes whose size is
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosisPolicy:
+    """What a user may set."""
+
+    enabled: bool = True
+    every_generations: int | None = None  # None: each of the first ten, then ever more rarely
+    cpu_share: float = 0.01  # of a core
+    memory_bytes: int = 256 << 20  # that an examination may take
+    leak_threshold_bytes: float = 5e6  # a generation (without generations: an hour); what grows by less is no leak
+
+
+class Diagnostician:
+    """Asks for examinations, and concludes. Reads the ledger and the gauges that the engine keeps."""
+
+    def __init__(
+        self,
+        policy: DiagnosisPolicy,
+        *,
+        ledger: Ledger,
+        gauges: Mapping[str, Gauge],
+        act: Callable[[Action], None],
+    ) -> None:
+        self._policy, self._ledger, self._gauges, self._act = policy, ledger, gauges, act
+        self._wanted = ""  # why the next sample is to be followed by an examination
+        self._waits: Diagnose | None = None
+        self._spent = 0.0  # seconds of CPU, of the whole run
+        self._begin(0.0)
+
+    def _begin(self, t: float) -> None:
+        self._began_t = t
+        self._evidence, self._drivers = Evidence(t), Drivers()
+        self._boundaries = 0
+        self._next_boundary, self._next_t = 1.0, t + 1.0
+        self._told: set[tuple[str, str]] = set()
+        self._findings: dict[tuple[str, str], Finding] = {}
+        self._turned = False  # a phase began, or an examination ended, since memory was read
+        self._fresh: set[str] = set()  # gauges whose level memory has not been read for
+        self._headroom: int | None = None
+        self._used: int | None = None
+        self._cow = 0
+        self.known: Diagnosis | None = None
+
+    # --- what happens ---
+
+    def attach(self, t: float, anew: bool) -> None:
+        """A watch begins: of another process, or (not `anew`) of the same after memwatch was started again."""
+        self._waits, self._wanted = None, ""
+        if anew:
+            self._begin(t)
+
+    def cross(self) -> None:
+        """A generation begins."""
+        self._boundaries += 1
+        every = self._policy.every_generations
+        due = (self._boundaries - 1) % every == 0 if every else self._boundaries >= self._next_boundary
+        if due:
+            self._wanted = "generation"
+            self._next_boundary = self._boundaries + max(1, int((MORE - 1.0) * self._boundaries))
+
+    def enter(self) -> None:
+        """A phase begins, or ends."""
+        self._turned = True
+        if 0 < self._boundaries <= PHASED:
+            self._wanted = self._wanted or "phase"
+
+    def warn(self) -> None:
+        """A warning was given."""
+        self._wanted = "warn"
+
+    def gauge(self, name: str) -> None:
+        """The log told a level."""
+        self._fresh.add(name)
+
+    def look(self, t: float, sample: Sample) -> None:
+        """Memory was read: what waits for that is done now."""
+        if not self._policy.enabled:
+            return
+        if self._fresh or self._wanted or self._turned or self._waits is not None or t >= self._next_t:
+            self._look(t, sample)
+
+    def _look(self, t: float, sample: Sample) -> None:
+        usage = next((usage for usage in sample.usages if usage.resource == HOST), None)
+        if usage is None:
+            return
+        self._used = usage.used_bytes
+        self._headroom = usage.limit.headroom_bytes if usage.limit is not None else None
+        self._cow = sample.tree.cow_bytes or 0 if sample.tree is not None else 0
+        if self._turned or self._waits is not None:
+            self._turned = False
+            self._evidence.observe(t, self._ledger.phase or "", usage.used_bytes)
+        for name in self._fresh:
+            self._drivers.observe(self._gauges[name], usage.used_bytes)
+        self._fresh.clear()
+        if not self._wanted and self._ledger.index is None and t >= self._next_t:
+            self._wanted = "time"
+            self._next_t = t + max(FIRST_SECONDS, (MORE - 1.0) * (t - self._began_t))
+        if self._wanted:
+            self._ask(t)
+
+    def _ask(self, t: float) -> None:
+        """Ask for an examination, where one may be made; else wait for the next occasion."""
+        if self._waits is not None and t - self._waits.t < LATE_SECONDS:
+            self._wanted = "" if self._wanted == "phase" else self._wanted  # the others are worth waiting for
+            return
+        reason, self._wanted = self._wanted, ""
+        room = self._policy.memory_bytes
+        if self._headroom is not None:
+            room = min(room, int(ROOM_SHARE * self._headroom))
+        if room < ROOM_LEAST or (reason != "warn" and self._spent > self._credit(t)):
+            return
+        known = self.known
+        self._waits = Diagnose(
+            t,
+            reason,
+            self._ledger.index,
+            self._ledger.phase,
+            self._used,
+            room,
+            types=tuple(one.name for one in known.types[:TOLD_TYPES]) if known else (),
+            paths=tuple(one.name for one in known.containers[:TOLD_PATHS]) if known else (),
+        )
+        self._act(self._waits)
+
+    def _credit(self, t: float) -> float:
+        return CREDIT_SECONDS + self._policy.cpu_share * (t - self._began_t)
+
+    # --- what was found ---
+
+    def diagnosed(self, t: float, event: Diagnosed, unit: str, phase: str | None) -> None:
+        """An examination has ended."""
+        self._waits, self._turned = None, True
+        self._spent += event.found.cpu_seconds
+        self._evidence.add(event)
+        by_generation = event.asked.generation is not None
+        situation = Situation(
+            unit=unit if by_generation else "hour",
+            headroom_bytes=self._headroom,
+            threshold_bytes=self._policy.leak_threshold_bytes,
+            phase=phase,
+            gauges=self._gauges,
+            cow_bytes=self._cow,
+        )
+        findings, counted = conclude(self._evidence, situation)
+        self._keep(t, findings, situation.unit)
+        drivers = counted or self._drivers.explain(self._gauges.values(), self._headroom)
+        self.known = Diagnosis(
+            t=t,
+            unit=situation.unit,
+            cpu_seconds=round(self._spent, 3),
+            examinations=1 + (self.known.examinations if self.known is not None else 0),
+            findings=tuple(self._findings.values()),
+            drivers=tuple(drivers),
+            containers=tuple(self._evidence.containers()),
+            types=tuple(self._evidence.types()),
+            kinds=tuple(self._evidence.kinds()),
+            latest=event.found,
+        )
+
+    def _keep(self, t: float, findings: list[Finding], unit: str) -> None:
+        """Those of now, and tell those that are new."""
+        self._findings = {(one.cause, one.growth.name): one for one in findings}
+        for key, one in self._findings.items():
+            if key not in self._told:
+                self._told.add(key)
+                self._act(news.finding(t, one, unit))

@@ -1,0 +1,189 @@
+"""What examinations showed, one after the other, and what has risen from each to the next."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import mul
+
+from memwatch.core.census import Census
+from memwatch.core.examination import Growth
+from memwatch.core.model import Diagnosed
+from memwatch.core.stats import median
+
+FIRST, LATEST = 2, 8  # examinations that are kept
+STEPS_LEAST = 2  # examinations one after the other in which something rose, before it is said to grow
+ALIKE = 4.0  # a rise that is so many times less or more than the usual one is none of the same
+UNEXPLAINED = 0.4  # of the squares of an attribute's growth, at most, that memory's growth in a phase leaves open ...
+CLEARLY = 0.6  # ... and of what that in any other phase does
+STRETCHES, READINGS = 40, 256  # between two examinations, and of memory, that are kept
+SPACED = ("generation", "time")  # reasons of the examinations that are compared: they come at like moments
+HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One examination with a census, by name."""
+
+    t: float  # at which the heap was read
+    reason: str
+    generation: float | None
+    place: float  # the generation; hours since the watch began, where there are none
+    used_bytes: int | None  # of main memory
+    counts: Mapping[str, int]  # objects, by type
+    sizes: Mapping[str, int]  # bytes of them, by type
+    containers: Mapping[str, int]  # bytes, by attribute
+    items: Mapping[str, tuple[int, int | None]]  # how many there are and may be, by attribute
+    ways: Mapping[tuple[str, str], int]  # objects, by type and way
+    filled: Mapping[str, tuple[int, int]]  # arrays: bytes in memory, and all; by path
+    kinds: Mapping[str, int]  # resident bytes, by kind of memory
+    with_graph: int | None
+
+    @property
+    def heap_bytes(self) -> int:
+        """Of all Python objects."""
+        return sum(self.sizes.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """From one examination to the next."""
+
+    memory: Mapping[str, float]  # bytes that it grew by, by phase
+    grown: Mapping[str, int]  # bytes that an attribute grew by
+
+
+class Evidence:
+    """The examinations of one process."""
+
+    def __init__(self, began_t: float) -> None:
+        self._began_t = began_t
+        self.shown: list[Shown] = []  # oldest first: the first few, and the latest
+        self._readings: list[tuple[float, str, int]] = []  # time, phase, main memory in use
+        self._stretches: deque[Stretch] = deque(maxlen=STRETCHES)
+
+    def observe(self, t: float, phase: str, used_bytes: int) -> None:
+        """Main memory when a phase began ("": none), while an examination goes on, and once after it."""
+        self._readings.append((t, phase, used_bytes))
+        del self._readings[:-READINGS]
+
+    def add(self, event: Diagnosed) -> None:
+        """An examination has ended."""
+        if event.found.census is None:
+            return
+        shown = self._read(event, event.found.census)
+        if self.shown:
+            self._stretches.append(self._stretch(self.shown[-1], shown))
+        self.shown.append(shown)
+        if len(self.shown) > FIRST + LATEST:
+            del self.shown[FIRST]
+
+    def _read(self, event: Diagnosed, census: Census) -> Shown:
+        asked = event.asked
+        sized = [one for one in (*census.tracked, *census.containers) if one.bytes is not None]
+        ways: Counter[tuple[str, str]] = Counter()
+        for one in census.holders:
+            ways[one.type, one.path] += one.count
+        return Shown(
+            t=asked.t + event.found.after_seconds,
+            reason=asked.reason,
+            generation=asked.generation,
+            place=asked.generation if asked.generation is not None else (asked.t - self._began_t) / HOUR,
+            used_bytes=asked.used_bytes,
+            counts={one.type: one.count for one in census.types},
+            sizes={one.type: one.bytes or 0 for one in census.types},
+            containers={one.path: one.bytes or 0 for one in sized},
+            items={one.path: (one.items, one.capacity) for one in sized if one.items is not None},
+            ways=ways,
+            filled={
+                one.path: (one.resident_bytes, one.bytes) for one in census.large if one.resident_bytes is not None
+            },
+            kinds={one.kind: one.resident_bytes for one in event.found.kinds or ()},
+            with_graph=census.tensors_with_graph,
+        )
+
+    def _stretch(self, before: Shown, after: Shown) -> Stretch:
+        """From one examination to the next."""
+        memory: dict[str, float] = defaultdict(float)
+        for (t, phase, used), (next_t, _, later) in pairwise(self._readings):
+            inside = min(next_t, after.t) - max(t, before.t)
+            if inside > 0.0:
+                memory[phase] += (later - used) * inside / (next_t - t)
+        names = before.containers.keys() | after.containers.keys()
+        return Stretch(memory, {n: after.containers.get(n, 0) - before.containers.get(n, 0) for n in names})
+
+    def phase_of(self, path: str) -> str | None:
+        """The phase in which memory grows as the attribute does; None where examinations do not tell them apart."""
+        grown = [one.grown.get(path, 0) for one in self._stretches]
+        phases = sorted({phase for one in self._stretches for phase in one.memory if phase})
+        off = sorted((_left(grown, [one.memory.get(phase, 0) for one in self._stretches]), phase) for phase in phases)
+        if not off or off[0][0] > UNEXPLAINED * sum(value**2 for value in grown):
+            return None
+        return off[0][1] if len(off) == 1 or off[0][0] < CLEARLY * off[1][0] else None
+
+    @property
+    def spaced(self) -> list[Shown]:
+        """Those that are compared: at like moments, of one axis."""
+        usable = [one for one in self.shown if one.reason in SPACED]
+        return [one for one in usable if one.reason == usable[-1].reason]
+
+    def memory(self) -> Growth | None:
+        """The growth of all memory in use."""
+        return self._growth("memory", lambda one: one.used_bytes)
+
+    def heap(self) -> Growth | None:
+        """The growth of all Python objects together."""
+        return self._growth("heap", lambda one: one.heap_bytes)
+
+    def containers(self) -> list[Growth]:
+        """Attributes that hold more and more bytes; one that was not told of held too little for that."""
+        return self._risen(lambda one: one.containers)
+
+    def filled(self) -> list[Growth]:
+        """Arrays of which more and more is in memory."""
+        return self._risen(lambda one: {path: resident for path, (resident, _) in one.filled.items()})
+
+    def types(self) -> list[Growth]:
+        """Types that there are more and more objects of."""
+        return self._risen(lambda one: one.counts)
+
+    def kinds(self) -> list[Growth]:
+        """Kinds of memory that grow."""
+        return self._risen(lambda one: one.kinds)
+
+    def _risen(self, named: Callable[[Shown], Mapping[str, int]]) -> list[Growth]:
+        spaced = self.spaced
+        found = []
+        for name in named(spaced[-1]) if spaced else ():
+            growth = rise(name, [(one.place, named(one).get(name, 0)) for one in spaced])
+            if growth is not None:
+                found.append(growth)
+        return sorted(found, key=lambda one: -one.per_unit)
+
+    def _growth(self, name: str, value: Callable[[Shown], int | None]) -> Growth | None:
+        return rise(name, [(one.place, known) for one in self.spaced if (known := value(one)) is not None])
+
+
+def rise(name: str, points: Sequence[tuple[float, int]]) -> Growth | None:
+    """The growth at the end of a series (places in order, values): it rose in each step, by amounts that are alike."""
+    points = list(dict(points).items())  # of one place, the latest
+    rates: list[float] = []
+    for (x, before), (later_x, after) in pairwise(reversed(points)):
+        rate = (before - after) / (x - later_x) if x > later_x else 0.0
+        usual = median(rates, default=rate)
+        if rate <= 0.0 or not usual / ALIKE <= rate <= usual * ALIKE:
+            break
+        rates.append(rate)
+    if len(rates) < STEPS_LEAST:
+        return None
+    (first_x, first), (latest_x, latest) = points[-1 - len(rates)], points[-1]
+    return Growth(name, first, latest, (latest - first) / (latest_x - first_x), first_x, len(rates))
+
+
+def _left(values: Sequence[int], x: Sequence[float]) -> float:
+    """The sum of squares that a line through the origin leaves."""
+    square = sum(map(mul, x, x))
+    slope = max(0.0, sum(map(mul, x, values)) / square) if square else 0.0
+    return sum((value - slope * at) ** 2 for value, at in zip(values, x, strict=True))

@@ -1,0 +1,113 @@
+"""The nouns of diagnosis: what an examination of a trainer finds, and what follows from several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memwatch.core.census import Census
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryKind:
+    """The mappings of a process that are of one kind."""
+
+    kind: str  # "heap", "anonymous", "stacks", "shared memory", "files", "gpu driver"
+    mapped_bytes: int
+    resident_bytes: int  # as a sample of pages tells it
+    error_bytes: int  # its standard error; 0 where all pages were looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A function that is being run."""
+
+    function: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """What a thread of the trainer does."""
+
+    name: str  # empty: it has none
+    active: bool  # it runs, instead of waiting
+    frames: tuple[Frame, ...]  # the innermost first
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was found of a trainer's own process. What could not be read is None, with the reason."""
+
+    census: Census | None = None
+    kinds: tuple[MemoryKind, ...] | None = None
+    threads: tuple[Thread, ...] | None = None
+    census_reason: str = ""
+    kinds_reason: str = ""
+    threads_reason: str = ""
+    cpu_seconds: float = 0.0  # that it took
+    after_seconds: float = 0.0  # how long after it was asked for the heap was read
+
+
+# --- what follows from several ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Something that rises from one examination to the next, of late."""
+
+    name: str  # an attribute ("__main__.Trainer.kept"), a type, a kind of memory
+    before: int  # bytes, or objects of a type, where the rise begins
+    after: int  # at the latest examination
+    per_unit: float  # of the generation; of an hour, where there are none
+    since: float  # the generation in which it began; hours since the watch began, where there are none
+    steps: int  # examinations one after the other in which it rose
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """A level in the log, or a number of items, that growth goes along with."""
+
+    name: str  # "replay buffer"
+    value: float
+    capacity: float | None
+    bytes_per_unit: float
+    r2: float  # how much of the growth it explains, 0 to 1
+    path: str  # the attribute that it counts the items of; empty: none is known
+    full_bytes: int | None  # of memory at its capacity; None: it has none
+    limit_value: float | None  # at which the limit is met; None: no limit is known
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A named cause of growth, with its evidence."""
+
+    cause: str  # "environments_recreated", "unbounded_container" ...: docs/diagnosis.md lists them
+    title: str  # for people
+    resource: str  # "host", "gpu0"
+    growth: Growth  # bytes
+    share: float | None  # of the growth of memory
+    phase: str | None  # in which it grows
+    type: str  # what there is more and more of; empty: no Python type
+    count_before: int | None
+    count_after: int | None
+    holder: str  # "__main__.Trainer.kept[i]"; empty: unknown
+    remedy: str
+    confidence: float  # 0 to 1
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What is known of the causes of growth. The largest first, each time."""
+
+    t: float  # of the latest examination
+    unit: str  # of growth and of `since`: "generation" as the log calls it, or "hour"
+    examinations: int
+    cpu_seconds: float  # that they took
+    findings: tuple[Finding, ...]
+    drivers: tuple[Driver, ...]
+    containers: tuple[Growth, ...]  # bytes
+    types: tuple[Growth, ...]  # objects
+    kinds: tuple[Growth, ...]  # bytes
+    latest: Examination

@@ -1,0 +1,285 @@
+"""Rules that turn evidence into named causes of growth, with what to do. No finding without evidence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from memwatch.core.evidence import Evidence
+from memwatch.core.examination import Driver, Finding, Growth
+from memwatch.core.holdings import ARRAYS, MATERIAL, Holding, Situation, holdings
+from memwatch.core.model import HOST
+from memwatch.core.sentence import main_less
+from memwatch.core.units import format_bytes
+
+EXPLAINS = 0.5  # of the growth of memory: what leaves more of it open is not all of the cause
+FLAT = 0.2  # of the growth of memory: Python's objects that grow by less do not explain it
+TENSORS = ("torch.Tensor", "torch.nn.parameter.Parameter")
+
+_ENVIRONMENT = re.compile(r"env(ironment)?s?$|^Env|VecEnv|Wrapper$|Simulator$|Gym", re.IGNORECASE)
+_FIGURE = re.compile(r"^(Figure|FigureManager\w*|AxesSubplot|Axes)$")
+_LOSS = re.compile(r"loss|grad|graph", re.IGNORECASE)
+_MEMBER = re.compile(
+    r"agent|individual|genome|policy|member|organism|population|actor|critic|net(work)?$|model$", re.IGNORECASE
+)
+
+
+def conclude(evidence: Evidence, situation: Situation) -> tuple[list[Finding], list[Driver]]:
+    """What grows and why, the largest first; and what counts its items."""
+    memory = evidence.memory()
+    if memory is None:
+        return [], []
+    held = list(holdings(evidence, situation, memory))
+    findings = [found for one in held if (found := _of_holding(one, situation)) is not None]
+    findings += _of_arrays(evidence, situation, memory)
+    known = sum(one.growth.per_unit for one in held) + sum(one.per_unit for one in evidence.filled())
+    if known < EXPLAINS * memory.per_unit and memory.per_unit >= situation.threshold_bytes:
+        findings += _of_rest(evidence, situation, memory, memory.per_unit - known)
+    findings.sort(key=lambda one: -one.growth.per_unit)
+    return findings, [one.driver for one in held if one.driver is not None]
+
+
+def confidence(sure: float, steps: int) -> float:
+    """Half of the doubt goes with each step in which it rose."""
+    return round(sure * (1.0 - 0.5**steps), 2)
+
+
+# --- what an attribute holds ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A cause, when it is one, and what to do about it."""
+
+    cause: str
+    title: str
+    fits: Callable[[Holding], bool]
+    remedy: str  # {name}: the attribute; {unit}
+    sure: float  # how much is believed of it with all evidence
+
+
+def _is_called(pattern: re.Pattern[str]) -> Callable[[Holding], bool]:
+    return lambda one: bool(pattern.search(one.type.rpartition(".")[2]))
+
+
+def _is_population(one: Holding) -> bool:
+    """Of those that are in use, a part or all stays each time."""
+    is_member = _MEMBER.search(one.type) or _MEMBER.search(one.way)
+    return bool(is_member) and one.elsewhere >= 2 and 0.2 * one.elsewhere <= one.per_unit <= 1.5 * one.elsewhere
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "figures_not_closed",
+        "figures are drawn and never closed",
+        _is_called(_FIGURE),
+        "close each figure when it is saved: plt.close(figure); {name} keeps them",
+        0.95,
+    ),
+    Rule(
+        "environments_recreated",
+        "environments are made anew and kept",
+        _is_called(_ENVIRONMENT),
+        "make them once and call reset(), or close() and drop the old ones: {name} keeps them",
+        0.9,
+    ),
+    Rule(
+        "graph_retained",
+        "losses or tensors are kept with all that they were computed from",
+        lambda one: one.type in TENSORS or _is_called(_LOSS)(one),
+        "keep the number alone: append loss.item(), or detach().cpu(), to {name}",
+        0.9,
+    ),
+    Rule(
+        "old_population_kept",
+        "members of old populations are kept",
+        _is_population,
+        "keep scores, or the best few, instead of whole members: {name} holds those of every {unit}",
+        0.85,
+    ),
+    Rule(
+        "unbounded_container",
+        "a container grows without a bound",
+        lambda _: True,
+        "bound it, as with collections.deque(maxlen=...), or write it out and clear it each {unit}: {name}",
+        0.8,
+    ),
+)
+
+
+def _of_holding(one: Holding, situation: Situation) -> Finding | None:
+    """Why an attribute grows; None where it fills up to a capacity for which there is room."""
+    if one.driver is not None and one.driver.capacity is not None:
+        return _of_capacity(one, one.driver, situation)
+    rule = next(rule for rule in RULES if rule.fits(one))
+    return _finding(one, rule, rule.remedy.format(name=one.name, unit=situation.unit), situation)
+
+
+CANNOT_FIT = Rule("buffer_cannot_fit", "a buffer fills that can never fit", lambda _: False, "", 0.95)
+
+
+def _of_capacity(one: Holding, by: Driver, situation: Situation) -> Finding | None:
+    room = situation.headroom_bytes
+    if room is None or by.full_bytes is None or by.limit_value is None or by.full_bytes - one.growth.after <= room:
+        return None
+    each, most = format_bytes(by.bytes_per_unit), f"{by.limit_value:,.0f}"
+    remedy = (
+        f"give {one.name} a capacity below {most}, or make its items smaller (each takes {each}): "
+        "indices or views of shared data instead of copies, float16 or uint8"
+    )
+    facts = (
+        f"{by.name}: {by.value:,.0f} of {by.capacity:,.0f}, {each} each",
+        f"full it needs {format_bytes(by.full_bytes)}; the limit falls at about {most}",
+    )
+    return _finding(one, CANNOT_FIT, remedy, situation, facts)
+
+
+def _finding(one: Holding, rule: Rule, remedy: str, situation: Situation, facts: Sequence[str] = ()) -> Finding:
+    growth = one.growth
+    sizes = f"{format_bytes(growth.before)} at {situation.unit} {growth.since:g}, {format_bytes(growth.after)} now"
+    return Finding(
+        cause=rule.cause,
+        title=rule.title,
+        resource=HOST,
+        growth=growth,
+        share=one.share,
+        phase=one.phase,
+        type=one.type,
+        count_before=one.before,
+        count_after=one.after,
+        holder=one.way,
+        remedy=remedy,
+        confidence=confidence(rule.sure, growth.steps),
+        evidence=(*facts, f"{one.name} holds {sizes}", f"that is {one.share:.0%} of the growth of memory"),
+    )
+
+
+# --- growth that no attribute holds ---------------------------------------------------------------------------------
+
+
+def _of_arrays(evidence: Evidence, situation: Situation, memory: Growth) -> Iterator[Finding]:
+    """Arrays that were made at their full size and take memory as they are filled."""
+    latest = evidence.spaced[-1]
+    for growth in evidence.filled():
+        all_bytes, room = latest.filled[growth.name][1], situation.headroom_bytes
+        if growth.per_unit < max(situation.threshold_bytes, MATERIAL * memory.per_unit):
+            continue
+        if room is not None and all_bytes - growth.after > room:
+            yield _other(
+                Other(
+                    "buffer_cannot_fit",
+                    "an array was made larger than memory, and takes it as it is filled",
+                    f"make {main_less(growth.name)} smaller: it needs {format_bytes(all_bytes)} when it is full",
+                    0.95,
+                ),
+                growth,
+                situation,
+                (f"{format_bytes(growth.after)} of {format_bytes(all_bytes)} are in memory",),
+                holder=growth.name,
+                type_=ARRAYS[0],
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A cause that is no attribute's."""
+
+    cause: str
+    title: str
+    remedy: str
+    sure: float
+
+
+WORKERS = Other(
+    "workers_copy_pages",
+    "forked workers copy the pages that they inherited",
+    "keep the data set in arrays or shared memory instead of lists of Python objects, or use fewer workers",
+    0.8,
+)
+SHARED = Other(
+    "shared_memory",
+    "shared memory grows",
+    "look for batches that are passed between processes and kept: prefetch_factor, queues, files in /dev/shm",
+    0.6,
+)
+ELSEWHERE = Other(
+    "held_by_local_or_native",
+    "objects are kept by a local variable or by C code",
+    "look at the local variables of functions that run all the time, the main loop first",
+    0.6,
+)
+FRAGMENTS = Other(
+    "fragmentation",
+    "the allocator keeps memory that objects have left",
+    "try MALLOC_ARENA_MAX=2, or jemalloc; make large temporary arrays once, or in a process of their own",
+    0.6,
+)
+NATIVE = Other(
+    "native_leak",
+    "memory grows that no Python object takes",
+    "look at C extensions and their versions; memray --native or heaptrack name the allocation",
+    0.6,
+)
+
+
+def _of_rest(evidence: Evidence, situation: Situation, memory: Growth, rest: float) -> Iterator[Finding]:
+    """Growth that attributes leave open: copies of workers, shared memory, Python's objects, what is not Python's."""
+    shared = next((one for one in evidence.kinds() if one.name == "shared memory"), None)
+    heap = evidence.heap()
+    if situation.cow_bytes >= EXPLAINS * (memory.after - memory.before):
+        yield _other(WORKERS, memory, situation, (f"{format_bytes(situation.cow_bytes)} were copied so far",))
+    elif shared is not None and shared.per_unit >= EXPLAINS * rest:
+        yield _other(SHARED, shared, situation)
+    elif heap is not None and heap.per_unit >= EXPLAINS * rest:
+        yield _of_objects(evidence, situation, heap)
+    elif heap is None or heap.per_unit < FLAT * memory.per_unit:
+        yield _of_other_memory(evidence, situation, memory)
+
+
+def _of_objects(evidence: Evidence, situation: Situation, heap: Growth) -> Finding:
+    """Of the types that there are more and more of, the one that takes the most."""
+    latest = evidence.spaced[-1]
+    most = max(evidence.types(), key=lambda one: latest.sizes.get(one.name, 0), default=None)
+    if most is None:
+        return _other(ELSEWHERE, heap, situation)
+    ways = {way: count for (type_, way), count in latest.ways.items() if type_ == most.name}
+    holder = max(ways, key=lambda way: ways[way], default="")
+    return _other(ELSEWHERE, heap, situation, type_=most.name, counts=(most.before, most.after), holder=holder)
+
+
+def _of_other_memory(evidence: Evidence, situation: Situation, memory: Growth) -> Finding:
+    """Where Python's objects had been as much as memory has grown, the allocator keeps what they left."""
+    sizes = [one.heap_bytes for one in evidence.spaced]
+    now, since_then = format_bytes(sizes[-1]), format_bytes(sizes[-1] - sizes[0], signed=True)
+    facts = (f"Python's objects take {now}, {since_then} in that time",)
+    if max(sizes) - sizes[-1] >= EXPLAINS * (memory.after - memory.before):
+        return _other(FRAGMENTS, memory, situation, (*facts, f"they had taken {format_bytes(max(sizes))}"))
+    return _other(NATIVE, memory, situation, facts)
+
+
+def _other(
+    cause: Other,
+    growth: Growth,
+    situation: Situation,
+    evidence: Sequence[str] = (),
+    *,
+    type_: str = "",
+    counts: tuple[int, int] | None = None,
+    holder: str = "",
+) -> Finding:
+    return Finding(
+        cause=cause.cause,
+        title=cause.title,
+        resource=HOST,
+        growth=growth,
+        share=None,
+        phase=situation.phase,
+        type=type_,
+        count_before=counts[0] if counts else None,
+        count_after=counts[1] if counts else None,
+        holder=holder,
+        remedy=cause.remedy,
+        confidence=confidence(cause.sure, growth.steps),
+        evidence=tuple(evidence),
+    )
