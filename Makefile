@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test fast check lint types contracts pictures bench tables pythons wheel clean
+.PHONY: demo test fast check lint types contracts pictures bench tables pythons libraries wheel clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
@@ -40,6 +40,10 @@ tables: .venv/.dev  ## docs/performance.md anew from docs/performance/*.json
 
 pythons: .venv/.dev  ## newer CPythons in .venv/newer, and numpy for each that tests find: they are counted from outside
 	PYTHONPATH=tests $(BIN)/python -m support.pythons
+
+libraries: .venv/.dev  ## stable-baselines3 and torch in .venv/libraries, 1.5 GB, for the tests that watch them
+	$(PYTHON) -m venv .venv/libraries
+	.venv/libraries/bin/pip install -q stable-baselines3
 
 wheel: .venv/.dev
 	$(BIN)/pip wheel -q --no-deps --no-build-isolation -w dist .

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,3 +130,15 @@ def test_phases_that_examinations_do_not_tell_apart_are_not_named():
         t, used = t + 100, used + 30 * MB
     assert evidence.phase_of("__main__.T.kept") is None
     assert evidence.phase_of("__main__.T.other") is None
+
+
+def test_an_examination_without_sizes_or_of_a_part_is_not_compared():
+    evidence = Evidence(0.0)
+    for generation in (1, 2, 3):
+        evidence.add(examined(generation, used=generation * 100 * MB, sizes={"dict": 50 * MB}, counts={"dict": 9}))
+    whole = examined(4, used=400 * MB, counts={"dict": 9})
+    census = whole.found.census
+    counts = replace(census, types=(replace(census.types[0], bytes=None),))
+    for one in (counts, replace(census, complete=False), None):
+        evidence.add(replace(whole, found=replace(whole.found, census=one)))
+    assert len(evidence.shown) == 3 and evidence.shown[-1].heap_bytes == 50 * MB

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memwatch.core.census import UNNAMED
 from memwatch.core.evidence import Evidence
 from memwatch.core.examination import Driver, Finding
 from memwatch.core.findings import RULES, conclude, confidence
@@ -196,6 +197,15 @@ def test_an_array_that_is_filled_is_told_when_it_is_larger_than_the_room():
     assert (found.cause, found.holder) == ("buffer_cannot_fit", "__main__.Buffer.obs")
 
 
+def test_arrays_that_would_fit_alone_are_told_when_they_do_not_together():
+    two = {"__main__.Buffer.obs": (25, 600), "__main__.Buffer.next_obs": (25, 600)}
+    filled = lambda n: {path: (one * n * MB, all_ * MB) for path, (one, all_) in two.items()}  # noqa: E731
+    shown = rest(filled=filled)
+    assert after(shown, replace(SITUATION, headroom_bytes=1100 * MB))[0] == []
+    (found,) = after(shown, replace(SITUATION, headroom_bytes=900 * MB))[0]
+    assert found.growth.per_unit == pytest.approx(50 * MB) and "1.2 GB" in found.evidence[0]
+
+
 def test_unknown_is_an_answer():
     shown = rest(sizes=lambda n: {"dict": 15 * n * MB})  # more than flat, less than it would take
     assert after(shown) == ([], [])
@@ -206,3 +216,18 @@ def test_unknown_is_an_answer():
 def test_memory_that_does_not_rise_has_no_cause(sizes, used):
     shown = [{"used": used, "containers": {"__main__.T.kept": size}, "counts": {"dict": size}} for size in sizes]
     assert after(shown) == ([], [])
+
+
+def test_tensors_that_keep_their_graph_are_the_cause_where_no_attribute_holds_what_grows():
+    held = "__main__.Trainer.losses[i]"
+    evidence = Evidence(0.0)
+    for n in (1, 2, 3):
+        ways = {("torch.Tensor", f"{UNNAMED}"): 40 * n, ("torch.Tensor", held): 20 * n}
+        one = examined(
+            n, used=50 * n * MB, sizes={"torch.Tensor": 30 * n * MB}, counts={"torch.Tensor": 60 * n}, ways=ways
+        )
+        census = replace(one.found.census, tensors_with_graph=40 * n)
+        evidence.add(replace(one, found=replace(one.found, census=census)))
+    (found,) = conclude(evidence, SITUATION)[0]
+    assert (found.cause, found.type, found.holder) == ("graph_retained", "torch.Tensor", held)
+    assert (found.count_before, found.count_after) == (40, 120) and "loss.item()" in found.remedy

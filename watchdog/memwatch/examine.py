@@ -15,7 +15,8 @@ from pathlib import Path
 from memwatch import wire
 from memwatch.core.census import Census, TypeCount
 from memwatch.core.examination import Examination
-from memwatch.diagnosis.heap.census import Wish, is_of_program, take_census
+from memwatch.diagnosis.heap.census import Wish, take_census
+from memwatch.diagnosis.heap.program import is_of_program
 from memwatch.diagnosis.heap.tracks import Track, parse
 from memwatch.diagnosis.stacks import read_stacks
 from memwatch.errors import ConfigError, SourceError
@@ -104,11 +105,11 @@ def within_memory(look: Callable[[Wish], Examination], wish: Wish) -> Examinatio
     """All that is wished for; where memory does not suffice for that, counts alone, or nothing, with the reason."""
     try:
         return look(wish)
-    except MemoryError:
+    except (MemoryError, SystemError):  # the latter: C code of Python's that met the first and did not say so
         reason = "the heap is too large for the memory that an examination may take: diagnosis.memory bounds it"
     try:
         return replace(look(Wish(cpu_seconds=wish.cpu_seconds)), census_reason=reason)
-    except MemoryError:
+    except (MemoryError, SystemError):
         return Examination(census_reason=reason)
 
 

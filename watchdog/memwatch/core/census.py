@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+UNNAMED = "a local variable or C code: "  # where a way begins that begins with no attribute
+
 
 @dataclass(frozen=True, slots=True)
 class TypeCount:

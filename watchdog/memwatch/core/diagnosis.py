@@ -21,7 +21,7 @@ LATE_SECONDS = 300.0  # after which an examination is no longer waited for
 CREDIT_SECONDS = 60.0  # of CPU that examinations may take at once; then the share that is set
 ROOM_SHARE = 0.25  # of the headroom that one may take
 ROOM_LEAST = 64 << 20  # bytes: with less, none is made
-TOLD_TYPES, TOLD_PATHS = 8, 12  # that grow: whose holders are asked for, and attributes whose size is
+TOLD_TYPES, TOLD_PATHS = 4, 12  # that grow: whose holders are asked for, and attributes whose size is
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,10 +70,11 @@ class Evidence:
         del self._readings[:-READINGS]
 
     def add(self, event: Diagnosed) -> None:
-        """An examination has ended."""
-        if event.found.census is None:
+        """An examination has ended. One without all sizes is not compared: what it lacks would look like a fall."""
+        census = event.found.census
+        if census is None or not census.complete or any(one.bytes is None for one in census.types):
             return
-        shown = self._read(event, event.found.census)
+        shown = self._read(event, census)
         if self.shown:
             self._stretches.append(self._stretch(self.shown[-1], shown))
         self.shown.append(shown)
@@ -129,6 +130,14 @@ class Evidence:
         usable = [one for one in self.shown if one.reason in SPACED]
         return [one for one in usable if one.reason == usable[-1].reason]
 
+    @property
+    def stride(self) -> float:
+        """From one generation to the next, as the program counts: 1, or thousands where it counts steps."""
+        if not self.spaced or self.spaced[-1].generation is None:
+            return 1.0
+        places = [one.place for one in self.spaced]
+        return min((b - a for a, b in pairwise(places) if b > a), default=1.0)
+
     def memory(self) -> Growth | None:
         """The growth of all memory in use."""
         return self._growth("memory", lambda one: one.used_bytes)
@@ -136,6 +145,10 @@ class Evidence:
     def heap(self) -> Growth | None:
         """The growth of all Python objects together."""
         return self._growth("heap", lambda one: one.heap_bytes)
+
+    def graphs(self) -> Growth | None:
+        """Tensors that keep the graph of their making."""
+        return self._growth("tensors", lambda one: one.with_graph)
 
     def containers(self) -> list[Growth]:
         """Attributes that hold more and more bytes; one that was not told of held too little for that."""
@@ -148,6 +161,10 @@ class Evidence:
     def types(self) -> list[Growth]:
         """Types that there are more and more objects of."""
         return self._risen(lambda one: one.counts)
+
+    def sizes(self) -> list[Growth]:
+        """Types whose objects take more and more bytes."""
+        return self._risen(lambda one: one.sizes)
 
     def kinds(self) -> list[Growth]:
         """Kinds of memory that grow."""

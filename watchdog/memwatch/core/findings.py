@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from memwatch.core.census import UNNAMED
 from memwatch.core.evidence import Evidence
 from memwatch.core.examination import Driver, Finding, Growth
 from memwatch.core.holdings import ARRAYS, MATERIAL, Holding, Situation, holdings
@@ -34,7 +35,7 @@ def conclude(evidence: Evidence, situation: Situation) -> tuple[list[Finding], l
     findings = [found for one in held if (found := _of_holding(one, situation)) is not None]
     findings += _of_arrays(evidence, situation, memory)
     known = sum(one.growth.per_unit for one in held) + sum(one.per_unit for one in evidence.filled())
-    if known < EXPLAINS * memory.per_unit and memory.per_unit >= situation.threshold_bytes:
+    if known < EXPLAINS * memory.per_unit and memory.per_unit >= situation.threshold_bytes / evidence.stride:
         findings += _of_rest(evidence, situation, memory, memory.per_unit - known)
     findings.sort(key=lambda one: -one.growth.per_unit)
     return findings, [one.driver for one in held if one.driver is not None]
@@ -159,26 +160,18 @@ def _finding(one: Holding, rule: Rule, remedy: str, situation: Situation, facts:
 
 
 def _of_arrays(evidence: Evidence, situation: Situation, memory: Growth) -> Iterator[Finding]:
-    """Arrays that were made at their full size and take memory as they are filled."""
-    latest = evidence.spaced[-1]
-    for growth in evidence.filled():
-        all_bytes, room = latest.filled[growth.name][1], situation.headroom_bytes
-        if growth.per_unit < max(situation.threshold_bytes, MATERIAL * memory.per_unit):
-            continue
-        if room is not None and all_bytes - growth.after > room:
-            yield _other(
-                Other(
-                    "buffer_cannot_fit",
-                    "an array was made larger than memory, and takes it as it is filled",
-                    f"make {main_less(growth.name)} smaller: it needs {format_bytes(all_bytes)} when it is full",
-                    0.95,
-                ),
-                growth,
-                situation,
-                (f"{format_bytes(growth.after)} of {format_bytes(all_bytes)} are in memory",),
-                holder=growth.name,
-                type_=ARRAYS[0],
-            )
+    """Arrays that were made at their full size and take memory as they are filled: together they need too much."""
+    grown, latest, room = evidence.filled(), evidence.spaced[-1], situation.headroom_bytes
+    per_unit, full = sum(one.per_unit for one in grown), sum(latest.filled[one.name][1] for one in grown)
+    before, after = sum(one.before for one in grown), sum(one.after for one in grown)
+    worth = max(situation.threshold_bytes / evidence.stride, MATERIAL * memory.per_unit)
+    if room is None or full - after <= room or per_unit < worth:
+        return
+    most = grown[0]
+    growth = Growth(most.name, before, after, per_unit, most.since, most.steps)
+    names = ", ".join(main_less(one.name) for one in grown)
+    facts = (f"{names}: {format_bytes(after)} of {format_bytes(full)} are in memory, {format_bytes(room)} are left",)
+    yield _other(FILLED, growth, situation, facts, holder=most.name, type_=ARRAYS[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +184,12 @@ class Other:
     sure: float
 
 
+FILLED = Other(
+    "buffer_cannot_fit",
+    "arrays were made larger than memory, and take it as they are filled",
+    "give the buffer a smaller capacity, or smaller items: float16 or uint8, indices or views of shared data",
+    0.95,
+)
 WORKERS = Other(
     "workers_copy_pages",
     "forked workers copy the pages that they inherited",
@@ -223,11 +222,23 @@ NATIVE = Other(
 )
 
 
+GRAPHS = Other(
+    "graph_retained",
+    "tensors are kept with the graph that they were computed by",
+    "keep the number alone: append loss.item(), or detach().cpu(), instead of the tensor",
+    0.9,
+)
+
+
 def _of_rest(evidence: Evidence, situation: Situation, memory: Growth, rest: float) -> Iterator[Finding]:
     """Growth that attributes leave open: copies of workers, shared memory, Python's objects, what is not Python's."""
     shared = next((one for one in evidence.kinds() if one.name == "shared memory"), None)
     heap = evidence.heap()
-    if situation.cow_bytes >= EXPLAINS * (memory.after - memory.before):
+    graphs, of_python = evidence.graphs(), 0.0 if heap is None else heap.per_unit
+    tensors = sum(one.per_unit for one in evidence.sizes() if one.name in TENSORS)
+    if graphs is not None and (of_python < EXPLAINS * rest or tensors >= EXPLAINS * of_python):
+        yield _of_graphs(evidence, situation, memory, graphs)
+    elif situation.cow_bytes >= EXPLAINS * (memory.after - memory.before):
         yield _other(WORKERS, memory, situation, (f"{format_bytes(situation.cow_bytes)} were copied so far",))
     elif shared is not None and shared.per_unit >= EXPLAINS * rest:
         yield _other(SHARED, shared, situation)
@@ -235,6 +246,20 @@ def _of_rest(evidence: Evidence, situation: Situation, memory: Growth, rest: flo
         yield _of_objects(evidence, situation, heap)
     elif heap is None or heap.per_unit < FLAT * memory.per_unit:
         yield _of_other_memory(evidence, situation, memory)
+
+
+def _of_graphs(evidence: Evidence, situation: Situation, memory: Growth, graphs: Growth) -> Finding:
+    """What a graph holds, no attribute does: tensors that were saved for a backward pass that never comes."""
+    first, latest = evidence.spaced[0], evidence.spaced[-1]
+    risen = {
+        way: count - first.ways.get((name, way), 0)
+        for (name, way), count in latest.ways.items()
+        if name in TENSORS and not way.startswith(UNNAMED)
+    }
+    holder = max(risen, key=lambda way: risen[way], default="")
+    facts = (f"{graphs.after:,} tensors keep their graph, {graphs.before:,} at {situation.unit} {graphs.since:g}",)
+    counts = (graphs.before, graphs.after)
+    return _other(GRAPHS, memory, situation, facts, type_=TENSORS[0], counts=counts, holder=holder)
 
 
 def _of_objects(evidence: Evidence, situation: Situation, heap: Growth) -> Finding:

@@ -26,7 +26,7 @@ class Situation:
 
     unit: str  # "generation" as the log calls it, or "hour"
     headroom_bytes: int | None
-    threshold_bytes: float  # a unit: what grows by less is no leak
+    threshold_bytes: float  # a generation (or hour): what grows by less is no leak
     phase: str | None  # in which memory grows the most
     gauges: Mapping[str, Gauge] = field(default_factory=dict)
     cow_bytes: int = 0  # copied by forked workers, so far
@@ -56,7 +56,7 @@ class Holding:
 def holdings(evidence: Evidence, situation: Situation, memory: Growth) -> Iterator[Holding]:
     """Those whose growth is worth telling, given that of all memory; none within another."""
     first, latest = evidence.spaced[0], evidence.spaced[-1]
-    worth = max(situation.threshold_bytes, MATERIAL * memory.per_unit)
+    worth = max(situation.threshold_bytes / evidence.stride, MATERIAL * memory.per_unit)
     grown = [one for one in _outermost(evidence.containers(), latest) if one.per_unit >= worth]
     counted = _counted(evidence, situation, grown)
     for growth in grown:

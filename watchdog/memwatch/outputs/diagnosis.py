@@ -44,6 +44,7 @@ def tables(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _growths(title: str, rows: Sequence[Growth], unit: str, shown: Callable[[float], str]) -> Iterator[str]:
+    rows = [one for one in rows if shown(one.per_unit) != shown(0)]  # of a step, where the log counts steps
     if rows:
         yield from ("", title)
     for one in rows[:SHOWN]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 
 from memwatch.core.text import printable
 from memwatch.diagnosis.heap.layouts import NDARRAY_BASE_AT, Layouts
@@ -18,6 +19,18 @@ _OBJECT_MEMBERS = {6, 16}  # T_OBJECT, T_OBJECT_EX
 _BASES_MOST = 64
 _DEQUE_MAXLEN_AT = 64
 _NAME_MOST = 256
+_MODULE_NAMES = ("__name__", "__file__")
+_MODULE_ITEMS = 16  # of its dict, that the import has put there first: these names are among them
+_ITEMS_MOST = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module of the program."""
+
+    name: str  # empty: it has none
+    file: str  # empty: it was read from none, or that is not known
+    namespace: int  # the address of its dict
 
 
 class Attributes:
@@ -25,6 +38,7 @@ class Attributes:
 
     def __init__(self, memory: Memory, objects: Objects, types: Types, layouts: Layouts) -> None:
         self._memory, self._objects, self._types, self._layouts = memory, objects, types, layouts
+        self._modules: dict[int, Module] = {}
         self._members: dict[int, list[tuple[str, int]]] = {}  # names and offsets, by the address of the type
 
     def of(self, place: Place) -> Iterator[tuple[str, int]]:
@@ -61,10 +75,10 @@ class Attributes:
         """An array that shows the memory of another object."""
         return place.word(NDARRAY_BASE_AT) != 0
 
-    def items(self, address: int) -> Iterator[tuple[str, int]]:
-        """The items of a dict whose keys are text."""
+    def items(self, address: int, most: int = _ITEMS_MOST) -> Iterator[tuple[str, int]]:
+        """The items of a dict whose keys are text, of the first so many."""
         with suppress(SourceError):
-            for key, value in self._objects.items(address):
+            for key, value in self._objects.items(address, most):
                 if (name := self._objects.text_or_none(key)) is not None:
                     yield printable(name), value
 
@@ -117,11 +131,19 @@ class Attributes:
                     found.append((self._memory.text(name_at, _NAME_MOST), offset))
         return found
 
-    def module_name(self, address: int) -> str:
-        """Of the module at an address; empty when it has none."""
+    def module(self, address: int) -> Module:
+        """The module at an address, as far as it can be read."""
+        if address not in self._modules:
+            self._modules[address] = self._module(address)
+        return self._modules[address]
+
+    def _module(self, address: int) -> Module:
         place = self.find(address)
-        names = self.items(self.dict_of(place)) if place is not None else ()
-        return next((self._objects.text_or_none(value) or "" for name, value in names if name == "__name__"), "")
+        namespace = self.dict_of(place) if place is not None else 0
+        first = self.items(namespace, _MODULE_ITEMS) if namespace else ()
+        known = {name: value for name, value in first if name in _MODULE_NAMES}
+        name, file = (self._objects.text_or_none(known[key]) if key in known else None for key in _MODULE_NAMES)
+        return Module(name or "", file or "", namespace)
 
     def type_name(self, address: int) -> str:
         """Of the type at an address."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from memwatch.diagnosis.heap.interpreter import Interpreter, find_interpreter
 from memwatch.diagnosis.heap.layouts import NDARRAY_DATA_AT, Layouts
 from memwatch.diagnosis.heap.memory import Memory
 from memwatch.diagnosis.heap.objects import Objects
+from memwatch.diagnosis.heap.program import Program, is_of_program, is_owner
 from memwatch.diagnosis.heap.scan import Scan, Scanner
 from memwatch.diagnosis.heap.tensors import Storage
 from memwatch.diagnosis.heap.tracks import Track, Tracks, parse, starts
@@ -39,7 +39,7 @@ class Wish:
 
     bytes: bool = False  # and all that is held by it
     holders: tuple[str, ...] = ()  # of the objects of these types: "numpy.ndarray", "ndarray"
-    holders_of_most: int = 0  # and of the objects of so many types: those of the program that there are the most of
+    holders_of_most: int = 0  # and of so many types of the program's own, that there are the most objects of
     tracks: tuple[Track, ...] = ()
     containers: bool = False  # and how much the attributes hold in all that the holders' ways begin with
     cpu_seconds: float = CPU_SECONDS
@@ -69,7 +69,6 @@ class _Taking:
     ) -> None:
         self._memory, self._interpreter, self._wish, self._resident = memory, interpreter, wish, resident
         self._began = time.process_time()
-        self._held = wish.holders  # types of which holders are looked for
         self._objects = Objects(memory, interpreter.minor)
         self._types = Types(memory, self._objects)
         self._layouts = Layouts(self._objects)
@@ -80,13 +79,12 @@ class _Taking:
         if not self._wish.is_deep:
             types = self._counted(scan)
             return Census(self._interpreter.version, self._spent(), scan.complete, disturbed, types)
-        self._held += self._most_frequent(scan)
         reached = Walk(self._memory, self._types, self._layouts, wanted=self._is_wanted).go(
             scan.addresses(), self._may_go_on
         )
-        owners = [address for kind in reached.kinds if _is_owner(kind.type) for address in kind.addresses]
-        holders = Holders(reached.graph, self._attributes, owners, self._may_go_on)
-        types, large, held = self._measured(reached), self._large(reached, holders), self._holders(reached, holders)
+        program, types = Program(self._attributes, reached.kinds), self._measured(reached)
+        holders = Holders(reached.graph, self._attributes, program.owners, self._may_go_on)
+        large, held = self._large(reached, holders), self._holders(reached, holders, self._held(types, program))
         tracked = tuple(self._sized(self._wish.tracks, reached))
         containers = self._containers(types, held, reached) if self._wish.containers else ()
         has_tensors = any(kind.type.shape == "tensor" for kind in reached.kinds)
@@ -115,16 +113,18 @@ class _Taking:
                 break
         return scan, disturbed
 
-    def _most_frequent(self, scan: Scan) -> tuple[str, ...]:
-        """The types of the program and of its libraries that there are the most objects of, and arrays."""
-        names = [one.type for one in self._counted(scan) if is_of_program(one.type)]
-        return (*ARRAYS, *names[: self._wish.holders_of_most]) if self._wish.holders_of_most else ()
+    def _held(self, types: Iterable[TypeCount], program: Program) -> tuple[str, ...]:
+        """The types of which it is told who holds their objects."""
+        if not self._wish.holders_of_most:
+            return self._wish.holders
+        own = sorted((one for one in types if program.is_own(one.type)), key=lambda one: -one.count)
+        return (*self._wish.holders, *ARRAYS, *(one.type for one in own[: self._wish.holders_of_most]))
 
     def _is_wanted(self, kind: HeapType) -> bool:
         return (
-            _is_owner(kind)
-            or (self._wish.containers and is_of_program(kind.name))
-            or any(_is_called(kind, name) for name in self._held)
+            is_owner(kind)
+            or ((self._wish.containers or self._wish.holders_of_most > 0) and _may_be_held(kind))
+            or any(_is_called(kind, name) for name in self._wish.holders)
             or any(starts(track, kind.name) for track in self._wish.tracks)
         )
 
@@ -164,10 +164,10 @@ class _Taking:
             return None
         return self._resident(place.word(NDARRAY_DATA_AT), size)
 
-    def _holders(self, reached: Reached, holders: Holders) -> tuple[Holder, ...]:
+    def _holders(self, reached: Reached, holders: Holders, names: Sequence[str]) -> tuple[Holder, ...]:
         addresses: dict[str, list[int]] = defaultdict(list)
         for kind in sorted(reached.kinds, key=lambda kind: -kind.bytes):
-            if any(_is_called(kind.type, name) for name in self._held):
+            if any(_is_called(kind.type, name) for name in names):
                 addresses[kind.type.name] += kind.addresses
         return tuple(holder for name, found in addresses.items() for holder in holders.of(name, found))
 
@@ -196,12 +196,6 @@ def _by_device(storages: Iterable[Storage]) -> tuple[Storages, ...]:
     return tuple(Storages(device, len(found), sum(found)) for device, found in sorted(sizes.items()))
 
 
-def is_of_program(name: str) -> bool:
-    """A class of neither Python itself nor its standard library, nor of what others keep to themselves."""
-    package, dot, _ = name.partition(".")
-    return bool(dot) and (package == "__main__" or not (package[0] == "_" or package in sys.stdlib_module_names))
-
-
 def _root(path: str) -> str | None:
     """The attribute that a way begins with; None where it begins with none of the program."""
     root = path.partition("[")[0]
@@ -218,9 +212,9 @@ def _outermost(root: str, owners: Mapping[str, str]) -> str:
     return root
 
 
-def _is_owner(kind: HeapType) -> bool:
-    """Its dict is a namespace of the program."""
-    return kind.shape == "class" or kind.name == "module"
+def _may_be_held(kind: HeapType) -> bool:
+    """Who holds its objects may be told."""
+    return kind.name in ARRAYS or is_of_program(kind.name)
 
 
 def _is_called(kind: HeapType, name: str) -> bool:

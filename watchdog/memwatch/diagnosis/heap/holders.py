@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from memwatch.core.census import Holder
+from memwatch.core.census import UNNAMED, Holder
 from memwatch.diagnosis.heap.attributes import Attributes
 from memwatch.diagnosis.heap.place import Place
 from memwatch.diagnosis.heap.walk import Graph
@@ -21,7 +21,6 @@ _THROUGH = {"dict": _KEY, "list": "[i]", "tuple": "[i]", "deque": "[i]", "set": 
 # Shapes that keep nothing, or (classes) what is in a dict of their own. Where one is now, another object was before.
 _NO_HOLDERS = {"weak", "class", "str", "int", "bytes", "bytearray", "array"}
 _LOCALS = ("frame", "generator", "coroutine", "async_generator")
-_LOCAL = "a local variable or C code: "
 _ITS_DICT = "__dict__"
 _MARK = "\0"
 _NAME_MOST = 64
@@ -33,11 +32,13 @@ class Holders:
     """Looks for them in a heap that was gone through."""
 
     def __init__(
-        self, graph: Graph, attributes: Attributes, owners: Iterable[int], may_go_on: Callable[[], bool]
+        self, graph: Graph, attributes: Attributes, owners: Mapping[int, str], may_go_on: Callable[[], bool]
     ) -> None:
-        """`owners`: the addresses of all modules and classes. `may_go_on` is asked before each step upwards."""
-        self._graph, self._attributes, self._may_go_on = graph, attributes, may_go_on
-        self._owners = {namespace: name for address in owners for namespace, name in self._namespace(address)}
+        """`owners`: the names of all modules and classes, by the addresses of their dicts.
+
+        `may_go_on` is asked before each step upwards.
+        """
+        self._graph, self._attributes, self._owners, self._may_go_on = graph, attributes, owners, may_go_on
 
     def of(self, name: str, addresses: Sequence[int]) -> list[Holder]:
         """Who holds most of the objects of a type, given the addresses of all; who holds the most comes first."""
@@ -52,13 +53,6 @@ class Holders:
 
     def _climb(self, ends: Mapping[int, str]) -> Counter[str]:
         return _Climb(self._graph, self._attributes, self._owners, ends).ways(self._may_go_on)
-
-    def _namespace(self, address: int) -> Iterator[tuple[int, str]]:
-        place = self._attributes.find(address)
-        if place is None or not (namespace := self._attributes.dict_of(place)):
-            return
-        is_module = place.kind.name == "module"
-        yield namespace, self._attributes.module_name(address) if is_module else self._attributes.type_name(address)
 
 
 class _Climb:
@@ -150,7 +144,7 @@ class _Climb:
         """These are held by nothing that is known: by a local variable, or by C code."""
         for address, ways in below.items():
             for way, number in ways.items():
-                self._found[f"{_LOCAL}{self._kinds.get(address, '')}{way}"] += number
+                self._found[f"{UNNAMED}{self._kinds.get(address, '')}{way}"] += number
 
 
 def _is_name(key: str) -> bool:

@@ -127,7 +127,7 @@ class Tracks:
         return found, ""
 
     def _names_of_module(self, track: Track, address: int) -> int:
-        name = self._attributes.module_name(address).split(".")
+        name = self._attributes.module(address).name.split(".")
         return len(name) if tuple(name) == track.names[: len(name)] else 0
 
     def _next(self, address: int, step: str) -> Iterator[int]:
