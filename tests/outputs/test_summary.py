@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from memwatch.core import model as m
 from memwatch.outputs.summary import MOST_ROWS, render
-from support.snapshots import SENTENCE, make_dead, make_row, make_snapshot, make_view
+from support.snapshots import SENTENCE, make_dead, make_diagnosis, make_row, make_snapshot, make_view
 
 EXPECTED = """\
 memwatch: python main.py --population 32 --buffer 50000 (pid 4242), watched 1 h 2 m, generation 3 of 25
@@ -83,3 +83,28 @@ def test_nothing_foreign_reaches_the_terminal_raw(command, evidence, phase):
     view = replace(make_view(), generations=rows, usage=m.Usage("host", 1, m.Limit(2, evidence, 1)))
     text = render(make_snapshot(command=command, resources=(view,), exited=end, sentence=evidence))
     assert all(line.isprintable() or not line for line in text.split("\n"))
+
+
+def test_what_was_found_comes_first_and_what_was_expected_before_the_end():
+    broken = m.Expectation(
+        "growth < 5GB", met=False, breaches=2, first="generation 1: +12.9 GB", latest="generation 2: +7.0 GB"
+    )
+    unseen = m.Expectation("Agent == 16")
+    text = render(make_snapshot(3, diagnosis=make_diagnosis(), expectations=(broken, unseen)))
+    lines = text.splitlines()
+    assert lines[:3] == [
+        "LEAK FOUND in evaluate: +56.4 GB/generation since generation 1",
+        "  numpy.ndarray 6,960 -> 20,880, held by ReplayBuffer.buffer[i]",
+        "  a buffer fills that can never fit (confidence 0.71)",
+    ]
+    assert any(line.startswith("  what to do: give ReplayBuffer.buffer a capacity below 7,100") for line in lines)
+    for line in (
+        "attributes that grow by the generation",
+        "    +56.4 GB  56.0 GB -> 169.0 GB       ReplayBuffer.buffer, since generation 1",
+        "  24.3 MB for each of Buffer (6,960 of 50,000, held by ReplayBuffer.buffer); full it takes 1.2 TB; "
+        "the limit falls at about 7,100",
+        "      3.0 GB  numpy.ndarray __main__.Trainer.market, 2.0 GB of it in memory",
+        "expected growth < 5GB: BROKEN 2 times, first at generation 1: +12.9 GB; latest generation 2: +7.0 GB",
+        "expected Agent == 16: never looked at",
+    ):
+        assert line in lines

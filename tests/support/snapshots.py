@@ -131,6 +131,7 @@ def make_snapshot(generations: int = 7, gpus: int = 0, **changes: Any) -> m.Snap
         ),
         notices=make_notices(),
         diagnosis=None,
+        expectations=(),
         checkpoint_t=t - 300,
         checkpoint_seconds=12.5,
         checkpoint_origin="measured",

@@ -75,7 +75,8 @@ class Watch:
             signaller = PidfdSignaller(self._facts.target, is_same)
             held.callback(signaller.close)
             held.callback(self._status.close)
-            engine = Engine(self._config.policy, diagnosis=self._config.diagnosis.policy)
+            config = self._config
+            engine = Engine(config.policy, diagnosis=config.diagnosis.policy, expectations=config.checks)
             readers = make_readers(self._config, self._facts, held)
             daemon, attached, wakes = self._assemble(signaller, engine, readers, held)
             gc.collect()

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from memwatch import wire
 from memwatch.core.diagnosis import DiagnosisPolicy
+from memwatch.core.expectations import Check
+from memwatch.core.expectations import parse as parse_expectation
 from memwatch.core.policy import Policy
 from memwatch.core.units import parse_size
 from memwatch.errors import ConfigError
@@ -112,12 +114,18 @@ class Config:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     diagnosis: DiagnosisConfig = field(default_factory=DiagnosisConfig)
     track: tuple[str, ...] = ()  # attributes whose size is told: Trainer.replay_buffer
+    expectations: tuple[str, ...] = ()  # of the run: growth < 5GB/generation
     daemon: DaemonConfig = field(default_factory=DaemonConfig)
     listen: str | None = None  # None: DEFAULT_LISTEN, when that is free
     history: str | None = None  # None: the state folder
     dry_run: bool = False
     json: bool = False
     verbose: bool = False
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """The expectations, as the engine checks them."""
+        return tuple(map(parse_expectation, self.expectations))
 
     @property
     def listen_address(self) -> tuple[str, int] | None:
@@ -299,6 +307,11 @@ def _check_texts(config: Config, document: wire.Document) -> None:
                 parse(str(value))
         except (ValueError, re.error) as error:
             raise wire.complaint(document, path, problem, value, str(error)) from error
+    for i, text in enumerate(config.expectations):
+        try:
+            parse_expectation(text)
+        except ValueError as error:
+            raise wire.complaint(document, f"expectations[{i}]", "not understood", text, str(error)) from error
     for i, track in enumerate(config.track):
         try:
             _parse_track(track)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from memwatch.core import news
 from memwatch.core import sentence as words
 from memwatch.core.checkpoints import Checkpoints
 from memwatch.core.diagnosis import DiagnosisPolicy, Diagnostician
+from memwatch.core.expectations import Check, Expectations
 from memwatch.core.forecast import Forecaster
 from memwatch.core.generations import Ledger
 from memwatch.core.looks import Looks
@@ -23,6 +24,7 @@ from memwatch.core.model import (
     Diagnosed,
     Event,
     Exited,
+    Expectation,
     Gauge,
     GaugeSeen,
     GenerationSeen,
@@ -57,6 +59,7 @@ class Engine:
         policy: Policy,
         forecaster: Callable[[], ForecasterLike] = Forecaster,
         diagnosis: DiagnosisPolicy = NO_DIAGNOSIS,
+        expectations: Iterable[Check] = (),
     ) -> None:
         self._policy = policy
         self._t = 0.0
@@ -77,6 +80,7 @@ class Engine:
             act=self._act,
         )
         self._diagnostician = Diagnostician(diagnosis, ledger=self._ledger, gauges=self._gauges, act=self._act)
+        self._expectations = Expectations(expectations)
         self._sources: dict[str, SourceHealth] = {}
         self._powerless: str | None = "nothing is known of the way to signal it"
         self._notices: deque[Notice] = deque(maxlen=NOTICES_KEPT)
@@ -168,6 +172,11 @@ class Engine:
         self._diagnostician.cross()
         for resource, row in boundary.closed.items():
             self._act(news.generation(t, self._ledger.unit, resource, row))
+            self._tell_breaches(t, self._expectations.row(resource, self._ledger.closed(resource)))
+
+    def _tell_breaches(self, t: float, broken: Iterable[Expectation]) -> None:
+        for one in broken:
+            self._act(news.breach(t, one))
 
     def _total_seen(self, t: float, event: TotalSeen) -> None:
         self._ledger.total = event.total
@@ -231,6 +240,8 @@ class Engine:
 
     def _diagnosed(self, t: float, event: Diagnosed) -> None:
         self._diagnostician.diagnosed(t, event, self._ledger.unit, self._ledger.leading_phase(HOST))
+        if (census := event.found.census) is not None:
+            self._tell_breaches(t, self._expectations.counts({one.type: one.count for one in census.types}))
 
     # --- what is known ---
 
@@ -260,6 +271,7 @@ class Engine:
             sources=tuple(self._sources.values()),
             notices=tuple(self._notices),
             diagnosis=self._diagnostician.known,
+            expectations=self._expectations.known,
             checkpoint_t=self._checkpoints.saved_t,
             checkpoint_seconds=checkpoint_seconds,
             checkpoint_origin=origin,

@@ -267,6 +267,11 @@ class Ledger:
                 account.open.enter(seen.phase, t)
         self.phase = seen.phase if seen.at != "end" else None
 
+    def closed(self, resource: str) -> tuple[GenerationRow, ...]:
+        """Of one resource, the generations that have ended and are kept, oldest first."""
+        account = self._accounts.get(resource)
+        return () if account is None else account.closed
+
     def rows(self, resource: str) -> tuple[GenerationRow, ...]:
         """Closed rows, oldest first, and the open one."""
         account = self._accounts.get(resource)

@@ -510,6 +510,17 @@ class SourceHealth:
     since_t: float
 
 
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What the user expects of the run, and what came of it."""
+
+    text: str
+    met: bool | None = None  # at the latest look; None: there was none yet
+    breaches: int = 0  # looks at which it was not
+    first: str = ""  # what was seen at the first of them
+    latest: str = ""  # what was seen at the latest look
+
+
 class State(str, Enum):
     """Where the engine stands between watching and the end."""
 
@@ -544,6 +555,7 @@ class Snapshot:
     sources: tuple[SourceHealth, ...]
     notices: tuple[Notice, ...]  # the latest, oldest first
     diagnosis: Diagnosis | None  # None: the trainer was not examined
+    expectations: tuple[Expectation, ...]
     checkpoint_t: float | None  # last complete checkpoint
     checkpoint_seconds: float  # what a checkpoint is taken to need
     checkpoint_origin: str  # "configured", "measured", "assumed"

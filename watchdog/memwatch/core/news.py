@@ -12,6 +12,7 @@ from memwatch.core.model import (
     Attached,
     CheckpointSeen,
     Exited,
+    Expectation,
     GenerationRow,
     GenerationSeen,
     Notice,
@@ -201,7 +202,13 @@ def _fields(ledger: Ledger, track: Track, action: str | None = None) -> dict[str
     return words.forecast_fields(track.usage, ledger.index, track.outlook_now, action)
 
 
-# --- causes ---------------------------------------------------------------------------------------------------------
+# --- causes, and what was expected -----------------------------------------------------------------------------------
+
+
+def breach(t: float, one: Expectation) -> Notice:
+    """What was expected of the run is not so, and was until now."""
+    text = f"expected {one.text}, but {one.latest}"
+    return Notice(t, "breach", text, {"expectation": one.text, "seen": one.latest, "breaches": one.breaches})
 
 
 def finding(t: float, one: Finding, unit: str) -> Notice:

@@ -52,6 +52,7 @@ class Exposition:
                 yield from _resources(snapshot.resources)
                 yield from _sample(snapshot.sample)
                 yield from _diagnosis(snapshot.diagnosis)
+                yield from _expectations(snapshot)
         took = time.perf_counter() - began
         yield from _one("memwatch_scrape_duration_seconds", "Time to collect this scrape's metrics.", took)
 
@@ -117,6 +118,7 @@ _COUNTERS = {
     "interrupt": ("memwatch_interrupts", "Interrupts decided; in a dry run no signal is sent."),
     "saved": ("memwatch_saves", "Interrupts after which a clean checkpoint was seen."),
     "escalated": ("memwatch_escalations", "Stronger signals, after an interrupt had no effect."),
+    "breach": ("memwatch_breaches", "Expectations that began to be broken."),
     "finding": ("memwatch_findings", "Causes of growth found."),
     "source_failed": ("memwatch_source_failures", "Times that a source began to fail."),
     "page_failed": ("memwatch_page_failures", "Answers of the HTTP server that failed by a bug."),
@@ -153,6 +155,15 @@ def _watch(snapshot: Snapshot, now: float) -> Iterator[Metric]:
     elif snapshot.sample_t is not None:
         age = max(0.0, now - snapshot.sample_t)
         yield from _one("memwatch_sample_age_seconds", "Time since the newest sample, at the scrape.", age)
+
+
+def _expectations(snapshot: Snapshot) -> Iterator[Metric]:
+    known = [one for one in snapshot.expectations if one.met is not None]
+    met = [((one.text,), float(one.met is True)) for one in known]
+    yield from _gauge("memwatch_expectation_met", "1 while a run is as expected.", ("expectation",), met)
+    breaches = [((one.text,), one.breaches) for one in known]
+    text = "Looks at which an expectation was broken."
+    yield from _gauge("memwatch_expectation_breaches", text, ("expectation",), breaches)
 
 
 def _target(snapshot: Snapshot) -> Iterator[Metric]:

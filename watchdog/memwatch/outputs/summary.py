@@ -24,6 +24,7 @@ def render(snapshot: Snapshot) -> str:
     blocks.append("\n".join([*(line for view in snapshot.resources for line in _growth(view, snapshot.unit))]))
     if known is not None:
         blocks.append("\n".join(diagnosis.tables(known)).strip("\n"))
+    blocks.append("\n".join(_expectations(snapshot)))
     blocks.append("\n".join(_end(snapshot)))
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -74,6 +75,14 @@ def _growth(view: ResourceView, unit: str) -> Iterator[str]:
         largest = sorted(totals.items(), key=lambda item: -abs(item[1]))[:8]
         parts = ", ".join(f"{printable(phase, 30)} {format_bytes(total, signed=True)}" for phase, total in largest)
         yield f"{'':{len(view.usage.resource)}}  by phase: {parts}"
+
+
+def _expectations(snapshot: Snapshot) -> Iterator[str]:
+    for one in snapshot.expectations:
+        what = "never looked at" if one.met is None else f"so it is; {one.latest}"
+        if one.breaches:
+            what = f"BROKEN {one.breaches} times, first at {one.first}; latest {one.latest}"
+        yield printable(f"expected {one.text}: {what}", 160)
 
 
 def _end(snapshot: Snapshot) -> Iterator[str]:

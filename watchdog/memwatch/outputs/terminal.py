@@ -61,6 +61,7 @@ _EVENT_TONE = {
     "source_failed": WARN,
     "interrupt": BAD,
     "finding": BAD,
+    "breach": WARN,
     "escalated": BAD,
     "saved": GOOD,
 }

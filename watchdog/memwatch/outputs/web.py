@@ -25,7 +25,7 @@ CLIENT_SECONDS = 10.0  # a client that has not asked and read its answer by then
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 
 # What is counted: turns of the loop, notices by their event, and bugs in pages.
-COUNTED = ("tick", "warn", "interrupt", "saved", "escalated", "finding", "source_failed", "page_failed")
+COUNTED = ("tick", "warn", "interrupt", "saved", "escalated", "finding", "breach", "source_failed", "page_failed")
 
 
 class Board:

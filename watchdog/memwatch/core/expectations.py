@@ -1,0 +1,203 @@
+"""What a user expects of a run, as text; whether it is so, as generations end and examinations tell.
+
+TradingEnvironment == 2
+DDPGAgent in 16..17
+growth < 5GB/generation
+rss < 50GB at generation 15
+generations 1-5: +1..2GB each; 6-10: +0.5..1GB; 11+: < 0.5GB
+generation time not rising
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from memwatch.core.model import HOST, Expectation, GenerationRow
+from memwatch.core.stats import median
+from memwatch.core.units import format_bytes, format_duration, parse_size
+
+HELP = (
+    "write one of: Type == 2; Type in 16..17; growth < 5GB/generation; rss < 50GB at generation 15; "
+    "generations 1-5: +1..2GB each; 6+: < 0.5GB; generation time not rising"
+)
+COMPARED = 3  # generations at the beginning, and the latest, whose lengths are compared
+LONGER = 1.25  # times as long: the time rises
+
+_SIZE = r"[+-]?\d+(?:\.\d*)?\s*[A-Za-z]*"
+_BOUND = re.compile(rf"(==|<=|>=|<|>)\s*({_SIZE})|(?:in\s+)?({_SIZE})\s*\.\.\s*({_SIZE})")
+_COUNT = re.compile(r"([^\W\d][\w.]*)\s*((?:==|<=|>=|<|>)\s*\d+|in\s+\d+\s*\.\.\s*\d+)")
+_GROWTH = re.compile(r"growth\b\s*(.+?)\s*(?:/\s*(?:generation|epoch|iteration|gen))?")
+_LEVEL = re.compile(r"(rss|memory|gpu\d+)\b\s*(.+?)(?:\s+at\s+(?:generation|epoch|iteration|gen)\s+(\d+))?")
+_RANGES = re.compile(r"(?:generations|epochs|iterations)\s+(.+)")
+_RANGE = re.compile(r"(\d+)(?:\s*-\s*(\d+)|\s*(\+))?\s*:\s*(.+?)(?:\s+each)?")
+_TIME = re.compile(r"(?:generation|epoch|iteration)\s+time\s+not\s+rising")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Numbers from `low` to `high`; of those two, `open` ones do not belong to it."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    open: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        return self.low < value < self.high if self.open else self.low <= value <= self.high
+
+
+Seen = tuple[bool, str]  # as expected; what was seen
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One expectation, and how it is checked; each function tells None where it has nothing to say."""
+
+    text: str
+    of_row: Callable[[str, Sequence[GenerationRow]], Seen | None] = lambda _, __: None  # resource, rows that ended
+    of_counts: Callable[[Mapping[str, int]], Seen | None] = lambda _: None  # objects by type
+
+
+def parse(text: str) -> Check:
+    """ValueError, with what to write, for what is none."""
+    words = " ".join(text.split())
+    if _TIME.fullmatch(words):
+        return Check(words, of_row=_time)
+    for pattern, make in ((_RANGES, _ranges), (_GROWTH, _growth), (_LEVEL, _level), (_COUNT, _count)):
+        if found := pattern.fullmatch(words):
+            return make(words, found)
+    raise ValueError(HELP)
+
+
+class Expectations:
+    """All that is expected of a run, and what came of it."""
+
+    def __init__(self, checks: Iterable[Check]) -> None:
+        self._checks = tuple(checks)
+        self._known = {check.text: Expectation(check.text) for check in self._checks}
+
+    @property
+    def known(self) -> tuple[Expectation, ...]:
+        """As it stands."""
+        return tuple(self._known.values())
+
+    def row(self, resource: str, rows: Sequence[GenerationRow]) -> list[Expectation]:
+        """A generation has ended, the last of these: those that are broken now and were not before."""
+        return self._take(lambda check: check.of_row(resource, rows))
+
+    def counts(self, counts: Mapping[str, int]) -> list[Expectation]:
+        """An examination has ended: those that are broken now and were not before."""
+        return self._take(lambda check: check.of_counts(counts))
+
+    def _take(self, look: Callable[[Check], Seen | None]) -> list[Expectation]:
+        broken = []
+        for check in self._checks:
+            seen = look(check)
+            if seen is None:
+                continue
+            met, what = seen
+            before = self._known[check.text]
+            now = replace(
+                before,
+                met=met,
+                breaches=before.breaches + (not met),
+                first=before.first or ("" if met else what),
+                latest=what,
+            )
+            self._known[check.text] = now
+            if not met and before.met is not False:
+                broken.append(now)
+        return broken
+
+
+# --- kinds ----------------------------------------------------------------------------------------------------------
+
+
+def _count(text: str, found: re.Match[str]) -> Check:
+    name, bounds = found[1], _bounds(found[2], int)
+
+    def of_counts(counts: Mapping[str, int]) -> Seen:
+        number = sum(count for type_, count in counts.items() if type_ == name or type_.endswith(f".{name}"))
+        return number in bounds, f"{name}: {number:,}"
+
+    return Check(text, of_counts=of_counts)
+
+
+def _growth(text: str, found: re.Match[str]) -> Check:
+    return _of_deltas(text, [(0.0, math.inf, _bounds(found[1], _size))])
+
+
+def _ranges(text: str, found: re.Match[str]) -> Check:
+    parts = []
+    for part in found[1].split(";"):
+        one = _RANGE.fullmatch(part.strip())
+        if one is None:
+            raise ValueError(HELP)
+        last = math.inf if one[3] else float(one[2] or one[1])
+        parts.append((float(one[1]), last, _bounds(one[4], _size)))
+    return _of_deltas(text, parts)
+
+
+def _of_deltas(text: str, parts: Sequence[tuple[float, float, Bounds]]) -> Check:
+    def of_row(resource: str, rows: Sequence[GenerationRow]) -> Seen | None:
+        row = rows[-1]
+        if resource != HOST or row.partial:
+            return None
+        bounds = next((bounds for first, last, bounds in parts if first <= row.index < last + 1), None)
+        told = f"generation {row.index:g}: {format_bytes(row.delta_bytes, signed=True)}"
+        return None if bounds is None else (row.delta_bytes in bounds, told)
+
+    return Check(text, of_row=of_row)
+
+
+def _level(text: str, found: re.Match[str]) -> Check:
+    name, bounds = (HOST if found[1] in ("rss", "memory") else found[1]), _bounds(found[2], _size)
+    at = None if found[3] is None else int(found[3])
+
+    def of_row(resource: str, rows: Sequence[GenerationRow]) -> Seen | None:
+        row = rows[-1]
+        if resource != name or (at is not None and not at <= row.index < at + 1):
+            return None
+        return row.end_bytes in bounds, f"generation {row.index:g}: {format_bytes(row.end_bytes)}"
+
+    return Check(text, of_row=of_row)
+
+
+def _time(resource: str, rows: Sequence[GenerationRow]) -> Seen | None:
+    whole = [row for row in rows if not row.partial and row.attempt == rows[-1].attempt and row.end_t is not None]
+    if resource != HOST or len(whole) < 2 * COMPARED:
+        return None
+    lengths = [(row.end_t or row.start_t) - row.start_t for row in whole]
+    first, latest = median(lengths[:COMPARED]), median(lengths[-COMPARED:])
+    told = f"generation {whole[-1].index:g}: {format_duration(latest)}, {format_duration(first)} at the beginning"
+    return latest <= LONGER * first, told
+
+
+def _bounds(text: str, number: Callable[[str], float]) -> Bounds:
+    found = _BOUND.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(HELP)
+    sign, value, low, high = found.groups()
+    if sign is None:
+        unit = re.sub(r"[^A-Za-z]", "", high)  # +1..2GB: the unit stands once
+        bounds = Bounds(number(low if re.search(r"[A-Za-z]", low) else f"{low}{unit}"), number(high))
+        if bounds.low > bounds.high:
+            raise ValueError(f"{text}: the first is larger than the second")
+        return bounds
+    size = number(value)
+    return {
+        "==": Bounds(size, size),
+        "<": Bounds(high=size, open=True),
+        "<=": Bounds(high=size),
+        ">": Bounds(low=size, open=True),
+        ">=": Bounds(low=size),
+    }[sign]
+
+
+def _size(text: str) -> float:
+    words = text.strip()
+    sign = -1 if words.startswith("-") else 1
+    rest = words.lstrip("+-")
+    return 0.0 if re.fullmatch(r"0+(\.0*)?\s*[A-Za-z]*", rest) else float(sign * parse_size(rest))
