@@ -185,6 +185,10 @@ def test_a_finding_is_told_once_and_shown_as_long_as_it_holds():
     (shown,) = watched.engine.snapshot().diagnosis.findings
     assert shown.count_after == 96 and shown.confidence > told[0].fields["confidence"]
     assert watched.asked[-1].types == ("__main__.Loss",) and watched.asked[-1].paths == ("__main__.Trainer.kept",)
+    watched.script.says = growing(10_000.0)
+    watched.look(1000.0)
+    assert watched.engine.snapshot().sentence.endswith("; holder: Trainer.kept")
+    watched.script.says = CALM
     watched.generations(2, first=7)
     assert watched.engine.snapshot().diagnosis.findings == ()
 

@@ -231,3 +231,23 @@ def test_tensors_that_keep_their_graph_are_the_cause_where_no_attribute_holds_wh
     (found,) = conclude(evidence, SITUATION)[0]
     assert (found.cause, found.type, found.holder) == ("graph_retained", "torch.Tensor", held)
     assert (found.count_before, found.count_after) == (40, 120) and "loss.item()" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("per", "cause"),
+    [(0, "gpu_cache"), (300, None), (900, "gpu_tensors_kept")],  # MB of tensors, of 1000 that are used
+)
+def test_what_grows_on_a_gpu_is_the_cache_or_tensors(per: int, cause: str | None):
+    ways = lambda n: {("torch.Tensor", "__main__.T.metrics[i]"): 100 * n}  # noqa: E731
+    shown = [
+        {"used": GB, "gpu": n * GB, "cuda": (500 + per * n) * MB, "ways": ways(n), "counts": {"torch.Tensor": 9}}
+        for n in (1, 2, 3, 4)
+    ]
+    findings = after(shown)[0]
+    assert [one.cause for one in findings] == ([cause] if cause else [])
+    if cause == "gpu_tensors_kept":
+        assert (findings[0].resource, findings[0].holder) == ("gpu", "__main__.T.metrics[i]")
+
+
+def test_without_torch_nothing_is_said_of_a_gpu():
+    assert after([{"used": GB, "gpu": n * GB} for n in (1, 2, 3, 4)]) == ([], [])

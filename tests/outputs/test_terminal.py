@@ -25,7 +25,7 @@ from rich.cells import cell_len
 
 from memwatch.core import model as m
 from memwatch.outputs.terminal import LiveView, Look, frame
-from support.snapshots import FakeClock, make_dead, make_snapshot, make_view
+from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot, make_view
 
 ROOT = Path(__file__).parents[2]
 ENTER, LEAVE, HIDE, SHOW = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25l", b"\x1b[?25h"
@@ -97,6 +97,15 @@ def test_where_not_all_gpus_fit_the_fullest_are_shown():
     full = replace(last, usage=replace(last.usage, used_bytes=140 * 10**9))
     lines = lines_of(replace(snapshot, resources=(*snapshot.resources[:-1], full)), 80, 24)
     assert [line.split()[0] for line in lines if line.startswith(("gpu", "host"))][:3] == ["host", "gpu15", "gpu0"]
+
+
+def test_what_was_found_stands_below_the_sentence():
+    found = make_snapshot(diagnosis=make_diagnosis())
+    lines = lines_of(found, 100, 30)
+    at = next(i for i, line in enumerate(lines) if line.startswith("LEAK FOUND in evaluate: +56.4 GB/generation"))
+    assert "numpy.ndarray 6,960 -> 20,880" in lines[at] + lines[at + 1] and lines[at + 2].strip() == ""
+    dead = lines_of(make_dead(diagnosis=make_diagnosis()), 100, 30)
+    assert not any(line.startswith("LEAK FOUND") for line in dead), "then it is in the summary"
 
 
 def test_the_end_is_told_with_its_evidence():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from memwatch.core.census import Census, Holder, Large, Tracked, TypeCount
+from memwatch.core.census import Census, Holder, Large, Storages, Tracked, TypeCount
 from memwatch.core.examination import Examination, MemoryKind
 from memwatch.core.model import Diagnose, Diagnosed
 
@@ -24,6 +24,8 @@ def examined(
     ways: Mapping[tuple[str, str], int] | None = None,
     filled: Mapping[str, tuple[int, int]] | None = None,
     kinds: Mapping[str, int] | None = None,
+    gpu: int | None = None,
+    cuda: int = 0,
 ) -> Diagnosed:
     """One that was asked for at the beginning of a generation, which lasts 100 s where no time is given."""
     counts, sizes, items = counts or {}, sizes or {}, items or {}
@@ -35,12 +37,12 @@ def examined(
         disturbed=False,
         types=tuple(TypeCount(name, counts.get(name, 0), sizes.get(name, 0), True) for name in {**counts, **sizes}),
         large=tuple(Large("numpy.ndarray", size, path, there) for path, (there, size) in (filled or {}).items()),
+        storages=(Storages("cuda:0", 1, cuda), Storages("cpu", 1, 5)) if cuda else (),
         holders=tuple(Holder(name, path, count, count) for (name, path), count in (ways or {}).items()),
         containers=tuple(
             Tracked(path, 1, size, *items.get(path, (None, None))) for path, size in (containers or {}).items()
         ),
     )
     memory = tuple(MemoryKind(kind, size, size, 0) for kind, size in (kinds or {}).items())
-    return Diagnosed(
-        t, Diagnose(t, reason, generation, None, used, 1 << 28), Examination(census, memory, cpu_seconds=1.0)
-    )
+    asked = Diagnose(t, reason, generation, None, used, 1 << 28, gpu_bytes=gpu)
+    return Diagnosed(t, asked, Examination(census, memory, cpu_seconds=1.0))

@@ -64,6 +64,7 @@ class Diagnostician:
         self._headroom: int | None = None
         self._used: int | None = None
         self._cow = 0
+        self._gpu: int | None = None
         self.known: Diagnosis | None = None
 
     # --- what happens ---
@@ -111,6 +112,8 @@ class Diagnostician:
         self._used = usage.used_bytes
         self._headroom = usage.limit.headroom_bytes if usage.limit is not None else None
         self._cow = sample.tree.cow_bytes or 0 if sample.tree is not None else 0
+        cards = [gpu.used_bytes for gpu in sample.gpus if gpu.used_bytes is not None]
+        self._gpu = sum(cards) if cards else None
         if self._turned or self._waits is not None:
             self._turned = False
             self._evidence.observe(t, self._ledger.phase or "", usage.used_bytes)
@@ -144,6 +147,7 @@ class Diagnostician:
             room,
             types=tuple(one.name for one in known.types[:TOLD_TYPES]) if known else (),
             paths=tuple(one.name for one in known.containers[:TOLD_PATHS]) if known else (),
+            gpu_bytes=self._gpu,
         )
         self._act(self._waits)
 
@@ -151,6 +155,12 @@ class Diagnostician:
         return CREDIT_SECONDS + self._policy.cpu_share * (t - self._began_t)
 
     # --- what was found ---
+
+    @property
+    def holders(self) -> dict[str, str]:
+        """By resource, the attribute that was found to hold the most of its growth."""
+        findings = self.known.findings if self.known is not None else ()
+        return {one.resource: one.holder.partition("[")[0] for one in reversed(findings) if one.holder}
 
     def diagnosed(self, t: float, event: Diagnosed, unit: str, phase: str | None) -> None:
         """An examination has ended."""

@@ -286,7 +286,14 @@ class Engine:
         unread = self._looks.sample.unread if self._looks.sample else ()
         missing = "; ".join(f"{one.source}: {one.reason}" for one in unread if not one.absent)
         return words.sentence(
-            views, ledger.unit, ledger.last_generation, phases, state=state, exited=self._exited, missing=missing
+            views,
+            ledger.unit,
+            ledger.last_generation,
+            phases,
+            state=state,
+            exited=self._exited,
+            missing=missing,
+            holders=self._diagnostician.holders,
         )
 
     def _unarmed(self) -> str | None:

@@ -40,6 +40,8 @@ class Shown:
     filled: Mapping[str, tuple[int, int]]  # arrays: bytes in memory, and all; by path
     kinds: Mapping[str, int]  # resident bytes, by kind of memory
     with_graph: int | None
+    gpu_bytes: int | None  # used on all GPUs
+    on_gpu: int  # bytes of torch's storages there
 
     @property
     def heap_bytes(self) -> int:
@@ -103,6 +105,8 @@ class Evidence:
             },
             kinds={one.kind: one.resident_bytes for one in event.found.kinds or ()},
             with_graph=census.tensors_with_graph,
+            gpu_bytes=asked.gpu_bytes,
+            on_gpu=sum(one.bytes for one in census.storages if one.device.startswith("cuda")),
         )
 
     def _stretch(self, before: Shown, after: Shown) -> Stretch:
@@ -149,6 +153,14 @@ class Evidence:
     def graphs(self) -> Growth | None:
         """Tensors that keep the graph of their making."""
         return self._growth("tensors", lambda one: one.with_graph)
+
+    def gpu(self) -> Growth | None:
+        """The growth of what is used on all GPUs."""
+        return self._growth("gpu", lambda one: one.gpu_bytes)
+
+    def on_gpu(self) -> Growth | None:
+        """The growth of torch's tensors there."""
+        return self._growth("cuda", lambda one: one.on_gpu)
 
     def containers(self) -> list[Growth]:
         """Attributes that hold more and more bytes; one that was not told of held too little for that."""

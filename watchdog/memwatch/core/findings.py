@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memwatch.core.census import UNNAMED
 from memwatch.core.evidence import Evidence
@@ -16,6 +16,7 @@ from memwatch.core.units import format_bytes
 
 EXPLAINS = 0.5  # of the growth of memory: what leaves more of it open is not all of the cause
 FLAT = 0.2  # of the growth of memory: Python's objects that grow by less do not explain it
+GPU = "gpu"  # all of them together
 TENSORS = ("torch.Tensor", "torch.nn.parameter.Parameter")
 
 _ENVIRONMENT = re.compile(r"env(ironment)?s?$|^Env|VecEnv|Wrapper$|Simulator$|Gym", re.IGNORECASE)
@@ -28,9 +29,9 @@ _MEMBER = re.compile(
 
 def conclude(evidence: Evidence, situation: Situation) -> tuple[list[Finding], list[Driver]]:
     """What grows and why, the largest first; and what counts its items."""
-    memory = evidence.memory()
+    memory, on_gpus = evidence.memory(), list(_of_gpus(evidence, situation))
     if memory is None:
-        return [], []
+        return on_gpus, []
     held = list(holdings(evidence, situation, memory))
     findings = [found for one in held if (found := _of_holding(one, situation)) is not None]
     findings += _of_arrays(evidence, situation, memory)
@@ -38,7 +39,7 @@ def conclude(evidence: Evidence, situation: Situation) -> tuple[list[Finding], l
     if known < EXPLAINS * memory.per_unit and memory.per_unit >= situation.threshold_bytes / evidence.stride:
         findings += _of_rest(evidence, situation, memory, memory.per_unit - known)
     findings.sort(key=lambda one: -one.growth.per_unit)
-    return findings, [one.driver for one in held if one.driver is not None]
+    return findings + on_gpus, [one.driver for one in held if one.driver is not None]
 
 
 def confidence(sure: float, steps: int) -> float:
@@ -230,6 +231,33 @@ GRAPHS = Other(
 )
 
 
+GPU_CACHE = Other(
+    "gpu_cache",
+    "torch's cache on the GPU grows, its tensors do not",
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and tensors of like shapes each time",
+    0.6,
+)
+GPU_TENSORS = Other(
+    "gpu_tensors_kept",
+    "ever more tensors stay on the GPU",
+    "detach() and move to the CPU what is kept, or drop it: a list, a metric, a loss with its graph",
+    0.8,
+)
+
+
+def _of_gpus(evidence: Evidence, situation: Situation) -> Iterator[Finding]:
+    """What is used on GPUs, beside the tensors that a census finds there: allocated, beside reserved."""
+    used, tensors, latest = evidence.gpu(), evidence.on_gpu(), evidence.spaced[-1:]
+    if used is None or used.per_unit < situation.threshold_bytes / evidence.stride or not latest[0].on_gpu:
+        return
+    facts = (f"{format_bytes(used.after)} are used, of which tensors take {format_bytes(latest[0].on_gpu)}",)
+    if tensors is None or tensors.per_unit < FLAT * used.per_unit:
+        yield replace(_other(GPU_CACHE, used, situation, facts), resource=GPU)
+    elif tensors.per_unit >= EXPLAINS * used.per_unit:
+        holder = _holder_of_tensors(evidence)
+        yield replace(_other(GPU_TENSORS, used, situation, facts, type_=TENSORS[0], holder=holder), resource=GPU)
+
+
 def _of_rest(evidence: Evidence, situation: Situation, memory: Growth, rest: float) -> Iterator[Finding]:
     """Growth that attributes leave open: copies of workers, shared memory, Python's objects, what is not Python's."""
     shared = next((one for one in evidence.kinds() if one.name == "shared memory"), None)
@@ -250,16 +278,21 @@ def _of_rest(evidence: Evidence, situation: Situation, memory: Growth, rest: flo
 
 def _of_graphs(evidence: Evidence, situation: Situation, memory: Growth, graphs: Growth) -> Finding:
     """What a graph holds, no attribute does: tensors that were saved for a backward pass that never comes."""
+    facts = (f"{graphs.after:,} tensors keep their graph, {graphs.before:,} at {situation.unit} {graphs.since:g}",)
+    counts = (graphs.before, graphs.after)
+    holder = _holder_of_tensors(evidence)
+    return _other(GRAPHS, memory, situation, facts, type_=TENSORS[0], counts=counts, holder=holder)
+
+
+def _holder_of_tensors(evidence: Evidence) -> str:
+    """The attribute that holds the most of those that there are more of."""
     first, latest = evidence.spaced[0], evidence.spaced[-1]
     risen = {
         way: count - first.ways.get((name, way), 0)
         for (name, way), count in latest.ways.items()
         if name in TENSORS and not way.startswith(UNNAMED)
     }
-    holder = max(risen, key=lambda way: risen[way], default="")
-    facts = (f"{graphs.after:,} tensors keep their graph, {graphs.before:,} at {situation.unit} {graphs.since:g}",)
-    counts = (graphs.before, graphs.after)
-    return _other(GRAPHS, memory, situation, facts, type_=TENSORS[0], counts=counts, holder=holder)
+    return max(risen, key=lambda way: risen[way], default="")
 
 
 def _of_objects(evidence: Evidence, situation: Situation, heap: Growth) -> Finding:

@@ -176,6 +176,7 @@ class Diagnose:
     memory_bytes: int  # that the examination may take
     types: tuple[str, ...] = ()  # of which it is to tell who holds their objects, besides those it chooses itself
     paths: tuple[str, ...] = ()  # of which it is to tell the size, besides those that it finds itself
+    gpu_bytes: int | None = None  # of all GPUs, used by the trainer; None: there is none, or it is not known
 
 
 # --- events: all that the engine is told --------------------------------------------------------------------------

@@ -57,11 +57,12 @@ def sentence(
     state: State = State.WATCHING,
     exited: Exited | None = None,
     missing: str = "",
+    holders: Mapping[str, str] | None = None,
 ) -> str:
     """What is known now, in one line, of the resource that ends first.
 
     `last` is the index of the last generation as the program counts, `phases` names by resource the phase that most
-    growth falls in, `missing` says why there is no reading.
+    growth falls in, `holders` who was found to hold it, `missing` says why there is no reading.
     """
     if exited is not None:
         return ended(exited)
@@ -70,7 +71,9 @@ def sentence(
     view = first_to_end(resources)
     known = Outlook(view.verdict, view.trend, view.forecast)
     outlook = outlook_text(view.usage, known, unit, last, phases.get(view.usage.resource))
-    return _STATES.get(state, "") + outlook
+    holder = (holders or {}).get(view.usage.resource, "")
+    held = f"; holder: {main_less(holder)}" if holder and view.verdict in (Verdict.GROWING, Verdict.LEAK) else ""
+    return f"{_STATES.get(state, '')}{outlook}{held}"
 
 
 def first_to_end(resources: Sequence[ResourceView]) -> ResourceView:
