@@ -163,6 +163,15 @@ def test_a_new_process_begins_anew_and_memwatch_started_again_goes_on():
     assert watched.engine.snapshot().diagnosis is None
 
 
+def test_a_new_process_has_a_budget_of_its_own():
+    watched = Watched(cpu=1000.0)
+    watched.generations(3)
+    assert len(watched.asked) == 1
+    watched.feed(Attached(watched.t, Target("boot", 101, 9), "python main.py"))
+    watched.generations(1, first=4)
+    assert len(watched.asked) == 2
+
+
 def grow(watched: Watched, generations: int) -> None:
     for index in range(1, generations + 1):
         watched.answer = examined(

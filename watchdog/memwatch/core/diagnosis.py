@@ -49,11 +49,11 @@ class Diagnostician:
         self._policy, self._ledger, self._gauges, self._act = policy, ledger, gauges, act
         self._wanted = ""  # why the next sample is to be followed by an examination
         self._waits: Diagnose | None = None
-        self._spent = 0.0  # seconds of CPU, of the whole run
         self._begin(0.0)
 
     def _begin(self, t: float) -> None:
         self._began_t = t
+        self._spent = 0.0  # seconds of CPU
         self._evidence, self._drivers = Evidence(t), Drivers()
         self._boundaries = 0
         self._next_boundary, self._next_t = 1.0, t + 1.0
@@ -120,9 +120,10 @@ class Diagnostician:
         for name in self._fresh:
             self._drivers.observe(self._gauges[name], usage.used_bytes)
         self._fresh.clear()
-        if not self._wanted and self._ledger.index is None and t >= self._next_t:
-            self._wanted = "time"
+        if t >= self._next_t:
             self._next_t = t + max(FIRST_SECONDS, (MORE - 1.0) * (t - self._began_t))
+            if self._ledger.index is None:
+                self._wanted = self._wanted or "time"
         if self._wanted:
             self._ask(t)
 
