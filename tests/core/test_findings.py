@@ -147,6 +147,15 @@ def test_an_attribute_of_what_another_holds_is_not_told_twice():
     assert [one.growth.name for one in findings] == ["__main__.Trainer.kept"]
 
 
+def test_of_a_buffer_in_an_attribute_its_own_is_told():
+    shown = buffer(100)
+    for one in shown:
+        one["containers"]["__main__.Trainer.buffer"] = one["containers"]["__main__.ReplayBuffer.items"] + 9
+        one["ways"]["__main__.ReplayBuffer", "__main__.Trainer.buffer"] = 1
+    findings, drivers = after(shown, replace(SITUATION, headroom_bytes=20 * MB))
+    assert [one.growth.name for one in findings] == ["__main__.ReplayBuffer.items"] == [one.path for one in drivers]
+
+
 def test_what_grows_by_less_than_the_threshold_is_no_leak():
     assert after(kept("__main__.Record", size=1000)) == ([], [])
 

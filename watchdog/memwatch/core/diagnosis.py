@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from memwatch.core import news
 from memwatch.core.drivers import Drivers
 from memwatch.core.evidence import Evidence
-from memwatch.core.examination import Diagnosis, Finding
+from memwatch.core.examination import Diagnosis, Finding, Growth
 from memwatch.core.findings import conclude
 from memwatch.core.generations import Ledger
 from memwatch.core.holdings import Situation
@@ -146,7 +146,7 @@ class Diagnostician:
             self._ledger.phase,
             self._used,
             room,
-            types=tuple(one.name for one in known.types[:TOLD_TYPES]) if known else (),
+            types=_telling(known.types) if known else (),
             paths=tuple(one.name for one in known.containers[:TOLD_PATHS]) if known else (),
             gpu_bytes=self._gpu,
         )
@@ -200,3 +200,8 @@ class Diagnostician:
             if key not in self._told:
                 self._told.add(key)
                 self._act(news.finding(t, one, unit))
+
+
+def _telling(types: Sequence[Growth]) -> tuple[str, ...]:
+    """Of the types that there are more of, those that tell the most: classes before Python's own types."""
+    return tuple(one.name for one in sorted(types, key=lambda one: "." not in one.name)[:TOLD_TYPES])

@@ -57,7 +57,7 @@ def holdings(evidence: Evidence, situation: Situation, memory: Growth) -> Iterat
     """Those whose growth is worth telling, given that of all memory; none within another."""
     first, latest = evidence.spaced[0], evidence.spaced[-1]
     worth = max(situation.threshold_bytes / evidence.stride, MATERIAL * memory.per_unit)
-    grown = [one for one in _outermost(evidence.containers(), latest) if one.per_unit >= worth]
+    grown = [one for one in _told_once(evidence.containers(), latest) if one.per_unit >= worth]
     counted = _counted(evidence, situation, grown)
     for growth in grown:
         first = next(one for one in evidence.spaced if one.place == growth.since)
@@ -79,20 +79,21 @@ def holdings(evidence: Evidence, situation: Situation, memory: Growth) -> Iterat
         )
 
 
-def _outermost(grown: Sequence[Growth], latest: Shown) -> list[Growth]:
-    """Without attributes of objects that another of these holds, and without second names of one."""
+def _told_once(grown: Sequence[Growth], latest: Shown) -> list[Growth]:
+    """Of attributes one of which holds the other: the list, not what its members hold; the buffer's own, not its name.
+
+    And none under two names.
+    """
     names = [one.name for one in grown]
-    return [
-        one
-        for one in grown
-        if not any(name.endswith(f".{one.name.partition('[')[0]}") for name in names)
-        and not any(
-            way.startswith(f"{name}[") and one.name.startswith(f"{type_}.")
-            for name in names
-            for type_, way in latest.ways
-            if name != one.name
-        )
-    ]
+    inner = {name for name in names if any(other.endswith(f".{name.partition('[')[0]}") for other in names)}
+    for type_, way in latest.ways:
+        for name in names:
+            held = {other for other in names if other != name and other.startswith(f"{type_}.")}
+            if way == name and held:
+                inner.add(name)
+            elif way.startswith(f"{name}["):
+                inner |= held
+    return [one for one in grown if one.name not in inner]
 
 
 def _content(path: str, first: Shown, latest: Shown) -> tuple[str, str]:

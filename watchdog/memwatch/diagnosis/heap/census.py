@@ -17,7 +17,7 @@ from memwatch.diagnosis.heap.interpreter import Interpreter, find_interpreter
 from memwatch.diagnosis.heap.layouts import NDARRAY_DATA_AT, Layouts
 from memwatch.diagnosis.heap.memory import Memory
 from memwatch.diagnosis.heap.objects import Objects
-from memwatch.diagnosis.heap.program import Program, is_of_program, is_owner
+from memwatch.diagnosis.heap.program import LIBRARY, Program, is_of_program, is_owner
 from memwatch.diagnosis.heap.scan import Scan, Scanner
 from memwatch.diagnosis.heap.tensors import Storage
 from memwatch.diagnosis.heap.tracks import Track, Tracks, parse, starts
@@ -39,7 +39,9 @@ class Wish:
 
     bytes: bool = False  # and all that is held by it
     holders: tuple[str, ...] = ()  # of the objects of these types: "numpy.ndarray", "ndarray"
-    holders_of_most: int = 0  # and of so many types of the program's own, that there are the most objects of
+    holders_of_most: int = (
+        0  # and of so many types: those of the main program first, of which there are the most objects
+    )
     tracks: tuple[Track, ...] = ()
     containers: bool = False  # and how much the attributes hold in all that the holders' ways begin with
     cpu_seconds: float = CPU_SECONDS
@@ -117,7 +119,8 @@ class _Taking:
         """The types of which it is told who holds their objects."""
         if not self._wish.holders_of_most:
             return self._wish.holders
-        own = sorted((one for one in types if program.is_own(one.type)), key=lambda one: -one.count)
+        own = [one for one in types if is_of_program(one.type) and program.distance(one.type) < LIBRARY]
+        own.sort(key=lambda one: (program.distance(one.type), -one.count))
         return (*self._wish.holders, *ARRAYS, *(one.type for one in own[: self._wish.holders_of_most]))
 
     def _is_wanted(self, kind: HeapType) -> bool:

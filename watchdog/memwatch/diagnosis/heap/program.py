@@ -9,6 +9,8 @@ from memwatch.diagnosis.heap.attributes import Attributes
 from memwatch.diagnosis.heap.types import HeapType
 from memwatch.diagnosis.heap.walk import Kind
 
+LIBRARY = 3  # the distance of what is installed
+_MAIN = "__main__"
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
@@ -28,21 +30,30 @@ class Program:
 
     def __init__(self, attributes: Attributes, kinds: Iterable[Kind]) -> None:
         self.owners: dict[int, str] = {}  # names of modules and classes, by the address of their dicts
-        self._own = {"__main__"}  # packages that were written for this program
+        files: dict[str, str] = {}  # of packages
         for kind in kinds:
             if kind.type.name == "module":
                 for address in kind.addresses:
                     module = attributes.module(address)
                     self.owners[module.namespace] = module.name
-                    if module.file and not any(folder in module.file for folder in _INSTALLED):
-                        self._own.add(module.name.partition(".")[0])
+                    if "." not in module.name:
+                        files[module.name] = module.file
             elif kind.type.shape == "class":
                 for address in kind.addresses:
                     place = attributes.find(address)
                     if place is not None:
                         self.owners[attributes.dict_of(place)] = attributes.type_name(address)
         self.owners.pop(0, None)
+        self._distances = {package: _distance(file, files.get(_MAIN, "")) for package, file in files.items() if file}
 
-    def is_own(self, name: str) -> bool:
-        """A class that was written for this program."""
-        return is_of_program(name) and name.partition(".")[0] in self._own
+    def distance(self, name: str) -> int:
+        """How far a class is from the main program: 0 its own, 1 beside it, 2 elsewhere, 3 of a library."""
+        package = name.partition(".")[0]
+        return 0 if package == _MAIN else self._distances.get(package, LIBRARY)
+
+
+def _distance(file: str, main: str) -> int:
+    if any(folder in file for folder in _INSTALLED):
+        return LIBRARY
+    folder = main.rpartition("/")[0]
+    return 1 if folder and file.startswith(f"{folder}/") else 2
