@@ -7,12 +7,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from memwatch.core.examination import Examination
 from memwatch.core.model import Diagnose, Diagnosed
+from memwatch.core.profile import by_line
 from memwatch.examine import within_memory
 from memwatch.examiner import SECONDS, Examiner
 from memwatch.sources.target import identify
@@ -131,3 +133,37 @@ def test_where_sizes_do_not_fit_counts_are_told():
     from memwatch.diagnosis.heap.census import Wish
 
     assert "too large" in within_memory(look, Wish(bytes=True)).census_reason  # type: ignore[arg-type]
+
+
+RISES = """
+import sys, time
+print("ready", flush=True)
+kept = []
+def keep():
+    kept.append(bytearray(1 << 20))
+while True:
+    keep()
+    time.sleep(0.02)
+"""
+
+
+def test_growth_is_recorded_beside_an_examination():
+    with running([sys.executable, "-c", RISES]) as trainer, examiner(trainer.pid) as one:
+        one.begin(replace(ASKED, reason="rise", record_seconds=2.0))
+        one.begin(ASKED)
+        ended: list[Diagnosed] = []
+        end = time.monotonic() + 60
+        while len(ended) < 2:
+            ended += one.poll(1.0)
+            assert time.monotonic() < end
+            time.sleep(0.02)
+    examined, recorded = sorted(ended, key=lambda event: event.asked.record_seconds)
+    assert examined.found.census is not None and examined.found.profile is None
+    assert recorded.found.census is None and recorded.found.profile is not None, recorded.found.profile_reason
+    assert by_line(recorded.found.profile.credits)[0].frame.function == "keep"
+
+
+def test_what_cannot_be_recorded_is_told_with_the_reason():
+    with running(["sh", "-c", "echo ready; exec sleep 60"]) as trainer, examiner(trainer.pid) as one:
+        found = outcome(one, replace(ASKED, record_seconds=1.0)).found
+    assert found.profile is None and "CPython" in found.profile_reason

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from memwatch.core.diagnosis import CREDIT_SECONDS, LATE_SECONDS, DiagnosisPolicy
+from memwatch.core.diagnosis import CREDIT_SECONDS, LATE_SECONDS, RECORDINGS, DiagnosisPolicy
 from memwatch.core.engine import Engine
-from memwatch.core.examination import Examination
+from memwatch.core.examination import Credit, Examination, Frame, Profile
 from memwatch.core.model import (
     Action,
     Attached,
@@ -37,6 +37,8 @@ class Watched:
         self.engine = Engine(Policy(act=False), lambda: self.script, diagnosis=policy or DiagnosisPolicy())
         self.cpu, self.hangs, self.t, self.used, self.limit = cpu, hangs, 0.0, 10.0 * GB, 100.0 * GB
         self.asked: list[Diagnose] = []
+        self.recordings: list[Diagnose] = []
+        self.profile: Profile | None = None
         self.notices: list[Notice] = []
         self.answer = examined(1).found
         self.feed(Attached(0.0, TARGET, "python main.py"))
@@ -45,7 +47,11 @@ class Watched:
         actions = self.engine.feed(event)
         self.notices += [one for one in actions if isinstance(one, Notice)]
         for one in actions:
-            if isinstance(one, Diagnose):
+            if isinstance(one, Diagnose) and one.record_seconds:
+                self.recordings.append(one)
+                found = Examination(profile=self.profile, cpu_seconds=self.cpu)
+                self.feed(Diagnosed(self.t, one, found))
+            elif isinstance(one, Diagnose):
                 self.asked.append(one)
                 if not self.hangs:
                     self.feed(Diagnosed(self.t, one, replace(self.answer, cpu_seconds=self.cpu)))
@@ -224,3 +230,64 @@ def test_a_level_of_the_log_that_memory_goes_along_with_is_told():
     (driver,) = watched.engine.snapshot().diagnosis.drivers
     assert driver.bytes_per_unit == pytest.approx(MB) and driver.r2 > 0.99
     assert driver.limit_value == pytest.approx(700 + 89_300, rel=0.01)
+
+
+# --- recordings ---
+
+
+def rising(watched: Watched, generations: int, by: float = 2 * MB, seconds: float = 30.0) -> None:
+    """So many generations, in which memory rises from one second to the next."""
+    for index in range(1, 1 + generations):
+        watched.feed(GenerationSeen(watched.t, index, 10**6))
+        for _ in range(int(seconds)):
+            watched.used += by
+            watched.look()
+
+
+def test_memory_that_rises_is_followed_for_a_generation() -> None:
+    watched = Watched()
+    watched.used += 50 * MB
+    watched.look()
+    assert watched.recordings == []  # before the first generation, a program loads what it needs
+    rising(watched, 10)
+    first, _, third, *_ = watched.recordings
+    assert (first.reason, first.generation, first.record_seconds) == ("rise", 1, 20.0)
+    assert third.record_seconds == pytest.approx(33.0)
+    spans = [b.t - a.t for a, b in pairwise(watched.recordings)]
+    assert all(a.record_seconds <= span for a, span in zip(watched.recordings, spans, strict=False))
+    assert spans == sorted(spans)
+
+
+def test_memory_that_stays_is_not_followed_nor_is_one_where_all_cpu_time_is_spent() -> None:
+    watched = Watched()
+    rising(watched, 10, by=0.5 * MB)
+    assert watched.recordings == []
+    watched = Watched(cpu=10.0)
+    rising(watched, 10)
+    assert 0 < 10.0 * len(watched.recordings) <= CREDIT_SECONDS
+
+
+def test_without_generations_it_is_followed_after_a_minute() -> None:
+    watched = Watched()
+    for _ in range(90):
+        watched.used += 2 * MB
+        watched.look()
+    assert [one.generation for one in watched.recordings] == [None]
+    assert 60 <= watched.recordings[0].t <= 62
+
+
+def test_the_latest_recordings_are_told_together_beside_what_examinations_found() -> None:
+    watched = Watched()
+    step, other = Frame("step", "/app/a.py", 3), Frame("load", "/app/a.py", 9)
+    watched.profile = Profile(20.0, 2.0, 12, (Credit((other,), 8), Credit((), 4)))
+    rising(watched, 1, seconds=15)
+    known = watched.engine.snapshot().diagnosis
+    assert known is not None and known.examinations == 1 and known.latest == watched.answer
+    assert [(one.frame, one.bytes) for one in known.lines] == [(other, 8)] and known.credits[1].frames == ()
+    watched.profile = Profile(20.0, 2.0, 10, (Credit((step,), 10),))
+    rising(watched, 40)
+    known = watched.engine.snapshot().diagnosis
+    assert known is not None
+    assert [(one.frame, one.bytes, one.share) for one in known.lines] == [(step, RECORDINGS * 10, 1.0)]
+    watched.feed(Diagnosed(watched.t, watched.recordings[-1], Examination(profile_reason="no CPython")))
+    assert watched.engine.snapshot().diagnosis == known

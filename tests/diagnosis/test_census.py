@@ -237,7 +237,7 @@ def test_random_memory_gives_counts_or_a_named_error_and_ends(tmp_path: Path) ->
         base = 1 << 20
         words = [chance.choice([0, 1, chance.randrange(2**64), base + 8 * chance.randrange(4096)]) for _ in range(8192)]
         root = fake(tmp_path / str(attempt), {base: struct.pack("<8192Q", *words)})
-        heads = Interpreter("3.11.7", (3, 11), (base, base + 24, base + 48))
+        heads = Interpreter("3.11.7", (3, 11), (), (base, base + 24, base + 48))
         with closing(Memory(10, root)) as memory, suppress(SourceError):
             found = Scanner(memory, heads, Types(memory, Objects(memory, (3, 11)))).scan(lambda: True)
             assert sum(found.counts.values()) <= 4096

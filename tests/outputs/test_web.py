@@ -19,7 +19,7 @@ import pytest
 from memwatch.core.model import Notice, Snapshot
 from memwatch.errors import ConfigError, ExitCode
 from memwatch.outputs.web import ANSWER_SECONDS, MOST_CLIENTS, WebServer
-from support.snapshots import FakeClock, make_dead, make_snapshot
+from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot
 
 ROOT = Path(__file__).parents[2]
 
@@ -122,6 +122,14 @@ def test_a_loop_that_is_stuck_is_waited_for_once():
         began = time.monotonic()
         server.board.current()
         assert time.monotonic() - began >= ANSWER_SECONDS, "it has turned: it is waited for again"
+
+
+def test_stacks_that_raised_memory_are_served():
+    with serving(make_snapshot(13, diagnosis=make_diagnosis())) as (server, _):
+        assert ask(server, "/growth.folded").body.startswith(b"main (main.py:300);ReplayBuffer.add (buffer.py:41) 15")
+        assert json.loads(ask(server, "/growth.speedscope.json").body)["profiles"][0]["unit"] == "bytes"
+    with serving() as (server, _):
+        assert ask(server, "/growth.folded").body == b""
 
 
 def test_status_json_is_the_snapshot():

@@ -171,6 +171,7 @@ def make_diagnosis(**changes: Any) -> e.Diagnosis:
         confidence=0.71,
         evidence=("Buffer: 6,960 of 50,000, 24.3 MB each",),
     )
+    step, main = e.Frame("ReplayBuffer.add", "/app/buffer.py", 41), e.Frame("main", "/app/main.py", 300)
     known = e.Diagnosis(
         t=START_T + 4500,
         unit="generation",
@@ -181,6 +182,8 @@ def make_diagnosis(**changes: Any) -> e.Diagnosis:
         containers=(growth,),
         types=(e.Growth("numpy.ndarray", 6960, 20_880, 6960.0, 1.0, 2),),
         kinds=(e.Growth("anonymous", 58 * GB, 171 * GB, 56.5 * GB, 1.0, 2),),
+        credits=(e.Credit((step, main), 150 * GB), e.Credit((), 6 * GB)),
+        lines=(e.Line(step, 150 * GB, 1.0),),
         latest=e.Examination(census, (e.MemoryKind("anonymous", 180 * GB, 171 * GB, GB),), cpu_seconds=2.6),
     )
     return replace(known, **changes)

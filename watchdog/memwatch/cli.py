@@ -54,6 +54,8 @@ def _dispatch(flags: dict[str, object], trainer: list[str]) -> int:
         return commands.doctor(flags)
     if command == "census":
         return commands.census(flags)
+    if command == "profile":
+        return commands.profile(flags)
     if command == "snapshot":
         return commands.snapshot(flags)
     if command == "diff":
@@ -89,7 +91,7 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, object], list[str]]:
     if command != "run" and trainer:
         raise ConfigError(f"not understood: {' '.join(trainer)}", "to start a trainer: memwatch run -- python main.py")
     named = [f"--{name}" for name in TARGET if name in flags]
-    if named and command not in (None, "doctor", "census", "snapshot"):
+    if named and command not in (None, "doctor", "census", "profile", "snapshot"):
         raise ConfigError(f"{', '.join(named)} has no meaning for memwatch {command}", "leave it out")
     return flags, trainer
 
@@ -129,6 +131,12 @@ def _parser() -> _Parser:
     census.add_argument(
         "--bytes", action="store_true", help="sizes, of arrays and text too; two to three times the CPU"
     )
+    profile = add("profile", "which lines of code raise the memory of a running Python, from outside", process)
+    profile.add_argument("--seconds", metavar="SECONDS", help="how long to follow it; default 30; Ctrl-C ends it")
+    profile.add_argument(
+        "-o", "--output", metavar="FILE", help="keep the stacks: for speedscope (.json), or folded (any other name)"
+    )
+    profile.add_argument("--json", action="store_true", help="all stacks, as one JSON object")
     snapshot = add("snapshot", "keep what a trainer holds at this moment: memory, objects, stacks", process, wish)
     snapshot.add_argument("--label", help="what to call it; default: the time")
     snapshot.add_argument("-o", "--output", metavar="FILE", help="where to keep it; default: in the state folder")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from memwatch import wire
 from memwatch.app import Watch, find_target, presets, run_log
@@ -210,6 +212,55 @@ def census(flags: dict[str, object]) -> int:
         raise AttachError(str(error), error.hint) from error
     print(wire.to_json(found).decode() if config.json else render(found))
     return ExitCode.ENDED
+
+
+def profile(flags: dict[str, object]) -> int:
+    """`memwatch profile --pid PID`: which lines of code raise its memory."""
+    from memwatch.diagnosis.profile import SECONDS, record
+    from memwatch.examine import give_way
+    from memwatch.outputs import profile as shown
+
+    seconds, output = _seconds(flags.pop("seconds", SECONDS)), flags.pop("output", None)
+    config = configure(flags)
+    facts = find_target(config)
+    give_way()
+    with _opened(output) as file:
+        try:
+            found = record(facts.target.pid, seconds)
+        except SourceError as error:
+            raise AttachError(str(error), error.hint) from error
+        print(wire.to_json(found).decode() if config.json else shown.render(found))
+        if file is not None:
+            is_speedscope = file.name.endswith(".json")
+            file.write(shown.speedscope(found.credits, facts.command) if is_speedscope else shown.folded(found.credits))
+            print(f"\nstacks: {file.name}", file=sys.stderr if config.json else sys.stdout)
+    return ExitCode.ENDED
+
+
+def _seconds(given: object) -> float:
+    try:
+        seconds = float(str(given))
+    except ValueError:
+        seconds = math.nan
+    if not 0.0 < seconds <= 86400.0:
+        raise ConfigError(f"--seconds {given}: not a length of time", "give seconds, as in --seconds 30")
+    return seconds
+
+
+@contextmanager
+def _opened(name: object) -> Iterator[TextIO | None]:
+    """A new file of this name; None where none is named."""
+    if name is None:
+        yield None
+        return
+    try:
+        file = open(str(name), "x", encoding="utf-8")  # noqa: SIM115 - closed below
+    except FileExistsError as error:
+        raise ConfigError(f"{name} is there already", "name another file with -o") from error
+    except OSError as error:
+        raise ConfigError(f"{name}: {error.strerror}", "name a file that can be written with -o") from error
+    with file:
+        yield file
 
 
 def snapshot(flags: dict[str, object]) -> int:

@@ -18,6 +18,7 @@ from memwatch.core.examination import Examination
 from memwatch.diagnosis.heap.census import Wish, take_census
 from memwatch.diagnosis.heap.program import is_of_program
 from memwatch.diagnosis.heap.tracks import Track, parse
+from memwatch.diagnosis.profile import record
 from memwatch.diagnosis.stacks import read_stacks
 from memwatch.errors import ConfigError, SourceError
 from memwatch.examiner import Order
@@ -27,6 +28,8 @@ from memwatch.sources.target import is_same
 
 NICEST = 19  # it lets everybody else go first
 HELD_TYPES = 5  # of which it is told who holds their objects, besides those that are named
+RECORD_SHARE = 0.25  # of a core, at most, that a recording takes
+STACKS_MOST = 200  # of a recording, that are told
 _FEW_OBJECTS, _FEW_BYTES = 100, 1 << 20  # of a type that is not the program's: not worth telling
 _FIRST_TO_BE_KILLED = "1000"
 
@@ -82,6 +85,8 @@ def serve() -> None:
 
 
 def _examine_for(order: Order) -> Examination:
+    if order.record_seconds:
+        return _record_for(order)
     tracks = tuple(track for path in order.paths if (track := _track(path)) is not None)
     wish = Wish(bytes=True, holders=order.types, holders_of_most=HELD_TYPES, tracks=tracks, containers=True)
     found = within_memory(lambda wish: examine(order.target.pid, wish, stacks=False), wish)
@@ -91,6 +96,16 @@ def _examine_for(order: Order) -> Examination:
     if found.census is not None:
         found = replace(found, census=in_brief(found.census))
     return replace(found, after_seconds=round(after, 3))
+
+
+def _record_for(order: Order) -> Examination:
+    if not is_same(order.target):
+        return Examination(profile_reason="the trainer has ended")
+    try:
+        found = record(order.target.pid, order.record_seconds, RECORD_SHARE * order.record_seconds)
+    except SourceError as error:
+        return Examination(profile_reason=str(error))
+    return Examination(profile=replace(found, credits=found.credits[:STACKS_MOST]))
 
 
 def _track(path: str) -> Track | None:

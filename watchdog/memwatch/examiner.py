@@ -27,6 +27,7 @@ class Order:
     paths: tuple[str, ...]  # whose size is told
     memory_bytes: int  # that it may take
     uptime: float  # seconds, at which it was asked for
+    record_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,56 +40,61 @@ class _UnderWay:
 
 
 class Examiner:
-    """One at a time. A source of events: what was found."""
+    """One at a time, and beside it one recording. A source of events: what was found."""
 
     name = "diagnosis"
 
     def __init__(self, target: Target, paths: Sequence[str] = (), code: str = _CODE) -> None:
         """`paths`: whose size is told each time."""
         self._target, self._paths, self._code = target, tuple(paths), code
-        self._under_way: _UnderWay | None = None
+        self._under_way: dict[bool, _UnderWay] = {}  # by whether it is a recording
         self._failed: list[Diagnosed] = []
 
     def begin(self, asked: Diagnose) -> None:
-        """Start it, unless one goes on; what hinders it is its outcome."""
-        if self._under_way is not None:
+        """Start it, unless one of its kind goes on; what hinders it is its outcome."""
+        is_recording = asked.record_seconds > 0.0
+        if is_recording in self._under_way:
             return
         paths = tuple(dict.fromkeys((*self._paths, *asked.paths)))
         try:
             # memory without a name, no pipes: nobody waits for the other
             with _memory("order") as order:
                 uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
-                order.write(wire.to_json(Order(self._target, asked.types, paths, asked.memory_bytes, uptime)))
+                bounds = asked.memory_bytes, uptime, asked.record_seconds
+                order.write(wire.to_json(Order(self._target, asked.types, paths, *bounds)))
                 order.seek(0)
                 answer = _memory("examination")
-                self._under_way = _UnderWay(asked, children.start(self._code, order, answer), answer)
+                process = children.start(self._code, order, answer)
+                self._under_way[is_recording] = _UnderWay(asked, process, answer)
         except OSError as error:
             reason = f"no process can be started: {error}"
             self._failed.append(Diagnosed(asked.t, asked, Examination(census_reason=reason)))
 
     def poll(self, now: float) -> Sequence[Event]:
         """What has ended since."""
-        failed, self._failed = self._failed, []
-        under_way = self._under_way
-        if under_way is None:
-            return failed
-        status = under_way.process.poll()
-        if status is None and now - under_way.asked.t < SECONDS:
-            return failed
-        found = _read(under_way.answer) if status == 0 else None
-        self.close()
-        if found is None:
-            how = f"took more than {SECONDS:g} s" if status is None else f"ended with status {status}"
-            found = Examination(census_reason=f"the examination {how}")
-        return [*failed, Diagnosed(now, under_way.asked, found)]
+        ended, self._failed = self._failed, []
+        for kind, one in list(self._under_way.items()):
+            status = one.process.poll()
+            if status is None and now - one.asked.t < SECONDS + one.asked.record_seconds:
+                continue
+            found = _read(one.answer) if status == 0 else None
+            self._end(kind)
+            if found is None:
+                how = f"took more than {SECONDS:g} s" if status is None else f"ended with status {status}"
+                found = Examination(census_reason=f"the examination {how}")
+            ended.append(Diagnosed(now, one.asked, found))
+        return ended
 
     def close(self) -> None:
         """End what goes on."""
-        under_way, self._under_way = self._under_way, None
-        if under_way is not None:
-            under_way.process.kill()
-            under_way.process.wait()
-            under_way.answer.close()
+        for kind in list(self._under_way):
+            self._end(kind)
+
+    def _end(self, kind: bool) -> None:
+        one = self._under_way.pop(kind)
+        one.process.kill()
+        one.process.wait()
+        one.answer.close()
 
 
 def _memory(name: str) -> IO[bytes]:

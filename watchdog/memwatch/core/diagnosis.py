@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memwatch.core import news
 from memwatch.core.drivers import Drivers
 from memwatch.core.evidence import Evidence
-from memwatch.core.examination import Diagnosis, Finding, Growth
+from memwatch.core.examination import Credit, Diagnosis, Finding, Growth, Profile
 from memwatch.core.findings import conclude
 from memwatch.core.generations import Ledger
 from memwatch.core.holdings import Situation
 from memwatch.core.model import HOST, Action, Diagnose, Diagnosed, Gauge, Sample
+from memwatch.core.profile import by_line, merged
 
+MORE_RECORDED = 0.25  # of the time since the watch began, until the next recording
+RECORD_SHARE = 0.5  # of the CPU time for all: with more spent, none is made
 MORE = 1.1  # times as many generations (or seconds) until the next examination, from the tenth on
 PHASED = 4  # generations within which it is examined at each phase, too
 FIRST_SECONDS = 60.0  # without generations: until the second examination
@@ -21,6 +25,10 @@ LATE_SECONDS = 300.0  # after which an examination is no longer waited for
 CREDIT_SECONDS = 60.0  # of CPU that examinations may take at once; then the share that is set
 ROOM_SHARE = 0.25  # of the headroom that one may take
 ROOM_LEAST = 64 << 20  # bytes: with less, none is made
+RISE_BYTES = 1 << 20  # from one look at memory to the next: worth following closely, to see which code raises it
+RECORD_SECONDS = (20.0, 60.0)  # for at least and at most so long, a generation if that is between
+RECORDINGS = 4  # that are told of together: the latest
+LINES_TOLD = 10
 TOLD_TYPES, TOLD_PATHS = 4, 12  # that grow: whose holders are asked for, and attributes whose size is
 
 
@@ -56,7 +64,10 @@ class Diagnostician:
         self._spent = 0.0  # seconds of CPU
         self._evidence, self._drivers = Evidence(t), Drivers()
         self._boundaries = 0
-        self._next_boundary, self._next_t = 1.0, t + 1.0
+        self._next_boundary, self._next_t, self._next_record_t = 1.0, t + 1.0, t + FIRST_SECONDS
+        self._before: int | None = None  # main memory at the look before, while a rise of it is waited for
+        self._profiles: deque[Profile] = deque(maxlen=RECORDINGS)
+        self._credits: tuple[Credit, ...] = ()
         self._told: set[tuple[str, str]] = set()
         self._findings: dict[tuple[str, str], Finding] = {}
         self._turned = False  # a phase began, or an examination ended, since memory was read
@@ -78,6 +89,8 @@ class Diagnostician:
     def cross(self) -> None:
         """A generation begins."""
         self._boundaries += 1
+        if self._boundaries == 1:
+            self._next_record_t = 0.0
         every = self._policy.every_generations
         due = (self._boundaries - 1) % every == 0 if every else self._boundaries >= self._next_boundary
         if due:
@@ -102,7 +115,14 @@ class Diagnostician:
         """Memory was read: what waits for that is done now."""
         if not self._policy.enabled:
             return
-        if self._fresh or self._wanted or self._turned or self._waits is not None or t >= self._next_t:
+        if (
+            self._fresh
+            or self._wanted
+            or self._turned
+            or self._waits is not None
+            or t >= self._next_t
+            or t >= self._next_record_t
+        ):
             self._look(t, sample)
 
     def _look(self, t: float, sample: Sample) -> None:
@@ -126,6 +146,10 @@ class Diagnostician:
                 self._wanted = self._wanted or "time"
         if self._wanted:
             self._ask(t)
+        if t >= self._next_record_t:
+            before, self._before = self._before, usage.used_bytes
+            if before is not None and usage.used_bytes - before >= RISE_BYTES:
+                self._record(t, usage.used_bytes)
 
     def _ask(self, t: float) -> None:
         """Ask for an examination, where one may be made; else wait for the next occasion."""
@@ -152,6 +176,15 @@ class Diagnostician:
         )
         self._act(self._waits)
 
+    def _record(self, t: float, used_bytes: int) -> None:
+        """Memory rises: follow it for a generation, to see which code does that."""
+        least, most = RECORD_SECONDS
+        seconds = min(most, max(least, 1.1 * (self._ledger.step_seconds(t) or 0.0)))
+        self._next_record_t, self._before = t + seconds + MORE_RECORDED * (t - self._began_t), None
+        if self._spent <= RECORD_SHARE * self._credit(t):
+            index, phase, room = self._ledger.index, self._ledger.phase, self._policy.memory_bytes
+            self._act(Diagnose(t, "rise", index, phase, used_bytes, room, record_seconds=seconds))
+
     def _credit(self, t: float) -> float:
         return CREDIT_SECONDS + self._policy.cpu_share * (t - self._began_t)
 
@@ -164,9 +197,12 @@ class Diagnostician:
         return {one.resource: one.holder.partition("[")[0] for one in reversed(findings) if one.holder}
 
     def diagnosed(self, t: float, event: Diagnosed, unit: str, phase: str | None) -> None:
-        """An examination has ended."""
-        self._waits, self._turned = None, True
+        """An examination or a recording has ended."""
         self._spent += event.found.cpu_seconds
+        if event.asked.record_seconds:
+            self._recorded(event.found.profile)
+            return
+        self._waits, self._turned = None, True
         self._evidence.add(event)
         by_generation = event.asked.generation is not None
         situation = Situation(
@@ -190,8 +226,18 @@ class Diagnostician:
             containers=tuple(self._evidence.containers()),
             types=tuple(self._evidence.types()),
             kinds=tuple(self._evidence.kinds()),
+            credits=self._credits,
+            lines=by_line(self._credits)[:LINES_TOLD],
             latest=event.found,
         )
+
+    def _recorded(self, profile: Profile | None) -> None:
+        if profile is None:
+            return
+        self._profiles.append(profile)
+        self._credits = merged(credit for one in self._profiles for credit in one.credits)
+        if self.known is not None:
+            self.known = replace(self.known, credits=self._credits, lines=by_line(self._credits)[:LINES_TOLD])
 
     def _keep(self, t: float, findings: list[Finding], unit: str) -> None:
         """Those of now, and tell those that are new."""

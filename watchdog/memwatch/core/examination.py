@@ -21,9 +21,10 @@ class MemoryKind:
 class Frame:
     """A function that is being run."""
 
-    function: str
+    function: str  # with its class where that is known: Trainer.learn
     file: str
     line: int
+    installed: bool = False  # of Python or a library, not of the program
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +37,44 @@ class Thread:
 
 
 @dataclass(frozen=True, slots=True)
+class Credit:
+    """Growth of memory that is credited to a stack: it ran as memory rose to a level, for the last time."""
+
+    frames: tuple[Frame, ...]  # the innermost first; empty: none was seen
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Growth of memory by the line of the program that ran as it rose."""
+
+    frame: Frame
+    bytes: int
+    share: float  # of all growth that was seen, 0 to 1
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Growth of a process's memory, by the code that ran as it rose."""
+
+    seconds: float
+    cpu_seconds: float  # that it took
+    grown_bytes: int  # all credits together: from the lowest level on
+    credits: tuple[Credit, ...]  # the largest first
+
+
+@dataclass(frozen=True, slots=True)
 class Examination:
     """What was found of a trainer's own process. What could not be read is None, with the reason."""
 
     census: Census | None = None
     kinds: tuple[MemoryKind, ...] | None = None
     threads: tuple[Thread, ...] | None = None
+    profile: Profile | None = None
     census_reason: str = ""
     kinds_reason: str = ""
     threads_reason: str = ""
+    profile_reason: str = ""
     cpu_seconds: float = 0.0  # that it took
     after_seconds: float = 0.0  # how long after it was asked for the heap was read
 
@@ -110,4 +140,6 @@ class Diagnosis:
     containers: tuple[Growth, ...]  # bytes
     types: tuple[Growth, ...]  # objects
     kinds: tuple[Growth, ...]  # bytes
-    latest: Examination
+    credits: tuple[Credit, ...]  # bytes, by the code that ran as memory rose, in the latest recordings
+    lines: tuple[Line, ...]  # the same, by line
+    latest: Examination  # but for recordings

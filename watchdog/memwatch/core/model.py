@@ -169,7 +169,7 @@ class Diagnose:
     """Examine the trainer, in a process that gives way to all others. An action; its outcome is told with it."""
 
     t: float
-    reason: str  # "generation", "phase", "time", "warn", "request"
+    reason: str  # "generation", "phase", "time", "warn", "rise"
     generation: float | None  # under way, as the program counts
     phase: str | None  # under way
     used_bytes: int | None  # of main memory
@@ -177,6 +177,7 @@ class Diagnose:
     types: tuple[str, ...] = ()  # of which it is to tell who holds their objects, besides those it chooses itself
     paths: tuple[str, ...] = ()  # of which it is to tell the size, besides those that it finds itself
     gpu_bytes: int | None = None  # of all GPUs, used by the trainer; None: there is none, or it is not known
+    record_seconds: float = 0.0  # follow memory for so long, to see which code raises it, and do nothing else
 
 
 # --- events: all that the engine is told --------------------------------------------------------------------------

@@ -8,8 +8,10 @@ from memwatch.core import sentence as words
 from memwatch.core.examination import Diagnosis, Finding, Growth
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes
+from memwatch.outputs import profile
 
 SHOWN = 8  # rows of each table
+WORTH = 0.01  # of the growth that was seen: a line with less is not told
 _WIDTH = 160
 
 
@@ -18,6 +20,10 @@ def headlines(diagnosis: Diagnosis) -> Iterator[str]:
     for one in diagnosis.findings:
         yield printable(words.finding_headline(one, diagnosis.unit), _WIDTH)
         yield from (f"  {printable(line, 400)}" for line in _details(one) if line)
+    if diagnosis.findings and diagnosis.lines:
+        most = diagnosis.lines[0]
+        place = printable(profile.place(most.frame), 120)
+        yield f"  of late memory rose the most in {place}: {most.share:.0%} of what was seen"
 
 
 def _details(one: Finding) -> Iterator[str]:
@@ -33,6 +39,12 @@ def tables(diagnosis: Diagnosis) -> Iterator[str]:
     yield from _growths(f"attributes that grow by the {unit}", diagnosis.containers, unit, format_bytes)
     yield from _growths(f"types that there are more of by the {unit}", diagnosis.types, unit, "{:,.0f}".format)
     yield from _growths(f"kinds of memory that grow by the {unit}", diagnosis.kinds, unit, format_bytes)
+    if diagnosis.lines:
+        yield from (
+            "",
+            "lines that raise memory, of late",
+            *profile.rows(one for one in diagnosis.lines[:SHOWN] if one.share >= WORTH),
+        )
     census = diagnosis.latest.census
     if census is not None and census.large:
         yield from ("", "large objects")

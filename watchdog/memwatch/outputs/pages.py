@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import memwatch
+from memwatch.core.examination import Credit
 from memwatch.core.units import format_duration
+from memwatch.outputs import profile
 from memwatch.outputs.prometheus import Exposition
 from memwatch.outputs.request import RequestError, read_request
 from memwatch.outputs.status import status
@@ -90,6 +92,25 @@ def metrics(board: Board, accept: str = "") -> Page:
     return Page(body, kind)
 
 
+def growth_folded(board: Board, accept: str = "") -> Page:
+    """The code that raised memory in the latest recordings, as folded stacks."""
+    return Page(profile.folded(_recorded(board)[1]).encode("utf-8", "replace"))
+
+
+def growth_speedscope(board: Board, accept: str = "") -> Page:
+    """The same for speedscope."""
+    command, credits = _recorded(board)
+    return Page(profile.speedscope(credits, command).encode("utf-8", "replace"), "application/json")
+
+
+def _recorded(board: Board) -> tuple[str, tuple[Credit, ...]]:
+    """The trainer's command, and what is credited to its code."""
+    snapshot = board.current()
+    if snapshot is None or snapshot.diagnosis is None:
+        return "", ()
+    return snapshot.command, snapshot.diagnosis.credits
+
+
 def index(board: Board, accept: str = "") -> Page:
     """The sentence, and the ways on."""
     from html import escape  # with the names of all characters: 0.5 MiB
@@ -108,6 +129,8 @@ PAGES: dict[str, Callable[[Board, str], Page]] = {
     "/": index,
     "/metrics": metrics,
     "/status.json": status_json,
+    "/growth.folded": growth_folded,
+    "/growth.speedscope.json": growth_speedscope,
     "/-/healthy": healthy,
     "/-/ready": ready,
 }

@@ -52,13 +52,13 @@ def jsonable(value: Any) -> Any:
 
 
 def _diagnosis(known: Diagnosis | None) -> dict[str, Any] | None:
-    """All of it, but of the types only those that there is the most of."""
+    """All of it, but of the types only those that there is the most of; stacks have pages of their own."""
     if known is None:
         return None
     census = known.latest.census
     brief = census and replace(census, types=census.types[:MOST_TYPES])
-    shown: dict[str, Any] = jsonable(replace(known, latest=replace(known.latest, census=brief)))
-    return shown
+    shown: dict[str, Any] = jsonable(replace(known, credits=(), latest=replace(known.latest, census=brief)))
+    return {name: value for name, value in shown.items() if name != "credits"}
 
 
 def _resource(view: ResourceView) -> dict[str, Any]:

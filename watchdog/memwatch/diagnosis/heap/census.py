@@ -39,9 +39,7 @@ class Wish:
 
     bytes: bool = False  # and all that is held by it
     holders: tuple[str, ...] = ()  # of the objects of these types: "numpy.ndarray", "ndarray"
-    holders_of_most: int = (
-        0  # and of so many types: those of the main program first, of which there are the most objects
-    )
+    holders_of_most: int = 0  # and of so many types with the most objects, those of the main program first
     tracks: tuple[Track, ...] = ()
     containers: bool = False  # and how much the attributes hold in all that the holders' ways begin with
     cpu_seconds: float = CPU_SECONDS
@@ -84,7 +82,10 @@ class _Taking:
         reached = Walk(self._memory, self._types, self._layouts, wanted=self._is_wanted).go(
             scan.addresses(), self._may_go_on
         )
-        program, types = Program(self._attributes, reached.kinds), self._measured(reached)
+        program, types = (
+            Program(self._attributes, reached.kinds, f"{self._memory.folder}/root"),
+            self._measured(reached),
+        )
         holders = Holders(reached.graph, self._attributes, program.owners, self._may_go_on)
         large, held = self._large(reached, holders), self._holders(reached, holders, self._held(types, program))
         tracked = tuple(self._sized(self._wish.tracks, reached))

@@ -51,6 +51,7 @@ class Interpreter:
 
     version: str  # "3.11.7"
     minor: tuple[int, int]
+    states: tuple[int, ...]  # addresses of what each of its interpreters keeps of itself
     lists: tuple[int, ...]  # addresses of the heads of all lists of tracked objects, of all interpreters
     collectors: tuple[int, ...] = ()  # addresses of what each interpreter's collector has done; where that is known
 
@@ -74,12 +75,13 @@ def find_interpreter(memory: Memory, root: str = "/proc") -> Interpreter:
         raise SourceError(f"CPython {version} cannot be read", "a census reads CPython 3.8 to 3.15")
     lists: list[int] = []
     collectors = []
-    for state in _states(memory, binary.runtime, minor):
-        found = _lists(memory, state, version, _PLACES[minor].generations)
+    states = _states(memory, binary.runtime, minor)
+    for holder in states if minor > OLDEST else [binary.runtime]:
+        found = _lists(memory, holder, version, _PLACES[minor].generations)
         lists += found
         if len(found) > _GENERATIONS and minor < _COUNTED_ELSEWHERE:
             collectors.append(found[_GENERATIONS] + _RECORD)
-    return Interpreter(version, minor, tuple(lists), tuple(collectors))
+    return Interpreter(version, minor, tuple(states), tuple(lists), tuple(collectors))
 
 
 def _version(memory: Memory, binary: Binary) -> str:
@@ -108,9 +110,7 @@ def _of_number(number: int) -> str:
 
 
 def _states(memory: Memory, runtime: int, minor: tuple[int, int]) -> list[int]:
-    """What the lists hang at: each interpreter's state or, in 3.8, the runtime."""
-    if minor == OLDEST:
-        return [runtime]
+    """The addresses of the interpreters."""
     head, following = _PLACES[minor].head, _PLACES[minor].following
     if memory.read(runtime, 8) == _COOKIE:
         # cookie, version, free-threaded; runtime: size, finalizing, interpreters.head; interpreter: size, id, next
@@ -123,17 +123,17 @@ def _states(memory: Memory, runtime: int, minor: tuple[int, int]) -> list[int]:
     return found
 
 
-def _lists(memory: Memory, state: int, version: str, hints: tuple[int, ...]) -> list[int]:
-    """The heads of the lists of one interpreter.
+def _lists(memory: Memory, holder: int, version: str, hints: tuple[int, ...]) -> list[int]:
+    """The heads of the lists that hang at an interpreter or, in 3.8, at the runtime.
 
     They change while they are looked at, those of young objects without a pause: each is sure once it was seen closed.
     """
     closed: set[int] = set()
     for attempt in range(_TRIES):
         places = hints if attempt < _TRIES / 2 else range(0, _SEARCHED, 4)
-        sure = [first for first in places if _are_heads(memory, state + first, closed)]
+        sure = [first for first in places if _are_heads(memory, holder + first, closed)]
         if len(sure) == 1:
-            first = state + sure[0]
+            first = holder + sure[0]
             permanent = [first + behind for behind in _BEHIND if _is_head(memory, first + behind)]
             return [*(first + i * _RECORD for i in range(_GENERATIONS)), *permanent[:1]]
         time.sleep(_TRY_SECONDS if attempt % 8 == 7 else 0.0)

@@ -77,9 +77,9 @@ class Memory:
 
     def __init__(self, pid: int, root: str = "/proc") -> None:
         """SourceError without the right to read it, TargetGoneError when there is no such process."""
-        self.pid, self._root = pid, root
+        self.pid, self.folder = pid, f"{root}/{pid}"
         try:
-            self._fd = os.open(f"{root}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = os.open(f"{self.folder}/mem", os.O_RDONLY | os.O_CLOEXEC)
         except PermissionError as error:
             hint = "run memwatch as the trainer's user (kernel.yama.ptrace_scope 0) or with CAP_SYS_PTRACE"
             raise SourceError(f"the memory of process {pid} may not be read", hint) from error
@@ -90,7 +90,7 @@ class Memory:
     def refresh(self) -> None:
         """Read the mappings anew: all of them, what is `writable`, what of that is `private` to it, and of `files`."""
         try:
-            with open(f"{self._root}/{self.pid}/maps", encoding="utf-8", errors="surrogateescape") as file:
+            with open(f"{self.folder}/maps", encoding="utf-8", errors="surrogateescape") as file:
                 self.maps = parse_maps(file.read())
         except OSError as error:
             raise TargetGoneError(f"process {self.pid} has ended") from error

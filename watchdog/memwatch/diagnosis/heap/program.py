@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterable
 
 from memwatch.diagnosis.heap.attributes import Attributes
+from memwatch.diagnosis.heap.installed import is_installed
 from memwatch.diagnosis.heap.types import HeapType
 from memwatch.diagnosis.heap.walk import Kind
 
 LIBRARY = 3  # the distance of what is installed
 _MAIN = "__main__"
-_INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
 def is_of_program(name: str) -> bool:
@@ -28,7 +28,8 @@ def is_owner(kind: HeapType) -> bool:
 class Program:
     """The modules and classes of one process."""
 
-    def __init__(self, attributes: Attributes, kinds: Iterable[Kind]) -> None:
+    def __init__(self, attributes: Attributes, kinds: Iterable[Kind], root: str = "") -> None:
+        """`root`: the folder that is `/` to it."""
         self.owners: dict[int, str] = {}  # names of modules and classes, by the address of their dicts
         files: dict[str, str] = {}  # of packages
         for kind in kinds:
@@ -44,7 +45,9 @@ class Program:
                     if place is not None:
                         self.owners[attributes.dict_of(place)] = attributes.type_name(address)
         self.owners.pop(0, None)
-        self._distances = {package: _distance(file, files.get(_MAIN, "")) for package, file in files.items() if file}
+        self._distances = {
+            package: _distance(file, files.get(_MAIN, ""), root) for package, file in files.items() if file
+        }
 
     def distance(self, name: str) -> int:
         """How far a class is from the main program: 0 its own, 1 beside it, 2 elsewhere, 3 of a library."""
@@ -52,8 +55,8 @@ class Program:
         return 0 if package == _MAIN else self._distances.get(package, LIBRARY)
 
 
-def _distance(file: str, main: str) -> int:
-    if any(folder in file for folder in _INSTALLED):
+def _distance(file: str, main: str, root: str) -> int:
+    if is_installed(file, root):
         return LIBRARY
     folder = main.rpartition("/")[0]
     return 1 if folder and file.startswith(f"{folder}/") else 2
