@@ -16,6 +16,7 @@ from memwatch.core.model import (
     Diagnose,
     Diagnosed,
     Event,
+    ExaminationAsked,
     GaugeSeen,
     GenerationSeen,
     Notice,
@@ -291,3 +292,36 @@ def test_the_latest_recordings_are_told_together_beside_what_examinations_found(
     assert [(one.frame, one.bytes, one.share) for one in known.lines] == [(step, RECORDINGS * 10, 1.0)]
     watched.feed(Diagnosed(watched.t, watched.recordings[-1], Examination(profile_reason="no CPython")))
     assert watched.engine.snapshot().diagnosis == known
+
+
+# --- what is told ---
+
+
+def test_each_examination_is_told_and_is_a_row_of_the_table() -> None:
+    watched = Watched()
+    watched.feed(GenerationSeen(watched.t, 1, 10))
+    watched.look()
+    watched.answer = examined(2).found
+    watched.feed(GenerationSeen(watched.t, 2, 10))
+    watched.feed(PhaseSeen(watched.t, "train"))
+    watched.look()
+    first, second = [one for one in watched.notices if one.event == "examined"]
+    assert (first.fields["reason"], first.fields["gen"], second.fields["gen"]) == ("generation", 1, 2)
+    assert second.text.startswith("examined in generation 2, train: ") and " objects take " in second.text
+    known = watched.engine.snapshot().diagnosis
+    assert known is not None
+    assert [(one.generation, one.phase) for one in known.moments] == [(1, None), (2, "train")]
+    assert known.moments[1].python_bytes == second.fields["python_bytes"]
+    watched.answer = Examination(census_reason="no right to read it")
+    watched.feed(GenerationSeen(watched.t, 3, 10))
+    watched.look()
+    assert watched.notices[-1].text == "not examined: no right to read it"
+
+
+def test_who_asks_gets_an_examination_though_all_cpu_time_is_spent() -> None:
+    watched = Watched(cpu=1000.0)
+    watched.generations(3)
+    count = len(watched.asked)
+    watched.feed(ExaminationAsked(watched.t))
+    watched.look()
+    assert [one.reason for one in watched.asked[count:]] == ["request"]

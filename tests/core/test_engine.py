@@ -782,6 +782,26 @@ def test_gauges_totals_phases_and_oom_lines_are_kept():
     assert watch.events("out_of_memory")
 
 
+def test_a_phase_is_told_when_it_ends_with_what_it_brought():
+    watch = Watch()
+    watch.feed(GenerationSeen(0.0, 1, 25))
+    watch.feed(PhaseSeen(0.0, "evaluate"))
+    watch.feed(sampled(0.0, 10 * GB))
+    watch.feed(sampled(30.0, 12 * GB))
+    watch.feed(PhaseSeen(30.0, "train"))
+    watch.feed(PhaseSeen(30.5, "log"))  # so short that it is none
+    watch.feed(PhaseSeen(31.0, "evolve"))
+    watch.feed(sampled(60.0, 11 * GB))
+    watch.feed(GenerationSeen(60.0, 2, 25))
+    told = [
+        (one.fields["gen"], one.fields["phase"], one.fields["delta"], one.fields["end"], one.fields["seconds"])
+        for one in watch.events("phase")
+    ]
+    assert told == [(1, "evaluate", 2 * GB, 12 * GB, 30.0), (1, "evolve", -1 * GB, 11 * GB, 29.0)]
+    assert watch.events("phase")[0].text == "host: evaluate of generation 1 ended at 12.0 GB, +2.0 GB in 30 s"
+    assert not [one for one in watch.engine.snapshot().notices if one.event == "phase"]
+
+
 GPU = GpuMemory("gpu0", "GPU-1", "H200", 70 * GB, 70 * GB, 80 * GB, "exact")
 
 

@@ -14,10 +14,10 @@ from support.snapshots import SENTENCE, make_dead, make_diagnosis, make_row, mak
 EXPECTED = """\
 memwatch: python main.py --population 32 --buffer 50000 (pid 4242), watched 1 h 2 m, generation 3 of 25
 
-host  generation   end memory      change        peak    duration
-               1      14.1 GB    +12.9 GB     14.5 GB        25 m
-               2      27.0 GB    +12.9 GB     27.4 GB        25 m
-               3      39.9 GB    +12.9 GB     40.3 GB  unfinished
+host  generation   end memory      change        peak    duration     evaluate        train       evolve
+               1      14.1 GB    +12.9 GB     14.5 GB        25 m     +11.6 GB      +1.3 GB     -50.0 MB
+               2      27.0 GB    +12.9 GB     27.4 GB        25 m     +11.6 GB      +1.3 GB     -50.0 MB
+               3      39.9 GB    +12.9 GB     40.3 GB  unfinished     +11.6 GB      +1.3 GB     -50.0 MB
 
 host: leak, +12.9 GB/generation; from 1.2 GB to 39.9 GB (+38.7 GB), peak 40.3 GB; limit 175.0 GB (cgroup /kubepods/pod7)
       by phase: evaluate +34.8 GB, train +3.9 GB, evolve -150.0 MB
@@ -99,6 +99,10 @@ def test_what_was_found_comes_first_and_what_was_expected_before_the_end():
     ]
     assert any(line.startswith("  what to do: give ReplayBuffer.buffer a capacity below 7,100") for line in lines)
     for line in (
+        "               examined in     memory  objects take"
+        " ReplayBuffer.buffer       numpy.ndarray          Transition",
+        "    generation 3, evaluate   174.0 GB      171.0 GB"
+        "            168.0 GB              20,880               6,960",
         "attributes that grow by the generation",
         "    +56.4 GB  56.0 GB -> 169.0 GB       ReplayBuffer.buffer, since generation 1",
         "  24.3 MB for each of Buffer (6,960 of 50,000, held by ReplayBuffer.buffer); full it takes 1.2 TB; "

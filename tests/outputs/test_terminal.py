@@ -31,9 +31,11 @@ ROOT = Path(__file__).parents[2]
 ENTER, LEAVE, HIDE, SHOW = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25l", b"\x1b[?25h"
 
 
-def lines_of(snapshot: m.Snapshot, width: int = 80, height: int = 24, footer: str = "", **options) -> list[str]:
+def lines_of(
+    snapshot: m.Snapshot, width: int = 80, height: int = 24, footer: str = "", details: bool = False, **options
+) -> list[str]:
     look = Look(width, height, local_time=time.gmtime, **options)
-    return ["".join(segment.text for segment in line).rstrip() for line in frame(snapshot, look, footer)]
+    return ["".join(segment.text for segment in line).rstrip() for line in frame(snapshot, look, footer, details)]
 
 
 FRAME = """\
@@ -238,6 +240,25 @@ def test_only_what_changed_is_sent_and_not_too_often():
     assert b"in-time" in drawn
     assert b"told" in drawn
     assert drawn.count(b"Replay Buffer") == 1
+
+
+def test_a_key_shows_what_grows_in_detail_and_back():
+    with terminal(width=120, height=50) as tty:
+        tty.read()
+        clock = FakeClock()
+        view = LiveView(tty.stream, clock)
+        view.has_keys = True
+        snapshot = make_snapshot(13, diagnosis=make_diagnosis())
+        for key in ("", "x", "d"):
+            view.press(key)
+            clock.t += 1
+            time.sleep(0.1)  # the reader takes all of a frame
+            view.publish(snapshot, ())
+        view.close(snapshot)
+        drawn = tty.close()
+    assert drawn.count(b"c: examine now | d: details") == 1 and drawn.count(b"d: back") == 1
+    assert drawn.count(b"attributes that grow by the generation") == 1 and b"ReplayBuffer.add (buffer.py:41)" in drawn
+    assert any("not examined" in line for line in lines_of(make_snapshot(), details=True))
 
 
 def test_a_resize_draws_the_whole_screen_anew():

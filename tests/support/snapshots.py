@@ -182,6 +182,20 @@ def make_diagnosis(**changes: Any) -> e.Diagnosis:
         containers=(growth,),
         types=(e.Growth("numpy.ndarray", 6960, 20_880, 6960.0, 1.0, 2),),
         kinds=(e.Growth("anonymous", 58 * GB, 171 * GB, 56.5 * GB, 1.0, 2),),
+        moments=tuple(
+            e.Moment(
+                t=START_T + 1500.0 * i,
+                reason="generation",
+                generation=float(i),
+                phase="evaluate",
+                used_bytes=58 * GB * i,
+                python_bytes=57 * GB * i,
+                objects=7000 * i,
+                counts={"numpy.ndarray": 6960 * i, "__main__.Transition": 2320 * i},
+                sizes={growth.name: 56 * GB * i},
+            )
+            for i in (1, 2, 3)
+        ),
         credits=(e.Credit((step, main), 150 * GB), e.Credit((), 6 * GB)),
         lines=(e.Line(step, 150 * GB, 1.0),),
         latest=e.Examination(census, (e.MemoryKind("anonymous", 180 * GB, 171 * GB, GB),), cpu_seconds=2.6),

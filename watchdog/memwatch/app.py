@@ -35,6 +35,7 @@ from memwatch.sampler import Sampler
 from memwatch.sources.cgroup import CgroupReader
 from memwatch.sources.find import find
 from memwatch.sources.gpus import GpuReader
+from memwatch.sources.keyboard import Keyboard
 from memwatch.sources.kmsg import KmsgReader
 from memwatch.sources.logsource import LogSource
 from memwatch.sources.presets import Preset, load_presets
@@ -66,6 +67,7 @@ class Watch:
         self._people: TextIO = sys.stdout if whole_terminal else sys.stderr
         self._remarks: list[str | None] = []
         self._web: WebServer | None = None
+        self._keyboard: Keyboard | None = None
 
     def run(self) -> Exited | None:
         """How the trainer ended, or None when memwatch was told to stop."""
@@ -126,6 +128,9 @@ class Watch:
         if store is not None:
             self._replay(store, attached.run_id, engine, trainer)
         sinks = [trainer, *self._sinks()]
+        if self._keyboard is not None:
+            held.callback(self._keyboard.close)
+            sources.append(self._keyboard)
         daemon = Daemon(
             clock=self._clock,
             engine=engine,
@@ -147,8 +152,7 @@ class Watch:
         watched = [wakes.fileno()]
         if not signaller.problem:
             watched.append(signaller.fileno())
-        if self._web is not None:
-            watched.append(self._web.fileno())
+        watched += [one.fileno() for one in (self._web, self._keyboard) if one is not None]
         if self._child is not None:
             return Sleeper(watched, FORWARDED, self._child.forward)
         return Sleeper(watched, STOPPING)
@@ -253,7 +257,11 @@ class Watch:
         elif self._whole_terminal and wants_live_view(self._people, os.environ):
             from memwatch.outputs.terminal import LiveView
 
-            sinks.append(LiveView(self._people, self._clock, footer))
+            view = LiveView(self._people, self._clock, footer)
+            sinks.append(view)
+            with suppress(SourceError):  # what is typed is not for memwatch
+                self._keyboard = Keyboard(sys.stdin, view.press)
+                view.has_keys = True
         else:
             sinks.append(PlainLines(self._people, config.verbose))
         return sinks

@@ -23,6 +23,7 @@ PHASED = 4  # generations within which it is examined at each phase, too
 FIRST_SECONDS = 60.0  # without generations: until the second examination
 LATE_SECONDS = 300.0  # after which an examination is no longer waited for
 CREDIT_SECONDS = 60.0  # of CPU that examinations may take at once; then the share that is set
+URGENT = ("warn", "request")  # reasons for which more CPU time may be spent
 ROOM_SHARE = 0.25  # of the headroom that one may take
 ROOM_LEAST = 64 << 20  # bytes: with less, none is made
 RISE_BYTES = 1 << 20  # from one look at memory to the next: worth following closely, to see which code raises it
@@ -107,6 +108,10 @@ class Diagnostician:
         """A warning was given."""
         self._wanted = "warn"
 
+    def request(self) -> None:
+        """Somebody asks."""
+        self._wanted = "request"
+
     def gauge(self, name: str) -> None:
         """The log told a level."""
         self._fresh.add(name)
@@ -160,7 +165,7 @@ class Diagnostician:
         room = self._policy.memory_bytes
         if self._headroom is not None:
             room = min(room, int(ROOM_SHARE * self._headroom))
-        if room < ROOM_LEAST or (reason != "warn" and self._spent > self._credit(t)):
+        if room < ROOM_LEAST or (reason not in URGENT and self._spent > self._credit(t)):
             return
         known = self.known
         self._waits = Diagnose(
@@ -203,7 +208,11 @@ class Diagnostician:
             self._recorded(event.found.profile)
             return
         self._waits, self._turned = None, True
-        self._evidence.add(event)
+        added, shown = self._evidence.add(event), self._evidence.shown
+        if added:
+            self._act(news.examined(t, self._ledger.unit, event, shown[-1], shown[-2] if len(shown) > 1 else None))
+        else:
+            self._act(news.not_examined(t, event))
         by_generation = event.asked.generation is not None
         situation = Situation(
             unit=unit if by_generation else "hour",
@@ -226,6 +235,7 @@ class Diagnostician:
             containers=tuple(self._evidence.containers()),
             types=tuple(self._evidence.types()),
             kinds=tuple(self._evidence.kinds()),
+            moments=self._evidence.moments(),
             credits=self._credits,
             lines=by_line(self._credits)[:LINES_TOLD],
             latest=event.found,

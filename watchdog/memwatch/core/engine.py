@@ -23,6 +23,7 @@ from memwatch.core.model import (
     CheckpointSeen,
     Diagnosed,
     Event,
+    ExaminationAsked,
     Exited,
     Expectation,
     Gauge,
@@ -31,6 +32,7 @@ from memwatch.core.model import (
     Limit,
     Notice,
     OutOfMemorySeen,
+    PhaseRow,
     PhaseSeen,
     ResourceView,
     Sampled,
@@ -46,8 +48,10 @@ from memwatch.core.model import (
 from memwatch.core.policy import Policy
 from memwatch.core.track import ForecasterLike
 
-NOTICES_KEPT = 50  # in the snapshot; markers and forecasts, which come by the thousand, are not among them
+NOTICES_KEPT = 50  # in the snapshot
+FREQUENT = ("marker", "phase", "forecast", "examined", "not_examined")  # which come by the thousand: not among them
 GAUGES_KEPT = 16
+PHASE_SECONDS = 1.0  # a phase that is longer is told of when it ends
 NO_DIAGNOSIS = DiagnosisPolicy(enabled=False)  # of a recording: there is nothing to examine
 
 
@@ -96,6 +100,7 @@ class Engine:
             SourceChanged: self._source_changed,
             ArmedChanged: self._armed_changed,
             Signalled: self._signalled,
+            ExaminationAsked: lambda t, event: self._diagnostician.request(),
             Diagnosed: self._diagnosed,
             Exited: self._has_exited,
         }
@@ -121,7 +126,7 @@ class Engine:
 
     def _act(self, action: Action) -> None:
         self._out.append(action)
-        if isinstance(action, Notice) and action.event not in ("marker", "forecast"):
+        if isinstance(action, Notice) and action.event not in FREQUENT:
             self._notices.append(action)
             if action.event == "warn":
                 self._diagnostician.warn()
@@ -171,6 +176,8 @@ class Engine:
         self._looks.cross(boundary)
         self._diagnostician.cross()
         for resource, row in boundary.closed.items():
+            if row.phases and row.phases[-1].end_t == boundary.t:
+                self._tell_phase(t, row.index, resource, row.phases[-1])
             self._act(news.generation(t, self._ledger.unit, resource, row))
             self._tell_breaches(t, self._expectations.row(resource, self._ledger.closed(resource)))
 
@@ -183,8 +190,14 @@ class Engine:
         self._looks.stir()
 
     def _phase_seen(self, t: float, event: PhaseSeen) -> None:
-        self._ledger.mark_phase(t, event)
+        for resource, row in self._ledger.mark_phase(t, event).items():
+            self._tell_phase(t, self._ledger.index, resource, row)
         self._diagnostician.enter()
+
+    def _tell_phase(self, t: float, index: float | None, resource: str, row: PhaseRow) -> None:
+        """One that has ended; what takes a second or less is no phase to people."""
+        if index is not None and row.end_t is not None and row.end_t - row.start_t > PHASE_SECONDS:
+            self._act(news.phase(t, self._ledger.unit, index, resource, row))
 
     def _gauge_seen(self, t: float, event: GaugeSeen) -> None:
         known = self._gauges.get(event.name)

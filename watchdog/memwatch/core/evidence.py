@@ -9,10 +9,11 @@ from itertools import pairwise
 from operator import mul
 
 from memwatch.core.census import Census
-from memwatch.core.examination import Growth
+from memwatch.core.examination import Growth, Moment
 from memwatch.core.model import Diagnosed
 from memwatch.core.stats import median
 
+COLUMNS = 8  # types, and attributes, that are told of at each of them
 FIRST, LATEST = 2, 8  # examinations that are kept
 STEPS_LEAST = 2  # examinations one after the other in which something rose, before it is said to grow
 ALIKE = 4.0  # a rise that is so many times less or more than the usual one is none of the same
@@ -30,6 +31,7 @@ class Shown:
     t: float  # at which the heap was read
     reason: str
     generation: float | None
+    phase: str | None  # that had begun
     place: float  # the generation; hours since the watch began, where there are none
     used_bytes: int | None  # of main memory
     counts: Mapping[str, int]  # objects, by type
@@ -71,17 +73,21 @@ class Evidence:
         self._readings.append((t, phase, used_bytes))
         del self._readings[:-READINGS]
 
-    def add(self, event: Diagnosed) -> None:
-        """An examination has ended. One without all sizes is not compared: what it lacks would look like a fall."""
+    def add(self, event: Diagnosed) -> bool:
+        """An examination has ended: whether it is one of `shown` now.
+
+        One without all sizes is not compared: what it lacks would look like a fall.
+        """
         census = event.found.census
         if census is None or not census.complete or any(one.bytes is None for one in census.types):
-            return
+            return False
         shown = self._read(event, census)
         if self.shown:
             self._stretches.append(self._stretch(self.shown[-1], shown))
         self.shown.append(shown)
         if len(self.shown) > FIRST + LATEST:
             del self.shown[FIRST]
+        return True
 
     def _read(self, event: Diagnosed, census: Census) -> Shown:
         asked = event.asked
@@ -93,6 +99,7 @@ class Evidence:
             t=asked.t + event.found.after_seconds,
             reason=asked.reason,
             generation=asked.generation,
+            phase=asked.phase,
             place=asked.generation if asked.generation is not None else (asked.t - self._began_t) / HOUR,
             used_bytes=asked.used_bytes,
             counts={one.type: one.count for one in census.types},
@@ -127,6 +134,24 @@ class Evidence:
         if not off or off[0][0] > UNEXPLAINED * sum(value**2 for value in grown):
             return None
         return off[0][1] if len(off) == 1 or off[0][0] < CLEARLY * off[1][0] else None
+
+    def moments(self) -> tuple[Moment, ...]:
+        """All that is kept of them, with what grows."""
+        types, paths = self.types()[:COLUMNS], self.containers()[:COLUMNS]
+        return tuple(
+            Moment(
+                t=one.t,
+                reason=one.reason,
+                generation=one.generation,
+                phase=one.phase,
+                used_bytes=one.used_bytes,
+                python_bytes=one.heap_bytes,
+                objects=sum(one.counts.values()),
+                counts={growth.name: one.counts.get(growth.name, 0) for growth in types},
+                sizes={growth.name: one.containers[growth.name] for growth in paths if growth.name in one.containers},
+            )
+            for one in self.shown
+        )
 
     @property
     def spaced(self) -> list[Shown]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from memwatch.core.census import Census
@@ -95,6 +96,21 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """What an examination showed: a row of the table of all of them."""
+
+    t: float
+    reason: str  # "generation", "phase", "time", "warn", "request"
+    generation: float | None
+    phase: str | None  # that had begun
+    used_bytes: int | None  # of main memory
+    python_bytes: int  # all Python objects
+    objects: int
+    counts: Mapping[str, int]  # of the types that grow in number
+    sizes: Mapping[str, int]  # bytes, of the attributes that grow
+
+
+@dataclass(frozen=True, slots=True)
 class Driver:
     """A level in the log, or a number of items, that growth goes along with."""
 
@@ -140,6 +156,7 @@ class Diagnosis:
     containers: tuple[Growth, ...]  # bytes
     types: tuple[Growth, ...]  # objects
     kinds: tuple[Growth, ...]  # bytes
+    moments: tuple[Moment, ...]  # oldest first: the first few, and the latest
     credits: tuple[Credit, ...]  # bytes, by the code that ran as memory rose, in the latest recordings
     lines: tuple[Line, ...]  # the same, by line
     latest: Examination  # but for recordings

@@ -28,15 +28,17 @@ class _OpenPhase:
     enter_bytes: int
     peak_bytes: int
     end_t: float | None = None
+    end_bytes: int | None = None
     delta_bytes: int = 0
 
     def leave(self, t: float, used_bytes: int) -> None:
         self.delta_bytes += used_bytes - self.enter_bytes
-        self.end_t = t
+        self.end_t, self.end_bytes = t, used_bytes
 
     def row(self, name: str, used_bytes: int) -> PhaseRow:
         under_way = used_bytes - self.enter_bytes if self.end_t is None else 0
-        return PhaseRow(name, self.start_t, self.end_t, self.delta_bytes + under_way, self.peak_bytes)
+        delta = self.delta_bytes + under_way
+        return PhaseRow(name, self.start_t, self.end_t, delta, self.peak_bytes, self.end_bytes or used_bytes)
 
 
 @dataclass(slots=True)
@@ -52,17 +54,20 @@ class _OpenRow:
     def enter(self, name: str, t: float) -> None:
         phase = self.phases.get(name)
         if phase is not None:
-            phase.enter_t, phase.enter_bytes, phase.end_t = t, self.used_bytes, None
+            phase.enter_t, phase.enter_bytes, phase.end_t, phase.end_bytes = t, self.used_bytes, None, None
         elif len(self.phases) < MAX_PHASES:
             self.phases[name] = _OpenPhase(t, t, self.used_bytes, self.used_bytes)
 
-    def leave(self, name: str, t: float) -> None:
+    def leave(self, name: str, t: float) -> PhaseRow | None:
+        """The phase as it ended; None when it was not under way."""
         phase = self.phases.get(name)
         if phase is None or phase.end_t is not None:
-            return
+            return None
         phase.leave(t, self.used_bytes)
         if phase.start_t == t:  # named and over in the same instant: the tail of the generation before
             del self.phases[name]
+            return None
+        return phase.row(name, self.used_bytes)
 
     def row(self, index: float, attempt: int, end_t: float | None, partial: bool = False) -> GenerationRow:
         phases = tuple(phase.row(name, self.used_bytes) for name, phase in self.phases.items())
@@ -254,18 +259,20 @@ class Ledger:
                 if self.phase is not None:
                     account.open.enter(self.phase, t)
 
-    def mark_phase(self, t: float, seen: PhaseSeen) -> None:
-        """A phase begins (which ends the one before) or ends."""
+    def mark_phase(self, t: float, seen: PhaseSeen) -> dict[str, PhaseRow]:
+        """A phase begins (which ends the one before) or ends: the one that has ended, by resource."""
+        ended: dict[str, PhaseRow] = {}
         if seen.at != "end" and seen.phase == self.phase:
-            return
-        for account in self._accounts.values():
+            return ended
+        for resource, account in self._accounts.items():
             if account.open is None:
                 continue
-            if self.phase is not None:
-                account.open.leave(self.phase, t)
+            if self.phase is not None and (row := account.open.leave(self.phase, t)) is not None:
+                ended[resource] = row
             if seen.at != "end":
                 account.open.enter(seen.phase, t)
         self.phase = seen.phase if seen.at != "end" else None
+        return ended
 
     def closed(self, resource: str) -> tuple[GenerationRow, ...]:
         """Of one resource, the generations that have ended and are kept, oldest first."""

@@ -169,7 +169,7 @@ class Diagnose:
     """Examine the trainer, in a process that gives way to all others. An action; its outcome is told with it."""
 
     t: float
-    reason: str  # "generation", "phase", "time", "warn", "rise"
+    reason: str  # "generation", "phase", "time", "warn", "request", "rise"
     generation: float | None  # under way, as the program counts
     phase: str | None  # under way
     used_bytes: int | None  # of main memory
@@ -332,6 +332,13 @@ class Cause(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class ExaminationAsked:
+    """Somebody wants to know now what the trainer holds."""
+
+    t: float
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosed:
     """An examination that was asked for has ended."""
 
@@ -363,6 +370,7 @@ Event = (
     | SourceChanged
     | ArmedChanged
     | Signalled
+    | ExaminationAsked
     | Diagnosed
     | Exited
 )
@@ -457,6 +465,7 @@ class PhaseRow:
     end_t: float | None
     delta_bytes: int
     peak_bytes: int
+    end_bytes: int = 0  # at its end, or now
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from memwatch.core import sentence as words
+from memwatch.core.evidence import Shown
 from memwatch.core.examination import Finding
 from memwatch.core.generations import Ledger
 from memwatch.core.model import (
     ArmedChanged,
     Attached,
     CheckpointSeen,
+    Diagnosed,
     Exited,
     Expectation,
     GenerationRow,
     GenerationSeen,
     Notice,
     OutOfMemorySeen,
+    PhaseRow,
     Signalled,
     SourceChanged,
     TreeMemory,
 )
 from memwatch.core.track import Decision, Track
 from memwatch.core.units import format_bytes, format_duration
+
+EXAMINED_MOST = 10  # types, and attributes, that are told of with an examination
 
 # --- the trainer ----------------------------------------------------------------------------------------------------
 
@@ -74,6 +80,28 @@ def marker(t: float, event: GenerationSeen, total: int | None) -> Notice:
     of = f" of {event.total}" if event.total is not None else ""
     text = f"{event.unit} {gen}{of} ({event.at})"
     return Notice(t, "marker", text, {"gen": gen, "total": total, "unit": event.unit, "at": event.at})
+
+
+def phase(t: float, unit: str, index: float, resource: str, row: PhaseRow) -> Notice:
+    """A phase ended, as one resource saw it."""
+    seconds = (row.end_t or row.start_t) - row.start_t
+    growth, end = format_bytes(row.delta_bytes, signed=True), format_bytes(row.end_bytes)
+    of = f"{unit} {words.index_text(index)}"
+    text = f"{resource}: {row.phase} of {of} ended at {end}, {growth} in {format_duration(seconds)}"
+    return Notice(
+        t,
+        "phase",
+        text,
+        {
+            "resource": resource,
+            "gen": words.number(index),
+            "phase": row.phase,
+            "delta": row.delta_bytes,
+            "end": row.end_bytes,
+            "peak": row.peak_bytes,
+            "seconds": round(seconds, 3),
+        },
+    )
 
 
 def generation(t: float, unit: str, resource: str, row: GenerationRow) -> Notice:
@@ -209,6 +237,55 @@ def breach(t: float, one: Expectation) -> Notice:
     """What was expected of the run is not so, and was until now."""
     text = f"expected {one.text}, but {one.latest}"
     return Notice(t, "breach", text, {"expectation": one.text, "seen": one.latest, "breaches": one.breaches})
+
+
+def examined(t: float, unit: str, event: Diagnosed, shown: Shown, before: Shown | None) -> Notice:
+    """The trainer was examined: what there is, and what is more or less than at the examination before."""
+    asked = event.asked
+    sizes = _changed(shown.containers, before.containers if before is not None else {})
+    counts = _changed(shown.counts, before.counts if before is not None else {})
+    at = "" if asked.generation is None else f" in {unit} {words.index_text(asked.generation)}"
+    begun = f", {asked.phase}" if asked.phase else ""
+    objects = sum(shown.counts.values())
+    text = f"examined{at}{begun}: {objects:,} objects take {format_bytes(shown.heap_bytes)}"
+    if before is not None:
+        text += f" ({format_bytes(shown.heap_bytes - before.heap_bytes, signed=True)})"
+        text += "".join(f"; {words.main_less(n)} {format_bytes(a)} -> {format_bytes(b)}" for n, (a, b) in sizes[:2])
+        own = [(name, both) for name, both in counts if "." in name]
+        text += "".join(f"; {words.main_less(name)} {a:,} -> {b:,}" for name, (a, b) in own[:2])
+    return Notice(
+        t,
+        "examined",
+        text,
+        {
+            "reason": asked.reason,
+            "gen": words.number(asked.generation),
+            "phase": asked.phase,
+            "used": shown.used_bytes,
+            "python_bytes": shown.heap_bytes,
+            "objects": objects,
+            "types": dict(counts[:EXAMINED_MOST]),
+            "attributes": dict(sizes[:EXAMINED_MOST]),
+            "cpu_seconds": event.found.cpu_seconds,
+        },
+    )
+
+
+def _changed(now: Mapping[str, int], before: Mapping[str, int]) -> list[tuple[str, tuple[int, int]]]:
+    """Earlier and now, of what has changed, the largest change first. What was not named before was too small then."""
+    both = {name: (before.get(name, 0), value) for name, value in now.items() if value != before.get(name, 0)}
+    return sorted(both.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
+
+
+def not_examined(t: float, event: Diagnosed) -> Notice:
+    """An examination brought nothing that can be compared."""
+    asked, reason = event.asked, event.found.census_reason or "it did not get to the end of the heap"
+    return Notice(
+        t,
+        "not_examined",
+        f"not examined: {reason}",
+        {"reason": asked.reason, "gen": words.number(asked.generation), "phase": asked.phase, "failure": reason},
+    )
 
 
 def finding(t: float, one: Finding, unit: str) -> Notice:

@@ -11,6 +11,7 @@ from memwatch.core.units import format_bytes
 from memwatch.outputs import profile
 
 SHOWN = 8  # rows of each table
+COLUMNS = 3  # for attributes and types that grow: one at least is a type's
 WORTH = 0.01  # of the growth that was seen: a line with less is not told
 _WIDTH = 160
 
@@ -36,6 +37,7 @@ def _details(one: Finding) -> Iterator[str]:
 def tables(diagnosis: Diagnosis) -> Iterator[str]:
     """What has grown from one examination to the next, and what is large."""
     unit = diagnosis.unit
+    yield from _moments(diagnosis)
     yield from _growths(f"attributes that grow by the {unit}", diagnosis.containers, unit, format_bytes)
     yield from _growths(f"types that there are more of by the {unit}", diagnosis.types, unit, "{:,.0f}".format)
     yield from _growths(f"kinds of memory that grow by the {unit}", diagnosis.kinds, unit, format_bytes)
@@ -53,6 +55,25 @@ def tables(diagnosis: Diagnosis) -> Iterator[str]:
             yield f"{format_bytes(one.bytes):>12}  {printable(f'{one.type} {one.path}', 80)}{there}"
     if diagnosis.drivers:
         yield from ("", "grows with", *(f"  {printable(words.driver_text(one), _WIDTH)}" for one in diagnosis.drivers))
+
+
+def _moments(diagnosis: Diagnosis) -> Iterator[str]:
+    """What each examination showed, with the types and attributes that grow the most."""
+    moments = diagnosis.moments
+    if len(moments) < 2:
+        return
+    paths = list(moments[-1].sizes)[: COLUMNS - 1]
+    types = sorted(moments[-1].counts, key=lambda name: "." not in name)[: COLUMNS - len(paths)]
+    heads = "".join(f"{printable(words.main_less(name), 19):>20}" for name in (*paths, *types))
+    yield from ("", f"{'examined in':>26}{'memory':>11}{'objects take':>14}{heads}")
+    rows = moments if len(moments) <= SHOWN else (*moments[:2], *moments[2 - SHOWN :])
+    for one in rows:
+        where = "" if one.generation is None else f"{printable(diagnosis.unit, 12)} {words.index_text(one.generation)}"
+        begun = f", {printable(one.phase, 12)}" if one.phase and where else printable(one.phase or "", 12)
+        used = "" if one.used_bytes is None else format_bytes(one.used_bytes)
+        sizes = "".join(f"{format_bytes(one.sizes[name]) if name in one.sizes else '-':>20}" for name in paths)
+        counts = "".join(f"{one.counts[name]:>20,}" for name in types)
+        yield f"{where + begun:>26}{used:>11}{format_bytes(one.python_bytes):>14}{sizes}{counts}"
 
 
 def _growths(title: str, rows: Sequence[Growth], unit: str, shown: Callable[[float], str]) -> Iterator[str]:

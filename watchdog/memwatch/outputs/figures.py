@@ -8,7 +8,9 @@ from memwatch.core.model import GenerationRow, ResourceView, Snapshot, Verdict
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes
 
-ROUTINE = frozenset({"marker", "generation", "checkpoint"})  # events of every healthy run: told only when asked for
+ROUTINE = frozenset(
+    {"marker", "phase", "generation", "examined", "not_examined", "checkpoint"}
+)  # events of every healthy run: told only when asked for
 
 
 def format_index(index: float) -> str:
@@ -52,6 +54,21 @@ def phase_totals(rows: Sequence[GenerationRow]) -> dict[str, int]:
         for part in row.phases:
             totals[part.phase] = totals.get(part.phase, 0) + part.delta_bytes
     return totals
+
+
+def largest_phases(rows: Sequence[GenerationRow], most: int) -> list[str]:
+    """Those in which memory moved most, in the order in which they run."""
+    totals = phase_totals(rows)
+    largest = sorted(totals, key=lambda phase: -abs(totals[phase]))[: max(0, most)]
+    return [phase for phase in totals if phase in largest]
+
+
+def phase_heads(phases: Sequence[str]) -> list[str]:
+    """Without an ending that all have: evaluate_population, train_population -> evaluate, train."""
+    endings = {phase.rpartition("_")[2] for phase in phases if "_" in phase}
+    if len(phases) < 2 or len(endings) != 1 or not all("_" in phase for phase in phases):
+        return list(phases)
+    return [phase.rpartition("_")[0] for phase in phases]
 
 
 def last_complete(view: ResourceView) -> GenerationRow | None:

@@ -8,9 +8,18 @@ from memwatch.core.model import GenerationRow, ResourceView, Snapshot, Verdict
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.outputs import diagnosis
-from memwatch.outputs.figures import format_index, format_progress, format_verdict, phase_totals
+from memwatch.outputs.figures import (
+    format_index,
+    format_progress,
+    format_verdict,
+    largest_phases,
+    phase_delta,
+    phase_heads,
+    phase_totals,
+)
 
 MOST_ROWS = 30
+PHASES = 3  # that have a column of their own: those in which memory moved most
 HEAD_ROWS = 10  # kept from the beginning of a longer table
 
 
@@ -44,17 +53,21 @@ def _title(snapshot: Snapshot) -> str:
 
 
 def _table(view: ResourceView, unit: str) -> Iterator[str]:
-    yield f"{view.usage.resource:<5}{unit:>11}{'end memory':>13}{'change':>12}{'peak':>12}{'duration':>12}"
+    phases = largest_phases(view.generations, PHASES)
+    heads = "".join(f"{printable(head, 12):>13}" for head in phase_heads(phases))
+    yield f"{view.usage.resource:<5}{unit:>11}{'end memory':>13}{'change':>12}{'peak':>12}{'duration':>12}{heads}"
     for row in _shorten(view.generations):
-        yield f"{'':5}{'...':>11}" if row is None else _row(row)
+        yield f"{'':5}{'...':>11}" if row is None else _row(row, phases)
 
 
-def _row(row: GenerationRow) -> str:
+def _row(row: GenerationRow, phases: Sequence[str]) -> str:
     took = "unfinished" if row.end_t is None else format_duration(row.end_t - row.start_t)
     change = format_bytes(row.delta_bytes, signed=True)
     index = format_index(row.index) + (f" try {row.attempt + 1}" if row.attempt else "")
     figures = f"{format_bytes(row.end_bytes):>13}{change:>12}{format_bytes(row.peak_bytes):>12}{took:>12}"
-    return f"{'':5}{index:>11}{figures}"
+    deltas = [phase_delta(row, phase) for phase in phases]
+    parts = "".join(f"{'' if delta is None else format_bytes(delta, signed=True):>13}" for delta in deltas)
+    return f"{'':5}{index:>11}{figures}{parts}"
 
 
 def _shorten(rows: Sequence[GenerationRow]) -> Sequence[GenerationRow | None]:

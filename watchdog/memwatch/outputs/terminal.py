@@ -36,19 +36,23 @@ from memwatch.core.sentence import finding_text
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.interfaces import Clock
+from memwatch.outputs import diagnosis
 from memwatch.outputs.figures import (
     ROUTINE,
     format_index,
     format_level,
     format_progress,
     format_verdict,
+    largest_phases,
     phase_delta,
-    phase_totals,
+    phase_heads,
 )
 
 FRAME_SECONDS = 0.25  # at most four frames a second
 MOST_GENERATIONS = 12
 FEWEST_EVENTS = 3
+DETAILS = "d"  # the key that shows them
+KEYS = ("c: examine now | d: details", "c: examine now | d: back")
 
 PLAIN, DIM, BOLD = Style.null(), Style(dim=True), Style(bold=True)
 GOOD, WARN, BAD = Style(color="green"), Style(color="yellow"), Style(color="red", bold=True)
@@ -82,6 +86,8 @@ class LiveView:
         local_time: Callable[[float], time.struct_time] = time.localtime,
     ) -> None:
         """`stream` is a terminal; `footer` is shown in the last line, e.g. where the HTTP server listens."""
+        self.has_keys = False  # what they do is told in the last line
+        self._details = False
         self._tty = _Tty(stream)
         self._canvas = io.StringIO()  # rich draws here; _Tty carries it over
         self._console = Console(file=self._canvas, force_terminal=True, highlight=False, markup=False, emoji=False)
@@ -124,6 +130,11 @@ class LiveView:
             self._send(patience_seconds=1.0)
         self._tty.close()
 
+    def press(self, key: str) -> None:
+        """`d` shows what grows in detail, instead of generations and events, and back."""
+        if key == DETAILS:
+            self._details, self._next_t = not self._details, 0.0
+
     def _draw(self, snapshot: Snapshot) -> None:
         if not self._open:
             atexit.register(self.restore)
@@ -135,7 +146,8 @@ class LiveView:
             self._console.control(Control.clear())
             self._drawn, self._size = [], size
         look = Look(*size, ascii_only=self._tty.ascii_only, local_time=self._local_time)
-        lines = frame(snapshot, look, self._footer)
+        keys = KEYS[self._details] if self.has_keys else ""
+        lines = frame(snapshot, look, " | ".join(filter(None, (keys, self._footer))), self._details)
         for y, line in enumerate(lines):
             if y >= len(self._drawn) or self._drawn[y] != line:
                 self._console.update_screen_lines([line], 0, y)
@@ -217,8 +229,16 @@ class Look:
         return text
 
 
-def frame(snapshot: Snapshot, look: Look, footer: str = "") -> list[Line]:
+def frame(snapshot: Snapshot, look: Look, footer: str = "", details: bool = False) -> list[Line]:
     """The whole screen: exactly `look.height` lines of exactly `look.width` cells."""
+    bottom = [[Segment(printable(footer), DIM)]] if footer else []
+    room = look.height - len(bottom)
+    body = (_in_detail(snapshot, look) if details else _overview(snapshot, look, room))[:room]
+    body += [[] for _ in range(look.height - len(bottom) - len(body))]
+    return [_fit(line, look.width) for line in [*body, *bottom][: look.height]]
+
+
+def _overview(snapshot: Snapshot, look: Look, height: int) -> list[Line]:
     top = [
         _title(snapshot, look),
         *_sentence(snapshot, look),
@@ -229,13 +249,19 @@ def frame(snapshot: Snapshot, look: Look, footer: str = "") -> list[Line]:
         *_gauges(snapshot),
         *_problems(snapshot),
     ]
-    bottom = [[Segment(printable(footer), DIM)]] if footer else []
-    room = look.height - len(top) - len(bottom)
-    table = _table(snapshot, look, room - FEWEST_EVENTS - 2)
-    events = _events(snapshot, look, room - len(table))
-    body = [*top, *table, *events][: look.height - len(bottom)]
-    body += [[] for _ in range(look.height - len(bottom) - len(body))]
-    return [_fit(line, look.width) for line in [*body, *bottom][: look.height]]
+    table = _table(snapshot, look, height - len(top) - FEWEST_EVENTS - 2)
+    return [*top, *table, *_events(snapshot, look, height - len(top) - len(table))]
+
+
+def _in_detail(snapshot: Snapshot, look: Look) -> list[Line]:
+    """What examinations found."""
+    known = snapshot.diagnosis
+    if known is None:
+        text = "nothing is known of what grows yet: the trainer was not examined"
+        return [_title(snapshot, look), *_sentence(snapshot, look), [], [Segment(text)]]
+    headlines = [[Segment(line, PLAIN if line.startswith(" ") else BAD)] for line in diagnosis.headlines(known)]
+    tables = [[Segment(line)] for line in diagnosis.tables(known)]
+    return [_title(snapshot, look), *_sentence(snapshot, look), [], *headlines, *tables]
 
 
 def _fit(line: Iterable[Segment], width: int) -> Line:
@@ -374,19 +400,11 @@ def _table(snapshot: Snapshot, look: Look, room: int) -> list[Line]:
     if view is None or room < 3:
         return []
     rows = view.generations[-min(MOST_GENERATIONS, room - 2) :]
-    phases = _largest_phases(rows, (look.width - 56) // 10)
+    phases = largest_phases(rows, (look.width - 56) // 10)
     unit = "gen" if snapshot.unit == "generation" else snapshot.unit
-    names = ["time", "start", "end", "change", "peak", *_heads(phases)]
+    names = ["time", "start", "end", "change", "peak", *phase_heads(phases)]
     head = _right(unit, 6) + "".join(_right(name, 10) for name in names)
     return [[], [Segment(head, DIM)], *(_row(row, phases) for row in rows)]
-
-
-def _heads(phases: Sequence[str]) -> list[str]:
-    """Without an ending that all have: evaluate_population, train_population -> evaluate, train."""
-    endings = {phase.rpartition("_")[2] for phase in phases if "_" in phase}
-    if len(phases) < 2 or len(endings) != 1 or not all("_" in phase for phase in phases):
-        return list(phases)
-    return [phase.rpartition("_")[0] for phase in phases]
 
 
 def _right(text: str, width: int) -> str:
@@ -394,13 +412,6 @@ def _right(text: str, width: int) -> str:
     shown = printable(text, width - 1)
     cells = min(cell_len(shown), width - 1)  # a CJK character takes two
     return " " * (width - cells) + set_cell_size(shown, cells)
-
-
-def _largest_phases(rows: Sequence[GenerationRow], most: int) -> list[str]:
-    """Those in which memory moved most, in the order in which they run."""
-    totals = phase_totals(rows)
-    largest = sorted(totals, key=lambda phase: -abs(totals[phase]))[: max(0, most)]
-    return [phase for phase in totals if phase in largest]
 
 
 def _row(row: GenerationRow, phases: Sequence[str]) -> Line:

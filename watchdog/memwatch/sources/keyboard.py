@@ -1,0 +1,81 @@
+"""The keys that are pressed in the live view, one at a time, without an Enter."""
+
+from __future__ import annotations
+
+import os
+import termios
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TextIO
+
+from memwatch.core.model import Event, ExaminationAsked
+from memwatch.errors import SourceError
+
+EXAMINE = "c"
+_LFLAG = 3  # in what tcgetattr gives
+_KEYS = 64  # that are read at once
+
+
+class Keyboard:
+    """A source of events: `c` asks for an examination; other keys go to `pressed`. The terminal is left as it was."""
+
+    name = "keyboard"
+
+    def __init__(self, stream: TextIO, pressed: Callable[[str], None]) -> None:
+        """SourceError where no key can come: `stream` is no terminal, or it is another job's in the foreground."""
+        self._pressed = pressed
+        try:
+            # an open file description of its own: O_NONBLOCK is not the shell's
+            self._fd = os.open(f"/proc/self/fd/{stream.fileno()}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        except (OSError, ValueError) as error:
+            raise SourceError("no keyboard: stdin cannot be read") from error
+        try:
+            self._take()
+        except (OSError, termios.error) as error:
+            os.close(self._fd)
+            raise SourceError("no keyboard: stdin is no terminal of this job") from error
+
+    def _take(self) -> None:
+        if not self._in_foreground():
+            raise OSError("another job has it")
+        self._modes = termios.tcgetattr(self._fd)
+        modes = [*self._modes]
+        modes[_LFLAG] &= ~(termios.ICANON | termios.ECHO)
+        termios.tcsetattr(self._fd, termios.TCSANOW, modes)
+
+    def fileno(self) -> int:
+        """Readable when a key was pressed."""
+        return self._fd
+
+    def poll(self, now: float) -> Sequence[Event]:
+        """What is asked for by the keys that were pressed since."""
+        try:
+            keys = os.read(self._fd, _KEYS).decode("ascii", "replace") if self._in_foreground() else ""
+        except BlockingIOError:
+            return ()
+        except OSError:
+            keys = ""
+        if not keys:
+            self._fall_silent()
+        for key in keys.replace(EXAMINE, ""):
+            self._pressed(key)
+        return [ExaminationAsked(now)] if EXAMINE in keys else ()
+
+    def _fall_silent(self) -> None:
+        """The terminal has gone, or is another job's: keys for others must not end our sleep. An eventfd never does."""
+        self.close()
+        silent = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        if silent != self._fd:
+            os.dup2(silent, self._fd, inheritable=False)
+            os.close(silent)
+
+    def close(self) -> None:
+        """Give the terminal back."""
+        with suppress(OSError, termios.error):
+            if self._in_foreground():
+                termios.tcsetattr(self._fd, termios.TCSANOW, self._modes)
+        os.close(self._fd)
+
+    def _in_foreground(self) -> bool:
+        """OSError when it is no terminal, or has gone."""
+        return os.tcgetpgrp(self._fd) == os.getpgrp()
