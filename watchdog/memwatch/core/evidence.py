@@ -42,6 +42,7 @@ class Shown:
     with_graph: int | None
     gpu_bytes: int | None  # used on all GPUs
     on_gpu: int  # bytes of torch's storages there
+    cow_bytes: int  # copied by forked workers, so far
 
     @property
     def heap_bytes(self) -> int:
@@ -107,6 +108,7 @@ class Evidence:
             with_graph=census.tensors_with_graph,
             gpu_bytes=asked.gpu_bytes,
             on_gpu=sum(one.bytes for one in census.storages if one.device.startswith("cuda")),
+            cow_bytes=asked.cow_bytes,
         )
 
     def _stretch(self, before: Shown, after: Shown) -> Stretch:
@@ -161,6 +163,10 @@ class Evidence:
     def on_gpu(self) -> Growth | None:
         """The growth of torch's tensors there."""
         return self._growth("cuda", lambda one: one.on_gpu)
+
+    def copied(self, since: float) -> int:
+        """What forked workers have copied since the examination at that place."""
+        return self.spaced[-1].cow_bytes - next(one.cow_bytes for one in self.spaced if one.place == since)
 
     def containers(self) -> list[Growth]:
         """Attributes that hold more and more bytes; one that was not told of held too little for that."""

@@ -266,8 +266,8 @@ def _of_rest(evidence: Evidence, situation: Situation, memory: Growth, rest: flo
     tensors = sum(one.per_unit for one in evidence.sizes() if one.name in TENSORS)
     if graphs is not None and (of_python < EXPLAINS * rest or tensors >= EXPLAINS * of_python):
         yield _of_graphs(evidence, situation, memory, graphs)
-    elif situation.cow_bytes >= EXPLAINS * (memory.after - memory.before):
-        yield _other(WORKERS, memory, situation, (f"{format_bytes(situation.cow_bytes)} were copied so far",))
+    elif (copied := evidence.copied(memory.since)) >= EXPLAINS * (memory.after - memory.before):
+        yield _other(WORKERS, memory, situation, (f"{format_bytes(copied)} were copied in that time",))
     elif shared is not None and shared.per_unit >= EXPLAINS * rest:
         yield _other(SHARED, shared, situation)
     elif heap is not None and heap.per_unit >= EXPLAINS * rest:

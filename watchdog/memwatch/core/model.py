@@ -177,6 +177,7 @@ class Diagnose:
     types: tuple[str, ...] = ()  # of which it is to tell who holds their objects, besides those it chooses itself
     paths: tuple[str, ...] = ()  # of which it is to tell the size, besides those that it finds itself
     gpu_bytes: int | None = None  # of all GPUs, used by the trainer; None: there is none, or it is not known
+    cow_bytes: int = 0  # copied by forked workers, so far
 
 
 # --- events: all that the engine is told --------------------------------------------------------------------------
