@@ -203,6 +203,27 @@ def test_pages_that_workers_copied_are_the_cause_where_they_are_most_of_the_grow
     assert after(rest(sizes=lambda _: {"dict": MB}, cow=copied))[0][0].cause == cause
 
 
+@pytest.mark.parametrize(
+    ("objects", "above", "cause"),
+    [
+        (20, 20, "fragmentation"),  # what they left is of no use for the next
+        (200, 20, "fragmentation"),  # most of it is
+        (200, 120, "fragmentation"),  # and half of the rest is given back
+        (200, 200, "native_leak"),  # all is given back; what stays was never theirs
+        (5, 5, "native_leak"),  # they are too few
+    ],
+)
+def test_memory_that_objects_left_is_kept_by_the_allocator_when_it_does_not_fall_with_them(objects, above, cause):
+    """Each generation adds 20 MB; within it objects of so many MB come and go, and memory is so far above its level."""
+    evidence = Evidence(0.0)
+    for n in (1, 2, 3, 4):
+        used, t = (100 + 20 * n) * MB, 100.0 * n
+        evidence.add(examined(n, t=t, used=used, sizes={"bytes": 5 * MB}))
+        sizes = {"bytes": (5 + objects) * MB}
+        evidence.add(examined(n, t=t + 50, reason="phase", used=used + above * MB, sizes=sizes))
+    assert conclude(evidence, SITUATION)[0][0].cause == cause
+
+
 def test_an_array_that_is_filled_is_told_when_it_is_larger_than_the_room():
     shown = rest(
         sizes=lambda _: {"numpy.ndarray": 9 * GB}, filled=lambda n: {"__main__.Buffer.obs": (50 * n * MB, 9 * GB)}

@@ -32,6 +32,8 @@ class Shown:
     generation: float | None
     place: float  # the generation; hours since the watch began, where there are none
     used_bytes: int | None  # of main memory
+    least_bytes: int  # of it, while this went on; 0: not known
+    most_bytes: int
     counts: Mapping[str, int]  # objects, by type
     sizes: Mapping[str, int]  # bytes of them, by type
     containers: Mapping[str, int]  # bytes, by attribute
@@ -58,6 +60,16 @@ class Stretch:
     grown: Mapping[str, int]  # bytes that an attribute grew by
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What Python's objects left from one examination to the next."""
+
+    since: float  # the place of the former
+    units: float  # from there to the latter; 0 within a generation
+    bytes: int
+    kept_bytes: int  # that memory did not fall by
+
+
 class Evidence:
     """The examinations of one process."""
 
@@ -66,6 +78,7 @@ class Evidence:
         self.shown: list[Shown] = []  # oldest first: the first few, and the latest
         self._readings: list[tuple[float, str, int]] = []  # time, phase, main memory in use
         self._stretches: deque[Stretch] = deque(maxlen=STRETCHES)
+        self.left: deque[Left] = deque(maxlen=STRETCHES)
 
     def observe(self, t: float, phase: str, used_bytes: int) -> None:
         """Main memory when a phase began ("": none), while an examination goes on, and once after it."""
@@ -80,6 +93,7 @@ class Evidence:
         shown = self._read(event, census)
         if self.shown:
             self._stretches.append(self._stretch(self.shown[-1], shown))
+            self._leave(self.shown[-1], shown)
         self.shown.append(shown)
         if len(self.shown) > FIRST + LATEST:
             del self.shown[FIRST]
@@ -87,6 +101,8 @@ class Evidence:
     def _read(self, event: Diagnosed, census: Census) -> Shown:
         asked = event.asked
         sized = [one for one in (*census.tracked, *census.containers) if one.bytes is not None]
+        used = [used for t, _, used in self._readings if t >= asked.t]
+        used += [asked.used_bytes] if asked.used_bytes is not None else []
         ways: Counter[tuple[str, str]] = Counter()
         for one in census.holders:
             ways[one.type, one.path] += one.count
@@ -96,6 +112,8 @@ class Evidence:
             generation=asked.generation,
             place=asked.generation if asked.generation is not None else (asked.t - self._began_t) / HOUR,
             used_bytes=asked.used_bytes,
+            least_bytes=min(used, default=0),
+            most_bytes=max(used, default=0),
             counts={one.type: one.count for one in census.types},
             sizes={one.type: one.bytes or 0 for one in census.types},
             containers={one.path: one.bytes or 0 for one in sized},
@@ -110,6 +128,15 @@ class Evidence:
             on_gpu=sum(one.bytes for one in census.storages if one.device.startswith("cuda")),
             cow_bytes=asked.cow_bytes,
         )
+
+    def _leave(self, before: Shown, after: Shown) -> None:
+        """Memory may have been read before objects went: what is kept is told at the least."""
+        if before.used_bytes is None or after.used_bytes is None:
+            return
+        size = before.heap_bytes - after.heap_bytes
+        if size > 0:
+            kept = size - max(0, before.most_bytes - after.least_bytes)
+            self.left.append(Left(before.place, after.place - before.place, size, kept))
 
     def _stretch(self, before: Shown, after: Shown) -> Stretch:
         """From one examination to the next."""

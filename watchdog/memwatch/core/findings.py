@@ -16,6 +16,7 @@ from memwatch.core.units import format_bytes
 
 EXPLAINS = 0.5  # of the growth of memory: what leaves more of it open is not all of the cause
 FLAT = 0.2  # of the growth of memory: Python's objects that grow by less do not explain it
+NEARLY = 0.8  # of the growth of a generation: what objects left, where that is the cause
 GPU = "gpu"  # all of them together
 TENSORS = ("torch.Tensor", "torch.nn.parameter.Parameter")
 
@@ -307,12 +308,15 @@ def _of_objects(evidence: Evidence, situation: Situation, heap: Growth) -> Findi
 
 
 def _of_other_memory(evidence: Evidence, situation: Situation, memory: Growth) -> Finding:
-    """Where Python's objects had been as much as memory has grown, the allocator keeps what they left."""
+    """Where Python's objects left as much as memory grows by, and that stayed in use, the allocator keeps it."""
     sizes = [one.heap_bytes for one in evidence.spaced]
     now, since_then = format_bytes(sizes[-1]), format_bytes(sizes[-1] - sizes[0], signed=True)
     facts = (f"Python's objects take {now}, {since_then} in that time",)
-    if max(sizes) - sizes[-1] >= EXPLAINS * (memory.after - memory.before):
-        return _other(FRAGMENTS, memory, situation, (*facts, f"they had taken {format_bytes(max(sizes))}"))
+    for left in evidence.left:
+        grown = memory.per_unit * (left.units or evidence.stride)
+        if left.since >= memory.since and left.kept_bytes >= max(EXPLAINS * left.bytes, NEARLY * grown):
+            kept = f"{format_bytes(left.bytes)} of them went, and memory kept {format_bytes(left.kept_bytes)} of that"
+            return _other(FRAGMENTS, memory, situation, (*facts, kept))
     return _other(NATIVE, memory, situation, facts)
 
 
