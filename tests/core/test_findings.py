@@ -224,6 +224,43 @@ def test_memory_that_objects_left_is_kept_by_the_allocator_when_it_does_not_fall
     assert conclude(evidence, SITUATION)[0][0].cause == cause
 
 
+def test_a_class_in_a_local_variable_is_named_before_what_it_holds():
+    ways = {
+        ("numpy.ndarray", f"{UNNAMED}list[i].obs"): 100,
+        ("__main__.Record", f"{UNNAMED}list[i]"): 100,
+        ("tuple", f"{UNNAMED}list[i]"): 100,
+        ("__main__.Agent", "__main__.Trainer.population[i]"): 100,
+    }
+    shown = rest(
+        sizes=lambda n: {"numpy.ndarray": 40 * n * MB, "bytes": 5 * n * MB},
+        counts=lambda n: {"bytes": 900 * n, **{type_: 100 * n for type_, _ in ways}},
+        ways=lambda _: ways,
+    )
+    (found,) = after(shown)[0]
+    assert (found.cause, found.type, found.holder) == (
+        "held_by_local_or_native",
+        "__main__.Record",
+        f"{UNNAMED}list[i]",
+    )
+    assert (found.count_before, found.count_after) == (100, 400) and "+135.0 MB" in found.evidence[0]
+
+
+def test_what_attributes_are_known_to_hold_is_not_told_again_of_a_local_variable():
+    shown = kept("__main__.Record", per=10, sizes=lambda n: {"dict": 22 * n * MB})
+    for n, one in enumerate(shown, 1):
+        one["used"] = 50 * n * MB
+    assert [one.cause for one in after(shown)[0]] == ["unbounded_container"]
+
+
+@pytest.mark.parametrize("manager", ["matplotlib.backend_bases.FigureManagerBase", ""])
+def test_open_figures_are_the_cause_of_memory_that_they_are_drawn_on(manager):
+    counts = lambda n: {"matplotlib.figure.Figure": 8 * n, "matplotlib.axes._axes.Axes": 9 * n, manager or "dict": n}  # noqa: E731
+    (found,) = after(rest(sizes=lambda n: {"dict": 9 * n * MB}, counts=counts))[0]
+    assert (found.cause, found.type) == ("figures_not_closed", "matplotlib.figure.Figure")
+    assert found.holder == ("matplotlib.pyplot" if manager else "") and "plt.close(figure)" in found.remedy
+    assert (found.count_before, found.count_after) == (8, 32)
+
+
 def test_an_array_that_is_filled_is_told_when_it_is_larger_than_the_room():
     shown = rest(
         sizes=lambda _: {"numpy.ndarray": 9 * GB}, filled=lambda n: {"__main__.Buffer.obs": (50 * n * MB, 9 * GB)}
