@@ -15,13 +15,15 @@ from support.pythons import PROGRAMS
 
 pytestmark = [pytest.mark.paced, pytest.mark.timeout(200)]
 
-SECONDS = 1.5  # of a phase, two of which are a generation: longer than an examination
+SECONDS = 1.5  # of a phase, two of which are a generation: longer than an examination ...
+SURELY_SECONDS = 2.5  # ... on a busy machine, where those at phases must not be left out
 
 
 @contextmanager
 def watched(kind: str, tmp_path: Path) -> Iterator[Memwatch]:
     folder = Folder(tmp_path)
-    with trainer(folder, program=[sys.executable, str(PROGRAMS / "causes.py"), kind, str(SECONDS)]) as run:
+    seconds = SURELY_SECONDS if kind == "fragmentation" else SECONDS
+    with trainer(folder, program=[sys.executable, str(PROGRAMS / "causes.py"), kind, str(seconds)]) as run:
         target = ["--pid", str(run.pid), "--log", str(folder.log), "--limit", "2GB", "--dry-run", "--listen", "none"]
         with memwatch(folder, *target, "--interval", "0.25", "--json") as watch:
             yield watch

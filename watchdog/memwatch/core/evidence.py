@@ -191,9 +191,9 @@ class Evidence:
         """The growth of torch's tensors there."""
         return self._growth("cuda", lambda one: one.on_gpu)
 
-    def copied(self, since: float) -> int:
-        """What forked workers have copied since the examination at that place."""
-        return self.spaced[-1].cow_bytes - next(one.cow_bytes for one in self.spaced if one.place == since)
+    def at(self, place: float) -> Shown:
+        """Of those that are compared, the one at a place where something began to grow."""
+        return next(one for one in reversed(self.spaced) if one.place == place)
 
     def containers(self) -> list[Growth]:
         """Attributes that hold more and more bytes; one that was not told of held too little for that."""

@@ -269,19 +269,20 @@ def _of_rest(evidence: Evidence, situation: Situation, memory: Growth, known: fl
     """Growth that attributes leave open: copies of workers, shared memory, Python's objects, what is not Python's."""
     shared = next((one for one in evidence.kinds() if one.name == "shared memory"), None)
     rest, heap = memory.per_unit - known, evidence.heap()
+    grown, first, latest = memory.after - memory.before, evidence.at(memory.since), evidence.spaced[-1]
     graphs, of_python = evidence.graphs(), 0.0 if heap is None else heap.per_unit
     tensors = sum(one.per_unit for one in evidence.sizes() if one.name in TENSORS)
     if graphs is not None and (of_python < EXPLAINS * rest or tensors >= EXPLAINS * of_python):
         yield _of_graphs(evidence, situation, memory, graphs)
-    elif (copied := evidence.copied(memory.since)) >= EXPLAINS * (memory.after - memory.before):
+    elif (copied := latest.cow_bytes - first.cow_bytes) >= EXPLAINS * grown:
         yield _other(WORKERS, memory, situation, (f"{format_bytes(copied)} were copied in that time",))
     elif shared is not None and shared.per_unit >= EXPLAINS * rest:
-        yield _other(SHARED, shared, situation, (f"it takes {_size(shared)}",))
+        yield _other(SHARED, shared, situation, (f"it takes {_size(shared.before, shared.after)}",))
     elif figures := [one for one in evidence.types() if _FIGURE.search(one.name.rpartition(".")[2])]:
         yield _of_figures(situation, memory, figures)
     elif heap is not None and heap.per_unit - known >= EXPLAINS * rest:
         yield _of_objects(evidence, situation, heap)
-    elif heap is None or heap.per_unit < FLAT * memory.per_unit:
+    elif latest.heap_bytes - first.heap_bytes < FLAT * grown:
         yield _of_other_memory(evidence, situation, memory)
 
 
@@ -316,7 +317,7 @@ def _of_figures(situation: Situation, memory: Growth, figures: Sequence[Growth])
 def _of_objects(evidence: Evidence, situation: Situation, heap: Growth) -> Finding:
     """Of the types that there are more and more of: what no attribute holds, else the one that takes the most."""
     latest, risen = evidence.spaced[-1], {one.name: one for one in evidence.types()}
-    facts = (f"Python's objects take {_size(heap)}",)
+    facts = (f"Python's objects take {_size(heap.before, heap.after)}",)
     if not risen:
         return _other(ELSEWHERE, heap, situation, facts)
     loose = [(type_, way) for type_, way in latest.ways if type_ in risen and way.startswith(UNNAMED)]
@@ -330,8 +331,8 @@ def _of_objects(evidence: Evidence, situation: Situation, heap: Growth) -> Findi
     return _other(ELSEWHERE, heap, situation, facts, type_=name, counts=counts, holder=holder)
 
 
-def _size(growth: Growth) -> str:
-    return f"{format_bytes(growth.after)}, {format_bytes(growth.after - growth.before, signed=True)} in that time"
+def _size(before: int, after: int) -> str:
+    return f"{format_bytes(after)}, {format_bytes(after - before, signed=True)} in that time"
 
 
 def _how_plain(held: tuple[str, str]) -> tuple[bool, int]:
@@ -342,9 +343,8 @@ def _how_plain(held: tuple[str, str]) -> tuple[bool, int]:
 
 def _of_other_memory(evidence: Evidence, situation: Situation, memory: Growth) -> Finding:
     """Where Python's objects left as much as memory grows by, and that stayed in use, the allocator keeps it."""
-    sizes = [one.heap_bytes for one in evidence.spaced]
-    now, since_then = format_bytes(sizes[-1]), format_bytes(sizes[-1] - sizes[0], signed=True)
-    facts = (f"Python's objects take {now}, {since_then} in that time",)
+    first, latest = evidence.at(memory.since).heap_bytes, evidence.spaced[-1].heap_bytes
+    facts = (f"Python's objects take {_size(first, latest)}",)
     for left in evidence.left:
         grown = memory.per_unit * (left.units or evidence.stride)
         if left.since >= memory.since and left.kept_bytes >= max(EXPLAINS * left.bytes, NEARLY * grown):
