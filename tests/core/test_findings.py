@@ -252,6 +252,12 @@ def test_what_attributes_are_known_to_hold_is_not_told_again_of_a_local_variable
     assert [one.cause for one in after(shown)[0]] == ["unbounded_container"]
 
 
+def test_an_array_that_is_filled_beside_it_does_not_hide_what_a_local_variable_holds():
+    filled = lambda n: {"__main__.Buffer.obs": (20 * n * MB, 900 * MB)}  # noqa: E731
+    (found,) = after(rest(sizes=lambda n: {"bytes": (900 + 30 * n) * MB}, filled=filled))[0]
+    assert found.cause == "held_by_local_or_native"
+
+
 @pytest.mark.parametrize("manager", ["matplotlib.backend_bases.FigureManagerBase", ""])
 def test_open_figures_are_the_cause_of_memory_that_they_are_drawn_on(manager):
     counts = lambda n: {"matplotlib.figure.Figure": 8 * n, "matplotlib.axes._axes.Axes": 9 * n, manager or "dict": n}  # noqa: E731

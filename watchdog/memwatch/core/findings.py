@@ -36,9 +36,10 @@ def conclude(evidence: Evidence, situation: Situation) -> tuple[list[Finding], l
     held = list(holdings(evidence, situation, memory))
     findings = [found for one in held if (found := _of_holding(one, situation)) is not None]
     findings += _of_arrays(evidence, situation, memory)
-    known = sum(one.growth.per_unit for one in held) + sum(one.per_unit for one in evidence.filled())
+    in_attributes = sum(one.growth.per_unit for one in held)
+    known = in_attributes + sum(one.per_unit for one in evidence.filled())
     if known < EXPLAINS * memory.per_unit and memory.per_unit >= situation.threshold_bytes / evidence.stride:
-        findings += _of_rest(evidence, situation, memory, known)
+        findings += _of_rest(evidence, situation, memory, memory.per_unit - known, in_attributes)
     findings.sort(key=lambda one: -one.growth.per_unit)
     return findings + on_gpus, [one.driver for one in held if one.driver is not None]
 
@@ -265,10 +266,12 @@ def _of_gpus(evidence: Evidence, situation: Situation) -> Iterator[Finding]:
         yield replace(_other(GPU_TENSORS, used, situation, facts, type_=TENSORS[0], holder=holder), resource=GPU)
 
 
-def _of_rest(evidence: Evidence, situation: Situation, memory: Growth, known: float) -> Iterator[Finding]:
+def _of_rest(
+    evidence: Evidence, situation: Situation, memory: Growth, rest: float, in_attributes: float
+) -> Iterator[Finding]:
     """Growth that attributes leave open: copies of workers, shared memory, Python's objects, what is not Python's."""
     shared = next((one for one in evidence.kinds() if one.name == "shared memory"), None)
-    rest, heap = memory.per_unit - known, evidence.heap()
+    heap = evidence.heap()
     grown, first, latest = memory.after - memory.before, evidence.at(memory.since), evidence.spaced[-1]
     graphs, of_python = evidence.graphs(), 0.0 if heap is None else heap.per_unit
     tensors = sum(one.per_unit for one in evidence.sizes() if one.name in TENSORS)
@@ -280,7 +283,7 @@ def _of_rest(evidence: Evidence, situation: Situation, memory: Growth, known: fl
         yield _other(SHARED, shared, situation, (f"it takes {_size(shared.before, shared.after)}",))
     elif figures := [one for one in evidence.types() if _FIGURE.search(one.name.rpartition(".")[2])]:
         yield _of_figures(situation, memory, figures)
-    elif heap is not None and heap.per_unit - known >= EXPLAINS * rest:
+    elif heap is not None and heap.per_unit - in_attributes >= EXPLAINS * rest:
         yield _of_objects(evidence, situation, heap)
     elif latest.heap_bytes - first.heap_bytes < FLAT * grown:
         yield _of_other_memory(evidence, situation, memory)
