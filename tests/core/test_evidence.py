@@ -142,3 +142,21 @@ def test_an_examination_without_sizes_or_of_a_part_is_not_compared():
     for one in (counts, replace(census, complete=False), None):
         evidence.add(replace(whole, found=replace(whole.found, census=one)))
     assert len(evidence.shown) == 3 and evidence.shown[-1].heap_bytes == 50 * MB
+
+
+def test_what_memory_keeps_of_what_objects_left_is_told_at_the_least():
+    """Memory was read low before the objects came, and high before they went: neither says that it was kept."""
+    evidence = Evidence(0.0)
+    evidence.observe(101.0, "train", 300 * MB)
+    evidence.add(examined(1, t=100.0, reason="phase", used=100 * MB, sizes={"bytes": 200 * MB}))
+    evidence.observe(201.0, "evaluate", 110 * MB)
+    evidence.add(examined(2, t=200.0, used=300 * MB, sizes={"bytes": 5 * MB}))
+    (left,) = evidence.left
+    assert (left.bytes, left.kept_bytes, left.since, left.units) == (195 * MB, 5 * MB, 1, 1)
+
+
+def test_of_memory_that_is_not_known_nothing_was_kept():
+    evidence = Evidence(0.0)
+    for n, used in ((1, None), (2, 300 * MB)):
+        evidence.add(examined(n, used=used, sizes={"bytes": (20 - 5 * n) * MB}))
+    assert not evidence.left

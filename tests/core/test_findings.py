@@ -191,10 +191,80 @@ def test_growth_that_no_attribute_holds_has_a_cause_too(shown, cause):
     assert found.confidence < 0.6
 
 
-def test_pages_that_workers_copied_are_the_cause_where_they_are_most_of_the_growth():
-    shown = rest(sizes=lambda _: {"dict": MB})
-    assert after(shown, replace(SITUATION, cow_bytes=140 * MB))[0][0].cause == "workers_copy_pages"
-    assert after(shown, replace(SITUATION, cow_bytes=14 * MB))[0][0].cause == "native_leak"
+@pytest.mark.parametrize(
+    ("copied", "cause"),
+    [
+        (lambda n: 45 * n * MB, "workers_copy_pages"),
+        (lambda n: 5 * n * MB, "native_leak"),
+        (lambda _: 900 * MB, "native_leak"),  # before it began
+    ],
+)
+def test_pages_that_workers_copied_are_the_cause_where_they_are_most_of_the_growth(copied, cause):
+    assert after(rest(sizes=lambda _: {"dict": MB}, cow=copied))[0][0].cause == cause
+
+
+@pytest.mark.parametrize(
+    ("objects", "above", "cause"),
+    [
+        (20, 20, "fragmentation"),  # what they left is of no use for the next
+        (200, 20, "fragmentation"),  # most of it is
+        (200, 120, "fragmentation"),  # and half of the rest is given back
+        (200, 200, "native_leak"),  # all is given back; what stays was never theirs
+        (5, 5, "native_leak"),  # they are too few
+    ],
+)
+def test_memory_that_objects_left_is_kept_by_the_allocator_when_it_does_not_fall_with_them(objects, above, cause):
+    """Each generation adds 20 MB; within it objects of so many MB come and go, and memory is so far above its level."""
+    evidence = Evidence(0.0)
+    for n in (1, 2, 3, 4):
+        used, t = (100 + 20 * n) * MB, 100.0 * n
+        evidence.add(examined(n, t=t, used=used, sizes={"bytes": 5 * MB}))
+        sizes = {"bytes": (5 + objects) * MB}
+        evidence.add(examined(n, t=t + 50, reason="phase", used=used + above * MB, sizes=sizes))
+    assert conclude(evidence, SITUATION)[0][0].cause == cause
+
+
+def test_a_class_in_a_local_variable_is_named_before_what_it_holds():
+    ways = {
+        ("numpy.ndarray", f"{UNNAMED}list[i].obs"): 100,
+        ("__main__.Record", f"{UNNAMED}list[i]"): 100,
+        ("tuple", f"{UNNAMED}list[i]"): 100,
+        ("__main__.Agent", "__main__.Trainer.population[i]"): 100,
+    }
+    shown = rest(
+        sizes=lambda n: {"numpy.ndarray": 40 * n * MB, "bytes": 5 * n * MB},
+        counts=lambda n: {"bytes": 900 * n, **{type_: 100 * n for type_, _ in ways}},
+        ways=lambda _: ways,
+    )
+    (found,) = after(shown)[0]
+    assert (found.cause, found.type, found.holder) == (
+        "held_by_local_or_native",
+        "__main__.Record",
+        f"{UNNAMED}list[i]",
+    )
+    assert (found.count_before, found.count_after) == (100, 400) and "+135.0 MB" in found.evidence[0]
+
+
+def test_what_attributes_are_known_to_hold_is_not_told_again_of_a_local_variable():
+    shown = kept("__main__.Record", per=10, sizes=lambda n: {"dict": 22 * n * MB})
+    for n, one in enumerate(shown, 1):
+        one["used"] = 50 * n * MB
+    assert [one.cause for one in after(shown)[0]] == ["unbounded_container"]
+
+
+def test_an_array_that_is_filled_beside_it_does_not_hide_what_a_local_variable_holds():
+    filled = lambda n: {"__main__.Buffer.obs": (20 * n * MB, 900 * MB)}  # noqa: E731
+    (found,) = after(rest(sizes=lambda n: {"bytes": (900 + 30 * n) * MB}, filled=filled))[0]
+    assert found.cause == "held_by_local_or_native"
+
+
+@pytest.mark.parametrize("manager", ["matplotlib.backend_bases.FigureManagerBase", ""])
+def test_open_figures_are_the_cause_of_memory_that_they_are_drawn_on(manager):
+    counts = lambda n: {"matplotlib.figure.Figure": 8 * n, "matplotlib.axes._axes.Axes": 9 * n, manager or "dict": n}  # noqa: E731
+    (found,) = after(rest(sizes=lambda n: {"dict": 9 * n * MB}, counts=counts))[0]
+    assert (found.cause, found.type) == ("figures_not_closed", "matplotlib.figure.Figure")
+    assert found.holder == ("matplotlib.pyplot" if manager else "") and "plt.close(figure)" in found.remedy
+    assert (found.count_before, found.count_after) == (8, 32)
 
 
 def test_an_array_that_is_filled_is_told_when_it_is_larger_than_the_room():
@@ -217,6 +287,12 @@ def test_arrays_that_would_fit_alone_are_told_when_they_do_not_together():
 
 def test_unknown_is_an_answer():
     shown = rest(sizes=lambda n: {"dict": 15 * n * MB})  # more than flat, less than it would take
+    assert after(shown) == ([], [])
+
+
+def test_no_leak_is_native_while_there_are_more_objects_than_before():
+    shown = rest(sizes=lambda n: {"dict": (5 + 60 * (n == 4)) * MB})  # the latest examination met what comes and goes
+    assert after(shown[:3])[0][0].cause == "native_leak"
     assert after(shown) == ([], [])
 
 

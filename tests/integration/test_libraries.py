@@ -1,4 +1,4 @@
-"""Programs of real libraries that leak are named: stable-baselines3 and torch, where `make libraries` has put them."""
+"""Leaks of programs of libraries are named: torch, stable-baselines3, matplotlib, as `make libraries` installs them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PYTHON = ROOT / ".venv" / "libraries" / "bin" / "python"
 def found(program: str, limit: str, tmp_path: Path) -> list[dict[str, Any]]:
     """What a watch of it finds."""
     if not PYTHON.exists():
-        pytest.skip("stable-baselines3 and torch are not here: make libraries")
+        pytest.skip("the libraries are not here: make libraries")
     folder = Folder(tmp_path)
     with trainer(folder, program=[str(PYTHON), str(PROGRAMS / program)]) as run:
         target = ["--pid", str(run.pid), "--log", str(folder.log), "--limit", limit, "--dry-run", "--listen", "none"]
@@ -37,3 +37,9 @@ def test_a_replay_buffer_that_is_larger_than_the_limit_is_named(tmp_path: Path) 
     (one,) = found("sb3_buffer.py", "900MB", tmp_path)
     assert (one["cause"], one["type"]) == ("buffer_cannot_fit", "numpy.ndarray")
     assert one["holder"].startswith("stable_baselines3.common.buffers.ReplayBuffer.")
+
+
+def test_figures_that_are_never_closed_are_named(tmp_path: Path) -> None:
+    (one,) = found("pyplot_figures.py", "4GB", tmp_path)
+    assert (one["cause"], one["type"]) == ("figures_not_closed", "matplotlib.figure.Figure")
+    assert one["holder"] == "matplotlib.pyplot" and "plt.close(figure)" in one["remedy"]

@@ -70,8 +70,8 @@ import time
 print("ready", flush=True)
 kept = []
 while True:
-    kept.append(bytearray(1 << 20))
-    time.sleep(0.01)
+    kept.append(bytearray(8 << 20))
+    time.sleep(0.1)
 """
 
 
@@ -87,7 +87,7 @@ def test_the_command_keeps_stacks_in_a_new_file(tmp_path: Path) -> None:
             shown.returncode == 0 and "<module> (<string>:6)" in shown.stdout and "stacks: growth.json" in shown.stdout
         )
         assert json.loads((tmp_path / "growth.json").read_text())["exporter"] == "memwatch"
-        assert profile("--seconds", "1", "-o", "growth.folded").returncode == 0
+        assert profile("--seconds", "3", "-o", "growth.folded").returncode == 0
         assert "<module> (<string>:" in (tmp_path / "growth.folded").read_text()
         again = profile("--seconds", "1", "-o", "growth.json")
         assert (again.returncode, again.stdout) == (2, "") and "is there already" in again.stderr

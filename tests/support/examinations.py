@@ -26,6 +26,7 @@ def examined(
     kinds: Mapping[str, int] | None = None,
     gpu: int | None = None,
     cuda: int = 0,
+    cow: int = 0,
 ) -> Diagnosed:
     """One that was asked for at the beginning of a generation, which lasts 100 s where no time is given."""
     counts, sizes, items = counts or {}, sizes or {}, items or {}
@@ -44,5 +45,5 @@ def examined(
         ),
     )
     memory = tuple(MemoryKind(kind, size, size, 0) for kind, size in (kinds or {}).items())
-    asked = Diagnose(t, reason, generation, None, used, 1 << 28, gpu_bytes=gpu)
+    asked = Diagnose(t, reason, generation, None, used, 1 << 28, gpu_bytes=gpu, cow_bytes=cow)
     return Diagnosed(t, asked, Examination(census, memory, cpu_seconds=1.0))

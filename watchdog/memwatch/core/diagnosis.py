@@ -178,6 +178,7 @@ class Diagnostician:
             types=_telling(known.types) if known else (),
             paths=tuple(one.name for one in known.containers[:TOLD_PATHS]) if known else (),
             gpu_bytes=self._gpu,
+            cow_bytes=self._cow,
         )
         self._act(self._waits)
 
@@ -220,7 +221,6 @@ class Diagnostician:
             threshold_bytes=self._policy.leak_threshold_bytes,
             phase=phase,
             gauges=self._gauges,
-            cow_bytes=self._cow,
         )
         findings, counted = conclude(self._evidence, situation)
         self._keep(t, findings, situation.unit)

@@ -34,6 +34,8 @@ class Shown:
     phase: str | None  # that had begun
     place: float  # the generation; hours since the watch began, where there are none
     used_bytes: int | None  # of main memory
+    least_bytes: int  # of it, while this went on; 0: not known
+    most_bytes: int
     counts: Mapping[str, int]  # objects, by type
     sizes: Mapping[str, int]  # bytes of them, by type
     containers: Mapping[str, int]  # bytes, by attribute
@@ -44,6 +46,7 @@ class Shown:
     with_graph: int | None
     gpu_bytes: int | None  # used on all GPUs
     on_gpu: int  # bytes of torch's storages there
+    cow_bytes: int  # copied by forked workers, so far
 
     @property
     def heap_bytes(self) -> int:
@@ -59,6 +62,16 @@ class Stretch:
     grown: Mapping[str, int]  # bytes that an attribute grew by
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What Python's objects left from one examination to the next."""
+
+    since: float  # the place of the former
+    units: float  # from there to the latter; 0 within a generation
+    bytes: int
+    kept_bytes: int  # that memory did not fall by
+
+
 class Evidence:
     """The examinations of one process."""
 
@@ -67,6 +80,7 @@ class Evidence:
         self.shown: list[Shown] = []  # oldest first: the first few, and the latest
         self._readings: list[tuple[float, str, int]] = []  # time, phase, main memory in use
         self._stretches: deque[Stretch] = deque(maxlen=STRETCHES)
+        self.left: deque[Left] = deque(maxlen=STRETCHES)
 
     def observe(self, t: float, phase: str, used_bytes: int) -> None:
         """Main memory when a phase began ("": none), while an examination goes on, and once after it."""
@@ -84,6 +98,7 @@ class Evidence:
         shown = self._read(event, census)
         if self.shown:
             self._stretches.append(self._stretch(self.shown[-1], shown))
+            self._leave(self.shown[-1], shown)
         self.shown.append(shown)
         if len(self.shown) > FIRST + LATEST:
             del self.shown[FIRST]
@@ -92,6 +107,8 @@ class Evidence:
     def _read(self, event: Diagnosed, census: Census) -> Shown:
         asked = event.asked
         sized = [one for one in (*census.tracked, *census.containers) if one.bytes is not None]
+        used = [used for t, _, used in self._readings if t >= asked.t]
+        used += [asked.used_bytes] if asked.used_bytes is not None else []
         ways: Counter[tuple[str, str]] = Counter()
         for one in census.holders:
             ways[one.type, one.path] += one.count
@@ -102,6 +119,8 @@ class Evidence:
             phase=asked.phase,
             place=asked.generation if asked.generation is not None else (asked.t - self._began_t) / HOUR,
             used_bytes=asked.used_bytes,
+            least_bytes=min(used, default=0),
+            most_bytes=max(used, default=0),
             counts={one.type: one.count for one in census.types},
             sizes={one.type: one.bytes or 0 for one in census.types},
             containers={one.path: one.bytes or 0 for one in sized},
@@ -114,7 +133,17 @@ class Evidence:
             with_graph=census.tensors_with_graph,
             gpu_bytes=asked.gpu_bytes,
             on_gpu=sum(one.bytes for one in census.storages if one.device.startswith("cuda")),
+            cow_bytes=asked.cow_bytes,
         )
+
+    def _leave(self, before: Shown, after: Shown) -> None:
+        """Memory may have been read before objects went: what is kept is told at the least."""
+        if before.used_bytes is None or after.used_bytes is None:
+            return
+        size = before.heap_bytes - after.heap_bytes
+        if size > 0:
+            kept = size - max(0, before.most_bytes - after.least_bytes)
+            self.left.append(Left(before.place, after.place - before.place, size, kept))
 
     def _stretch(self, before: Shown, after: Shown) -> Stretch:
         """From one examination to the next."""
@@ -186,6 +215,10 @@ class Evidence:
     def on_gpu(self) -> Growth | None:
         """The growth of torch's tensors there."""
         return self._growth("cuda", lambda one: one.on_gpu)
+
+    def at(self, place: float) -> Shown:
+        """Of those that are compared, the one at a place where something began to grow."""
+        return next(one for one in reversed(self.spaced) if one.place == place)
 
     def containers(self) -> list[Growth]:
         """Attributes that hold more and more bytes; one that was not told of held too little for that."""

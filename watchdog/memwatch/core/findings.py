@@ -16,6 +16,7 @@ from memwatch.core.units import format_bytes
 
 EXPLAINS = 0.5  # of the growth of memory: what leaves more of it open is not all of the cause
 FLAT = 0.2  # of the growth of memory: Python's objects that grow by less do not explain it
+NEARLY = 0.8  # of the growth of a generation: what objects left, where that is the cause
 GPU = "gpu"  # all of them together
 TENSORS = ("torch.Tensor", "torch.nn.parameter.Parameter")
 
@@ -35,9 +36,10 @@ def conclude(evidence: Evidence, situation: Situation) -> tuple[list[Finding], l
     held = list(holdings(evidence, situation, memory))
     findings = [found for one in held if (found := _of_holding(one, situation)) is not None]
     findings += _of_arrays(evidence, situation, memory)
-    known = sum(one.growth.per_unit for one in held) + sum(one.per_unit for one in evidence.filled())
+    in_attributes = sum(one.growth.per_unit for one in held)
+    known = in_attributes + sum(one.per_unit for one in evidence.filled())
     if known < EXPLAINS * memory.per_unit and memory.per_unit >= situation.threshold_bytes / evidence.stride:
-        findings += _of_rest(evidence, situation, memory, memory.per_unit - known)
+        findings += _of_rest(evidence, situation, memory, memory.per_unit - known, in_attributes)
     findings.sort(key=lambda one: -one.growth.per_unit)
     return findings + on_gpus, [one.driver for one in held if one.driver is not None]
 
@@ -203,6 +205,12 @@ SHARED = Other(
     "look for batches that are passed between processes and kept: prefetch_factor, queues, files in /dev/shm",
     0.6,
 )
+FIGURES = Other(
+    "figures_not_closed",
+    "figures are drawn and never closed",
+    "close each figure when it is saved: plt.close(figure)",
+    0.8,
+)
 ELSEWHERE = Other(
     "held_by_local_or_native",
     "objects are kept by a local variable or by C code",
@@ -258,21 +266,26 @@ def _of_gpus(evidence: Evidence, situation: Situation) -> Iterator[Finding]:
         yield replace(_other(GPU_TENSORS, used, situation, facts, type_=TENSORS[0], holder=holder), resource=GPU)
 
 
-def _of_rest(evidence: Evidence, situation: Situation, memory: Growth, rest: float) -> Iterator[Finding]:
+def _of_rest(
+    evidence: Evidence, situation: Situation, memory: Growth, rest: float, in_attributes: float
+) -> Iterator[Finding]:
     """Growth that attributes leave open: copies of workers, shared memory, Python's objects, what is not Python's."""
     shared = next((one for one in evidence.kinds() if one.name == "shared memory"), None)
     heap = evidence.heap()
+    grown, first, latest = memory.after - memory.before, evidence.at(memory.since), evidence.spaced[-1]
     graphs, of_python = evidence.graphs(), 0.0 if heap is None else heap.per_unit
     tensors = sum(one.per_unit for one in evidence.sizes() if one.name in TENSORS)
     if graphs is not None and (of_python < EXPLAINS * rest or tensors >= EXPLAINS * of_python):
         yield _of_graphs(evidence, situation, memory, graphs)
-    elif situation.cow_bytes >= EXPLAINS * (memory.after - memory.before):
-        yield _other(WORKERS, memory, situation, (f"{format_bytes(situation.cow_bytes)} were copied so far",))
+    elif (copied := latest.cow_bytes - first.cow_bytes) >= EXPLAINS * grown:
+        yield _other(WORKERS, memory, situation, (f"{format_bytes(copied)} were copied in that time",))
     elif shared is not None and shared.per_unit >= EXPLAINS * rest:
-        yield _other(SHARED, shared, situation)
-    elif heap is not None and heap.per_unit >= EXPLAINS * rest:
+        yield _other(SHARED, shared, situation, (f"it takes {_size(shared.before, shared.after)}",))
+    elif figures := [one for one in evidence.types() if _FIGURE.search(one.name.rpartition(".")[2])]:
+        yield _of_figures(situation, memory, figures)
+    elif heap is not None and heap.per_unit - in_attributes >= EXPLAINS * rest:
         yield _of_objects(evidence, situation, heap)
-    elif heap is None or heap.per_unit < FLAT * memory.per_unit:
+    elif latest.heap_bytes - first.heap_bytes < FLAT * grown:
         yield _of_other_memory(evidence, situation, memory)
 
 
@@ -295,24 +308,51 @@ def _holder_of_tensors(evidence: Evidence) -> str:
     return max(risen, key=lambda way: risen[way], default="")
 
 
+def _of_figures(situation: Situation, memory: Growth, figures: Sequence[Growth]) -> Finding:
+    """What a figure is drawn on is C++'s memory, most often more than its Python objects. pyplot's have a manager."""
+    names = [one.name.rpartition(".")[2] for one in figures]
+    most = figures[names.index("Figure")] if "Figure" in names else figures[0]
+    holder = "matplotlib.pyplot" if any(name.startswith("FigureManager") for name in names) else ""
+    facts = (f"{most.after:,} are open, {most.before:,} at {situation.unit} {most.since:g}",)
+    return _other(FIGURES, memory, situation, facts, type_=most.name, counts=(most.before, most.after), holder=holder)
+
+
 def _of_objects(evidence: Evidence, situation: Situation, heap: Growth) -> Finding:
-    """Of the types that there are more and more of, the one that takes the most."""
-    latest = evidence.spaced[-1]
-    most = max(evidence.types(), key=lambda one: latest.sizes.get(one.name, 0), default=None)
-    if most is None:
-        return _other(ELSEWHERE, heap, situation)
-    ways = {way: count for (type_, way), count in latest.ways.items() if type_ == most.name}
-    holder = max(ways, key=lambda way: ways[way], default="")
-    return _other(ELSEWHERE, heap, situation, type_=most.name, counts=(most.before, most.after), holder=holder)
+    """Of the types that there are more and more of: what no attribute holds, else the one that takes the most."""
+    latest, risen = evidence.spaced[-1], {one.name: one for one in evidence.types()}
+    facts = (f"Python's objects take {_size(heap.before, heap.after)}",)
+    if not risen:
+        return _other(ELSEWHERE, heap, situation, facts)
+    loose = [(type_, way) for type_, way in latest.ways if type_ in risen and way.startswith(UNNAMED)]
+    if loose:
+        name, holder = min(loose, key=_how_plain)
+    else:
+        name = max(risen, key=lambda one: latest.sizes.get(one, 0))
+        ways = {way: count for (type_, way), count in latest.ways.items() if type_ == name}
+        holder = max(ways, key=lambda way: ways[way], default="")
+    counts = (risen[name].before, risen[name].after)
+    return _other(ELSEWHERE, heap, situation, facts, type_=name, counts=counts, holder=holder)
+
+
+def _size(before: int, after: int) -> str:
+    return f"{format_bytes(after)}, {format_bytes(after - before, signed=True)} in that time"
+
+
+def _how_plain(held: tuple[str, str]) -> tuple[bool, int]:
+    """A class before arrays and Python's own types; then the nearest."""
+    type_, way = held
+    return type_ in ARRAYS or "." not in type_, len(way)
 
 
 def _of_other_memory(evidence: Evidence, situation: Situation, memory: Growth) -> Finding:
-    """Where Python's objects had been as much as memory has grown, the allocator keeps what they left."""
-    sizes = [one.heap_bytes for one in evidence.spaced]
-    now, since_then = format_bytes(sizes[-1]), format_bytes(sizes[-1] - sizes[0], signed=True)
-    facts = (f"Python's objects take {now}, {since_then} in that time",)
-    if max(sizes) - sizes[-1] >= EXPLAINS * (memory.after - memory.before):
-        return _other(FRAGMENTS, memory, situation, (*facts, f"they had taken {format_bytes(max(sizes))}"))
+    """Where Python's objects left as much as memory grows by, and that stayed in use, the allocator keeps it."""
+    first, latest = evidence.at(memory.since).heap_bytes, evidence.spaced[-1].heap_bytes
+    facts = (f"Python's objects take {_size(first, latest)}",)
+    for left in evidence.left:
+        grown = memory.per_unit * (left.units or evidence.stride)
+        if left.since >= memory.since and left.kept_bytes >= max(EXPLAINS * left.bytes, NEARLY * grown):
+            kept = f"{format_bytes(left.bytes)} of them went, and memory kept {format_bytes(left.kept_bytes)} of that"
+            return _other(FRAGMENTS, memory, situation, (*facts, kept))
     return _other(NATIVE, memory, situation, facts)
 
 

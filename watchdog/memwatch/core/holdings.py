@@ -29,7 +29,6 @@ class Situation:
     threshold_bytes: float  # a generation (or hour): what grows by less is no leak
     phase: str | None  # in which memory grows the most
     gauges: Mapping[str, Gauge] = field(default_factory=dict)
-    cow_bytes: int = 0  # copied by forked workers, so far
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,6 +178,7 @@ class Diagnose:
     paths: tuple[str, ...] = ()  # of which it is to tell the size, besides those that it finds itself
     gpu_bytes: int | None = None  # of all GPUs, used by the trainer; None: there is none, or it is not known
     record_seconds: float = 0.0  # follow memory for so long, to see which code raises it, and do nothing else
+    cow_bytes: int = 0  # copied by forked workers, so far
 
 
 # --- events: all that the engine is told --------------------------------------------------------------------------

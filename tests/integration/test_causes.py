@@ -1,0 +1,61 @@
+"""Growth that no attribute holds, in real processes: its cause is named, and a healthy one is left in peace."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.mainjob import Folder, Memwatch, memwatch, trainer, until
+from support.pythons import PROGRAMS
+
+pytestmark = [pytest.mark.paced, pytest.mark.timeout(200)]
+
+SECONDS = 1.5  # of a phase, two of which are a generation: longer than an examination ...
+SURELY_SECONDS = 2.5  # ... on a busy machine, where those at phases must not be left out
+
+
+@contextmanager
+def watched(kind: str, tmp_path: Path) -> Iterator[Memwatch]:
+    folder = Folder(tmp_path)
+    seconds = SURELY_SECONDS if kind == "fragmentation" else SECONDS
+    with trainer(folder, program=[sys.executable, str(PROGRAMS / "causes.py"), kind, str(seconds)]) as run:
+        target = ["--pid", str(run.pid), "--log", str(folder.log), "--limit", "2GB", "--dry-run", "--listen", "none"]
+        with memwatch(folder, *target, "--interval", "0.25", "--json") as watch:
+            yield watch
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause", "rate"),
+    [
+        ("native_leak", "native_leak", 20e6),
+        ("native_leak_beside_batches", "native_leak", 20e6),
+        ("fragmentation", "fragmentation", 30e6),
+        ("workers_copy_pages", "workers_copy_pages", 24e6),
+        ("shared_memory", "shared_memory", 10e6),
+        ("local_variable", "held_by_local_or_native", 20e6),
+    ],
+)
+def test_growth_that_no_attribute_holds_is_named(kind: str, cause: str, rate: float, tmp_path: Path) -> None:
+    with watched(kind, tmp_path) as watch:
+        until(lambda: watch.named("finding"), 100.0)
+        (found,) = watch.named("finding")
+    assert found["cause"] == cause and found["proof"], found
+    assert found["growth_per_unit"] == pytest.approx(rate, rel=0.5)
+    if kind == "local_variable":
+        assert (found["type"], found["holder"]) == ("__main__.Record", "a local variable or C code: list[i]")
+
+
+def test_arrays_that_come_and_go_are_no_leak(tmp_path: Path) -> None:
+    with watched("batches", tmp_path) as watch:
+        until(lambda: any(one["gen"] == 5 for one in watch.named("marker")))
+        assert examinations(tmp_path) >= 4 and watch.named("finding") == []
+
+
+def examinations(tmp_path: Path) -> int:
+    with closing(sqlite3.connect(Folder(tmp_path).history)) as history:
+        return int(history.execute("SELECT count(*) FROM events WHERE kind = 'Diagnosed'").fetchone()[0])

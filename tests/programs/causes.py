@@ -1,0 +1,109 @@
+"""A trainer whose memory grows by 10 to 30 MB a generation, and no attribute holds what it grows by.
+
+Arguments: the cause, and the seconds of each of a generation's two phases.
+"""
+
+import ctypes
+import multiprocessing
+import sys
+import time
+from multiprocessing.shared_memory import SharedMemory
+
+MB = 10**6
+SECONDS = float(sys.argv[2])
+
+
+class Record:
+    def __init__(self):
+        self.text = bytes(10_000)
+
+
+def generations():
+    for number in range(1, 100):
+        print(f"=== Generation {number}/99 ===\n--- Evaluating Population ---", flush=True)
+        time.sleep(SECONDS)
+        yield number
+
+
+def train():
+    print("--- Training Population ---", flush=True)
+    time.sleep(SECONDS)
+
+
+def leak(size):
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    ctypes.memset(libc.malloc(size), 1, size)
+
+
+def native_leak():
+    for _ in generations():
+        train()
+        leak(20 * MB)
+
+
+def native_leak_beside_batches():
+    for _ in generations():
+        batches = [bytearray(10 * MB) for _ in range(6)]
+        train()
+        del batches
+        leak(20 * MB)
+
+
+def fragmentation():
+    """Buffers are cut down to what was read; what is left of each is too short for the next."""
+    read = []
+    for _ in generations():
+        buffers = [bytearray(100_000) for _ in range(300)]
+        train()
+        for one in buffers:
+            del one[100:]
+        read += buffers
+
+
+def workers_copy_pages():
+    data = [bytes(1000) for _ in range(200_000)]
+
+    def work(pipe):
+        for one in pipes:  # that it ends with the trainer
+            one.close()
+        while True:
+            first = pipe.recv()
+            pipe.send(sum(map(len, data[first : first + 12_000])))
+
+    context, pipes = multiprocessing.get_context("fork"), []
+    for _ in range(2):
+        ours, theirs = context.Pipe()
+        pipes.append(ours)
+        context.Process(target=work, args=(theirs,), daemon=True).start()
+    for number in generations():
+        train()
+        for pipe in pipes:
+            pipe.send(12_000 * number)
+            pipe.recv()
+
+
+def shared_memory():
+    kept = []
+    for _ in generations():
+        train()
+        kept.append(SharedMemory(create=True, size=10 * MB))
+        kept[-1].unlink()
+        kept[-1].buf[:] = bytes(10 * MB)
+
+
+def local_variable():
+    records = []
+    for _ in generations():
+        train()
+        records += [Record() for _ in range(2000)]
+
+
+def batches():
+    for _ in generations():
+        arrays = [bytearray(10 * MB) for _ in range(10)]
+        train()
+        del arrays
+
+
+globals()[sys.argv[1]]()
