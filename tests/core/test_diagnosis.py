@@ -22,6 +22,7 @@ from memwatch.core.model import (
     Notice,
     PhaseSeen,
     Target,
+    Verdict,
 )
 from memwatch.core.policy import Policy
 from support.examinations import examined
@@ -325,3 +326,36 @@ def test_who_asks_gets_an_examination_though_all_cpu_time_is_spent() -> None:
     watched.feed(ExaminationAsked(watched.t))
     watched.look()
     assert [one.reason for one in watched.asked[count:]] == ["request"]
+
+
+# --- what fills up in the heap is known to the forecast ---
+
+
+def filling(capacity: int | None, count: int = 6) -> Engine:
+    """Generations of 100 s, each of which adds 1,000 transitions of 10 MB to a buffer; nothing in the log tells of it."""
+    engine = Engine(Policy(act=False), diagnosis=DiagnosisPolicy())
+    engine.feed(Attached(0.0, TARGET, "python main.py"))
+    path, items = "__main__.Trainer.replay_buffer", 0
+    for index in range(1, count + 1):
+        begin = 100.0 * index
+        engine.feed(GenerationSeen(begin, index, 40))
+        for second in range(100):
+            t, items = begin + second, 1000 * (index - 1) + 10 * second
+            for one in engine.feed(sampled(t, 2 * GB + 10 * MB * items, 200 * GB)):
+                if isinstance(one, Diagnose) and not one.record_seconds:
+                    seen = examined(index, t=t, containers={path: 10 * MB * items}, items={path: (items, capacity)})
+                    engine.feed(replace(seen, asked=one))
+    return engine
+
+
+def test_a_buffer_in_the_heap_that_fills_to_what_fits_is_no_leak_and_ends_there() -> None:
+    (bounded,) = filling(15_000).snapshot().resources
+    (endless,) = filling(None).snapshot().resources
+    assert endless.verdict is Verdict.LEAK and endless.forecast is not None and endless.forecast.finishes is False
+    assert bounded.verdict is Verdict.GROWING and bounded.forecast is not None and bounded.forecast.finishes is True
+
+
+def test_a_buffer_in_the_heap_that_cannot_fit_meets_the_limit_before_it_is_full() -> None:
+    (view,) = filling(50_000).snapshot().resources
+    assert view.forecast is not None and view.forecast.finishes is False
+    assert view.forecast.generation == pytest.approx(20.8, abs=1.5)

@@ -151,16 +151,25 @@ class Readings:
         self.times: list[float] = []
         self.values: list[float] = []
         self.capacity: float | None = None
+        self._known_until = math.inf
 
-    def add(self, t: float, value: float, capacity: float | None) -> None:
-        """A reading at t, not before the last one; it counts if it differs from that."""
+    def add(self, t: float, value: float, capacity: float | None, seldom: bool = False) -> None:
+        """A reading at t, not before the last one; it counts if it differs from that.
+
+        Told `seldom`, it says nothing of what comes after it.
+        """
         self.capacity = capacity
+        self._known_until = t if seldom else math.inf
         if self.times and (t <= self.times[-1] or value == self.values[-1]):
             return
         self.times.append(t)
         self.values.append(value)
         if len(self.times) >= KEPT_READINGS:
             self.times, self.values = self.times[::2], self.values[::2]
+
+    def is_known(self, t: float) -> bool:
+        """Whether its readings tell of t."""
+        return self.times[0] <= t <= self._known_until
 
     def at(self, t: float) -> float:
         """The value at t, between two readings on the line through them."""

@@ -172,7 +172,7 @@ def _filling(points: Sequence[Point], readings: Readings, now_x: float, t: float
     capacity = readings.capacity
     if capacity is None or len(readings.values) < EXPLAINED_POINTS:
         return None
-    known = [p for p in points if p.t >= readings.times[0] and p.weight >= 1.0]  # without the open generation
+    known = [p for p in points if readings.is_known(p.t) and p.weight >= 1.0]  # without the open generation
     along = [Point(min(readings.at(p.t), capacity), p.level, p.weight, p.t) for p in known]
     places = [p.x for p in known]
     while len(along) > 1 and along[-1].x <= along[-2].x == capacity:  # full: the first such level tells as much

@@ -12,7 +12,7 @@ from memwatch.core.evidence import Evidence
 from memwatch.core.examination import Credit, Diagnosis, Finding, Growth, Profile
 from memwatch.core.findings import conclude
 from memwatch.core.generations import Ledger
-from memwatch.core.holdings import Situation
+from memwatch.core.holdings import Situation, levels
 from memwatch.core.model import HOST, Action, Diagnose, Diagnosed, Gauge, Sample
 from memwatch.core.profile import by_line, merged
 
@@ -58,6 +58,7 @@ class Diagnostician:
         self._policy, self._ledger, self._gauges, self._act = policy, ledger, gauges, act
         self._wanted = ""  # why the next sample is to be followed by an examination
         self._waits: Diagnose | None = None
+        self.levels: dict[str, Gauge] = {}  # what fills up to a capacity in the trainer's heap
         self._begin(0.0)
 
     def _begin(self, t: float) -> None:
@@ -77,6 +78,7 @@ class Diagnostician:
         self._used: int | None = None
         self._cow = 0
         self._gpu: int | None = None
+        self.levels.clear()
         self.known: Diagnosis | None = None
 
     # --- what happens ---
@@ -211,6 +213,7 @@ class Diagnostician:
         self._waits, self._turned = None, True
         added, shown = self._evidence.add(event), self._evidence.shown
         if added:
+            self.levels.update((level.name, level) for level in levels(shown[-1]))
             self._act(news.examined(t, self._ledger.unit, event, shown[-1], shown[-2] if len(shown) > 1 else None))
         else:
             self._act(news.not_examined(t, event))

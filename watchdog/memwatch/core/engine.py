@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import ChainMap, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -75,15 +75,15 @@ class Engine:
         self._ledger = Ledger()
         self._checkpoints = Checkpoints()
         self._gauges: dict[str, Gauge] = {}
+        self._diagnostician = Diagnostician(diagnosis, ledger=self._ledger, gauges=self._gauges, act=self._act)
         self._looks = Looks(
             policy,
             forecaster,
             ledger=self._ledger,
             checkpoints=self._checkpoints,
-            gauges=self._gauges,
+            gauges=ChainMap(self._gauges, self._diagnostician.levels),
             act=self._act,
         )
-        self._diagnostician = Diagnostician(diagnosis, ledger=self._ledger, gauges=self._gauges, act=self._act)
         self._expectations = Expectations(expectations)
         self._sources: dict[str, SourceHealth] = {}
         self._powerless: str | None = "nothing is known of the way to signal it"
@@ -253,6 +253,7 @@ class Engine:
 
     def _diagnosed(self, t: float, event: Diagnosed) -> None:
         self._diagnostician.diagnosed(t, event, self._ledger.unit, self._ledger.leading_phase(HOST))
+        self._looks.stir()
         if (census := event.found.census) is not None:
             self._tell_breaches(t, self._expectations.counts({one.type: one.count for one in census.types}))
 

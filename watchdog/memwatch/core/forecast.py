@@ -187,7 +187,7 @@ class Forecaster:
 
     def _read(self, gauges: Sequence[Gauge]) -> None:
         for gauge in gauges:
-            self._gauges.setdefault(gauge.name, Readings()).add(gauge.t, gauge.value, gauge.capacity)
+            self._gauges.setdefault(gauge.name, Readings()).add(gauge.t, gauge.value, gauge.capacity, gauge.seldom)
 
     @property
     def _watched(self) -> float:

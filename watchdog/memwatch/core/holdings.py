@@ -12,6 +12,7 @@ from memwatch.core.examination import Driver, Growth
 from memwatch.core.model import Gauge
 from memwatch.core.sentence import main_less
 
+ARRAYS_MOST = 4  # that are followed as they fill, the largest
 MATERIAL = 0.05  # of the growth of memory: what grows by less is not worth telling
 IN_STEP = 0.1  # a gauge and a number of items that differ by less count the same
 ARRAYS = ("numpy.ndarray", "torch.Tensor", "torch.nn.parameter.Parameter")
@@ -147,12 +148,24 @@ def _common_words(path: str, name: str) -> int:
 
 def _bounded(growth: Growth, first: Shown, latest: Shown, situation: Situation) -> Driver | None:
     """An attribute that is called a buffer, and that a capacity stands beside."""
-    items, capacity = latest.items.get(growth.name, (0, None))
-    before, _ = first.items.get(growth.name, (0, None))
-    if capacity is None or not before < items <= capacity or not _BUFFER.search(growth.name):
+    level, (before, _) = _level(growth.name, latest), first.items.get(growth.name, (0, None))
+    return None if level is None or level.value <= before else _fills(growth.name, level, latest, situation)
+
+
+def _level(path: str, shown: Shown) -> Gauge | None:
+    items, capacity = shown.items.get(path, (0, None))
+    if capacity is None or not 0 < items <= capacity or not _BUFFER.search(path):
         return None
-    level = Gauge(f"items of {main_less(growth.name)}", items, capacity, latest.t)
-    return _fills(growth.name, level, latest, situation)
+    return Gauge(f"items of {main_less(path)}", items, capacity, shown.t, seldom=True)
+
+
+def levels(shown: Shown) -> Iterator[Gauge]:
+    """What fills up to a capacity that is known: buffers by their items, arrays by how much of them is in memory."""
+    yield from (level for path in shown.items if (level := _level(path, shown)) is not None)
+    largest = sorted(shown.filled.items(), key=lambda item: -item[1][1])[:ARRAYS_MOST]
+    for path, (there, size) in largest:
+        if there:
+            yield Gauge(f"memory of {main_less(path)}", there, size, shown.t, seldom=True)
 
 
 def _fills(path: str, level: Gauge, latest: Shown, situation: Situation) -> Driver:

@@ -504,12 +504,13 @@ class ResourceView:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """The latest value of a log gauge."""
+    """The latest value of a log gauge, or of what fills up in the trainer's heap."""
 
     name: str
     value: float
     capacity: float | None
     t: float
+    seldom: bool = False  # told at examinations alone
 
 
 @dataclass(frozen=True, slots=True)
