@@ -15,6 +15,7 @@ _STEPS_MOST = 12
 _FEW, _FEW_SHARE = 16, 0.01  # holders: so many, or this part of what they hold, are named; from more of them it goes on
 _WAYS_MOST = 8  # that are followed on from one holder
 _TOLD = 10  # holders of a type
+_LOOKED_THROUGH_MOST = 1 << 18  # objects, for circles; without an answer there may be one
 _KEYS_MOST = 8  # keys of one dict that are told; of more, all are [k]
 _KEY = "[k]"
 _THROUGH = {"dict": _KEY, "list": "[i]", "tuple": "[i]", "deque": "[i]", "set": "{i}", "ndarray": "[i]"}  # by shape
@@ -63,7 +64,8 @@ class _Climb:
     ) -> None:
         """`ends`: the objects by their addresses, and what their ways end with."""
         self._graph, self._attributes, self._owners, self._objects = graph, attributes, owners, ends
-        self._met = set(ends)
+        self._passed: dict[int, set[int]] = defaultdict(set)  # from where it went on -> what that holds of where it was
+        self._looked_through = 0
         self._few = max(_FEW, int(_FEW_SHARE * len(ends)))
         self._found: _Ways = Counter()
         self._kinds: dict[int, str] = {}  # of the holders, by address
@@ -83,7 +85,8 @@ class _Climb:
         above: dict[int, _Ways] = defaultdict(Counter)
         named: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)  # by type and way: how many, by holder
         held: set[int] = set()
-        for source, place, targets in self._sources(below):
+        sources = self._sources(below)
+        for source, place, targets in sources:
             labels = self._labels(source, place, targets)
             held |= labels.keys()
             for target, label in labels.items():
@@ -104,14 +107,16 @@ class _Climb:
                 for source, number in numbers.items():
                     above[source][way] += number
         self._leave({address: ways for address, ways in below.items() if address not in held})
-        self._met.update(above)
+        for source, _, targets in sources:
+            if source in above:
+                self._passed[source] |= targets
         return {source: Counter(dict(ways.most_common(_WAYS_MOST))) for source, ways in above.items()}
 
     def _sources(self, below: Mapping[int, _Ways]) -> list[tuple[int, Place, set[int]]]:
-        """What refers to these, and was not come by before, each with those that it refers to."""
+        """What refers to these, each with those that it refers to; not where the way would go in a circle."""
         targets: dict[int, set[int]] = defaultdict(set)
         for source, target in self._graph.holders(below.__contains__):
-            if source not in self._met or source in self._objects:
+            if source not in self._passed or not self._leads(target, source):
                 targets[source].add(target)
         found = []
         for source, held in targets.items():
@@ -120,6 +125,16 @@ class _Climb:
                 self._kinds[source] = place.kind.name
                 found.append((source, place, held))
         return found
+
+    def _leads(self, start: int, end: int) -> bool:
+        """Whether on the ways up to `start` it came by `end`."""
+        below, waiting = {start}, [start]
+        while waiting and end not in below and self._looked_through < _LOOKED_THROUGH_MOST:
+            held = self._passed.get(waiting.pop(), set())
+            self._looked_through += 1 + len(held)
+            waiting += (held - below) & self._passed.keys()
+            below |= held
+        return end in below or bool(waiting)
 
     def _labels(self, source: int, place: Place, targets: set[int]) -> dict[int, str]:
         """What the holder calls each of what it holds."""
