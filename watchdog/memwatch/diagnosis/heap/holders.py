@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 
 from memwatch.core.census import UNNAMED, Holder
 from memwatch.diagnosis.heap.attributes import Attributes
@@ -37,7 +38,7 @@ class Holders:
     ) -> None:
         """`owners`: the names of all modules and classes, by the addresses of their dicts.
 
-        `may_go_on` is asked before each step upwards.
+        `may_go_on` is asked before each object is looked at.
         """
         self._graph, self._attributes, self._owners, self._may_go_on = graph, attributes, owners, may_go_on
 
@@ -53,28 +54,34 @@ class Holders:
         return {int(address): path for path, _, address in (way.partition(_MARK) for way in ways)}
 
     def _climb(self, ends: Mapping[int, str]) -> Counter[str]:
-        return _Climb(self._graph, self._attributes, self._owners, ends).ways(self._may_go_on)
+        return _Climb(self._graph, self._attributes, self._owners, self._may_go_on, ends).ways()
 
 
 class _Climb:
     """From objects to what refers to them, and on to what refers to that, until all is reached from a name."""
 
     def __init__(
-        self, graph: Graph, attributes: Attributes, owners: Mapping[int, str], ends: Mapping[int, str]
+        self,
+        graph: Graph,
+        attributes: Attributes,
+        owners: Mapping[int, str],
+        may_go_on: Callable[[], bool],
+        ends: Mapping[int, str],
     ) -> None:
         """`ends`: the objects by their addresses, and what their ways end with."""
         self._graph, self._attributes, self._owners, self._objects = graph, attributes, owners, ends
+        self._may_go_on = may_go_on
         self._passed: dict[int, set[int]] = defaultdict(set)  # from where it went on -> what that holds of where it was
         self._looked_through = 0
         self._few = max(_FEW, int(_FEW_SHARE * len(ends)))
         self._found: _Ways = Counter()
         self._kinds: dict[int, str] = {}  # of the holders, by address
 
-    def ways(self, may_go_on: Callable[[], bool]) -> _Ways:
+    def ways(self) -> _Ways:
         """By each way from a name, how many of the objects."""
         below: dict[int, _Ways] = {address: Counter({end: 1}) for address, end in self._objects.items()}
         for _ in range(_STEPS_MOST):
-            if not below or not may_go_on():
+            if not below or not self._may_go_on():
                 break
             below = self._step(below)
         self._leave(below)
@@ -86,7 +93,7 @@ class _Climb:
         named: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)  # by type and way: how many, by holder
         held: set[int] = set()
         sources = self._sources(below)
-        for source, place, targets in sources:
+        for source, place, targets in takewhile(lambda _: self._may_go_on(), sources):
             labels = self._labels(source, place, targets)
             held |= labels.keys()
             for target, label in labels.items():
@@ -119,7 +126,7 @@ class _Climb:
             if source not in self._passed or not self._leads(target, source):
                 targets[source].add(target)
         found = []
-        for source, held in targets.items():
+        for source, held in takewhile(lambda _: self._may_go_on(), targets.items()):
             place = self._attributes.find(source)
             if place is not None and place.kind.shape not in _NO_HOLDERS and place.kind.name != "module":
                 self._kinds[source] = place.kind.name
