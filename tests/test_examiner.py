@@ -39,7 +39,7 @@ gc.disable()
 class {name}: pass
 kept, room = [{name}() for _ in range(100_000)], bytearray({megabytes} << 20)
 signal.signal(signal.SIGUSR1, lambda *_: os.execv(sys.argv[1], sys.argv[1:]))
-signal.signal(signal.SIGUSR2, lambda *_: sys.exit())
+signal.signal(signal.SIGUSR2, lambda *_: os._exit(0))
 print("ready", flush=True)
 sys.stdin.read()
 """
@@ -118,7 +118,7 @@ def test_a_trainer_that_ends_midway_is_told_whole_or_not_at_all(how: signal.Sign
 def test_of_a_trainer_that_executes_another_program_one_of_the_two_is_told(program: str, after: float):
     if program != "sleep" and program not in pythons():
         pytest.skip(f"no CPython {program} is here")
-    words = ["/bin/sleep", "60"] if program == "sleep" else [*pythons()[program].command, "-c", NEXT, "sleep"]
+    words = ["/bin/sleep", "60"] if program == "sleep" else [*pythons()[program].command, "-c", NEXT]
     code = MANY.format(name="Early", megabytes=100)
     with running([sys.executable, "-c", code, *words]) as trainer, examiner(trainer.pid) as one:
         found = outcome(one, meanwhile=lambda: (time.sleep(after), trainer.send_signal(signal.SIGUSR1))).found
