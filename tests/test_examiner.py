@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from memwatch.examine import within_memory
 from memwatch.examiner import SECONDS, Examiner
 from memwatch.sources.target import identify
 from support.processes import running
+from support.pythons import pythons
 
 TRAINER = """
 import sys, time
@@ -32,6 +34,18 @@ trainer = Trainer()
 print("ready", flush=True)
 sys.stdin.read()
 """
+MANY = """
+import gc, os, signal, sys
+gc.disable()
+class {name}: pass
+kept, room = [{name}() for _ in range(100_000)], bytearray({megabytes} << 20)
+signal.signal(signal.SIGUSR1, lambda *_: os.execv(sys.argv[1], sys.argv[1:]))
+signal.signal(signal.SIGUSR2, lambda *_: os._exit(0))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+NEXT = MANY.format(name="Late", megabytes=1)
+MOMENTS = (0.1, 0.25, 0.4, 0.8)  # seconds: from before the examination's first read to its last
 ASKED = Diagnose(0.0, "generation", 3.0, "train", 10**9, 1 << 28, paths=("__main__.Trainer.capacity", "no path"))
 
 
@@ -86,6 +100,61 @@ def test_a_trainer_that_ends_meanwhile_is_no_failure():
     with running([sys.executable, "-c", TRAINER]) as trainer, examiner(trainer.pid) as one:
         found = outcome(one, meanwhile=trainer.kill).found
     assert found.census is None and found.census_reason
+
+
+@pytest.mark.parametrize("after", MOMENTS)
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGUSR2])
+def test_a_trainer_that_ends_midway_is_told_whole_or_not_at_all(how: signal.Signals, after: float):
+    code = MANY.format(name="Early", megabytes=1)
+    with running([sys.executable, "-c", code]) as trainer, examiner(trainer.pid) as one:
+        found = outcome(one, meanwhile=lambda: (time.sleep(after), trainer.send_signal(how))).found
+    if found.census is None:
+        assert "ended" in found.census_reason
+    else:
+        assert objects(found) == {"__main__.Early": 100_000}
+
+
+@pytest.mark.parametrize("after", MOMENTS)
+@pytest.mark.parametrize("program", ["sleep", "3.9", "3.11"])
+def test_of_a_trainer_that_executes_another_program_one_of_the_two_is_told(program: str, after: float):
+    if program != "sleep" and program not in pythons():
+        pytest.skip(f"no CPython {program} is here")
+    words = ["/bin/sleep", "60"] if program == "sleep" else [*pythons()[program].command, "-c", NEXT]
+    code = MANY.format(name="Early", megabytes=100)
+    with running([sys.executable, "-c", code, *words]) as trainer, examiner(trainer.pid) as one:
+        found = outcome(one, meanwhile=lambda: (time.sleep(after), trainer.send_signal(signal.SIGUSR1))).found
+    resident = sum(kind.resident_bytes for kind in found.kinds or ())
+    if found.census is None:
+        assert found.census_reason and "internal" not in found.census_reason
+    elif "__main__.Early" in objects(found):
+        assert objects(found) == {"__main__.Early": 100_000} and resident > 100 << 20
+    else:
+        assert set(objects(found)) <= {"__main__.Late"} and resident < 100 << 20
+
+
+def objects(found: Examination) -> dict[str, int]:
+    """Of the program's own classes."""
+    return {one.type: one.count for one in found.census.types if one.type.startswith("__main__.")}
+
+
+@pytest.mark.parametrize(("python", "seed"), [("3.9", 1), ("3.11", 2), ("3.13", 3)])
+def test_forged_objects_are_borne_within_time_and_memory(python: str, seed: int, tmp_path: Path):
+    if python not in pythons():
+        pytest.skip(f"no CPython {python} is here")
+    room = 64 << 20
+    code = (
+        "from memwatch.examine import serve; serve(); "
+        f"open({str(tmp_path / 'status')!r}, 'w').write(open('/proc/self/status').read())"
+    )
+    program = [*pythons()[python].program("forged.py"), str(seed)]
+    with running(program) as trainer, examiner(trainer.pid, code=code, paths=("Real.value",)) as one:
+        found = outcome(one, replace(ASKED, memory_bytes=room, types=("list",))).found
+    assert "internal" not in found.census_reason and "status" not in found.census_reason
+    assert found.census is not None or found.census_reason
+    assert found.census is None or objects(found)["__main__.Real"] >= 1000
+    status = (tmp_path / "status").read_text()
+    most = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:"))
+    assert most < room + (48 << 20), "what a Python takes that does nothing, besides"
 
 
 def test_a_trainer_of_which_nothing_can_be_read_is_told_with_the_reason():

@@ -185,8 +185,10 @@ def test_a_process_that_ends_midway_is_told(end: str) -> None:
                     time.sleep(0.001)
             return True
 
+        assert memory.is_there()
         with pytest.raises(TargetGoneError):
             Scanner(memory, interpreter, Types(memory, Objects(memory, interpreter.minor))).scan(may_go_on)
+        assert not memory.is_there()
 
 
 def test_no_such_process() -> None:
@@ -241,3 +243,20 @@ def test_random_memory_gives_counts_or_a_named_error_and_ends(tmp_path: Path) ->
         with closing(Memory(10, root)) as memory, suppress(SourceError):
             found = Scanner(memory, heads, Types(memory, Objects(memory, (3, 11)))).scan(lambda: True)
             assert sum(found.counts.values()) <= 4096
+
+
+CIRCLE = """
+import ctypes, sys
+from collections import deque
+kept = deque(range(1000))
+block = ctypes.c_uint64.from_address(id(kept) + 24).value
+ctypes.c_uint64.from_address(block + 520).value = block  # what follows it is itself
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_blocks_of_a_deque_that_lead_in_a_circle_come_to_an_end() -> None:
+    with running([sys.executable, "-c", CIRCLE]) as process:
+        census = take_census(process.pid, Wish(bytes=True))
+    assert next(one.bytes for one in census.types if one.type == "collections.deque") < 1 << 20

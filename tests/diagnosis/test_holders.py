@@ -26,6 +26,7 @@ HELD = {
     "__main__.Request": [("__main__.cache[k]['request']", 300)],
     "__main__.Lone": [("__main__.Slotted.items[i]", 90)],
     "__main__.Buffer": [("__main__.Trainer.replay_buffer", 1)],
+    "__main__.Member": [("__main__.Trainer.clubs['before'][i][i][i][i]", 40), ("__main__.Trainer.clubs['now'][i]", 20)],
 }
 SIZES = {
     "Trainer.replay_buffer": (1, 3000 * 2 * 1000),
@@ -53,7 +54,7 @@ def taken(python: str, wish: Wish) -> Census:
 
 @pytest.mark.parametrize("python", NAMES)
 def test_the_attribute_that_holds_is_named(python: str) -> None:
-    names = (*HELD, "bytearray", "Figure", "Node")
+    names = (*HELD, "bytearray", "Figure", "Node", "Looped")
     census = taken(python, Wish(holders=names))
     found = {name: [(one.path, one.count) for one in census.holders if one.type == name] for name in HELD}
     assert found == HELD
@@ -64,6 +65,8 @@ def test_the_attribute_that_holds_is_named(python: str) -> None:
     assert next(one for one in census.holders if one.type == "__main__.Figure").path.endswith("list[i]")
     nodes = {one.path: one.count for one in census.holders if one.type == "__main__.Node"}
     assert nodes["__main__.Node.following"] == 1999
+    looped = [(one.path, one.count) for one in census.holders if one.type == "__main__.Looped"]
+    assert looped[0] == ("__main__.Trainer.ring[i]", 30) and len(looped) == 2, "a circle is gone round once"
     assert [(one.type, one.path) for one in census.large] == [("bytearray", "__main__.Trainer.obs")]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from memwatch.core.census import Census, TypeCount
 from memwatch.diagnosis.heap.census import Wish, take_census
+from memwatch.diagnosis.heap.tracks import parse
 from support.processes import running
 from support.pythons import NAMES, OWN, pythons
 
@@ -79,3 +80,34 @@ def test_without_bytes_none_are_told() -> None:
     with running(PYTHONS[CURRENT].program("holders.py")) as process:
         census = take_census(process.pid)
     assert {one.bytes for one in census.types} == {None} and not census.large
+
+
+GROWING = """
+import sys
+import numpy as np
+class Trainer:
+    def __init__(self):
+        self.buffer, self.kept = np.ones(1 << 21), []
+trainer = Trainer()
+print("ready", flush=True)
+for line in sys.stdin:
+    trainer.kept += [{"seen": np.ones(64)} for _ in range(50_000)]
+    print("done", flush=True)
+"""
+
+
+def test_what_is_made_while_the_heap_is_read_belongs_to_the_size_of_a_path() -> None:
+    if not PYTHONS[CURRENT].has_numpy:
+        pytest.skip("numpy is not here: make pythons")
+    command = [*PYTHONS[CURRENT].command, "-c", GROWING]
+    with running(command, env=PYTHONS[CURRENT].numpy_env) as process:
+
+        def meanwhile(_address: int, size: int) -> int:
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "done\n"
+            return size
+
+        census = take_census(process.pid, Wish(tracks=(parse("Trainer.kept"),)), resident=meanwhile)
+    (kept,) = census.tracked
+    assert kept.items == 50_000 and kept.bytes > 50_000 * 8 * 64

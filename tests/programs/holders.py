@@ -49,6 +49,14 @@ class Figure:
     pass
 
 
+class Member:
+    pass
+
+
+class Looped:
+    pass
+
+
 class Slotted:
     __slots__ = ("items",)
 
@@ -57,6 +65,10 @@ class Trainer:
     registry = []  # noqa: RUF012 - that is how it leaks
 
     def __init__(self):
+        members = [Member() for _ in range(40)]
+        self.clubs = {"now": members[:20], "before": [[[(member,) for member in members]]]}
+        self.ring = [Looped() for _ in range(30)]
+        self.ring.append([self.ring])
         self.actor_losses = [Tensor() for _ in range(21504)]
         self.replay_buffer = Buffer()
         self.environments = {}

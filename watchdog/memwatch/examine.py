@@ -16,6 +16,7 @@ from memwatch import wire
 from memwatch.core.census import Census, TypeCount
 from memwatch.core.examination import Examination
 from memwatch.diagnosis.heap.census import Wish, take_census
+from memwatch.diagnosis.heap.memory import Memory
 from memwatch.diagnosis.heap.program import is_of_program
 from memwatch.diagnosis.heap.tracks import Track, parse
 from memwatch.diagnosis.profile import record
@@ -51,6 +52,16 @@ def examine(pid: int, wish: Wish, stacks: bool = True) -> Examination:
     except SourceError as error:
         found = replace(found, census_reason=str(error))
     return replace(found, cpu_seconds=round(time.process_time() - began, 3))
+
+
+def _program(pid: int, held: ExitStack) -> Memory | None:
+    """The memory of the program that runs now; None where it may not be read."""
+    try:
+        memory = Memory(pid)
+    except SourceError:
+        return None
+    held.callback(memory.close)
+    return memory
 
 
 def _residence(pid: int, held: ExitStack) -> Callable[[int, int], int | None] | None:
@@ -89,10 +100,15 @@ def _examine_for(order: Order) -> Examination:
         return _record_for(order)
     tracks = tuple(track for path in order.paths if (track := _track(path)) is not None)
     wish = Wish(bytes=True, holders=order.types, holders_of_most=HELD_TYPES, tracks=tracks, containers=True)
-    found = within_memory(lambda wish: examine(order.target.pid, wish, stacks=False), wish)
+    with ExitStack() as held:
+        program = _program(order.target.pid, held)
+        found = within_memory(lambda wish: examine(order.target.pid, wish, stacks=False), wish)
+        is_there = program is None or program.is_there()
     after = time.clock_gettime(time.CLOCK_BOOTTIME) - order.uptime  # sizes are what is read last
     if not is_same(order.target):
         return Examination(census_reason="the trainer ended meanwhile")
+    if not is_there:
+        return Examination(census_reason="the trainer's process executes another program now")
     if found.census is not None:
         found = replace(found, census=in_brief(found.census))
     return replace(found, after_seconds=round(after, 3))

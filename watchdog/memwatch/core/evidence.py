@@ -152,14 +152,15 @@ class Evidence:
             inside = min(next_t, after.t) - max(t, before.t)
             if inside > 0.0:
                 memory[phase] += (later - used) * inside / (next_t - t)
-        names = before.containers.keys() | after.containers.keys()
-        return Stretch(memory, {n: after.containers.get(n, 0) - before.containers.get(n, 0) for n in names})
+        told = before.containers.keys() & after.containers.keys()  # of another one the size at that moment is not known
+        return Stretch(memory, {name: after.containers[name] - before.containers[name] for name in told})
 
     def phase_of(self, path: str) -> str | None:
         """The phase in which memory grows as the attribute does; None where examinations do not tell them apart."""
-        grown = [one.grown.get(path, 0) for one in self._stretches]
-        phases = sorted({phase for one in self._stretches for phase in one.memory if phase})
-        off = sorted((_left(grown, [one.memory.get(phase, 0) for one in self._stretches]), phase) for phase in phases)
+        stretches = [one for one in self._stretches if path in one.grown]
+        grown = [one.grown[path] for one in stretches]
+        phases = sorted({phase for one in stretches for phase in one.memory if phase})
+        off = sorted((_left(grown, [one.memory.get(phase, 0) for one in stretches]), phase) for phase in phases)
         if not off or off[0][0] > UNEXPLAINED * sum(value**2 for value in grown):
             return None
         return off[0][1] if len(off) == 1 or off[0][0] < CLEARLY * off[1][0] else None

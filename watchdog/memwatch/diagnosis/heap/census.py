@@ -88,6 +88,7 @@ class _Taking:
         )
         holders = Holders(reached.graph, self._attributes, program.owners, self._may_go_on)
         large, held = self._large(reached, holders), self._holders(reached, holders, self._held(types, program))
+        self._memory.refresh()  # what was made since lies in new mappings, and belongs to the sizes of this moment
         tracked = tuple(self._sized(self._wish.tracks, reached))
         containers = self._containers(types, held, reached) if self._wish.containers else ()
         has_tensors = any(kind.type.shape == "tensor" for kind in reached.kinds)

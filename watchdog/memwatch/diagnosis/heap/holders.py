@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 
 from memwatch.core.census import UNNAMED, Holder
 from memwatch.diagnosis.heap.attributes import Attributes
@@ -15,6 +16,7 @@ _STEPS_MOST = 12
 _FEW, _FEW_SHARE = 16, 0.01  # holders: so many, or this part of what they hold, are named; from more of them it goes on
 _WAYS_MOST = 8  # that are followed on from one holder
 _TOLD = 10  # holders of a type
+_LOOKED_THROUGH_MOST = 1 << 18  # objects, for circles; without an answer there may be one
 _KEYS_MOST = 8  # keys of one dict that are told; of more, all are [k]
 _KEY = "[k]"
 _THROUGH = {"dict": _KEY, "list": "[i]", "tuple": "[i]", "deque": "[i]", "set": "{i}", "ndarray": "[i]"}  # by shape
@@ -36,7 +38,7 @@ class Holders:
     ) -> None:
         """`owners`: the names of all modules and classes, by the addresses of their dicts.
 
-        `may_go_on` is asked before each step upwards.
+        `may_go_on` is asked before each object is looked at.
         """
         self._graph, self._attributes, self._owners, self._may_go_on = graph, attributes, owners, may_go_on
 
@@ -52,27 +54,34 @@ class Holders:
         return {int(address): path for path, _, address in (way.partition(_MARK) for way in ways)}
 
     def _climb(self, ends: Mapping[int, str]) -> Counter[str]:
-        return _Climb(self._graph, self._attributes, self._owners, ends).ways(self._may_go_on)
+        return _Climb(self._graph, self._attributes, self._owners, self._may_go_on, ends).ways()
 
 
 class _Climb:
     """From objects to what refers to them, and on to what refers to that, until all is reached from a name."""
 
     def __init__(
-        self, graph: Graph, attributes: Attributes, owners: Mapping[int, str], ends: Mapping[int, str]
+        self,
+        graph: Graph,
+        attributes: Attributes,
+        owners: Mapping[int, str],
+        may_go_on: Callable[[], bool],
+        ends: Mapping[int, str],
     ) -> None:
         """`ends`: the objects by their addresses, and what their ways end with."""
         self._graph, self._attributes, self._owners, self._objects = graph, attributes, owners, ends
-        self._met = set(ends)
+        self._may_go_on = may_go_on
+        self._passed: dict[int, set[int]] = defaultdict(set)  # from where it went on -> what that holds of where it was
+        self._looked_through = 0
         self._few = max(_FEW, int(_FEW_SHARE * len(ends)))
         self._found: _Ways = Counter()
         self._kinds: dict[int, str] = {}  # of the holders, by address
 
-    def ways(self, may_go_on: Callable[[], bool]) -> _Ways:
+    def ways(self) -> _Ways:
         """By each way from a name, how many of the objects."""
         below: dict[int, _Ways] = {address: Counter({end: 1}) for address, end in self._objects.items()}
         for _ in range(_STEPS_MOST):
-            if not below or not may_go_on():
+            if not below or not self._may_go_on():
                 break
             below = self._step(below)
         self._leave(below)
@@ -83,7 +92,8 @@ class _Climb:
         above: dict[int, _Ways] = defaultdict(Counter)
         named: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)  # by type and way: how many, by holder
         held: set[int] = set()
-        for source, place, targets in self._sources(below):
+        sources = self._sources(below)
+        for source, place, targets in takewhile(lambda _: self._may_go_on(), sources):
             labels = self._labels(source, place, targets)
             held |= labels.keys()
             for target, label in labels.items():
@@ -104,22 +114,34 @@ class _Climb:
                 for source, number in numbers.items():
                     above[source][way] += number
         self._leave({address: ways for address, ways in below.items() if address not in held})
-        self._met.update(above)
+        for source, _, targets in sources:
+            if source in above:
+                self._passed[source] |= targets
         return {source: Counter(dict(ways.most_common(_WAYS_MOST))) for source, ways in above.items()}
 
     def _sources(self, below: Mapping[int, _Ways]) -> list[tuple[int, Place, set[int]]]:
-        """What refers to these, and was not come by before, each with those that it refers to."""
+        """What refers to these, each with those that it refers to; not where the way would go in a circle."""
         targets: dict[int, set[int]] = defaultdict(set)
         for source, target in self._graph.holders(below.__contains__):
-            if source not in self._met or source in self._objects:
+            if source not in self._passed or not self._leads(target, source):
                 targets[source].add(target)
         found = []
-        for source, held in targets.items():
+        for source, held in takewhile(lambda _: self._may_go_on(), targets.items()):
             place = self._attributes.find(source)
             if place is not None and place.kind.shape not in _NO_HOLDERS and place.kind.name != "module":
                 self._kinds[source] = place.kind.name
                 found.append((source, place, held))
         return found
+
+    def _leads(self, start: int, end: int) -> bool:
+        """Whether on the ways up to `start` it came by `end`."""
+        below, waiting = {start}, [start]
+        while waiting and end not in below and self._looked_through < _LOOKED_THROUGH_MOST:
+            held = self._passed.get(waiting.pop(), set())
+            self._looked_through += 1 + len(held)
+            waiting += (held - below) & self._passed.keys()
+            below |= held
+        return end in below or bool(waiting)
 
     def _labels(self, source: int, place: Place, targets: set[int]) -> dict[int, str]:
         """What the holder calls each of what it holds."""

@@ -193,8 +193,8 @@ class Layouts:
 
     def _deque(self, place: Place, references: array[int]) -> int:
         (at, last), (low, high) = place.pair(24), place.pair(40)
-        blocks = [at]
-        while at != last and len(blocks) < _DEQUE_BLOCKS_MOST:
+        blocks, needed = [at], min(_DEQUE_BLOCKS_MOST, 2 + place.count() // _DEQUE_ITEMS)
+        while at != last and len(blocks) < needed:
             at = place.words(at + _DEQUE_BYTES - 8, 1)[0]
             blocks.append(at)
         if place.count() and low < _DEQUE_ITEMS > high:

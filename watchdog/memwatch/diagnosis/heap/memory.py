@@ -105,6 +105,16 @@ class Memory:
         """Give the file back."""
         os.close(self._fd)
 
+    def is_there(self) -> bool:
+        """Its program still runs: it has not ended, and the process executes no other."""
+        try:
+            self.read(self.maps[0].start, 1)
+        except TargetGoneError:
+            return False
+        except SourceError:  # unmapped since
+            pass
+        return True
+
     def read(self, address: int, size: int) -> bytes:
         """So many bytes; SourceError when they are not all mapped."""
         try:

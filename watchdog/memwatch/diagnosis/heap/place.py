@@ -87,6 +87,6 @@ def find(memory: Memory, types: Types, address: int) -> Place | None:
             return None
         missing = max(0, FRONT - (address - low))  # where less is mapped than may belong to an object
         place = Place(memory, bytes(missing) + raw + bytes(min(BODY_MOST, kind.basic_bytes)), low - missing)
-        place.at, place.kind = address - place.start, kind
+        place.at, place.kind, place.end = address - place.start, kind, low + len(raw)  # what is behind was not read
         return place
     return None

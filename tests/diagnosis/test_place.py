@@ -1,0 +1,31 @@
+"""An object as it was read, and what lies around it."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+
+from memwatch.diagnosis.heap.memory import Memory
+from memwatch.diagnosis.heap.objects import Objects
+from memwatch.diagnosis.heap.place import find
+from memwatch.diagnosis.heap.types import Types
+from support.processes import running
+
+PROGRAM = """
+import sys
+class Agent: pass
+kept = [Agent() for _ in range(300)]
+print("ready")
+print(*map(id, kept), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_lies_behind_an_object_is_what_the_process_has_there() -> None:
+    with running([sys.executable, "-c", PROGRAM]) as process, closing(Memory(process.pid)) as memory:
+        types = Types(memory, Objects(memory, sys.version_info[:2]))
+        for address in map(int, process.stdout.readline().split()):
+            place = find(memory, types, address)
+            assert place is not None and place.kind.name == "__main__.Agent"
+            around = memory.read(address, 1024)
+            assert b"".join(place.read(address + at, 8) for at in range(0, 1024, 8)) == around
