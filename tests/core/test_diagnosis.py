@@ -332,7 +332,7 @@ def test_who_asks_gets_an_examination_though_all_cpu_time_is_spent() -> None:
 
 
 def filling(capacity: int | None, count: int = 6) -> Engine:
-    """Generations of 100 s, each of which adds 1,000 transitions of 10 MB to a buffer; nothing in the log tells of it."""
+    """Generations of 100 s, each of which adds 1,000 transitions of 10 MB to a buffer that the log does not tell of."""
     engine = Engine(Policy(act=False), diagnosis=DiagnosisPolicy())
     engine.feed(Attached(0.0, TARGET, "python main.py"))
     path, items = "__main__.Trainer.replay_buffer", 0
