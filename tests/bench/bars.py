@@ -133,6 +133,13 @@ def census_bars(told: Results) -> Iterator[Bar]:
         yield Bar(f"the longest stall, {way}, above that beside another", apart, "standard errors", most=2)
 
 
+def lines_bars(told: Results) -> Iterator[Bar]:
+    """The example's leaks."""
+    for leak, runs in told.items():
+        right = 10 * sum(run["right"] for run in runs) / len(runs)
+        yield Bar(f"the line that leaks is first: {leak}", right, "of 10 runs", least=9)
+
+
 def standard_errors(values: Sequence[float], control: Sequence[float]) -> float:
     """By how many standard errors of the difference the mean is above that of the control."""
     apart = mean(values) - mean(control)
@@ -171,6 +178,7 @@ BARS: dict[str, Callable[[Results], Iterator[Bar]]] = {
     "replay": replay_bars,
     "tree": tree_bars,
     "census": census_bars,
+    "lines": lines_bars,
 }
 
 

@@ -43,6 +43,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
         "--days 0.1 --generations 200 --looks 1000 --whole --json",
     ),
     "census": ("", "--objects 20000 --runs 1 --rounds 1 --seconds 0.5"),
+    "lines": ("", "--runs 1"),
     "tree": ("--looks 60", "--looks 3 --size 1 --seconds 0.3 --megabytes 100"),
 }
 

@@ -186,6 +186,16 @@ def census_table(told: Results) -> str:
     return table(head, rows)
 
 
+def lines_table(told: Results) -> str:
+    """Each leak."""
+    head = ["leak", "runs", "the leaking line is first", "its share of what was seen", "seen of all growth", "CPU, %"]
+    rows = []
+    for leak, runs in told.items():
+        middle = [number(median([run[figure] for run in runs])) for figure in ("share", "seen", "cpu_percent")]
+        rows.append([leak, str(len(runs)), str(sum(run["right"] for run in runs)), *middle])
+    return table(head, rows)
+
+
 def bars_table(results: Mapping[str, Results]) -> str:
     """All verdicts."""
     return table(["what", "bar", "measured", ""], [bar_row(bar) for bar in judged(results)])
@@ -236,6 +246,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], str]]] = {
     "replay": ("replay", replay_table),
     "tree": ("tree", tree_table),
     "census": ("census", census_table),
+    "lines": ("lines", lines_table),
 }
 
 

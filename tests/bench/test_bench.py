@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import census, cost, harm, log, looks, memory, reaction, replay, scrape, tree
+from bench import census, cost, harm, lines, log, looks, memory, reaction, replay, scrape, tree
 from support import trees
 from support.driven import missing
 from support.endless import time_passes
@@ -143,3 +143,8 @@ def test_a_census_is_measured_beside_nobody():
     assert 20_000 < counted["objects"] < sized["objects"]
     assert 0 < counted["cpu_seconds"] < counted["process_cpu_seconds"] < 20 and counted["peak_rss_mib"] > 5
     assert all(len(found) == 1 and found[0] > 0 for found in told["longest_ms"].values())
+
+
+def test_the_lines_that_leak_are_looked_for(tmp_path):
+    told = lines.profile("losses", tmp_path)
+    assert told["first"] and told["grown_mb"] > 10 and 0 < told["share"] <= 1 and 0 < told["cpu_percent"] < 60
