@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from memwatch.core.census import UNNAMED
 from memwatch.core.evidence import Evidence
 from memwatch.core.examination import Driver, Finding
-from memwatch.core.findings import RULES, conclude, confidence
+from memwatch.core.findings import RULES, conclude
 from memwatch.core.holdings import Situation
 from memwatch.core.model import Gauge
 from support.examinations import examined
@@ -71,11 +71,11 @@ def test_what_is_kept_tells_the_cause(type_: str, cause: str, remedy: str):
     assert remedy in found.remedy and "Trainer.kept" in found.remedy
     assert (found.type, found.count_before, found.count_after) == (type_, 16, 48)
     assert (found.growth.per_unit, found.growth.since) == (32 * MB, 1)
-    assert found.share == pytest.approx(1.0) and found.confidence == confidence(_sure(cause), 2)
+    assert found.share == pytest.approx(1.0) and found.confidence == round(0.75 * _sure(cause), 2)
 
 
 def _sure(cause: str) -> float:
-    return next(rule.sure for rule in RULES if rule.cause == cause)
+    return next(one.sure for one, _ in RULES if one.name == cause)
 
 
 def test_members_of_a_population_that_lives_elsewhere_too_are_old_ones():

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 UNNAMED = "a local variable or C code: "  # where a way begins that begins with no attribute
+NDARRAY = "numpy.ndarray"
+TENSORS = ("torch.Tensor", "torch.nn.parameter.Parameter")
+ARRAYS = (NDARRAY, *TENSORS)
 
 
 @dataclass(frozen=True, slots=True)

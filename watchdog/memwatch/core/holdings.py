@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from memwatch.core.census import ARRAYS
 from memwatch.core.drivers import driver
 from memwatch.core.evidence import Evidence, Shown
 from memwatch.core.examination import Driver, Growth
@@ -15,7 +16,6 @@ from memwatch.core.sentence import main_less
 ARRAYS_MOST = 4  # that are followed as they fill, the largest
 MATERIAL = 0.05  # of the growth of memory: what grows by less is not worth telling
 IN_STEP = 0.1  # a gauge and a number of items that differ by less count the same
-ARRAYS = ("numpy.ndarray", "torch.Tensor", "torch.nn.parameter.Parameter")
 
 _BUFFER = re.compile(r"buffer|replay|memory|queue|cache|storage|pool|transitions|experience", re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -27,7 +27,7 @@ class Situation:
 
     unit: str  # "generation" as the log calls it, or "hour"
     headroom_bytes: int | None
-    threshold_bytes: float  # a generation (or hour): what grows by less is no leak
+    threshold_bytes: float  # in a unit: what grows by less is no leak
     phase: str | None  # in which memory grows the most
     gauges: Mapping[str, Gauge] = field(default_factory=dict)
 
@@ -56,7 +56,7 @@ class Holding:
 def holdings(evidence: Evidence, situation: Situation, memory: Growth) -> Iterator[Holding]:
     """Those whose growth is worth telling, given that of all memory; none within another."""
     first, latest = evidence.spaced[0], evidence.spaced[-1]
-    worth = max(situation.threshold_bytes / evidence.stride, MATERIAL * memory.per_unit)
+    worth = worth_telling(situation, memory)
     grown = [one for one in _told_once(evidence.containers(), latest) if one.per_unit >= worth]
     counted = _counted(evidence, situation, grown)
     for growth in grown:
@@ -77,6 +77,11 @@ def holdings(evidence: Evidence, situation: Situation, memory: Growth) -> Iterat
             elsewhere=max(same_type, default=0),
             driver=counted.get(growth.name) or _bounded(growth, first, latest, situation),
         )
+
+
+def worth_telling(situation: Situation, memory: Growth) -> float:
+    """Growth in a unit, in bytes: with less, what grows is not told."""
+    return max(situation.threshold_bytes, MATERIAL * memory.per_unit)
 
 
 def _told_once(grown: Sequence[Growth], latest: Shown) -> list[Growth]:
