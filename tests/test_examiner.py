@@ -72,15 +72,18 @@ def outcome(one: Examiner, asked: Diagnose = ASKED, meanwhile: Callable[[], obje
 
 def test_what_a_trainer_holds_is_found_and_nothing_is_left_behind():
     before = {entry.name for entry in Path("/proc/self/fd").iterdir()}
-    with running([sys.executable, "-c", TRAINER]) as trainer, examiner(trainer.pid, paths=("Trainer.buffer",)) as one:
-        found = outcome(one).found
+    with running([sys.executable, "-c", TRAINER]) as trainer, examiner(trainer.pid) as one:
+        found = outcome(one, replace(ASKED, paths=(*ASKED.paths, "Trainer.buffer"))).found
         assert found.census is not None, found.census_reason
         assert {kind.kind for kind in found.kinds or ()} >= {"heap", "files", "stacks"}
         assert next(kind for kind in found.census.types if kind.type == "__main__.Loss").count == 20
         (container,) = [held for held in found.census.containers if held.path == "__main__.Trainer.buffer"]
         assert container.items == 20 and container.bytes > 20 << 20
         tracked = {held.path: held for held in found.census.tracked}
-        assert tracked["Trainer.buffer"].bytes == container.bytes and "no path" not in tracked
+        assert tracked["Trainer.buffer"].bytes == container.bytes
+        assert (
+            tracked["Trainer.buffer"].full == container.full == "__main__.Trainer.buffer" and "no path" not in tracked
+        )
         assert 0 < found.cpu_seconds < 20 and found.after_seconds > 0
         assert one.poll(2.0) == []
     assert {entry.name for entry in Path("/proc/self/fd").iterdir()} == before
@@ -147,8 +150,8 @@ def test_forged_objects_are_borne_within_time_and_memory(python: str, seed: int,
         f"open({str(tmp_path / 'status')!r}, 'w').write(open('/proc/self/status').read())"
     )
     program = [*pythons()[python].program("forged.py"), str(seed)]
-    with running(program) as trainer, examiner(trainer.pid, code=code, paths=("Real.value",)) as one:
-        found = outcome(one, replace(ASKED, memory_bytes=room, types=("list",))).found
+    with running(program) as trainer, examiner(trainer.pid, code=code) as one:
+        found = outcome(one, replace(ASKED, memory_bytes=room, types=("list",), paths=("Real.value",))).found
     assert "internal" not in found.census_reason and "status" not in found.census_reason
     assert found.census is not None or found.census_reason
     assert found.census is None or objects(found)["__main__.Real"] >= 1000

@@ -1,8 +1,8 @@
 """Whether the line that leaks is told first: `PYTHONPATH=tests python tests/bench/lines.py`; see --help.
 
-Each leak of the example trainer, with generations of 2 s, is followed for three of them by `memwatch profile`, each time
-in a new trainer. Prints one JSON object with all runs: the first line and whether it is the one that leaks, its share of
-the growth that was seen, the share of all growth that this is, and the CPU that it took.
+Each leak of the example trainer, with generations of 2 s, is followed for three of them by `memwatch profile`, each
+time in a new trainer. Prints one JSON object with all runs: the first line and whether it is the one that leaks, its
+share of the growth that was seen, the share of all growth that this is, and the CPU that it took.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from memwatch.core.diagnosis import CREDIT_SECONDS, LATE_SECONDS, RECORDINGS, DiagnosisPolicy
+from memwatch.core.census import Tracked
+from memwatch.core.diagnosis import RECORDINGS
 from memwatch.core.engine import Engine
 from memwatch.core.examination import Credit, Examination, Frame, Profile
 from memwatch.core.model import (
@@ -24,6 +25,7 @@ from memwatch.core.model import (
     Target,
     Verdict,
 )
+from memwatch.core.occasions import CREDIT_SECONDS, LATE_SECONDS, DiagnosisPolicy
 from memwatch.core.policy import Policy
 from support.examinations import examined
 from support.watch import CALM, GB, TARGET, Script, growing, sampled
@@ -359,3 +361,32 @@ def test_a_buffer_in_the_heap_that_cannot_fit_meets_the_limit_before_it_is_full(
     (view,) = filling(50_000).snapshot().resources
     assert view.forecast is not None and view.forecast.finishes is False
     assert view.forecast.generation == pytest.approx(20.8, abs=1.5)
+
+
+def test_tracked_attributes_are_told_growing_or_not_under_one_name() -> None:
+    path, engine = (
+        "__main__.Trainer.kept",
+        Engine(Policy(act=False), diagnosis=DiagnosisPolicy(track=("Trainer.kept", "Trainer.rules", "Trainer.gone"))),
+    )
+    engine.feed(Attached(0.0, TARGET, "python main.py"))
+    for index in range(1, 5):
+        engine.feed(GenerationSeen(100.0 * index, index, 10))
+        asked = next(one for one in engine.feed(sampled(100.0 * index, index * GB)) if isinstance(one, Diagnose))
+        assert asked.paths[:3] == ("Trainer.kept", "Trainer.rules", "Trainer.gone")
+        seen = examined(index, containers={path: 6 * MB * index})
+        assert seen.found.census is not None
+        tracked = (
+            Tracked("Trainer.kept", 1, 6 * MB * index, full=path),
+            Tracked("Trainer.rules", 1, 1000, full="__main__.Trainer.rules"),
+            Tracked("Trainer.gone", 0, None, reason="nothing at .gone"),
+        )
+        census = replace(seen.found.census, tracked=tracked)
+        engine.feed(replace(seen, asked=asked, found=replace(seen.found, census=census)))
+    known = engine.snapshot().diagnosis
+    assert known is not None
+    assert [(one.name, one.after, one.per_unit, one.steps) for one in known.tracked] == [
+        (path, 24 * MB, 6 * MB, 3),
+        ("__main__.Trainer.rules", 1000, 0.0, 0),
+    ]
+    assert [one.name for one in known.containers] == [path]
+    assert path in [one.growth.name for one in known.findings], "above the threshold, though 0.6 % of the growth"

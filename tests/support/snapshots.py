@@ -180,6 +180,7 @@ def make_diagnosis(**changes: Any) -> e.Diagnosis:
         findings=(finding,),
         drivers=(e.Driver("Buffer", 6960.0, 50_000.0, 24.3e6, 0.99, growth.name, 1215 * GB, 7100.0),),
         containers=(growth,),
+        tracked=(e.Growth("Trainer.population[*]", 40_000_000, 40_000_000, 0.0, 1.0, 0), growth),
         types=(e.Growth("numpy.ndarray", 6960, 20_880, 6960.0, 1.0, 2),),
         kinds=(e.Growth("anonymous", 58 * GB, 171 * GB, 56.5 * GB, 1.0, 2),),
         moments=tuple(

@@ -78,7 +78,8 @@ class Watch:
             held.callback(signaller.close)
             held.callback(self._status.close)
             config = self._config
-            engine = Engine(config.policy, diagnosis=config.diagnosis.policy, expectations=config.checks)
+            diagnosis = replace(config.diagnosis.policy, track=config.track)
+            engine = Engine(config.policy, diagnosis=diagnosis, expectations=config.checks)
             readers = make_readers(self._config, self._facts, held)
             daemon, attached, wakes = self._assemble(signaller, engine, readers, held)
             gc.collect()
@@ -116,7 +117,7 @@ class Watch:
             checkpoints=checkpoints,
             child_status=self._child.status if self._child is not None else None,
         )
-        examiner = Examiner(facts.target, config.track)
+        examiner = Examiner(facts.target)
         held.callback(examiner.close)
         sources: list[EventSource] = [checkpoints, examiner]
         if log is not None:

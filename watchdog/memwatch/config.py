@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from memwatch import wire
-from memwatch.core.diagnosis import DiagnosisPolicy
 from memwatch.core.expectations import Check
 from memwatch.core.expectations import parse as parse_expectation
+from memwatch.core.occasions import DiagnosisPolicy
 from memwatch.core.policy import Policy
 from memwatch.core.units import parse_size
 from memwatch.errors import ConfigError

@@ -105,10 +105,8 @@ def _examine_for(order: Order) -> Examination:
         found = within_memory(lambda wish: examine(order.target.pid, wish, stacks=False), wish)
         is_there = program is None or program.is_there()
     after = time.clock_gettime(time.CLOCK_BOOTTIME) - order.uptime  # sizes are what is read last
-    if not is_same(order.target):
-        return Examination(census_reason="the trainer ended meanwhile")
-    if not is_there:
-        return Examination(census_reason="the trainer's process executes another program now")
+    if not is_same(order.target) or not is_there:  # memory goes before the process does
+        return Examination(census_reason="the trainer ended meanwhile, or its process executes another program now")
     if found.census is not None:
         found = replace(found, census=in_brief(found.census))
     return replace(found, after_seconds=round(after, 3))

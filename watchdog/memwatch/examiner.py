@@ -44,9 +44,8 @@ class Examiner:
 
     name = "diagnosis"
 
-    def __init__(self, target: Target, paths: Sequence[str] = (), code: str = _CODE) -> None:
-        """`paths`: whose size is told each time."""
-        self._target, self._paths, self._code = target, tuple(paths), code
+    def __init__(self, target: Target, code: str = _CODE) -> None:
+        self._target, self._code = target, code
         self._under_way: dict[bool, _UnderWay] = {}  # by whether it is a recording
         self._failed: list[Diagnosed] = []
 
@@ -55,13 +54,12 @@ class Examiner:
         is_recording = asked.record_seconds > 0.0
         if is_recording in self._under_way:
             return
-        paths = tuple(dict.fromkeys((*self._paths, *asked.paths)))
         try:
             # memory without a name, no pipes: nobody waits for the other
             with _memory("order") as order:
                 uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
                 bounds = asked.memory_bytes, uptime, asked.record_seconds
-                order.write(wire.to_json(Order(self._target, asked.types, paths, *bounds)))
+                order.write(wire.to_json(Order(self._target, asked.types, asked.paths, *bounds)))
                 order.seek(0)
                 answer = _memory("examination")
                 process = children.start(self._code, order, answer)

@@ -59,6 +59,7 @@ class Tracked:
     items: int | None = None  # in the containers at the end of the path, all together; None: these are none
     capacity: int | None = None  # of items, as an attribute beside it or a deque says
     reason: str = ""  # why there is nothing
+    full: str = ""  # the path with its class in full, "__main__.Trainer.buffer"; empty: several classes are called so
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,12 @@ from typing import Any
 from memwatch.core import news
 from memwatch.core import sentence as words
 from memwatch.core.checkpoints import Checkpoints
-from memwatch.core.diagnosis import DiagnosisPolicy, Diagnostician
+from memwatch.core.diagnosis import Diagnostician
 from memwatch.core.expectations import Check, Expectations
 from memwatch.core.forecast import Forecaster
 from memwatch.core.generations import Ledger
 from memwatch.core.looks import Looks
 from memwatch.core.model import (
-    HOST,
     Action,
     ArmedChanged,
     Attached,
@@ -45,6 +44,7 @@ from memwatch.core.model import (
     Target,
     TotalSeen,
 )
+from memwatch.core.occasions import DiagnosisPolicy
 from memwatch.core.policy import Policy
 from memwatch.core.track import ForecasterLike
 
@@ -100,7 +100,7 @@ class Engine:
             SourceChanged: self._source_changed,
             ArmedChanged: self._armed_changed,
             Signalled: self._signalled,
-            ExaminationAsked: lambda t, event: self._diagnostician.request(),
+            ExaminationAsked: lambda t, event: self._diagnostician.occasions.want("request"),
             Diagnosed: self._diagnosed,
             Exited: self._has_exited,
         }
@@ -129,7 +129,7 @@ class Engine:
         if isinstance(action, Notice) and action.event not in FREQUENT:
             self._notices.append(action)
             if action.event == "warn":
-                self._diagnostician.warn()
+                self._diagnostician.occasions.want("warn")
 
     # --- who is watched ---
 
@@ -174,7 +174,7 @@ class Engine:
             return
         self._act(news.marker(t, event, self._ledger.total))
         self._looks.cross(boundary)
-        self._diagnostician.cross()
+        self._diagnostician.occasions.cross()
         for resource, row in boundary.closed.items():
             if row.phases and row.phases[-1].end_t == boundary.t:
                 self._tell_phase(t, row.index, resource, row.phases[-1])
@@ -252,7 +252,7 @@ class Engine:
     # --- what examinations say ---
 
     def _diagnosed(self, t: float, event: Diagnosed) -> None:
-        self._diagnostician.diagnosed(t, event, self._ledger.unit, self._ledger.leading_phase(HOST))
+        self._diagnostician.diagnosed(t, event)
         self._looks.stir()
         if (census := event.found.census) is not None:
             self._tell_breaches(t, self._expectations.counts({one.type: one.count for one in census.types}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import mul
@@ -40,6 +40,7 @@ class Shown:
     sizes: Mapping[str, int]  # bytes of them, by type
     containers: Mapping[str, int]  # bytes, by attribute
     items: Mapping[str, tuple[int, int | None]]  # how many there are and may be, by attribute
+    tracked: Mapping[str, str]  # attributes in full, by what they were asked for as
     ways: Mapping[tuple[str, str], int]  # objects, by type and way
     filled: Mapping[str, tuple[int, int]]  # arrays: bytes in memory, and all; by path
     kinds: Mapping[str, int]  # resident bytes, by kind of memory
@@ -75,8 +76,9 @@ class Left:
 class Evidence:
     """The examinations of one process."""
 
-    def __init__(self, began_t: float) -> None:
-        self._began_t = began_t
+    def __init__(self, began_t: float, wanted: Iterable[str] = ()) -> None:
+        """`wanted`: the paths of attributes that somebody wants to know of."""
+        self._began_t, self._wanted = began_t, frozenset(wanted)
         self.shown: list[Shown] = []  # oldest first: the first few, and the latest
         self._readings: list[tuple[float, str, int]] = []  # time, phase, main memory in use
         self._stretches: deque[Stretch] = deque(maxlen=STRETCHES)
@@ -123,8 +125,9 @@ class Evidence:
             most_bytes=max(used, default=0),
             counts={one.type: one.count for one in census.types},
             sizes={one.type: one.bytes or 0 for one in census.types},
-            containers={one.path: one.bytes or 0 for one in sized},
-            items={one.path: (one.items, one.capacity) for one in sized if one.items is not None},
+            containers={one.full or one.path: one.bytes or 0 for one in sized},
+            items={one.full or one.path: (one.items, one.capacity) for one in sized if one.items is not None},
+            tracked={one.path: one.full or one.path for one in census.tracked},
             ways=ways,
             filled={
                 one.path: (one.resident_bytes, one.bytes) for one in census.large if one.resident_bytes is not None
@@ -224,6 +227,17 @@ class Evidence:
     def containers(self) -> list[Growth]:
         """Attributes that hold more and more bytes; one that was not told of held too little for that."""
         return self._risen(lambda one: one.containers)
+
+    def tracked(self) -> list[Growth]:
+        """Attributes that somebody wants to know of, whether they grow or not; without those that are not there."""
+        found = []
+        for asked, name in self.spaced[-1].tracked.items() if self.spaced else ():
+            points = [(one.place, one.containers[name]) for one in self.spaced if name in one.containers]
+            if asked in self._wanted and points:
+                (first_x, first), (x, latest) = points[0], points[-1]
+                flat = Growth(name, first, latest, (latest - first) / (x - first_x) if x > first_x else 0.0, first_x, 0)
+                found.append(rise(name, points) or flat)
+        return found
 
     def filled(self) -> list[Growth]:
         """Arrays of which more and more is in memory."""

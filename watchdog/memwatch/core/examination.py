@@ -154,6 +154,7 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     drivers: tuple[Driver, ...]
     containers: tuple[Growth, ...]  # bytes
+    tracked: tuple[Growth, ...]  # bytes, of attributes that somebody wants to know of, growing or not
     types: tuple[Growth, ...]  # objects
     kinds: tuple[Growth, ...]  # bytes
     moments: tuple[Moment, ...]  # oldest first: the first few, and the latest

@@ -55,9 +55,10 @@ class Holding:
 
 def holdings(evidence: Evidence, situation: Situation, memory: Growth) -> Iterator[Holding]:
     """Those whose growth is worth telling, given that of all memory; none within another."""
-    first, latest = evidence.spaced[0], evidence.spaced[-1]
-    worth = worth_telling(situation, memory)
-    grown = [one for one in _told_once(evidence.containers(), latest) if one.per_unit >= worth]
+    latest, worth = evidence.spaced[-1], worth_telling(situation, memory)
+    wanted = {one.name for one in evidence.tracked() if one.steps and one.per_unit >= situation.threshold_bytes}
+    grown = _told_once(evidence.containers(), latest)
+    grown = [one for one in grown if one.per_unit >= worth or one.name in wanted]
     counted = _counted(evidence, situation, grown)
     for growth in grown:
         first = next(one for one in evidence.spaced if one.place == growth.since)

@@ -9,6 +9,7 @@ from memwatch.core.examination import Diagnosis, Finding, Growth
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes
 from memwatch.outputs import profile
+from memwatch.outputs.figures import phase_heads
 
 SHOWN = 8  # rows of each table
 COLUMNS = 3  # for attributes and types that grow: one at least is a type's
@@ -39,6 +40,7 @@ def tables(diagnosis: Diagnosis) -> Iterator[str]:
     unit = diagnosis.unit
     yield from _moments(diagnosis)
     yield from _growths(f"attributes that grow by the {unit}", diagnosis.containers, unit, format_bytes)
+    yield from _tracked(diagnosis)
     yield from _growths(f"types that there are more of by the {unit}", diagnosis.types, unit, "{:,.0f}".format)
     yield from _growths(f"kinds of memory that grow by the {unit}", diagnosis.kinds, unit, format_bytes)
     if diagnosis.lines:
@@ -66,14 +68,25 @@ def _moments(diagnosis: Diagnosis) -> Iterator[str]:
     types = sorted(moments[-1].counts, key=lambda name: "." not in name)[: COLUMNS - len(paths)]
     heads = "".join(f"{printable(words.main_less(name), 19):>20}" for name in (*paths, *types))
     yield from ("", f"{'examined in':>26}{'memory':>11}{'objects take':>14}{heads}")
+    named = list(dict.fromkeys(one.phase for one in moments if one.phase))
+    phases = dict(zip(named, phase_heads(named), strict=True))
     rows = moments if len(moments) <= SHOWN else (*moments[:2], *moments[2 - SHOWN :])
     for one in rows:
         where = "" if one.generation is None else f"{printable(diagnosis.unit, 12)} {words.index_text(one.generation)}"
-        begun = f", {printable(one.phase, 12)}" if one.phase and where else printable(one.phase or "", 12)
+        begun = ", ".join(filter(None, (where, printable(phases.get(one.phase or "", ""), 12))))
         used = "" if one.used_bytes is None else format_bytes(one.used_bytes)
         sizes = "".join(f"{format_bytes(one.sizes[name]) if name in one.sizes else '-':>20}" for name in paths)
         counts = "".join(f"{one.counts[name]:>20,}" for name in types)
-        yield f"{where + begun:>26}{used:>11}{format_bytes(one.python_bytes):>14}{sizes}{counts}"
+        yield f"{begun:>26}{used:>11}{format_bytes(one.python_bytes):>14}{sizes}{counts}"
+
+
+def _tracked(diagnosis: Diagnosis) -> Iterator[str]:
+    if diagnosis.tracked:
+        yield from ("", f"tracked attributes, and their growth by the {diagnosis.unit}")
+    for one in diagnosis.tracked:
+        grows = " GROWS" if one.steps else ""
+        name = printable(words.main_less(one.name), 60)
+        yield f"{format_bytes(one.per_unit, signed=True):>12}  {format_bytes(one.after):<24}  {name}{grows}"
 
 
 def _growths(title: str, rows: Sequence[Growth], unit: str, shown: Callable[[float], str]) -> Iterator[str]:

@@ -70,15 +70,20 @@ class Tracks:
         """
         of_instances: dict[int, list[int]] = defaultdict(list)  # by how many names of the path lead to them
         of_classes: dict[int, list[int]] = defaultdict(list)
+        called: dict[int, set[str]] = defaultdict(set)  # the classes and modules, in full
         for kind, addresses in instances:
             if kind.shape == "class":
                 for address in addresses:
-                    of_classes[starts(track, self._attributes.type_name(address))].append(address)
+                    name = self._attributes.type_name(address)
+                    length = starts(track, name)
+                    of_classes[length].append(address)
+                    called[length].add(name)
             elif kind.name == "module":
                 for address in addresses:
                     of_instances[self._names_of_module(track, address)].append(address)
             elif length := starts(track, kind.name):
                 of_instances[length] += addresses
+                called[length].add(kind.name)
         longest = max((*of_instances, *of_classes), default=0)
         if not longest:
             return Tracked(track.path, 0, None, reason=f"no object of a class {track.names[0]}, and no such module")
@@ -95,7 +100,10 @@ class Tracks:
         walk.pass_by(roots)
         reached = walk.go([array("Q", found)], may_go_on)
         items, capacity = self._items(roots, found)
-        return Tracked(track.path, len(found), sum(kind.bytes for kind in reached.kinds), items, capacity)
+        behind = track.path[len(".".join(track.names[:longest])) :]
+        full = "".join(called[longest]) + behind if len(called[longest]) == 1 else ""
+        size = sum(kind.bytes for kind in reached.kinds)
+        return Tracked(track.path, len(found), size, items, capacity, full=full)
 
     def _items(self, owners: Sequence[int], found: Iterable[int]) -> tuple[int | None, int | None]:
         """How many items these containers have; how many they may have, where it is one of one owner."""
