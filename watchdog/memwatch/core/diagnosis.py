@@ -130,7 +130,7 @@ class Diagnostician:
             tracked=tuple(evidence.tracked()),
             types=tuple(evidence.types()),
             kinds=tuple(evidence.kinds()),
-            moments=evidence.moments(),
+            moments=evidence.moments(findings),
             credits=self._credits,
             lines=by_line(self._credits)[:LINES_TOLD],
             latest=event.found,

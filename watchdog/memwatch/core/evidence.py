@@ -9,7 +9,7 @@ from itertools import pairwise
 from operator import mul
 
 from memwatch.core.census import Census
-from memwatch.core.examination import Growth, Moment
+from memwatch.core.examination import Finding, Growth, Moment
 from memwatch.core.model import Diagnosed
 from memwatch.core.stats import median
 
@@ -168,9 +168,12 @@ class Evidence:
             return None
         return off[0][1] if len(off) == 1 or off[0][0] < CLEARLY * off[1][0] else None
 
-    def moments(self) -> tuple[Moment, ...]:
-        """All that is kept of them, with what grows."""
-        types, paths = self.types()[:COLUMNS], self.containers()[:COLUMNS]
+    def moments(self, findings: Iterable[Finding]) -> tuple[Moment, ...]:
+        """All examinations that are kept, with what was found to grow first."""
+        findings = list(findings)
+        growing_types, growing = ([one.name for one in found] for found in (self.types(), self.containers()))
+        types = list(dict.fromkeys((*(one.type for one in findings if one.type), *growing_types)))[:COLUMNS]
+        paths = list(dict.fromkeys((*(one.growth.name for one in findings), *growing)))[:COLUMNS]
         return tuple(
             Moment(
                 t=one.t,
@@ -180,8 +183,8 @@ class Evidence:
                 used_bytes=one.used_bytes,
                 python_bytes=one.heap_bytes,
                 objects=sum(one.counts.values()),
-                counts={growth.name: one.counts.get(growth.name, 0) for growth in types},
-                sizes={growth.name: one.containers[growth.name] for growth in paths if growth.name in one.containers},
+                counts={name: one.counts.get(name, 0) for name in types},
+                sizes={name: one.containers[name] for name in paths if name in one.containers},
             )
             for one in self.shown
         )

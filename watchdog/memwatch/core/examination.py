@@ -106,8 +106,8 @@ class Moment:
     used_bytes: int | None  # of main memory
     python_bytes: int  # all Python objects
     objects: int
-    counts: Mapping[str, int]  # of the types that grow in number
-    sizes: Mapping[str, int]  # bytes, of the attributes that grow
+    counts: Mapping[str, int]  # of types that grow in number, those of findings first
+    sizes: Mapping[str, int]  # bytes, of attributes that grow, those of findings first
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ def _content(path: str, first: Shown, latest: Shown) -> tuple[str, str]:
     own = [(type_, way) for type_, way in known if type_ not in ARRAYS and "." in type_]
     if own:  # the nearest to the attribute
         return min(own, key=lambda key: (len(key[1]), -risen[key]))
-    return max(known, key=lambda key: risen[key], default=("", path))
+    return max(known, key=lambda key: ("." in key[0], risen[key]), default=("", path))  # arrays before a dict of them
 
 
 def _counts(type_: str, way: str, shown: Shown) -> int | None:

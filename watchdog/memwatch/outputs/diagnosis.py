@@ -65,7 +65,7 @@ def _moments(diagnosis: Diagnosis) -> Iterator[str]:
     if len(moments) < 2:
         return
     paths = list(moments[-1].sizes)[: COLUMNS - 1]
-    types = sorted(moments[-1].counts, key=lambda name: "." not in name)[: COLUMNS - len(paths)]
+    types = list(moments[-1].counts)[: COLUMNS - len(paths)]
     heads = "".join(f"{printable(words.main_less(name), 19):>20}" for name in (*paths, *types))
     yield from ("", f"{'examined in':>26}{'memory':>11}{'objects take':>14}{heads}")
     named = list(dict.fromkeys(one.phase for one in moments if one.phase))
