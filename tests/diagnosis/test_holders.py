@@ -62,7 +62,8 @@ def test_the_attribute_that_holds_is_named(python: str) -> None:
     ways = {one.path: one.count for one in census.holders if one.type == "bytearray"}
     assert ways["__main__.Buffer.buffer[i].state"] == ways["__main__.Buffer.buffer[i].next_state"] == 3000
     assert ways["__main__.Agent.memory[i]"] == 32
-    assert next(one for one in census.holders if one.type == "__main__.Figure").path.endswith("list[i]")
+    figures = [one.path for one in census.holders if one.type == "__main__.Figure"]
+    assert figures == ["local variable of main: figures[i]"]
     nodes = {one.path: one.count for one in census.holders if one.type == "__main__.Node"}
     assert nodes["__main__.Node.following"] == 1999
     looped = [(one.path, one.count) for one in census.holders if one.type == "__main__.Looped"]
@@ -103,3 +104,38 @@ def test_the_command_tells_all_of_it(capfd: pytest.CaptureFixture[str]) -> None:
     assert agents["count"] == 16 and agents["bytes"] > 0 and agents["tracked"] is True
     assert f"21,504  of 21,504 __main__.Tensor: {path}" in table
     assert "large objects" in table and "tracked" in table
+
+
+VARIABLES = """
+import sys
+class Record:
+    pass
+def keep(given):
+    given.append(Record())
+def main():
+    kept, seen, shared, alone = [], {}, [], bytearray(3 << 20)
+    def share():
+        shared.append(Record())
+    for number in range(300):
+        keep(kept)
+        seen[number] = Record()
+        share()
+    print("ready", flush=True)
+    wait(kept)
+def wait(records):
+    sys.stdin.read()
+main()
+"""
+
+
+@pytest.mark.parametrize("python", NAMES)
+def test_local_variables_of_functions_that_run_are_named(python: str) -> None:
+    if python not in PYTHONS:
+        pytest.skip(f"no CPython {python} here; make pythons installs the newer ones")
+    with running([*PYTHONS[python].command, "-c", VARIABLES]) as process:
+        census = take_census(process.pid, Wish(bytes=True, holders=("Record", "bytearray")))
+    found = {(one.type, one.path): one.count for one in census.holders}
+    assert found["__main__.Record", "local variable of main: kept[i]"] == 300
+    assert found["__main__.Record", "local variable of main: seen[k]"] == 300
+    assert found["bytearray", "local variable of main: alone"] == 1
+    assert next(one for one in census.types if one.type == "bytearray").bytes > 3 << 20

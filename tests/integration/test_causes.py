@@ -47,7 +47,9 @@ def test_growth_that_no_attribute_holds_is_named(kind: str, cause: str, rate: fl
     assert found["cause"] == cause and found["proof"], found
     assert found["growth_per_unit"] == pytest.approx(rate, rel=0.5)
     if kind == "local_variable":
-        assert (found["type"], found["holder"]) == ("__main__.Record", "a local variable or C code: list[i]")
+        held = "local variable of local_variable: records[i]"
+        assert (found["type"], found["holder"]) == ("__main__.Record", held)
+        assert found["remedy"] == "bound or clear records, in local_variable"
 
 
 def test_arrays_that_come_and_go_are_no_leak(tmp_path: Path) -> None:

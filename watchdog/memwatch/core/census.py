@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 UNNAMED = "a local variable or C code: "  # where a way begins that begins with no attribute
+LOCAL = "local variable of "  # where it begins with one: "local variable of main: kept[i]"
 NDARRAY = "numpy.ndarray"
 TENSORS = ("torch.Tensor", "torch.nn.parameter.Parameter")
 ARRAYS = (NDARRAY, *TENSORS)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from memwatch.core import causes
-from memwatch.core.census import ARRAYS, NDARRAY, TENSORS, UNNAMED
+from memwatch.core.census import ARRAYS, LOCAL, NDARRAY, TENSORS, UNNAMED
 from memwatch.core.evidence import Evidence
 from memwatch.core.examination import Finding, Growth
 from memwatch.core.holdings import Situation, worth_telling
@@ -107,7 +107,7 @@ def _of_objects(evidence: Evidence, situation: Situation, heap: Growth) -> Findi
     facts = (f"Python's objects take {_size(heap.before, heap.after)}",)
     if not risen:
         return causes.ELSEWHERE.finding(heap, situation.phase, facts)
-    loose = [(type_, way) for type_, way in latest.ways if type_ in risen and way.startswith(UNNAMED)]
+    loose = [(type_, way) for type_, way in latest.ways if type_ in risen and way.startswith((UNNAMED, LOCAL))]
     if loose:
         name, holder = min(loose, key=_how_plain)
     else:
@@ -115,7 +115,11 @@ def _of_objects(evidence: Evidence, situation: Situation, heap: Growth) -> Findi
         ways = {way: count for (type_, way), count in latest.ways.items() if type_ == name}
         holder = max(ways, key=lambda way: ways[way], default="")
     counts = (risen[name].before, risen[name].after)
-    return causes.ELSEWHERE.finding(heap, situation.phase, facts, type_=name, counts=counts, holder=holder)
+    function, _, variable = holder.removeprefix(LOCAL).partition(": ")
+    remedy = f"bound or clear {variable.partition('[')[0]}, in {function}" if holder.startswith(LOCAL) else ""
+    return causes.ELSEWHERE.finding(
+        heap, situation.phase, facts, type_=name, counts=counts, holder=holder, remedy=remedy
+    )
 
 
 def _size(before: int, after: int) -> str:

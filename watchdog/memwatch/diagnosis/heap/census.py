@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 import time
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 from memwatch.core.census import Census, Holder, Large, Storages, Tracked, TypeCount
 from memwatch.diagnosis.heap.attributes import Attributes
-from memwatch.diagnosis.heap.holders import Holders
+from memwatch.diagnosis.heap.frames import Frames
+from memwatch.diagnosis.heap.holders import Holders, Names
 from memwatch.diagnosis.heap.interpreter import Interpreter, find_interpreter
 from memwatch.diagnosis.heap.layouts import NDARRAY_DATA_AT, Layouts
 from memwatch.diagnosis.heap.memory import Memory
@@ -79,14 +82,14 @@ class _Taking:
         if not self._wish.is_deep:
             types = self._counted(scan)
             return Census(self._interpreter.version, self._spent(), scan.complete, disturbed, types)
-        reached = Walk(self._memory, self._types, self._layouts, wanted=self._is_wanted).go(
-            scan.addresses(), self._may_go_on
-        )
+        variables = Frames(self._memory, self._interpreter).local_variables()
+        walk = Walk(self._memory, self._types, self._layouts, wanted=self._is_wanted)
+        reached = walk.go(chain(scan.addresses(), [array("Q", variables)]), self._may_go_on)
         program, types = (
             Program(self._attributes, reached.kinds, f"{self._memory.folder}/root"),
             self._measured(reached),
         )
-        holders = Holders(reached.graph, self._attributes, program.owners, self._may_go_on)
+        holders = Holders(reached.graph, self._attributes, Names(program.owners, variables), self._may_go_on)
         large, held = self._large(reached, holders), self._holders(reached, holders, self._held(types, program))
         self._memory.refresh()  # what was made since lies in new mappings, and belongs to the sizes of this moment
         tracked = tuple(self._sized(self._wish.tracks, reached))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from struct import iter_unpack, unpack_from
 
+from memwatch.core.census import LOCAL
 from memwatch.core.examination import Frame
 from memwatch.core.text import printable
 from memwatch.diagnosis.heap.installed import is_installed
@@ -45,21 +47,26 @@ class _Places:
     first_line: int
     lines: int  # the table
     instructions: int  # code -> the first of them
+    variable_count: int
+    variable_names: int
+    variables: int  # frame -> the first of them
 
 
-_OLD = _Places(176, 24, None, 32, 24, 104, None, 104, 112, 40, 120, 0)
-_NEW = _Places(160, 72, None, 0, 8, 56, 70, 112, 128, 68, 136, 200)
+_OLD = _Places(176, 24, None, 32, 24, 104, None, 104, 112, 40, 120, 0, 28, 72, 360)
+_NEW = _Places(160, 72, None, 0, 8, 56, 70, 112, 128, 68, 136, 200, 72, 96, 72)
 _BY_MINOR = {
     8: _OLD,
     9: _OLD,
-    10: replace(_OLD, instruction=96),
-    11: replace(_NEW, current=56, between=8, code=32, caller=48, owner=69, first_line=72, instructions=184),
+    10: replace(_OLD, instruction=96, variables=352),
+    11: replace(
+        _NEW, current=56, between=8, code=32, caller=48, owner=69, first_line=72, instructions=184, variable_count=76
+    ),
     12: replace(_NEW, thread_id=144, current=56, between=0, instructions=192),
     13: _NEW,
-    14: replace(_NEW, owner=74, instructions=208),
-    15: replace(_NEW, owner=74, instructions=208, thread_id=184),
+    14: replace(_NEW, owner=74, instructions=208, variables=80),
+    15: replace(_NEW, owner=74, instructions=208, thread_id=184, variables=80),
 }
-_FRAME_BYTES, _FRAME_OBJECT_BYTES = 80, 112
+_FRAME_BYTES, _FRAME_OBJECT_BYTES, _VARIABLES_MOST = 80, 112, 4096
 _NOBODYS = 3  # frames from this owner on stand where C has called Python
 
 Site = tuple[int, int]  # a frame as it is read: the address of its code, and the instruction
@@ -129,39 +136,65 @@ class Frames:
     def stack(self, thread: ThreadState) -> Stack:
         """What it is doing now; empty when it runs no Python, is gone, or changes too fast to be read whole."""
         for _ in range(_TRIES):
-            sites: list[Site] = []
-            try:
-                frame = self._innermost(thread)
-                while frame and len(sites) < DEEPEST:
-                    frame = self._climb(frame, sites)
-                return tuple(sites)
-            except TargetGoneError:
-                raise
-            except SourceError:  # a frame that has ended meanwhile
-                continue
+            with suppress(SourceError):  # a frame that has ended meanwhile
+                return tuple(self._site(raw) for _, raw in self._frames(thread))
         return ()
 
-    def _innermost(self, thread: ThreadState) -> int:
-        """The address of its innermost frame; 0 without one."""
-        places = self._places
-        raw = self._memory.read(thread.address, places.current + 8)
-        if unpack_from("<Q", raw, _INTERPRETER)[0] != thread.interpreter:
-            return 0
-        frame = int(unpack_from("<Q", raw, places.current)[0])
-        return self._memory.word(frame + places.between) if frame and places.between is not None else frame
+    def local_variables(self) -> dict[int, str]:
+        """Names of the local variables of all functions that run, by the addresses of what they hold.
 
-    def _climb(self, frame: int, sites: list[Site]) -> int:
-        """Add where a frame is, unless it is C's; the address of the one that called it."""
+        What several hold has the name in the function that has called the others.
+        """
+        found: dict[int, str] = {}
+        for thread in self.threads():
+            with suppress(SourceError):
+                for frame, raw in self._frames(thread):
+                    found |= self._variables(frame, self._site(raw)[0])
+        return found
+
+    def _frames(self, thread: ThreadState) -> Iterator[tuple[int, bytes]]:
+        """Addresses and contents of its frames, without those that are C's, the innermost first."""
+        places, read = self._places, self._memory.read
+        raw = read(thread.address, places.current + 8)
+        if unpack_from("<Q", raw, _INTERPRETER)[0] != thread.interpreter:
+            return
+        frame = unpack_from("<Q", raw, places.current)[0]
+        if frame and places.between is not None:
+            frame = self._memory.word(frame + places.between)
+        for _ in range(DEEPEST):
+            if not frame:
+                return
+            raw = read(frame, _FRAME_OBJECT_BYTES if places.owner is None else _FRAME_BYTES)
+            if places.owner is None or raw[places.owner] < _NOBODYS:
+                yield frame, raw
+            frame = unpack_from("<Q", raw, places.caller)[0]
+
+    def _site(self, raw: bytes) -> Site:
         places = self._places
-        if places.owner is None:
-            raw = self._memory.read(frame, _FRAME_OBJECT_BYTES)
-            sites.append((unpack_from("<Q", raw, places.code)[0], unpack_from("<i", raw, places.instruction)[0]))
-        else:
-            raw = self._memory.read(frame, _FRAME_BYTES)
-            if raw[places.owner] < _NOBODYS:
-                code = unpack_from("<Q", raw, places.code)[0] & _UNTAGGED
-                sites.append((code, unpack_from("<Q", raw, places.instruction)[0]))
-        return int(unpack_from("<Q", raw, places.caller)[0])
+        code, instruction = (unpack_from("<Q", raw, at)[0] for at in (places.code, places.instruction))
+        return code & _UNTAGGED, instruction if places.owner is not None else instruction & 0xFFFFFFFF
+
+    def _variables(self, frame: int, code: int) -> dict[int, str]:
+        """Of one frame, without those that are not set."""
+        places = self._places
+        raw = self._memory.read(code, _CODE_BYTES)
+        count, names = (
+            unpack_from("<i", raw, places.variable_count)[0],
+            unpack_from("<Q", raw, places.variable_names)[0],
+        )
+        if not 0 < count <= _VARIABLES_MOST or self._memory.word(names + 16) < count:
+            return {}
+        function = self._objects.text(unpack_from("<Q", raw, places.name)[0])
+        values = self._memory.words(frame + places.variables, count)
+        texts = (
+            self._objects.text_or_none(name)
+            for name in self._memory.words(names + (32 if self._minor >= 14 else 24), count)
+        )
+        return {
+            value & _UNTAGGED: printable(f"{LOCAL}{function}: {name}")
+            for name, value in zip(texts, values, strict=True)
+            if name is not None and value & _UNTAGGED
+        }
 
     def named(self, stack: Stack) -> tuple[Frame, ...]:
         """The same for people; a frame that cannot be read, or has ended since, is left out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 
 from memwatch.core.census import UNNAMED, Holder
@@ -22,7 +23,8 @@ _KEY = "[k]"
 _THROUGH = {"dict": _KEY, "list": "[i]", "tuple": "[i]", "deque": "[i]", "set": "{i}", "ndarray": "[i]"}  # by shape
 # Shapes that keep nothing, or (classes) what is in a dict of their own. Where one is now, another object was before.
 _NO_HOLDERS = {"weak", "class", "str", "int", "bytes", "bytearray", "array"}
-_LOCALS = ("frame", "generator", "coroutine", "async_generator")
+_FRAME = "frame"
+_LOCALS = (_FRAME, "generator", "coroutine", "async_generator")
 _ITS_DICT = "__dict__"
 _MARK = "\0"
 _NAME_MOST = 64
@@ -30,17 +32,20 @@ _NAME_MOST = 64
 _Ways = Counter[str]  # how many objects are reached by each way from a certain place on
 
 
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What ways may begin with."""
+
+    namespaces: Mapping[int, str]  # modules and classes, by the addresses of their dicts
+    variables: Mapping[int, str]  # local variables, by the addresses of what they hold
+
+
 class Holders:
     """Looks for them in a heap that was gone through."""
 
-    def __init__(
-        self, graph: Graph, attributes: Attributes, owners: Mapping[int, str], may_go_on: Callable[[], bool]
-    ) -> None:
-        """`owners`: the names of all modules and classes, by the addresses of their dicts.
-
-        `may_go_on` is asked before each object is looked at.
-        """
-        self._graph, self._attributes, self._owners, self._may_go_on = graph, attributes, owners, may_go_on
+    def __init__(self, graph: Graph, attributes: Attributes, names: Names, may_go_on: Callable[[], bool]) -> None:
+        """`may_go_on` is asked before each object is looked at."""
+        self._graph, self._attributes, self._names, self._may_go_on = graph, attributes, names, may_go_on
 
     def of(self, name: str, addresses: Sequence[int]) -> list[Holder]:
         """Who holds most of the objects of a type, given the addresses of all; who holds the most comes first."""
@@ -54,7 +59,7 @@ class Holders:
         return {int(address): path for path, _, address in (way.partition(_MARK) for way in ways)}
 
     def _climb(self, ends: Mapping[int, str]) -> Counter[str]:
-        return _Climb(self._graph, self._attributes, self._owners, self._may_go_on, ends).ways()
+        return _Climb(self._graph, self._attributes, self._names, self._may_go_on, ends).ways()
 
 
 class _Climb:
@@ -64,12 +69,12 @@ class _Climb:
         self,
         graph: Graph,
         attributes: Attributes,
-        owners: Mapping[int, str],
+        names: Names,
         may_go_on: Callable[[], bool],
         ends: Mapping[int, str],
     ) -> None:
         """`ends`: the objects by their addresses, and what their ways end with."""
-        self._graph, self._attributes, self._owners, self._objects = graph, attributes, owners, ends
+        self._graph, self._attributes, self._names, self._objects = graph, attributes, names, ends
         self._may_go_on = may_go_on
         self._passed: dict[int, set[int]] = defaultdict(set)  # from where it went on -> what that holds of where it was
         self._looked_through = 0
@@ -99,8 +104,10 @@ class _Climb:
             for target, label in labels.items():
                 for rest, number in below[target].items():
                     way = label + rest if label != _ITS_DICT else _attribute(rest)
-                    if source in self._owners:
-                        self._found[self._owners[source] + _attribute(way)] += number
+                    if source in self._names.namespaces:
+                        self._found[self._names.namespaces[source] + _attribute(way)] += number
+                    elif place.kind.name == _FRAME and target in self._names.variables:
+                        self._found[self._names.variables[target] + rest] += number
                     elif source in self._objects or place.kind.name in _LOCALS:
                         self._found[place.kind.name + way] += number
                     elif place.kind.shape in _THROUGH or place.kind.name == "cell":
@@ -166,7 +173,8 @@ class _Climb:
         """These are held by nothing that is known: by a local variable, or by C code."""
         for address, ways in below.items():
             for way, number in ways.items():
-                self._found[f"{UNNAMED}{self._kinds.get(address, '')}{way}"] += number
+                begin = self._names.variables.get(address) or f"{UNNAMED}{self._kinds.get(address, '')}"
+                self._found[begin + way] += number
 
 
 def _is_name(key: str) -> bool:
