@@ -236,6 +236,19 @@ def test_a_level_of_the_log_that_memory_goes_along_with_is_told():
     assert driver.limit_value == pytest.approx(700 + 89_300, rel=0.01)
 
 
+def test_where_the_log_has_no_phases_it_is_examined_in_the_middle_of_the_first_generations() -> None:
+    watched = Watched()
+    for index in range(1, 8):
+        watched.feed(GenerationSeen(watched.t, index, 100))
+        for _ in range(100):
+            watched.look()
+    middles = [(one.generation, one.t) for one in watched.asked if one.reason == "middle"]
+    assert [index for index, _ in middles] == [2, 3, 4] and all(t % 100 == 50 for _, t in middles)
+    watched = Watched()
+    watched.generations(8, phases=("evaluate", "train"))
+    assert "middle" not in {one.reason for one in watched.asked}
+
+
 # --- recordings ---
 
 

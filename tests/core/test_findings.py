@@ -292,8 +292,15 @@ def test_unknown_is_an_answer():
 
 def test_no_leak_is_native_while_there_are_more_objects_than_before():
     shown = rest(sizes=lambda n: {"dict": (5 + 60 * (n == 4)) * MB})  # the latest examination met what comes and goes
-    assert after(shown[:3])[0][0].cause == "native_leak"
     assert after(shown) == ([], [])
+
+
+def test_a_leak_is_native_when_what_comes_and_goes_within_generations_was_looked_for():
+    shown = rest(sizes=lambda _: {"dict": 5 * MB})
+    assert after(shown[:3]) == ([], [])
+    assert after(shown)[0][0].cause == "native_leak"
+    within = {"reason": "middle", **shown[2]}
+    assert after([*shown[:2], within, shown[2]])[0][0].cause == "native_leak"
 
 
 @settings(max_examples=60)

@@ -196,6 +196,11 @@ class Evidence:
         return [one for one in usable if one.reason == usable[-1].reason]
 
     @property
+    def has_seen_within(self) -> bool:
+        """An examination was made within a generation, where objects are that are gone at its end."""
+        return any(one.reason not in SPACED for one in self.shown)
+
+    @property
     def stride(self) -> float:
         """From one generation to the next, as the program counts: 1, or thousands where it counts steps."""
         if not self.spaced or self.spaced[-1].generation is None:

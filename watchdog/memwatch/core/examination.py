@@ -100,7 +100,7 @@ class Moment:
     """What an examination showed: a row of the table of all of them."""
 
     t: float
-    reason: str  # "generation", "phase", "time", "warn", "request"
+    reason: str  # "generation", "phase", "middle", "time", "warn", "request"
     generation: float | None
     phase: str | None  # that had begun
     used_bytes: int | None  # of main memory

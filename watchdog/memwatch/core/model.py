@@ -169,7 +169,7 @@ class Diagnose:
     """Examine the trainer, in a process that gives way to all others. An action; its outcome is told with it."""
 
     t: float
-    reason: str  # "generation", "phase", "time", "warn", "request", "rise"
+    reason: str  # "generation", "phase", "middle" (of a generation), "time", "warn", "request", "rise"
     generation: float | None  # under way, as the program counts
     phase: str | None  # under way
     used_bytes: int | None  # of main memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,8 @@ from memwatch.core.generations import Ledger
 from memwatch.core.model import HOST, Diagnose, Sample
 
 MORE = 1.1  # times as many generations (or seconds) until the next examination, from the tenth on
-PHASED = 4  # generations within which it is examined at each phase, too
+PHASED = 4  # generations within which it is examined at each phase, too; in the middle, where there are none
+PASSING = ("phase", "middle")  # reasons for which it is not worth waiting until another examination has ended
 FIRST_SECONDS = 60.0  # without generations: until the second examination
 LATE_SECONDS = 300.0  # after which an examination is no longer waited for
 CREDIT_SECONDS = 60.0  # of CPU that examinations may take at once; then the share that is set
@@ -65,15 +67,19 @@ class Occasions:
         self._wanted = ""  # why the next look is to be followed by an examination
         self._asked: Diagnose | None = None  # the examination that goes on
         self._boundaries = 0
+        self._has_phases = False
+        self._middle_t = math.inf  # of a generation without phases
         self._next_boundary, self._next_t, self._next_record_t = 1.0, began_t + 1.0, began_t + FIRST_SECONDS
         self._before: int | None = None  # main memory at the look before, while a rise of it is waited for
         self.cpu_seconds = 0.0  # that was spent
 
     # --- what happens ---
 
-    def cross(self) -> None:
+    def cross(self, t: float) -> None:
         """A generation begins."""
         self._boundaries += 1
+        step = self._ledger.step_seconds(t) if self._boundaries <= PHASED and not self._has_phases else None
+        self._middle_t = math.inf if step is None else t + 0.5 * step
         if self._boundaries == 1:  # before, a program loads what it needs
             self._next_record_t = 0.0
         every = self._policy.every_generations
@@ -84,6 +90,7 @@ class Occasions:
 
     def enter(self) -> None:
         """A phase begins, or ends."""
+        self._has_phases, self._middle_t = True, math.inf
         if 0 < self._boundaries <= PHASED:
             self._wanted = self._wanted or "phase"
 
@@ -110,7 +117,7 @@ class Occasions:
 
     def is_due(self, t: float) -> bool:
         """A look is to be told."""
-        return bool(self._wanted) or self.goes_on or t >= self._next_t or t >= self._next_record_t
+        return bool(self._wanted) or self.goes_on or t >= min(self._next_t, self._next_record_t, self._middle_t)
 
     def examination(self, t: float, reading: Reading, known: Diagnosis | None) -> Diagnose | None:
         """The one to begin after this look; where it may not be made, the next occasion is waited for."""
@@ -118,8 +125,10 @@ class Occasions:
             self._next_t = t + max(FIRST_SECONDS, (MORE - 1.0) * (t - self._began_t))
             if self._ledger.index is None:
                 self._wanted = self._wanted or "time"
+        if t >= self._middle_t:
+            self._middle_t, self._wanted = math.inf, self._wanted or "middle"
         if self._asked is not None and t - self._asked.t < LATE_SECONDS:
-            self._wanted = "" if self._wanted == "phase" else self._wanted  # the others are worth waiting for
+            self._wanted = "" if self._wanted in PASSING else self._wanted  # the others are worth waiting for
             return None
         reason, self._wanted = self._wanted, ""
         room = self._room(reading)

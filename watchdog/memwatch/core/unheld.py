@@ -15,6 +15,7 @@ from memwatch.core.units import format_bytes
 
 EXPLAINS = 0.5  # of the growth of memory: what leaves more of it open is not all of the cause
 FLAT = 0.2  # of the growth of memory: Python's objects that grow by less do not explain it
+SEVERAL = 4  # generations: so long objects may come and go in each before an examination meets them
 NEARLY = 0.8  # of the growth of a generation: what objects left, where that is the cause
 GPU = "gpu"  # all of them together
 FIGURE = re.compile(r"^(Figure|FigureManager\w*|AxesSubplot|Axes)$")
@@ -67,7 +68,9 @@ def of_rest(
         yield _of_figures(situation, memory, figures)
     elif heap is not None and heap.per_unit - in_attributes >= EXPLAINS * rest:
         yield _of_objects(evidence, situation, heap)
-    elif latest.heap_bytes - first.heap_bytes < FLAT * grown:
+    elif latest.heap_bytes - first.heap_bytes < FLAT * grown and (
+        evidence.has_seen_within or len(evidence.spaced) >= SEVERAL
+    ):
         yield _of_other_memory(evidence, situation, memory)
 
 
