@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from memwatch.errors import TargetGoneError
 SECONDS = 30.0
 PAUSE_SECONDS = 2e-4  # between two looks while memory stays as it is; each takes 3 us
 RESTLESS_SECONDS = 3e-4  # after a change, without a pause
-CLOSE_SECONDS = 1e-3  # a rise since a look that was earlier may be of code that has ended
+CLOSE_SECONDS = 1e-3  # a rise since a look that was earlier may be of code that has ended ...
+CLOSE_ENOUGH = 0.1  # ... and is left out, where so much of all growth was seen more closely
 THREADS_SECONDS = 1.0  # after which threads are listed anew
 _TIMERSLACK = "/proc/self/timerslack_ns"  # by how much later than asked for the kernel may wake this process
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -48,7 +50,7 @@ class _Recording:
 
     def __init__(self, frames: Frames, tasks: _Tasks, memory: Memory, held: ExitStack) -> None:
         self._frames, self._tasks = frames, tasks
-        self._levels: Levels[Stack] = Levels()
+        self._levels: Levels[tuple[Stack, bool]] = Levels()  # what ran, and whether the look before was close
         self._statm = _held(f"{memory.folder}/statm", held)
 
     def go(self, seconds: float, cpu_seconds: float) -> Profile:
@@ -60,14 +62,22 @@ class _Recording:
                 now, before = time.perf_counter(), used
                 used = self._resident()
                 if used != before:
-                    self._levels.move(used - before, self._seen() if now - looked < CLOSE_SECONDS else ())
+                    self._levels.move(used - before, (self._seen(), now - looked < CLOSE_SECONDS))
                     calm_since = now
                 looked = now
                 if now - calm_since > RESTLESS_SECONDS:
                     time.sleep(PAUSE_SECONDS)
         spent = time.process_time() - cpu_began
-        found = merged(Credit(self._frames.named(stack), size) for stack, size in self._levels.credits().items())
+        found = merged(self._credits())
         return Profile(round(looked - began, 3), round(spent, 3), sum(one.bytes for one in found), found)
+
+    def _credits(self) -> Iterator[Credit]:
+        """What was seen closely; where no core was idle for that, all that was seen."""
+        sizes = self._levels.credits()
+        closely = sum(size for (stack, is_close), size in sizes.items() if stack and is_close)
+        suffices = closely >= CLOSE_ENOUGH * sum(sizes.values())
+        for (stack, is_close), size in sizes.items():
+            yield Credit(self._frames.named(stack) if is_close or not suffices else (), size)
 
     def _resident(self) -> int:
         with suppress(OSError, IndexError):
