@@ -14,7 +14,7 @@ from memwatch.core.profile import Levels, merged
 from memwatch.diagnosis.heap.frames import Frames, Stack, ThreadState, own_number
 from memwatch.diagnosis.heap.interpreter import find_interpreter
 from memwatch.diagnosis.heap.memory import Memory
-from memwatch.errors import TargetGoneError
+from memwatch.errors import SourceError, TargetGoneError
 
 SECONDS = 30.0
 PAUSE_SECONDS = 2e-4  # between two looks while memory stays as it is; each takes 3 us
@@ -24,11 +24,9 @@ CLOSE_ENOUGH = 0.1  # ... and is left out, where so much of all growth was seen 
 THREADS_SECONDS = 1.0  # after which threads are listed anew
 _TIMERSLACK = "/proc/self/timerslack_ns"  # by how much later than asked for the kernel may wake this process
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-TASKS_MOST = 128
-_STAT_BYTES, _GIVEN = (
-    512,
-    7,
-)  # in /proc/PID/task/TID/stat, behind the name: minor faults, pages that the thread was given so far
+TASKS_MOST = 128  # threads of a process that are told apart
+_STAT_BYTES = 512  # of /proc/PID/task/TID/stat
+_GIVEN = 7  # its field behind the name with the minor faults: pages that the thread was given so far
 
 
 def record(pid: int, seconds: float = SECONDS, cpu_seconds: float | None = None, root: str = "/proc") -> Profile:
@@ -57,7 +55,7 @@ class _Recording:
         began, cpu_began = time.perf_counter(), time.process_time()
         looked = calm_since = began
         used = self._resident()
-        with suppress(TargetGoneError, KeyboardInterrupt):  # either way, what was seen is told
+        with suppress(SourceError, KeyboardInterrupt):  # what was seen is told
             while looked - began < seconds and time.process_time() - cpu_began < cpu_seconds:
                 now, before = time.perf_counter(), used
                 used = self._resident()

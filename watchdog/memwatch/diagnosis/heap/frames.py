@@ -42,7 +42,7 @@ class _Places:
     caller: int  # frame -> the frame that called it
     instruction: int  # frame -> the instruction: its address, up to 3.10 its number
     owner: int | None  # frame -> whose it is; None: frames are objects
-    file: int  # code -> ...
+    file: int  # code -> its source
     name: int  # with the class, from 3.11 on
     first_line: int
     lines: int  # the table
@@ -52,8 +52,40 @@ class _Places:
     variables: int  # frame -> the first of them
 
 
-_OLD = _Places(176, 24, None, 32, 24, 104, None, 104, 112, 40, 120, 0, 28, 72, 360)
-_NEW = _Places(160, 72, None, 0, 8, 56, 70, 112, 128, 68, 136, 200, 72, 96, 72)
+_OLD = _Places(
+    thread_id=176,
+    current=24,
+    between=None,
+    code=32,
+    caller=24,
+    instruction=104,
+    owner=None,
+    file=104,
+    name=112,
+    first_line=40,
+    lines=120,
+    instructions=0,
+    variable_count=28,
+    variable_names=72,
+    variables=360,
+)
+_NEW = _Places(
+    thread_id=160,
+    current=72,
+    between=None,
+    code=0,
+    caller=8,
+    instruction=56,
+    owner=70,
+    file=112,
+    name=128,
+    first_line=68,
+    lines=136,
+    instructions=200,
+    variable_count=72,
+    variable_names=96,
+    variables=72,
+)
 _BY_MINOR = {
     8: _OLD,
     9: _OLD,
@@ -66,7 +98,8 @@ _BY_MINOR = {
     14: replace(_NEW, owner=74, instructions=208, variables=80),
     15: replace(_NEW, owner=74, instructions=208, thread_id=184, variables=80),
 }
-_FRAME_BYTES, _FRAME_OBJECT_BYTES, _VARIABLES_MOST = 80, 112, 4096
+_FRAME_BYTES, _FRAME_OBJECT_BYTES = 80, 112
+_VARIABLES_MOST = 4096  # of a function; of all, about
 _NOBODYS = 3  # frames from this owner on stand where C has called Python
 
 Site = tuple[int, int]  # a frame as it is read: the address of its code, and the instruction
@@ -111,12 +144,13 @@ class Frames:
 
     def _first(self, state: int) -> int:
         """The address of an interpreter's newest thread: nobody is before it."""
-        for (address,) in iter_unpack("<Q", self._memory.read(state, _SEARCHED)):
-            if address in self._memory.writable:
-                with suppress(SourceError):
-                    before, _, interpreter = self._memory.words(address, 3)
-                    if before == 0 and interpreter == state:
-                        return int(address)
+        for low, high in self._memory.writable.within(state, state + _SEARCHED)[:1]:
+            for (address,) in iter_unpack("<Q", self._memory.read(low, (high - low) & ~7)):
+                if address in self._memory.writable:
+                    with suppress(SourceError):
+                        before, _, interpreter = self._memory.words(address, 3)
+                        if before == 0 and interpreter == state:
+                            return int(address)
         return 0
 
     def _tid(self, identity: int) -> int:
@@ -149,7 +183,8 @@ class Frames:
         for thread in self.threads():
             with suppress(SourceError):
                 for frame, raw in self._frames(thread):
-                    found |= self._variables(frame, self._site(raw)[0])
+                    if len(found) < _VARIABLES_MOST:
+                        found |= self._variables(frame, self._site(raw)[0])
         return found
 
     def _frames(self, thread: ThreadState) -> Iterator[tuple[int, bytes]]:
