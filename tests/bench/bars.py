@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
-from bench.census import COUNTED, OTHER, SIZED
+from bench.census import COUNTED, FOLLOWED, OTHER, SIZED
 from bench.harm import MEMWATCH
 from support.measure import median
 
@@ -128,7 +128,7 @@ def census_bars(told: Results) -> Iterator[Bar]:
         "a count of a million objects: memory", max(_of_a_million(run, "peak_rss_mib") for run in runs), "MiB", most=45
     )
     control = told["longest_ms"][OTHER]
-    for way in (COUNTED, SIZED):
+    for way in (COUNTED, SIZED, FOLLOWED):
         apart = standard_errors(told["longest_ms"][way], control)
         yield Bar(f"the longest stall, {way}, above that beside another", apart, "standard errors", most=2)
 

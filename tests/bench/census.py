@@ -3,8 +3,9 @@
 A Python that holds a million tracked objects is counted by `memwatch census`, and counted with sizes: CPU that the
 census tells, that of its whole process, and its largest RSS. Then that Python makes and drops small objects without a
 pause, in blocks of some seconds: while nobody looks, while another Python that holds as much is counted again and
-again, while it is counted itself, the same with sizes. Each round has a block of each, in an order drawn anew; a
-block's figure is the longest time between two turns of the loop. Prints one JSON object with all runs.
+again, while it is counted itself, the same with sizes, and while a profile follows its memory. Each round has a block
+of each, in an order drawn anew; a block's figure is the longest time between two turns of the loop. Prints one JSON
+object with all runs.
 """
 
 from __future__ import annotations
@@ -24,8 +25,14 @@ from support.measure import ENVIRON
 from support.processes import running
 
 NOBODY, OTHER, COUNTED, SIZED = "left alone", "beside one that is counted", "counted", "counted with sizes"
-OPTIONS: dict[str, Sequence[str]] = {OTHER: (), COUNTED: (), SIZED: ("--bytes",)}
-WAYS = (NOBODY, *OPTIONS)
+FOLLOWED = "followed by a profile"
+COMMANDS: dict[str, Sequence[str]] = {
+    OTHER: ("census",),
+    COUNTED: ("census",),
+    SIZED: ("census", "--bytes"),
+    FOLLOWED: ("profile", "--seconds", "3600"),
+}
+WAYS = (NOBODY, *COMMANDS)
 
 # answers each number of seconds with the longest time between two turns, in ms
 TARGET = """
@@ -50,10 +57,14 @@ for line in sys.stdin:
 """
 
 
-def cost(pid: int, options: Sequence[str]) -> dict[str, float]:
+def words(pid: int, way: str) -> list[str]:
+    """The command that looks at a process in this way."""
+    return [sys.executable, "-m", "memwatch", *COMMANDS[way], "--pid", str(pid), "--json"]
+
+
+def cost(command: Sequence[str]) -> dict[str, float]:
     """One census."""
     began = time.monotonic()
-    command = [sys.executable, "-m", "memwatch", "census", "--pid", str(pid), "--json", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRON) as process:
         assert process.stdout is not None
         told = json.loads(process.stdout.read())
@@ -69,11 +80,10 @@ def cost(pid: int, options: Sequence[str]) -> dict[str, float]:
 
 
 @contextmanager
-def taken(pid: int, options: Sequence[str]) -> Iterator[None]:
+def taken(command: Sequence[str]) -> Iterator[None]:
     """Again and again, by a process of its own."""
     again = "import subprocess, sys\nwhile True: subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)"
-    census = [sys.executable, "-m", "memwatch", "census", "--pid", str(pid), "--json", *options]
-    with subprocess.Popen([sys.executable, "-c", again, *census], env=ENVIRON, start_new_session=True) as process:
+    with subprocess.Popen([sys.executable, "-c", again, *command], env=ENVIRON, start_new_session=True) as process:
         try:
             yield
         finally:
@@ -85,13 +95,13 @@ def measure(objects: int, runs: int, rounds: int, seconds: float) -> dict[str, A
     chance = random.Random(1)
     command = [sys.executable, "-c", TARGET, str(objects)]
     with running(command) as target, running(command) as other:
-        costs = {way: [cost(target.pid, OPTIONS[way]) for _ in range(runs)] for way in (COUNTED, SIZED)}
+        costs = {way: [cost(words(target.pid, way)) for _ in range(runs)] for way in (COUNTED, SIZED)}
         longest: dict[str, list[float]] = {way: [] for way in WAYS}
         for _ in range(rounds):
             for way in chance.sample(WAYS, len(WAYS)):
                 looking: AbstractContextManager[None] = nullcontext()
                 if way != NOBODY:
-                    looking = taken(other.pid if way == OTHER else target.pid, OPTIONS[way])
+                    looking = taken(words(other.pid if way == OTHER else target.pid, way))
                 with looking:
                     target.stdin.write(f"{seconds}\n")
                     target.stdin.flush()
