@@ -78,8 +78,7 @@ class Watch:
             held.callback(signaller.close)
             held.callback(self._status.close)
             config = self._config
-            diagnosis = replace(config.diagnosis.policy, track=config.track)
-            engine = Engine(config.policy, diagnosis=diagnosis, expectations=config.checks)
+            engine = Engine(config.policy, diagnosis=config.examining, expectations=config.checks)
             readers = make_readers(self._config, self._facts, held)
             daemon, attached, wakes = self._assemble(signaller, engine, readers, held)
             gc.collect()

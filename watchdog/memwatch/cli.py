@@ -48,6 +48,8 @@ def _dispatch(flags: dict[str, object], trainer: list[str]) -> int:
         return commands.markers(file, flags)
     if command == "replay":
         return commands.replay(file, flags)
+    if command == "report":
+        return commands.report(str(flags.pop("runs", "")), flags)
     if command == "demo":
         return commands.demo(flags)
     if command == "doctor":
@@ -144,6 +146,9 @@ def _parser() -> _Parser:
     diff = add("diff", "what is different between two snapshots")
     diff.add_argument("snapshots", nargs=2, metavar="SNAPSHOT", help="a file, or a label: the latest that has it")
     diff.add_argument("--json", action="store_true", help="all of it, as one JSON object")
+    report = add("report", "the summary of a run that was watched, from the history", common, epilog=files)
+    report.add_argument("runs", metavar="HISTORY", nargs="?", help="its file; default: in the state folder")
+    report.add_argument("--run", dest="run_id", metavar="ID", help="which run; default: the latest")
     add("markers", "which markers memwatch finds in a log", common, epilog=files).add_argument("file", metavar="LOG")
     replay = add("replay", "the same engine over a recorded trace", common, epilog=files)
     replay.add_argument("file", metavar="TRACE.csv")

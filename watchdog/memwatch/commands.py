@@ -22,7 +22,7 @@ from memwatch.core.engine import Engine
 from memwatch.core.model import Cause, Notice, Snapshot
 from memwatch.core.sentence import render, to_json_line
 from memwatch.core.units import format_bytes, format_duration
-from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, SourceError
+from memwatch.errors import AttachError, ConfigError, ExitCode, HistoryError, MemwatchError, SourceError
 from memwatch.sources.target import describe, identify
 from memwatch.supervisor import Child, Passthrough, forwarding, shell_status, signal_name
 
@@ -177,6 +177,33 @@ def _conclusion(end: Snapshot, interrupt: Notice | None) -> str:
     gen = interrupt.fields.get("gen")
     where = f", in {end.unit} {gen:g}" if gen is not None else ""
     return f"{text}\nmemwatch would have interrupted it after {format_duration(interrupt.t - start)}{where}."
+
+
+def report(history: str, flags: dict[str, object]) -> int:
+    """`memwatch report [HISTORY]`: the summary of a run that was watched, the latest or the one that is named."""
+    from memwatch.history import past
+    from memwatch.outputs.status import status
+    from memwatch.outputs.summary import render
+
+    wanted = flags.pop("run_id", None)
+    config = configure(flags)
+    path = Path(history) if history else config.history_path(os.environ)
+    if path is None:
+        raise ConfigError("no history is named, and none is kept", "name one: memwatch report FILE")
+    try:
+        runs = past.runs(path)
+    except HistoryError as error:
+        raise ConfigError(str(error), error.hint) from error
+    chosen = next((one for one in runs if wanted in (None, one.run_id)), None)
+    if chosen is None:
+        known = ", ".join(one.run_id for one in runs[:5]) or "none"
+        raise ConfigError(f"{path}: no run {wanted or 'at all'}", f"its latest runs: {known}")
+    engine = Engine(config.policy, diagnosis=config.examining, expectations=config.checks)
+    for event in past.events(path, chosen.run_id):
+        engine.feed(event)
+    end = engine.snapshot()
+    print(wire.to_json(status(end)).decode() if config.json else render(end), end="\n" if config.json else "")
+    return ExitCode.ENDED
 
 
 # --- the rest -------------------------------------------------------------------------------------------------------

@@ -86,12 +86,6 @@ class DiagnosisConfig:
     memory: str | int = "256MiB"  # that an examination may take
     leak_threshold_mb: float = 5.0  # a generation
 
-    @property
-    def policy(self) -> DiagnosisPolicy:
-        """The same for the engine, in bytes."""
-        memory, threshold = parse_size(str(self.memory)), self.leak_threshold_mb * 1e6
-        return DiagnosisPolicy(self.enabled, self.every_generations, self.cpu_share, memory, threshold)
-
 
 @dataclass(frozen=True, slots=True)
 class DaemonConfig:
@@ -121,6 +115,15 @@ class Config:
     dry_run: bool = False
     json: bool = False
     verbose: bool = False
+
+    @property
+    def examining(self) -> DiagnosisPolicy:
+        """How the trainer is examined, for the engine."""
+        set_, memory = self.diagnosis, parse_size(str(self.diagnosis.memory))
+        threshold = set_.leak_threshold_mb * 1e6
+        return DiagnosisPolicy(
+            set_.enabled, set_.every_generations, set_.cpu_share, memory, threshold, tuple(self.track)
+        )
 
     @property
     def checks(self) -> tuple[Check, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import os
 import sqlite3
 import time
@@ -13,18 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from memwatch import wire
-from memwatch.core.model import Attached, Cause, Event, Exited, Notice, Sample, Sampled, Target
+from memwatch.core.model import Attached, Cause, Event, Exited, Notice, Sampled, Target
 from memwatch.core.text import encodable
-from memwatch.errors import HistoryError
-from memwatch.history import codec, files, identity
+from memwatch.history import codec, files, identity, past
 from memwatch.history.writer import Row, Run, Writer, roll_back
 
 _GRIDS = ((600, 599.5), (60, 59.5), (10, 9.5), (1, 0.95))  # (name in the file, seconds that make a step of it)
-# (records of a run, the grid that its replay reads): about 5000 samples at most, for a start must not take long
-_REPLAY_GRIDS = ((5_000, 1), (50_000, 10), (300_000, 60))
-_REPLAY_RECENT = 1200  # the latest records, about the last 10 minutes, are read whole
-_SAMPLES = """SELECT seq, t, resource, used, bound, origins.text, headroom
-    FROM samples {} LEFT JOIN origins ON origin = origins.id WHERE run = ? AND {} ORDER BY seq, slot"""
 _CLOSE_SECONDS = 2.0
 
 
@@ -131,18 +123,7 @@ class HistoryStore:
 
         Of a run with very many samples the older ones come on a coarser grid. HistoryError when it cannot be read.
         """
-        try:
-            connection = files.open_for_reading(self.path)
-            try:
-                found = connection.execute("SELECT id FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-                if found is not None:
-                    merged = heapq.merge(_events(connection, found[0]), _samples(connection, found[0]), key=_first)
-                    yield from (event for _, event in merged)
-            finally:
-                connection.close()
-        except (sqlite3.Error, OSError) as error:
-            hint = "watching goes on without the past; move the file away to begin a new one"
-            raise HistoryError(f"history {self.path}: run {run_id} cannot be read: {error}", hint) from error
+        return past.events(self.path, run_id)
 
     def close(self) -> None:
         """Write what still waits and close the file; at most two seconds."""
@@ -237,29 +218,3 @@ def _identity(target: Target) -> tuple[str, int, int]:
 def _new_run(now: float) -> Opening:
     day = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
     return Opening(f"{day}-{os.urandom(3).hex()}", 0, resumed=False, new_attempt=False)
-
-
-def _first(pair: tuple[int, Event]) -> int:
-    return pair[0]
-
-
-def _events(connection: sqlite3.Connection, run: int) -> Iterator[tuple[int, Event]]:
-    rows = connection.execute("SELECT seq, kind, json FROM events WHERE run = ? ORDER BY seq", (run,))
-    for seq, kind, json in rows:
-        event = codec.decode_event(kind, json)
-        if event is not None:
-            yield seq, event
-
-
-def _samples(connection: sqlite3.Connection, run: int) -> Iterator[tuple[int, Event]]:
-    latest = connection.execute("SELECT max(seq) FROM samples WHERE run = ?", (run,)).fetchone()[0] or 0
-    grid = next((grid for records, grid in _REPLAY_GRIDS if latest <= records), 600)
-    recent = latest - _REPLAY_RECENT if grid > 1 else 0
-    # INDEXED BY and the index's own condition: SQLite would scan a month of rows otherwise
-    index, coarse = ("INDEXED BY coarse_samples", "AND grid >= 60") if grid >= 60 else ("", "")
-    older = connection.execute(_SAMPLES.format(index, f"seq < ? {coarse} AND grid >= {grid:d}"), (run, recent))
-    newer = connection.execute(_SAMPLES.format("", "seq >= ?"), (run, recent))
-    rows = itertools.chain(older, newer)
-    for seq, group in itertools.groupby(rows, key=_first):
-        usages = list(group)
-        yield seq, Sampled(usages[0][1], Sample(tuple(codec.decode_usage(row[2:]) for row in usages)))

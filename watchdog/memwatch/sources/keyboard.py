@@ -23,7 +23,7 @@ class Keyboard:
 
     def __init__(self, stream: TextIO, pressed: Callable[[str], None]) -> None:
         """SourceError where no key can come: `stream` is no terminal, or it is another job's in the foreground."""
-        self._pressed = pressed
+        self._pressed, self._is_silent = pressed, False
         try:
             # an open file description of its own: O_NONBLOCK is not the shell's
             self._fd = os.open(f"/proc/self/fd/{stream.fileno()}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
@@ -49,6 +49,8 @@ class Keyboard:
 
     def poll(self, now: float) -> Sequence[Event]:
         """What is asked for by the keys that were pressed since."""
+        if self._is_silent:
+            return ()
         try:
             keys = os.read(self._fd, _KEYS).decode("ascii", "replace") if self._in_foreground() else ""
         except BlockingIOError:
@@ -64,6 +66,7 @@ class Keyboard:
     def _fall_silent(self) -> None:
         """The terminal has gone, or is another job's: keys for others must not end our sleep. An eventfd never does."""
         self.close()
+        self._is_silent = True
         silent = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         if silent != self._fd:
             os.dup2(silent, self._fd, inheritable=False)
