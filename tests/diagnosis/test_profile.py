@@ -15,8 +15,8 @@ GROWS = """
 import mmap, sys, threading, time
 
 def churn():
-    with mmap.mmap(-1, 4 << 20) as space:
-        space.write(bytes(4 << 20))
+    with mmap.mmap(-1, 1 << 19) as space:
+        space.write(bytes(1 << 19))
 
 def keep(kept):
     kept.append(mmap.mmap(-1, 1 << 20))
@@ -24,8 +24,7 @@ def keep(kept):
 
 def work(kept=[]):
     while len(kept) < 3000:
-        for _ in range(5):
-            churn()
+        churn()
         keep(kept)
         time.sleep(0.003)
 

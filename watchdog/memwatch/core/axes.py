@@ -16,6 +16,7 @@ STEP_AGREES, STEP_DIFFERS = 0.2, 0.3  # the latest two lengths are alike, and un
 SURE = 4.0  # standard errors of a change in length that is believed
 STEADY = 0.02  # a generation's length that changes by less than this share from one to the next stays as it is
 KEPT_READINGS = 256  # of a gauge
+STALE = 1.5  # times as long as from one reading to the next: a gauge that is told seldom has ceased
 
 
 class Axis(Protocol):
@@ -151,15 +152,19 @@ class Readings:
         self.times: list[float] = []
         self.values: list[float] = []
         self.capacity: float | None = None
-        self._known_until = math.inf
+        self._known_until = self._stale_from = math.inf
 
     def add(self, t: float, value: float, capacity: float | None, seldom: bool = False) -> None:
         """A reading at t, not before the last one; it counts if it differs from that.
 
-        Told `seldom`, it says nothing of what comes after it.
+        Told `seldom`, it says nothing of what comes after it, unless it is full.
         """
         self.capacity = capacity
-        self._known_until = t if seldom else math.inf
+        if not seldom or (capacity is not None and value >= capacity):
+            self._known_until = self._stale_from = math.inf
+        elif t != self._known_until:
+            before = self._known_until if math.isfinite(self._known_until) else -math.inf
+            self._known_until, self._stale_from = t, t + STALE * (t - before)
         if self.times and (t <= self.times[-1] or value == self.values[-1]):
             return
         self.times.append(t)
@@ -170,6 +175,10 @@ class Readings:
     def is_known(self, t: float) -> bool:
         """Whether its readings tell of t."""
         return self.times[0] <= t <= self._known_until
+
+    def is_stale(self, t: float) -> bool:
+        """Whether it was told too long ago to go by it."""
+        return t > self._stale_from
 
     def at(self, t: float) -> float:
         """The value at t, between two readings on the line through them."""

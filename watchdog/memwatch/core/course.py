@@ -170,7 +170,7 @@ def _strands(
 def _filling(points: Sequence[Point], readings: Readings, now_x: float, t: float) -> Strand | None:
     """Growth along a gauge that rises towards its capacity; None unless it explains the levels."""
     capacity = readings.capacity
-    if capacity is None or len(readings.values) < EXPLAINED_POINTS:
+    if capacity is None or len(readings.values) < EXPLAINED_POINTS or readings.is_stale(t):
         return None
     known = [p for p in points if readings.is_known(p.t) and p.weight >= 1.0]  # without the open generation
     along = [Point(min(readings.at(p.t), capacity), p.level, p.weight, p.t) for p in known]
