@@ -11,7 +11,7 @@ demo: .venv/.demo
 
 test: .venv/.dev
 	$(BIN)/pytest -n 2 --dist loadfile --reruns 2 --reruns-delay 2 -r aR -m "not paced"
-	$(BIN)/pytest -n 5 --reruns 2 --reruns-delay 2 -r aR -m paced tests/integration
+	$(BIN)/pytest -n 3 --reruns 2 --reruns-delay 2 -r aR -m paced tests/integration
 
 fast: .venv/.dev  ## without the tests that run real trainers
 	$(BIN)/pytest -m "not integration and not paced"

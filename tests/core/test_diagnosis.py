@@ -142,6 +142,21 @@ def test_a_generation_that_ends_during_an_examination_is_examined_after_it():
     assert [one.generation for one in watched.asked] == [1, 2]
 
 
+def test_one_at_a_phase_is_not_begun_where_it_would_be_in_the_way_of_the_next_generation():
+    watched = Watched(hangs=True)
+    for generation in (1, 2, 3):
+        watched.feed(GenerationSeen(watched.t, generation, 10))
+        for second in range(100):
+            if second in (30, 60, 90)[: 1 + generation]:
+                watched.feed(PhaseSeen(watched.t, f"phase {second}"))
+            watched.look()
+            if watched.asked and watched.t == watched.asked[-1].t + 25.0:
+                watched.feed(Diagnosed(watched.t, watched.asked[-1], Examination()))
+    phases = [(one.generation, one.phase) for one in watched.asked if one.reason == "phase"]
+    assert phases == [(1, "phase 60"), (2, "phase 30"), (2, "phase 60"), (3, "phase 30"), (3, "phase 60")]
+    assert watched.at == [1, 2, 3] and [one.t % 100 for one in watched.asked if one.reason == "generation"] == [1, 1, 1]
+
+
 def test_an_examination_takes_a_part_of_what_is_left_and_none_when_that_is_too_little():
     watched = Watched(DiagnosisPolicy(memory_bytes=GB))
     watched.used, watched.limit = 98.0 * GB, 100.0 * GB

@@ -84,6 +84,17 @@ def test_only_examinations_at_like_moments_are_compared():
     assert evidence.containers() == []
 
 
+def test_an_examination_that_takes_long_belongs_to_the_generation_in_which_it_read_the_heap():
+    """Memory is compared as generations begin, however late an examination was asked for."""
+    evidence = Evidence(0.0)
+    for asked, read, used in ((1, 1, 100), (1, 2, 140), (3, 3, 170)):
+        evidence.begin(100.0 * read, read, read * 100 * MB)
+        late = examined(asked, used=used * MB, containers={"__main__.T.kept": read * 40 * MB})
+        evidence.add(replace(late, found=replace(late.found, after_seconds=100.0 * (read - asked) + 10.0)))
+    assert [one.place for one in evidence.shown] == [1, 2, 3]
+    assert evidence.memory().per_unit == 100 * MB and evidence.containers()[0].per_unit == 40 * MB
+
+
 def test_without_generations_the_unit_is_an_hour():
     evidence = Evidence(1000.0)
     for hour in (0, 1, 2):

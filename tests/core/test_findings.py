@@ -224,6 +224,17 @@ def test_memory_that_objects_left_is_kept_by_the_allocator_when_it_does_not_fall
     assert conclude(evidence, SITUATION)[0][0].cause == cause
 
 
+def test_what_memory_kept_over_several_generations_is_no_fragmentation():
+    """Batches of 60 MB come and go, 20 MB a generation are lost in C; what follows a phase is seen late."""
+    evidence = Evidence(0.0)
+    for n, reason, batches in ((1, "generation", 0), (2, "generation", 0), (3, "phase", 60), (6, "generation", 0)):
+        used = (100 + 20 * n + batches) * MB
+        evidence.add(examined(n, reason=reason, used=used, sizes={"bytes": (5 + batches) * MB}))
+    assert conclude(evidence, SITUATION)[0] == []
+    evidence.add(examined(7, used=240 * MB, sizes={"bytes": 5 * MB}))
+    assert conclude(evidence, SITUATION)[0][0].cause == "native_leak"
+
+
 def test_a_class_in_a_local_variable_is_named_before_what_it_holds():
     ways = {
         ("numpy.ndarray", f"{UNNAMED}list[i].obs"): 100,

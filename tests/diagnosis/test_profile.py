@@ -25,8 +25,9 @@ def keep(kept):
 def work(kept=[]):
     while len(kept) < 3000:
         churn()
+        time.sleep(0.002)
         keep(kept)
-        time.sleep(0.003)
+        time.sleep(0.002)
 
 print("ready", flush=True)
 if sys.argv[1] == "alone":

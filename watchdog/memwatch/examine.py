@@ -39,6 +39,11 @@ def examine(pid: int, wish: Wish, stacks: bool = True) -> Examination:
     """What can be read of a process; what cannot be is left out, with the reason."""
     began, found = time.process_time(), Examination(threads_reason="not asked for")
     try:
+        with ExitStack() as held:
+            found = replace(found, census=take_census(pid, wish, resident=_residence(pid, held)))
+    except SourceError as error:
+        found = replace(found, census_reason=str(error))
+    try:  # at the moment at which the census read how much attributes hold
         found = replace(found, kinds=read_kinds(pid))
     except SourceError as error:
         found = replace(found, kinds_reason=str(error))
@@ -46,11 +51,6 @@ def examine(pid: int, wish: Wish, stacks: bool = True) -> Examination:
         found = replace(found, threads=read_stacks(pid), threads_reason="") if stacks else found
     except SourceError as error:
         found = replace(found, threads_reason=str(error))
-    try:
-        with ExitStack() as held:
-            found = replace(found, census=take_census(pid, wish, resident=_residence(pid, held)))
-    except SourceError as error:
-        found = replace(found, census_reason=str(error))
     return replace(found, cpu_seconds=round(time.process_time() - began, 3))
 
 

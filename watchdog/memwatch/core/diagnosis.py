@@ -42,6 +42,7 @@ class Diagnostician:
         self._profiles: deque[Profile] = deque(maxlen=RECORDINGS)
         self._credits: tuple[Credit, ...] = ()
         self._told: set[tuple[str, str]] = set()  # findings, by cause and name
+        self._crossed = False  # a generation began since memory was read
         self._turned = False  # a phase began, or an examination ended, since memory was read
         self._fresh: set[str] = set()  # gauges whose level memory has not been read for
         self._reading: Reading | None = None
@@ -56,6 +57,11 @@ class Diagnostician:
         if anew:
             self._begin(t)
 
+    def cross(self, t: float) -> None:
+        """A generation begins."""
+        self._crossed = True
+        self.occasions.cross(t)
+
     def enter(self) -> None:
         """A phase begins, or ends."""
         self._turned = True
@@ -67,12 +73,16 @@ class Diagnostician:
 
     def look(self, t: float, sample: Sample) -> None:
         """Memory was read: what waits for that is done now."""
-        if not (self._policy.enabled and (self._fresh or self._turned or self.occasions.is_due(t))):
+        is_due = self._fresh or self._crossed or self._turned or self.occasions.is_due(t)
+        if not (self._policy.enabled and is_due):
             return
         reading = Reading.of(sample)
         if reading is None:
             return
         self._reading = reading
+        if self._crossed and self._ledger.index is not None:
+            self._evidence.begin(t, self._ledger.index, reading.used_bytes)
+        self._crossed = False
         if self._turned or self.occasions.goes_on:
             self._turned = False
             self._evidence.observe(t, self._ledger.phase or "", reading.used_bytes)
@@ -93,7 +103,7 @@ class Diagnostician:
 
     def diagnosed(self, t: float, event: Diagnosed) -> None:
         """An examination or a recording has ended."""
-        self.occasions.ended(event.asked, event.found.cpu_seconds)
+        self.occasions.ended(t, event.asked, event.found.cpu_seconds)
         if event.asked.record_seconds:
             self._recorded(event.found.profile)
         else:

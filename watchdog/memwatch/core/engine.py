@@ -174,7 +174,7 @@ class Engine:
             return
         self._act(news.marker(t, event, self._ledger.total))
         self._looks.cross(boundary)
-        self._diagnostician.occasions.cross(t)
+        self._diagnostician.cross(t)
         for resource, row in boundary.closed.items():
             if row.phases and row.phases[-1].end_t == boundary.t:
                 self._tell_phase(t, row.index, resource, row.phases[-1])

@@ -32,8 +32,8 @@ class Shown:
     reason: str
     generation: float | None
     phase: str | None  # that had begun
-    place: float  # the generation; hours since the watch began, where there are none
-    used_bytes: int | None  # of main memory
+    place: float  # the generation in which the heap was read; hours since the watch began, where there are none
+    used_bytes: int | None  # of main memory: as that generation began, where generations are compared
     least_bytes: int  # of it, while this went on; 0: not known
     most_bytes: int
     counts: Mapping[str, int]  # objects, by type
@@ -81,13 +81,18 @@ class Evidence:
         self._began_t, self._wanted = began_t, frozenset(wanted)
         self.shown: list[Shown] = []  # oldest first: the first few, and the latest
         self._readings: list[tuple[float, str, int]] = []  # time, phase, main memory in use
+        self._begun: deque[tuple[float, float, int]] = deque(maxlen=READINGS)  # time, generation, main memory in use
         self._stretches: deque[Stretch] = deque(maxlen=STRETCHES)
-        self.left: deque[Left] = deque(maxlen=STRETCHES)
+        self._gone: deque[Left] = deque(maxlen=STRETCHES)
 
     def observe(self, t: float, phase: str, used_bytes: int) -> None:
         """Main memory when a phase began ("": none), while an examination goes on, and once after it."""
         self._readings.append((t, phase, used_bytes))
         del self._readings[:-READINGS]
+
+    def begin(self, t: float, generation: float, used_bytes: int) -> None:
+        """A generation has begun, with so much main memory in use."""
+        self._begun.append((t, generation, used_bytes))
 
     def add(self, event: Diagnosed) -> bool:
         """An examination has ended: whether it is one of `shown` now.
@@ -111,16 +116,21 @@ class Evidence:
         sized = [one for one in (*census.tracked, *census.containers) if one.bytes is not None]
         used = [used for t, _, used in self._readings if t >= asked.t]
         used += [asked.used_bytes] if asked.used_bytes is not None else []
+        read_t = asked.t + event.found.after_seconds
+        place, level = (asked.t - self._began_t) / HOUR, asked.used_bytes
+        if asked.generation is not None:
+            earlier = ((generation, used) for t, generation, used in reversed(self._begun) if t <= read_t)
+            place, level = next(earlier, (asked.generation, level))
         ways: Counter[tuple[str, str]] = Counter()
         for one in census.holders:
             ways[one.type, one.path] += one.count
         return Shown(
-            t=asked.t + event.found.after_seconds,
+            t=read_t,
             reason=asked.reason,
             generation=asked.generation,
             phase=asked.phase,
-            place=asked.generation if asked.generation is not None else (asked.t - self._began_t) / HOUR,
-            used_bytes=asked.used_bytes,
+            place=place,
+            used_bytes=level if asked.reason in SPACED else asked.used_bytes,
             least_bytes=min(used, default=0),
             most_bytes=max(used, default=0),
             counts={one.type: one.count for one in census.types},
@@ -146,7 +156,7 @@ class Evidence:
         size = before.heap_bytes - after.heap_bytes
         if size > 0:
             kept = size - max(0, before.most_bytes - after.least_bytes)
-            self.left.append(Left(before.place, after.place - before.place, size, kept))
+            self._gone.append(Left(before.place, after.place - before.place, size, kept))
 
     def _stretch(self, before: Shown, after: Shown) -> Stretch:
         """From one examination to the next."""
@@ -197,8 +207,14 @@ class Evidence:
 
     @property
     def has_seen_within(self) -> bool:
-        """An examination was made within a generation, where objects are that are gone at its end."""
-        return any(one.reason not in SPACED for one in self.shown)
+        """Examinations were made within a generation, where objects are that are gone at its end, and after that."""
+        pairs = pairwise(self.shown)
+        return any(one.reason not in SPACED and later.place - one.place <= self.stride for one, later in pairs)
+
+    @property
+    def left(self) -> list[Left]:
+        """What objects left within a generation: over several, what memory grew by hides whether it was kept."""
+        return [one for one in self._gone if one.units <= self.stride]
 
     @property
     def stride(self) -> float:

@@ -12,7 +12,8 @@ from memwatch.core.model import HOST, Diagnose, Sample
 
 MORE = 1.1  # times as many generations (or seconds) until the next examination, from the tenth on
 PHASED = 4  # generations within which it is examined at each phase, too; in the middle, where there are none
-PASSING = ("phase", "middle")  # reasons for which it is not worth waiting until another examination has ended
+PASSING = ("phase", "middle")  # reasons for which none may be in the way of the one as the next generation begins
+AS_LONG_AGAIN = 0.5  # of what the first generation has lasted so far, that it is surely to last yet
 FIRST_SECONDS = 60.0  # without generations: until the second examination
 LATE_SECONDS = 300.0  # after which an examination is no longer waited for
 CREDIT_SECONDS = 60.0  # of CPU that examinations may take at once; then the share that is set
@@ -66,7 +67,8 @@ class Occasions:
         self._policy, self._ledger, self._began_t = policy, ledger, began_t
         self._wanted = ""  # why the next look is to be followed by an examination
         self._asked: Diagnose | None = None  # the examination that goes on
-        self._boundaries = 0
+        self._boundaries, self._boundary_t = 0, began_t
+        self._took_seconds = 0.0  # the latest examination, by the clock
         self._has_phases = False
         self._middle_t = math.inf  # of a generation without phases
         self._next_boundary, self._next_t, self._next_record_t = 1.0, began_t + 1.0, began_t + FIRST_SECONDS
@@ -77,7 +79,7 @@ class Occasions:
 
     def cross(self, t: float) -> None:
         """A generation begins."""
-        self._boundaries += 1
+        self._boundaries, self._boundary_t = self._boundaries + 1, t
         step = self._ledger.step_seconds(t) if self._boundaries <= PHASED and not self._has_phases else None
         self._middle_t = math.inf if step is None else t + 0.5 * step
         if self._boundaries == 1:  # before, a program loads what it needs
@@ -98,11 +100,11 @@ class Occasions:
         """One is wanted now."""
         self._wanted = reason
 
-    def ended(self, asked: Diagnose, cpu_seconds: float) -> None:
+    def ended(self, t: float, asked: Diagnose, cpu_seconds: float) -> None:
         """One has ended, and took so much CPU time."""
         self.cpu_seconds += cpu_seconds
         if not asked.record_seconds:
-            self._asked = None
+            self._asked, self._took_seconds = None, t - asked.t
 
     def forget(self) -> None:
         """What was asked for and what is wanted: memwatch was started again."""
@@ -134,6 +136,8 @@ class Occasions:
         room = self._room(reading)
         if not reason or room < ROOM_LEAST or (reason not in URGENT and self.cpu_seconds > self._credit(t)):
             return None
+        if reason in PASSING and self._took_seconds > self._seconds_left(t):
+            return None
         growing = [one.name for one in known.containers[:TOLD_PATHS]] if known else []
         self._asked = Diagnose(
             t,
@@ -164,6 +168,11 @@ class Occasions:
             return None
         index, phase = self._ledger.index, self._ledger.phase
         return Diagnose(t, "rise", index, phase, reading.used_bytes, room, record_seconds=seconds)
+
+    def _seconds_left(self, t: float) -> float:
+        """Of the generation under way, as far as is known."""
+        step, passed = self._ledger.step_seconds(t), t - self._boundary_t
+        return AS_LONG_AGAIN * passed if step is None else step - passed
 
     def _room(self, reading: Reading) -> int:
         """Bytes that one may take."""
