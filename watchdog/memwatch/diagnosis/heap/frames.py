@@ -206,25 +206,20 @@ class Frames:
 
     def _site(self, raw: bytes) -> Site:
         places = self._places
-        code, instruction = (unpack_from("<Q", raw, at)[0] for at in (places.code, places.instruction))
-        return code & _UNTAGGED, instruction if places.owner is not None else instruction & 0xFFFFFFFF
+        code, form = unpack_from("<Q", raw, places.code)[0], "<i" if places.owner is None else "<Q"
+        return code & _UNTAGGED, unpack_from(form, raw, places.instruction)[0]  # -1: it has not begun
 
     def _variables(self, frame: int, code: int) -> dict[int, str]:
         """Of one frame, without those that are not set."""
         places = self._places
         raw = self._memory.read(code, _CODE_BYTES)
-        count, names = (
-            unpack_from("<i", raw, places.variable_count)[0],
-            unpack_from("<Q", raw, places.variable_names)[0],
-        )
+        count = unpack_from("<i", raw, places.variable_count)[0]
+        names = unpack_from("<Q", raw, places.variable_names)[0]
         if not 0 < count <= _VARIABLES_MOST or self._memory.word(names + 16) < count:
             return {}
         function = self._objects.text(unpack_from("<Q", raw, places.name)[0])
         values = self._memory.words(frame + places.variables, count)
-        texts = (
-            self._objects.text_or_none(name)
-            for name in self._memory.words(names + (32 if self._minor >= 14 else 24), count)
-        )
+        texts = map(self._objects.text_or_none, self._memory.words(names + self._objects.tuple_bytes, count))
         return {
             value & _UNTAGGED: printable(f"{LOCAL}{function}: {name}")
             for name, value in zip(texts, values, strict=True)

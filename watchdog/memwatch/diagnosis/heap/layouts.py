@@ -28,7 +28,6 @@ class Layouts:
 
     def __init__(self, objects: Objects) -> None:
         self._objects, self._minor = objects, objects.minor
-        self._tuple_bytes = 24 if self._minor <= 13 else 32
         self._shared: dict[int, Keys | None] = {}  # the tables of names, by their addresses
         self._elements: dict[int, tuple[int, bool]] = {}  # numpy's types: bytes of one, whether it is a reference
         self._looks: dict[str, Look] = {
@@ -159,7 +158,7 @@ class Layouts:
 
     def _tuple(self, place: Place, references: array[int]) -> int:
         count = place.count()
-        references.extend(place.words(place.address + self._tuple_bytes, count))
+        references.extend(place.words(place.address + self._objects.tuple_bytes, count))
         return 8 * count
 
     def _dict(self, place: Place, references: array[int]) -> int:

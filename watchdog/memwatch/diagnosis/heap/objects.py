@@ -32,6 +32,7 @@ class Objects:
 
     def __init__(self, memory: Memory, minor: tuple[int, int]) -> None:
         self._memory, self.minor = memory, minor[1]
+        self.tuple_bytes = 24 if self.minor <= 13 else 32  # without its items
 
     def keys(self, address: int, read: Read | None = None) -> Keys:
         """The table at this address; SourceError when it is none."""
