@@ -127,6 +127,7 @@ class Diagnostician:
             gauges=self._gauges,
         )
         findings, counted = conclude(evidence, situation)
+        containers, types = evidence.containers(), evidence.types()
         for one in findings:
             self._tell(t, one, situation.unit)
         self.known = Diagnosis(
@@ -136,11 +137,11 @@ class Diagnostician:
             examinations=1 + (self.known.examinations if self.known is not None else 0),
             findings=tuple(findings),
             drivers=tuple(counted or self._drivers.explain(self._gauges.values(), headroom)),
-            containers=tuple(evidence.containers()),
+            containers=tuple(containers),
             tracked=tuple(evidence.tracked()),
-            types=tuple(evidence.types()),
+            types=tuple(types),
             kinds=tuple(evidence.kinds()),
-            moments=evidence.moments(findings),
+            moments=evidence.moments(findings, containers, types),
             credits=self._credits,
             lines=by_line(self._credits)[:LINES_TOLD],
             latest=event.found,

@@ -10,7 +10,7 @@ from operator import mul
 
 from memwatch.core.census import Census
 from memwatch.core.examination import Finding, Growth, Moment
-from memwatch.core.model import Diagnosed
+from memwatch.core.model import Diagnose, Diagnosed
 from memwatch.core.stats import median
 
 COLUMNS = 8  # types, and attributes, that are told of at each of them
@@ -80,7 +80,7 @@ class Evidence:
         """`wanted`: the paths of attributes that somebody wants to know of."""
         self._began_t, self._wanted = began_t, frozenset(wanted)
         self.shown: list[Shown] = []  # oldest first: the first few, and the latest
-        self._readings: list[tuple[float, str, int]] = []  # time, phase, main memory in use
+        self._readings: deque[tuple[float, str, int]] = deque(maxlen=READINGS)  # time, phase, main memory in use
         self._begun: deque[tuple[float, float, int]] = deque(maxlen=READINGS)  # time, generation, main memory in use
         self._stretches: deque[Stretch] = deque(maxlen=STRETCHES)
         self._gone: deque[Left] = deque(maxlen=STRETCHES)
@@ -88,7 +88,6 @@ class Evidence:
     def observe(self, t: float, phase: str, used_bytes: int) -> None:
         """Main memory when a phase began ("": none), while an examination goes on, and once after it."""
         self._readings.append((t, phase, used_bytes))
-        del self._readings[:-READINGS]
 
     def begin(self, t: float, generation: float, used_bytes: int) -> None:
         """A generation has begun, with so much main memory in use."""
@@ -117,10 +116,7 @@ class Evidence:
         used = [used for t, _, used in self._readings if t >= asked.t]
         used += [asked.used_bytes] if asked.used_bytes is not None else []
         read_t = asked.t + event.found.after_seconds
-        place, level = (asked.t - self._began_t) / HOUR, asked.used_bytes
-        if asked.generation is not None:
-            earlier = ((generation, used) for t, generation, used in reversed(self._begun) if t <= read_t)
-            place, level = next(earlier, (asked.generation, level))
+        place, level = self._beginning(asked, read_t)
         ways: Counter[tuple[str, str]] = Counter()
         for one in census.holders:
             ways[one.type, one.path] += one.count
@@ -148,6 +144,13 @@ class Evidence:
             on_gpu=sum(one.bytes for one in census.storages if one.device.startswith("cuda")),
             cow_bytes=asked.cow_bytes,
         )
+
+    def _beginning(self, asked: Diagnose, read_t: float) -> tuple[float, int | None]:
+        """The place at which the heap was read, and main memory in use as that began."""
+        if asked.generation is None:
+            return (asked.t - self._began_t) / HOUR, asked.used_bytes
+        earlier = ((generation, used) for t, generation, used in reversed(self._begun) if t <= read_t)
+        return next(earlier, (asked.generation, asked.used_bytes))
 
     def _leave(self, before: Shown, after: Shown) -> None:
         """Memory may have been read before objects went: what is kept is told at the least."""
@@ -178,12 +181,13 @@ class Evidence:
             return None
         return off[0][1] if len(off) == 1 or off[0][0] < CLEARLY * off[1][0] else None
 
-    def moments(self, findings: Iterable[Finding]) -> tuple[Moment, ...]:
-        """All examinations that are kept, with what was found to grow first."""
-        findings = list(findings)
-        growing_types, growing = ([one.name for one in found] for found in (self.types(), self.containers()))
-        types = list(dict.fromkeys((*(one.type for one in findings if one.type), *growing_types)))[:COLUMNS]
-        paths = list(dict.fromkeys((*(one.growth.name for one in findings), *growing)))[:COLUMNS]
+    def moments(
+        self, findings: Sequence[Finding], containers: Sequence[Growth], types: Sequence[Growth]
+    ) -> tuple[Moment, ...]:
+        """All examinations that are kept, with attributes and types that grow, those that were found first."""
+        paths = [*(one.growth.name for one in findings), *(one.name for one in containers)]
+        names = [*(one.type for one in findings if one.type), *(one.name for one in types)]
+        paths, names = ([*dict.fromkeys(known)][:COLUMNS] for known in (paths, names))
         return tuple(
             Moment(
                 t=one.t,
@@ -193,7 +197,7 @@ class Evidence:
                 used_bytes=one.used_bytes,
                 python_bytes=one.heap_bytes,
                 objects=sum(one.counts.values()),
-                counts={name: one.counts.get(name, 0) for name in types},
+                counts={name: one.counts.get(name, 0) for name in names},
                 sizes={name: one.containers[name] for name in paths if name in one.containers},
             )
             for one in self.shown
@@ -208,13 +212,14 @@ class Evidence:
     @property
     def has_seen_within(self) -> bool:
         """Examinations were made within a generation, where objects are that are gone at its end, and after that."""
-        pairs = pairwise(self.shown)
-        return any(one.reason not in SPACED and later.place - one.place <= self.stride for one, later in pairs)
+        stride, pairs = self.stride, pairwise(self.shown)
+        return any(one.reason not in SPACED and later.place - one.place <= stride for one, later in pairs)
 
     @property
     def left(self) -> list[Left]:
         """What objects left within a generation: over several, what memory grew by hides whether it was kept."""
-        return [one for one in self._gone if one.units <= self.stride]
+        stride = self.stride
+        return [one for one in self._gone if one.units <= stride]
 
     @property
     def stride(self) -> float:
