@@ -55,8 +55,19 @@ def make_view(generations: int = 7, resource: str = m.HOST, growth: int = GROWTH
         trend=m.Trend("linear", growth / GENERATION_SECONDS, float(growth), 0.97),
         forecast=m.Forecast(18600.0, 16200.0, 21000.0, 13.0, 12.0, 14.0, False),
         generations=rows,
+        timeline=tuple(step for row in rows for step in _steps(row)),
     )
     return replace(view, **changes)
+
+
+def _steps(row: m.GenerationRow) -> list[m.Step]:
+    """Growth in the first six tenths, a peak at the end."""
+    seconds, grown = GENERATION_SECONDS / 10, row.end_bytes - row.start_bytes
+    levels = [row.start_bytes + grown * min(6, i) // 6 for i in range(11)]
+    return [
+        m.Step(row.start_t + i * seconds, seconds, levels[i], row.peak_bytes if i == 9 else levels[i + 1])
+        for i in range(5 if row.end_t is None else 10)
+    ]
 
 
 def make_sample(view: m.ResourceView, gpus: int = 0) -> m.Sample:

@@ -20,18 +20,21 @@ from memwatch.actions.signals import PidfdSignaller, RanksSignaller, SignalPlan,
 from memwatch.clock import STOPPING, Sleeper, SystemClock
 from memwatch.config import Config, default_history
 from memwatch.core.engine import Engine
-from memwatch.core.model import Attached, Exited
+from memwatch.core.model import Attached, Exited, Snapshot
 from memwatch.core.sentence import to_json_line
 from memwatch.daemon import Daemon
 from memwatch.errors import ConfigError, HistoryError, SourceError
 from memwatch.examiner import Examiner
+from memwatch.history import past
 from memwatch.history.identity import run_key
 from memwatch.history.store import HistoryStore
 from memwatch.interfaces import Clock, EventSource, Signaller, Sink
 from memwatch.outputs.plain import JsonLines, PlainLines, wants_live_view
+from memwatch.outputs.status import status
 from memwatch.outputs.summary import render
 from memwatch.outputs.web import WebServer
 from memwatch.sampler import Sampler
+from memwatch.snapshotter import Snapshotter
 from memwatch.sources.cgroup import CgroupReader
 from memwatch.sources.find import find
 from memwatch.sources.gpus import GpuReader
@@ -50,6 +53,14 @@ from memwatch.trainer import CarefulSignaller, WatchedTrainer
 
 RUN_LOGS_KEPT = 20
 YOUNG_OBJECTS = 5000  # that a collection waits for: there is hardly any garbage, and looking for it is 6 % of the CPU
+KEYS = {
+    "q": "quit: memwatch ends, the trainer runs on",
+    "p": "pause: the view stands still, the watch goes on",
+    "c": "census: the trainer's memory is examined now",
+    "s": "snapshot: what it holds now is kept, for memwatch diff",
+    "d": "details: what grows, who holds it, which lines raise it",
+    "h": "help",
+}  # of the live view
 GPU_DEADLINE_SECONDS = 2.0  # after which a driver is told not to answer
 
 
@@ -57,10 +68,19 @@ class Watch:
     """One trainer, watched to its end."""
 
     def __init__(
-        self, config: Config, facts: TargetFacts, child: Child | None = None, whole_terminal: bool = True
+        self,
+        config: Config,
+        facts: TargetFacts,
+        child: Child | None = None,
+        *,
+        whole_terminal: bool = True,
+        once: bool = False,
     ) -> None:
-        """`child`: memwatch's own; signals go to it. Without the `whole_terminal`, stdout is the trainer's."""
-        self._config, self._facts, self._child = config, facts, child
+        """`child`: memwatch's own; signals go to it. Without the `whole_terminal`, stdout is the trainer's.
+
+        `once`: a screen is printed, and nothing is kept, served or sent.
+        """
+        self._config, self._facts, self._child, self._once = config, facts, child, once
         self._clock = SystemClock()
         self._status = HeldFile(f"/proc/{facts.target.pid}/status", 8192)
         self._whole_terminal = whole_terminal
@@ -68,6 +88,7 @@ class Watch:
         self._remarks: list[str | None] = []
         self._web: WebServer | None = None
         self._keyboard: Keyboard | None = None
+        self._quit = False  # a key asked for the end of the watch
 
     def run(self) -> Exited | None:
         """How the trainer ended, or None when memwatch was told to stop."""
@@ -86,7 +107,11 @@ class Watch:
             gc.set_threshold(YOUNG_OBJECTS)
             with self._sleeper(signaller, wakes) as sleeper:
                 sleep = partial(sleep_asking, sleeper, readers.gpus, self._clock)
-                exited = daemon.run(attached, sleep, lambda: sleeper.stopped_by is not None)
+                if self._once:
+                    daemon.look_once(attached, sleep)
+                    show_once(engine.snapshot(), self._people, self._config.json)
+                    return None
+                exited = daemon.run(attached, sleep, lambda: self._quit or sleeper.stopped_by is not None)
             if not self._config.json:
                 with suppress(BrokenPipeError):  # its reader left; the exit code still tells
                     print(render(engine.snapshot()), file=self._people, flush=True)
@@ -125,12 +150,14 @@ class Watch:
             self._remarks.append(self._plan().reason)
         self._remark_bounds(checkpoints)
         store, attached = self._open_history(log, held)
-        if store is not None:
-            self._replay(store, attached.run_id, engine, trainer)
-        sinks = [trainer, *self._sinks()]
+        if attached.run_id:
+            self._replay(attached.run_id, engine, trainer)
+        snapshotter = Snapshotter(pid)
+        held.callback(snapshotter.close)
+        sinks = [trainer, *self._sinks(snapshotter)]
         if self._keyboard is not None:
             held.callback(self._keyboard.close)
-            sources.append(self._keyboard)
+            sources.append(snapshotter)
         daemon = Daemon(
             clock=self._clock,
             engine=engine,
@@ -140,6 +167,7 @@ class Watch:
             choose_signal=self._signal,
             diagnose=examiner.begin,
             sources=sources,
+            keys=self._keyboard,
             sinks=sinks,
             journal=store,
             waker=wakes,
@@ -223,6 +251,8 @@ class Watch:
         path = self._config.history_path(os.environ)
         if path is None:
             return None, attached
+        if self._once:
+            return None, replace(attached, run_id=past.run_of(path, facts.target) if path.exists() else "")
         try:
             store = HistoryStore.open(path)
         except HistoryError as error:
@@ -235,10 +265,12 @@ class Watch:
         opening = store.begin(key, attached, attached.t, cwd, log_name)
         return store, replace(attached, run_id=opening.run_id)
 
-    def _replay(self, store: HistoryStore, run_id: str, engine: Engine, trainer: WatchedTrainer) -> None:
+    def _replay(self, run_id: str, engine: Engine, trainer: WatchedTrainer) -> None:
         """Live through the run's past again: the same feed, its actions ignored."""
+        path = self._config.history_path(os.environ)
+        assert path is not None  # noqa: S101 - the run was found there
         try:
-            for event in store.replay_events(run_id):
+            for event in past.events(path, run_id):
                 engine.feed(event)
                 trainer.observe(event)
         except HistoryError as error:
@@ -246,8 +278,10 @@ class Watch:
 
     # --- outputs ---
 
-    def _sinks(self) -> list[Sink]:
+    def _sinks(self, snapshotter: Snapshotter) -> list[Sink]:
         config, sinks, footer = self._config, list[Sink](), ""
+        if self._once:
+            return sinks
         web = self._serve()
         if web is not None:
             sinks.append(web)
@@ -259,12 +293,16 @@ class Watch:
 
             view = LiveView(self._people, self._clock, footer)
             sinks.append(view)
+            actions = {"q": self._stop, "s": snapshotter.begin}
             with suppress(SourceError):  # what is typed is not for memwatch
-                self._keyboard = Keyboard(sys.stdin, view.press)
-                view.has_keys = True
+                self._keyboard = Keyboard(sys.stdin, lambda key: actions.get(key, partial(view.press, key))())
+                view.keys = KEYS
         else:
             sinks.append(PlainLines(self._people, config.verbose))
         return sinks
+
+    def _stop(self) -> None:
+        self._quit = True
 
     def _serve(self) -> WebServer | None:
         address = self._config.listen_address
@@ -281,6 +319,16 @@ class Watch:
         self._web = web
         self._remarks.append(f"metrics and status: {web.url}")
         return web
+
+
+def show_once(snapshot: Snapshot, stream: TextIO, as_json: bool) -> None:
+    """One screen, or all of it as JSON."""
+    if as_json:
+        print(wire.to_json(status(snapshot)).decode(), file=stream)
+        return
+    from memwatch.outputs.terminal import print_screen
+
+    print_screen(stream, snapshot)
 
 
 def sleep_asking(sleeper: Sleeper, gpus: GpuReader | None, clock: Clock, seconds: float) -> bool:

@@ -50,6 +50,8 @@ def _dispatch(flags: dict[str, object], trainer: list[str]) -> int:
         return commands.replay(file, flags)
     if command == "report":
         return commands.report(str(flags.pop("runs", "")), flags)
+    if command == "top":
+        return commands.top(str(flags.pop("url", "")), bool(flags.pop("once", False)), flags)
     if command == "demo":
         return commands.demo(flags)
     if command == "doctor":
@@ -64,7 +66,7 @@ def _dispatch(flags: dict[str, object], trainer: list[str]) -> int:
         return commands.diff(flags)
     if command == "run":
         return commands.run(trainer, flags)
-    return commands.watch(flags)
+    return commands.watch(flags, bool(flags.pop("once", False)))
 
 
 # --- words ----------------------------------------------------------------------------------------------------------
@@ -111,6 +113,9 @@ def _parser() -> _Parser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"memwatch {__version__}")
+    parser.add_argument(
+        "-1", dest="once", action="store_true", help="print one screen and end: nothing is kept or sent"
+    )
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
 
     def add(name: str, help: str, *parents: _Parser, epilog: str = "") -> _Parser:
@@ -128,6 +133,9 @@ def _parser() -> _Parser:
     add("run", "start a trainer and watch it: memwatch run [options] -- python main.py", common)
     add("demo", "watch a leaking example trainer under a real limit", common)
     add("doctor", "what will and will not work here, and why", target, common)
+    top = add("top", "the live view of a watch that runs elsewhere, from its status endpoint", common)
+    top.add_argument("url", metavar="URL", nargs="?", help="where it listens; default http://127.0.0.1:9877")
+    top.add_argument("-1", dest="once", action="store_true", help="print one screen and end")
     census = add("census", "count the objects of a running Python by type, from outside", process, wish)
     census.add_argument("--json", action="store_true", help="all types, as one JSON object")
     census.add_argument(

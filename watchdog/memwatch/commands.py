@@ -39,11 +39,20 @@ EXIT_CODES: Mapping[Cause, ExitCode] = {
 }  # every other cause: ExitCode.FAILED
 
 
-def watch(flags: Mapping[str, object]) -> int:
-    """`memwatch --pid ...`: watch a running trainer to its end."""
+def watch(flags: Mapping[str, object], once: bool) -> int:
+    """`memwatch --pid ...`: watch a running trainer to its end; with -1, print one screen."""
     config = configure(flags)
+    if once:
+        return look_once(config)
     exited = Watch(config, find_target(config)).run()
     return ExitCode.STOPPED if exited is None else EXIT_CODES.get(exited.cause, ExitCode.FAILED)
+
+
+def look_once(config: Config) -> int:
+    """What there is to see now; nothing is kept, served, examined or sent."""
+    quiet = replace(config, listen="none", dry_run=True, diagnosis=replace(config.diagnosis, enabled=False))
+    Watch(quiet, find_target(quiet), once=True).run()
+    return ExitCode.ENDED
 
 
 # --- run ------------------------------------------------------------------------------------------------------------
@@ -207,6 +216,19 @@ def report(history: str, flags: dict[str, object]) -> int:
 
 
 # --- the rest -------------------------------------------------------------------------------------------------------
+
+
+def top(url: str, once: bool, flags: Mapping[str, object]) -> int:
+    """`memwatch top [URL]`: the live view of a watch that runs elsewhere."""
+    from memwatch import top as view
+
+    if not url:
+        address = configure(flags).listen_address
+        if address is None:
+            raise ConfigError("no address is named", "as in: memwatch top http://127.0.0.1:9877")
+        host, port = address
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return view.top(url if "://" in url else f"http://{url}", once, bool(flags.get("json")))
 
 
 def demo(flags: Mapping[str, object]) -> int:

@@ -31,6 +31,7 @@ ARM_SECONDS = 10.0  # between two looks at what arms memwatch: the kernel's leve
 HURRY_SECONDS = 0.25  # looks closer than this leave no time to arm levels
 KEPT_SECONDS = 20.0  # samples that come alone are on disk after so long, many at once ...
 RUSH_SECONDS = 0.5  # ... or with the next look after so long, where the limit may be near
+ONCE_LOOKS, ONCE_SECONDS = 4, 0.25  # where one screen is all that is wanted
 LAST_READS = 64  # of a log, a bounded piece each, after the trainer's end
 
 
@@ -82,6 +83,7 @@ class Daemon:
         choose_signal: Callable[[], str],
         diagnose: Callable[[Diagnose], None] = lambda _: None,
         sources: Sequence[EventSource] = (),
+        keys: EventSource | None = None,
         sinks: Sequence[Sink] = (),
         journal: Journal | None = None,
         waker: Waker | None = None,
@@ -91,7 +93,8 @@ class Daemon:
         self._clock, self._engine, self._sampler = clock, engine, sampler
         self._trainer, self._signaller, self._choose_signal = trainer, signaller, choose_signal
         self._diagnose = diagnose
-        self._sources, self._sinks, self._journal, self._waker = sources, sinks, journal, waker
+        self._keys = (keys,) if keys is not None else ()  # what somebody waits in front of: asked whenever it may be
+        self._sources, self._sinks, self._journal, self._waker = (*sources, *self._keys), sinks, journal, waker
         self._interval, self._dry_run = interval, dry_run
         self._failing: dict[str, str] = {}
         self._unread: set[str] = set()
@@ -120,19 +123,29 @@ class Daemon:
                 self.glance()
             self._arm(self._pace, woken)
             woken = sleep(min(self._pace, self._due_t - self._clock.now()))
+            if woken and (pressed := list(self._poll(self._clock.now(), self._keys))):
+                self._turn(pressed)
         self._close()
         return None
+
+    def look_once(self, attached: Attached, sleep: Callable[[float], bool]) -> None:
+        """A few looks, close to each other: what moves shows in the second, a long log is read in parts."""
+        self._turn([attached])
+        for _ in range(ONCE_LOOKS):
+            self.tick()
+            sleep(ONCE_SECONDS)
+        self._close()
 
     def tick(self) -> None:
         """One look at everything."""
         now = self._clock.now()
         self._due_t = now + self._interval
-        self._turn([*self._powers(now), *self._poll(now), *self._look(now)])
+        self._turn([*self._powers(now), *self._poll(now, self._sources), *self._look(now)])
 
     def glance(self) -> None:
         """One look at memory, between two ticks, and at all else when it may be decisive; shown when that tells."""
         now = self._clock.now()
-        heard = self._poll(now) if self._engine.is_deciding else ()
+        heard = self._poll(now, self._sources) if self._engine.is_deciding else ()
         notices = self._feed_all([*heard, *self._look(now)])
         if notices:
             self._show(notices)
@@ -160,7 +173,7 @@ class Daemon:
         """Read what the trainer wrote last, then conclude."""
         now = self._clock.now()
         for _ in range(LAST_READS):
-            events = list(self._poll(now))
+            events = list(self._poll(now, self._sources))
             self._turn(events)
             if not events:
                 break
@@ -170,8 +183,8 @@ class Daemon:
         assert isinstance(exited, Exited)  # noqa: S101 - the Protocol says so, the type cannot
         return exited
 
-    def _poll(self, now: float) -> Iterable[Event]:
-        for source in self._sources:
+    def _poll(self, now: float, sources: Iterable[EventSource]) -> Iterable[Event]:
+        for source in sources:
             try:
                 yield from source.poll(now)
             except MemwatchError as error:

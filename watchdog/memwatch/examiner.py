@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO
 
-from memwatch import children, wire
+from memwatch import wire
+from memwatch.children import Errand
 from memwatch.core.examination import Examination
 from memwatch.core.model import Diagnose, Diagnosed, Event, Target
 
 SECONDS = 180.0  # after which an examination is ended: it gives way to others, and may wait long for a core
-_ANSWER_BYTES = 16 << 20
 _CODE = "from memwatch.examine import serve; serve()"
 
 
@@ -35,8 +32,7 @@ class _UnderWay:
     """An examination that goes on."""
 
     asked: Diagnose
-    process: subprocess.Popen[bytes]
-    answer: IO[bytes]
+    errand: Errand
 
 
 class Examiner:
@@ -54,16 +50,10 @@ class Examiner:
         is_recording = asked.record_seconds > 0.0
         if is_recording in self._under_way:
             return
+        bounds = asked.memory_bytes, time.clock_gettime(time.CLOCK_BOOTTIME), asked.record_seconds
+        order = Order(self._target, asked.types, asked.paths, *bounds)
         try:
-            # memory without a name, no pipes: nobody waits for the other
-            with _memory("order") as order:
-                uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
-                bounds = asked.memory_bytes, uptime, asked.record_seconds
-                order.write(wire.to_json(Order(self._target, asked.types, asked.paths, *bounds)))
-                order.seek(0)
-                answer = _memory("examination")
-                process = children.start(self._code, order, answer)
-                self._under_way[is_recording] = _UnderWay(asked, process, answer)
+            self._under_way[is_recording] = _UnderWay(asked, Errand(self._code, wire.to_json(order)))
         except OSError as error:
             reason = f"no process can be started: {error}"
             self._failed.append(Diagnosed(asked.t, asked, Examination(census_reason=reason)))
@@ -72,10 +62,10 @@ class Examiner:
         """What has ended since."""
         ended, self._failed = self._failed, []
         for kind, one in list(self._under_way.items()):
-            status = one.process.poll()
+            status = one.errand.status()
             if status is None and now - one.asked.t < SECONDS + one.asked.record_seconds:
                 continue
-            found = _read(one.answer) if status == 0 else None
+            found = _read(one.errand.answer()) if status == 0 else None
             self._end(kind)
             if found is None:
                 how = f"took more than {SECONDS:g} s" if status is None else f"ended with status {status}"
@@ -89,19 +79,11 @@ class Examiner:
             self._end(kind)
 
     def _end(self, kind: bool) -> None:
-        one = self._under_way.pop(kind)
-        one.process.kill()
-        one.process.wait()
-        one.answer.close()
+        self._under_way.pop(kind).errand.end()
 
 
-def _memory(name: str) -> IO[bytes]:
-    return os.fdopen(os.memfd_create(f"memwatch {name}"), "w+b", buffering=0)
-
-
-def _read(answer: IO[bytes]) -> Examination | None:
-    answer.seek(0)
+def _read(answer: bytes) -> Examination | None:
     try:
-        return wire.from_json(answer.read(_ANSWER_BYTES), Examination)
+        return wire.from_json(answer, Examination)
     except wire.ShapeError:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -11,12 +12,13 @@ from pathlib import Path
 
 from memwatch import wire
 from memwatch.app import find_target, make_readers
-from memwatch.config import Config, default_history
+from memwatch.config import Config, TargetConfig, default_history
 from memwatch.core.inspection import Inspection
 from memwatch.core.text import printable
 from memwatch.diagnosis.heap.census import Wish
-from memwatch.errors import ConfigError
-from memwatch.examine import examine
+from memwatch.errors import ConfigError, MemwatchError
+from memwatch.examine import HELD_TYPES, examine, give_way
+from memwatch.snapshotter import Outcome, Wanted
 
 KEPT = 200  # files; of more, the oldest go
 _GPU_PATIENCE_SECONDS = 5.0
@@ -32,6 +34,19 @@ def take(config: Config, label: str, wish: Wish) -> Inspection:
         sample = readers.sampler.sample(time.time())
     found = examine(pid, wish)
     return Inspection(printable(label), time.time(), facts.target, facts.command, sample, found)
+
+
+def serve() -> None:
+    """In a process of its own: what is wanted on stdin, where it is kept on stdout, as JSON."""
+    give_way()
+    wanted = wire.from_json(sys.stdin.buffer.read(), Wanted)
+    config = Config(target=TargetConfig(pid=wanted.pid))
+    try:
+        found = take(config, wanted.label, Wish(bytes=True, holders_of_most=HELD_TYPES))
+        outcome = Outcome(path=str(keep(found, None, os.environ)))
+    except (MemwatchError, OSError) as error:
+        outcome = Outcome(reason=str(error))
+    sys.stdout.buffer.write(wire.to_json(outcome))
 
 
 def keep(inspection: Inspection, path: Path | None, environ: Mapping[str, str]) -> Path:

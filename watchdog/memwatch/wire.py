@@ -55,6 +55,14 @@ def from_json(data: bytes | str, type_: type[T]) -> T:
         raise ShapeError(str(error)) from error
 
 
+def from_data(data: object, type_: type[T]) -> T:
+    """As `from_json`, of what JSON was read into."""
+    try:
+        return msgspec.convert(data, type=type_)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ShapeError(str(error)) from error
+
+
 def _plain(obj: object) -> object:
     if isinstance(obj, Mapping):
         return dict(obj)

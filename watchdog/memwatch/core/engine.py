@@ -37,6 +37,7 @@ from memwatch.core.model import (
     Sampled,
     Signalled,
     Snapshot,
+    SnapshotTaken,
     SourceChanged,
     SourceHealth,
     State,
@@ -101,6 +102,7 @@ class Engine:
             ArmedChanged: self._armed_changed,
             Signalled: self._signalled,
             ExaminationAsked: lambda t, event: self._diagnostician.occasions.want("request"),
+            SnapshotTaken: lambda t, event: self._act(news.snapshot(t, event)),
             Diagnosed: self._diagnosed,
             Exited: self._has_exited,
         }

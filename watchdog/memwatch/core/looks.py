@@ -309,6 +309,7 @@ class Looks:
             outlook.trend,
             outlook.forecast,
             self._ledger.rows(usage.resource),
+            track.timeline.steps(),
         )
 
     @property

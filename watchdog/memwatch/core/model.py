@@ -340,6 +340,16 @@ class ExaminationAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """What the trainer holds was kept in a file, because somebody asked for it; or it could not be."""
+
+    t: float
+    label: str
+    path: str
+    reason: str = ""  # why there is none
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosed:
     """An examination that was asked for has ended."""
 
@@ -372,6 +382,7 @@ Event = (
     | ArmedChanged
     | Signalled
     | ExaminationAsked
+    | SnapshotTaken
     | Diagnosed
     | Exited
 )
@@ -490,6 +501,16 @@ class GenerationRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A part of a watch."""
+
+    t: float  # at which it began
+    seconds: float
+    least_bytes: int  # in use
+    most_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ResourceView:
     """All that is known of one resource."""
 
@@ -500,6 +521,7 @@ class ResourceView:
     trend: Trend | None
     forecast: Forecast | None
     generations: tuple[GenerationRow, ...]  # oldest first; the last may be open
+    timeline: tuple[Step, ...] = ()  # of the whole watch
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from memwatch.core.model import (
     OutOfMemorySeen,
     PhaseRow,
     Signalled,
+    SnapshotTaken,
     SourceChanged,
     TreeMemory,
 )
@@ -286,6 +287,12 @@ def not_examined(t: float, event: Diagnosed) -> Notice:
         f"not examined: {reason}",
         {"reason": asked.reason, "gen": words.number(asked.generation), "phase": asked.phase, "failure": reason},
     )
+
+
+def snapshot(t: float, event: SnapshotTaken) -> Notice:
+    """A snapshot that was asked for."""
+    text = f"no snapshot: {event.reason}" if event.reason else f"snapshot {event.label} kept: {event.path}"
+    return Notice(t, "snapshot", text, {"label": event.label, "path": event.path, "reason": event.reason})
 
 
 def finding(t: float, one: Finding, unit: str) -> Notice:

@@ -12,6 +12,7 @@ from memwatch.core.forecast import LIMIT_MOVED, Outlook
 from memwatch.core.model import Gauge, Usage, Verdict
 from memwatch.core.policy import Policy, clears, hold_seconds, outlasts, until_warning, warns
 from memwatch.core.rate import WINDOW, PeakRate
+from memwatch.core.timeline import Timeline
 
 FORECAST_SHARE = 0.02  # of the time observed: forecast notices come no closer where no generation gives one
 FORECAST_FLOOR_SECONDS = 5.0
@@ -48,6 +49,7 @@ class Track:
         self._forecaster = forecaster
         self._waiting: list[tuple[float, int, int]] = []  # readings that nobody has asked about: t, used, taken
         self._fastest = 0.0
+        self._timeline = Timeline(t)
         self.usage = usage
         self.begin(usage.used_bytes, t)
 
@@ -107,6 +109,7 @@ class Track:
 
     def _take(self, times: Sequence[float], used: Sequence[int], taken: Sequence[int]) -> None:
         self._forecaster.observe(times, used)
+        self._timeline.take(times, used)
         self._burst.observe(times, taken)
         self._ramp.observe(times, taken)
         if taken != used:
@@ -118,6 +121,12 @@ class Track:
         """Told of every reading."""
         self._settle()
         return self._forecaster
+
+    @property
+    def timeline(self) -> Timeline:
+        """Told of every reading."""
+        self._settle()
+        return self._timeline
 
     @property
     def burst(self) -> Burst:

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from memwatch.core.model import Event, Sample, Sampled
+from memwatch.core.model import Event, Sample, Sampled, Target
 from memwatch.errors import HistoryError
 from memwatch.history import codec, files
 from memwatch.history.schema import refuse_foreign
@@ -20,6 +20,10 @@ _REPLAY_GRIDS = ((5_000, 1), (50_000, 10), (300_000, 60))
 _REPLAY_RECENT = 1200  # the latest records, about the last 10 minutes, are read whole
 _SAMPLES = """SELECT seq, t, resource, used, bound, origins.text, headroom
     FROM samples {} LEFT JOIN origins ON origin = origins.id WHERE run = ? AND {} ORDER BY seq, slot"""
+
+
+_RUN_OF = """SELECT runs.run_id FROM attempts JOIN runs ON runs.id = attempts.run
+    WHERE boot_id = ? AND pid = ? AND start_ticks = ? ORDER BY runs.id DESC LIMIT 1"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,18 @@ def runs(path: Path) -> list[PastRun]:
     except (sqlite3.Error, OSError) as error:
         raise HistoryError(f"history {path}: {error}", "name a history file: memwatch report FILE") from error
     return [PastRun(*row) for row in rows]
+
+
+def run_of(path: Path, target: Target) -> str:
+    """The run that a process was watched in last; empty when it was in none, or the file cannot be read."""
+    process = (target.boot_id, target.pid, target.start_ticks)
+    try:
+        with closing(files.open_for_reading(path)) as connection:
+            refuse_foreign(connection)
+            found = connection.execute(_RUN_OF, process).fetchone()
+    except (sqlite3.Error, OSError, HistoryError):
+        return ""
+    return str(found[0]) if found is not None else ""
 
 
 def events(path: Path, run_id: str) -> Iterator[Event]:

@@ -1,4 +1,4 @@
-"""Snapshot -> one JSON-ready dict: the only place that knows how a snapshot looks in JSON."""
+"""Snapshot -> one JSON-ready dict, and back: the only place that knows how a snapshot looks in JSON."""
 
 from __future__ import annotations
 
@@ -11,6 +11,24 @@ from typing import Any
 from memwatch.core.examination import Diagnosis
 from memwatch.core.model import GenerationRow, ResourceView, Snapshot
 
+_TREND = {
+    "model": "model",
+    "weight": "model_weight",
+    "points": "model_points",
+    "since_generation": "model_since_gen",
+    "confidence": "confidence",
+    "growth_per_second": "growth_per_s",
+    "growth_per_generation": "growth_per_gen",
+}  # of a Trend: its name here
+_FORECAST = {
+    "eta_seconds": "eta_s",
+    "eta_low_seconds": "eta_lo_s",
+    "eta_high_seconds": "eta_hi_s",
+    "generation": "oom_gen",
+    "generation_low": "oom_gen_lo",
+    "generation_high": "oom_gen_hi",
+    "finishes": "finishes",
+}  # of a Forecast
 SCHEMA = 1  # grows when a field changes its meaning or goes; new fields leave it alone
 
 MOST_TYPES = 50  # of the latest census
@@ -29,6 +47,39 @@ def status(snapshot: Snapshot) -> dict[str, Any]:
         "target": target and {**target, "command": jsonable(snapshot.command)},
         "resources": [_resource(view) for view in snapshot.resources],
         "diagnosis": _diagnosis(snapshot.diagnosis),
+    }
+
+
+def snapshot_shape(shown: dict[str, Any]) -> dict[str, Any]:
+    """What `status` made, in the shape of a Snapshot's own fields. What it left out is empty. KeyError: it is none."""
+    target, known = shown["target"], shown["diagnosis"]
+    return {
+        **shown,
+        "command": target["command"] if target else "",
+        "resources": [_view_shape(one) for one in shown["resources"]],
+        "diagnosis": known and {**known, "credits": []},
+    }
+
+
+def _view_shape(shown: dict[str, Any]) -> dict[str, Any]:
+    limit = {"bytes": shown["limit"], "origin": shown["limit_origin"], "headroom_bytes": shown["headroom"]}
+    trend = {field: shown[name] for field, name in _TREND.items()}
+    forecast = {field: shown[name] for field, name in _FORECAST.items()}
+    return {
+        **shown,
+        "usage": {
+            "resource": shown["resource"],
+            "used_bytes": shown["used"],
+            "limit": None if shown["limit"] is None else limit,
+        },
+        "baseline_bytes": shown["baseline"],
+        "peak_bytes": shown["peak"],
+        "trend": None if shown["model"] is None else trend,
+        "forecast": None if all(value is None for value in forecast.values()) else forecast,
+        "timeline": [
+            {"t": t, "seconds": shown["timeline_step_s"], "least_bytes": least, "most_bytes": most}
+            for t, least, most in shown["timeline"]
+        ],
     }
 
 
@@ -72,22 +123,12 @@ def _resource(view: ResourceView) -> dict[str, Any]:
         "baseline": view.baseline_bytes,
         "peak": view.peak_bytes,
         "verdict": view.verdict,
-        "model": trend and trend.model,
-        "model_weight": trend and trend.weight,
-        "model_points": trend and trend.points,
-        "model_since_gen": trend and trend.since_generation,
-        "confidence": trend and trend.confidence,
-        "growth_per_s": trend and trend.growth_per_second,
-        "growth_per_gen": trend and trend.growth_per_generation,
-        "eta_s": forecast and forecast.eta_seconds,
-        "eta_lo_s": forecast and forecast.eta_low_seconds,
-        "eta_hi_s": forecast and forecast.eta_high_seconds,
-        "oom_gen": forecast and forecast.generation,
-        "oom_gen_lo": forecast and forecast.generation_low,
-        "oom_gen_hi": forecast and forecast.generation_high,
-        "finishes": forecast and forecast.finishes,
+        **{name: trend and getattr(trend, field) for field, name in _TREND.items()},
+        **{name: forecast and getattr(forecast, field) for field, name in _FORECAST.items()},
         "generations": [_generation(row) for row in view.generations[-MOST_GENERATIONS:]],
         "generations_left_out": max(0, len(view.generations) - MOST_GENERATIONS),
+        "timeline": [(one.t, one.least_bytes, one.most_bytes) for one in view.timeline],
+        "timeline_step_s": view.timeline[0].seconds if view.timeline else None,
     }
     plain: dict[str, Any] = jsonable(shown)
     return plain

@@ -1,0 +1,168 @@
+"""What a frame of the live view says, and that it fits any terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import replace
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from memwatch.core import model as m
+from memwatch.outputs.screen import Look, Mode, Status, frame
+from support.snapshots import make_dead, make_diagnosis, make_snapshot, make_view
+
+NOTHING = Status()
+KEYS = {"q": "quit: the watch goes on", "h": "help"}
+
+
+def lines_of(
+    snapshot: m.Snapshot, width: int = 80, height: int = 24, status: Status = NOTHING, ascii_only: bool = False
+) -> list[str]:
+    look = Look(width, height, local_time=time.gmtime, ascii_only=ascii_only)
+    return ["".join(segment.text for segment in line).rstrip() for line in frame(snapshot, look, status)]
+
+
+FRAME = """\
+memwatch pid 4242  python main.py --population 32 -…  watched 2 h 42 m  11:35:50
+OOM at generation 13 of 25 (12-14), in 5 h 10 m; limit: cgroup 175.0 GB; grows
+12.9 GB/generation, in evaluate
+
+host  ██████████████████████░░░░░░░░░░░░░░░░░░░░   91.5 GB of 175.0 GB  52%
+      leak, +12.9 GB/generation · 83.5 GB left · limit: cgroup /kubepods/pod7
+generation 7 of 25 · evaluate · warned · checkpoint 5 m ago, takes 12 s
+Replay Buffer 15,680 / 50,000   Population 32
+without nvml: no NVIDIA driver
+175.0 GB│⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⡀⢀⠒⢀⣀⣀⣀⣀⡠⠤⠤⠤⠤⠒⠒⠂⠠⠒⠄⠐⠒⠒
+        │                                ⢀⣀⣀⣀⣀⡠⠤⠤⠤⠤⠔⠒⠒⠒⠒⠊⠉⠉⠉⠉⠁⠈ ⠁
+        │                  ⣀⣀⣀⡤⠄⠒⠒⠒⠒⠒⠉⠉⠉⠉⠁
+        │        ⣀⣀⣠⠤⠤⠴⠒⠋⠉⠉⠁
+     0 B│⣠⠤⠤⠴⠚⠉⠉⠉⠁
+         1  2   3  4   5  6  7 now
+   gen      time     start       end    change      peak  evaluate     train
+     5      25 m   52.8 GB   65.7 GB  +12.9 GB   66.1 GB  +11.6 GB   +1.3 GB
+     6      25 m   65.7 GB   78.6 GB  +12.9 GB   79.0 GB  +11.6 GB   +1.3 GB
+     7       now   78.6 GB   91.5 GB  +12.9 GB   91.9 GB  +11.6 GB   +1.3 GB
+
+08:53:20 attached   watching python main.py (pid 4242)
+09:43:20 forecast   grows 12.9 GB/generation
+10:33:20 warn       OOM at generation 13 of 25 (12-14), in 5 h 10 m; limit: cgr…
+q quit  h help · http://127.0.0.1:9877
+"""
+
+
+def test_a_frame_reads_like_this():
+    status = Status(keys=KEYS, footer="http://127.0.0.1:9877/")
+    assert lines_of(make_snapshot(), status=status) == FRAME.splitlines()
+
+
+def test_a_wide_frame_has_every_phase_and_where_the_checkpoint_time_is_from():
+    text = "\n".join(lines_of(make_snapshot(), 120, 40))
+    assert "evolve" in text
+    assert "takes 12 s (measured)" in text
+
+
+def test_a_narrow_frame_keeps_the_phase_in_which_memory_moves():
+    head = next(line for line in lines_of(make_snapshot(), 72) if line.lstrip().startswith("gen "))
+    assert head.split() == ["gen", "time", "start", "end", "change", "peak", "evaluate"]
+
+
+def test_the_newest_generations_are_those_that_are_shown():
+    lines = lines_of(make_snapshot(300), 120, 60)
+    at = next(i for i, line in enumerate(lines) if line.lstrip().startswith("gen "))
+    assert [line.split()[0] for line in lines[at + 1 : at + 13]] == [str(i) for i in range(289, 301)]
+    assert lines[at + 13] == ""
+
+
+def test_gpus_have_bars_and_say_how_they_are_attributed():
+    text = "\n".join(lines_of(make_snapshot(gpus=2), 100, 30))
+    assert "NVIDIA H200, exact" in text
+
+
+def test_where_not_all_gpus_fit_the_fullest_are_shown():
+    snapshot = make_snapshot(gpus=16)
+    last = snapshot.resources[-1]
+    full = replace(last, usage=replace(last.usage, used_bytes=140 * 10**9))
+    lines = lines_of(replace(snapshot, resources=(*snapshot.resources[:-1], full)), 80, 24)
+    assert [line.split()[0] for line in lines if line.startswith(("gpu", "host"))][:3] == ["host", "gpu15", "gpu0"]
+
+
+def test_what_was_found_stands_below_the_sentence():
+    found = make_snapshot(diagnosis=make_diagnosis())
+    lines = lines_of(found, 100, 30)
+    at = next(i for i, line in enumerate(lines) if line.startswith("LEAK FOUND in evaluate: +56.4 GB/generation"))
+    assert "numpy.ndarray 6,960 -> 20,880" in lines[at] + lines[at + 1] and lines[at + 2].strip() == ""
+    dead = lines_of(make_dead(diagnosis=make_diagnosis()), 100, 30)
+    assert not any(line.startswith("LEAK FOUND") for line in dead), "then it is in the summary"
+
+
+def test_the_end_is_told_with_its_evidence():
+    text = " ".join(lines_of(make_dead()))
+    assert "killed by the kernel's OOM killer at the cgroup's limit: memory.events oom_kill 0 -> 1;" in text
+
+
+def test_before_anything_is_known():
+    nothing = make_snapshot(
+        resources=(), sample=None, target=None, generation=None, phase=None, gauges=(), sources=(), notices=(),
+        sentence="no reading yet", started_t=None, checkpoint_t=None, state=m.State.WATCHING,
+    )  # fmt: skip
+    assert "no markers in the log yet: time alone · no checkpoint seen, takes 12 s" in lines_of(nothing)
+
+
+def test_what_is_not_known_yet_is_said_where_details_are_asked_for():
+    lines = lines_of(make_snapshot(), status=Status(Mode.DETAILS))
+    assert any("not examined" in line for line in lines)
+
+
+def test_help_tells_every_key_and_ends_with_the_screen():
+    lines = lines_of(make_snapshot(), 60, 20, Status(Mode.HELP, KEYS))
+    assert "  q  quit: the watch goes on" in lines and len(lines) == 20
+
+
+def test_a_small_screen_has_no_chart():
+    assert not any("│" in line for line in lines_of(make_snapshot(), 80, 18))
+    assert sum("│" in line for line in lines_of(make_snapshot(), 80, 60)) == 15
+
+
+def test_a_terminal_without_utf8_gets_ascii():
+    text = "".join(lines_of(make_snapshot(), 200, 40, ascii_only=True))
+    assert text.isascii()
+    assert "####" in text
+
+
+hostile = st.text(st.characters(), max_size=60)
+
+
+@example(66, 24, "", "0000000⺀⺀", 0, Mode.OVERVIEW)
+@settings(max_examples=80, deadline=None)
+@given(st.integers(1, 250), st.integers(1, 80), hostile, hostile, st.integers(0, 10), st.sampled_from(Mode))
+def test_a_frame_fits_its_terminal_and_has_no_control_character(width, height, foreign, phase, gpus, mode):
+    rows = (m.GenerationRow(1, 0, 0.0, 1.0, 0, 1, 1, (m.PhaseRow(phase, 0.0, 1.0, 1, 1),)),)
+    snapshot = make_snapshot(
+        3,
+        gpus,
+        command=foreign,
+        sentence=foreign,
+        unit=phase,
+        phase=phase,
+        gauges=(m.Gauge(foreign, 1.5, 2.5, 0.0),),
+        sources=(m.SourceHealth("log", False, foreign, 0.0),),
+        notices=(m.Notice(0.0, "warn", foreign),),
+        resources=(replace(make_view(), generations=rows, usage=m.Usage("host", 5, m.Limit(0, foreign, -5))),),
+    )
+    status = Status(mode, KEYS, foreign)
+    lines = frame(snapshot, Look(width, height), status)
+    assert len(lines) == height
+    for line in lines:
+        text = "".join(segment.text for segment in line)
+        assert cell_len(text) == width
+        assert text.isprintable()
+
+
+def test_phases_lose_an_ending_that_they_share():
+    parts = tuple(m.PhaseRow(f"{phase}_population", 0.0, 3.0, 3, 3) for phase in ("evaluate", "train"))
+    view = dataclasses.replace(make_view(), generations=(m.GenerationRow(1, 0, 0.0, 9.0, 0, 9, 9, parts),))
+    [table] = [line for line in lines_of(make_snapshot(resources=(view,))) if "change" in line]
+    assert table.split()[-2:] == ["evaluate", "train"]

@@ -1,0 +1,169 @@
+"""`memwatch top`: the view of a watch that runs elsewhere, over a real server, in a real terminal."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import math
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memwatch.clock import SystemClock
+from memwatch.core.model import Forecast, Snapshot
+from memwatch.errors import AttachError, ConfigError, ExitCode
+from memwatch.outputs.status import status
+from memwatch.outputs.web import WebServer
+from memwatch.top import read_status
+from support.screens import screen
+from support.snapshots import make_dead, make_diagnosis, make_snapshot, make_view
+
+ROOT = Path(__file__).parents[1]
+ENVIRON = {"PYTHONPATH": f"{ROOT / 'watchdog'}"}
+TOP = (sys.executable, "-m", "memwatch", "top")
+
+
+@contextmanager
+def serving(snapshot: Snapshot) -> Iterator[WebServer]:
+    server = WebServer("127.0.0.1", 0, SystemClock())
+    server.start()
+    server.publish(snapshot, ())
+    try:
+        yield server
+    finally:
+        with suppress(OSError):  # a test has closed it
+            server.close(snapshot)
+
+
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        make_snapshot(gpus=2, diagnosis=make_diagnosis()),
+        make_dead(),
+        make_snapshot(resources=(), sample=None, target=None, generation=None, phase=None, gauges=(), notices=()),
+        make_snapshot(
+            resources=(make_view(3, trend=None, forecast=None), make_view(0, forecast=Forecast(1.0, 0.0, None)))
+        ),
+    ],
+    ids=["leaking", "ended", "nothing known", "no forecast"],
+)
+def test_what_is_served_comes_back_whole(snapshot: Snapshot) -> None:
+    with serving(snapshot) as server:
+        found = read_status(server.url)
+    known = snapshot.diagnosis and replace(snapshot.diagnosis, credits=())
+    command = snapshot.command if snapshot.target else ""  # it stands with the target
+    assert found == replace(snapshot, diagnosis=known, command=command)
+
+
+def test_what_json_cannot_write_is_unknown() -> None:
+    snapshot = make_snapshot(resources=(make_view(3, forecast=Forecast(math.inf, None, math.inf, 7.0)),))
+    with serving(snapshot) as server:
+        assert read_status(server.url).resources[0].forecast == Forecast(None, None, None, 7.0)
+
+
+class _Answers(http.server.BaseHTTPRequestHandler):
+    body = b""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.body else 503)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@contextmanager
+def answering(body: bytes) -> Iterator[str]:
+    handler = type("Handler", (_Answers,), {"body": body})
+    with http.server.HTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+SHOWN = status(make_snapshot())
+
+
+@pytest.mark.parametrize(
+    ("body", "match"),
+    [
+        (b"", "503"),
+        (b"<html>", "not with a status of memwatch"),
+        (b"[1, 2]", "not with a status of memwatch"),
+        (b'{"status": "ok"}', "not with a status of memwatch"),
+        (json.dumps({**SHOWN, "schema": 99}).encode(), "another version"),
+        (json.dumps({**SHOWN, "resources": [{"resource": "host"}]}).encode(), "not with a status"),
+        (json.dumps({**SHOWN, "resources": 5}).encode(), "not with a status"),
+        (json.dumps({**SHOWN, "t": "\x1b[31mnoon"}).encode(), "not with a status"),
+        (b"\xff\xfe" * 50, "not with a status"),
+    ],
+)
+def test_what_is_no_status_is_refused(body: bytes, match: str) -> None:
+    with answering(body) as url, pytest.raises(AttachError, match=match) as refused:
+        read_status(url)
+    assert "\x1b" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/", "127.0.0.1"])
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="no address"):
+        read_status(url)
+
+
+def run(*options: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, **ENVIRON, **environ}
+    return subprocess.run([*TOP, *options], env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_one_screen_is_printed_and_as_json_all_of_it() -> None:
+    with serving(make_snapshot()) as server:
+        printed = run(server.url.removeprefix("http://"), "-1", LANG="C.UTF-8")
+        as_json = run(server.url, "--json")
+        refused = run(server.url)
+    assert printed.returncode == 0 and "OOM at generation 13 of 25" in printed.stdout and "│" in printed.stdout
+    assert json.loads(as_json.stdout)["sentence"] == make_snapshot().sentence
+    assert refused.returncode == ExitCode.USAGE and "-1" in refused.stderr
+
+
+def test_where_nobody_listens_that_is_said_with_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    found = run(f"127.0.0.1:{port}", "-1")
+    assert found.returncode == ExitCode.CANNOT_ATTACH and "--listen" in found.stderr
+
+
+def test_in_a_terminal_it_follows_the_watch_and_says_when_that_no_longer_answers() -> None:
+    with serving(make_snapshot()) as server, screen([*TOP, server.url], ENVIRON) as shown:
+        shown.until(lambda text: "OOM at generation 13" in text and "q quit" in text)
+        server.publish(make_snapshot(phase="later"), ())
+        shown.until(lambda text: "later" in text)
+        shown.press("h")
+        shown.until(lambda text: "pause: the view stands still" in text)
+        shown.press("h")
+        shown.resize(120, 40)
+        shown.until(lambda text: "evolve" in text)
+        server.close(make_snapshot())
+        shown.until(lambda text: "no answer from" in text and "OOM at generation 13" in text)
+        shown.press("q")
+        assert shown.wait() == 0 and shown.has_left
+
+
+def test_an_answer_that_hangs_stops_no_key() -> None:
+    with serving(make_snapshot()) as server, screen([*TOP, server.url], ENVIRON) as shown:
+        shown.until(lambda text: "q quit" in text)
+        server.close(make_snapshot())
+        port = int(server.url.rsplit(":", 1)[1].strip("/"))
+        with socket.create_server(("127.0.0.1", port)):  # takes connections and never answers
+            time.sleep(1.5)
+            began = time.monotonic()
+            shown.press("q")
+            assert shown.wait() == 0 and time.monotonic() - began < 3.0
