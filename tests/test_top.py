@@ -160,8 +160,8 @@ def test_in_a_terminal_it_follows_the_watch_and_says_when_that_no_longer_answers
 def test_an_answer_that_hangs_stops_no_key() -> None:
     with serving(make_snapshot()) as server, screen([*TOP, server.url], ENVIRON) as shown:
         shown.until(lambda text: "q quit" in text)
-        server.close(make_snapshot())
         port = int(server.url.rsplit(":", 1)[1].strip("/"))
+        server.close(make_snapshot())
         with socket.create_server(("127.0.0.1", port)):  # takes connections and never answers
             time.sleep(1.5)
             began = time.monotonic()

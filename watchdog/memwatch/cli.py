@@ -23,6 +23,7 @@ exit codes:
                                         14  memwatch was told to stop, the trainer runs on
 `memwatch run` exits with the trainer's own status, 128 + N when signal N ended it."""
 TARGET = ("pid", "pidfile", "match", "log")
+ALONE = ("--json", "--dry-run", "-v", "--verbose")  # options without a value
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,7 +82,7 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, object], list[str]]:
     """memwatch's own flags, and the words behind `--`: the trainer's, whatever they look like."""
     words = list(arguments)
     cut = words.index("--") if "--" in words else len(words)
-    namespace, unknown = _parser().parse_known_args(words[:cut])
+    namespace, unknown = _parser().parse_known_args(_spelled_out(words[:cut]))
     flags, trainer = vars(namespace), words[cut + 1 :]
     command = flags.get("command")
     if unknown:
@@ -100,6 +101,15 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, object], list[str]]:
     return flags, trainer
 
 
+def _spelled_out(words: Sequence[str]) -> list[str]:
+    """-1 as --once, where it is no option's value: argparse would take every negative number for an option."""
+    before = ("", *words)
+    return [
+        "--once" if word == "-1" and (not before[i].startswith("-") or before[i] in ALONE) else word
+        for i, word in enumerate(words)
+    ]
+
+
 def _parser() -> _Parser:
     process, common, wish = _process_flags(), _common_flags(), _wish_flags()
     target = _target_flags(process)
@@ -113,9 +123,7 @@ def _parser() -> _Parser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"memwatch {__version__}")
-    parser.add_argument(
-        "-1", dest="once", action="store_true", help="print one screen and end: nothing is kept or sent"
-    )
+    parser.add_argument("--once", action="store_true", help="or -1: print one screen and end; nothing is kept or sent")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
 
     def add(name: str, help: str, *parents: _Parser, epilog: str = "") -> _Parser:
@@ -135,7 +143,7 @@ def _parser() -> _Parser:
     add("doctor", "what will and will not work here, and why", target, common)
     top = add("top", "the live view of a watch that runs elsewhere, from its status endpoint", common)
     top.add_argument("url", metavar="URL", nargs="?", help="where it listens; default http://127.0.0.1:9877")
-    top.add_argument("-1", dest="once", action="store_true", help="print one screen and end")
+    top.add_argument("--once", action="store_true", help="or -1: print one screen and end")
     census = add("census", "count the objects of a running Python by type, from outside", process, wish)
     census.add_argument("--json", action="store_true", help="all types, as one JSON object")
     census.add_argument(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, zip_longest
 
 from memwatch.core.model import ResourceView, Step
 from memwatch.core.units import format_bytes, format_duration
@@ -17,6 +17,7 @@ AHEAD_MOST = 2.5  # of the time that was watched: a meeting that is farther off 
 AHEAD_ELSE = 1.0  # ... is left out, and so much is shown
 ROOM_ABOVE = 1.06  # of the highest that is shown
 FAR_LIMIT = 8.0  # times what was used: a limit so far above is left out
+GAP = 3.0  # times as long as usual from one step to the next: nothing was read meanwhile
 _LABEL = 9  # cells left of the chart
 _BRAILLE, _BITS = 0x2800, ((0x40, 0x80), (0x04, 0x20), (0x02, 0x10), (0x01, 0x08))  # from the lowest row up
 MEMORY, FORECAST, EDGE, LIMIT, AXIS = range(5)  # roles, the most important first
@@ -152,10 +153,12 @@ def _fan(view: ResourceView, now: float, limit: float, scale: _Scale) -> None:
 def _past(steps: Sequence[Step], scale: _Scale) -> None:
     """What was read, least to most in each column of dots; neighbours are joined."""
     columns: dict[int, tuple[int, int]] = {}
-    for one in steps:
+    usual = (steps[-1].t - steps[0].t) / max(1, len(steps) - 1)  # from one step to the next: some have no reading
+    for one, after in zip_longest(steps, steps[1:]):
         low, high = round(scale.y(one.least_bytes)), round(scale.y(one.most_bytes))
-        first, end = round(scale.x(one.t)), round(scale.x(min(one.t + one.seconds, scale.to_t)))
-        for x in range(first, max(first, end - (one is not steps[-1])) + 1):
+        end_t = one.t + one.seconds if after is None or after.t - one.t > GAP * usual else after.t
+        first, end = round(scale.x(one.t)), round(scale.x(min(end_t, scale.to_t)))
+        for x in range(first, max(first, end - (after is not None)) + 1):
             lower, higher = columns.get(x, (low, high))
             columns[x] = min(low, lower), max(high, higher)
     before: tuple[int, int] | None = None
