@@ -32,6 +32,7 @@ OOM at generation 13 of 25 (12-14), in 5 h 10 m; limit: cgroup 175.0 GB; grows
 
 host  ██████████████████████░░░░░░░░░░░░░░░░░░░░   91.5 GB of 175.0 GB  52%
       leak, +12.9 GB/generation · 83.5 GB left · limit: cgroup /kubepods/pod7
+      tree 91.5 GB in 17 processes · cgroup ███░░░ 52% of 175.0 GB
 generation 7 of 25 · evaluate · warned · checkpoint 5 m ago, takes 12 s
 Replay Buffer 15,680 / 50,000   Population 32
 without nvml: no NVIDIA driver
@@ -42,7 +43,6 @@ without nvml: no NVIDIA driver
      0 B│⣠⠤⠤⠴⠚⠉⠉⠉⠁
          1  2   3  4   5  6  7 now
    gen      time     start       end    change      peak  evaluate     train
-     5      25 m   52.8 GB   65.7 GB  +12.9 GB   66.1 GB  +11.6 GB   +1.3 GB
      6      25 m   65.7 GB   78.6 GB  +12.9 GB   79.0 GB  +11.6 GB   +1.3 GB
      7       now   78.6 GB   91.5 GB  +12.9 GB   91.9 GB  +11.6 GB   +1.3 GB
 
@@ -166,3 +166,14 @@ def test_phases_lose_an_ending_that_they_share():
     view = dataclasses.replace(make_view(), generations=(m.GenerationRow(1, 0, 0.0, 9.0, 0, 9, 9, parts),))
     [table] = [line for line in lines_of(make_snapshot(resources=(view,))) if "change" in line]
     assert table.split()[-2:] == ["evaluate", "train"]
+
+
+def test_main_memory_is_told_by_tree_cgroups_and_host_against_their_limits():
+    snapshot = make_snapshot()
+    text = "\n".join(lines_of(snapshot, 120, 30))
+    assert "tree 91.5 GB in 17 processes · cgroup ███░░░ 52% of 175.0 GB · host █░░░░░ 15% of 2.0 TB" in text
+    parent = m.CgroupLevel("/kubepods", 380 * 10**9, 0, 400 * 10**9)
+    inner = replace(snapshot.sample.cgroup, levels=(snapshot.sample.cgroup.levels[0], parent))
+    nested = replace(snapshot, sample=replace(snapshot.sample, cgroup=inner))
+    text = "\n".join(lines_of(nested, 160, 30, ascii_only=True))
+    assert "cgroup /kubepods/pod7 ###--- 52% of 175.0 GB - cgroup /kubepods ###### 95% of 400.0 GB" in text

@@ -15,9 +15,11 @@ from rich.segment import Segment
 from rich.style import Style
 
 from memwatch.core.model import (
+    HOST,
     GenerationRow,
     GpuMemory,
     ResourceView,
+    Sample,
     Snapshot,
     State,
     Usage,
@@ -41,6 +43,7 @@ from memwatch.outputs.figures import (
 MOST_GENERATIONS = 12
 FEWEST_EVENTS = 3
 BELOW_CHART = (6, 8)  # lines that generations and events have, at least, for a chart; and before it takes more
+METER = 6  # cells of a small bar within a line
 CHART_ROWS = (6, 16)  # that a chart has, at least and at most
 HELP = (
     "The bars tell how much of its limit each resource uses. The chart shows memory since the watch began; right of "
@@ -83,6 +86,11 @@ class Look:
     height: int
     ascii_only: bool = False
     local_time: Callable[[float], time.struct_time] = time.localtime
+
+    @property
+    def blocks(self) -> tuple[str, str]:
+        """Of a bar, full and empty."""
+        return ("#", "-") if self.ascii_only else ("█", "░")
 
     def clock(self, t: float) -> str:
         """`12:03:44`, local time."""
@@ -255,6 +263,8 @@ def _bars(snapshot: Snapshot, look: Look) -> list[Line]:
     if len(views) > most:
         views[1:] = sorted(views[1:], key=lambda view: -_share(view.usage))[: most - 1]
     bars = [list(_bar(view, cards.get(view.usage.resource), snapshot.unit, look)) for view in views]
+    if bars and views[0].usage.resource == HOST:
+        bars[0] += _levels(snapshot.sample, look)
     return [line for bar in bars for line in (bar[:1] if brief else bar)]
 
 
@@ -264,7 +274,7 @@ def _bar(view: ResourceView, card: GpuMemory | None, unit: str, look: Look) -> I
     if limit is not None:
         figures += f" of {format_bytes(limit.bytes)} {_share(usage):>4.0%}"
     room = look.width - 6 - 32
-    full, empty = ("#", "-") if look.ascii_only else ("█", "░")
+    full, empty = look.blocks
     filled = 0 if limit is None else min(room, round(_share(usage) * room))
     style = _TONE.get(view.verdict, GOOD) if _share(usage) < 0.9 else BAD
     yield [
@@ -281,6 +291,31 @@ def _bar(view: ResourceView, card: GpuMemory | None, unit: str, look: Look) -> I
         parts.append(f"limit: {printable(limit.origin, 60)}")
     parts.append(f"peak {format_bytes(view.peak_bytes)}")
     yield [Segment(f"{'':6}"), Segment(look.join(parts, look.width - 6), DIM)]
+
+
+def _levels(sample: Sample | None, look: Look) -> Iterator[Line]:
+    """What main memory is made of: the trainer's tree, each cgroup that has a limit, and the host."""
+    if sample is None:
+        return
+    parts = []
+    if (tree := sample.tree) is not None:
+        count = f" in {tree.processes} processes" if tree.processes > 1 else ""
+        parts.append(f"tree {format_bytes(tree.used_bytes)}{count}")
+    bounded = [(one, one.limit_bytes) for one in (sample.cgroup.levels if sample.cgroup else ()) if one.limit_bytes]
+    for level, limit in bounded[:2]:
+        name = "cgroup" if len(bounded) == 1 else f"cgroup {printable(level.path, 30)}"
+        parts.append(_meter(name, level.charged_bytes, limit, look))
+    if (host := sample.host) is not None:
+        parts.append(_meter("host", host.total_bytes - host.available_bytes, host.total_bytes, look))
+    if len(parts) > 1:
+        yield [Segment(f"{'':6}"), Segment(look.join(parts, look.width - 6), DIM)]
+
+
+def _meter(name: str, used: int, limit: int, look: Look) -> str:
+    """`cgroup ████░░ 68% of 175.0 GB`."""
+    full, empty = look.blocks
+    filled = min(METER, max(0, round(METER * used / limit)))
+    return f"{name} {full * filled}{empty * (METER - filled)} {used / limit:.0%} of {format_bytes(limit)}"
 
 
 def _share(usage: Usage) -> float:
