@@ -17,8 +17,8 @@ from memwatch.core.policy import Policy
 from memwatch.core.units import format_duration
 from memwatch.outputs.chart import WIDE, Label, Panel, document
 from memwatch.outputs.marks import Axis, Line, Mark, Shape
-from memwatch.outputs.plot import OUTLOOKS, forecast_panel, memory_panel
-from memwatch.outputs.story import Story, tell
+from memwatch.outputs.panels import forecast_panel, memory_panel
+from memwatch.outputs.story import OUTLOOKS, Story, tell
 from traces.generators import Trace, checkpoint_peaks, gc_sawtooth, linear_leak, straight_fill
 
 FOLDER = Path(__file__).resolve().parent / "images"

@@ -19,7 +19,7 @@ import pytest
 from memwatch.cli import main
 from memwatch.core.model import Attached, Event, Limit, Notice, PhaseSeen, Sample, Sampled, Target, Usage
 from memwatch.errors import ConfigError, ExitCode
-from memwatch.outputs import plot
+from memwatch.outputs import panels, plot, whole
 from memwatch.outputs.marks import Band, Dots, Line, Rules, Slope, Spans
 from memwatch.outputs.story import Story, tell
 from support.snapshots import make_snapshot
@@ -76,7 +76,7 @@ def marks(panel: Any, kind: type, style: str) -> list[Any]:
 
 
 def test_memory_its_limit_and_where_it_was_met():
-    panel = plot.memory_panel(told(leak(1000.0)), "host")
+    panel = panels.memory_panel(told(leak(1000.0)), "host")
     [line] = marks(panel, Line, "memory")
     assert line.points == [(t, t * GB) for t in range(101)], "times count from the first event"
     [limit] = marks(panel, Line, "limit dashed")
@@ -89,15 +89,15 @@ def test_memory_its_limit_and_where_it_was_met():
 
 def test_a_limit_that_changes_is_a_step_and_one_that_is_unknown_a_gap():
     bounds = [None, None, 80 * GB, 80 * GB, 60 * GB, None, 70 * GB]
-    panel = plot.memory_panel(told([sampled(t, 50 * GB, bound) for t, bound in enumerate(bounds)]), "host")
+    panel = panels.memory_panel(told([sampled(t, 50 * GB, bound) for t, bound in enumerate(bounds)]), "host")
     first, second = marks(panel, Line, "limit dashed")
     assert first.points == [(2, 80 * GB), (4, 80 * GB), (4, 60 * GB), (5, 60 * GB)]
     assert second.points == [(6, 70 * GB), (6, 70 * GB)]
-    assert not marks(plot.memory_panel(told([sampled(0, 5, None)]), "host"), Line, "limit dashed")
+    assert not marks(panels.memory_panel(told([sampled(0, 5, None)]), "host"), Line, "limit dashed")
 
 
 def test_a_limit_far_above_is_named_and_does_not_flatten_the_rest():
-    panel = plot.memory_panel(told([sampled(t, t * GB, 2000 * GB) for t in range(5)]), "host")
+    panel = panels.memory_panel(told([sampled(t, t * GB, 2000 * GB) for t in range(5)]), "host")
     assert panel.y.high < 5 * GB
     assert [label.lines for label in panel.labels] == [("limit 2.0 TB, far above",)]
 
@@ -105,7 +105,7 @@ def test_a_limit_far_above_is_named_and_does_not_flatten_the_rest():
 def test_another_process_begins_a_line_of_its_own_and_can_meet_the_limit_again():
     events = [*leak(), attached(130, 2), *leak(130)[1:]]
     story = told(events, notice(0, "attached", attempt=0), notice(130, "attached", attempt=1))
-    panel = plot.memory_panel(story, "host")
+    panel = panels.memory_panel(story, "host")
     assert [line.points[0][0] for line in marks(panel, Line, "memory")] == [0, 130]
     assert [t for t, _ in story.memory["host"].met] == [100, 230]
     assert marks(panel, Rules, "dotted muted")[0].xs == [130]
@@ -114,7 +114,7 @@ def test_another_process_begins_a_line_of_its_own_and_can_meet_the_limit_again()
 
 def test_a_long_silence_is_not_bridged_and_a_single_sample_is_a_dot():
     events = [sampled(t, GB) for t in (*range(50), *range(200, 250), 400)]
-    panel = plot.memory_panel(told(events), "host")
+    panel = panels.memory_panel(told(events), "host")
     runs = [(line.points[0][0], line.points[-1][0]) for line in marks(panel, Line, "memory")]
     assert runs == [(0, 49), (200, 249), (400, 400)]
     [dot] = marks(panel, Dots, "memory")
@@ -128,7 +128,7 @@ def test_phases_are_shaded_from_start_to_end_and_end_with_their_process():
     ]
     story = told(events)
     assert story.phases == ((0, 10, "a"), (10, 20, "b"), (30, 35, "a"), (40, 50, "b"))
-    panel = plot.memory_panel(story, "host")
+    panel = panels.memory_panel(story, "host")
     [phases] = [mark for mark in panel.marks if isinstance(mark, Spans)]
     assert phases.spans == [
         (0, 10, "tint0 tint"),
@@ -142,7 +142,7 @@ def test_phases_are_shaded_from_start_to_end_and_end_with_their_process():
 
 def test_verdicts_are_pieces_from_one_to_the_next():
     said = [(0, "warming_up"), (10, "growing"), (20, "growing"), (30, "leak")]
-    panel = plot.memory_panel(told(leak(), *(notice(t, verdict=verdict) for t, verdict in said)), "host")
+    panel = panels.memory_panel(told(leak(), *(notice(t, verdict=verdict) for t, verdict in said)), "host")
     assert panel.ribbon.pieces == [(0, 10, "warming_up"), (10, 30, "growing"), (30, 100, "leak")]
 
 
@@ -150,7 +150,7 @@ def test_each_process_has_a_decision_of_its_own():
     events = [*leak(), attached(130, 2), *leak(130)[1:]]
     starts = [notice(0, "attached", attempt=0), notice(130, "attached", attempt=1)]
     story = told(events, *starts, *(notice(t, "interrupt") for t in (70, 90, 200, 220)))
-    panel = plot.memory_panel(story, "host")
+    panel = panels.memory_panel(story, "host")
     assert (marks(panel, Rules, "bold ink")[0].xs, marks(panel, Rules, "thin ink")[0].xs) == ([70, 200], [90, 220])
     assert [label.x for label in panel.labels if label.y is None] == [70, 200, 130]
 
@@ -160,7 +160,7 @@ def test_the_decision_has_its_time_place_reason_and_room():
         notice(70, "interrupt", gen=7, kind="boundary", headroom=30 * GB),
         notice(90, "interrupt", gen=9, kind="time", headroom=10 * GB),
     ]
-    panel = plot.memory_panel(told(leak(), *said), "host")
+    panel = panels.memory_panel(told(leak(), *said), "host")
     [label] = [label for label in panel.labels if label.y is None]
     assert (label.x, label.lines) == (
         70,
@@ -178,7 +178,7 @@ def test_forecasts_are_absolute_times_held_until_the_next():
         *(notice(50), notice(60, "warn", eta_s=40, eta_lo_s=None, eta_hi_s=50)),
         notice(65, "marker", gen=1, eta_s=35.0),  # repeats what was said at 60
     ]
-    panel = plot.forecast_panel(told(leak(), *said), "host")
+    panel = panels.forecast_panel(told(leak(), *said), "host")
     first, second = marks(panel, Line, "forecast")
     assert first.points == [(20, 90), (40, 90), (40, 100), (50, 100)]
     assert second.points == [(60, 100), (100, 100)]
@@ -194,14 +194,14 @@ def test_forecasts_are_absolute_times_held_until_the_next():
 
 def test_without_forecasts_and_growth_there_are_no_panels_of_them():
     story = told(leak(), notice(10), notice(20))
-    assert plot.forecast_panel(story, "host") is None
-    assert plot.growth_panel(story, "host") is None
-    assert len(plot.panels(story)) == 1
+    assert panels.forecast_panel(story, "host") is None
+    assert panels.growth_panel(story, "host") is None
+    assert len(panels.panels(story)) == 1
 
 
 def test_a_wild_forecast_does_not_flatten_the_others():
     said = [notice(t, eta_s=1e6 if t == 10 else 100 - t, eta_lo_s=None) for t in range(10, 90, 10)]
-    assert plot.forecast_panel(told(leak(), *said), "host").y.high <= 200
+    assert panels.forecast_panel(told(leak(), *said), "host").y.high <= 200
 
 
 def test_growth_as_estimated_beside_what_each_generation_brought():
@@ -209,7 +209,7 @@ def test_growth_as_estimated_beside_what_each_generation_brought():
         *(notice(10, growth_per_gen=4 * GB), notice(20, growth_per_gen=5 * GB)),
         *(notice(20, "generation", delta=6 * GB), notice(30, "generation", delta=1, partial=True)),
     ]
-    panel = plot.growth_panel(told(leak(), *said), "host")
+    panel = panels.growth_panel(told(leak(), *said), "host")
     [line] = marks(panel, Line, "forecast")
     assert line.points == [(10, 4 * GB), (20, 4 * GB), (20, 5 * GB), (100, 5 * GB)]
     [dots] = marks(panel, Dots, "memory")
@@ -233,7 +233,7 @@ def test_a_gpu_is_shown_when_it_moves_or_is_acted_on_and_the_decision_comes_firs
 def test_a_trace_of_a_gpu_alone():
     usage = Usage("gpu0", 5 * GB, None)
     story = told([Sampled(0.0, Sample((usage,))), Sampled(1.0, Sample((usage,)))])
-    assert [panel.title for panel in plot.panels(story)] == ["gpu0: memory"]
+    assert [panel.title for panel in panels.panels(story)] == ["gpu0: memory"]
 
 
 # --- the page -------------------------------------------------------------------------------------------------------
@@ -346,7 +346,7 @@ def test_ninety_thousand_samples_are_less_than_a_megabyte_and_keep_their_peak():
     story = told(events, *said)
     text = page(story)
     assert len(text.encode()) < 1_000_000
-    panel = plot.memory_panel(story, "host")
+    panel = panels.memory_panel(story, "host")
     [line] = marks(panel, Line, "memory")
     [path] = re.findall(r'<path class="line memory" d="(M[^"]{500,})"', re.split('class="chart ', text)[1])
     heights = [float(y) for y in re.findall(r",([\d.]+)", path)]
@@ -360,7 +360,7 @@ def test_ninety_thousand_samples_are_less_than_a_megabyte_and_keep_their_peak():
 
 @pytest.mark.parametrize("name", ["out.png", "out", "out.pdf", ".html", "out.html.gz"])
 def test_other_kinds_are_refused_with_those_that_work(tmp_path, name):
-    with pytest.raises(ConfigError) as caught, plot.opened(tmp_path / name):
+    with pytest.raises(ConfigError) as caught, whole.opened(tmp_path / name, "--plot", plot.SUFFIXES):
         pytest.fail("it was opened")
     assert ".html or .svg" in caught.value.hint and not list(tmp_path.iterdir())
 
@@ -369,7 +369,10 @@ def test_a_place_that_cannot_be_written_to_is_refused_at_once(tmp_path):
     (tmp_path / "folder.svg").mkdir()
     (tmp_path / "file").touch()
     for name in ("none/out.html", "folder.svg", "file/out.svg"):
-        with pytest.raises(ConfigError, match="cannot be written") as caught, plot.opened(tmp_path / name):
+        with (
+            pytest.raises(ConfigError, match="cannot be written") as caught,
+            whole.opened(tmp_path / name, "--plot", plot.SUFFIXES),
+        ):
             pytest.fail("it was opened")
         assert caught.value.hint
 
@@ -377,10 +380,10 @@ def test_a_place_that_cannot_be_written_to_is_refused_at_once(tmp_path):
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     path = tmp_path / "OUT.HTML"
     path.write_text("old")
-    with pytest.raises(KeyError), plot.opened(path):
+    with pytest.raises(KeyError), whole.opened(path, "--plot", plot.SUFFIXES):
         raise KeyError
     assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
-    with plot.opened(path) as write:
+    with whole.opened(path, "--plot", plot.SUFFIXES) as write:
         assert path.read_text() == "old"
         write("new ü")
     assert [file.read_text(encoding="utf-8") for file in tmp_path.iterdir()] == ["new ü"]
@@ -428,7 +431,7 @@ def test_the_picture_has_the_limit_of_the_command(capsys, trace, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--plot", "out.png"], "memwatch: --plot out.png: .png is not a kind of picture"),
+        (["--plot", "out.png"], "memwatch: --plot out.png: .png is not a kind of file"),
         (["--plot", "/nowhere/out.svg"], "memwatch: --plot /nowhere/out.svg: cannot be written: No such file"),
         (["--plot"], "memwatch: argument --plot: expected one argument"),
     ],

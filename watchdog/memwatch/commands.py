@@ -130,12 +130,12 @@ def replay(trace: Path, flags: Mapping[str, object]) -> int:
 def _plot_replay(trace: Path, path: Path, config: Config) -> None:
     """Tell a replay, and draw it into a file."""
     from memwatch.backtest.trace import read_trace
-    from memwatch.outputs import plot, story
+    from memwatch.outputs import plot, story, whole
 
     if trace.exists() and not trace.is_file():
         raise ConfigError(f"{trace}: cannot be read twice, as --plot must", "save the trace to a file first")
     notices, limit = list[Notice](), config.memory.limit_bytes
-    with plot.opened(path) as write:
+    with whole.opened(path, "--plot", plot.SUFFIXES) as write:
         end, conclusion = _tell_replay(trace, config, notices.append)
         asked = {} if limit is None else {"--limit": format_bytes(limit)}
         told = story.tell(read_trace(trace, limit), notices, end)
