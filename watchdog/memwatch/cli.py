@@ -165,6 +165,8 @@ def _parser() -> _Parser:
     report = add("report", "the summary of a run that was watched, from the history", common, epilog=files)
     report.add_argument("runs", metavar="HISTORY", nargs="?", help="its file; default: in the state folder")
     report.add_argument("--run", dest="run_id", metavar="ID", help="which run; default: the latest")
+    report.add_argument("-o", "--output", metavar="FILE.html", help="a page with all of it, in one file")
+    report.add_argument("--static", action="store_true", help="draw its charts as pictures, without JavaScript")
     add("markers", "which markers memwatch finds in a log", common, epilog=files).add_argument("file", metavar="LOG")
     replay = add("replay", "the same engine over a recorded trace", common, epilog=files)
     replay.add_argument("file", metavar="TRACE.csv")

@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -22,12 +22,14 @@ from memwatch.core.engine import Engine
 from memwatch.core.model import Cause, Notice, Snapshot
 from memwatch.core.sentence import render, to_json_line
 from memwatch.core.units import format_bytes, format_duration
-from memwatch.errors import AttachError, ConfigError, ExitCode, HistoryError, MemwatchError, SourceError
+from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, SourceError
 from memwatch.sources.target import describe, identify
 from memwatch.supervisor import Child, Passthrough, forwarding, shell_status, signal_name
 
 if TYPE_CHECKING:
     from memwatch.diagnosis.heap.census import Wish
+    from memwatch.outputs.page import Charts
+    from memwatch.recall import Recalled
 
 EXIT_CODES: Mapping[Cause, ExitCode] = {
     Cause.COMPLETED: ExitCode.ENDED,
@@ -189,30 +191,43 @@ def _conclusion(end: Snapshot, interrupt: Notice | None) -> str:
 
 
 def report(history: str, flags: dict[str, object]) -> int:
-    """`memwatch report [HISTORY]`: the summary of a run that was watched, the latest or the one that is named."""
-    from memwatch.history import past
+    """`memwatch report [HISTORY]`: a run that was watched, the latest or the one that is named."""
+    from memwatch import recall
     from memwatch.outputs.status import status
     from memwatch.outputs.summary import render
+    from memwatch.progress import Progress
 
-    wanted = flags.pop("run_id", None)
+    wanted, output, is_static = flags.pop("run_id", None), flags.pop("output", None), "static" in flags
     config = configure(flags)
-    path = Path(history) if history else config.history_path(os.environ)
-    if path is None:
-        raise ConfigError("no history is named, and none is kept", "name one: memwatch report FILE")
-    try:
-        runs = past.runs(path)
-    except HistoryError as error:
-        raise ConfigError(str(error), error.hint) from error
-    chosen = next((one for one in runs if wanted in (None, one.run_id)), None)
-    if chosen is None:
-        known = ", ".join(one.run_id for one in runs[:5]) or "none"
-        raise ConfigError(f"{path}: no run {wanted or 'at all'}", f"its latest runs: {known}")
-    engine = Engine(config.policy, diagnosis=config.examining, expectations=config.checks)
-    for event in past.events(path, chosen.run_id):
-        engine.feed(event)
-    end = engine.snapshot()
+    path, run = recall.find(config, os.environ, history, None if wanted is None else str(wanted))
+    with Progress("reading the history") as progress:
+        if output is not None:
+            _write_report(recall.recall(path, run, config, progress), Path(str(output)), is_static)
+            return ExitCode.ENDED
+        end = recall.replayed(path, run, config, progress)
     print(wire.to_json(status(end)).decode() if config.json else render(end), end="\n" if config.json else "")
     return ExitCode.ENDED
+
+
+def _write_report(found: Recalled, path: Path, is_static: bool) -> None:
+    from memwatch.outputs import report, whole
+
+    with whole.opened(path, "-o", (".html",)) as write:
+        ending = report.ending(found.end, found.lives)
+        write(report.render(found.story, ending, found.run.run_id, _charts(is_static)))
+    print(f"report: {path}")
+
+
+def _charts(is_static: bool) -> Charts:
+    """Those that can be zoomed, where the extra for them is installed and they are wanted."""
+    from memwatch.outputs import page
+
+    if not is_static:
+        with suppress(ModuleNotFoundError):
+            from memwatch.outputs import interactive
+
+            return interactive.charts()
+    return page.STILL
 
 
 # --- the rest -------------------------------------------------------------------------------------------------------

@@ -6,22 +6,27 @@ import heapq
 import itertools
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from memwatch.core.model import Event, Sample, Sampled, Target
+from memwatch import wire
+from memwatch.core.model import Event, Notice, Sample, Sampled, Target
 from memwatch.errors import HistoryError
 from memwatch.history import codec, files
 from memwatch.history.schema import refuse_foreign
 
-# (records of a run, the grid that its replay reads): about 5000 samples at most, for a start must not take long
-_REPLAY_GRIDS = ((5_000, 1), (50_000, 10), (300_000, 60))
+REPLAYED = 5_000  # samples, about, at most: a start must not take long
+_GRIDS = (1, 10, 60)  # of which the first is read that holds so few
 _REPLAY_RECENT = 1200  # the latest records, about the last 10 minutes, are read whole
 _SAMPLES = """SELECT seq, t, resource, used, bound, origins.text, headroom
     FROM samples {} LEFT JOIN origins ON origin = origins.id WHERE run = ? AND {} ORDER BY seq, slot"""
 
 
+_RUNS = """SELECT runs.run_id, created, command, host,
+    coalesce((SELECT t FROM samples WHERE run = runs.id ORDER BY seq DESC LIMIT 1), created),
+    boot_id, pid, start_ticks, max(attempt)
+    FROM runs JOIN attempts ON run = runs.id GROUP BY runs.id ORDER BY runs.id DESC"""
 _RUN_OF = """SELECT runs.run_id FROM attempts JOIN runs ON runs.id = attempts.run
     WHERE boot_id = ? AND pid = ? AND start_ticks = ? ORDER BY runs.id DESC LIMIT 1"""
 
@@ -33,6 +38,14 @@ class PastRun:
     run_id: str
     begun_t: float
     command: str
+    host: str
+    latest_t: float  # of its latest sample
+    target: Target  # its latest process
+
+    def share(self, event: Event) -> float:
+        """How much of the run had passed at an event, 0 to 1."""
+        lasted = self.latest_t - self.begun_t
+        return min(1.0, max(0.0, (event.t - self.begun_t) / lasted)) if lasted > 0 else 1.0
 
 
 def runs(path: Path) -> list[PastRun]:
@@ -40,10 +53,13 @@ def runs(path: Path) -> list[PastRun]:
     try:
         with closing(files.open_for_reading(path)) as connection:
             refuse_foreign(connection)
-            rows = connection.execute("SELECT run_id, created, command FROM runs ORDER BY id DESC").fetchall()
+            rows = connection.execute(_RUNS).fetchall()
     except (sqlite3.Error, OSError) as error:
         raise HistoryError(f"history {path}: {error}", "name a history file: memwatch report FILE") from error
-    return [PastRun(*row) for row in rows]
+    return [
+        PastRun(run_id, begun_t, command, host, latest_t, Target(boot_id, pid, start_ticks))
+        for run_id, begun_t, command, host, latest_t, boot_id, pid, start_ticks, _ in rows
+    ]
 
 
 def run_of(path: Path, target: Target) -> str:
@@ -58,17 +74,30 @@ def run_of(path: Path, target: Target) -> str:
     return str(found[0]) if found is not None else ""
 
 
-def events(path: Path, run_id: str) -> Iterator[Event]:
+def events(path: Path, run_id: str, most_samples: int = REPLAYED) -> Iterator[Event]:
     """All stored events of a run in order, `Sampled` with usages only, to feed a fresh engine with.
 
-    Of a run with very many samples the older ones come on a coarser grid. HistoryError when it cannot be read.
+    Of a run with more than `most_samples` the older ones come on a coarser grid. HistoryError when it cannot be read.
     """
+    with _run(path, run_id) as (connection, run):
+        samples = _samples(connection, run, most_samples)
+        yield from (event for _, event in heapq.merge(_events(connection, run), samples, key=_first))
+
+
+def notices(path: Path, run_id: str) -> list[Notice]:
+    """All that was told of a run, in order; HistoryError when it cannot be read."""
+    with _run(path, run_id) as (connection, run):
+        rows = connection.execute("SELECT t, event, text, json FROM notices WHERE run = ? ORDER BY seq", (run,))
+        return [Notice(t, event, text, wire.from_json(json, dict)) for t, event, text, json in rows]
+
+
+@contextmanager
+def _run(path: Path, run_id: str) -> Iterator[tuple[sqlite3.Connection, int]]:
+    """The file, and the number that the run has in it."""
     try:
         with closing(files.open_for_reading(path)) as connection:
             found = connection.execute("SELECT id FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-            if found is not None:
-                merged = heapq.merge(_events(connection, found[0]), _samples(connection, found[0]), key=_first)
-                yield from (event for _, event in merged)
+            yield connection, -1 if found is None else found[0]
     except (sqlite3.Error, OSError) as error:
         hint = "watching goes on without the past; move the file away to begin a new one"
         raise HistoryError(f"history {path}: run {run_id} cannot be read: {error}", hint) from error
@@ -86,9 +115,9 @@ def _events(connection: sqlite3.Connection, run: int) -> Iterator[tuple[int, Eve
             yield seq, event
 
 
-def _samples(connection: sqlite3.Connection, run: int) -> Iterator[tuple[int, Event]]:
+def _samples(connection: sqlite3.Connection, run: int, most: int) -> Iterator[tuple[int, Event]]:
     latest = connection.execute("SELECT max(seq) FROM samples WHERE run = ?", (run,)).fetchone()[0] or 0
-    grid = next((grid for records, grid in _REPLAY_GRIDS if latest <= records), 600)
+    grid = next((grid for grid in _GRIDS if latest <= most * grid), 600)
     recent = latest - _REPLAY_RECENT if grid > 1 else 0
     # INDEXED BY and the index's own condition: SQLite would scan a month of rows otherwise
     index, coarse = ("INDEXED BY coarse_samples", "AND grid >= 60") if grid >= 60 else ("", "")

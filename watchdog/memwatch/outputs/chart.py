@@ -36,9 +36,16 @@ PALETTE: Mapping[str, tuple[str, str]] = {
     "tint3": ("#44bb99", "#44bb99"),
     "tint4": ("#ffaabb", "#ffaabb"),
     "tint5": ("#bbcc33", "#bbcc33"),
+    "series0": ("#4477aa", "#6699cc"),  # lines of one panel; Tol's bright scheme
+    "series1": ("#ee6677", "#ee6677"),
+    "series2": ("#228833", "#44aa55"),
+    "series3": ("#b3a22e", "#ccbb44"),
+    "series4": ("#4db3d4", "#66ccee"),
+    "series5": ("#aa3377", "#cc6699"),
 }
 PAPER = ("#ffffff", "#12161b")
 TINTS = sum(role.startswith("tint") for role in PALETTE)
+SERIES = sum(role.startswith("series") for role in PALETTE)
 FONTS = 'system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans","DejaVu Sans",sans-serif'
 LETTER = 0.6  # width of a letter in font sizes; DejaVu Sans, the widest of those, has 0.59 on average
 RIBBON = 1.4  # height of a ribbon in font sizes

@@ -21,14 +21,15 @@ def headlines(diagnosis: Diagnosis) -> Iterator[str]:
     """Each finding in a few lines: what, why, what to do."""
     for one in diagnosis.findings:
         yield printable(words.finding_headline(one, diagnosis.unit), _WIDTH)
-        yield from (f"  {printable(line, 400)}" for line in _details(one) if line)
+        yield from (f"  {printable(line, 400)}" for line in details(one) if line)
     if diagnosis.findings and diagnosis.lines:
         most = diagnosis.lines[0]
         place = printable(profile.place(most.frame), 120)
         yield f"  of late memory rose the most in {place}: {most.share:.0%} of what was seen"
 
 
-def _details(one: Finding) -> Iterator[str]:
+def details(one: Finding) -> Iterator[str]:
+    """What is more and more, why that is said, and what to do about it."""
     yield words.finding_content(one)
     yield f"{one.title} (confidence {one.confidence:.2f})"
     yield from one.evidence

@@ -64,6 +64,12 @@ def byte_ticks(low: float, high: float, most: int) -> list[Tick]:
     return [(value, f"{value / size:.{digits}f} {unit}" if value else "0") for value in _multiples(low, high, step)]
 
 
+def count_ticks(low: float, high: float, most: int) -> list[Tick]:
+    """Round numbers within low..high: `0`, `500`, `1,000`."""
+    step = max(1.0, round_up((high - low) / most, (1.0, 2.0, 5.0, 10.0)))
+    return [(value, f"{value:,.0f}") for value in _multiples(low, high, step)]
+
+
 def duration_ticks(low: float, high: float, most: int) -> list[Tick]:
     """Round durations within low..high: `0`, `30 m`, `1 h 30 m`."""
     wanted = (high - low) / most
@@ -229,6 +235,21 @@ class Spans:
             pairs = [(area.x(start), area.x(end)) for start, end, its in self.spans if its == style]
             boxes = "".join(f"M{pixel(a)},{pixel(top)}H{pixel(b)}V{pixel(bottom)}H{pixel(a)}Z" for a, b in pairs)
             yield f'<path class="fill {style}" d="{boxes}"/>'
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Boxes (from, to, low, high, words), with words that a pointer brings up."""
+
+    boxes: Sequence[tuple[float, float, float, float, str]]
+    style: str
+
+    def draw(self, area: Area) -> Iterator[str]:
+        """Its markup."""
+        for start, end, low, high, words in self.boxes:
+            (left, bottom), (right, top) = area.pixels([(start, low), (end, high)])
+            place = f'x="{pixel(left)}" y="{pixel(top)}" width="{pixel(right - left)}" height="{pixel(bottom - top)}"'
+            yield f'<rect class="fill {self.style}" {place}><title>{quoted(words, 300)}</title></rect>'
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import NewType
 
@@ -112,6 +113,20 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], bold: frozenset[i
     return element("table", element("thead", element("tr", *top)), element("tbody", *body))
 
 
+def told(
+    heads: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], first: int, last: int, act: str = "interrupt"
+) -> Markup:
+    """Rows (event, cells) of what was said, whose last cell is text: the `first` and the `last`, where there are more.
+
+    Those of the event `act` stand out.
+    """
+    left_out = len(rows) - first - last
+    more = ("", [*[""] * (len(heads) - 1), f"{left_out:,} more"])
+    shown = [*rows[:first], more, *rows[-last:]] if left_out > 0 else rows
+    bold = frozenset(i for i, (event, _) in enumerate(shown) if event == act)
+    return element("div", table(heads, (cells for _, cells in shown), bold), class_="told")
+
+
 def wide_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
     """A table that moves sideways where the screen is narrow."""
     inner = table(heads, rows)
@@ -122,6 +137,23 @@ def chart(panel: Panel) -> Markup:
     """As SVG, for a wide screen and for a narrow one: scaled down, words could not be read."""
     frames = (("wide", WIDE), ("narrow", NARROW))
     return Markup("".join(drawing([panel], frame, panel.title, kind) for kind, frame in frames))
+
+
+@dataclass(frozen=True, slots=True)
+class Charts:
+    """How a page draws panels."""
+
+    draw: Callable[[Sequence[Panel]], Markup]
+    head: Markup  # that the page needs once, before the first
+    policy: str  # the page's Content-Security-Policy, which lets them work
+
+
+def still(panels: Sequence[Panel]) -> Markup:
+    """Each panel as a picture."""
+    return joined(map(chart, panels))
+
+
+STILL = Charts(still, Markup(""), POLICY)
 
 
 def document(title: str, *body: Markup, policy: str = POLICY, refresh_seconds: int | None = None) -> str:

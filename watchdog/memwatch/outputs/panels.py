@@ -63,7 +63,7 @@ def memory_panel(story: Story, resource: str) -> Panel:
     phases = _phases(story)
     runs = [piece for run in memory.runs for piece in _unbroken(run, story.end_t)]
     return Panel(
-        title=_of(resource, "memory"),
+        title=of_resource(resource, "memory"),
         x=_time(story),
         y=y,
         height=330,
@@ -99,7 +99,7 @@ def forecast_panel(story: Story, resource: str) -> Panel | None:
     said = [(one.t, one.t + one["eta_s"], _spoken(one)) for one in _with(story, resource, "eta_s")]
     truths = [(story.began(t), t) for t, _ in met]
     return Panel(
-        title=_of(resource, "when the limit will be met, as forecast at each time"),
+        title=of_resource(resource, "when the limit will be met, as forecast at each time"),
         x=_time(story),
         y=Axis.over(0.0, top, duration_ticks),
         height=260,
@@ -132,7 +132,7 @@ def growth_panel(story: Story, resource: str) -> Panel | None:
     estimates = [(one.t, one["growth_per_gen"]) for one in said]
     low, high = _range([growth for _, growth in estimates], [growth for _, growth, _ in grown])
     return Panel(
-        title=_of(resource, f"growth per {unit}"),
+        title=of_resource(resource, f"growth per {unit}"),
         x=_time(story),
         y=Axis.over(low, high, byte_ticks),
         height=150,
@@ -159,7 +159,8 @@ def after(t: float) -> str:
     return f"after {format_duration(t)}" if t >= 1 else "within a second" if t > 0 else "at once"
 
 
-def _of(resource: str, words: str) -> str:
+def of_resource(resource: str, words: str) -> str:
+    """A title: of main memory it need not be said."""
     return words[0].upper() + words[1:] if resource == HOST else f"{resource}: {words}"
 
 
@@ -189,18 +190,21 @@ def _decision(said: Said, unit: str) -> tuple[str, ...]:
     return tuple(line for line in lines if line)
 
 
-def _phases(story: Story) -> Spans:
-    """A shading for each of the phases that take most of the time."""
+def phase_tints(story: Story) -> dict[str, str]:
+    """A colour for each of the phases that take most of the time."""
     lasted: dict[str, float] = {}
     for start, end, name in story.phases:
         lasted[name] = lasted.get(name, 0.0) + end - start
     longest = sorted(lasted, key=lambda name: -lasted[name])[:TINTS]
-    tints = {
-        name: f"tint{i} tint" for i, name in enumerate(name for name in lasted if name in longest and lasted[name])
-    }
+    return {name: f"tint{i}" for i, name in enumerate(name for name in lasted if name in longest and lasted[name])}
+
+
+def _phases(story: Story) -> Spans:
+    """A shading for each of them."""
+    tints = phase_tints(story)
     return Spans(
-        [(start, end, tints[name]) for start, end, name in story.phases if name in tints],
-        [(f"fill {tint}", printable(name, 30)) for name, tint in tints.items()],
+        [(start, end, f"{tints[name]} tint") for start, end, name in story.phases if name in tints],
+        [(f"fill {tint} tint", printable(name, 30)) for name, tint in tints.items()],
     )
 
 

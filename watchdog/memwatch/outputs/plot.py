@@ -66,14 +66,9 @@ def said_table(story: Story) -> Markup:
     """What a replay prints: what changed, with its time."""
     is_news = News()
     news = [one for one in story.said if is_news(one.notice)]
-    left_out = len(news) - ROWS_FIRST - ROWS_LAST
     counted = any(one["gen"] is not None for one in news)
-    rows = [_row(one, counted) for one in news]
-    if left_out > 0:
-        rows[ROWS_FIRST:-ROWS_LAST] = [["", *([""] if counted else []), "", f"{left_out:,} more"]]
-    acts = frozenset(i for i, row in enumerate(rows) if row[-2] == "interrupt")
     heads = ["after", *([story.end.unit] if counted else []), "event", "text"]
-    return page.element("div", page.table(heads, rows, acts), class_="told")
+    return page.told(heads, [(one.event, _row(one, counted)) for one in news], ROWS_FIRST, ROWS_LAST)
 
 
 def _row(said: Said, counted: bool) -> list[str]:

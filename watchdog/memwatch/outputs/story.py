@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memwatch.core.model import HOST, Attached, Event, Notice, PhaseSeen, Sampled, Snapshot, Usage
+from memwatch.core.model import HOST, Attached, Diagnosed, Event, Notice, PhaseSeen, Sampled, Snapshot, Usage
 
 OUTLOOKS = ("forecast", "warn", "cleared", "held", "interrupt")  # the other notices repeat what these said last
 MOVES = 0.02  # a GPU whose memory moves by less than this share of its limit, and that nothing is said of, is left out
@@ -80,7 +80,9 @@ class Story:
     memory: Mapping[str, Memory]  # by resource, first the one that was acted on; empty without samples
     phases: tuple[tuple[float, float, str], ...]  # from, to, name
     said: tuple[Said, ...]
+    examined: tuple[tuple[float, Diagnosed], ...]  # when, and what was found: those with a census
     end: Snapshot
+    start_t: float  # of the first event, on the clock of the watch
     end_t: float
 
     def of(self, resource: str, *events: str) -> list[Said]:
@@ -120,7 +122,7 @@ def tell(events: Iterable[Event], notices: Sequence[Notice], end: Snapshot) -> S
     first = next((one["resource"] for one in said if one.event == "interrupt"), HOST)
     shown = {name: one for name, one in tape.memory.items() if name == HOST or name in acted or one.moves}
     ordered = sorted((shown or tape.memory).items(), key=lambda item: (item[0] != first, item[0] != HOST, item[0]))
-    return Story(dict(ordered), tuple(tape.phases), said, end, now)
+    return Story(dict(ordered), tuple(tape.phases), said, tuple(tape.examined), end, start, now)
 
 
 class _Tape:
@@ -131,6 +133,7 @@ class _Tape:
         self.now = 0.0
         self.memory: dict[str, Memory] = {}
         self.phases: list[tuple[float, float, str]] = []
+        self.examined: list[tuple[float, Diagnosed]] = []
         self._open: int | None = None  # the phase that has not ended
 
     def take(self, event: Event) -> None:
@@ -146,6 +149,9 @@ class _Tape:
             self._open = None
             for known in self.memory.values():
                 known.begin()
+        elif isinstance(event, Diagnosed):
+            if event.found.census is not None:
+                self.examined.append((self.now, event))
         elif isinstance(event, PhaseSeen):
             self._open = len(self.phases) if event.at == "start" else None
             if self._open is not None:

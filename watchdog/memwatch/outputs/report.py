@@ -1,0 +1,227 @@
+"""The report of a run that was watched: one page, which is read when the trainer is gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import memwatch
+from memwatch.core import sentence as sentences
+from memwatch.core.examination import Diagnosis, Finding
+from memwatch.core.model import GenerationRow, ResourceView, Snapshot
+from memwatch.core.units import format_bytes, format_duration
+from memwatch.outputs import by_generation, page, profile
+from memwatch.outputs.diagnosis import details
+from memwatch.outputs.figures import (
+    format_index,
+    format_progress,
+    format_verdict,
+    largest_phases,
+    phase_delta,
+    phase_heads,
+)
+from memwatch.outputs.page import Markup
+from memwatch.outputs.panels import panels
+from memwatch.outputs.story import Said, Story
+
+ROWS_FIRST, ROWS_LAST = 200, 200  # of the timeline, where there are more
+PHASES = 6  # that have a column of their own
+MOST_ROWS = 20  # of types, attributes and lines
+IN_TABLES = frozenset({"marker", "phase", "generation"})  # events that other parts of the page tell of
+DEEDS = {"warn": "warned", "interrupt": "interrupted", "saved": "saved", "escalated": "escalated"}
+LocalTime = Callable[[float], time.struct_time]
+
+
+def render(
+    story: Story,
+    ending: Sequence[str],
+    run_id: str,
+    charts: page.Charts = page.STILL,
+    local_time: LocalTime = time.localtime,
+) -> str:
+    """The page. `ending`: how it ended, and why that is said, line by line."""
+    end, known = story.end, story.end.diagnosis
+    clock = Clock(story, local_time)
+    return page.document(
+        end.command or run_id,
+        charts.head,
+        page.element("h1", page.words(end.command or run_id)),
+        page.paragraph(ending[0], "lead"),
+        page.items(ending[1:]),
+        page.facts(_facts(story, clock)),
+        page.section("What grows", *_findings(known)),
+        page.section("Memory over time", charts.draw(panels(story))),
+        page.section("Generation by generation", charts.draw(list(by_generation.panels(story))), *_generations(end)),
+        page.section("What it holds", *_holdings(story, known)),
+        page.section("Expectations", _expectations(end)),
+        page.section("What was seen, said and done", _timeline(story, clock)),
+        page.element("footer", page.words(f"memwatch {memwatch.__version__}, run {run_id}; times: {clock.zone}")),
+        policy=charts.policy,
+    )
+
+
+def ending(end: Snapshot, lives: bool) -> list[str]:
+    """How a run ended as far as its record tells, and what that rests on; `lives`: the trainer still runs."""
+    if end.exited is not None:
+        return [end.sentence, *end.exited.evidence]
+    if lives:
+        return [end.sentence, "the trainer still runs"]
+    return [
+        "How it ended is not known: the record ends before the trainer did",
+        "memwatch was stopped, or ended by the same hand as the trainer",
+        f"the last that it said: {end.sentence}",
+    ]
+
+
+class Clock:
+    """Seconds since the first event as times of day."""
+
+    def __init__(self, story: Story, local_time: LocalTime) -> None:
+        self._start_t, self._local_time = story.start_t, local_time
+        days = {self._parts(t)[:3] for t in (0.0, story.end_t)}
+        self._form = "%H:%M:%S" if len(days) == 1 else "%m-%d %H:%M:%S"
+
+    def _parts(self, t: float) -> time.struct_time:
+        return self._local_time(self._start_t + t)
+
+    def __call__(self, t: float) -> str:
+        """`08:53:20`, with the date where the run was not over on the same day."""
+        return time.strftime(self._form, self._parts(t))
+
+    def date(self, t: float) -> str:
+        """`2026-11-23 08:53`."""
+        return time.strftime("%Y-%m-%d %H:%M", self._parts(t))
+
+    @property
+    def zone(self) -> str:
+        """Whose times these are."""
+        return time.strftime("%Z", self._parts(0.0)) or "local time"
+
+
+# --- what it comes to -----------------------------------------------------------------------------------------------
+
+
+def _facts(story: Story, clock: Clock) -> Iterator[tuple[str, str]]:
+    end = story.end
+    yield "began", clock.date(0.0)
+    yield "watched", format_duration(story.end_t)
+    if progress := format_progress(end):
+        yield "progress", progress
+    if end.attempt:
+        yield "restarts", str(end.attempt)
+    for view in end.resources:
+        if view.usage.resource not in story.memory:
+            continue
+        name, limit = view.usage.resource, view.usage.limit
+        yield f"{name}: growth", format_verdict(view, end.unit)
+        of = f" of {format_bytes(limit.bytes)}" if limit is not None else ""
+        yield f"{name}: peak", format_bytes(view.peak_bytes) + of
+    yield "a checkpoint takes", f"{format_duration(end.checkpoint_seconds)} ({end.checkpoint_origin})"
+    for event, word in DEEDS.items():
+        times = [one.t for one in story.said if one.event == event]
+        if times:
+            yield word, clock(times[0]) + (f", {len(times)} times" if len(times) > 1 else "")
+
+
+def _findings(known: Diagnosis | None) -> Iterator[Markup]:
+    for one in known.findings if known is not None else ():
+        yield from _finding(one, known.unit if known is not None else "")
+
+
+def _finding(one: Finding, unit: str) -> Iterator[Markup]:
+    yield page.element("h3", page.words(sentences.finding_headline(one, unit)), class_="bad")
+    yield page.items(filter(None, details(one)))
+
+
+# --- generations ----------------------------------------------------------------------------------------------------
+
+
+def _generations(end: Snapshot) -> Iterator[Markup]:
+    """A table for each resource that changes from one to the next."""
+    for view in end.resources:
+        if len(view.generations) > 1 and (view is end.resources[0] or any(row.delta_bytes for row in view.generations)):
+            yield page.element("h3", page.words(view.usage.resource))
+            yield _table(view, end.unit)
+
+
+def _table(view: ResourceView, unit: str) -> Markup:
+    phases = largest_phases(view.generations, PHASES)
+    heads = [f">{unit}", ">took", ">start", ">end", ">change", ">peak", *(f">{name}" for name in phase_heads(phases))]
+    return page.wide_table(heads, (_row(row, phases) for row in view.generations))
+
+
+def _row(row: GenerationRow, phases: Sequence[str]) -> list[str]:
+    deltas = [phase_delta(row, phase) for phase in phases]
+    again = f" (try {row.attempt + 1})" if row.attempt else ""
+    return [
+        format_index(row.index) + again,
+        "not ended" if row.end_t is None else format_duration(row.end_t - row.start_t),
+        format_bytes(row.start_bytes),
+        format_bytes(row.end_bytes),
+        format_bytes(row.delta_bytes, signed=True),
+        format_bytes(row.peak_bytes),
+        *("" if delta is None else format_bytes(delta, signed=True) for delta in deltas),
+    ]
+
+
+# --- the heap -------------------------------------------------------------------------------------------------------
+
+
+def _holdings(story: Story, known: Diagnosis | None) -> Iterator[Markup]:
+    """Types, attributes, lines: what there was at the first examination and at the last."""
+    yield _types(story)
+    if known is None:
+        return
+    unit = known.unit
+    attributes = [
+        [
+            sentences.main_less(one.name),
+            format_bytes(one.before),
+            format_bytes(one.after),
+            f"{format_bytes(one.per_unit, signed=True)}/{unit}",
+            sentences.since_text(one.since, unit),
+        ]
+        for one in (*known.containers, *(one for one in known.tracked if one not in known.containers))[:MOST_ROWS]
+    ]
+    yield page.wide_table(["attribute", ">before", ">at last", ">growth", "since"], attributes)
+    lines = [[profile.place(one.frame), format_bytes(one.bytes), f"{one.share:.0%}"] for one in known.lines[:MOST_ROWS]]
+    yield page.wide_table(["line that raised memory, of late", ">by", ">share"], lines)
+
+
+def _types(story: Story) -> Markup:
+    sizes = by_generation.risen(story, lambda one: one.bytes, MOST_ROWS)
+    counts = by_generation.risen(story, lambda one: one.count, 1_000_000)
+    rows = [
+        [
+            sentences.main_less(name),
+            *(f"{round(counts[name][i][1]):,}" if name in counts else "" for i in (0, -1)),
+            *(format_bytes(series[i][1]) for i in (0, -1)),
+        ]
+        for name, series in sizes.items()
+    ]
+    return page.wide_table(["type", ">objects at first", ">at last", ">bytes at first", ">at last"], rows)
+
+
+# --- the rest -------------------------------------------------------------------------------------------------------
+
+
+def _expectations(end: Snapshot) -> Markup:
+    rows = []
+    for one in end.expectations:
+        met = "never looked at" if one.met is None else "so it was"
+        if one.breaches:
+            met = f"broken {one.breaches} times, first at {one.first}"
+        rows.append([one.text, met, one.latest])
+    return page.wide_table(["expected", "what came of it", "at last"], rows)
+
+
+def _timeline(story: Story, clock: Clock) -> Markup:
+    told = [one for one in story.said if one.event not in IN_TABLES]
+    counted = any(one["gen"] is not None for one in told)
+    heads = ["time", *([story.end.unit] if counted else []), "event", "text"]
+    return page.told(heads, [(one.event, _told(one, clock, counted)) for one in told], ROWS_FIRST, ROWS_LAST)
+
+
+def _told(one: Said, clock: Clock, counted: bool) -> list[str]:
+    gen = "" if one["gen"] is None else format_index(one["gen"])
+    return [clock(one.t), *([gen] if counted else []), one.event, one.notice.text]

@@ -1,0 +1,78 @@
+"""How far a command is: a bar on stderr, where that is a terminal, once the work has taken a second."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, TextIO, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS = 1.0  # work that is done by then needs no bar
+EVERY = 256  # items between two updates of the bar
+
+
+class Progress:
+    """A context, as long as the work takes."""
+
+    def __init__(self, label: str, stream: TextIO | None = None, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        """On `stream`, by default stderr. `label` says what is done."""
+        self._label, self._stream = label, stream if stream is not None else sys.stderr
+        self._bar: tuple[Bar, TaskID] | None = None
+        self._lock = threading.Lock()  # guards _bar and _done
+        self._done = False
+        self._timer = threading.Timer(patience_seconds, self._show)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Progress:
+        if self._stream.isatty():
+            self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        with self._lock:
+            self._done = True
+            if self._bar is not None:
+                self._bar[0].stop()
+
+    def over(self, items: Iterable[T], share: Callable[[T], float]) -> Iterator[T]:
+        """The same items; `share` says of one how much is done with it, 0 to 1."""
+        for count, item in enumerate(items):
+            if not count % EVERY:
+                self.reach(share(item))
+            yield item
+
+    def reach(self, share: float) -> None:
+        """So much is done, 0 to 1; until it is told, the bar says only that work goes on."""
+        if self._bar is not None:
+            bar, task = self._bar
+            bar.update(task, total=1.0, completed=share)
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        bar = Bar(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            console=Console(file=self._stream),
+            transient=True,
+            redirect_stdout=sys.stdout.isatty(),  # what is printed meanwhile stands above the bar
+            redirect_stderr=False,
+        )
+        with self._lock:
+            if not self._done:
+                self._bar = bar, bar.add_task(self._label, total=None)
+                bar.start()
