@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memwatch.core.engine import Engine
@@ -59,7 +59,7 @@ class Recording:
     def events(self) -> Iterator[Event]:
         """From the first to the last."""
         yield Attached(T0, Target("boot", 4_000_000, len(self.command)), self.command)
-        for index in range(1, self.generations + 1):
+        for index in range(1, self.generations + 1 if self.killed_in is None else int(self.killed_in) + 1):
             yield from self._generation(index)
         if self.killed_in is None:
             yield Exited(T0 + self.generations * self.lasts, Cause.COMPLETED, ("exit status 0",), 0)
@@ -121,6 +121,7 @@ def record(path: Path, recording: Recording = Recording()) -> str:
     for event in recording.events():
         if isinstance(event, Attached):
             run_id = store.begin(recording.command, event, event.t, "/w", "/w/main.log").run_id
+            event = replace(event, run_id=run_id)  # noqa: PLW2901
         actions = engine.feed(event)
         events = [event]
         if any(isinstance(action, Interrupt) for action in actions):

@@ -49,8 +49,10 @@ def _dispatch(flags: dict[str, object], trainer: list[str]) -> int:
         return commands.markers(file, flags)
     if command == "replay":
         return commands.replay(file, flags)
-    if command == "report":
-        return commands.report(str(flags.pop("runs", "")), flags)
+    if command in ("report", "compare", "export"):
+        from memwatch import reports
+
+        return {"report": reports.report, "compare": reports.compare, "export": reports.export}[command](flags)
     if command == "top":
         return commands.top(str(flags.pop("url", "")), bool(flags.pop("once", False)), flags)
     if command == "demo":
@@ -162,11 +164,25 @@ def _parser() -> _Parser:
     diff = add("diff", "what is different between two snapshots")
     diff.add_argument("snapshots", nargs=2, metavar="SNAPSHOT", help="a file, or a label: the latest that has it")
     diff.add_argument("--json", action="store_true", help="all of it, as one JSON object")
-    report = add("report", "the summary of a run that was watched, from the history", common, epilog=files)
+    report = add("report", "a run that was watched, from the history: a summary, a page, a table", common, epilog=files)
     report.add_argument("runs", metavar="HISTORY", nargs="?", help="its file; default: in the state folder")
     report.add_argument("--run", dest="run_id", metavar="ID", help="which run; default: the latest")
-    report.add_argument("-o", "--output", metavar="FILE.html", help="a page with all of it, in one file")
-    report.add_argument("--static", action="store_true", help="draw its charts as pictures, without JavaScript")
+    report.add_argument("--list", action="store_true", help="which runs the history has")
+    report.add_argument(
+        "-o", "--output", metavar="FILE", help="write it: a page (.html), the summary (.txt), .json or .csv"
+    )
+    forms = report.add_mutually_exclusive_group()
+    forms.add_argument("--text", action="store_true", help="the summary as tables; the default")
+    forms.add_argument("--csv", action="store_true", help="the generations as CSV")
+    report.add_argument("--static", action="store_true", help="draw the page's charts as pictures, without JavaScript")
+    compare = add("compare", "two runs side by side, as before and after a fix", common, epilog=files)
+    compare.add_argument("pair", metavar="RUN", nargs=2, help="a history file (its latest run), or the ID of a run")
+    compare.add_argument("-o", "--output", metavar="FILE.html", help="a page, with the memory of both in one chart")
+    compare.add_argument("--static", action="store_true", help="draw its charts as pictures, without JavaScript")
+    export = add("export", "a run from the history as a trace, for memwatch replay", common, epilog=files)
+    export.add_argument("runs", metavar="HISTORY", nargs="?", help="its file; default: in the state folder")
+    export.add_argument("--run", dest="run_id", metavar="ID", help="which run; default: the latest")
+    export.add_argument("-o", "--output", metavar="FILE.csv", help="default: stdout")
     add("markers", "which markers memwatch finds in a log", common, epilog=files).add_argument("file", metavar="LOG")
     replay = add("replay", "the same engine over a recorded trace", common, epilog=files)
     replay.add_argument("file", metavar="TRACE.csv")

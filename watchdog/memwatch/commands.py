@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -28,8 +28,6 @@ from memwatch.supervisor import Child, Passthrough, forwarding, shell_status, si
 
 if TYPE_CHECKING:
     from memwatch.diagnosis.heap.census import Wish
-    from memwatch.outputs.page import Charts
-    from memwatch.recall import Recalled
 
 EXIT_CODES: Mapping[Cause, ExitCode] = {
     Cause.COMPLETED: ExitCode.ENDED,
@@ -188,46 +186,6 @@ def _conclusion(end: Snapshot, interrupt: Notice | None) -> str:
     gen = interrupt.fields.get("gen")
     where = f", in {end.unit} {gen:g}" if gen is not None else ""
     return f"{text}\nmemwatch would have interrupted it after {format_duration(interrupt.t - start)}{where}."
-
-
-def report(history: str, flags: dict[str, object]) -> int:
-    """`memwatch report [HISTORY]`: a run that was watched, the latest or the one that is named."""
-    from memwatch import recall
-    from memwatch.outputs.status import status
-    from memwatch.outputs.summary import render
-    from memwatch.progress import Progress
-
-    wanted, output, is_static = flags.pop("run_id", None), flags.pop("output", None), "static" in flags
-    config = configure(flags)
-    path, run = recall.find(config, os.environ, history, None if wanted is None else str(wanted))
-    with Progress("reading the history") as progress:
-        if output is not None:
-            _write_report(recall.recall(path, run, config, progress), Path(str(output)), is_static)
-            return ExitCode.ENDED
-        end = recall.replayed(path, run, config, progress)
-    print(wire.to_json(status(end)).decode() if config.json else render(end), end="\n" if config.json else "")
-    return ExitCode.ENDED
-
-
-def _write_report(found: Recalled, path: Path, is_static: bool) -> None:
-    from memwatch.outputs import report, whole
-
-    with whole.opened(path, "-o", (".html",)) as write:
-        ending = report.ending(found.end, found.lives)
-        write(report.render(found.story, ending, found.run.run_id, _charts(is_static)))
-    print(f"report: {path}")
-
-
-def _charts(is_static: bool) -> Charts:
-    """Those that can be zoomed, where the extra for them is installed and they are wanted."""
-    from memwatch.outputs import page
-
-    if not is_static:
-        with suppress(ModuleNotFoundError):
-            from memwatch.outputs import interactive
-
-            return interactive.charts()
-    return page.STILL
 
 
 # --- the rest -------------------------------------------------------------------------------------------------------

@@ -12,58 +12,63 @@ from memwatch.core.model import Snapshot, Target
 from memwatch.errors import AttachError, ConfigError, HistoryError
 from memwatch.history import past
 from memwatch.history.past import PastRun
-from memwatch.outputs.story import Story, tell
+from memwatch.outputs.story import Story, Tape
 from memwatch.progress import Progress
 from memwatch.sources.target import identify
 
-DRAWN = 150_000  # samples, about, at most
+JUDGED_SECONDS = 30.0  # between two looks that are judged: all is over, no decision is asked for
 
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
     """A run of a history file."""
 
-    path: Path
     run: PastRun
     end: Snapshot
     story: Story
     lives: bool  # its trainer still runs
 
 
-def find(
-    config: Config, environ: Mapping[str, str], history: str = "", run_id: str | None = None
-) -> tuple[Path, PastRun]:
-    """The run of that ID, or the latest, in that file or the configured one; ConfigError when there is none."""
-    path = Path(history) if history else config.history_path(environ)
+def history_path(config: Config, environ: Mapping[str, str], named: str = "") -> Path:
+    """The file that is named, or the configured one; ConfigError where there is none."""
+    path = Path(named) if named else config.history_path(environ)
     if path is None:
         raise ConfigError("no history is named, and none is kept", "name one: memwatch report FILE")
+    return path
+
+
+def runs(path: Path) -> list[PastRun]:
+    """Those in a file, the latest first; ConfigError when it is none of memwatch's."""
     try:
-        runs = past.runs(path)
+        return past.runs(path)
     except HistoryError as error:
         raise ConfigError(str(error), error.hint) from error
-    chosen = next((one for one in runs if run_id in (None, one.run_id)), None)
+
+
+def find(path: Path, run_id: str | None = None) -> PastRun:
+    """The run of that ID, or the latest; ConfigError when there is none."""
+    known = runs(path)
+    chosen = next((one for one in known if run_id in (None, one.run_id)), None)
     if chosen is None:
-        known = ", ".join(one.run_id for one in runs[:5]) or "none"
-        raise ConfigError(f"{path}: no run {run_id or 'at all'}", f"its latest runs: {known}")
-    return path, chosen
-
-
-def replayed(path: Path, run: PastRun, config: Config, progress: Progress) -> Snapshot:
-    """The state at the end of a run, as the engine comes to it."""
-    engine = Engine(config.policy, diagnosis=config.examining, expectations=config.checks)
-    for event in progress.over(past.events(path, run.run_id), run.share):
-        engine.feed(event)
-    return engine.snapshot()
+        latest = ", ".join(one.run_id for one in known[:5]) or "none"
+        raise ConfigError(f"{path}: no run {run_id or 'at all'}", f"its latest runs: {latest}")
+    return chosen
 
 
 def recall(path: Path, run: PastRun, config: Config, progress: Progress) -> Recalled:
     """All that the file tells of a run; HistoryError when it cannot be read."""
-    end = replayed(path, run, config, progress)
-    events = progress.over(past.events(path, run.run_id, DRAWN), run.share)
-    return Recalled(path, run, end, tell(events, past.notices(path, run.run_id), end), _lives(run.target))
+    engine = Engine(config.policy, diagnosis=config.examining, expectations=config.checks)
+    tape = Tape()
+    for told in progress.over(past.stretches(path, run.run_id), run.share):
+        tape.take(told)
+        for event in engine.worth_feeding(told, JUDGED_SECONDS):
+            engine.feed(event)
+    end = engine.snapshot()
+    return Recalled(run, end, tape.story(past.notices(path, run.run_id), end), lives(run.target))
 
 
-def _lives(target: Target) -> bool:
+def lives(target: Target) -> bool:
+    """It still runs."""
     try:
         return identify(target.pid) == target
     except AttachError:

@@ -30,19 +30,11 @@ def replay(path: Path | str, policy: Policy, limit_bytes: int | None = None) -> 
 
 def _fed(engine: Engine, told: Event | Stretch) -> Iterator[Action]:
     """What the engine asks for, event by event; it learns that an interrupt was a dry run."""
-    for event in _unskimmed(engine, told) if isinstance(told, Stretch) else (told,):
+    for event in engine.worth_feeding(told):
         actions = engine.feed(event)
         yield from actions
         if any(isinstance(action, Interrupt) for action in actions):
             yield from engine.feed(Signalled(event.t, "SIGINT", dry_run=True))
-
-
-def _unskimmed(engine: Engine, stretch: Stretch) -> Iterator[Event]:
-    """The looks that may show something new."""
-    i, count = 0, len(stretch.times)
-    while i < count and (i := engine.skim(stretch, i)) < count:
-        yield stretch.sampled(i)
-        i += 1
 
 
 def _complete(notice: Notice, latest: dict[str, Notice]) -> Notice:

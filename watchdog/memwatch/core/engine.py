@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import ChainMap, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from memwatch.core import news
@@ -114,17 +115,32 @@ class Engine:
         self._handlers[type(event)](self._t, event)
         return self._out
 
-    def skim(self, stretch: Stretch, first: int) -> int:
+    def skim(self, stretch: Stretch, first: int, judged_from_t: float = -math.inf) -> int:
         """Take the looks from `first` on that can show nothing new; the index of the next, which is to be fed.
 
-        They leave behind what feeding each of them would.
+        They leave behind what feeding each of them would. So are those before `judged_from_t`, whatever they show:
+        only a decision may come later.
         """
         if self._exited is not None or self._target is None or stretch.times[first] < self._t:
             return first
-        end = self._looks.skim(stretch, first)
+        end = self._looks.skim(stretch, first, judged_from_t)
         if end > first:
             self._t = stretch.times[end - 1]
         return end
+
+    def worth_feeding(self, told: Event | Stretch, judged_seconds: float = 0.0) -> Iterator[Event]:
+        """What of it may show something new, to be fed as it comes; the rest is taken.
+
+        `judged_seconds`: so much apart are looks that are judged, where decisions are not what it is fed for.
+        """
+        if not isinstance(told, Stretch):
+            yield told
+            return
+        i, count, judged_t = 0, len(told.times), -math.inf
+        while i < count and (i := self.skim(told, i, judged_t + judged_seconds)) < count:
+            judged_t = told.times[i]
+            yield told.sampled(i)
+            i += 1
 
     def _act(self, action: Action) -> None:
         self._out.append(action)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -23,6 +24,7 @@ from memwatch.core.model import (
     Limit,
     ResourceView,
     Sample,
+    Series,
     Signalled,
     State,
     Stretch,
@@ -151,7 +153,11 @@ class Looks:
         return not (self._held or self._decider.waits or self.is_deciding) and self._episode.stage is Stage.IDLE
 
     def _is_calm(self, t: float, track: Track) -> bool:
-        return track.is_calm(t) and track.usage.used_bytes < self._emergencies.far_below(track.usage)
+        return t < track.calm_until and self._is_low(track, track.usage)
+
+    def _is_low(self, track: Track, usage: Usage) -> bool:
+        """So little is in use that no look is needed before its time."""
+        return usage.used_bytes < min(track.calm_below(usage), self._emergencies.far_below(usage))
 
     def _standing(self, sample: Sample) -> Iterator[Usage]:
         """Of GPUs whose reading is that of an earlier sample."""
@@ -182,32 +188,45 @@ class Looks:
 
     # --- many looks at once ---
 
-    def skim(self, stretch: Stretch, first: int) -> int:
+    def skim(self, stretch: Stretch, first: int, judged_from_t: float = -math.inf) -> int:
         """Take the looks from `first` on that can show nothing new; the index of the next, which is to be taken.
 
-        They leave behind what taking each of them would.
+        They leave behind what taking each of them would. So are those before `judged_from_t`, whatever they show.
         """
-        tracks = self._calm_tracks(stretch)
+        if self._episode.stage is not Stage.IDLE:
+            return first
+        tracks = self._same_tracks(stretch)
         if not tracks:
             return first
-        end = bisect_left(stretch.times, min(track.calm[0] for track in tracks), first)
-        for track, series in zip(tracks, stretch.pools, strict=True):
-            below = min(track.calm[1], self._emergencies.far_below(track.usage))
-            if end > first and max(series.used[first:end]) >= below:
-                end = next(i for i in range(first, end) if series.used[i] >= below)
+        end = bisect_left(stretch.times, judged_from_t, first)
+        if self._is_idle:
+            end = max(end, self._calm_end(stretch, tracks, first))
         if end > first:
             self._skim(stretch, tracks, slice(first, end))
         return end
 
-    def _calm_tracks(self, stretch: Stretch) -> list[Track]:
-        """Of its pools; none while a look is wanted whatever they show, or when they do not go on as before."""
-        if not self._is_idle or any(series.resource not in self._fresh for series in stretch.pools):
+    def _calm_end(self, stretch: Stretch, tracks: Sequence[Track], first: int) -> int:
+        """The first look from `first` on that may show something new."""
+        end = bisect_left(stretch.times, min(track.calm_until for track in tracks), first)
+        for track, series in zip(tracks, stretch.pools, strict=True):
+            end = self._low_end(track, series, first, end)
+        return end
+
+    def _low_end(self, track: Track, series: Series, first: int, end: int) -> int:
+        """The first reading from `first` on, before `end`, that wants a look."""
+        if series.taken is not None:
+            return next((i for i in range(first, end) if not self._is_low(track, series.usage(i))), end)
+        below = min(track.calm_below(track.usage), self._emergencies.far_below(track.usage))  # as for all of them
+        if end > first and max(series.used[first:end]) >= below:
+            end = next(i for i in range(first, end) if series.used[i] >= below)
+        return end
+
+    def _same_tracks(self, stretch: Stretch) -> list[Track]:
+        """Of its pools; none when they do not go on as before."""
+        if any(series.resource not in self._fresh for series in stretch.pools):
             return []
         tracks = [self._tracks[series.resource] for series in stretch.pools]
-        as_before = (
-            track.usage == series.usage(track.usage.used_bytes)
-            for track, series in zip(tracks, stretch.pools, strict=True)
-        )
+        as_before = (_goes_on(track.usage, series) for track, series in zip(tracks, stretch.pools, strict=True))
         return tracks if all(as_before) else []
 
     def _skim(self, stretch: Stretch, tracks: Sequence[Track], part: slice) -> None:
@@ -217,7 +236,7 @@ class Looks:
         for track, series, usage in zip(tracks, stretch.pools, self.usages, strict=True):
             used = series.used[part]
             self._ledger.sample(times, series.resource, used)
-            track.skim(times, used, usage)
+            track.skim(times, used, used if series.taken is None else series.taken[part], usage)
 
     # --- judging it ---
 
@@ -345,3 +364,12 @@ class Looks:
 def _exhausts(track: Track) -> bool:
     limit = track.usage.limit
     return limit is not None and track.burst.exhausts(limit.headroom_bytes, limit.bytes)
+
+
+def _goes_on(usage: Usage, series: Series) -> bool:
+    """The series is of the same limit, of which it tells what the usage told."""
+    limit = usage.limit
+    if limit is None or series.limit_bytes is None:
+        return limit is None and series.limit_bytes is None
+    tells_enough = series.taken is not None or limit.headroom_bytes == limit.bytes - usage.used_bytes
+    return tells_enough and (limit.bytes, limit.origin) == (series.limit_bytes, series.origin)

@@ -205,17 +205,21 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Readings of one pool, one after the other, under one limit of which nobody else takes any."""
+    """Readings of one pool, one after the other, under one limit."""
 
     resource: str
     used: Sequence[int]  # bytes
     limit_bytes: int | None
     origin: str
+    taken: Sequence[int] | None = None  # of the limit, by anybody; None: nobody else takes any
 
-    def usage(self, used: int) -> Usage:
-        """A reading of so many bytes."""
-        limit = self.limit_bytes
-        return Usage(self.resource, used, None if limit is None else Limit(limit, self.origin, limit - used))
+    def usage(self, i: int) -> Usage:
+        """The reading of this index."""
+        used, limit = self.used[i], self.limit_bytes
+        if limit is None:
+            return Usage(self.resource, used, None)
+        taken = used if self.taken is None else self.taken[i]
+        return Usage(self.resource, used, Limit(limit, self.origin, limit - taken))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +231,7 @@ class Stretch:
 
     def sampled(self, i: int) -> Sampled:
         """The look of this index."""
-        return Sampled(self.times[i], Sample(tuple(series.usage(series.used[i]) for series in self.pools)))
+        return Sampled(self.times[i], Sample(tuple(series.usage(i) for series in self.pools)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class Track:
         self._used = self._taken = used_bytes
         self._risen = 0  # looks for which a fast step is still seen
         self._end_bytes = 0  # where the limit was at the last look
-        self._calm_until = -math.inf
+        self.calm_until = -math.inf
 
     def recount(self) -> None:
         """What is taken of a limit is counted in another way from now on: the step is no growth."""
@@ -93,12 +93,12 @@ class Track:
         if self._risen > 0 or len(self._waiting) >= WAITING:
             self._settle()
 
-    def skim(self, times: Sequence[float], used: Sequence[int], usage: Usage) -> None:
-        """Readings in order, of the limit as before, of which nobody else takes any; `usage` is the latest of them."""
+    def skim(self, times: Sequence[float], used: Sequence[int], taken: Sequence[int], usage: Usage) -> None:
+        """Readings in order, of the limit as before, and what is taken of it; `usage` is the latest of them."""
         self._settle()
-        self.usage, self._t, self._used, self._taken = usage, times[-1], used[-1], used[-1]
+        self.usage, self._t, self._used, self._taken = usage, times[-1], used[-1], taken[-1]
         self.peak = max(self.peak, *used)
-        self._take(times, used, used)
+        self._take(times, used, taken)
 
     def _settle(self) -> None:
         """Take the readings that wait, as if each had been taken when it came."""
@@ -159,34 +159,27 @@ class Track:
 
     def look(self, t: float, last_generation: float | None, gauges: Sequence[Gauge]) -> None:
         """Renew the outlook."""
-        self._last_generation, self._looked_t, self._end_bytes = last_generation, t, self._end()
+        self._last_generation, self._looked_t, self._end_bytes = last_generation, t, _end(self.usage)
         limit = self.usage.limit
         limit_bytes = None if limit is None else limit.bytes
         headroom_bytes = None if limit is None else limit.headroom_bytes
         self.outlook = self.forecaster.outlook(t, limit_bytes, headroom_bytes, last_generation, gauges)
-        self._calm_until = self.outlook.calm_until
+        self.calm_until = self.outlook.calm_until
 
     def stir(self) -> None:
         """Something was told that an outlook may change with: the next reading wants a look."""
-        self._calm_until = -math.inf
+        self.calm_until = -math.inf
 
     def is_calm(self, t: float) -> bool:
         """A look would show nothing new but the passing of time."""
-        until, below = self.calm
-        return t < until and self.usage.used_bytes < below
+        return t < self.calm_until and self.usage.used_bytes < self.calm_below(self.usage)
 
-    @property
-    def calm(self) -> tuple[float, float]:
-        """Until when, and below how many bytes in use, it is."""
-        if self.usage.limit is None:
-            return self._calm_until, self.outlook.calm_below
-        end = self._end()
-        return self._calm_until, min(self.outlook.calm_below, end - abs(end - self._end_bytes) / LIMIT_MOVED)
-
-    def _end(self) -> int:
-        """Bytes in use at which the limit is met."""
-        limit = self.usage.limit
-        return 0 if limit is None else self.usage.used_bytes + limit.headroom_bytes
+    def calm_below(self, usage: Usage) -> float:
+        """Bytes in use below which it is, until `calm_until`: the fewer, the further the end of the room has moved."""
+        if usage.limit is None:
+            return self.outlook.calm_below
+        end = _end(usage)
+        return min(self.outlook.calm_below, end - abs(end - self._end_bytes) / LIMIT_MOVED)
 
     @property
     def outlook_now(self) -> Outlook:
@@ -234,15 +227,20 @@ class Track:
         if not reason:
             self._turned_t = None
             if not self.warned:
-                self._calm_until = min(self._calm_until, t + until_warning(policy, verdict, forecast, step_seconds))
+                self.calm_until = min(self.calm_until, t + until_warning(policy, verdict, forecast, step_seconds))
             return False
         if self._turned_t is None:
             self._turned_t = t
         if t - self._turned_t < hold_seconds(forecast):
-            self._calm_until = min(self._calm_until, self._turned_t + hold_seconds(forecast))
+            self.calm_until = min(self.calm_until, self._turned_t + hold_seconds(forecast))
             return False
         self.warned, self._turned_t = not self.warned, None
         return True
+
+
+def _end(usage: Usage) -> int:
+    """Bytes in use at which the limit is met."""
+    return 0 if usage.limit is None else usage.used_bytes + usage.limit.headroom_bytes
 
 
 def _origin(usage: Usage) -> str | None:

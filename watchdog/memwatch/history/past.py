@@ -5,18 +5,22 @@ from __future__ import annotations
 import heapq
 import itertools
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from memwatch import wire
-from memwatch.core.model import Event, Notice, Sample, Sampled, Target
+from memwatch.core.model import Event, Notice, Sample, Sampled, Series, Stretch, Target
 from memwatch.errors import HistoryError
 from memwatch.history import codec, files
 from memwatch.history.schema import refuse_foreign
 
 REPLAYED = 5_000  # samples, about, at most: a start must not take long
+DRAWN = 150_000  # of a report
+BLOCK = 1024  # looks of a stretch, at most
+Look = tuple[float, list[codec.SampleRow]]
 _GRIDS = (1, 10, 60)  # of which the first is read that holds so few
 _REPLAY_RECENT = 1200  # the latest records, about the last 10 minutes, are read whole
 _SAMPLES = """SELECT seq, t, resource, used, bound, origins.text, headroom
@@ -42,10 +46,11 @@ class PastRun:
     latest_t: float  # of its latest sample
     target: Target  # its latest process
 
-    def share(self, event: Event) -> float:
-        """How much of the run had passed at an event, 0 to 1."""
+    def share(self, told: Event | Stretch) -> float:
+        """How much of the run had passed at that time, 0 to 1."""
+        t = told.times[0] if isinstance(told, Stretch) else told.t
         lasted = self.latest_t - self.begun_t
-        return min(1.0, max(0.0, (event.t - self.begun_t) / lasted)) if lasted > 0 else 1.0
+        return min(1.0, max(0.0, (t - self.begun_t) / lasted)) if lasted > 0 else 1.0
 
 
 def runs(path: Path) -> list[PastRun]:
@@ -74,14 +79,27 @@ def run_of(path: Path, target: Target) -> str:
     return str(found[0]) if found is not None else ""
 
 
-def events(path: Path, run_id: str, most_samples: int = REPLAYED) -> Iterator[Event]:
+def events(path: Path, run_id: str) -> Iterator[Event]:
     """All stored events of a run in order, `Sampled` with usages only, to feed a fresh engine with.
 
-    Of a run with more than `most_samples` the older ones come on a coarser grid. HistoryError when it cannot be read.
+    Of a run with very many samples the older ones come on a coarser grid. HistoryError when it cannot be read.
     """
     with _run(path, run_id) as (connection, run):
-        samples = _samples(connection, run, most_samples)
-        yield from (event for _, event in heapq.merge(_events(connection, run), samples, key=_first))
+        for _, told in _told(connection, run, REPLAYED):
+            yield _sampled(*told) if isinstance(told, tuple) else told
+
+
+def stretches(path: Path, run_id: str) -> Iterator[Event | Stretch]:
+    """As events, on a coarser grid only beyond 150,000 samples, and looks that nothing comes between together."""
+    with _run(path, run_id) as (connection, run):
+        for kind, group in itertools.groupby(_told(connection, run, DRAWN), key=_alike):
+            told = [one for _, one in group]
+            if kind is None:
+                yield from (_sampled(*one) if isinstance(one, tuple) else one for one in told)
+                continue
+            looks = [one for one in told if isinstance(one, tuple)]
+            for i in range(0, len(looks), BLOCK):
+                yield _stretch(looks[i : i + BLOCK])
 
 
 def notices(path: Path, run_id: str) -> list[Notice]:
@@ -103,7 +121,12 @@ def _run(path: Path, run_id: str) -> Iterator[tuple[sqlite3.Connection, int]]:
         raise HistoryError(f"history {path}: run {run_id} cannot be read: {error}", hint) from error
 
 
-def _first(pair: tuple[int, Event]) -> int:
+def _told(connection: sqlite3.Connection, run: int, most: int) -> Iterator[tuple[int, Event | Look]]:
+    """What was told of a run, with its place; of more than `most` samples the older ones on a coarser grid."""
+    return heapq.merge(_events(connection, run), _looks(connection, run, most), key=_first)
+
+
+def _first(pair: Sequence[Any]) -> Any:
     return pair[0]
 
 
@@ -115,7 +138,7 @@ def _events(connection: sqlite3.Connection, run: int) -> Iterator[tuple[int, Eve
             yield seq, event
 
 
-def _samples(connection: sqlite3.Connection, run: int, most: int) -> Iterator[tuple[int, Event]]:
+def _looks(connection: sqlite3.Connection, run: int, most: int) -> Iterator[tuple[int, Look]]:
     latest = connection.execute("SELECT max(seq) FROM samples WHERE run = ?", (run,)).fetchone()[0] or 0
     grid = next((grid for grid in _GRIDS if latest <= most * grid), 600)
     recent = latest - _REPLAY_RECENT if grid > 1 else 0
@@ -123,7 +146,31 @@ def _samples(connection: sqlite3.Connection, run: int, most: int) -> Iterator[tu
     index, coarse = ("INDEXED BY coarse_samples", "AND grid >= 60") if grid >= 60 else ("", "")
     older = connection.execute(_SAMPLES.format(index, f"seq < ? {coarse} AND grid >= {grid:d}"), (run, recent))
     newer = connection.execute(_SAMPLES.format("", "seq >= ?"), (run, recent))
-    rows = itertools.chain(older, newer)
-    for seq, group in itertools.groupby(rows, key=_first):
-        usages = list(group)
-        yield seq, Sampled(usages[0][1], Sample(tuple(codec.decode_usage(row[2:]) for row in usages)))
+    for seq, group in itertools.groupby(itertools.chain(older, newer), key=_first):
+        rows = list(group)
+        yield seq, (rows[0][1], [row[2:] for row in rows])
+
+
+def _sampled(t: float, rows: Sequence[codec.SampleRow]) -> Sampled:
+    return Sampled(t, Sample(tuple(map(codec.decode_usage, rows))))
+
+
+def _alike(told: tuple[int, Event | Look]) -> object:
+    """The same for looks under the same limits; None for all else."""
+    if not isinstance(told[1], tuple):
+        return None
+    return [(resource, bound, origin) for resource, _, bound, origin, _ in told[1][1]]
+
+
+def _stretch(looks: Sequence[Look]) -> Stretch:
+    pools = [_series(rows) for rows in zip(*(rows for _, rows in looks), strict=True)]
+    return Stretch([t for t, _ in looks], tuple(pools))
+
+
+def _series(rows: Sequence[codec.SampleRow]) -> Series:
+    resource, _, bound, origin, _ = rows[0]
+    used = [row[1] for row in rows]
+    if bound is None:
+        return Series(resource, used, None, "")
+    taken = [bound - (headroom or 0) for *_, headroom in rows]
+    return Series(resource, used, bound, origin or "", None if taken == used else taken)

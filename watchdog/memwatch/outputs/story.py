@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memwatch.core.model import HOST, Attached, Diagnosed, Event, Notice, PhaseSeen, Sampled, Snapshot, Usage
+from memwatch.core.model import HOST, Attached, Diagnosed, Event, Notice, PhaseSeen, Sampled, Snapshot, Stretch
 
 OUTLOOKS = ("forecast", "warn", "cleared", "held", "interrupt")  # the other notices repeat what these said last
 MOVES = 0.02  # a GPU whose memory moves by less than this share of its limit, and that nothing is said of, is left out
@@ -32,17 +32,18 @@ class Memory:
         self.runs.append([])
         self._has_met = False
 
-    def take(self, t: float, usage: Usage) -> None:
-        """One sample."""
-        limit = None if usage.limit is None else usage.limit.bytes
+    def take(self, points: Sequence[Point], limit: int | None) -> None:
+        """Samples one after the other (t, bytes), under the same limit."""
         if not self.limits or self.limits[-1][1] != limit:
-            self.limits.append((t, limit))
+            self.limits.append((points[0][0], limit))
         if not self.runs:
             self.begin()
-        self.runs[-1].append((t, usage.used_bytes))
-        if limit is not None and usage.used_bytes >= limit and not self._has_met:
-            self._has_met = True
-            self.met.append((t, usage.used_bytes))
+        self.runs[-1] += points
+        if limit is not None and not self._has_met:
+            met = next((point for point in points if point[1] >= limit), None)
+            if met is not None:
+                self._has_met = True
+                self.met.append(met)
 
     @property
     def peak(self) -> float:
@@ -90,6 +91,11 @@ class Story:
         return [one for one in self.said if one.event in events and one["resource"] == resource]
 
     @property
+    def notices(self) -> list[Notice]:
+        """All that was said, on the clock of the watch."""
+        return [one.notice for one in self.said]
+
+    @property
     def restarts(self) -> list[float]:
         """When another process took over."""
         return [one.t for one in self.said if one.event == "attached" and one["attempt"]]
@@ -111,48 +117,67 @@ class Story:
         return [(one.t, one["gen"]) for one in self.said if one.event == "marker" and one["gen"] is not None]
 
 
-def tell(events: Iterable[Event], notices: Sequence[Notice], end: Snapshot) -> Story:
+def tell(events: Iterable[Event | Stretch], notices: Sequence[Notice], end: Snapshot) -> Story:
     """The story of these events, of all notices that came of them, and of the state after the last."""
-    tape = _Tape()
+    tape = Tape()
     for event in events:
         tape.take(event)
-    start, now = tape.start or 0.0, tape.now
-    said = tuple(Said(one.t - start, one) for one in notices)
-    acted = [one["resource"] for one in said if one.event in ("interrupt", "warn")]
-    first = next((one["resource"] for one in said if one.event == "interrupt"), HOST)
-    shown = {name: one for name, one in tape.memory.items() if name == HOST or name in acted or one.moves}
-    ordered = sorted((shown or tape.memory).items(), key=lambda item: (item[0] != first, item[0] != HOST, item[0]))
-    return Story(dict(ordered), tuple(tape.phases), said, tuple(tape.examined), end, start, now)
+    return tape.story(notices, end)
 
 
-class _Tape:
-    """Takes events one after the other."""
+class Tape:
+    """Takes events one after the other, and makes a story of them."""
 
     def __init__(self) -> None:
-        self.start: float | None = None
-        self.now = 0.0
-        self.memory: dict[str, Memory] = {}
-        self.phases: list[tuple[float, float, str]] = []
-        self.examined: list[tuple[float, Diagnosed]] = []
+        self._start: float | None = None
+        self._now = 0.0
+        self._memory: dict[str, Memory] = {}
+        self._phases: list[tuple[float, float, str]] = []
+        self._examined: list[tuple[float, Diagnosed]] = []
         self._open: int | None = None  # the phase that has not ended
 
-    def take(self, event: Event) -> None:
-        self.start = event.t if self.start is None else self.start
-        self.now = max(self.now, event.t - self.start)
-        if self._open is not None:
-            begun, _, phase = self.phases[self._open]
-            self.phases[self._open] = (begun, self.now, phase)
-        if isinstance(event, Sampled):
-            for usage in event.sample.usages:
-                self.memory.setdefault(usage.resource, Memory()).take(self.now, usage)
-        elif isinstance(event, Attached):
+    def take(self, told: Event | Stretch) -> None:
+        """The next of them."""
+        if isinstance(told, Stretch):
+            times = [self._pass(t) for t in told.times]
+            for pool in told.pools:
+                self._at(pool.resource).take(list(zip(times, pool.used, strict=True)), pool.limit_bytes)
+            return
+        now = self._pass(told.t)
+        if isinstance(told, Sampled):
+            for usage in told.sample.usages:
+                limit = None if usage.limit is None else usage.limit.bytes
+                self._at(usage.resource).take([(now, usage.used_bytes)], limit)
+        elif isinstance(told, Attached):
             self._open = None
-            for known in self.memory.values():
+            for known in self._memory.values():
                 known.begin()
-        elif isinstance(event, Diagnosed):
-            if event.found.census is not None:
-                self.examined.append((self.now, event))
-        elif isinstance(event, PhaseSeen):
-            self._open = len(self.phases) if event.at == "start" else None
+        elif isinstance(told, Diagnosed):
+            if told.found.census is not None:
+                self._examined.append((now, told))
+        elif isinstance(told, PhaseSeen):
+            self._open = len(self._phases) if told.at == "start" else None
             if self._open is not None:
-                self.phases.append((self.now, self.now, event.phase))
+                self._phases.append((now, now, told.phase))
+
+    def _pass(self, t: float) -> float:
+        """Seconds since the first event; the open phase lasts until then."""
+        self._start = t if self._start is None else self._start
+        self._now = max(self._now, t - self._start)
+        if self._open is not None:
+            begun, _, phase = self._phases[self._open]
+            self._phases[self._open] = (begun, self._now, phase)
+        return self._now
+
+    def _at(self, resource: str) -> Memory:
+        return self._memory.setdefault(resource, Memory())
+
+    def story(self, notices: Sequence[Notice], end: Snapshot) -> Story:
+        """All of it, with the notices that came of it and the state at its end."""
+        start = self._start or 0.0
+        said = tuple(Said(one.t - start, one) for one in notices)
+        acted = [one["resource"] for one in said if one.event in ("interrupt", "warn")]
+        first = next((one["resource"] for one in said if one.event == "interrupt"), HOST)
+        shown = {name: one for name, one in self._memory.items() if name == HOST or name in acted or one.moves}
+        ordered = sorted((shown or self._memory).items(), key=lambda item: (item[0] != first, item[0] != HOST, item[0]))
+        return Story(dict(ordered), tuple(self._phases), said, tuple(self._examined), end, start, self._now)

@@ -23,8 +23,11 @@ PHASES = 3  # that have a column of their own: those in which memory moved most
 HEAD_ROWS = 10  # kept from the beginning of a longer table
 
 
-def render(snapshot: Snapshot) -> str:
-    """The summary, lines of at most about 100 columns, ending in a newline."""
+def render(snapshot: Snapshot, lives: bool = True) -> str:
+    """The summary, lines of at most about 100 columns, ending in a newline.
+
+    `lives`: a trainer whose end was not seen still runs.
+    """
     known = snapshot.diagnosis
     blocks = ["\n".join(diagnosis.headlines(known)) if known is not None else "", _title(snapshot)]
     for view in snapshot.resources:
@@ -34,7 +37,7 @@ def render(snapshot: Snapshot) -> str:
     if known is not None:
         blocks.append("\n".join(diagnosis.tables(known)).strip("\n"))
     blocks.append("\n".join(_expectations(snapshot)))
-    blocks.append("\n".join(_end(snapshot)))
+    blocks.append("\n".join(_end(snapshot, lives)))
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -98,8 +101,12 @@ def _expectations(snapshot: Snapshot) -> Iterator[str]:
         yield printable(f"expected {one.text}: {what}", 160)
 
 
-def _end(snapshot: Snapshot) -> Iterator[str]:
+def _end(snapshot: Snapshot, lives: bool) -> Iterator[str]:
     end = snapshot.exited
+    if end is None and not lives:
+        yield "The record ends before the trainer did: memwatch was stopped, or ended with it. The last that it said:"
+        yield printable(snapshot.sentence, 300)
+        return
     if end is None:
         yield f"The trainer runs on. {printable(snapshot.sentence, 300)}"
         return

@@ -1,0 +1,161 @@
+"""The commands that read the history: report, compare, export."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from memwatch import recall, wire
+from memwatch.backtest import export as traces
+from memwatch.commands import configure
+from memwatch.config import Config
+from memwatch.core.text import printable
+from memwatch.core.units import format_duration
+from memwatch.errors import ConfigError, ExitCode
+from memwatch.history import past
+from memwatch.outputs import comparison, page, tables, whole
+from memwatch.outputs import report as pages
+from memwatch.outputs.status import jsonable, status
+from memwatch.outputs.summary import render as render_summary
+from memwatch.progress import Progress
+from memwatch.recall import Recalled
+
+FORMS = {".html": "html", ".txt": "text", ".json": "json", ".csv": "csv"}  # by suffix
+READING = "reading the history"
+
+
+def report(flags: dict[str, Any]) -> int:
+    """`memwatch report [HISTORY]`: a run that was watched, the latest or the one that is named."""
+    history, wanted, output = str(flags.pop("runs", "")), flags.pop("run_id", None), _path(flags)
+    config = configure(flags)
+    path = recall.history_path(config, os.environ, history)
+    if "list" in flags:
+        return _list(path)
+    run = recall.find(path, wanted)
+    form = _form(flags, config.json, output)
+    with _written(output, tuple(FORMS)) as write:
+        with Progress(READING) as progress:
+            found = recall.recall(path, run, config, progress)
+            text = _shown(found, form, "static" in flags)
+        write(text)
+    return ExitCode.ENDED
+
+
+def _form(flags: dict[str, Any], wants_json: bool, output: Path | None) -> str:
+    """What is asked for; else what the file's name tells."""
+    if wants_json or "csv" in flags:
+        return "json" if wants_json else "csv"
+    return "text" if "text" in flags or output is None else FORMS.get(output.suffix.lower(), "html")
+
+
+def _shown(found: Recalled, form: str, is_static: bool) -> str:
+    if form == "csv":
+        return tables.generations(found.end)
+    if form == "text":
+        return render_summary(found.end, found.lives)
+    return as_json(found) if form == "json" else as_page(found, _charts(is_static))
+
+
+def as_page(found: Recalled, charts: page.Charts = page.STILL) -> str:
+    """The report as HTML."""
+    return pages.render(found.story, pages.ending(found.end, found.lives), found.run.run_id, charts)
+
+
+def as_json(found: Recalled) -> str:
+    """The state at the end as in /status.json, how it ended, all that was told, and each examination's types."""
+    story = found.story
+    told = {
+        **status(found.end),
+        "ending": pages.ending(found.end, found.lives),
+        "events": [{"t": one.t, "event": one.event, "text": one.text, **one.fields} for one in story.notices],
+        "examinations": [
+            {"t": one.t, "generation": one.asked.generation, "phase": one.asked.phase, "census": one.found.census}
+            for _, one in story.examined
+        ],
+    }
+    return wire.to_json(jsonable(told)).decode() + "\n"
+
+
+def _list(path: Path) -> int:
+    """Which runs a history has, the latest first."""
+    for one in recall.runs(path):
+        begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.begun_t))
+        lasted = format_duration(one.latest_t - one.begun_t)
+        print(f"{one.run_id}  {begun}  {lasted:>12}  {printable(one.command, 100)}")
+    return ExitCode.ENDED
+
+
+def compare(flags: dict[str, Any]) -> int:
+    """`memwatch compare A B`: two runs side by side; each is a history file, or the ID of a run."""
+    names, output, is_static = flags.pop("pair"), _path(flags), "static" in flags
+    config = configure(flags)
+    with Progress(READING) as progress:
+        a, b = (_side(name, config, progress) for name in names)
+    with _written(output, (".html",)) as write:
+        if output is not None:
+            write(comparison.document(a, b, _charts(is_static)))
+        else:
+            write(wire.to_json(comparison.as_json(a, b)).decode() + "\n" if config.json else comparison.render(a, b))
+    return ExitCode.ENDED
+
+
+def _side(name: str, config: Config, progress: Progress) -> comparison.Side:
+    is_file = Path(name).exists()
+    path = recall.history_path(config, os.environ, name if is_file else "")
+    run = recall.find(path, None if is_file else name)
+    found = recall.recall(path, run, config, progress)
+    return comparison.Side(name, run.run_id, found.story, pages.ending(found.end, found.lives))
+
+
+def export(flags: dict[str, Any]) -> int:
+    """`memwatch export [HISTORY]`: a run as a trace that `memwatch replay` reads."""
+    history, wanted, output = str(flags.pop("runs", "")), flags.pop("run_id", None), _path(flags)
+    config = configure(flags)
+    path = recall.history_path(config, os.environ, history)
+    run = recall.find(path, wanted)
+    with _opened(output) as file, Progress(READING) as progress:
+        traces.write(progress.over(past.stretches(path, run.run_id), run.share), file)
+    return ExitCode.ENDED
+
+
+@contextmanager
+def _opened(output: Path | None) -> Iterator[TextIO]:
+    if output is None:
+        yield sys.stdout
+        return
+    try:
+        with gzip.open(output, "wt") if output.suffix == ".gz" else output.open("w", encoding="utf-8") as file:
+            yield file
+    except OSError as error:
+        raise ConfigError(f"-o {output}: {error.strerror}", "name a file that can be written") from error
+
+
+def _path(flags: dict[str, Any]) -> Path | None:
+    return Path(str(flags.pop("output"))) if "output" in flags else None
+
+
+@contextmanager
+def _written(output: Path | None, suffixes: tuple[str, ...]) -> Iterator[Callable[[str], None]]:
+    """What writes a text: to that file, or where none is named to stdout."""
+    if output is None:
+        yield lambda text: print(text, end="")
+        return
+    with whole.opened(output, "-o", suffixes) as write:
+        yield write
+    print(f"written: {output}")
+
+
+def _charts(is_static: bool) -> page.Charts:
+    """Those that can be zoomed, where the extra for them is installed and they are wanted."""
+    if not is_static:
+        with suppress(ModuleNotFoundError):
+            from memwatch.outputs import interactive
+
+            return interactive.charts()
+    return page.STILL
