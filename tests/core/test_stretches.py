@@ -150,6 +150,57 @@ def test_only_what_goes_on_as_before_is_skimmed() -> None:
     assert engine.skim(stretch(100 * GB, now), 0) > 0
 
 
+def shared(seed: int, looks: int = 1500) -> list[Stretch]:
+    """A leak below a limit that others take of too: now and then a lot, at the end nearly all."""
+    rng, stretches = random.Random(seed), []
+    for first in range(0, looks, 100):
+        times = [first + i + rng.random() / 2 for i in range(100)]
+        used = [20 * GB + round(t) * 10_000_000 + rng.randrange(GB // 10) for t in times]
+        others = [(5 if t < looks - 200 else 76) * GB + rng.randrange(GB) + (t % 400 < 3) * 30 * GB for t in times]
+        taken = [mine + round(other) for mine, other in zip(used, others, strict=True)]
+        stretches.append(Stretch(times, (Series("host", used, 110 * GB, "host", taken),)))
+    return stretches
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_others_take_of_a_limit_is_seen_in_time(seed: int) -> None:
+    skimming, single = Engine(Policy()), Engine(Policy())
+    said: dict[Engine, list[tuple[float, str, str]]] = {skimming: [], single: []}
+    fed = 0
+
+    def tell(engine: Engine, event: Any) -> None:
+        actions = engine.feed(event)
+        if any(not isinstance(action, Notice) for action in actions):
+            actions = actions + engine.feed(Signalled(event.t, "SIGINT", dry_run=True))
+        said[engine] += [(one.t, one.event, one.text) for one in actions if isinstance(one, Notice)]
+
+    for engine in said:
+        tell(engine, Attached(0.0, TARGET, "python main.py"))
+    for stretch in shared(seed):
+        for event in skimming.worth_feeding(stretch):
+            fed += 1
+            tell(skimming, event)
+        for i in range(len(stretch.times)):
+            tell(single, stretch.sampled(i))
+    assert said[skimming] == said[single] and "interrupt" in [event for _, event, _ in said[single]]
+    assert fed < 1000
+    assert state(skimming.snapshot()) == state(single.snapshot())
+
+
+def test_looks_that_need_not_be_judged_are_taken_whole() -> None:
+    judged, rarely = Engine(Policy(act=False)), Engine(Policy(act=False))
+    fed = {judged: 0, rarely: 0}
+    for engine, seconds in ((judged, 0.0), (rarely, 60.0)):
+        engine.feed(Attached(0.0, TARGET, "python main.py"))
+        for stretch in shared(0):
+            for event in engine.worth_feeding(stretch, seconds):
+                fed[engine] += 1
+                engine.feed(event)
+    assert fed[rarely] < fed[judged] / 4
+    [one], [other] = rarely.snapshot().resources, judged.snapshot().resources
+    assert (one.peak_bytes, one.usage, one.timeline) == (other.peak_bytes, other.usage, other.timeline)
+
+
 def feed(engine: Engine, stretch: Stretch) -> Snapshot:
     engine.feed(Attached(0.0, TARGET, "python main.py"))
     for i in range(len(stretch.times)):

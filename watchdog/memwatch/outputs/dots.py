@@ -11,12 +11,10 @@ from itertools import groupby, zip_longest
 
 from memwatch.core.model import ResourceView, Step
 from memwatch.core.units import format_bytes, format_duration
+from memwatch.outputs.ahead import shown_limit, until
 from memwatch.outputs.figures import format_index
 
-AHEAD_MOST = 2.5  # of the time that was watched: a meeting that is farther off ...
-AHEAD_ELSE = 1.0  # ... is left out, and so much is shown
 ROOM_ABOVE = 1.06  # of the highest that is shown
-FAR_LIMIT = 8.0  # times what was used: a limit so far above is left out
 GAP = 3.0  # times as long as usual from one step to the next: nothing was read meanwhile
 _LABEL = 9  # cells left of the chart
 _BRAILLE, _BITS = 0x2800, ((0x40, 0x80), (0x04, 0x20), (0x02, 0x10), (0x01, 0x08))  # from the lowest row up
@@ -98,9 +96,9 @@ def chart(view: ResourceView, now: float, width: int, height: int, ascii_only: b
     if not steps or width < 3 * _LABEL or height < 3:
         return []
     grid = _Grid(width - _LABEL, height - 1, ascii_only)
-    limit = _shown_limit(view)
+    limit = shown_limit(view)
     highest = max(one.most_bytes for one in steps)
-    scale = _Scale(steps[0].t, _until(view, steps[0].t, now), ROOM_ABOVE * max(highest, limit or 0, 1), grid)
+    scale = _Scale(steps[0].t, until(view, steps[0].t, now), ROOM_ABOVE * max(highest, limit or 0, 1), grid)
     if limit is not None:
         grid.rule(round(scale.y(limit)), LIMIT)
         _fan(view, now, limit, scale)
@@ -113,24 +111,6 @@ def chart(view: ResourceView, now: float, width: int, height: int, ascii_only: b
         for y in reversed(range(grid.height))
     ]
     return [*rows, [(AXIS, " " * _LABEL + _moments(view, now, scale))]]
-
-
-def _shown_limit(view: ResourceView) -> int | None:
-    limit = view.usage.limit
-    if limit is None:
-        return None
-    is_in_sight = view.forecast is not None and view.forecast.eta_seconds is not None
-    end = view.usage.used_bytes + limit.headroom_bytes  # where it is met: others may take of it, too
-    return end if is_in_sight or end < FAR_LIMIT * view.peak_bytes else None
-
-
-def _until(view: ResourceView, began: float, now: float) -> float:
-    """The right end: as far ahead as the forecast goes, if that is not too far."""
-    forecast = view.forecast
-    etas = (forecast.eta_seconds, forecast.eta_high_seconds) if forecast is not None else ()
-    ahead = max((eta for eta in etas if eta is not None), default=0.0)
-    watched = now - began
-    return now + (1.02 * ahead if ahead <= AHEAD_MOST * watched else AHEAD_ELSE * watched)
 
 
 def _fan(view: ResourceView, now: float, limit: float, scale: _Scale) -> None:

@@ -31,6 +31,7 @@ dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(140px,1fr));gap:12p
  border-block:1px solid var(--rule)}
 dt,footer,th,.muted{color:var(--muted);font-size:.87em;font-weight:400}
 dd{margin:0;font-weight:600;overflow-wrap:anywhere}
+meter{width:100%;height:1.2em}
 .bad{color:var(--bad)}.lead{font-size:1.15em}
 svg.chart{display:block;width:100%;height:auto;margin:.4em 0}
 svg.narrow{display:none}

@@ -112,17 +112,11 @@ def _recorded(board: Board) -> tuple[str, tuple[Credit, ...]]:
 
 
 def index(board: Board, accept: str = "") -> Page:
-    """The sentence, and the ways on."""
-    from html import escape  # with the names of all characters: 0.5 MiB
+    """The state of the watch, for people."""
+    from memwatch.outputs import home  # with all that charts need: 1 MiB, for those who look
 
-    snapshot = board.current()
-    sentence = escape(snapshot.sentence if snapshot else "no sample yet")
-    links = "".join(f'<li><a href="{path}">{path}</a>' for path in PAGES if path != "/")
-    body = (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>memwatch</title>'
-        f"<h1>memwatch</h1><p>{sentence}</p><ul>{links}</ul></html>\n"
-    )
-    return Page(body.encode("utf-8", "replace"), "text/html; charset=utf-8")
+    links = [path for path in PAGES if path != "/"]
+    return Page(home.render(board.current(), links).encode("utf-8", "replace"), "text/html; charset=utf-8")
 
 
 PAGES: dict[str, Callable[[Board, str], Page]] = {

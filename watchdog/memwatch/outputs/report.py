@@ -7,25 +7,20 @@ from collections.abc import Callable, Iterator, Sequence
 
 import memwatch
 from memwatch.core import sentence as sentences
-from memwatch.core.examination import Diagnosis, Finding
-from memwatch.core.model import GenerationRow, ResourceView, Snapshot
+from memwatch.core.examination import Diagnosis
+from memwatch.core.model import Snapshot
 from memwatch.core.units import format_bytes, format_duration
-from memwatch.outputs import by_generation, page, profile
-from memwatch.outputs.diagnosis import details
+from memwatch.outputs import by_generation, page, parts, profile
 from memwatch.outputs.figures import (
     format_index,
     format_progress,
     format_verdict,
-    largest_phases,
-    phase_delta,
-    phase_heads,
 )
 from memwatch.outputs.page import Markup
 from memwatch.outputs.panels import panels
 from memwatch.outputs.story import Said, Story
 
 ROWS_FIRST, ROWS_LAST = 200, 200  # of the timeline, where there are more
-PHASES = 6  # that have a column of their own
 MOST_ROWS = 20  # of types, attributes and lines
 IN_TABLES = frozenset({"marker", "phase", "generation"})  # events that other parts of the page tell of
 DEEDS = {"warn": "warned", "interrupt": "interrupted", "saved": "saved", "escalated": "escalated"}
@@ -49,11 +44,11 @@ def render(
         page.paragraph(ending[0], "lead"),
         page.items(ending[1:]),
         page.facts(_facts(story, clock)),
-        page.section("What grows", *_findings(known)),
+        page.section("What grows", *parts.findings(known)),
         page.section("Memory over time", charts.draw(panels(story))),
-        page.section("Generation by generation", charts.draw(list(by_generation.panels(story))), *_generations(end)),
+        page.section("Generation by generation", charts.draw(list(by_generation.panels(story))), *_generations(story)),
         page.section("What it holds", *_holdings(story, known)),
-        page.section("Expectations", _expectations(end)),
+        page.section("Expectations", parts.expectations(end.expectations)),
         page.section("What was seen, said and done", _timeline(story, clock)),
         page.element("footer", page.words(f"memwatch {memwatch.__version__}, run {run_id}; times: {clock.zone}")),
         policy=charts.policy,
@@ -123,45 +118,15 @@ def _facts(story: Story, clock: Clock) -> Iterator[tuple[str, str]]:
             yield word, clock(times[0]) + (f", {len(times)} times" if len(times) > 1 else "")
 
 
-def _findings(known: Diagnosis | None) -> Iterator[Markup]:
-    for one in known.findings if known is not None else ():
-        yield from _finding(one, known.unit if known is not None else "")
-
-
-def _finding(one: Finding, unit: str) -> Iterator[Markup]:
-    yield page.element("h3", page.words(sentences.finding_headline(one, unit)), class_="bad")
-    yield page.items(filter(None, details(one)))
-
-
 # --- generations ----------------------------------------------------------------------------------------------------
 
 
-def _generations(end: Snapshot) -> Iterator[Markup]:
-    """A table for each resource that changes from one to the next."""
-    for view in end.resources:
-        if len(view.generations) > 1 and (view is end.resources[0] or any(row.delta_bytes for row in view.generations)):
+def _generations(story: Story) -> Iterator[Markup]:
+    """A table for each resource that changes."""
+    for view in story.end.resources:
+        if view.usage.resource in story.memory and view.generations:
             yield page.element("h3", page.words(view.usage.resource))
-            yield _table(view, end.unit)
-
-
-def _table(view: ResourceView, unit: str) -> Markup:
-    phases = largest_phases(view.generations, PHASES)
-    heads = [f">{unit}", ">took", ">start", ">end", ">change", ">peak", *(f">{name}" for name in phase_heads(phases))]
-    return page.wide_table(heads, (_row(row, phases) for row in view.generations))
-
-
-def _row(row: GenerationRow, phases: Sequence[str]) -> list[str]:
-    deltas = [phase_delta(row, phase) for phase in phases]
-    again = f" (try {row.attempt + 1})" if row.attempt else ""
-    return [
-        format_index(row.index) + again,
-        "not ended" if row.end_t is None else format_duration(row.end_t - row.start_t),
-        format_bytes(row.start_bytes),
-        format_bytes(row.end_bytes),
-        format_bytes(row.delta_bytes, signed=True),
-        format_bytes(row.peak_bytes),
-        *("" if delta is None else format_bytes(delta, signed=True) for delta in deltas),
-    ]
+            yield parts.generations(view.generations, story.end.unit)
 
 
 # --- the heap -------------------------------------------------------------------------------------------------------
@@ -203,16 +168,6 @@ def _types(story: Story) -> Markup:
 
 
 # --- the rest -------------------------------------------------------------------------------------------------------
-
-
-def _expectations(end: Snapshot) -> Markup:
-    rows = []
-    for one in end.expectations:
-        met = "never looked at" if one.met is None else "so it was"
-        if one.breaches:
-            met = f"broken {one.breaches} times, first at {one.first}"
-        rows.append([one.text, met, one.latest])
-    return page.wide_table(["expected", "what came of it", "at last"], rows)
 
 
 def _timeline(story: Story, clock: Clock) -> Markup:

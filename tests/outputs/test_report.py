@@ -1,0 +1,202 @@
+"""The page of a run: what it says, that it fits its bounds, and that nothing in it runs that is not ours."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from memwatch import recall
+from memwatch.cli import main
+from memwatch.config import Config
+from memwatch.core.model import Attached
+from memwatch.history import past
+from memwatch.history.store import HistoryStore
+from memwatch.outputs import interactive, report
+from memwatch.outputs.by_generation import levels_panel, phases_panel, risen, types_panels
+from memwatch.outputs.marks import Bars, Line
+from memwatch.progress import Progress
+from memwatch.recall import Recalled
+from memwatch.reports import as_page
+from support.recorded import GB, PHASES, T0, Recording, record
+from support.snapshots import make_snapshot
+
+EVIL = "<script>alert('1')</script><a href=javascript:alert(2)>&\"'"
+
+
+@pytest.fixture(scope="module")
+def leak(tmp_path_factory: pytest.TempPathFactory) -> Recalled:
+    return recalled(tmp_path_factory.mktemp("leak") / "history.db", Recording(killed_in=13.4, limit=160 * GB, gpus=1))
+
+
+def recalled(path: Path, recording: Recording) -> Recalled:
+    record(path, recording)
+    [run] = past.runs(path)
+    return recall.recall(path, run, Config(), Progress("reading"))
+
+
+class Text(HTMLParser):
+    """What a reader of a page sees, heading by heading."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.parts: dict[str, list[str]] = {"": []}
+        self._heading, self._skips = "", 0
+        self._in_heading = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self._skips += tag in ("script", "style", "svg", "title")
+        if tag == "h2":
+            self._heading, self._in_heading = "", True
+
+    def handle_endtag(self, tag: str) -> None:
+        self._skips -= tag in ("script", "style", "svg", "title")
+        if tag == "h2":
+            self._in_heading = False
+            self.parts[self._heading] = []
+
+    def handle_data(self, data: str) -> None:
+        if self._in_heading:
+            self._heading += data
+        elif not self._skips and data.strip():
+            self.parts[self._heading].append(data)
+
+
+def test_it_tells_how_it_ended_and_what_that_rests_on(leak: Recalled) -> None:
+    top = Text(as_page(leak)).parts[""]
+    assert top[:2] == [
+        "python main.py --population 32",
+        "ended: killed by the kernel's OOM killer at the cgroup's limit",
+    ]
+    assert "memory.events of /job: oom_kill 0 -> 1" in top
+    facts = dict(zip(top[4::2], top[5::2], strict=False))
+    assert facts["progress"] == "generation 13 of 25"
+    assert facts["host: peak"].endswith("of 160.0 GB")
+    assert "warned" in facts
+
+
+def test_a_finding_stands_with_its_evidence_and_its_remedy(leak: Recalled) -> None:
+    part = Text(as_page(leak)).parts["What grows"]
+    assert part[0] == "LEAK FOUND in evaluate: +12.0 GB/generation since generation 1"
+    assert "TradingEnvironment 64 -> 832, held by Population.environments[i]" in part
+    assert any(line.startswith("what to do: make them once") for line in part)
+
+
+def test_each_generation_is_in_the_table_with_its_phases(leak: Recalled) -> None:
+    part = Text(as_page(leak)).parts["Generation by generation"]
+    assert [name for name, _ in PHASES] == part[part.index("peak") + 1 : part.index("peak") + 4]
+    assert part[part.index("peak") + 4 :][:2] == ["1", "1 m 40 s"]
+    assert "40 s, in part" in part, "the last one"
+
+
+def test_what_it_held_is_told_by_type_and_attribute(leak: Recalled) -> None:
+    part = Text(as_page(leak)).parts["What it holds"]
+    at = part.index("TradingEnvironment")
+    assert part[at : at + 5] == ["TradingEnvironment", "64", "832", "64.0 MB", "832.0 MB"]
+    at = part.index("Population.environments")
+    assert part[at : at + 3] == ["Population.environments", "12.0 GB", "156.0 GB"]
+    assert "dict" not in part, "there are no more of them than at first"
+
+
+def test_the_timeline_has_what_was_said_at_the_time(leak: Recalled) -> None:
+    page = report.render(leak.story, ["x"], "run", local_time=time.gmtime)
+    part = Text(page).parts["What was seen, said and done"]
+    assert part[4:8] == ["22:13:20", "attached", "watching: PID 4000000, python main.py --population 32", "22:13:20"]
+    assert "warn" in part and "exited" in part and "marker" not in part
+    assert part[-1].endswith("times: UTC") or "times: GMT" in part[-1]
+
+
+def test_a_run_over_midnight_has_dates(tmp_path: Path) -> None:
+    found = recalled(tmp_path / "h.db", Recording(generations=3, samples=50, seconds=60.0))
+    page = report.render(found.story, ["x"], "run", local_time=time.gmtime)
+    assert "11-14 22:13:20" in page and "11-15 00:" in page
+
+
+def test_panels_by_generation(leak: Recalled) -> None:
+    host = leak.end.resources[0]
+    panel = levels_panel(leak.story, host)
+    [ends] = [mark for mark in panel.marks if isinstance(mark, Line) and mark.style == "memory"]
+    assert [x for x, _ in ends.points] == list(range(1, 14)) and panel.y.high == pytest.approx(1.1 * 160 * GB)
+    [phases] = phases_panel(leak.story, host)
+    boxes = [mark for mark in phases.marks if isinstance(mark, Bars)]
+    assert [len(one.boxes) for one in boxes] == [13, 13, 13]
+    left, right, low, high, words = boxes[0].boxes[1]
+    assert (left, right, low) == (pytest.approx(1.64), 2.36, 0.0) and high == pytest.approx(12 * GB, rel=0.02)
+    assert words.startswith("evaluate of generation 2: +1")
+
+
+def test_types_that_rise_are_drawn_the_largest_first(leak: Recalled) -> None:
+    sizes = risen(leak.story, lambda one: one.bytes)
+    assert list(sizes) == ["numpy.ndarray", "__main__.TradingEnvironment"]
+    assert sizes["__main__.TradingEnvironment"][:2] == [(1.0, 64e6), (2.0, 128e6)]
+    titles = [panel.title for panel in types_panels(leak.story)]
+    assert titles == ["Memory of Python objects by type, by generation", "Python objects by type, by generation"]
+
+
+def test_gpus_that_do_not_move_are_left_out(leak: Recalled) -> None:
+    parts = Text(as_page(leak)).parts
+    assert parts["Generation by generation"].count("generation") == 1 and "gpu0: growth" not in parts[""]
+
+
+def test_an_end_that_nobody_saw_is_not_made_up() -> None:
+    assert report.ending(make_snapshot(), lives=True)[1] == "the trainer still runs"
+    lines = report.ending(make_snapshot(), lives=False)
+    assert "not known" in lines[0] and "OOM at generation 13" in lines[2]
+
+
+def test_a_run_without_markers_samples_or_examinations_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "h.db"
+    store = HistoryStore.open(path)
+    [attached] = [event for event in Recording(generations=1, samples=1).events() if isinstance(event, Attached)]
+    store.begin("x", attached, T0)
+    store.append([attached], [])
+    store.close()
+    [run] = past.runs(path)
+    found = recall.recall(path, run, Config(), Progress("reading"))
+    text = Text(as_page(found)).parts[""]
+    assert "How it ended is not known: the record ends before the trainer did" in text
+    assert interactive.charts().draw([]) == ""
+
+
+@pytest.mark.parametrize("is_static", [True, False])
+def test_what_a_log_or_a_command_says_never_becomes_markup(tmp_path: Path, is_static: bool) -> None:
+    path = tmp_path / "h.db"
+    record(path, Recording(command=EVIL, generations=3, samples=20))
+    [run] = past.runs(path)
+    found = recall.recall(path, run, Config(), Progress("reading"))
+    phases = tuple((start, end, EVIL) for start, end, _ in found.story.phases)
+    story = replace(found.story, phases=phases)
+    page = report.render(story, [EVIL], EVIL, report.page.STILL if is_static else interactive.charts())
+    written = page.replace(str(interactive.charts().head), "")
+    assert "<script>alert" not in written and "<a href=javascript" not in written
+    assert "&lt;script&gt;alert" in written
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """25 generations, 90,000 samples."""
+    path = tmp_path_factory.mktemp("long") / "history.db"
+    record(path, Recording(samples=3600))
+    return path
+
+
+@pytest.mark.parametrize(("options", "most_bytes"), [([], 8_000_000), (["--static"], 1_000_000)])
+def test_a_page_of_90_000_samples_is_small_and_soon_there(
+    long_run: Path, tmp_path: Path, options: list[str], most_bytes: int
+) -> None:
+    out = tmp_path / "report.html"
+    began = time.process_time()
+    assert main(["report", str(long_run), "-o", str(out), *options]) == 0
+    assert time.process_time() - began < 5.0
+    assert 50_000 < out.stat().st_size <= most_bytes
+    page = out.read_text()
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", page.replace(str(interactive.charts().head), ""))
+    assert ("Plotly" in page) == (not options)

@@ -1,0 +1,28 @@
+"""How far a chart of a watch that goes on looks ahead, and up to which limit."""
+
+from __future__ import annotations
+
+from memwatch.core.model import ResourceView
+
+AHEAD_MOST = 2.5  # of the time that was watched: a meeting that is farther off ...
+AHEAD_ELSE = 1.0  # ... is left out, and so much is shown
+FAR_LIMIT = 8.0  # times what was used: a limit so far above is left out
+
+
+def shown_limit(view: ResourceView) -> int | None:
+    """Bytes in use at which the limit is met; None where that is unknown, or too far above to be shown."""
+    limit = view.usage.limit
+    if limit is None:
+        return None
+    is_in_sight = view.forecast is not None and view.forecast.eta_seconds is not None
+    end = view.usage.used_bytes + limit.headroom_bytes  # where it is met: others may take of it, too
+    return end if is_in_sight or end < FAR_LIMIT * view.peak_bytes else None
+
+
+def until(view: ResourceView, began: float, now: float) -> float:
+    """The right end: as far ahead as the forecast goes, if that is not too far."""
+    forecast = view.forecast
+    etas = (forecast.eta_seconds, forecast.eta_high_seconds) if forecast is not None else ()
+    ahead = max((eta for eta in etas if eta is not None), default=0.0)
+    watched = now - began
+    return now + (1.02 * ahead if ahead <= AHEAD_MOST * watched else AHEAD_ELSE * watched)

@@ -1,0 +1,165 @@
+"""The page at `/`: the state of the watch, for a browser or a phone. It refreshes itself, and runs nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import memwatch
+from memwatch.core.model import Notice, ResourceView, Snapshot, State, Usage, Verdict
+from memwatch.core.text import printable
+from memwatch.core.units import format_bytes, format_duration
+from memwatch.outputs import page, parts
+from memwatch.outputs.ahead import shown_limit, until
+from memwatch.outputs.chart import Boundaries, Label, Panel
+from memwatch.outputs.figures import ROUTINE, format_level, format_progress, format_verdict
+from memwatch.outputs.marks import Axis, Band, Line, Mark, Point, Rules, Shape, byte_ticks, duration_ticks, steps
+from memwatch.outputs.page import Markup
+from memwatch.outputs.panels import of_resource
+
+REFRESH_SECONDS = 5
+MOST_GENERATIONS = 12
+MOST_NOTICES = 12
+LocalTime = Callable[[float], time.struct_time]
+
+
+def render(snapshot: Snapshot | None, links: Sequence[str], local_time: LocalTime = time.localtime) -> str:
+    """The page; `links` are the paths of the others. None: nothing has been read yet."""
+    nav = page.element("nav", *(page.element("a", page.words(path), href=path) for path in links))
+    if snapshot is None:
+        return page.document("memwatch", page.paragraph("no sample yet", "lead"), nav, refresh_seconds=REFRESH_SECONDS)
+    known = snapshot.diagnosis
+    bad = snapshot.exited is None and any(view.verdict is Verdict.LEAK for view in snapshot.resources)
+    end = snapshot.exited.evidence if snapshot.exited is not None else ()
+    return page.document(
+        snapshot.command or "memwatch",
+        page.element("h1", page.words(snapshot.command or "no trainer")),
+        page.paragraph(snapshot.sentence, "lead bad" if bad else "lead"),
+        page.items(end),
+        page.facts(_facts(snapshot)),
+        *(part for view in snapshot.resources for part in _resource(view, snapshot)),
+        page.section("What grows", *parts.findings(known)),
+        page.section("Generations", *_generations(snapshot)),
+        page.section("Expectations", parts.expectations(snapshot.expectations)),
+        page.section("Latest events", _notices(snapshot.notices, local_time)),
+        page.section("What cannot be read", page.items(_problems(snapshot))),
+        nav,
+        page.element("footer", page.words(f"memwatch {memwatch.__version__}, {_clock(snapshot.t, local_time)}")),
+        refresh_seconds=REFRESH_SECONDS,
+    )
+
+
+def _clock(t: float, local_time: LocalTime) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", local_time(t))
+
+
+def _facts(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    if snapshot.target is not None:
+        yield (
+            "process",
+            f"PID {snapshot.target.pid}" + (f", attempt {snapshot.attempt + 1}" if snapshot.attempt else ""),
+        )
+    if snapshot.started_t is not None:
+        yield "watched", format_duration(snapshot.t - snapshot.started_t)
+    if progress := format_progress(snapshot):
+        yield "progress", progress + (f", {snapshot.phase}" if snapshot.phase else "")
+    if snapshot.state is not State.WATCHING:
+        yield "state", snapshot.state.value
+    if snapshot.up:
+        yield "interrupt", "would reach it" if snapshot.unarmed is None else f"would not reach it: {snapshot.unarmed}"
+    seen = snapshot.checkpoint_t
+    yield "last checkpoint", "none seen" if seen is None else f"{format_duration(snapshot.t - seen)} ago"
+    yield "a checkpoint takes", f"{format_duration(snapshot.checkpoint_seconds)} ({snapshot.checkpoint_origin})"
+    for gauge in snapshot.gauges[:8]:
+        of = "" if gauge.capacity is None else f" of {format_level(gauge.capacity)}"
+        yield gauge.name, format_level(gauge.value) + of
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+
+def _resource(view: ResourceView, snapshot: Snapshot) -> Iterator[Markup]:
+    """How much of its limit is used, and of a resource that grows or may the chart."""
+    usage = view.usage
+    yield page.element("h2", page.words(of_resource(usage.resource, "memory")))
+    yield _meter(usage)
+    limit = "no known limit" if usage.limit is None else f"of {format_bytes(usage.limit.bytes)} ({usage.limit.origin})"
+    yield page.paragraph(
+        f"{format_bytes(usage.used_bytes)} {limit}; {format_verdict(view, snapshot.unit)};"
+        f" peak {format_bytes(view.peak_bytes)}"
+    )
+    if view.timeline and (view is snapshot.resources[0] or view.verdict in (Verdict.GROWING, Verdict.LEAK)):
+        yield page.chart(panel(view, snapshot))
+
+
+def _meter(usage: Usage) -> Markup:
+    if usage.limit is None or usage.limit.bytes <= 0:
+        return Markup("")
+    share = usage.used_bytes / usage.limit.bytes
+    text = f"{share:.0%}"
+    return page.element("meter", page.words(text), min="0", max="1", high="0.9", value=f"{share:.4f}", title=text)
+
+
+def panel(view: ResourceView, snapshot: Snapshot) -> Panel:
+    """Memory over the watch, and where it leads: as expected, and at the earliest and latest. x: seconds since then."""
+    began = view.timeline[0].t
+    now, used = snapshot.t - began, float(view.usage.used_bytes)
+    limit, end = shown_limit(view), until(view, began, snapshot.t) - began
+    highest = max(one.most_bytes for one in view.timeline)
+    ranges = [(one.t - began, float(one.least_bytes), float(one.most_bytes)) for one in view.timeline]
+    marks: list[Mark] = [
+        Band(ranges, now, "memory faint"),
+        Line(steps([(t, most) for t, _, most in ranges], now), "memory"),
+        Rules([now], "dotted muted"),
+    ]
+    if limit is not None:
+        marks += [Line([(0.0, limit), (end, limit)], "limit dashed"), *_fan(view, (now, used), limit, end)]
+    return Panel(
+        f"over {format_duration(now)}, and ahead",
+        Axis.over(0.0, end, duration_ticks),
+        Axis.over(0.0, 1.1 * max(highest, limit or 0, 1), byte_ticks),
+        260,
+        marks,
+        labels=[] if limit is None else [Label(0.0, limit, (f"limit {format_bytes(limit)}",), "limit")],
+        legend=[("line memory", "memory used"), *([("line forecast", "forecast")] if len(marks) > 4 else [])],
+        boundaries=_boundaries(view, began, printable(snapshot.unit, 12)),
+    )
+
+
+def _fan(view: ResourceView, here: Point, limit: float, end: float) -> Iterator[Mark]:
+    forecast = view.forecast
+    if forecast is None or forecast.eta_seconds is None:
+        return
+    now, _ = here
+    low, high = forecast.eta_low_seconds, forecast.eta_high_seconds
+    early = now + (forecast.eta_seconds if low is None else low)
+    late = now + high if high is not None else now + 100.0 * (end - now)  # never, perhaps
+    yield Shape([here, (early, limit), (late, limit)], "forecast faint")
+    yield Line([here, (now + forecast.eta_seconds, limit)], "forecast")
+
+
+def _boundaries(view: ResourceView, began: float, unit: str) -> Boundaries | None:
+    at = [(row.start_t - began, row.index) for row in view.generations if row.start_t >= began]
+    return Boundaries(at, unit) if at else None
+
+
+# --- the rest -------------------------------------------------------------------------------------------------------
+
+
+def _generations(snapshot: Snapshot) -> Iterator[Markup]:
+    view = next((view for view in snapshot.resources if view.generations), None)
+    if view is not None:
+        yield parts.generations(view.generations[-MOST_GENERATIONS:], snapshot.unit)
+
+
+def _notices(notices: Sequence[Notice], local_time: LocalTime) -> Markup:
+    rows = [
+        (one.event, [time.strftime("%H:%M:%S", local_time(one.t)), one.event, one.text])
+        for one in notices
+        if one.event not in ROUTINE
+    ]
+    return page.told(["time", "event", "text"], rows[: -MOST_NOTICES - 1 : -1], MOST_NOTICES, 0) if rows else Markup("")
+
+
+def _problems(snapshot: Snapshot) -> Iterator[str]:
+    return (f"{source.source}: {source.reason}" for source in snapshot.sources if not source.ok)
