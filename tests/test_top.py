@@ -20,10 +20,10 @@ import pytest
 
 from memwatch.clock import SystemClock
 from memwatch.core.model import Forecast, Snapshot
+from memwatch.endpoint import Endpoint
 from memwatch.errors import AttachError, ConfigError, ExitCode
 from memwatch.outputs.status import status
 from memwatch.outputs.web import WebServer
-from memwatch.top import read_status
 from support.screens import screen
 from support.snapshots import make_dead, make_diagnosis, make_snapshot, make_view
 
@@ -58,7 +58,7 @@ def serving(snapshot: Snapshot) -> Iterator[WebServer]:
 )
 def test_what_is_served_comes_back_whole(snapshot: Snapshot) -> None:
     with serving(snapshot) as server:
-        found = read_status(server.url)
+        found = Endpoint(server.url).read()
     known = snapshot.diagnosis and replace(snapshot.diagnosis, credits=())
     command = snapshot.command if snapshot.target else ""  # it stands with the target
     assert found == replace(snapshot, diagnosis=known, command=command)
@@ -67,7 +67,7 @@ def test_what_is_served_comes_back_whole(snapshot: Snapshot) -> None:
 def test_what_json_cannot_write_is_unknown() -> None:
     snapshot = make_snapshot(resources=(make_view(3, forecast=Forecast(math.inf, None, math.inf, 7.0)),))
     with serving(snapshot) as server:
-        assert read_status(server.url).resources[0].forecast == Forecast(None, None, None, 7.0)
+        assert Endpoint(server.url).read().resources[0].forecast == Forecast(None, None, None, 7.0)
 
 
 class _Answers(http.server.BaseHTTPRequestHandler):
@@ -109,14 +109,14 @@ SHOWN = status(make_snapshot())
 )
 def test_what_is_no_status_is_refused(body: bytes, match: str) -> None:
     with answering(body) as url, pytest.raises(AttachError, match=match) as refused:
-        read_status(url)
+        Endpoint(url).read()
     assert "\x1b" not in str(refused.value)
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/", "127.0.0.1"])
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="no address"):
-        read_status(url)
+        Endpoint(url).read()
 
 
 def run(*options: str, **environ: str) -> subprocess.CompletedProcess[str]:

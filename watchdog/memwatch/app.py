@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from memwatch import packaged, standing, wire
 from memwatch.actions.checkpoint import CheckpointWatch
@@ -32,7 +32,7 @@ from memwatch.interfaces import Clock, EventSource, Signaller, Sink
 from memwatch.outputs.plain import JsonLines, PlainLines, wants_live_view
 from memwatch.outputs.status import status
 from memwatch.outputs.summary import render
-from memwatch.outputs.web import WebServer
+from memwatch.outputs.web import CERTIFICATE, PASSWORD, TLS, WebServer
 from memwatch.sampler import Sampler
 from memwatch.snapshotter import Snapshotter
 from memwatch.sources.cgroup import CgroupReader
@@ -50,6 +50,9 @@ from memwatch.sources.tree import TreeReader
 from memwatch.sources.wakes import Wakes
 from memwatch.supervisor import FORWARDED, Child
 from memwatch.trainer import CarefulSignaller, WatchedTrainer
+
+if TYPE_CHECKING:
+    from memwatch.outputs.access import Guard
 
 RUN_LOGS_KEPT = 20
 YOUNG_OBJECTS = 5000  # that a collection waits for: there is hardly any garbage, and looking for it is 6 % of the CPU
@@ -308,8 +311,9 @@ class Watch:
         address = self._config.listen_address
         if address is None:
             return None
+        guard = make_guard(self._config)
         try:
-            web = WebServer(*address, self._clock)
+            web = WebServer(*address, self._clock, guard)
         except ConfigError as error:
             if self._config.listen != Config().listen:
                 raise
@@ -317,8 +321,31 @@ class Watch:
             return None
         web.start()
         self._web = web
-        self._remarks.append(f"metrics and status: {web.url}")
+        self._remarks += [f"metrics and status: {web.url}", exposure(web)]
         return web
+
+
+def make_guard(config: Config) -> Guard | None:
+    """Who may ask what is served, None: anybody; ConfigError where that file cannot be used."""
+    if config.web_config is None:
+        return None
+    from memwatch import webconfig
+    from memwatch.outputs.access import Guard
+
+    return Guard(partial(webconfig.load, Path(config.web_config)))
+
+
+def exposure(web: WebServer) -> str | None:
+    """What others may see of this watch, or of its passwords; None: nothing."""
+    if web.is_local:
+        return None
+    if not web.asks & {PASSWORD, CERTIFICATE}:
+        return (
+            f"anybody who reaches {web.url} sees the trainer's command and memory: --web-config FILE keeps others out"
+        )
+    if TLS not in web.asks:
+        return f"passwords reach {web.url} in clear: tls_server_config in the file of --web-config encrypts them"
+    return None
 
 
 def show_once(snapshot: Snapshot, stream: TextIO, as_json: bool) -> None:

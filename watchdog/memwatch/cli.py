@@ -146,6 +146,10 @@ def _parser() -> _Parser:
     top = add("top", "the live view of a watch that runs elsewhere, from its status endpoint", common)
     top.add_argument("url", metavar="URL", nargs="?", help="where it listens; default http://127.0.0.1:9877")
     top.add_argument("--once", action="store_true", help="or -1: print one screen and end")
+    top.add_argument("--ca-file", metavar="FILE", help="who signed its certificate; default: whom this machine trusts")
+    top.add_argument("--cert", metavar="FILE", help="your certificate, where it asks for one")
+    top.add_argument("--key", metavar="FILE", help="the key of that")
+    top.add_argument("--password-file", metavar="FILE", help="for https://NAME@HOST:PORT; default: $MEMWATCH_PASSWORD")
     census = add("census", "count the objects of a running Python by type, from outside", process, wish)
     census.add_argument("--json", action="store_true", help="all types, as one JSON object")
     census.add_argument(
@@ -221,6 +225,7 @@ def _common_flags() -> _Parser:
     parser, group = _flags("options")
     group.add_argument("--config", metavar="FILE", help="settings in YAML; flags override them")
     group.add_argument("--listen", metavar="ADDR:PORT", help="metrics and status; default 127.0.0.1:9877, or none")
+    group.add_argument("--web-config", metavar="FILE", help="TLS and passwords for --listen, as Prometheus's exporters")
     group.add_argument("--history", metavar="FILE", help="what outlives memwatch; default in the state folder, or none")
     group.add_argument("--limit", metavar="SIZE", help="a limit of your own, as 175GB or 163GiB")
     group.add_argument("--interval", metavar="SECONDS", help="between samples; default 1")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from memwatch import wire
-from memwatch.app import Watch, find_target, presets, run_log
+from memwatch.app import Watch, find_target, make_guard, presets, run_log
 from memwatch.clock import SystemClock
 from memwatch.config import Config, load
 from memwatch.core.autopsy import Evidence, conclude
@@ -62,6 +62,7 @@ def run(command: Sequence[str], flags: Mapping[str, object]) -> int:
     """`memwatch run -- ...`: start a trainer and watch it; its own exit status."""
     config = configure(flags)
     presets(config)  # what cannot work is told before anything is started
+    make_guard(config)
     if config.listen is not None and config.listen_address is not None:
         from memwatch.doctor import try_listen
 
@@ -194,6 +195,7 @@ def _conclusion(end: Snapshot, interrupt: Notice | None) -> str:
 def top(url: str, once: bool, flags: Mapping[str, object]) -> int:
     """`memwatch top [URL]`: the live view of a watch that runs elsewhere."""
     from memwatch import top as view
+    from memwatch.endpoint import Endpoint, password_from
 
     if not url:
         address = configure(flags).listen_address
@@ -201,7 +203,12 @@ def top(url: str, once: bool, flags: Mapping[str, object]) -> int:
             raise ConfigError("no address is named", "as in: memwatch top http://127.0.0.1:9877")
         host, port = address
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    return view.top(url if "://" in url else f"http://{url}", once, bool(flags.get("json")))
+    ca_file, cert, key, file = (
+        None if flags.get(name) is None else str(flags[name]) for name in ("ca_file", "cert", "key", "password_file")
+    )
+    password = password_from(file, os.environ.get("MEMWATCH_PASSWORD", ""))
+    endpoint = Endpoint(url if "://" in url else f"http://{url}", password, ca_file, cert, key)
+    return view.top(endpoint, once, bool(flags.get("json")))
 
 
 def demo(flags: Mapping[str, object]) -> int:

@@ -111,6 +111,7 @@ class Config:
     expectations: tuple[str, ...] = ()  # of the run: growth < 5GB/generation
     daemon: DaemonConfig = field(default_factory=DaemonConfig)
     listen: str | None = None  # None: DEFAULT_LISTEN, when that is free
+    web_config: str | None = None  # who may ask what is served; None: who can reach it
     history: str | None = None  # None: the state folder
     dry_run: bool = False
     json: bool = False
@@ -151,6 +152,7 @@ FLAGS: Mapping[str, str] = {  # argparse's name -> the key that it overrides
     "interval": "memory.interval_seconds",
     "checkpoint_time": "policy.checkpoint_seconds",
     "listen": "listen",
+    "web_config": "web_config",
     "history": "history",
     "dry_run": "dry_run",
     "json": "json",
@@ -273,6 +275,7 @@ def _with_home(config: Config) -> Config:
             extra=tuple(home(item) if isinstance(item, str) else item for item in log.extra),
         ),
         checkpoint=replace(config.checkpoint, globs=tuple(map(home, globs))),
+        web_config=config.web_config and home(config.web_config),
         history=config.history and home(config.history),
     )
 
@@ -320,7 +323,7 @@ def _check_texts(config: Config, document: wire.Document) -> None:
             _parse_track(track)
         except ConfigError as error:
             raise wire.complaint(document, f"track[{i}]", "no path to an attribute", track, error.hint) from error
-    for path in ("target.pidfile", "target.match", "log.path", "log.markers", "history"):
+    for path in ("target.pidfile", "target.match", "log.path", "log.markers", "web_config", "history"):
         if _value(config, path) == "":
             raise wire.complaint(document, path, "empty", "", "leave the key out, or give it a value")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from memwatch import standing, wire
 from memwatch.actions.signals import PidfdSignaller, plan
-from memwatch.app import find_target, make_readers, presets
+from memwatch.app import exposure, find_target, make_guard, make_readers, presets
 from memwatch.clock import SystemClock
 from memwatch.config import Config
 from memwatch.core.engine import Engine
@@ -70,7 +70,7 @@ def _checks(config: Config, facts: TargetFacts | None) -> Iterator[Check]:
         yield _log(config, facts)
     yield _try("kernel log", _kernel_log, "an OOM kill is told from the cgroup's counters alone")
     yield _try("history", lambda: _history(config), "nothing outlives memwatch, and a restart begins anew")
-    yield _try("listen", lambda: try_listen(config), "nothing is served there")
+    yield _listen(config)
 
 
 def _try(part: str, work: Callable[[], str], otherwise: str) -> Check:
@@ -232,12 +232,24 @@ def _history(config: Config) -> str:
         return str(path)
 
 
+def _listen(config: Config) -> Check:
+    try:
+        make_guard(config)
+    except ConfigError as error:
+        return Check("listen", BAD, f"{error}: memwatch would not start. {error.hint}")
+    return _try("listen", lambda: try_listen(config), "nothing is served there")
+
+
 def try_listen(config: Config) -> str:
-    """The address where memwatch would be served; ConfigError when it is taken, or none is wanted."""
+    """Where memwatch would be served and what is asked there; ConfigError when it cannot be, or is not wanted."""
     address = config.listen_address
     if address is None:
         raise ConfigError("switched off")
-    server = WebServer(*address, SystemClock())
-    url = server.url
+    server = WebServer(*address, SystemClock(), make_guard(config))
+    told = "; ".join(filter(None, [f"{server.url}{_asked(server.asks)}", exposure(server)]))
     server.close(Engine(config.policy).snapshot())
-    return url
+    return told
+
+
+def _asked(things: frozenset[str]) -> str:
+    return f", asks for {' and '.join(sorted(things))}" if things else ""

@@ -7,23 +7,29 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import memwatch
 from memwatch.core.examination import Credit
 from memwatch.core.units import format_duration
 from memwatch.outputs import profile
 from memwatch.outputs.prometheus import Exposition
-from memwatch.outputs.request import RequestError, read_request
+from memwatch.outputs.request import Request, RequestError, read_request
 from memwatch.outputs.status import status
 from memwatch.outputs.web import Board
+
+if TYPE_CHECKING:
+    from memwatch.outputs.access import Access
 
 STALL_SECONDS = 30.0  # a loop that has not published for so long, or for five of its own paces, is not healthy
 TEXT = "text/plain; charset=utf-8"
 _REASONS = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
     404: "Not Found",
     405: "Method Not Allowed",
+    429: "Too Many Requests",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     503: "Service Unavailable",
@@ -38,22 +44,32 @@ class Page:
     body: bytes
     kind: str = TEXT
     code: int = 200
+    headers: str = ""  # of its own, whole lines
 
 
-def answer(client: socket.socket, board: Board) -> None:
-    """Read one request and answer it; OSError when the client is gone or too slow."""
+def answer(client: socket.socket, board: Board, access: Access | None = None) -> None:
+    """Read one request and answer it, as far as it has `access`; OSError when the client is gone or too slow."""
+    headers = "" if access is None else access.headers
     try:
         request = read_request(client)
     except RequestError as error:
-        client.sendall(_response(Page(f"{error}\n".encode(), code=error.code)))
+        client.sendall(_response(Page(f"{error}\n".encode(), code=error.code), headers))
         return
     if request is None:
         return
+    page = _admitted(board, request, access)
+    client.sendall(_response(page, headers, body=request.method != "HEAD"))
+
+
+def _admitted(board: Board, request: Request, access: Access | None) -> Page:
+    """What is asked for, or why it is not to be had."""
+    refusal = None if access is None else access.refusal(request.authorization)
+    if refusal is not None:
+        board.counts["refused"] += 1
+        return Page(refusal.text.encode(), code=refusal.code, headers=refusal.headers)
     if request.method not in ("GET", "HEAD"):
-        client.sendall(_response(Page(b"only GET and HEAD\n", code=405), "Allow: GET, HEAD\r\n"))
-        return
-    page = _page(board, request.path, request.accept)
-    client.sendall(_response(page, body=request.method == "GET"))
+        return Page(b"only GET and HEAD\n", code=405, headers="Allow: GET, HEAD\r\n")
+    return _page(board, request.path, request.accept)
 
 
 def healthy(board: Board, accept: str = "") -> Page:
@@ -152,6 +168,6 @@ def _response(page: Page, headers: str = "", body: bool = True) -> bytes:
         f"Content-Length: {len(page.body)}\r\n"
         "Cache-Control: no-store\r\n"
         "X-Content-Type-Options: nosniff\r\n"
-        f"Connection: close\r\n{headers}\r\n"
+        f"Connection: close\r\n{page.headers}{headers}\r\n"
     )
     return head.encode() + (page.body if body else b"")

@@ -122,6 +122,8 @@ _COUNTERS = {
     "finding": ("memwatch_findings", "Causes of growth found."),
     "source_failed": ("memwatch_source_failures", "Times that a source began to fail."),
     "page_failed": ("memwatch_page_failures", "Answers of the HTTP server that failed by a bug."),
+    "refused": ("memwatch_web_refusals", "HTTP requests without a right password, or too many of them."),
+    "handshake_failed": ("memwatch_web_handshake_failures", "Connections on which TLS came to nothing."),
 }
 
 

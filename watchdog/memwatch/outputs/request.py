@@ -30,6 +30,7 @@ class Request:
     method: str
     path: str  # without the query; percent signs as they came
     accept: str  # of all Accept headers
+    authorization: str = ""
 
 
 def read_request(client: socket.socket) -> Request | None:
@@ -56,8 +57,13 @@ def parse_request(head: bytes) -> Request:
         raise RequestError(400, "not a request line")
     if asked[3] != b"1":
         raise RequestError(505, "HTTP/1 alone is spoken here")
-    headers = [_HEADER.fullmatch(one) for one in rest]
-    if not all(headers):
-        raise RequestError(400, "not a header")
-    accept = b", ".join(header[2] for header in headers if header is not None and header[1].lower() == b"accept")
-    return Request(asked[1].decode(), asked[2].partition(b"?")[0].decode(), accept.decode("latin-1"))
+    headers: dict[bytes, list[bytes]] = {}
+    for one in rest:
+        header = _HEADER.fullmatch(one)
+        if header is None:
+            raise RequestError(400, "not a header")
+        headers.setdefault(header[1].lower(), []).append(header[2])
+    accept, authorization = (
+        b", ".join(headers.get(name, ())).decode("latin-1") for name in (b"accept", b"authorization")
+    )
+    return Request(asked[1].decode(), asked[2].partition(b"?")[0].decode(), accept, authorization)

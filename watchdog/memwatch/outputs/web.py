@@ -9,23 +9,29 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from memwatch.core.model import Notice, Snapshot
-from memwatch.errors import ConfigError
+from memwatch.errors import ConfigError, SourceError
 from memwatch.interfaces import Clock
 
 if TYPE_CHECKING:
+    from memwatch.outputs.access import Access, Guard
     from memwatch.outputs.prometheus import Exposition
 
 MOST_CLIENTS = 8  # answered at the same time; one more is turned away with 503
 FRESH_SECONDS = 0.1  # a state as old as that is shown again, so that many clients do not wake the loop many times
 ANSWER_SECONDS = 0.05  # for which a page waits for the loop
 CLIENT_SECONDS = 10.0  # a client that has not asked and read its answer by then is cut off
+TLS, PASSWORD, CERTIFICATE = "TLS", "a password", "a client certificate"  # what may be asked of a client
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 
-# What is counted: turns of the loop, notices by their event, and bugs in pages.
-COUNTED = ("tick", "warn", "interrupt", "saved", "escalated", "finding", "breach", "source_failed", "page_failed")
+# What is counted: turns of the loop, notices by their event, bugs in pages, and whom the server turned away.
+COUNTED = (
+    *("tick", "warn", "interrupt", "saved", "escalated", "finding", "breach", "source_failed"),
+    *("page_failed", "refused", "handshake_failed"),
+)
 
 
 class Board:
@@ -69,13 +75,17 @@ class Board:
         except BlockingIOError:
             return False
 
+    def ring(self) -> None:
+        """Have the loop show its state."""
+        self._asked = True
+        os.eventfd_write(self.bell, 1)
+        self._asked = True  # once more: the loop may just have answered another who rang
+
     def current(self) -> Snapshot | None:
         """The state now; the latest that was posted where the loop is busy for longer than a moment, or stuck."""
         if self.clock.now() - self._posted_t >= FRESH_SECONDS:
             self._posted.clear()
-            self._asked = True
-            os.eventfd_write(self.bell, 1)
-            self._asked = True  # once more: the loop may just have answered another who rang
+            self.ring()
             self._stuck = self._stuck or not self._posted.wait(ANSWER_SECONDS)
         return self.snapshot
 
@@ -85,10 +95,20 @@ class WebServer:
 
     name = "web"
 
-    def __init__(self, address: str, port: int, clock: Clock, client_seconds: float = CLIENT_SECONDS) -> None:
-        """Bind now, so that a port in use is told at start; port 0 takes a free one. ConfigError when it cannot."""
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        clock: Clock,
+        guard: Guard | None = None,
+        client_seconds: float = CLIENT_SECONDS,
+    ) -> None:
+        """Bind now, so that a port in use is told at start; port 0 takes a free one. ConfigError when it cannot.
+
+        `guard` knows who may ask; without one, who can reach the port.
+        """
         self.board = Board(clock)
-        self._client_seconds = client_seconds
+        self._guard, self._client_seconds = guard, client_seconds
         self._listener = _listen(address, port)
         self._clients: dict[socket.socket, float] = {}  # client: when it came, time.monotonic()
         self._lock = threading.Lock()  # guards _clients
@@ -97,9 +117,20 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        """`http://127.0.0.1:9877/`."""
+        """`http://127.0.0.1:9877/`; https where TLS is spoken."""
         host, port = self._listener.getsockname()[:2]
-        return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+        scheme = "https" if TLS in self.asks else "http"
+        return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """What is asked of a client: of TLS, PASSWORD, CERTIFICATE."""
+        return frozenset() if self._guard is None else self._guard.asks
+
+    @property
+    def is_local(self) -> bool:
+        """Only this machine can reach it."""
+        return ip_address(self._listener.getsockname()[0].partition("%")[0]).is_loopback
 
     def start(self) -> None:
         """Begin to answer."""
@@ -119,8 +150,10 @@ class WebServer:
         return self.board.rung()
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
-        """Show this state from now on."""
+        """Show this state from now on; SourceError, when that is done, while who may ask cannot be read anew."""
         self.board.post(snapshot, notices)
+        if self._guard is not None and self._guard.problem:
+            raise SourceError(self._guard.problem)
 
     def close(self, snapshot: Snapshot) -> None:
         """Stop answering; returns within a second, whatever the clients do."""
@@ -154,25 +187,52 @@ class WebServer:
             if not full:
                 self._clients[client] = time.monotonic()
         if full:
-            _turn_away(client)
+            self._turn_away(client)
             return
         try:
             threading.Thread(target=self._answer, args=(client,), name="memwatch-web-client", daemon=True).start()
         except RuntimeError:  # no more threads: the pids cgroup is at its limit
             self._forget(client)
-            _turn_away(client)
+            self._turn_away(client)
 
     def _answer(self, client: socket.socket) -> None:
         from memwatch.outputs import pages
 
+        connection = client
         try:
-            pages.answer(client, self.board)
+            access = self._access()
+            connection = self._opened(client, access)
+            pages.answer(connection, self.board, access)
         except OSError:  # the client went away or was too slow
             pass
         finally:
             self._forget(client)
             _cut(client)
+            connection.close()
             client.close()
+
+    def _access(self) -> Access | None:
+        """What is asked of this client; the loop is told when the files that say so begin to fail, or work again."""
+        if self._guard is None:
+            return None
+        problem = self._guard.problem
+        access = self._guard.access()
+        if self._guard.problem != problem:
+            self.board.ring()
+        return access
+
+    def _opened(self, client: socket.socket, access: Access | None) -> socket.socket:
+        try:
+            return client if access is None else access.open(client)
+        except OSError:
+            self.board.counts["handshake_failed"] += 1
+            raise
+
+    def _turn_away(self, client: socket.socket) -> None:
+        """Without a thread there is no handshake: where TLS is spoken the connection just ends."""
+        if TLS not in self.asks:
+            _send_busy(client)
+        client.close()
 
     def _forget(self, client: socket.socket) -> None:
         with self._lock:
@@ -223,13 +283,12 @@ def _hint(error: OSError) -> str:
     return "choose another place with --listen ADDR:PORT, or --listen none"
 
 
-def _turn_away(client: socket.socket) -> None:
+def _send_busy(client: socket.socket) -> None:
     try:
         client.setblocking(False)
         client.send(BUSY)
     except OSError:
         pass
-    client.close()
 
 
 def _cut(connection: socket.socket) -> None:
