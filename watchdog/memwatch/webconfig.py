@@ -210,7 +210,7 @@ class _Loader:
             fix = f"name a file that memwatch's user can read; a relative path counts from {self._folder.absolute()}"
             raise self._refused(f"{path}_file", str(error.strerror), fix, name) from error
 
-    def _client_ca(self, known: Mapping[str, object]) -> bytes:
+    def _client_ca(self, known: Mapping[str, object]) -> bytes | None:
         section = self._given.tls_server_config
         policy, path = section.client_auth_type, "tls_server_config.client_auth_type"
         if policy in UNCHECKED:
@@ -224,7 +224,7 @@ class _Loader:
         if given and not checks:
             fix = "add client_auth_type: RequireAndVerifyClientCert"
             raise self._refused("tls_server_config.client_ca_file", "certificates of clients are not asked for", fix)
-        return self._pem("client_ca") if given else b""
+        return self._pem("client_ca") if given else None
 
     def _client_names(self) -> frozenset[str]:
         section, path = self._given.tls_server_config, "tls_server_config.client_allowed_sans"

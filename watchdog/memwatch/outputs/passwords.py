@@ -11,6 +11,7 @@ import binascii
 import hashlib
 import hmac
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ import bcrypt
 PATIENCE_SECONDS = 2.0  # for which a client waits until its password is looked at
 REST_RATIO = 19.0  # of the time that a wrong password took
 MOST_WRONG = 64  # that are remembered: a scraper with an old password, again and again
+_BASIC = re.compile(r"basic +([A-Za-z0-9+/]+={0,2}) *", re.IGNORECASE | re.ASCII)
 _BCRYPT_BYTES = 72  # of a password count; Go and htpasswd drop the rest, bcrypt refuses it
 
 
@@ -87,11 +89,11 @@ class Passwords:
 # Basic dXNlcjpwYXNzd29yZA==
 def _basic(authorization: str) -> tuple[bytes, bytes] | None:
     """Name and password of an Authorization header; None when it holds none."""
-    scheme, _, token = authorization.partition(" ")
-    if scheme.lower() != "basic":
+    found = _BASIC.fullmatch(authorization)
+    if found is None:
         return None
     try:
-        name, colon, password = binascii.a2b_base64(token.encode("latin-1")).partition(b":")
-    except ValueError:  # binascii.Error is one
+        name, colon, password = binascii.a2b_base64(found[1]).partition(b":")
+    except binascii.Error:
         return None
     return (name, password) if colon else None

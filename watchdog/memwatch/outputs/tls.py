@@ -6,7 +6,7 @@ import ipaddress
 import os
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,7 +52,7 @@ class TlsRules:
 
     certificate: bytes
     key: bytes = field(repr=False)
-    client_ca: bytes = b""  # who signs the certificates of clients
+    client_ca: bytes | None = None  # who signs the certificates of clients
     client_certificate: str = "NoClientCert"
     client_names: frozenset[str] = frozenset()  # alternative names, of which a client's has one; empty: any will do
     min_version: str = "TLS12"
@@ -94,7 +94,7 @@ class Tls:
 
     def _check_name(self, connection: ssl.SSLSocket) -> None:
         if self._client_names and self._client_names.isdisjoint(_names(connection.getpeercert() or {})):
-            raise ssl.SSLError("the client's certificate has none of the names that are allowed")
+            raise PermissionError("the client's certificate has none of the names that are allowed")
 
 
 def _context(rules: TlsRules) -> ssl.SSLContext:
@@ -108,7 +108,7 @@ def _context(rules: TlsRules) -> ssl.SSLContext:
         _file(rules.key) as key,
     ):
         context.load_cert_chain(certificate, key, password=_no_password)
-    if rules.client_ca:
+    if rules.client_ca is not None:
         with _told("client_ca", "no certificate that can be read"):
             context.load_verify_locations(cadata=rules.client_ca.decode("ascii", "ignore"))
     context.verify_mode = CLIENT_CERTIFICATES[rules.client_certificate]
@@ -147,6 +147,14 @@ def _no_password() -> str:
 
 
 def _names(certificate: Mapping[str, Any]) -> set[str]:
-    """The alternative names of a certificate, addresses as they are usually written."""
-    forms: dict[str, Callable[[str], str]] = {"IP Address": lambda text: str(ipaddress.ip_address(text.strip()))}
-    return {forms.get(kind, str)(value) for kind, value in certificate.get("subjectAltName", ())}
+    """The alternative names of a certificate."""
+    return {_address(name) if kind == "IP Address" else name for kind, name in certificate.get("subjectAltName", ())}
+
+
+# 2001:DB8:0:0:0:0:0:1
+def _address(text: str) -> str:
+    """An address as it is usually written; one that is none as it is."""
+    try:
+        return str(ipaddress.ip_address(text.strip()))
+    except ValueError:
+        return text
