@@ -364,13 +364,14 @@ class Loop(threading.Thread):
         return self
 
 
-def test_bad_clients_do_not_delay_the_loop(folder: Path) -> None:
-    """Half of the places hang in the handshake, others try out passwords, others scrape as fast as they can."""
+@pytest.mark.parametrize("hanging", [MOST_CLIENTS // 2, MOST_CLIENTS])
+def test_bad_clients_do_not_delay_the_loop(folder: Path, hanging: int) -> None:
+    """Some hang in the handshake, others try out passwords, others scrape as fast as they can."""
     with serving(folder, TLS + USERS) as server, ExitStack() as held:
         over = threading.Event()
         place, tls = ("127.0.0.1", port_of(server)), context(folder)
         answers: list[int] = []
-        slow = [held.enter_context(socket.create_connection(place)) for _ in range(MOST_CLIENTS // 2)]
+        slow = [held.enter_context(socket.create_connection(place)) for _ in range(hanging)]
 
         def storm(number: int) -> None:
             while not over.is_set():
@@ -394,8 +395,7 @@ def test_bad_clients_do_not_delay_the_loop(folder: Path) -> None:
     print(f"{len(answers)} answers, {answers.count(200)} of them 200; turns {len(late)}")
     print(f"late ms: median {late[len(late) // 2] * 1e3:.2f}, most {late[-1] * 1e3:.1f}")
     print(f"publish ms: median {published[len(published) // 2] * 1e3:.3f}, most {published[-1] * 1e3:.1f}")
-    assert answers.count(200) > 20
-    assert 401 in answers
+    assert (answers.count(200) > 20 and 401 in answers) or hanging == MOST_CLIENTS
     assert published[len(published) // 2] < 0.005
     assert published[-1] < 0.5, "the interpreter's lock goes round: nobody waits for a handshake or a hash"
 
