@@ -4,10 +4,10 @@
 FROM python:3.13-slim AS build
 WORKDIR /src
 COPY . .
-RUN pip wheel --no-cache-dir --wheel-dir /wheels .
+RUN pip wheel --no-cache-dir --wheel-dir /wheels '.[auth]'
 
 FROM python:3.13-slim
 COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir --no-index --find-links /wheels memwatch && rm -rf /wheels
+RUN pip install --no-cache-dir --no-index --find-links /wheels 'memwatch[auth]' && rm -rf /wheels
 EXPOSE 9877
 ENTRYPOINT ["memwatch", "--listen", "0.0.0.0:9877"]

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from memwatch.errors import ConfigError
 from memwatch.outputs.access import Access
@@ -177,6 +179,29 @@ def test_what_is_refused_is_told_with_the_place_and_the_fix(folder: Path, text: 
 @pytest.mark.parametrize("text", BAD_FOR_BOTH)
 def test_what_promtool_refuses_is_refused(folder: Path, text: str) -> None:
     assert not promtool_takes(written(folder, text)), "else it belongs to STRICTER"
+
+
+VALUES = {  # of the keys of tls_server_config, right and wrong ones
+    "client_auth_type": ["NoClientCert", "RequireAndVerifyClientCert", "VerifyClientCertIfGiven", "Other", ""],
+    "client_ca_file": ["ca.crt", "none.crt", "empty"],
+    "min_version": ["TLS12", "TLS13", "TLS10", "1.2"],
+    "max_version": ["TLS12", "TLS13", "TLS11"],
+    "cipher_suites": ["[]", "[TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384]", "[TLS_AES_128_GCM_SHA256]", "[RC4]"],
+    "curve_preferences": ["[]", "[X25519]", "[CurveP384, X25519]", "[secp256r1]"],
+    "prefer_server_cipher_suites": ["true", "false", "maybe"],
+}
+
+
+@needs_promtool
+@settings(max_examples=60, deadline=None)
+@given(st.fixed_dictionaries({}, optional={key: st.sampled_from(values) for key, values in VALUES.items()}))
+def test_what_is_accepted_in_any_combination_is_accepted_by_promtool(folder: Path, section: dict[str, str]) -> None:
+    path = written(folder, tls(", ".join(f"{key}: {value}" for key, value in section.items())))
+    try:
+        load(path)
+    except ConfigError:
+        return
+    assert promtool_takes(path), path.read_text()
 
 
 def test_certificates_may_stand_in_the_file(folder: Path) -> None:

@@ -288,6 +288,20 @@ def test_who_hangs_in_the_handshake_is_cut_and_holds_no_more_than_its_place(fold
         _until(lambda: _descriptors() <= before)
 
 
+def test_who_is_slow_after_the_handshake_is_cut_too(folder: Path) -> None:
+    with serving(folder, TLS, client_seconds=1.0) as server:
+        plain = socket.create_connection(("127.0.0.1", port_of(server)), timeout=10)
+        with closing(context(folder).wrap_socket(plain, server_hostname="localhost")) as talk:
+            began = time.monotonic()
+            dripping = threading.Thread(target=_drip, args=(talk,))
+            talk.sendall(b"GET / HTTP/1.1\r\nHost:")
+            dripping.start()
+            with suppress(OSError):
+                assert talk.recv(100) == b""
+            assert time.monotonic() - began < 5
+            dripping.join()
+
+
 def _descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 

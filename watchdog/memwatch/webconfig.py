@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,9 +91,8 @@ def load(path: Path) -> Access:
     document = wire.read_yaml(content, str(path))
     if not isinstance(document.data, dict | None):
         raise ConfigError(f"{path}:1: it holds no keys", "begin from configs/web-config.yml")
-    return _Loader(
-        wire.convert(_without_nulls(document.data or {}), _File, document), document, path.parent, files
-    ).access()
+    given = wire.convert(_without_nulls(document.data or {}), _File, document)
+    return _Loader(given, document, path.parent, files).access()
 
 
 def _read(path: Path, files: dict[str, Stamp]) -> bytes:
@@ -118,10 +117,10 @@ class _Loader:
 
     def __init__(self, given: _File, document: wire.Document, folder: Path, files: dict[str, Stamp]) -> None:
         self._given, self._document, self._folder, self._files = given, document, folder, files
+        self._section = given.tls_server_config
 
     def access(self) -> Access:
-        headers, limit = self._headers(), self._limit()
-        users = self._users()
+        headers, limit, users = self._headers(), self._limit(), self._users()
         return Access(self._tls(), users, limit, headers, self._files)
 
     def _refused(self, path: str, problem: str, hint: str, value: object = ...) -> ConfigError:
@@ -130,110 +129,103 @@ class _Loader:
     # --- TLS ---
 
     def _tls(self) -> Tls | None:
-        section = self._given.tls_server_config
-        if section == _TlsSection():
+        if self._section == _TlsSection():
             return None
         from memwatch.outputs import tls
 
-        versions, curves = self._versions(tls.VERSIONS), section.curve_preferences
-        ciphers = self._ciphers({*tls.CIPHERS, *tls.TLS13_CIPHERS}, tls.TLS13_CIPHERS)
-        for i, name in enumerate(curves):
-            self._choice(f"curve_preferences[{i}]", name, tls.CURVES)
-        if len(curves) > 1:
-            fix = "name the one that clients must have, or leave the key out: all of OpenSSL's"
-            raise self._refused("tls_server_config.curve_preferences", "Python can be told of one alone", fix)
         rules = tls.TlsRules(
             certificate=self._pem("cert"),
             key=self._pem("key"),
             client_ca=self._client_ca(tls.CLIENT_CERTIFICATES),
-            client_certificate=section.client_auth_type or "NoClientCert",
+            client_certificate=self._section.client_auth_type or "NoClientCert",
             client_names=self._client_names(),
-            min_version=versions[0],
-            max_version=versions[1],
-            ciphers=ciphers,
-            curve=curves[0] if curves else "",
+            min_version=self._choice("min_version", self._section.min_version, tls.VERSIONS),
+            max_version=self._max_version(tls.VERSIONS),
+            ciphers=self._ciphers(tls.CIPHERS, tls.TLS13_CIPHERS),
+            curve=self._curve(tls.CURVES),
         )
         try:
             return tls.Tls(rules)
         except tls.TlsError as error:
-            key = f"{error.key}_file" if getattr(section, f"{error.key}_file", "") else error.key
-            hint = (
-                "PEM is needed, a key without a password, and a certificate that is the key's; openssl x509 shows one"
-            )
-            raise self._refused(f"tls_server_config.{key}", str(error), hint, self._shown(key)) from error
+            key = f"{error.key}_file" if getattr(self._section, f"{error.key}_file", "") else error.key
+            value = ... if key in ("cert", "key", "client_ca") else getattr(self._section, key)  # PEM is not shown
+            hint = "PEM is needed, a key without a password and the certificate that was made for it"
+            raise self._refused_tls(key, str(error), hint, value) from error
 
-    def _shown(self, key: str) -> object:
-        """The value of a key of the section, unless it may be secret."""
-        return ... if key in ("cert", "key", "client_ca") else getattr(self._given.tls_server_config, key)
+    def _refused_tls(self, key: str, problem: str, hint: str, value: object = ...) -> ConfigError:
+        return self._refused(f"tls_server_config.{key}", problem, hint, value)
 
-    def _choice(self, key: str, value: str, known: Mapping[str, object] | set[str]) -> str:
+    def _choice(self, key: str, value: str, known: Collection[str]) -> str:
         if value not in known:
-            hint = f"write one of {', '.join(sorted(known))}"
-            raise self._refused(f"tls_server_config.{key}", "not known", hint, value)
+            raise self._refused_tls(key, "not known", f"write one of {', '.join(sorted(known))}", value)
         return value
 
-    def _versions(self, known: Mapping[str, object]) -> tuple[str, str]:
-        section = self._given.tls_server_config
-        low = self._choice("min_version", section.min_version, known)
-        high = self._choice("max_version", section.max_version, known)
-        if low > high:
-            fix = "write the lower one as min_version"
-            raise self._refused("tls_server_config.min_version", f"above max_version, {high}", fix, low)
-        return low, high
+    def _max_version(self, known: Collection[str]) -> str:
+        low, high = self._section.min_version, self._choice("max_version", self._section.max_version, known)
+        if low > high:  # TLS12, TLS13
+            raise self._refused_tls("min_version", f"above max_version, {high}", "write the lower one here", low)
+        return high
 
-    def _ciphers(self, known: set[str], chosen_by_tls13: set[str]) -> tuple[str, ...]:
-        """Those up to TLS 1.2."""
-        section = self._given.tls_server_config
-        for i, name in enumerate(section.cipher_suites):
-            self._choice(f"cipher_suites[{i}]", name, known)
-        found = tuple(name for name in section.cipher_suites if name not in chosen_by_tls13)
-        if section.cipher_suites and not found and section.min_version == "TLS12":
+    def _ciphers(self, known: Collection[str], of_tls13: Collection[str]) -> tuple[str, ...]:
+        """Those up to TLS 1.2: the others cannot be chosen, in Go neither."""
+        named = self._section.cipher_suites
+        for i, name in enumerate(named):
+            self._choice(f"cipher_suites[{i}]", name, {*known, *of_tls13})
+        found = tuple(name for name in named if name in known)
+        if named and not found and self._section.min_version == "TLS12":
             fix = "set min_version to TLS13, or name some for TLS 1.2"
-            raise self._refused("tls_server_config.cipher_suites", "all are of TLS 1.3", fix)
+            raise self._refused_tls("cipher_suites", "all are of TLS 1.3", fix)
         return found
+
+    def _curve(self, known: Collection[str]) -> str:
+        named = self._section.curve_preferences
+        for i, name in enumerate(named):
+            self._choice(f"curve_preferences[{i}]", name, known)
+        if len(named) > 1:
+            fix = "name the one that clients must have, or leave the key out: all that OpenSSL has"
+            raise self._refused_tls("curve_preferences", "Python can be told of one alone", fix)
+        return named[0] if named else ""
 
     def _pem(self, key: str) -> bytes:
         """Of `key` itself, or of the file that `key`_file names."""
-        section = self._given.tls_server_config
-        text, name = getattr(section, key), getattr(section, f"{key}_file")
-        path = f"tls_server_config.{key}"
+        text, name = getattr(self._section, key), getattr(self._section, f"{key}_file")
         if not isinstance(text, str):
-            raise self._refused(path, "not a text", f"write PEM in a block (|), or give {key}_file")
-        if bool(text) == bool(name):
-            problem = f"given beside {key}_file" if text else "missing"
-            raise self._refused(path if text else f"{path}_file", problem, f"give {key}_file, and no {key}")
+            raise self._refused_tls(key, "not a text", f"write PEM in a block (|), or give {key}_file")
+        if text and name:
+            raise self._refused_tls(key, f"given beside {key}_file", "keep one of the two")
         if text:
             return text.encode()
+        if not name:
+            raise self._refused_tls(f"{key}_file", "missing", "TLS needs cert_file and key_file")
         try:
             return _read(self._folder / name, self._files)
         except OSError as error:
             fix = f"name a file that memwatch's user can read; a relative path counts from {self._folder.absolute()}"
-            raise self._refused(f"{path}_file", str(error.strerror), fix, name) from error
+            raise self._refused_tls(f"{key}_file", str(error.strerror), fix, name) from error
 
-    def _client_ca(self, known: Mapping[str, object]) -> bytes | None:
-        section = self._given.tls_server_config
-        policy, path = section.client_auth_type, "tls_server_config.client_auth_type"
+    def _client_ca(self, known: Collection[str]) -> bytes | None:
+        policy = self._section.client_auth_type
         if policy in UNCHECKED:
             fix = "write RequireAndVerifyClientCert with client_ca_file, or NoClientCert"
-            raise self._refused(path, "takes certificates that nobody has checked, which Python cannot", fix, policy)
+            problem = "takes certificates that nobody has checked, which Python cannot"
+            raise self._refused_tls("client_auth_type", problem, fix, policy)
         checks = self._choice("client_auth_type", policy or "NoClientCert", known) != "NoClientCert"
-        given = section.client_ca != "" or section.client_ca_file != ""
+        given = self._section.client_ca != "" or self._section.client_ca_file != ""
         if checks and not given:
             fix = "name the CA that signs them: client_ca_file"
-            raise self._refused(path, "no CA to verify certificates of clients by", fix, policy)
+            raise self._refused_tls("client_auth_type", "no CA to verify certificates of clients by", fix, policy)
         if given and not checks:
             fix = "add client_auth_type: RequireAndVerifyClientCert"
-            raise self._refused("tls_server_config.client_ca_file", "certificates of clients are not asked for", fix)
+            raise self._refused_tls("client_ca_file", "certificates of clients are not asked for", fix)
         return self._pem("client_ca") if given else None
 
     def _client_names(self) -> frozenset[str]:
-        section, path = self._given.tls_server_config, "tls_server_config.client_allowed_sans"
-        names = section.client_allowed_sans
-        if names is not None and section.client_auth_type != "RequireAndVerifyClientCert":
+        names = self._section.client_allowed_sans
+        if names is not None and self._section.client_auth_type != "RequireAndVerifyClientCert":
             fix = "add client_auth_type: RequireAndVerifyClientCert"
-            raise self._refused(path, "a client may come without a certificate", fix)
+            raise self._refused_tls("client_allowed_sans", "a client may come without a certificate", fix)
         if names is not None and not names:
-            raise self._refused(path, "nobody is allowed", "name some, or leave the key out")
+            raise self._refused_tls("client_allowed_sans", "nobody is allowed", "name some, or leave the key out")
         return frozenset(names or ())
 
     # --- HTTP ---

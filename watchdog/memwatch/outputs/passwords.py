@@ -2,7 +2,7 @@
 
 A hash takes 60 ms of CPU at cost 10 and four times as much at 12, with the interpreter's lock released: beside one, no
 other thread waited longer than 0.4 ms. What was right or wrong once is remembered, one is computed at a time, and after
-a wrong one there is a rest: who tries out passwords gets 5 % of a core.
+a wrong one there is a rest: trying them out takes 5 % of a core.
 """
 
 from __future__ import annotations
