@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.server
 import json
 import math
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,9 +82,12 @@ class _Answers(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
+def answering(body: bytes) -> AbstractContextManager[str]:
+    return serving_by(type("Handler", (_Answers,), {"body": body}))
+
+
 @contextmanager
-def answering(body: bytes) -> Iterator[str]:
-    handler = type("Handler", (_Answers,), {"body": body})
+def serving_by(handler: type[_Answers]) -> Iterator[str]:
     with http.server.HTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -117,6 +121,35 @@ def test_what_is_no_status_is_refused(body: bytes, match: str) -> None:
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="no address"):
         Endpoint(url).read()
+
+
+class _Redirects(_Answers):
+    seen: list[str | None]
+    elsewhere = ""
+
+    def do_GET(self) -> None:
+        self.seen.append(self.headers["Authorization"])
+        self.send_response(302 if self.elsewhere else 404)
+        self.send_header("Location", f"{self.elsewhere}/status.json")
+        self.end_headers()
+
+
+def test_a_password_is_for_the_address_that_was_named_alone() -> None:
+    seen: list[str | None] = []
+    here, there = type("Here", (_Redirects,), {"seen": seen}), type("There", (_Redirects,), {"seen": seen})
+    with serving_by(here) as first, serving_by(there) as second:
+        here.elsewhere = second
+        with pytest.raises(AttachError, match="404"):
+            Endpoint(first.replace("//", "//alice:a%3Ab@")).read()
+    assert seen == ["Basic " + base64.b64encode(b"alice:a:b").decode(), None]
+
+
+@pytest.mark.parametrize("url", ["http://alice:secret@127.0.0.1:1", "http://alice@127.0.0.1:1"])
+def test_neither_name_nor_password_is_shown(url: str) -> None:
+    endpoint = Endpoint(url, "secret")
+    with pytest.raises(AttachError) as refused:
+        endpoint.read()
+    assert "secret" not in f"{endpoint.url}{refused.value}" and "alice" not in f"{endpoint.url}{refused.value}"
 
 
 def run(*options: str, **environ: str) -> subprocess.CompletedProcess[str]:

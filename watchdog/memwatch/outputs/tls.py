@@ -1,4 +1,4 @@
-"""TLS as the server speaks it: from rules to a context, the handshake, the names of a client. Alone knows ssl."""
+"""TLS as the server speaks it: from rules to a context, the handshake, the names of a client."""
 
 from __future__ import annotations
 
@@ -84,17 +84,19 @@ class Tls:
         except OSError as error:
             connection.close()
             if isinstance(error, ssl.SSLError) and error.reason == "HTTP_REQUEST":
-                with suppress(
-                    BlockingIOError
-                ):  # what is left unread would end the connection before the answer is read
-                    client.recv(65536, socket.MSG_DONTWAIT)
-                client.sendall(_NOT_TLS)
+                _answer_in_clear(client)
             raise
         return connection
 
     def _check_name(self, connection: ssl.SSLSocket) -> None:
         if self._client_names and self._client_names.isdisjoint(_names(connection.getpeercert() or {})):
             raise PermissionError("the client's certificate has none of the names that are allowed")
+
+
+def _answer_in_clear(client: socket.socket) -> None:
+    with suppress(BlockingIOError):  # a request that is left unread would end the connection before the answer
+        client.recv(65536, socket.MSG_DONTWAIT)
+    client.sendall(_NOT_TLS)
 
 
 def _context(rules: TlsRules) -> ssl.SSLContext:
