@@ -1,0 +1,161 @@
+"""The pages in a real browser: the status page of a watch, reports, comparisons; on a phone, in the dark, with foes."""
+
+from __future__ import annotations
+
+import os
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memwatch.cli import main
+from memwatch.core.model import Snapshot
+from memwatch.outputs.web import WebServer
+from support import chromium
+from support.chromium import Browser
+from support.recorded import GB, Recording, record
+from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(chromium.found() is None and "CI" not in os.environ, reason="needs chromium"),
+]
+EVIL = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">&\"'"
+PICTURES = Path(os.environ.get("MEMWATCH_PICTURES", "/nonexistent"))  # where they are kept to be looked at
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("chromium")) as running:
+        yield running
+
+
+def keep(page: chromium.Page, name: str, tmp_path: Path) -> None:
+    folder = PICTURES if PICTURES.is_dir() else tmp_path
+    assert len(page.picture(folder / f"{name}.png")) > 10_000, "there is something to see"
+
+
+# --- the status page ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server() -> Iterator[WebServer]:
+    server = WebServer("127.0.0.1", 0, FakeClock())
+    server.start()
+    yield server
+    server.close(make_snapshot())
+
+
+def shown(server: WebServer, snapshot: Snapshot) -> str:
+    server.publish(snapshot, ())
+    return server.url
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "dark"), [("desk", 1100, False), ("phone", 390, False), ("night", 390, True)]
+)
+def test_the_state_of_a_watch_is_readable_on_any_screen(
+    browser: Browser, server: WebServer, tmp_path: Path, name: str, width: int, dark: bool
+) -> None:
+    snapshot = make_snapshot(9, gpus=1, diagnosis=make_diagnosis())
+    page = browser.open(shown(server, snapshot), width, dark=dark)
+    text = page.text
+    for part in (snapshot.sentence, "117.3 GB of 175.0 GB", "LEAK FOUND in evaluate", "generation 9 of 25, evaluate"):
+        assert part in text
+    assert page.evaluate("document.querySelectorAll('meter').length") == 2
+    drawn = "[...document.querySelectorAll('svg.chart')].filter(one => one.getBoundingClientRect().width > 0).length"
+    assert page.evaluate(drawn) == 1, "the chart that suits the screen"
+    assert page.overflow <= 0
+    sizes = "[...document.querySelectorAll('p,td,dd,li')].map(one => parseFloat(getComputedStyle(one).fontSize))"
+    assert min(page.evaluate(sizes)) >= 13
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert light != dark
+    assert page.problems == []
+    keep(page, f"home-{name}", tmp_path)
+
+
+def test_it_refreshes_itself(browser: Browser, server: WebServer) -> None:
+    page = browser.open(shown(server, make_snapshot()))
+    assert "OOM at generation 13" in page.text
+    shown(server, make_dead())
+    page.until("document.body && document.body.innerText.includes('OOM killer')")
+    assert page.problems == []
+
+
+def test_before_the_first_sample(browser: Browser, server: WebServer) -> None:
+    assert "no sample yet" in browser.open(server.url).text
+
+
+def test_links_lead_somewhere(browser: Browser, server: WebServer) -> None:
+    page = browser.open(shown(server, make_snapshot()))
+    paths = page.evaluate("[...document.querySelectorAll('nav a')].map(one => one.getAttribute('href'))")
+    assert "/metrics" in paths and "/status.json" in paths
+    for path in paths:
+        with urllib.request.urlopen(server.url.rstrip("/") + path) as answer:
+            assert answer.status == 200
+
+
+def test_nothing_that_a_log_says_becomes_markup(browser: Browser, server: WebServer) -> None:
+    snapshot = make_snapshot(command=EVIL, sentence=EVIL, unit=EVIL, phase=EVIL)
+    gauges = tuple(replace(one, name=EVIL) for one in snapshot.gauges)
+    notices = tuple(replace(one, text=EVIL) for one in snapshot.notices)
+    sources = tuple(replace(one, reason=EVIL, ok=False) for one in snapshot.sources)
+    page = browser.open(shown(server, replace(snapshot, gauges=gauges, notices=notices, sources=sources)))
+    assert "<script>" in page.text and page.evaluate("document.title") != "taken"
+    assert page.evaluate("document.querySelectorAll('script,img,iframe,object').length") == 0
+    assert page.overflow <= 0 and page.problems == []
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def histories(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("histories")
+    record(folder / "before.db", Recording(killed_in=13.4, limit=160 * GB, command=EVIL))
+    record(folder / "after.db", Recording(growth=GB // 2, limit=160 * GB))
+    return folder / "before.db", folder / "after.db"
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1100, False), (390, True)])
+def test_a_report_is_drawn_without_the_network(
+    browser: Browser, histories: tuple[Path, Path], tmp_path: Path, width: int, dark: bool
+) -> None:
+    path = tmp_path / "report.html"
+    assert main(["report", str(histories[0]), "-o", str(path)]) == 0
+    page = browser.open(path.as_uri(), width, dark=dark)
+    charts = "document.querySelectorAll('.js-plotly-plot .main-svg .cartesianlayer').length"
+    page.until(f"{charts} >= 7")
+    assert page.overflow <= 0
+    assert {one.partition(":")[0] for one in page.requests} <= {"file", "data", "blob"}
+    assert page.problems == []
+    assert page.evaluate("document.querySelectorAll('img').length") == 0
+    ink = page.evaluate("getComputedStyle(document.querySelector('.xtick text')).fill")
+    assert (ink == "rgb(230, 233, 237)") == dark
+    page.evaluate("Plotly.relayout('chart1', {'xaxis.range': [0, 1]}); 1")
+    assert page.evaluate("document.getElementById('chart1').layout.xaxis.range[1]") == 1, "it can be zoomed"
+    keep(page, f"report-{width}", tmp_path)
+
+
+def test_a_report_without_the_extra_has_pictures(
+    browser: Browser, histories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    assert main(["report", str(histories[0]), "-o", str(path), "--static"]) == 0
+    page = browser.open(path.as_uri(), 390)
+    assert page.evaluate("document.querySelectorAll('svg.chart.narrow').length") >= 7
+    assert page.evaluate("document.querySelectorAll('script').length") == 0
+    assert page.overflow <= 0 and page.problems == []
+
+
+def test_two_runs_are_compared_in_one_chart(browser: Browser, histories: tuple[Path, Path], tmp_path: Path) -> None:
+    path = tmp_path / "compare.html"
+    assert main(["compare", *map(str, histories), "-o", str(path)]) == 0
+    page = browser.open(path.as_uri())
+    page.until("document.querySelectorAll('.js-plotly-plot .cartesianlayer').length >= 2")
+    assert "-96%" in page.text or "-95%" in page.text
+    assert page.evaluate("document.getElementById('chart1').data.filter(one => one.mode == 'lines').length") == 2
+    assert page.problems == [] and page.overflow <= 0
+    keep(page, "compare", tmp_path)
