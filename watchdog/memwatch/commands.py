@@ -23,6 +23,7 @@ from memwatch.core.model import Cause, Notice, Snapshot
 from memwatch.core.sentence import render, to_json_line
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, SourceError
+from memwatch.progress import Progress
 from memwatch.sources.target import describe, identify
 from memwatch.supervisor import Child, Passthrough, forwarding, shell_status, signal_name
 
@@ -110,7 +111,8 @@ def markers(log: Path, flags: Mapping[str, object]) -> int:
 
     config = configure(flags)
     try:
-        found = logscan.scan(log, presets(config))
+        with Progress("reading the log"):
+            found = logscan.scan(log, presets(config))
     except SourceError as error:
         raise ConfigError(str(error).removesuffix(" (yet)"), "name a log file that can be read") from error
     print(wire.to_json(logscan.scan_json(found)).decode() if config.json else logscan.render(found))
@@ -151,14 +153,15 @@ def _tell_replay(
     from memwatch.outputs.plain import News
 
     is_news, interrupt, end, start = News(), None, list[Snapshot](), None
-    for notice in _replayed(trace, config, end):
-        keep(notice)
-        start = notice.t if start is None else start
-        if config.json:
-            print(to_json_line(notice))
-        elif config.verbose or is_news(notice):
-            print(f"{_at(notice.t - start):>10}  {render(notice)}")
-        interrupt = interrupt or (notice if notice.event == "interrupt" else None)
+    with Progress("replaying") as progress:
+        for notice in _replayed(trace, config, end, progress.reach):
+            keep(notice)
+            start = notice.t if start is None else start
+            if config.json:
+                print(to_json_line(notice))
+            elif config.verbose or is_news(notice):
+                print(f"{_at(notice.t - start):>10}  {render(notice)}")
+            interrupt = interrupt or (notice if notice.event == "interrupt" else None)
     if end[0].started_t is None:
         raise ConfigError(f"{trace}: holds no samples", "a trace has a row for each sample below its header")
     conclusion = _conclusion(end[0], interrupt)
@@ -167,10 +170,10 @@ def _tell_replay(
     return end[0], conclusion
 
 
-def _replayed(trace: Path, config: Config, end: list[Snapshot]) -> Iterator[Notice]:
+def _replayed(trace: Path, config: Config, end: list[Snapshot], reach: Callable[[float], None]) -> Iterator[Notice]:
     from memwatch.backtest.replay import replay
 
-    end.append((yield from replay(trace, config.policy, config.memory.limit_bytes)))
+    end.append((yield from replay(trace, config.policy, config.memory.limit_bytes, reach)))
 
 
 def _at(t: float) -> str:
@@ -236,7 +239,8 @@ def census(flags: dict[str, object]) -> int:
     pid = find_target(config).target.pid
     give_way()
     try:
-        found = take_census(pid, wish)
+        with Progress("counting objects"):
+            found = take_census(pid, wish)
     except SourceError as error:
         raise AttachError(str(error), error.hint) from error
     print(wire.to_json(found).decode() if config.json else render(found))
@@ -255,7 +259,8 @@ def profile(flags: dict[str, object]) -> int:
     give_way()
     with _opened(output) as file:
         try:
-            found = record(facts.target.pid, seconds)
+            with Progress(f"following memory for {format_duration(seconds)}"):
+                found = record(facts.target.pid, seconds)
         except SourceError as error:
             raise AttachError(str(error), error.hint) from error
         print(wire.to_json(found).decode() if config.json else shown.render(found))
@@ -302,7 +307,8 @@ def snapshot(flags: dict[str, object]) -> int:
     label, output = flags.pop("label", None), flags.pop("output", None)
     config = configure(flags)
     give_way()
-    found = snapshots.take(config, str(label or time.strftime("%Y-%m-%d %H:%M:%S")), wish)
+    with Progress("examining the trainer"):
+        found = snapshots.take(config, str(label or time.strftime("%Y-%m-%d %H:%M:%S")), wish)
     path = snapshots.keep(found, None if output is None else Path(str(output)), os.environ)
     print(wire.to_json(found).decode() if config.json else f"{render(found)}\n\nkept: {path}")
     return ExitCode.ENDED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 from memwatch.backtest.trace import read_stretches
@@ -13,15 +13,21 @@ from memwatch.core.policy import Policy
 from memwatch.core.sentence import forecast_fields
 
 
-def replay(path: Path | str, policy: Policy, limit_bytes: int | None = None) -> Generator[Notice, None, Snapshot]:
+def replay(
+    path: Path | str,
+    policy: Policy,
+    limit_bytes: int | None = None,
+    reach: Callable[[float], None] | None = None,
+) -> Generator[Notice, None, Snapshot]:
     """All that the engine has to tell about a trace, in order; every notice carries the fields of a forecast.
 
     What it returns is the state at the end.
-    Nothing is signalled: every interrupt is a dry run. `limit_bytes` binds where it is tighter than the trace's own.
+    Nothing is signalled: every interrupt is a dry run. `limit_bytes` binds where it is tighter than the trace's own;
+    `reach` is told how much has been read, 0 to 1.
     """
     engine = Engine(policy)
     latest: dict[str, Notice] = {}
-    for told in read_stretches(path, limit_bytes):
+    for told in read_stretches(path, limit_bytes, reach):
         for action in _fed(engine, told):
             if isinstance(action, Notice):
                 yield _complete(action, latest)

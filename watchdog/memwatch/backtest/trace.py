@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import le
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from memwatch.core.model import (
     HOST,
@@ -61,12 +63,21 @@ def read_trace(path: Path | str, limit_bytes: int | None = None) -> Iterator[Eve
             yield told
 
 
-def read_stretches(path: Path | str, limit_bytes: int | None = None) -> Iterator[Event | Stretch]:
-    """As read_trace, but looks at memory that nothing comes between are told together."""
+def read_stretches(
+    path: Path | str, limit_bytes: int | None = None, reach: Callable[[float], None] | None = None
+) -> Iterator[Event | Stretch]:
+    """As read_trace, but looks at memory that nothing comes between are told together.
+
+    `reach` is told now and then which share of the file has been read, 0 to 1.
+    """
     path = Path(path)
     try:
-        with _open(path) as file:
-            yield from _events(_pieces(file, path, limit_bytes), path.name)
+        with path.open("rb") as raw, _text(raw, path.suffix) as file:
+            size = max(1, os.fstat(raw.fileno()).st_size)
+            for told in _events(_pieces(file, path, limit_bytes), path.name):
+                if reach is not None and isinstance(told, Stretch):
+                    reach(raw.tell() / size)
+                yield told
     except (OSError, EOFError) as error:
         why = getattr(error, "strerror", None) or error
         raise ConfigError(f"{path}: cannot be read: {why}", "give a .csv or .csv.gz file") from error
@@ -74,13 +85,10 @@ def read_stretches(path: Path | str, limit_bytes: int | None = None) -> Iterator
         raise ConfigError(f"{path}: is not CSV text: {error}", _HINT) from error
 
 
-def _open(path: Path) -> TextIO:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-    return path.open(encoding="utf-8-sig", newline="")
-
-
-# --- cells to pieces ------------------------------------------------------------------------------------------------
+def _text(raw: BinaryIO, suffix: str) -> TextIO:
+    if suffix == ".gz":
+        return gzip.open(raw, "rt", encoding="utf-8-sig", newline="")
+    return io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
 
 
 @dataclass(frozen=True, slots=True)
