@@ -41,8 +41,8 @@ def serving(snapshot: Snapshot) -> Iterator[WebServer]:
     try:
         yield server
     finally:
-        with suppress(OSError):  # a test has closed it
-            server.close(snapshot)
+        with suppress(OSError):  # a test has stopped it
+            server.stop()
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_in_a_terminal_it_follows_the_watch_and_says_when_that_no_longer_answers
         shown.press("h")
         shown.resize(120, 40)
         shown.until(lambda text: "evolve" in text)
-        server.close(make_snapshot())
+        server.stop()
         shown.until(lambda text: "no answer from" in text and "OOM at generation 13" in text)
         shown.press("q")
         assert shown.wait() == 0 and shown.has_left
@@ -194,7 +194,7 @@ def test_an_answer_that_hangs_stops_no_key() -> None:
     with serving(make_snapshot()) as server, screen([*TOP, server.url], ENVIRON) as shown:
         shown.until(lambda text: "q quit" in text)
         port = int(server.url.rsplit(":", 1)[1].strip("/"))
-        server.close(make_snapshot())
+        server.stop()
         with socket.create_server(("127.0.0.1", port)):  # takes connections and never answers
             time.sleep(1.5)
             began = time.monotonic()

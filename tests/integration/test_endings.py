@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -115,6 +116,32 @@ def test_somebody_elses_signal(folder: Folder, number: signal.Signals) -> None:
     assert (exited["cause"], result) == ("signalled", ExitCode.FAILED), watch.said()
     assert exited["evidence"][0] == f"ended by {number.name}"
     assert not any("memwatch" in line for line in exited["evidence"])
+
+
+# --- told after the end ---------------------------------------------------------------------------------------------
+
+
+def scrape(watch: Memwatch) -> str:
+    [note] = [one["text"] for one in watch.named("note") if "metrics and status" in one["text"]]
+    with urllib.request.urlopen(note.split()[-1] + "metrics", timeout=10) as answer:
+        return answer.read().decode()
+
+
+def test_it_lingers_for_who_scrapes_until_a_signal_ends_that(folder: Folder) -> None:
+    path = folder.path / "memwatch.yaml"
+    path.write_text("daemon: {linger_seconds: 600}\nlisten: '127.0.0.1:0'\n")
+    program = code("sys.exit(3)")
+    with (
+        trainer(folder, program=program) as run,
+        memwatch(folder, "--pid", str(run.pid), "--json", "--config", str(path)) as watch,
+    ):
+        until(lambda: watch.named("attached") and "memwatch_target_up 1.0" in scrape(watch))
+        (folder.path / "go").touch()
+        until(lambda: watch.named("exited"))
+        until(lambda: 'memwatch_target_exit_info{cause="failed",exit_code="3",signal=""} 1.0' in scrape(watch))
+        assert watch.process.poll() is None
+        watch.process.send_signal(signal.SIGINT)
+        assert watch.wait(10) == ExitCode.FAILED, watch.said()
 
 
 # --- by the kernel --------------------------------------------------------------------------------------------------

@@ -169,8 +169,7 @@ class Bench:
         self.process.communicate()
         self.sampler.close()
         self.signaller.close()
-        if self.told.snapshot is not None:
-            self.web.close(self.told.snapshot)
+        self.web.stop()
 
 
 @pytest.fixture

@@ -15,26 +15,31 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from memwatch.outputs.exposition import OPENMETRICS, TEXT, Metric, as_openmetrics, as_text, negotiate
+from memwatch.outputs.families import Family
 
 METRICS = [
-    Metric("gauge", "m_bytes", "Memory.", ("path", "name"), ((("/a", 'say "\\n"\n'), 1.5e10), (("", "é\\"), -0.0))),
-    Metric("gauge", "m_bare", "No labels.", (), (((), 3),)),
-    Metric("counter", "m_ticks", "Turns.", (), (((), 7.0),)),
-    Metric("info", "m_build", "The version.", ("version",), ((("1.0",), 1.0),)),
+    Metric(
+        Family("gauge", "m_bytes", "Memory.", ("path", "name")),
+        ((("/a", 'say "\\n"\n'), 1.5e10), (("", "é\\"), -0.0)),
+    ),
+    Metric(Family("gauge", "m_bare", "No labels."), (((), 3),)),
+    Metric(Family("counter", "m_ticks", "Turns."), (((), 7.0),)),
+    Metric(Family("info", "m_build", "The version.", ("version",)), ((("1.0",), 1.0),)),
 ]
 
 
 class Theirs(Collector):
     def collect(self):
         for metric in METRICS:
-            if metric.kind == "counter":
-                yield CounterMetricFamily(metric.name, metric.text, value=metric.series[0][1])
-            elif metric.kind == "info":
-                family = InfoMetricFamily(metric.name, metric.text)
-                family.add_metric((), dict(zip(metric.labels, metric.series[0][0], strict=True)))
+            told = metric.family
+            if told.kind == "counter":
+                yield CounterMetricFamily(told.name, told.text, value=metric.series[0][1])
+            elif told.kind == "info":
+                family = InfoMetricFamily(told.name, told.text)
+                family.add_metric((), dict(zip(told.labels, metric.series[0][0], strict=True)))
                 yield family
             else:
-                family = GaugeMetricFamily(metric.name, metric.text, labels=metric.labels)
+                family = GaugeMetricFamily(told.name, told.text, labels=told.labels)
                 for labels, value in metric.series:
                     family.add_metric(labels, value)
                 yield family
@@ -61,7 +66,7 @@ def test_it_says_what_prometheus_client_says(ours, theirs, parse):
 
 @given(st.text(), st.floats())
 def test_any_label_and_value_come_back(label, value):
-    metric = Metric("gauge", "m", "Any.", ("label",), (((label,), value),))
+    metric = Metric(Family("gauge", "m", "Any.", ("label",)), (((label,), value),))
     for encode, parse in ((as_text, parse_text), (as_openmetrics, parse_openmetrics)):
         [family] = parse(encode([metric]).decode())
         [sample] = family.samples

@@ -15,6 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from memwatch.core import model as m
+from memwatch.outputs.families import FAMILIES
 from memwatch.outputs.prometheus import _COUNTERS, Exposition
 from memwatch.outputs.web import COUNTED
 from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot, make_view
@@ -57,13 +58,30 @@ def exported() -> dict[str, tuple[str, frozenset[str]]]:
     return found
 
 
-def documented() -> dict[str, tuple[str, frozenset[str]]]:
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|([^|]*)\| ", DOCS.read_text(), re.MULTILINE)
-    return {name: (kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+def registered() -> dict[str, tuple[str, frozenset[str]]]:
+    return {one.sample: (one.kind, frozenset(one.labels)) for one in FAMILIES}
 
 
-def test_the_page_and_the_export_say_the_same():
-    assert exported() == documented()
+def documented() -> dict[str, tuple[str, frozenset[str], str]]:
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|([^|]*)\| (.*) \|$", DOCS.read_text(), re.MULTILINE)
+    return {name: (kind, frozenset(re.findall(r"`(\w+)`", labels)), text) for name, kind, labels, text in rows}
+
+
+def test_the_page_the_registry_and_the_export_say_the_same():
+    assert {name: row[:2] for name, row in documented().items()} == registered() == exported()
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda one: one.sample)
+def test_the_help_is_what_the_page_begins_with(family):
+    text = documented()[family.sample][2]
+    assert text.startswith(family.text.removesuffix(".")), text
+
+
+def test_the_unit_is_in_the_name():
+    units = {one.unit: one.name for one in FAMILIES}
+    assert set(units) == {"", "bytes", "bytes/s", "seconds", "timestamp", "ratio"}
+    named = re.compile("_(bytes|seconds|ratio)")
+    assert [one.name for one in FAMILIES if not one.unit and named.search(one.name)] == []
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (it comes with prometheus)")
@@ -85,6 +103,9 @@ def test_figures_are_those_of_the_snapshot():
     assert value(snapshot, "memwatch_run_finishes", resource="host") == 0
     assert value(snapshot, "memwatch_verdict", resource="host", verdict="leak") == 1
     assert value(snapshot, "memwatch_verdict", resource="host", verdict="stable") == 0
+    assert value(snapshot, "memwatch_warned", resource="host") == 1
+    assert value(snapshot, "memwatch_warned", resource="gpu1") == 0
+    assert value(snapshot, "memwatch_warn_horizon_seconds") == 4500
     assert value(snapshot, "memwatch_source_up", source="nvml") == 0
     assert value(snapshot, "memwatch_gpu_used_bytes", gpu="gpu1", uuid="GPU-0000-1", attribution="exact") == 30e9
     assert value(snapshot, "memwatch_generation_delta_bytes", resource="host") == view.generations[-2].delta_bytes
@@ -129,7 +150,7 @@ def test_a_dead_target_leaves_only_that_it_is_down_and_why():
         "memwatch_target_exit_info",
         "memwatch_target_exit_timestamp_seconds",
         "memwatch_scrape_duration_seconds",
-        *(f"{name}_total" for name, _ in _COUNTERS.values()),
+        *(family.sample for family in _COUNTERS.values()),
     }
     assert {name for name in names(dead) if name.startswith("memwatch")} == kept
 

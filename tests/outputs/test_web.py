@@ -35,7 +35,7 @@ def serving(snapshot: Snapshot | None = None, **options) -> Iterator[tuple[WebSe
     try:
         yield server, clock
     finally:
-        server.close(snapshot or make_snapshot())
+        server.stop()
 
 
 def port_of(server: WebServer) -> int:
@@ -272,12 +272,20 @@ def _reads_end(client: socket.socket) -> bool:
         return True
 
 
-def test_close_does_not_wait_for_clients():
+def test_after_the_end_it_is_told_how_that_was_until_it_stops():
+    with serving(make_snapshot()) as (server, _):
+        server.close(make_dead())
+        told = ask(server, "/metrics").body
+        assert b"memwatch_target_up 0.0\n" in told
+        assert b'memwatch_target_exit_info{cause="oom_cgroup",exit_code="",signal="SIGKILL"} 1.0\n' in told
+
+
+def test_stop_does_not_wait_for_clients():
     with serving(make_snapshot()) as (server, _):
         place = ("127.0.0.1", port_of(server))
         with socket.create_connection(place, timeout=5):
             began = time.monotonic()
-            server.close(make_dead())
+            server.stop()
             assert time.monotonic() - began < 5
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(place, timeout=1)
@@ -307,7 +315,7 @@ def test_ipv6():
         pytest.skip("no IPv6 here")
     server.start()
     assert server.url.startswith("http://[::1]:")
-    server.close(make_snapshot())
+    server.stop()
 
 
 PROBE = """
@@ -324,7 +332,7 @@ with socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1].str
     assert b"memwatch_target_up" in b"".join(iter(lambda: client.recv(65536), b""))
 heavy |= {"prometheus_client", "http", "http.server", "email", "ssl", "hashlib", "bcrypt"} & set(sys.modules)
 print(sorted(heavy), before, rss())
-server.close(make_snapshot())
+server.stop()
 """
 
 

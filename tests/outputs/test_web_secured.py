@@ -57,7 +57,7 @@ def serving(folder: Path, text: str, client_seconds: float = 10.0, look: float =
         yield server
     finally:
         with suppress(SourceError):
-            server.close(make_snapshot())
+            server.stop()
 
 
 def port_of(server: WebServer) -> int:
@@ -341,7 +341,7 @@ def test_close_does_not_wait_for_a_handshake(folder: Path) -> None:
     with serving(folder, TLS) as server, closing(socket.create_connection(("127.0.0.1", port_of(server)))) as client:
         _until(lambda: bool(server._clients))
         began = time.monotonic()
-        server.close(make_snapshot())
+        server.stop()
         assert time.monotonic() - began < 2
         client.settimeout(5)
         _read_to_the_end(client)

@@ -55,7 +55,7 @@ def ticks(pid: int, folder: Path) -> Iterator[Iterator[None]]:
         engine, readers = Engine(Policy()), make_readers(Config(), facts, stack)
         store, web = HistoryStore.open(folder / "history.db"), WebServer("127.0.0.1", 0, clock)
         stack.callback(store.close)
-        stack.callback(lambda: web.close(engine.snapshot()))
+        stack.callback(web.stop)
         attached = Attached(clock.t, facts.target, facts.command)
         store.begin("bench", attached, clock.t)
         engine.feed(attached)

@@ -56,6 +56,7 @@ def make_view(generations: int = 7, resource: str = m.HOST, growth: int = GROWTH
         forecast=m.Forecast(18600.0, 16200.0, 21000.0, 13.0, 12.0, 14.0, False),
         generations=rows,
         timeline=tuple(step for row in rows for step in _steps(row)),
+        warned=True,
     )
     return replace(view, **changes)
 
@@ -111,6 +112,7 @@ def make_snapshot(generations: int = 7, gpus: int = 0, **changes: Any) -> m.Snap
             0,
             usage=m.Usage(f"gpu{i}", 30 * GB, m.Limit(141 * GB, f"gpu{i}", 110 * GB)),
             verdict=m.Verdict.STABLE,
+            warned=False,
             trend=m.Trend("flat", 0.0, 0.0, 0.9),
             forecast=None,
             peak_bytes=31 * GB,
@@ -149,6 +151,7 @@ def make_snapshot(generations: int = 7, gpus: int = 0, **changes: Any) -> m.Snap
         pace_seconds=1.0,
         unarmed=None,
         exited=None,
+        warn_horizon_seconds=4500.0,
     )
     return replace(snapshot, **changes)
 

@@ -95,6 +95,21 @@ class Watch:
 
     def run(self) -> Exited | None:
         """How the trainer ended, or None when memwatch was told to stop."""
+        try:
+            exited = self._watch()
+            if exited is not None and self._web is not None:
+                self._linger()
+            return exited
+        finally:
+            if self._web is not None:
+                self._web.stop()
+
+    def _linger(self) -> None:
+        """Answer for a while yet, so that who asks from time to time learns how it ended; a signal ends that."""
+        with Sleeper() as sleeper:
+            sleeper.sleep(self._config.daemon.linger_seconds)
+
+    def _watch(self) -> Exited | None:
         _allow_descriptors()
         self._take_standing()
         with ExitStack() as held:

@@ -93,6 +93,7 @@ class DaemonConfig:
 
     lock_memory: bool = True  # where that is permitted
     realtime: bool = False  # run before all ordinary programs
+    linger_seconds: float = 0.0  # answer HTTP for so long after the trainer's end
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "diagnosis.every_generations": (1, 1_000_000),
     "diagnosis.cpu_share": (0, 1),
     "diagnosis.leak_threshold_mb": (0, 1e9),
+    "daemon.linger_seconds": (0, 3600),
 }
 _UNCATCHABLE = ("SIGKILL", "SIGSTOP")
 

@@ -14,7 +14,6 @@ from memwatch.actions.signals import PidfdSignaller, plan
 from memwatch.app import exposure, find_target, make_guard, make_readers, presets
 from memwatch.clock import SystemClock
 from memwatch.config import Config
-from memwatch.core.engine import Engine
 from memwatch.core.model import HOST, CgroupMemory, GenerationSeen, Sample, Target, TreeMemory, Usage
 from memwatch.core.sentence import limit_name
 from memwatch.core.units import format_bytes
@@ -247,7 +246,7 @@ def try_listen(config: Config) -> str:
         raise ConfigError("switched off")
     server = WebServer(*address, SystemClock(), make_guard(config))
     told = "; ".join(filter(None, [f"{server.url}{_asked(server.asks)}", exposure(server)]))
-    server.close(Engine(config.policy).snapshot())
+    server.stop()
     return told
 
 

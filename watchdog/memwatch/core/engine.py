@@ -47,7 +47,7 @@ from memwatch.core.model import (
     TotalSeen,
 )
 from memwatch.core.occasions import DiagnosisPolicy
-from memwatch.core.policy import Policy
+from memwatch.core.policy import Policy, horizon_seconds
 from memwatch.core.track import ForecasterLike
 
 NOTICES_KEPT = 50  # in the snapshot
@@ -310,6 +310,7 @@ class Engine:
             pace_seconds=self.pace_seconds,
             unarmed=self._unarmed(),
             exited=self._exited,
+            warn_horizon_seconds=horizon_seconds(self._policy, ledger.step_seconds(self._t)),
         )
 
     def _sentence(self, views: Sequence[ResourceView], state: State) -> str:

@@ -329,6 +329,7 @@ class Looks:
             outlook.forecast,
             self._ledger.rows(usage.resource),
             track.timeline.steps(),
+            track.warned,
         )
 
     @property

@@ -526,6 +526,7 @@ class ResourceView:
     forecast: Forecast | None
     generations: tuple[GenerationRow, ...]  # oldest first; the last may be open
     timeline: tuple[Step, ...] = ()  # of the whole watch
+    warned: bool = False  # people are told that the limit is near
 
 
 @dataclass(frozen=True, slots=True)
@@ -601,6 +602,7 @@ class Snapshot:
     pace_seconds: float  # how soon the next sample should be taken, at most
     unarmed: str | None  # why no interrupt would reach the trainer now; None: it would
     exited: Exited | None
+    warn_horizon_seconds: float | None = None  # how far ahead people are told; None: another memwatch did not say
 
     @property
     def up(self) -> bool:

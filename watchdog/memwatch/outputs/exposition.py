@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from memwatch.outputs.families import Family
+
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-_SUFFIX = {"counter": "_total", "info": "_info", "gauge": ""}  # of the sample, where the family has none in OpenMetrics
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 Series = tuple[tuple[str, ...], float]  # label values, value
@@ -20,12 +21,9 @@ Series = tuple[tuple[str, ...], float]  # label values, value
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One family: `name` without `_total` or `_info`, which its samples have; no label set twice."""
+    """What is told of one family; no label set twice."""
 
-    kind: str  # "gauge", "counter" or "info"
-    name: str
-    text: str  # one line
-    labels: tuple[str, ...]
+    family: Family
     series: Sequence[Series]
 
 
@@ -39,9 +37,9 @@ def as_text(metrics: Iterable[Metric]) -> bytes:
     """The plain format: it has no infos, and a counter's family has the name of its sample."""
     lines: list[str] = []
     for metric in metrics:
-        name = metric.name + _SUFFIX[metric.kind]
-        lines += _head(name, "gauge" if metric.kind == "info" else metric.kind, metric.text)
-        lines += _samples(name, metric)
+        kind = metric.family.kind
+        lines += _head(metric.family.sample, "gauge" if kind == "info" else kind, metric.family.text)
+        lines += _samples(metric)
     return _encoded(lines)
 
 
@@ -49,8 +47,8 @@ def as_openmetrics(metrics: Iterable[Metric]) -> bytes:
     """OpenMetrics, with its end."""
     lines: list[str] = []
     for metric in metrics:
-        lines += _head(metric.name, metric.kind, metric.text)
-        lines += _samples(metric.name + _SUFFIX[metric.kind], metric)
+        lines += _head(metric.family.name, metric.family.kind, metric.family.text)
+        lines += _samples(metric)
     return _encoded([*lines, "# EOF"])
 
 
@@ -58,9 +56,10 @@ def _head(name: str, kind: str, text: str) -> tuple[str, str]:
     return f"# HELP {name} {text}", f"# TYPE {name} {kind}"
 
 
-def _samples(name: str, metric: Metric) -> Iterator[str]:
+def _samples(metric: Metric) -> Iterator[str]:
+    name, labels = metric.family.sample, metric.family.labels
     for values, number in metric.series:
-        yield f"{name}{_labelled(metric.labels, values)} {float(number)!r}"
+        yield f"{name}{_labelled(labels, values)} {float(number)!r}"
 
 
 @lru_cache(maxsize=1024)  # of scrape after scrape the same

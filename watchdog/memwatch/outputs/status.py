@@ -123,6 +123,7 @@ def _resource(view: ResourceView) -> dict[str, Any]:
         "baseline": view.baseline_bytes,
         "peak": view.peak_bytes,
         "verdict": view.verdict,
+        "warned": view.warned,
         **{name: trend and getattr(trend, field) for field, name in _TREND.items()},
         **{name: forecast and getattr(forecast, field) for field, name in _FORECAST.items()},
         "generations": [_generation(row) for row in view.generations[-MOST_GENERATIONS:]],

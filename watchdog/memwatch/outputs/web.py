@@ -156,8 +156,11 @@ class WebServer:
             raise SourceError(self._guard.problem)
 
     def close(self, snapshot: Snapshot) -> None:
-        """Stop answering; returns within a second, whatever the clients do."""
+        """Show how it ended, until `stop`."""
         self.board.post(snapshot, ())
+
+    def stop(self) -> None:
+        """Stop answering; returns within a second, whatever the clients do."""
         self._closing.set()
         _cut(self._listener)  # wakes accept()
         if self._thread.is_alive():
