@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test fast check lint types contracts pictures bench tables pythons libraries wheel clean
+.PHONY: demo test fast check lint types contracts pictures dashboards schema bench tables pythons libraries wheel clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
@@ -24,12 +24,21 @@ lint: .venv/.dev
 
 types: .venv/.dev
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.11 -p generator
 
 contracts: .venv/.dev
 	$(BIN)/lint-imports
 
 pictures: .venv/.dev  ## docs/images/*.svg: the same files for the same code
 	PYTHONPATH=watchdog:tests $(BIN)/python docs/pictures.py
+
+dashboards: .venv/.dev  ## configs/grafana/dashboards/*.json, from the registry of metrics; Python 3.11 or newer
+	PYTHONPATH=watchdog:configs/grafana $(BIN)/python -m generator
+
+schema:  ## the types of Grafana's dashboards in .venv/schema, for the test that checks them; needs npm
+	mkdir -p .venv/schema
+	cp tests/configs/package.json .venv/schema
+	npm install --prefix .venv/schema --no-package-lock --no-audit --no-fund --silent
 
 bench: .venv-bench/.made  ## docs/performance/*.json and the tables of docs/performance.md; an hour, root for some of it
 	PYTHONPATH=tests .venv-bench/bin/python tests/bench/run.py $(if $(ONLY),--only $(ONLY)) $(BENCH)

@@ -1,0 +1,1 @@
+"""Grafana dashboards from the registry of metrics: `make dashboards` writes configs/grafana/dashboards/*.json."""

@@ -1,0 +1,111 @@
+"""The dashboard of all runs: which of them needs somebody, and how they went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from generator import panels as p
+from generator.queries import FLEET, Line, code, filled, selector
+from memwatch.core.model import HOST, State, Verdict
+from memwatch.outputs import families as f
+
+STATES = p.states(State, (p.GREEN, p.ORANGE, p.RED, p.BLUE, p.RED, p.GREY))
+VERDICTS = p.states(Verdict, (p.GREY, p.GREEN, p.BLUE, p.YELLOW, p.RED))
+ONE_RUN = (
+    "/d/memwatch-run?var-datasource=${datasource}"
+    "&var-job=${__data.fields.job}&var-instance=${__value.raw}&${__url_time_range}"
+)  # from a cell with an instance
+
+a = selector(FLEET)
+_BY = "job, instance"
+_RUN = "{{instance}}"
+_ETA = f"min by ({_BY}) ({a(f.OOM_ETA)})"
+_GROWTH = f"max by ({_BY}) ({a(f.GROWTH_PER_SECOND, resource=HOST)}) * 3600"
+
+
+def rows() -> Iterator[tuple[str, list[p.Panel]]]:
+    """The title of each row, and its panels from left to right."""
+    yield "Now", [*_figures(), _runs()]
+    yield "Memory", list(_memory())
+    yield "What happened", list(_happened())
+
+
+def _figures() -> Iterator[p.Panel]:
+    yield p.figure("Runs", Line(f"sum({a(f.TARGET_UP)})"), unit="none", note="Trainers that are watched and run.")
+    yield p.figure("Next out of memory", Line(f"min({a(f.OOM_ETA)})"), steps=p.SOON, none="not in sight")
+    warned = f"sum(max by ({_BY}) ({a(f.WARNED)}))"
+    yield p.figure("Warned", Line(warned), unit="none", steps=p.ANY_IS_BAD, none="0")
+    unarmed = f"sum((1 - {a(f.ARMED)}) and on ({_BY}) {a(f.TARGET_UP)} == 1)"
+    yield p.figure(
+        "Not armed", Line(unarmed), unit="none", steps=p.ANY_IS_BAD, none="0", note="Nobody would interrupt them."
+    )
+    failing = f"sum(1 - {a(f.SOURCE_UP)})"
+    yield p.figure("Sources failing", Line(failing), unit="none", steps=p.ANY_IS_BAD, none="0")
+    interrupts = f"sum(increase({a(f.INTERRUPTS)}[$__range]))"
+    yield p.figure("Interrupts", Line(interrupts), unit="none", note="In the time shown.", none="0")
+
+
+def _runs() -> p.Panel:
+    columns = {
+        "runs": Line(f"max by ({_BY}) ({a(f.TARGET_UP)})"),
+        "state": Line(code(a, f.STATE, (one.value for one in State), _BY)),
+        "armed": Line(f"max by ({_BY}) ({a(f.ARMED)})"),
+        "verdict": Line(code(a, f.VERDICT, (one.value for one in Verdict), _BY, resource=HOST)),
+        "limit used": Line(f"max by ({_BY}) ({filled(a)})"),
+        "out of memory in": Line(_ETA),
+        "growth an hour": Line(_GROWTH),
+        "generation": Line(f"max by ({_BY}) ({a(f.GENERATION)})"),
+        "of": Line(f"max by ({_BY}) ({a(f.GENERATIONS_PLANNED)})"),
+        "causes found": Line(f"count by ({_BY}) ({a(f.FINDING_CONFIDENCE)})"),
+        "sources failing": Line(f"sum by ({_BY}) (1 - {a(f.SOURCE_UP)})"),
+    }
+    looks = {
+        "instance": p.linked("This run in detail", ONE_RUN),
+        "runs": p.named(p.NO_YES),
+        "state": p.named(STATES),
+        "armed": p.named(p.NO_YES),
+        "verdict": p.named(VERDICTS),
+        "limit used": p.coloured("percentunit", p.FILLED),
+        "out of memory in": p.coloured("s", p.SOON),
+        "growth an hour": {"unit": "decbytes"},
+        "sources failing": p.coloured("none", p.ANY_IS_BAD),
+    }
+    note = (
+        "A memwatch watches one trainer: a run is one scrape target. Verdict and growth are those of main memory; "
+        "the limit and the time those of the resource that is worst off."
+    )
+    return p.listing(
+        "All runs", columns, labels=("instance", "job"), looks=looks, note=note, height=10, sort="out of memory in"
+    )
+
+
+def _memory() -> Iterator[p.Panel]:
+    order = "The soonest first."
+    yield p.bars("Who runs out first", Line(f"sort({_ETA})", _RUN), p.SOON, note=order)
+    yield p.chart(
+        "Limit used",
+        Line(f"max by ({_BY}) ({filled(a)})", _RUN),
+        unit="percentunit",
+        note="Of the resource that is worst off.",
+        steps=p.FILLED,
+    )
+    yield p.chart("Growth an hour", Line(_GROWTH, _RUN), unit="decbytes", note="Of main memory.")
+    yield p.chart("Out of memory in", Line(_ETA, _RUN))
+
+
+def _happened() -> Iterator[p.Panel]:
+    counted = {"warned": f.WARNINGS, "interrupted": f.INTERRUPTS, "saved": f.SAVES, "escalated": f.ESCALATIONS}
+    lines = [Line(f"sum(increase({a(family)}[$__rate_interval]))", name, "bars") for name, family in counted.items()]
+    yield p.chart("Warnings and interrupts", *lines, unit="none", stack=True)
+    yield p.chart("Sources failing", Line(f"sum by ({_BY}) (1 - {a(f.SOURCE_UP)})", _RUN), unit="none")
+    ended = f"max by ({_BY}, {', '.join(f.TARGET_EXIT.labels)}) (last_over_time({a(f.TARGET_EXIT)}[$__range]))"
+    yield p.listing(
+        "How runs ended",
+        {"ended": Line(ended)},
+        labels=("instance", "job", *f.TARGET_EXIT.labels),
+        looks={"instance": p.linked("This run in detail", ONE_RUN), "ended": p.HIDDEN},
+        note="In the time shown, as far as it was scraped: `daemon.linger_seconds`.",
+        width=12,
+    )
+    own = f"rate({a(f.PROCESS_CPU)}[$__rate_interval]) and on ({_BY}) {a(f.BUILD)}"
+    yield p.chart("What memwatch costs", Line(own, _RUN), unit="percentunit", note="Share of a core.")
