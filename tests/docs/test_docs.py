@@ -23,7 +23,9 @@ from memwatch.sources.presets import _PRESET_KEYS, _RULE_KEYS, KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "watchdog" / "memwatch"
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(page for name in ("docs", "examples", "configs") for page in (ROOT / name).rglob("*.md"))]
+)
 IN_EVERY_EVENT = {"event", "t", "text"}
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
