@@ -1,4 +1,4 @@
-"""Every query of the dashboards and rules, run by a real Prometheus that scraped a whole run: none fails or is empty."""
+"""Every query of the dashboards and rules, run by a real Prometheus that scraped a whole run: each tells something."""
 
 from __future__ import annotations
 
