@@ -72,6 +72,22 @@ def test_it_warns_once_and_withdraws_once():
     assert watch.engine.snapshot().state is State.WATCHING
 
 
+def test_the_state_tells_of_which_resource_is_warned_and_how_far_ahead():
+    watch = Watch()
+    assert watch.engine.snapshot().warn_horizon_seconds == 3600, "without generations"
+    watch.generations(3, seconds=1500)
+    watch.script.says = growing(1800)
+    watch.look(60)
+    watch.script.says = CALM
+    watch.feed(sampled(watch.t, 5 * GB, resource="gpu0"))
+    known = watch.engine.snapshot()
+    assert {view.usage.resource: view.warned for view in known.resources} == {"gpu0": False}
+    watch.look(1)
+    known = watch.engine.snapshot()
+    assert {view.usage.resource: view.warned for view in known.resources} == {"host": True}
+    assert known.warn_horizon_seconds == 4500, "three generations"
+
+
 def test_a_moment_of_alarm_is_no_warning():
     watch = Watch()
     watch.script.says = growing(1800)
