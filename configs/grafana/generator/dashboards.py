@@ -58,7 +58,7 @@ def _board(title: str, description: str) -> b.Dashboard:
 def _variable(name: str, query: str, *, many: bool = False) -> b.QueryVariable:
     variable = b.QueryVariable(name).label(name).datasource(SOURCE).query(query).sort(d.VariableSort.NATURAL_ASC)
     variable.refresh(d.VariableRefresh.ON_TIME_RANGE_CHANGED)
-    return variable.multi(True).include_all(True).current(_ALL) if many else variable
+    return variable.multi(True).include_all(True).all_value(".+").current(_ALL) if many else variable
 
 
 def _annotation(name: str, expr: str) -> b.AnnotationQuery:

@@ -47,7 +47,7 @@ def _figures() -> Iterator[p.Panel]:
 
 def _runs() -> p.Panel:
     columns = {
-        "runs": Line(f"max by ({_BY}) ({a(f.TARGET_UP)})"),
+        "up": Line(f"max by ({_BY}) ({a(f.TARGET_UP)})"),
         "state": Line(code(a, f.STATE, (one.value for one in State), _BY)),
         "armed": Line(f"max by ({_BY}) ({a(f.ARMED)})"),
         "verdict": Line(code(a, f.VERDICT, (one.value for one in Verdict), _BY, resource=HOST)),
@@ -61,7 +61,7 @@ def _runs() -> p.Panel:
     }
     looks = {
         "instance": p.linked("This run in detail", ONE_RUN),
-        "runs": p.named(p.NO_YES),
+        "up": p.named(p.NO_YES),
         "state": p.named(STATES),
         "armed": p.named(p.NO_YES),
         "verdict": p.named(VERDICTS),
@@ -80,8 +80,7 @@ def _runs() -> p.Panel:
 
 
 def _memory() -> Iterator[p.Panel]:
-    order = "The soonest first."
-    yield p.bars("Who runs out first", Line(f"sort({_ETA})", _RUN), p.SOON, note=order)
+    yield p.bars("Who runs out first", Line(f"sort({_ETA})", _RUN), p.SOON, note="The soonest first.")
     yield p.chart(
         "Limit used",
         Line(f"max by ({_BY}) ({filled(a)})", _RUN),

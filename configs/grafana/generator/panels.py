@@ -101,9 +101,8 @@ def figure(
 def timeline(title: str, line: Line, names: Names, *, note: str = "", width: int = 12, height: int = 4) -> Panel:
     """What was the case when."""
     panel = _common(statetimeline.Panel(), title, [line], note=note, unit="none", width=width, now=False).height(height)
-    panel.mappings(_mappings(names)).show_value(c.VisibilityMode.AUTO).merge_values(True).row_height(0.9).line_width(
-        0
-    ).fill_opacity(70)
+    panel.mappings(_mappings(names)).show_value(c.VisibilityMode.AUTO).merge_values(True)
+    panel.row_height(0.9).line_width(0).fill_opacity(70)
     panel.legend(common.VizLegendOptions().display_mode(c.LegendDisplayMode.HIDDEN).placement(c.LegendPlacement.BOTTOM))
     return panel.thresholds(_thresholds(((None, GREY),)))
 
@@ -160,14 +159,12 @@ def named(names: Names) -> dict[str, Any]:
     return {"mappings": _mappings(names), **_CELL}
 
 
-HIDDEN: Mapping[str, Any] = {"custom.hidden": True}  # of a query that tells by its labels alone
-
-
 def linked(title: str, url: str) -> dict[str, Any]:
     """A column that leads somewhere."""
     return {"links": [{"title": title, "url": url, "targetBlank": False}]}
 
 
+HIDDEN: Mapping[str, Any] = {"custom.hidden": True}  # of a query that tells by its labels alone
 _CELL = {"custom.cellOptions": {"type": "color-text"}, "color": {"mode": "thresholds"}}
 
 
