@@ -194,6 +194,8 @@ def _memwatch() -> Iterator[p.Panel]:
         "turns": f.TICKS,
         "pages looked at": f.SURVEY_PAGES,
         "failed answers": f.PAGE_FAILURES,
+        "refused requests": f.WEB_REFUSALS,
+        "failed handshakes": f.WEB_HANDSHAKE_FAILURES,
         "source failures": f.SOURCE_FAILURES,
     }
     rates = [Line(f"rate({a(family)}[$__rate_interval])", name) for name, family in counted.items()]
