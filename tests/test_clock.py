@@ -33,6 +33,12 @@ def slept(sleeper: Sleeper, seconds: float) -> float:
     return time.monotonic() - before
 
 
+def rested(sleeper: Sleeper, seconds: float) -> float:
+    before = time.monotonic()
+    sleeper.rest(seconds)
+    return time.monotonic() - before
+
+
 def open_descriptors() -> list[str]:
     return sorted(path.name for path in Path("/proc/self/fd").iterdir())
 
@@ -103,3 +109,21 @@ def test_handlers_and_descriptors_are_given_back() -> None:
         assert signal.set_wakeup_fd(-1) == -1
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_rest_is_ended_by_a_signal_alone_also_by_one_before_it() -> None:
+    told, told_end = os.pipe()
+    os.write(told_end, b"x")
+    with Sleeper([told]) as sleeper:
+        assert 0.05 <= rested(sleeper, 0.05) < 1, "what is watched does not end it"
+        assert rested(sleeper, -1.0) < 0.5
+        with soon(lambda: os.kill(os.getpid(), signal.SIGINT)):
+            assert rested(sleeper, LONG) < LONG / 2
+        assert rested(sleeper, LONG) < LONG / 2
+    forwarded: list[int] = []
+    with Sleeper([], [signal.SIGUSR1], forwarded.append) as sleeper:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert rested(sleeper, LONG) < LONG / 2, "one that is not for memwatch ends it too"
+    assert forwarded == [signal.SIGUSR1]
+    os.close(told)
+    os.close(told_end)

@@ -96,18 +96,10 @@ class Watch:
     def run(self) -> Exited | None:
         """How the trainer ended, or None when memwatch was told to stop."""
         try:
-            exited = self._watch()
-            if exited is not None and self._web is not None:
-                self._linger()
-            return exited
+            return self._watch()
         finally:
             if self._web is not None:
                 self._web.stop()
-
-    def _linger(self) -> None:
-        """Answer for a while yet, so that who asks from time to time learns how it ended; a signal ends that."""
-        with Sleeper() as sleeper:
-            sleeper.sleep(self._config.daemon.linger_seconds)
 
     def _watch(self) -> Exited | None:
         _allow_descriptors()
@@ -130,9 +122,12 @@ class Watch:
                     show_once(engine.snapshot(), self._people, self._config.json)
                     return None
                 exited = daemon.run(attached, sleep, lambda: self._quit or sleeper.stopped_by is not None)
-            if not self._config.json:
-                with suppress(BrokenPipeError):  # its reader left; the exit code still tells
-                    print(render(engine.snapshot()), file=self._people, flush=True)
+                if not self._config.json:
+                    with suppress(BrokenPipeError):  # its reader left; the exit code still tells
+                        print(render(engine.snapshot()), file=self._people, flush=True)
+                held.close()
+                if exited is not None and self._web is not None:  # who asks now and then learns how it ended
+                    sleeper.rest(self._config.daemon.linger_seconds)
             return exited
 
     def _take_standing(self) -> None:

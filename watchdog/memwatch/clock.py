@@ -67,6 +67,13 @@ class Sleeper:
             os.read(self._wake_read, 4096)
         return bool(ready)
 
+    def rest(self, seconds: float) -> None:
+        """Sleep for `seconds`, whatever is watched; a signal that came since the last sleep, or comes, ends it."""
+        if self.stopped_by is None:
+            signals = select.poll()
+            signals.register(self._wake_read, select.POLLIN)
+            signals.poll(max(0.0, seconds) * 1000)
+
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self._on_signal(number)
 
