@@ -1,8 +1,9 @@
-"""How memwatch starts a Python process of its own, and how it hands one an errand."""
+"""How memwatch starts a Python process of its own, hands it an errand, or talks with it."""
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,68 @@ def start(code: str, stdin: int | IO[bytes], stdout: int | IO[bytes] = subproces
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+
+
+class Peer:
+    """A process that gets messages on its descriptor 0 and answers there. No call waits for it."""
+
+    def __init__(self, code: str, first: bytes) -> None:
+        """Start it, which takes as long as an exec (1 ms), and send the `first` message; OSError when that fails."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        self._channel: socket.socket = ours
+        try:
+            with theirs:
+                self._process = start(code, theirs.fileno())
+            self.send(first)
+        except OSError:
+            ours.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Its PID."""
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """A descriptor that becomes readable with an answer, and with its end."""
+        return self._channel.fileno()
+
+    def send(self, message: bytes) -> None:
+        """Send a message; OSError when it has ended, or takes no more now."""
+        self._channel.send(message)
+
+    def receive(self, longest: int) -> bytes | None:
+        """A message, None while there is none; empty when it has ended."""
+        try:
+            return self._channel.recv(longest)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    def hang_up(self) -> None:
+        """Let it end in its own time."""
+        self._channel.close()
+
+    def kill(self) -> None:
+        """End it now, unless it is in a call of the kernel that nobody can end."""
+        self.hang_up()
+        self._process.kill()
+
+    def gone(self, wait_seconds: float = 0.0) -> bool:
+        """It has ended, or does so within this time."""
+        try:
+            self._process.wait(wait_seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def how_it_ended(self) -> str:
+        """`ended by signal 9`."""
+        self.gone(0.005)  # its socket closes a moment before it ends
+        code = self._process.returncode
+        return "ended" + ("" if code is None else f" by signal {-code}" if code < 0 else f" with status {code}")
 
 
 class Errand:

@@ -231,8 +231,8 @@ def doctor(flags: Mapping[str, object]) -> int:
 def census(flags: dict[str, object]) -> int:
     """`memwatch census --pid PID`: the objects of a running Python by type."""
     from memwatch.diagnosis.heap.census import take_census
-    from memwatch.examine import give_way
     from memwatch.outputs.census import render
+    from memwatch.standing import give_way
 
     wish = replace(_wish(flags), bytes=bool(flags.pop("bytes", False)))
     config = configure(flags)
@@ -250,8 +250,8 @@ def census(flags: dict[str, object]) -> int:
 def profile(flags: dict[str, object]) -> int:
     """`memwatch profile --pid PID`: which lines of code raise its memory."""
     from memwatch.diagnosis.profile import SECONDS, record
-    from memwatch.examine import give_way
     from memwatch.outputs import profile as shown
+    from memwatch.standing import give_way
 
     seconds, output = _seconds(flags.pop("seconds", SECONDS)), flags.pop("output", None)
     config = configure(flags)
@@ -300,8 +300,9 @@ def _opened(name: object) -> Iterator[TextIO | None]:
 def snapshot(flags: dict[str, object]) -> int:
     """`memwatch snapshot --pid PID --label NAME`: what a trainer holds at this moment, printed and kept in a file."""
     from memwatch import snapshots
-    from memwatch.examine import HELD_TYPES, give_way
+    from memwatch.examine import HELD_TYPES
     from memwatch.outputs.inspection import render
+    from memwatch.standing import give_way
 
     wish = replace(_wish(flags), bytes=True, holders_of_most=HELD_TYPES)
     label, output = flags.pop("label", None), flags.pop("output", None)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,13 +25,12 @@ from memwatch.examiner import Order
 from memwatch.sources.mappings import read_kinds, read_resident
 from memwatch.sources.pages import Pages
 from memwatch.sources.target import is_same
+from memwatch.standing import give_way
 
-NICEST = 19  # it lets everybody else go first
 HELD_TYPES = 5  # of which it is told who holds their objects, besides those that are named
 RECORD_SHARE = 0.25  # of a core, at most, that a recording takes
 STACKS_MOST = 200  # of a recording, that are told
 _FEW_OBJECTS, _FEW_BYTES = 100, 1 << 20  # of a type that is not the program's: not worth telling
-_FIRST_TO_BE_KILLED = "1000"
 
 
 def examine(pid: int, wish: Wish, stacks: bool = True) -> Examination:
@@ -72,14 +70,6 @@ def _residence(pid: int, held: ExitStack) -> Callable[[int, int], int | None] | 
         return None
     held.callback(pages.close)
     return partial(read_resident, pages)
-
-
-def give_way() -> None:
-    """From now on this process has the lowest priority and is the first that the kernel kills for memory."""
-    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-    os.setpriority(os.PRIO_PROCESS, 0, NICEST)
-    with suppress(OSError):  # a /proc that is read-only
-        Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_BE_KILLED)
 
 
 def serve() -> None:

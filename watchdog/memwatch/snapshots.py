@@ -17,8 +17,9 @@ from memwatch.core.inspection import Inspection
 from memwatch.core.text import printable
 from memwatch.diagnosis.heap.census import Wish
 from memwatch.errors import ConfigError, MemwatchError
-from memwatch.examine import HELD_TYPES, examine, give_way
+from memwatch.examine import HELD_TYPES, examine
 from memwatch.snapshotter import Outcome, Wanted
+from memwatch.standing import give_way
 
 KEPT = 200  # files; of more, the oldest go
 _GPU_PATIENCE_SECONDS = 5.0

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
 import time
 from collections.abc import Iterable
 
-from memwatch import children
+from memwatch.children import Peer
 from memwatch.errors import SourceError
 from memwatch.sources.gpuwire import LONGEST_MESSAGE, Answer, Begin, encode_question
 
@@ -20,72 +18,32 @@ HANGS = "a GPU may hang: look at dmesg for Xid"
 _CODE = "from memwatch.sources.nvml import serve; serve()"
 
 
-class Helper:
+class Helper(Peer):
     """A running `nvml.serve`. No call waits for it; it ends with memwatch."""
 
     def __init__(self, begin: Begin) -> None:
-        """Start it, which takes as long as an exec (1 ms); SourceError when that cannot be done."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
-        self._channel: socket.socket = ours
+        """Start it; SourceError when that cannot be done."""
         try:
-            with theirs:  # its stdin
-                self._process = children.start(_CODE, theirs.fileno())
-            self._channel.send(begin.encode())
+            super().__init__(_CODE, begin.encode())
         except OSError as error:
-            self._channel.close()
             raise SourceError(f"no process can be started for NVML: {error}") from error
-
-    @property
-    def pid(self) -> int:
-        """Its PID."""
-        return self._process.pid
-
-    def fileno(self) -> int:
-        """A descriptor that becomes readable with an answer, and with its end."""
-        return self._channel.fileno()
 
     def ask(self, tree: Iterable[int], t: float, wait_s: float) -> None:
         """Put a question for t, in so many seconds; SourceError when it has ended."""
         try:
-            self._channel.send(encode_question(tree, t, wait_s))
+            self.send(encode_question(tree, t, wait_s))
         except OSError as error:
             raise self._ended() from error
 
     def take(self) -> Answer | None:
         """The answer, None while there is none; SourceError when it has ended instead."""
-        try:
-            message = self._channel.recv(LONGEST_MESSAGE)
-        except BlockingIOError:
-            return None
-        except OSError:
-            message = b""
-        if not message:
+        message = self.receive(LONGEST_MESSAGE)
+        if message == b"":
             raise self._ended()
-        return Answer.decode(message)
-
-    def leave(self) -> None:
-        """Let it give NVML's handles back and end, in its own time."""
-        self._channel.close()
-
-    def kill(self) -> None:
-        """End it now, unless it is in a call of the kernel that nobody can end."""
-        self.leave()
-        self._process.kill()
-
-    def gone(self, wait_s: float = 0.0) -> bool:
-        """It has ended, or does so within this time."""
-        try:
-            self._process.wait(wait_s)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
+        return None if message is None else Answer.decode(message)
 
     def _ended(self) -> SourceError:
-        self.gone(0.005)  # its socket closes a moment before it ends
-        code = self._process.returncode
-        how = "" if code is None else f" by signal {-code}" if code < 0 else f" with status {code}"
-        return SourceError(f"NVML's helper ended{how}", "NVML may have crashed: does nvidia-smi, too?")
+        return SourceError(f"NVML's helper {self.how_it_ended()}", "NVML may have crashed: does nvidia-smi, too?")
 
 
 class Helpers:
@@ -112,7 +70,7 @@ class Helpers:
         """Let the one at work go; it is killed now, or when it has not ended LEAVING_S later."""
         helper, self.at_work = self.at_work, None
         if helper is not None:
-            helper.leave()
+            helper.hang_up()
             self._leaving.append((helper, now if kill else now + LEAVING_S))
             self.bury(now)
 
