@@ -53,6 +53,7 @@ from memwatch.trainer import CarefulSignaller, WatchedTrainer
 
 if TYPE_CHECKING:
     from memwatch.outputs.access import Guard
+    from memwatch.relay import Relay
 
 RUN_LOGS_KEPT = 20
 YOUNG_OBJECTS = 5000  # that a collection waits for: there is hardly any garbage, and looking for it is 6 % of the CPU
@@ -64,6 +65,8 @@ KEYS = {
     "d": "details: what grows, who holds it, which lines raise it",
     "h": "help",
 }  # of the live view
+LEAVING_SECONDS = 1.0  # for trackers to hand on what waits, when memwatch is told to stop ...
+ENDING_SECONDS = 10.0  # ... and when the trainer has ended
 GPU_DEADLINE_SECONDS = 2.0  # after which a driver is told not to answer
 
 
@@ -92,6 +95,7 @@ class Watch:
         self._web: WebServer | None = None
         self._keyboard: Keyboard | None = None
         self._quit = False  # a key asked for the end of the watch
+        self._patience_seconds = LEAVING_SECONDS
 
     def run(self) -> Exited | None:
         """How the trainer ended, or None when memwatch was told to stop."""
@@ -122,6 +126,8 @@ class Watch:
                     show_once(engine.snapshot(), self._people, self._config.json)
                     return None
                 exited = daemon.run(attached, sleep, lambda: self._quit or sleeper.stopped_by is not None)
+                if exited is not None:
+                    self._patience_seconds = ENDING_SECONDS
                 if not self._config.json:
                     with suppress(BrokenPipeError):  # its reader left; the exit code still tells
                         print(render(engine.snapshot()), file=self._people, flush=True)
@@ -167,7 +173,7 @@ class Watch:
             self._replay(attached.run_id, engine, trainer)
         snapshotter = Snapshotter(pid)
         held.callback(snapshotter.close)
-        sinks = [trainer, *self._sinks(snapshotter)]
+        sinks = [trainer, *self._sinks(snapshotter), *self._relays(attached.run_id, held)]
         if self._keyboard is not None:
             held.callback(self._keyboard.close)
             sources.append(snapshotter)
@@ -313,6 +319,17 @@ class Watch:
         else:
             sinks.append(PlainLines(self._people, config.verbose))
         return sinks
+
+    def _relays(self, run_id: str, held: ExitStack) -> list[Relay]:
+        """What hands figures and notices on, each to a process of its own."""
+        if self._once or not self._config.extras:
+            return []
+        from memwatch import relay, trackers
+
+        self._remarks += trackers.remarks(self._config)
+        relays = trackers.relays(self._config, run_id, self._facts.command)
+        held.callback(lambda: relay.finish(relays, self._patience_seconds))
+        return relays
 
     def _stop(self) -> None:
         self._quit = True

@@ -142,7 +142,8 @@ def _parser() -> _Parser:
     files = "It only reads a file: where nothing is watched, the options about the watch change nothing."
     add("run", "start a trainer and watch it: memwatch run [options] -- python main.py", common)
     add("demo", "watch a leaking example trainer under a real limit", common)
-    add("doctor", "what will and will not work here, and why", target, common)
+    doctor = add("doctor", "what will and will not work here, and why", target, common)
+    doctor.add_argument("--test-notify", action="store_true", help="send a message to the addresses of notify")
     top = add("top", "the live view of a watch that runs elsewhere, from its status endpoint", common)
     top.add_argument("url", metavar="URL", nargs="?", help="where it listens; default http://127.0.0.1:9877")
     top.add_argument("--once", action="store_true", help="or -1: print one screen and end")

@@ -45,8 +45,17 @@ def watch(flags: Mapping[str, object], once: bool) -> int:
     config = configure(flags)
     if once:
         return look_once(config)
+    check_extras(config)
     exited = Watch(config, find_target(config)).run()
     return ExitCode.STOPPED if exited is None else EXIT_CODES.get(exited.cause, ExitCode.FAILED)
+
+
+def check_extras(config: Config) -> None:
+    """ConfigError when something is configured that is not installed."""
+    if config.extras:
+        from memwatch.trackers import check
+
+        check(config)
 
 
 def look_once(config: Config) -> int:
@@ -64,6 +73,7 @@ def run(command: Sequence[str], flags: Mapping[str, object]) -> int:
     config = configure(flags)
     presets(config)  # what cannot work is told before anything is started
     make_guard(config)
+    check_extras(config)
     if config.listen is not None and config.listen_address is not None:
         from memwatch.doctor import try_listen
 
@@ -221,11 +231,12 @@ def demo(flags: Mapping[str, object]) -> int:
     return demonstrate(configure(flags))
 
 
-def doctor(flags: Mapping[str, object]) -> int:
+def doctor(flags: dict[str, object]) -> int:
     """`memwatch doctor`: what will and will not work here, and why."""
     from memwatch.doctor import examine
 
-    return examine(configure(flags))
+    test_notify = bool(flags.pop("test_notify", False))
+    return examine(configure(flags), test_notify)
 
 
 def census(flags: dict[str, object]) -> int:

@@ -97,6 +97,33 @@ class DaemonConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class WandbConfig:
+    """Figures as a run of Weights & Biases."""
+
+    project: str | None = None  # None: no such run
+    entity: str | None = None
+    name: str | None = None
+    mode: Literal["online", "offline"] | None = None  # None: as WANDB_MODE says
+    dir: str | None = None  # None: as WANDB_DIR says
+
+
+@dataclass(frozen=True, slots=True)
+class TensorboardConfig:
+    """Figures as a TensorBoard event file."""
+
+    dir: str | None = None  # None: no such file
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyConfig:
+    """Messages to people. The addresses hold passwords."""
+
+    urls: tuple[str, ...] = ()
+    file: str | None = None  # with an address in each line
+    events: tuple[str, ...] = ("warn", "interrupt", "saved", "escalated", "failed", "exited")
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """All that a user may set. The keys of the YAML file have the same names."""
 
@@ -110,6 +137,9 @@ class Config:
     diagnosis: DiagnosisConfig = field(default_factory=DiagnosisConfig)
     track: tuple[str, ...] = ()  # attributes whose size is told: Trainer.replay_buffer
     expectations: tuple[str, ...] = ()  # of the run: growth < 5GB/generation
+    wandb: WandbConfig = field(default_factory=WandbConfig)
+    tensorboard: TensorboardConfig = field(default_factory=TensorboardConfig)
+    notify: NotifyConfig = field(default_factory=NotifyConfig)
     daemon: DaemonConfig = field(default_factory=DaemonConfig)
     listen: str | None = None  # None: DEFAULT_LISTEN, when that is free
     web_config: str | None = None  # who may ask what is served; None: who can reach it
@@ -131,6 +161,16 @@ class Config:
     def checks(self) -> tuple[Check, ...]:
         """The expectations, as the engine checks them."""
         return tuple(map(parse_expectation, self.expectations))
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """The optional outputs that are asked for, by the names of their extras."""
+        found = {
+            "wandb": self.wandb.project,
+            "tensorboard": self.tensorboard.dir,
+            "notify": self.notify.urls or self.notify.file,
+        }
+        return tuple(name for name, asked in found.items() if asked)
 
     @property
     def listen_address(self) -> tuple[str, int] | None:
@@ -159,7 +199,10 @@ FLAGS: Mapping[str, str] = {  # argparse's name -> the key that it overrides
     "json": "json",
     "verbose": "verbose",
 }
-_SECTIONS = ("target", "log", "memory", "gpu", "policy", "signals", "checkpoint", "diagnosis", "daemon")
+_SECTIONS = (
+    *("target", "log", "memory", "gpu", "policy", "signals", "checkpoint", "diagnosis"),
+    *("wandb", "tensorboard", "notify", "daemon"),
+)
 _RANGES: Mapping[str, tuple[float, float]] = {
     "target.pid": (1, 2**22),
     "memory.interval_seconds": (0.05, 3600),
@@ -177,6 +220,10 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "diagnosis.leak_threshold_mb": (0, 1e9),
     "daemon.linger_seconds": (0, 3600),
 }
+_NOT_EMPTY = (
+    *("target.pidfile", "target.match", "log.path", "log.markers", "web_config", "history"),
+    *("wandb.project", "wandb.entity", "wandb.name", "wandb.dir", "tensorboard.dir", "notify.file"),
+)
 _UNCATCHABLE = ("SIGKILL", "SIGSTOP")
 
 
@@ -188,7 +235,7 @@ def load(path: Path | None = None, text: str | None = None, flags: Mapping[str, 
     given = {FLAGS[name]: value for name, value in (flags or {}).items() if name in FLAGS and value is not None}
     document = _overridden(_document(path, text), given)
     config = _with_home(wire.convert(document.data, Config, document))
-    for check in (_check_ranges, _check_texts, _check_signals, _check_pairs):
+    for check in (_check_ranges, _check_texts, _check_signals, _check_outputs, _check_pairs):
         check(config, document)
     return config
 
@@ -278,6 +325,9 @@ def _with_home(config: Config) -> Config:
         ),
         checkpoint=replace(config.checkpoint, globs=tuple(map(home, globs))),
         web_config=config.web_config and home(config.web_config),
+        wandb=replace(config.wandb, dir=config.wandb.dir and home(config.wandb.dir)),
+        tensorboard=replace(config.tensorboard, dir=config.tensorboard.dir and home(config.tensorboard.dir)),
+        notify=replace(config.notify, file=config.notify.file and home(config.notify.file)),
         history=config.history and home(config.history),
     )
 
@@ -325,7 +375,7 @@ def _check_texts(config: Config, document: wire.Document) -> None:
             _parse_track(track)
         except ConfigError as error:
             raise wire.complaint(document, f"track[{i}]", "no path to an attribute", track, error.hint) from error
-    for path in ("target.pidfile", "target.match", "log.path", "log.markers", "web_config", "history"):
+    for path in _NOT_EMPTY:
         if _value(config, path) == "":
             raise wire.complaint(document, path, "empty", "", "leave the key out, or give it a value")
 
@@ -350,6 +400,23 @@ def _check_signals(config: Config, document: wire.Document) -> None:
             raise wire.complaint(document, path, "not a signal", name, "write names as SIGINT, SIGTERM, SIGHUP")
         if name in wanted[:i]:
             raise wire.complaint(document, path, "named twice", name, "take one of them out")
+
+
+def _check_outputs(config: Config, document: wire.Document) -> None:
+    for i, event in enumerate(config.notify.events):
+        if event not in NotifyConfig().events and event not in (known := _events_to_notify_of()):
+            fix = f"those that can be asked for: {', '.join(known)}"
+            raise wire.complaint(document, f"notify.events[{i}]", "no event to be notified of", event, fix)
+    given = [name for name in ("entity", "name", "mode", "dir") if _value(config, f"wandb.{name}") is not None]
+    if given and config.wandb.project is None:
+        path, fix = f"wandb.{given[0]}", "name the run's project as wandb.project"
+        raise wire.complaint(document, path, "there is no run without a project", _value(config, path), fix)
+
+
+def _events_to_notify_of() -> tuple[str, ...]:
+    from memwatch.outputs.messages import MANNERS
+
+    return tuple(MANNERS)
 
 
 def _check_pairs(config: Config, document: wire.Document) -> None:

@@ -42,13 +42,13 @@ class Check:
     text: str
 
 
-def examine(config: Config) -> int:
-    """Print all checks. AttachError when a trainer is named and cannot be watched at all."""
+def examine(config: Config, test_notify: bool = False) -> int:
+    """Print all checks; `test_notify` sends a message. AttachError when a trainer cannot be watched at all."""
     target = config.target
     named = target.pid is not None or target.pidfile is not None or target.match is not None
     facts = find_target(config) if named else None
     checks = []
-    for check in _checks(config, facts):
+    for check in _checks(config, facts, test_notify):
         checks.append(check)
         if not config.json:
             print(f"{check.level:>4}  {check.part:<11} {check.text}", flush=True)
@@ -59,7 +59,7 @@ def examine(config: Config) -> int:
     return ExitCode.CANNOT_ATTACH if any(check.level == BAD for check in checks) else ExitCode.ENDED
 
 
-def _checks(config: Config, facts: TargetFacts | None) -> Iterator[Check]:
+def _checks(config: Config, facts: TargetFacts | None, test_notify: bool) -> Iterator[Check]:
     if facts is not None:
         yield Check("trainer", OK, f"PID {facts.target.pid}: {facts.command}")
         yield from _signals(config, facts)
@@ -70,6 +70,10 @@ def _checks(config: Config, facts: TargetFacts | None) -> Iterator[Check]:
     yield _try("kernel log", _kernel_log, "an OOM kill is told from the cgroup's counters alone")
     yield _try("history", lambda: _history(config), "nothing outlives memwatch, and a restart begins anew")
     yield _listen(config)
+    if test_notify and "notify" not in config.extras:
+        yield Check("notify", BAD, "no address is configured: notify.urls or notify.file")
+    for extra in config.extras:
+        yield _extra(config, extra, test_notify)
 
 
 def _try(part: str, work: Callable[[], str], otherwise: str) -> Check:
@@ -237,6 +241,15 @@ def _listen(config: Config) -> Check:
     except ConfigError as error:
         return Check("listen", BAD, f"{error}: memwatch would not start. {error.hint}")
     return _try("listen", lambda: try_listen(config), "nothing is served there")
+
+
+def _extra(config: Config, extra: str, test_notify: bool) -> Check:
+    from memwatch.trackers import try_out
+
+    try:
+        return Check(extra, OK, try_out(config, extra, test_notify))
+    except MemwatchError as error:
+        return Check(extra, BAD, "; ".join(filter(None, (str(error), error.hint))))
 
 
 def try_listen(config: Config) -> str:

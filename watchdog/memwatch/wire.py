@@ -18,6 +18,7 @@ T = TypeVar("T")
 MAX_YAML_BYTES = 1_000_000
 _MAX_DEPTH = 32
 _AT = re.compile(r" - at `\$\.?(.*)`$")
+_BEHIND_SCHEME = re.compile(r"://.*", re.DOTALL)
 _TYPE_HINTS = {
     "float": "write a number",
     "int": "write a whole number",
@@ -213,7 +214,7 @@ def complaint(document: Document, path: str, problem: str, value: object = ..., 
 def _shown(value: object) -> str:
     if isinstance(value, (bool, type(None))):
         return {True: "true", False: "false", None: "null"}[value]
-    text = repr(value)
+    text = _BEHIND_SCHEME.sub("://…", repr(value))  # it may be an address, and hold a password
     return text if len(text) <= 60 else text[:57] + "..."
 
 

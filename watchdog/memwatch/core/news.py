@@ -150,9 +150,9 @@ def out_of_memory(t: float, event: OutOfMemorySeen) -> Notice:
 
 
 def source(t: float, event: SourceChanged) -> Notice:
-    """A source cannot be read, or can be again."""
+    """A source cannot be read or an output cannot be written, or can be again."""
     name = "source_recovered" if event.ok else "source_failed"
-    text = f"{event.source} works again" if event.ok else f"{event.source} cannot be read: {event.reason}"
+    text = f"{event.source} works again" if event.ok else f"{event.source} does not work: {event.reason}"
     return Notice(t, name, text, {"source": event.source, "reason": event.reason})
 
 

@@ -1,0 +1,72 @@
+"""Messages to people, by the services that apprise knows. Alone knows apprise, and runs in a process of its own.
+
+An address holds passwords and tokens: none is ever told, only where it stands and which service it is of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import apprise
+
+from memwatch.errors import SourceError
+
+
+class Addresses:
+    """Each message goes to all of them."""
+
+    def __init__(self, *, urls: Sequence[str] = (), file: str | None = None) -> None:
+        self._known: dict[str, apprise.Apprise] = {}  # by the name for people
+        wrong = []
+        for place, url in _listed(urls, file):
+            one = apprise.Apprise()
+            if one.add(url):
+                self._known[f"{place} ({one[0].service_name})"] = one
+            else:
+                wrong.append(place)
+        self.problem = f"no address that apprise understands: {', '.join(wrong)}" if wrong else ""
+        self._wrong = self.problem
+        if not self._known:
+            raise SourceError(self.problem or "notify.file holds no address")
+
+    def take(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Send each; those that reach somebody are not sent again. SourceError when one reaches nobody."""
+        for one in records:
+            silent = [name for name, address in self._known.items() if not _sent(address, one)]
+            told = f"not reached: {', '.join(silent)}" if silent else ""
+            if len(silent) == len(self._known):
+                raise SourceError(told)
+            self.problem = "; ".join(filter(None, (self._wrong, told)))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _sent(address: apprise.Apprise, message: Mapping[str, Any]) -> bool:
+    try:
+        return bool(
+            address.notify(
+                title=message["title"],
+                body=message["body"],
+                notify_type=message["kind"],
+                body_format=apprise.NotifyFormat.TEXT,
+            )
+        )
+    except Exception:  # its words may hold the address
+        return False
+
+
+def _listed(urls: Sequence[str], file: str | None) -> Iterator[tuple[str, str]]:
+    """Each address, by where it stands."""
+    yield from ((f"notify.urls[{i}]", url) for i, url in enumerate(urls))
+    if file is None:
+        return
+    try:
+        lines = Path(file).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"notify.file {file} cannot be read: {type(error).__name__}") from error
+    for number, line in enumerate(lines, 1):
+        if line.strip() and not line.strip().startswith("#"):
+            yield f"notify.file line {number}", line.strip()

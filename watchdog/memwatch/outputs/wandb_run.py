@@ -1,0 +1,53 @@
+"""Figures as a run of Weights & Biases. Alone knows wandb, and runs in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import wandb
+
+STEPS = {"generation": "memory/*", "minute": "memory_by_minute/*"}  # what these are drawn over
+
+
+class WandbRun:
+    """One run, which goes on where it was left (online; offline, `wandb sync` puts the parts together)."""
+
+    problem = ""
+
+    def __init__(
+        self,
+        run: str,
+        command: str,
+        *,
+        project: str,
+        entity: str | None = None,
+        name: str | None = None,
+        mode: str | None = None,
+        dir: str | None = None,
+    ) -> None:
+        quiet = wandb.Settings(silent=True, console="off", x_disable_stats=True, disable_git=True, disable_code=True)
+        self._run = wandb.init(
+            project=project,
+            entity=entity,
+            name=name,
+            id=f"memwatch-{run}",
+            resume="allow",
+            mode=mode,
+            dir=dir,
+            job_type="memwatch",
+            config={"command": command, "run": run},
+            settings=quiet,
+        )
+        for step, tags in STEPS.items():
+            self._run.define_metric(step)
+            self._run.define_metric(tags, step_metric=step)
+
+    def take(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """A row each: wandb counts its steps itself, so that a generation may come again."""
+        for one in records:
+            self._run.log({one["axis"]: one["at"], **one["figures"]})
+
+    def close(self) -> None:
+        """Upload the rest."""
+        self._run.finish()

@@ -1,0 +1,76 @@
+"""A process of memwatch's own that a relay feeds: a tracker's writer, or what sends notices. Its side of the talk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from memwatch import wire
+from memwatch.core.text import printable
+from memwatch.errors import MemwatchError
+from memwatch.relay import Answer, Order
+from memwatch.standing import end_with_parent, give_way
+
+LONGEST_MESSAGE = 1 << 18
+_REASON_LENGTH = 300
+
+
+class Recipient(Protocol):
+    """Where records go."""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong although it works; empty: nothing."""
+
+    def take(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Put them where they should be. Any error: they are to be handed on again."""
+
+    def close(self) -> None:
+        """There are no more."""
+
+
+def serve() -> None:
+    """Be what the first message on descriptor 0 orders; answer each, until nobody is there."""
+    give_way()
+    end_with_parent()
+    channel = _take_channel()
+    recipient: Recipient | None = None
+    while message := os.read(channel, LONGEST_MESSAGE):
+        try:
+            if recipient is None:
+                recipient = _open(wire.from_json(message, Order))
+            else:
+                recipient.take([wire.from_json(line, dict) for line in message.splitlines()])
+            answer = Answer(True, recipient.problem)
+        except MemwatchError as error:
+            answer = Answer(False, str(error))
+        except Exception as error:  # of a package that is not ours
+            answer = Answer(False, printable(f"{type(error).__name__}: {error}", _REASON_LENGTH))
+        os.write(channel, wire.to_json(answer))
+    if recipient is not None:
+        recipient.close()
+
+
+def _take_channel() -> int:
+    """Descriptor 0, out of reach of what this process starts: that must not hold on to it."""
+    channel = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return channel
+
+
+def _open(order: Order) -> Recipient:
+    """Each imports its package, and needs it alone."""
+    if order.kind == "wandb":
+        from memwatch.outputs.wandb_run import WandbRun
+
+        return WandbRun(order.run, order.command, **order.settings)
+    if order.kind == "tensorboard":
+        from memwatch.outputs.event_file import EventFile
+
+        return EventFile(order.run, **order.settings)
+    from memwatch.outputs.addresses import Addresses
+
+    return Addresses(**order.settings)
