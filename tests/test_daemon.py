@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -28,6 +29,9 @@ from memwatch.core.model import (
 from memwatch.core.policy import Policy
 from memwatch.daemon import Daemon
 from memwatch.errors import SourceError, TargetGoneError
+from memwatch.interfaces import Sink
+from memwatch.outputs.tracking import Tracking
+from memwatch.relay import Order, Relay
 from support.watch import GB, TARGET, Script, growing, sampled
 
 ATTACHED = Attached(0.0, TARGET, "python main.py")
@@ -165,6 +169,7 @@ class Bench:
         dry_run: bool = False,
         choose: Callable[[], str] = lambda: "SIGINT",
         source: FakeSource | None = None,
+        sinks: Sequence[Sink] = (),
     ) -> None:
         self.clock, self.samples, self.trainer = HandClock(), Samples(), FakeTrainer()
         self.signaller, self.source, self.journal = FakeSignaller(), source or FakeSource(), FakeJournal()
@@ -183,7 +188,7 @@ class Bench:
             signaller=self.signaller,
             choose_signal=choose,
             sources=[self.source],
-            sinks=[self.sink, self.other],
+            sinks=[self.sink, self.other, *sinks],
             journal=self.journal,
             waker=self.waker,
             dry_run=dry_run,
@@ -253,6 +258,28 @@ def test_a_process_without_memory_is_waited_for_and_told_when_it_does_not_end(be
     assert bench.engine.snapshot().resources, "the last figures stay"
     bench.tick(2)
     assert changes(bench) == [("procfs", False, "it has ended")]
+
+
+@pytest.mark.parametrize("code", ["import time; time.sleep(60)", "raise SystemExit(1)", "no Python"])
+def test_a_tracker_that_hangs_or_crashes_delays_no_look_and_is_told(code: str) -> None:
+    seconds = HandClock()
+    relay = Relay(Order("wandb", "run-1", ""), Tracking(), code=code, monotonic=seconds.now)
+    bench = Bench(sinks=[relay])
+    bench.engine.feed(ATTACHED)
+    took = []
+    for index in range(200):
+        seconds.t += 1.0
+        bench.source.queue = [GenerationSeen(bench.clock.t, index)]
+        begun = time.monotonic()
+        bench.tick()
+        took.append(time.monotonic() - begun)
+        time.sleep(0.001)
+    relay.end()
+    usual, *_, most = sorted(took)[180:]  # a turn that starts a process, of which there are nine, waits for its exec
+    assert usual < 0.02 and most < 1.0, (usual, most)
+    assert kinds(bench.trainer.seen).count(Sampled) == 200
+    told = [one for one in changes(bench) if one[0] == "wandb"]
+    assert [ok for _, ok, _ in told] == [False], told
 
 
 def test_a_failing_journal_stops_nothing_and_is_told_once(bench: Bench) -> None:

@@ -39,8 +39,8 @@ class Peer:
         self._channel: socket.socket = ours
         try:
             with theirs:
+                self.send(first)  # it lies there when the process comes to read it
                 self._process = start(code, theirs.fileno())
-            self.send(first)
         except OSError:
             ours.close()
             raise

@@ -1,0 +1,331 @@
+"""A relay and the process it feeds, a real one that is slow, hangs or crashes: no call waits, nothing is told twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from memwatch import relay as relays
+from memwatch.core.model import Notice, Snapshot
+from memwatch.errors import SourceError
+from memwatch.relay import Order, Relay, finish
+from support.snapshots import make_snapshot
+
+SECONDS = 20.0  # within which a process does what it is to do
+PROMPT_SECONDS = 0.05  # of a call, on a machine on which others work: it takes a hundredth of that
+SNAPSHOT = make_snapshot()
+TAKES = """
+import os, sys
+def answer(taken=b"true", complaint=b""): os.write(0, b'{"taken":%s,"complaint":"%s"}' % (taken, complaint))
+order = os.read(0, 1 << 18)
+kept = open(KEPT, "ab", 0)
+"""
+LOOP = """
+answer()
+while message := os.read(0, 1 << 18):
+    kept.write(message + b"\\n")
+    answer()
+kept.write(b"closed\\n")
+"""
+
+
+DIES_ONCE = """
+if not os.path.exists(FOLDER + "/died"):
+    answer()
+    os.read(0, 1 << 18)
+    open(FOLDER + "/died", "w")
+    os._exit(3)
+"""
+NOT_YET = """
+if not os.path.exists(FOLDER + "/mended"):
+    answer(b"false", b"no network")
+    os.read(0, 1 << 18)
+    os._exit(0)
+"""
+SAYS_ITS_STANDING = """
+import ctypes, os
+from memwatch import recipient
+from memwatch.errors import SourceError
+def say(order):
+    at_end = ctypes.c_int()
+    ctypes.CDLL(None).prctl(2, ctypes.byref(at_end))
+    oom = open("/proc/self/oom_score_adj").read().strip()
+    raise SourceError(f"{os.nice(0)}, {oom}, {at_end.value}, {os.readlink('/proc/self/fd/0')}")
+recipient._open = say
+recipient.serve()
+"""
+
+
+class HandTime:
+    """Seconds as a test sets them."""
+
+    def __init__(self) -> None:
+        self.t = 100.0
+
+    def __call__(self) -> float:
+        return self.t
+
+
+class EachNotice:
+    """A digest: the name of each notice."""
+
+    due = False
+
+    def is_due(self) -> bool:
+        return self.due
+
+    def records(self, snapshot: Snapshot, notices: Sequence[Notice]) -> Iterator[Mapping[str, object]]:
+        yield from ({"event": notice.event} for notice in notices)
+
+
+class Fed:
+    """A relay whose process does what `code` says, and keeps what it is handed."""
+
+    def __init__(self, path: Path, code: str, together: int = 100) -> None:
+        self.time, self.kept, self.digest = HandTime(), path / "kept", EachNotice()
+        begin = f"KEPT = {str(self.kept)!r}\nFOLDER = {str(path)!r}\n"
+        self.relay = Relay(
+            Order("wandb", "run-1", "python main.py"),
+            self.digest,
+            together=together,
+            code=begin + TAKES + code,
+            monotonic=self.time,
+        )
+
+    def say(self, *events: str) -> str:
+        """Publish notices; how that fails."""
+        try:
+            self.relay.publish(SNAPSHOT, [Notice(1.0, event, event) for event in events])
+        except SourceError as error:
+            return str(error)
+        return ""
+
+    def until(self, is_so: Callable[[], object]) -> None:
+        """Turn until it is."""
+        end = time.monotonic() + SECONDS
+        while not is_so():
+            assert time.monotonic() < end, self.relay.failure
+            self.relay.turn()
+            time.sleep(0.005)
+
+    def until_idle(self) -> None:
+        """All is handed on."""
+        self.until(lambda: self.relay.idle)
+
+    def until_it_fails(self) -> float:
+        """Once more, after the pause that there is; the pause that follows."""
+        due_t = self.relay._next_t
+        self.time.t = max(self.time.t, due_t)
+        self.until(lambda: self.relay._next_t != due_t)
+        return self.relay._next_t - self.time.t
+
+    def taken(self) -> list[str]:
+        """What the process was handed."""
+        lines = self.kept.read_text().splitlines() if self.kept.exists() else []
+        return [line.removeprefix('{"event":"').removesuffix('"}') for line in lines]
+
+    def pid(self) -> int:
+        assert self.relay._peer is not None
+        return self.relay._peer.pid
+
+
+def held() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@contextmanager
+def fed(path: Path, code: str = LOOP, together: int = 100) -> Iterator[Fed]:
+    one = Fed(path, code, together)
+    try:
+        yield one
+    finally:
+        one.relay.end()
+
+
+def test_what_is_told_is_handed_on_in_order(tmp_path: Path) -> None:
+    with fed(tmp_path) as one:
+        assert one.say("a", "b") == ""
+        one.until_idle()
+        assert one.say("c") == ""
+        one.until_idle()
+        assert one.taken() == ["a", "b", "c"]
+
+
+def test_many_records_go_in_several_messages_and_a_huge_one_not_at_all(tmp_path: Path) -> None:
+    with fed(tmp_path) as one:
+        one.until_idle()
+        one.say(*(f"{i:05d}" + "x" * 500 for i in range(900)))
+        assert len(one.relay._handed) == 100
+        one.until_idle()
+        assert [line[:5] for line in one.taken()] == [f"{i:05d}" for i in range(900)]
+        one.say("y" * (relays.MESSAGE_BYTES + 1), "z")
+        one.until_idle()
+        assert one.taken()[-1] == "z" and one.relay.dropped == 1
+    with fed(tmp_path, together=1) as one:
+        one.until_idle()
+        one.say("a", "b")
+        assert len(one.relay._handed) == 1
+
+
+def test_a_turn_asks_for_the_state_when_something_is_due_or_health_has_changed(tmp_path: Path) -> None:
+    with fed(tmp_path, code="answer(b'true', b'half of it')\n" + LOOP.replace("answer()\n", "", 1)) as one:
+        assert one.relay.turn() is False
+        one.until_idle()
+        assert one.relay.turn() is True, "it has something to complain of"
+        assert one.say() == "half of it"
+        assert one.relay.turn() is False, "that is known"
+        one.digest.due = True
+        assert one.relay.turn() is True
+        assert one.relay.asked() is False
+
+
+# --- what fails -----------------------------------------------------------------------------------------------------
+
+
+def test_one_that_ends_is_replaced_after_a_pause_and_handed_the_same_again(tmp_path: Path) -> None:
+    with fed(tmp_path, code=DIES_ONCE + LOOP) as one:
+        one.until_idle()
+        one.say("a", "b")
+        one.until_it_fails()
+        assert one.say("c") == "its process ended with status 3"
+        one.relay.turn()
+        assert one.relay._peer is None, "not before the pause is over"
+        one.time.t += relays.FIRST_PAUSE_SECONDS
+        one.until_idle()
+        assert one.taken() == ["a", "b", "c"]
+        assert one.say() == "", "it works again"
+
+
+def test_one_that_is_killed_while_it_has_nothing_to_do_is_told_and_replaced(tmp_path: Path) -> None:
+    with fed(tmp_path) as one:
+        one.until_idle()
+        os.kill(one.pid(), signal.SIGKILL)
+        one.until_it_fails()
+        assert one.say() == "its process ended by signal 9"
+        one.time.t += 1.0
+        one.until_idle()
+        assert one.say("a") == ""
+
+
+def test_pauses_grow_and_end_with_the_first_success(tmp_path: Path) -> None:
+    with fed(tmp_path, code=NOT_YET + LOOP) as one:
+        one.say("a")
+        pauses = [one.until_it_fails() for _ in range(12)]
+        assert pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]
+        assert one.say() == "no network"
+        (tmp_path / "mended").touch()
+        one.time.t += 600.0
+        one.until_idle()
+        assert one.taken() == ["a"] and one.say() == ""
+        os.kill(one.pid(), signal.SIGKILL)
+        assert one.until_it_fails() == 1.0
+
+
+def test_records_that_crash_it_each_time_are_dropped_and_counted(tmp_path: Path) -> None:
+    crashes = LOOP.replace("    kept", "    if b'bad' in message: os._exit(1)\n    kept")
+    with fed(tmp_path, code=crashes, together=1) as one:
+        one.say("bad", "good")
+        for _ in range(relays.MOST_CRASHES):
+            one.until_it_fails()
+        assert one.say() == "its process ended with status 1; 1 records were dropped"
+        one.time.t += 60.0
+        one.until_idle()
+        assert one.taken() == ["good"]
+
+
+def test_one_that_hangs_is_told_once_holds_up_nothing_and_is_replaced(tmp_path: Path) -> None:
+    with fed(tmp_path) as one:
+        one.until_idle()
+        hanging = one.pid()
+        os.kill(hanging, signal.SIGSTOP)
+        longest = 0.0
+        for i in range(2 * relays.MOST_WAITING):
+            begun = time.monotonic()
+            one.relay.turn()
+            said = one.say(f"{i}")
+            longest = max(longest, time.monotonic() - begun)
+            assert said == ""
+        assert longest < PROMPT_SECONDS
+        one.time.t += relays.SLOW_SECONDS + 1
+        assert one.relay.turn() is True
+        assert one.say() == one.say() == "its process has not answered for 60 s"
+        assert len(one.relay._waiting) == relays.MOST_WAITING and one.relay.dropped == relays.MOST_WAITING - 1
+        one.time.t += relays.HUNG_SECONDS
+        one.relay.turn()
+        assert "did not answer for 600 s and was ended; 999 records were dropped" in one.say()
+        one.time.t += 1.0
+        one.until_idle()
+        assert one.pid() != hanging and not one.relay._former
+        assert one.taken() == ["0", *map(str, range(1000, 2000))], "the newest are kept"
+
+
+def test_a_package_that_is_not_there_is_a_reason_not_a_crash(tmp_path: Path) -> None:
+    made = Relay(Order("tensorboard", "run-1", "", {"dir": str(tmp_path)}), EachNotice())
+    relays.settle(made, SECONDS)
+    made.end()
+    assert made.failure == "ModuleNotFoundError: No module named 'tensorboard'"
+
+
+# --- the end --------------------------------------------------------------------------------------------------------
+
+
+def test_at_the_end_what_waits_is_handed_on_and_the_process_ends_by_itself(tmp_path: Path) -> None:
+    with fed(tmp_path, code="import time; time.sleep(0.3)\n" + LOOP) as one:
+        one.say("a")
+        one.say("b", "c")
+        one.relay.close(SNAPSHOT)
+        pid = one.pid()
+        finish([one.relay], SECONDS)
+        assert one.taken() == ["a", "b", "c", "closed"]
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def test_those_that_hang_have_their_time_together_and_are_killed(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    with fed(tmp_path, code="import time; time.sleep(60)") as one, fed(tmp_path / "x", code=LOOP) as other:
+        pids = []
+        for each in (one, other):
+            each.say("a")
+            each.relay.close(SNAPSHOT)
+            pids.append(each.pid())
+        begun = time.monotonic()
+        finish([one.relay, other.relay], 0.5)
+        assert 0.4 < time.monotonic() - begun < 1.5
+        assert other.taken() == ["a", "closed"]
+        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_one_that_ends_at_the_end_is_not_begun_anew_for_nothing(tmp_path: Path) -> None:
+    with fed(tmp_path) as one:
+        one.until_idle()
+        os.kill(one.pid(), signal.SIGKILL)
+        one.relay.close(SNAPSHOT)
+        begun = time.monotonic()
+        finish([one.relay], SECONDS)
+        assert time.monotonic() - begun < 2.0 and one.relay._peer is None
+
+
+def test_nothing_is_held_before_the_first_turn_and_after_the_end(tmp_path: Path) -> None:
+    before = held()
+    with fed(tmp_path) as one:
+        assert one.relay._peer is None
+        one.until_idle()
+    assert held() == before
+
+
+def test_an_unforeseen_order_is_refused_by_the_process_that_gets_it(tmp_path: Path) -> None:
+    made = Relay(Order("wandb", "run-1", "", {"no_such": 1}), EachNotice())
+    relays.settle(made, SECONDS)
+    made.end()
+    assert made.failure
+
+
+def test_its_process_gives_way_and_ends_with_memwatch() -> None:
+    made = Relay(Order("notify", "", "", {"urls": []}), EachNotice(), code=SAYS_ITS_STANDING)
+    relays.settle(made, SECONDS)
+    made.end()
+    assert made.failure == "19, 1000, 9, /dev/null", "nice, first to be killed, SIGKILL with its parent's end, stdin"
