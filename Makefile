@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test fast check lint types contracts pictures dashboards schema bench tables pythons libraries wheel clean
+.PHONY: demo test fast check lint types contracts pictures dashboards schema bench tables pythons libraries trackers wheel clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
@@ -54,6 +54,8 @@ libraries: .venv/.dev  ## stable-baselines3 and torch in .venv/libraries, 1.5 GB
 	$(PYTHON) -m venv .venv/libraries
 	.venv/libraries/bin/pip install -q stable-baselines3
 
+trackers: .venv/trackers/.made  ## wandb, tensorboard and apprise in .venv/trackers, 300 MB, for the tests that use them
+
 wheel: .venv/.dev
 	$(BIN)/pip wheel -q --no-deps --no-build-isolation -w dist .
 
@@ -65,6 +67,11 @@ wheel: .venv/.dev
 
 .venv/.dev: requirements-dev.txt .venv/.demo
 	$(BIN)/pip install -q -r requirements-dev.txt
+	touch $@
+
+.venv/trackers/.made: requirements-trackers.txt requirements.txt
+	$(PYTHON) -m venv .venv/trackers
+	.venv/trackers/bin/pip install -q -r requirements-trackers.txt
 	touch $@
 
 .venv-bench/.made: requirements-bench.txt requirements.txt pyproject.toml

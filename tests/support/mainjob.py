@@ -26,6 +26,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.python = sys.executable  # that runs memwatch
         self.log = path / "main.log"
         self.checkpoints = path / "checkpoints"
         self.history = path / "state" / "memwatch" / "history.db"
@@ -77,7 +78,7 @@ class Memwatch:
         self.out, self.err = folder.path / f"{name}.out", folder.path / f"{name}.err"
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
-                [*before, sys.executable, "-m", "memwatch", *arguments],
+                [*before, folder.python, "-m", "memwatch", *arguments],
                 stdout=out,
                 stderr=err,
                 cwd=folder.path,
