@@ -228,7 +228,9 @@ def demo(flags: Mapping[str, object]) -> int:
     """`memwatch demo`: a leaking example trainer under a real limit, interrupted, saved, and resumed with the fix."""
     from memwatch.demo import demonstrate
 
-    return demonstrate(configure(flags))
+    config = configure(flags)
+    check_extras(config)
+    return demonstrate(config)
 
 
 def doctor(flags: dict[str, object]) -> int:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from memwatch import wire
 from memwatch.core.text import printable
 from memwatch.errors import MemwatchError
-from memwatch.relay import Answer, Order
-from memwatch.standing import end_with_parent, give_way
+from memwatch.relay import HUNG_SECONDS, Answer, Order
+from memwatch.standing import give_way
 
 LONGEST_MESSAGE = 1 << 18
+CLOSING_SECONDS = 60  # in which the rest has to be on its way, when memwatch has ended
 _REASON_LENGTH = 300
 
 
@@ -33,10 +36,10 @@ class Recipient(Protocol):
 def serve() -> None:
     """Be what the first message on descriptor 0 orders; answer each, until nobody is there."""
     give_way()
-    end_with_parent()
     channel = _take_channel()
     recipient: Recipient | None = None
-    while message := os.read(channel, LONGEST_MESSAGE):
+    while message := _next_message(channel):
+        signal.alarm(int(HUNG_SECONDS))  # memwatch may be gone by then, and nobody else would end what hangs
         try:
             if recipient is None:
                 recipient = _open(wire.from_json(message, Order))
@@ -47,7 +50,10 @@ def serve() -> None:
             answer = Answer(False, str(error))
         except Exception as error:  # of a package that is not ours
             answer = Answer(False, printable(f"{type(error).__name__}: {error}", _REASON_LENGTH))
-        os.write(channel, wire.to_json(answer))
+        signal.alarm(0)
+        with suppress(OSError):  # memwatch has left: that shows with the next message
+            os.write(channel, wire.to_json(answer))
+    signal.alarm(CLOSING_SECONDS)
     if recipient is not None:
         recipient.close()
 
@@ -59,6 +65,14 @@ def _take_channel() -> int:
     os.dup2(nothing, 0)
     os.close(nothing)
     return channel
+
+
+def _next_message(channel: int) -> bytes:
+    """Empty when memwatch has left."""
+    try:
+        return os.read(channel, LONGEST_MESSAGE)
+    except ConnectionError:  # with an answer on the way
+        return b""
 
 
 def _open(order: Order) -> Recipient:

@@ -1,16 +1,14 @@
-"""The standing of memwatch's processes with the kernel: their memory, their turn on a core, their end."""
+"""The standing of memwatch's processes with the kernel: their memory, and their turn on a core."""
 
 from __future__ import annotations
 
 import os
 import resource
-import signal
 from contextlib import suppress
 from pathlib import Path
 
 NICEST = 19  # it lets everybody else go first
 _FIRST_TO_BE_KILLED = "1000"
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _CAP_IPC_LOCK = 14  # <linux/capability.h>
 _MCL_CURRENT, _MCL_FUTURE, _MCL_ONFAULT = 1, 2, 4  # <sys/mman.h>; with the last only what is in use is locked
 
@@ -46,13 +44,6 @@ def give_way() -> None:
     os.setpriority(os.PRIO_PROCESS, 0, NICEST)
     with suppress(OSError):  # a /proc that is read-only
         Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_BE_KILLED)
-
-
-def end_with_parent() -> None:
-    """The kernel kills this process when the one that started it ends, even while it hangs."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 # CapEff:	00000000a80425fb

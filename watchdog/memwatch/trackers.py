@@ -6,8 +6,10 @@ import os
 import stat
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.util import find_spec
+from pathlib import Path
 
 from memwatch.config import Config
 from memwatch.errors import ConfigError, SourceError
@@ -39,8 +41,9 @@ def _check(config: Config, name: str) -> None:
 def remarks(config: Config) -> Iterator[str]:
     """What the user should know of them."""
     file = config.notify.file
-    if file is not None and os.stat(file).st_mode & READABLE_BY_OTHERS:  # noqa: PTH116 - `check` has found it
-        yield f"notify.file {file} may be read by other users, and holds passwords: chmod 600 {file}"
+    with suppress(OSError):  # it cannot be read by now: its process will say so
+        if file is not None and Path(file).stat().st_mode & READABLE_BY_OTHERS:
+            yield f"notify.file {file} may be read by other users, and holds passwords: chmod 600 {file}"
 
 
 def try_out(config: Config, name: str, send: bool = False) -> str:

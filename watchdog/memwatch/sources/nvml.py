@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import select
+import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -20,13 +21,13 @@ from memwatch.core.model import GpuMemory
 from memwatch.errors import AbsentError, SourceError
 from memwatch.sources.gpulinks import PidMap, Unit, plausible_memory, plausible_use, untrue_entry, visible_units
 from memwatch.sources.gpuwire import LONGEST_MESSAGE, Answer, Begin, decode_question
-from memwatch.standing import end_with_parent
 
 LONGEST_REOPENING_S = 60.0  # between two attempts to find a lost device again
 SCAN_S = 5.0  # how often devices that the trainer does not use are looked at, in case it begins to
 RENEW_S = 60.0  # how often devices are listed anew: MIG instances come and go
 
 _KINDS = ("Compute", "Graphics", "MPSCompute")
+_PR_SET_PDEATHSIG = 1
 
 
 class _SessionLostError(SourceError):
@@ -299,7 +300,7 @@ class _Sessions:
 
 def serve() -> None:
     """Answer each question on descriptor 0, until it is closed or NVML must be begun anew by another process."""
-    end_with_parent()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # also while it hangs
     begin = Begin.decode(os.read(0, LONGEST_MESSAGE))
     known = {gpu.resource: gpu for gpu in begin.known}
     sessions = _Sessions(PidMap(begin.root, begin.host_root), begin.visible, known)
