@@ -11,7 +11,7 @@ STEPS = {"generation": "memory/*", "minute": "memory_by_minute/*"}  # what these
 
 
 class WandbRun:
-    """One run, which goes on where it was left (online; offline, `wandb sync` puts the parts together)."""
+    """One run, which goes on where it was left (online; offline each part has a folder, all of them one id)."""
 
     problem = ""
 
