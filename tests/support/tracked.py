@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -103,8 +102,3 @@ def inbox() -> Iterator[Inbox]:
         finally:
             server.shutdown()
             thread.join()
-
-
-def program(text: str) -> list[str]:
-    """A trainer in Python."""
-    return [sys.executable, "-u", "-c", text]
