@@ -50,6 +50,7 @@ class Recording:
     gpus: int = 0
     killed_in: float | None = None  # the generation in which the kernel ends it
     acts: bool = False  # memwatch interrupts it
+    examined: bool = True  # in each generation
 
     @property
     def lasts(self) -> float:
@@ -77,7 +78,7 @@ class Recording:
                 return
             while phases and phases[0][0] <= t:
                 yield PhaseSeen(t, phases.pop(0)[1])
-            if i == self.samples // 50:
+            if self.examined and i == self.samples // 50:
                 yield self._examined(index, t)
             yield self._sampled(t, index, i)
         if index % 5 == 0:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memwatch.config import Config
-from memwatch.core.engine import Engine
+from memwatch.core.engine import NO_DIAGNOSIS, Engine
 from memwatch.core.model import Snapshot, Target
 from memwatch.errors import AttachError, ConfigError, HistoryError
 from memwatch.history import past
@@ -57,7 +57,8 @@ def find(path: Path, run_id: str | None = None) -> PastRun:
 
 def recall(path: Path, run: PastRun, config: Config, progress: Progress) -> Recalled:
     """All that the file tells of a run; HistoryError when it cannot be read."""
-    engine = Engine(config.policy, diagnosis=config.examining, expectations=config.checks)
+    examining = config.examining if run.was_examined else NO_DIAGNOSIS
+    engine = Engine(config.policy, diagnosis=examining, expectations=config.checks)
     tape = Tape()
     for told in progress.over(past.stretches(path, run.run_id), run.share):
         tape.take(told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -70,6 +71,14 @@ class Diagnostician:
     def gauge(self, name: str) -> None:
         """The log told a level."""
         self._fresh.add(name)
+
+    @property
+    def look_t(self) -> float:
+        """From when on a look is wanted, but for recordings: of what was recorded it changes nothing."""
+        if not self._policy.enabled:
+            return math.inf
+        waits = self._fresh or self._crossed or self._turned
+        return -math.inf if waits else self.occasions.examination_t
 
     def look(self, t: float, sample: Sample) -> None:
         """Memory was read: what waits for that is done now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import ChainMap, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -123,7 +124,8 @@ class Engine:
         """
         if self._exited is not None or self._target is None or stretch.times[first] < self._t:
             return first
-        end = self._looks.skim(stretch, first, judged_from_t)
+        last = bisect_left(stretch.times, self._diagnostician.look_t, first)
+        end = self._looks.skim(stretch, first, last, judged_from_t) if last > first else first
         if end > first:
             self._t = stretch.times[end - 1]
         return end

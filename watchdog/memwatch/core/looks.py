@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -188,8 +187,8 @@ class Looks:
 
     # --- many looks at once ---
 
-    def skim(self, stretch: Stretch, first: int, judged_from_t: float = -math.inf) -> int:
-        """Take the looks from `first` on that can show nothing new; the index of the next, which is to be taken.
+    def skim(self, stretch: Stretch, first: int, last: int, judged_from_t: float) -> int:
+        """Take the looks from `first` to before `last` that can show nothing new; the index of the next.
 
         They leave behind what taking each of them would. So are those before `judged_from_t`, whatever they show.
         """
@@ -201,6 +200,7 @@ class Looks:
         end = bisect_left(stretch.times, judged_from_t, first)
         if self._is_idle:
             end = max(end, self._calm_end(stretch, tracks, first))
+        end = min(end, last)
         if end > first:
             self._skim(stretch, tracks, slice(first, end))
         return end

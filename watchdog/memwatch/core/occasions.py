@@ -121,6 +121,11 @@ class Occasions:
         """A look is to be told."""
         return bool(self._wanted) or self.goes_on or t >= min(self._next_t, self._next_record_t, self._middle_t)
 
+    @property
+    def examination_t(self) -> float:
+        """From when on a look may lead to an examination, or is one during it."""
+        return -math.inf if self._wanted or self.goes_on else min(self._next_t, self._middle_t)
+
     def examination(self, t: float, reading: Reading, known: Diagnosis | None) -> Diagnose | None:
         """The one to begin after this look; where it may not be made, the next occasion is waited for."""
         if t >= self._next_t:

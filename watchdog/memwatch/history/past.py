@@ -29,6 +29,7 @@ _SAMPLES = """SELECT seq, t, resource, used, bound, origins.text, headroom
 
 _RUNS = """SELECT runs.run_id, created, command, host,
     coalesce((SELECT t FROM samples WHERE run = runs.id ORDER BY seq DESC LIMIT 1), created),
+    EXISTS (SELECT 1 FROM events WHERE run = runs.id AND kind = 'Diagnosed'),
     boot_id, pid, start_ticks, max(attempt)
     FROM runs JOIN attempts ON run = runs.id GROUP BY runs.id ORDER BY runs.id DESC"""
 _RUN_OF = """SELECT runs.run_id FROM attempts JOIN runs ON runs.id = attempts.run
@@ -44,6 +45,7 @@ class PastRun:
     command: str
     host: str
     latest_t: float  # of its latest sample
+    was_examined: bool
     target: Target  # its latest process
 
     def share(self, told: Event | Stretch) -> float:
@@ -62,8 +64,8 @@ def runs(path: Path) -> list[PastRun]:
     except (sqlite3.Error, OSError) as error:
         raise HistoryError(f"history {path}: {error}", "name a history file: memwatch report FILE") from error
     return [
-        PastRun(run_id, begun_t, command, host, latest_t, Target(boot_id, pid, start_ticks))
-        for run_id, begun_t, command, host, latest_t, boot_id, pid, start_ticks, _ in rows
+        PastRun(run_id, begun_t, command, host, latest_t, bool(was_examined), Target(boot_id, pid, start_ticks))
+        for run_id, begun_t, command, host, latest_t, was_examined, boot_id, pid, start_ticks, _ in rows
     ]
 
 

@@ -1,0 +1,45 @@
+"""A run from its history is as it was: what was known at its end, with all samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memwatch import recall
+from memwatch.config import Config
+from memwatch.core.engine import NO_DIAGNOSIS, Engine
+from memwatch.history import past
+from memwatch.progress import Progress
+from support.recorded import GB, Recording, record
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_what_is_known_at_the_end_is_what_was_known_then(tmp_path: Path, gpus: int) -> None:
+    recording = Recording(killed_in=13.4, limit=160 * GB, gpus=gpus, samples=400)
+    config = Config()
+    live = Engine(config.policy, diagnosis=config.examining)
+    for event in recording.events():
+        live.feed(event)
+    record(tmp_path / "h.db", recording)
+    [run] = past.runs(tmp_path / "h.db")
+    found, then = recall.recall(tmp_path / "h.db", run, config, Progress("reading")).end, live.snapshot()
+    assert run.was_examined and then.diagnosis is not None and then.diagnosis.findings
+    assert found.diagnosis == then.diagnosis
+    for one, other in zip(found.resources, then.resources, strict=True):
+        assert (one.generations, one.peak_bytes, one.timeline) == (other.generations, other.peak_bytes, other.timeline)
+    assert found.sentence == then.sentence
+
+
+def test_a_run_that_was_not_examined_is_recalled_in_stretches(tmp_path: Path) -> None:
+    path = tmp_path / "h.db"
+    record(path, Recording(generations=4, samples=2000, examined=False))
+    [run] = past.runs(path)
+    assert not run.was_examined
+    engine, fed = Engine(Config().policy, diagnosis=NO_DIAGNOSIS), 0
+    for told in past.stretches(path, run.run_id):
+        for event in engine.worth_feeding(told, recall.JUDGED_SECONDS):
+            engine.feed(event)
+            fed += 1
+    assert fed < 500
+    assert recall.recall(path, run, Config(), Progress("x")).end.resources == engine.snapshot().resources
