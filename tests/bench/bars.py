@@ -110,6 +110,15 @@ def replay_bars(told: Results) -> Iterator[Bar]:
         yield Bar(f"replay of {trace}", found["replay_per_s"], "samples/s", least=150_000)
 
 
+def report_bars(told: Results) -> Iterator[Bar]:
+    """A page of a long run."""
+    size = f"{told['samples']:,} samples"
+    for name in ("page", "page, static"):
+        runs = told["reports"][name]
+        yield Bar(f"a report of {size}: {name}", median([run["seconds"] for run in runs]), "s", most=5)
+        yield Bar(f"its size: {name}", max(run["bytes"] for run in runs) / 1e6, "MB", most=8)
+
+
 def tree_bars(told: Results) -> Iterator[Bar]:
     """Of each tree, beside the sum of PSS and what reading that costs."""
     for found in told["trees"]:
@@ -176,6 +185,7 @@ BARS: dict[str, Callable[[Results], Iterator[Bar]]] = {
     "scrape": scrape_bars,
     "log": log_bars,
     "replay": replay_bars,
+    "report": report_bars,
     "tree": tree_bars,
     "census": census_bars,
     "lines": lines_bars,

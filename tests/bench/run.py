@@ -44,6 +44,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     ),
     "census": ("", "--objects 20000 --runs 1 --rounds 1 --seconds 0.5"),
     "lines": ("", "--runs 1"),
+    "report": ("", "--samples 40 --runs 1"),
     "tree": ("--looks 60", "--looks 3 --size 1 --seconds 0.3 --megabytes 100"),
 }
 

@@ -147,6 +147,26 @@ def replay_table(told: Results) -> str:
     return table(head, rows) + f"\n\n`program` has its start in it, {number(told['start_seconds'])} s."
 
 
+def report_table(told: Results) -> str:
+    """What is made of a history, and the pages."""
+    rows = [
+        [
+            name,
+            ", ".join(number(run["seconds"]) for run in runs),
+            number(median([run["cpu_seconds"] for run in runs])),
+            number(max(run["peak_rss_mib"] for run in runs)),
+            number(max(run["bytes"] for run in runs) / 1e6),
+        ]
+        for name, runs in told["reports"].items()
+    ]
+    head = [f"{told['samples']:,} samples", "seconds of each run", "CPU s", "peak RSS, MiB", "MB written"]
+    answers = [
+        [name, *(number(one[key]) for key in ("first_ms", "median_ms", "rise_mib")), number(one["bytes"] / 1e3)]
+        for name, one in told["pages"].items()
+    ]
+    return f"{table(head, rows)}\n\n{table(['page', 'first, ms', 'others, ms', 'MiB more', 'kB'], answers)}"
+
+
 def tree_table(told: Results) -> str:
     """Each tree beside its PSS."""
     head = ["tree", "processes", "mean error, %", "largest, %", "µs of CPU a look, median", "of smaps_rollup's, %"]
@@ -244,6 +264,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], str]]] = {
     "scrape": ("scrape", scrape_table),
     "log": ("log", log_table),
     "replay": ("replay", replay_table),
+    "report": ("report", report_table),
     "tree": ("tree", tree_table),
     "census": ("census", census_table),
     "lines": ("lines", lines_table),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import census, cost, harm, lines, log, looks, memory, reaction, replay, scrape, tree
+from bench import census, cost, harm, lines, log, looks, memory, reaction, replay, report, scrape, tree
 from support import trees
 from support.driven import missing
 from support.endless import time_passes
@@ -21,6 +21,14 @@ def test_a_replay_is_measured_by_part(tmp_path, capsys):
     replay.show(told)
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "both: 400 readings" and len(lines) == 6
+
+
+def test_reports_and_pages_are_measured(tmp_path):
+    told = report.reports(tmp_path, samples=20, runs=1)
+    assert list(told) == ["export", "replay", "report", "page", "page, static", "comparison"]
+    assert all(runs[0]["bytes"] > 1000 and runs[0]["peak_rss_mib"] > 10 for runs in told.values())
+    pages = report.pages(3)
+    assert pages["status page"]["bytes"] > 10_000 and pages["status page"]["median_ms"] > 0
 
 
 def test_memory_is_measured_on_the_way():
