@@ -37,7 +37,8 @@ def kept_bytes(events: Iterator[Event], counts: tuple[int, int], forecaster: Cal
 @pytest.mark.parametrize(
     ("events", "first", "more", "forecaster", "most"),
     [
-        pytest.param(time_passes, 2000, 10_000, Steady, 10_000, id="time"),
+        # the timeline has 120 to 240 steps, which are joined, in turn; one of each of these samples would be 1.8 MB
+        pytest.param(time_passes, 2000, 10_000, Steady, 40_000, id="time"),
         # a forecaster's bins fill and are joined, in turn; two floats of each of these samples would be 600 kB
         pytest.param(time_passes, 1000, 3000, Forecaster, 120_000, id="time, with a forecaster"),
         pytest.param(generations_pass, 10_000, 20_000, Steady, 20_000, id="generations"),
