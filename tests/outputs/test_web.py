@@ -202,6 +202,43 @@ def test_the_index_escapes_what_it_shows():
         assert b'href="/metrics"' in response.body
 
 
+def test_the_index_is_drawn_once_for_each_state():
+    with serving(make_snapshot()) as (server, _):
+        ask(server, "/")
+        first = server.board.drawn
+        ask(server, "/")
+        assert server.board.drawn is first
+        server.publish(make_dead(), ())
+        assert b"OOM killer" in ask(server, "/").body
+
+
+def test_many_browsers_do_not_hold_up_the_loop():
+    took, answers = [], []
+    with serving(make_snapshot(diagnosis=make_diagnosis())) as (server, _):
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.is_set():
+                with suppress(OSError, http.client.HTTPException):
+                    answers.append(ask(server, "/").status)
+
+        browsers = [threading.Thread(target=look) for _ in range(MOST_CLIENTS + 4)]
+        for browser in browsers:
+            browser.start()
+        for generation in range(50):
+            snapshot = make_snapshot(generation + 1)
+            time.sleep(0.02)
+            began = time.perf_counter()
+            server.publish(snapshot, ())
+            server.turn()
+            took.append(time.perf_counter() - began)
+        over.set()
+        for browser in browsers:
+            browser.join()
+    assert answers.count(200) > 20
+    assert sorted(took)[len(took) // 2] < 0.01 and max(took) < 0.5, "the interpreter's lock goes round"
+
+
 @pytest.mark.parametrize(
     "raw", [b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"a" * 70000]
 )

@@ -128,11 +128,14 @@ def _recorded(board: Board) -> tuple[str, tuple[Credit, ...]]:
 
 
 def index(board: Board, accept: str = "") -> Page:
-    """The state of the watch, for people."""
-    from memwatch.outputs import home  # with all that charts need: 1 MiB, for those who look
+    """The state of the watch, for people; drawn once for each state (10 ms), whoever asks how often."""
+    from memwatch.outputs import home  # with all that charts need: 1.6 MiB, for those who look
 
-    links = [path for path in PAGES if path != "/"]
-    return Page(home.render(board.current(), links).encode("utf-8", "replace"), "text/html; charset=utf-8")
+    snapshot, drawn = board.current(), board.drawn
+    if drawn is None or drawn[0] is not snapshot:
+        links = [path for path in PAGES if path != "/"]
+        board.drawn = drawn = snapshot, home.render(snapshot, links).encode("utf-8", "replace")
+    return Page(drawn[1], "text/html; charset=utf-8")
 
 
 PAGES: dict[str, Callable[[Board, str], Page]] = {

@@ -43,6 +43,7 @@ class Board:
         self.turned_t: float | None = None  # when the loop last showed that it turns
         self.counts = dict.fromkeys(COUNTED, 0)
         self.exposition: Exposition | None = None  # made by the first scrape
+        self.drawn: tuple[Snapshot | None, bytes] | None = None  # the latest page for people, and of which state
         # rung for the state as it is now; never closed, as a client may still ring
         self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._asked = False  # it was rung: in most turns the kernel need not be asked
