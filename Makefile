@@ -4,14 +4,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test fast check lint types contracts pictures dashboards schema bench tables pythons libraries trackers wheel clean
+.PHONY: demo test thorough fast check lint types contracts pictures dashboards schema bench tables pythons libraries trackers wheel clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
 
 test: .venv/.dev
-	$(BIN)/pytest -n 2 --dist loadfile --reruns 2 --reruns-delay 2 -r aR -m "not paced"
-	$(BIN)/pytest -n 3 --reruns 2 --reruns-delay 2 -r aR -m paced tests/integration
+	$(BIN)/pytest -n 2 --dist loadfile --reruns 2 --reruns-delay 2 -r aR --durations 25 -m "not paced"
+	$(BIN)/pytest -n 3 --reruns 2 --reruns-delay 2 -r aR -m "paced and not thorough" tests/integration
+
+thorough: .venv/.dev  ## what tests run in part, on all interpreters
+	$(BIN)/pytest -n 3 --reruns 2 --reruns-delay 2 -r aR -m thorough tests/integration
 
 fast: .venv/.dev  ## without the tests that run real trainers
 	$(BIN)/pytest -m "not integration and not paced"

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from fcntl import LOCK_EX, flock
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,11 @@ APART_SECONDS = 10.0  # runs begin, in all workers: no two go through a generati
 LIMIT = "500MB"  # of which a replay buffer takes 740, and a quarter of what is left suffices for an examination
 
 
+def half(*values: str, at: int) -> Any:
+    """Every other one is run by `make thorough` alone: each leak and each interpreter is in both halves."""
+    return pytest.param(*values, marks=[pytest.mark.thorough] if at % 2 else [])
+
+
 def wait_for_turn(shared: Path) -> None:
     """Until the latest run, in whichever worker, began long enough ago."""
     with (shared / "turn").open("a+") as turn:
@@ -86,8 +92,10 @@ def watched(leak: str, python: str, tmp_path: Path, generations: int) -> list[di
     return [{**one, "in": max(gen for t, gen in begun if t <= one["t"])} for one in watch.named("finding")]
 
 
-@pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("leak", LEAKS)
+@pytest.mark.parametrize(
+    ("leak", "python"),
+    [half(leak, python, at=i + j) for i, leak in enumerate(LEAKS) for j, python in enumerate(PYTHONS)],
+)
 def test_a_leak_is_named_by_the_third_generation(leak: str, python: str, tmp_path: Path) -> None:
     findings, wanted = watched(leak, python, tmp_path, THIRD), LEAKS[leak]
     assert len(findings) == 1, findings
@@ -99,6 +107,6 @@ def test_a_leak_is_named_by_the_third_generation(leak: str, python: str, tmp_pat
     assert found["count_after"] > found["count_before"] and found["growth_per_unit"] > 5e6
 
 
-@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("python", [half(python, at=j) for j, python in enumerate(PYTHONS)])
 def test_the_healthy_run_has_no_finding(python: str, tmp_path: Path) -> None:
     assert watched("none", python, tmp_path, THIRD + 2) == []
