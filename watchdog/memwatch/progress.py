@@ -21,9 +21,17 @@ EVERY = 256  # items between two updates of the bar
 class Progress:
     """A context, as long as the work takes."""
 
-    def __init__(self, label: str, stream: TextIO | None = None, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        label: str,
+        stream: TextIO | None = None,
+        *,
+        is_wanted: bool = True,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
         """On `stream`, by default stderr. `label` says what is done."""
         self._label, self._stream = label, stream if stream is not None else sys.stderr
+        self._is_wanted = is_wanted
         self._bar: tuple[Bar, TaskID] | None = None
         self._lock = threading.Lock()  # guards _bar and _done
         self._done = False
@@ -31,7 +39,7 @@ class Progress:
         self._timer.daemon = True
 
     def __enter__(self) -> Progress:
-        if self._stream.isatty():
+        if self._is_wanted and self._stream.isatty():
             self._timer.start()
         return self
 

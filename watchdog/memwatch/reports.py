@@ -119,7 +119,7 @@ def export(flags: dict[str, Any]) -> int:
     config = configure(flags)
     path = recall.history_path(config, os.environ, history)
     run = recall.find(path, wanted)
-    with _opened(output) as file, Progress(READING) as progress:
+    with _opened(output) as file, Progress(READING, is_wanted=not file.isatty()) as progress:
         traces.write(progress.over(past.stretches(path, run.run_id), run.share), file)
     return ExitCode.ENDED
 

@@ -119,7 +119,7 @@ def _run(path: Path, run_id: str) -> Iterator[tuple[sqlite3.Connection, int]]:
             found = connection.execute("SELECT id FROM runs WHERE run_id = ?", (run_id,)).fetchone()
             yield connection, -1 if found is None else found[0]
     except (sqlite3.Error, OSError) as error:
-        hint = "watching goes on without the past; move the file away to begin a new one"
+        hint = "it may be damaged: move it away, and memwatch begins a new one"
         raise HistoryError(f"history {path}: run {run_id} cannot be read: {error}", hint) from error
 
 
