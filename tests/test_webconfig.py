@@ -59,7 +59,9 @@ GOOD = {
     tls("min_version: TLS12, max_version: TLS12, prefer_server_cipher_suites: false"): {TLS},
     tls("cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, TLS_AES_128_GCM_SHA256]"): {TLS},
     tls("min_version: TLS13, cipher_suites: [TLS_AES_128_GCM_SHA256]"): {TLS},
-    tls("curve_preferences: [X25519]"): {TLS},
+    **(
+        {tls("curve_preferences: [X25519]"): {TLS}} if sys.version_info >= (3, 11) else {}
+    ),  # older Pythons do not know it
     tls("curve_preferences: [CurveP256]"): {TLS},
     "http_server_config: {http2: false}": set(),
     "http_server_config: {headers: {X-XSS-Protection: 0, X-Frame-Options: deny}}": set(),
@@ -187,7 +189,7 @@ VALUES = {  # of the keys of tls_server_config, right and wrong ones
     "min_version": ["TLS12", "TLS13", "TLS10", "1.2"],
     "max_version": ["TLS12", "TLS13", "TLS11"],
     "cipher_suites": ["[]", "[TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384]", "[TLS_AES_128_GCM_SHA256]", "[RC4]"],
-    "curve_preferences": ["[]", "[X25519]", "[CurveP384, X25519]", "[secp256r1]"],
+    "curve_preferences": ["[]", "[CurveP521]", "[CurveP384, X25519]", "[secp256r1]"],
     "prefer_server_cipher_suites": ["true", "false", "maybe"],
 }
 
