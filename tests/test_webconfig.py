@@ -59,9 +59,7 @@ GOOD = {
     tls("min_version: TLS12, max_version: TLS12, prefer_server_cipher_suites: false"): {TLS},
     tls("cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, TLS_AES_128_GCM_SHA256]"): {TLS},
     tls("min_version: TLS13, cipher_suites: [TLS_AES_128_GCM_SHA256]"): {TLS},
-    **(
-        {tls("curve_preferences: [X25519]"): {TLS}} if sys.version_info >= (3, 11) else {}
-    ),  # older Pythons do not know it
+    **({tls("curve_preferences: [X25519]"): {TLS}} if sys.version_info >= (3, 11) else {}),  # 3.10 has no way
     tls("curve_preferences: [CurveP256]"): {TLS},
     "http_server_config: {http2: false}": set(),
     "http_server_config: {headers: {X-XSS-Protection: 0, X-Frame-Options: deny}}": set(),

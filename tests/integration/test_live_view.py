@@ -71,8 +71,9 @@ def test_one_screen_tells_what_another_memwatch_has_seen_of_it(tmp_path: Path) -
             printed = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
             as_json = subprocess.run([*command, "--json"], env=environ, capture_output=True, timeout=60, check=False)
     assert printed.returncode == 0, printed.stderr
-    rows = [line.split()[0] for line in printed.stdout.splitlines() if line[:6].strip().isdigit()]
-    assert {"1", "2", "3"} <= set(rows) and "\x1b" not in printed.stdout and "watching again" in printed.stdout
+    rows = [int(line[:6]) for line in printed.stdout.splitlines() if line[:6].strip().isdigit() and line[7:9] != "B│"]
+    assert len(rows) >= 3 and rows == [*range(rows[0], rows[0] + len(rows))], "those that fit, the newest last"
+    assert "\x1b" not in printed.stdout and "watching again" in printed.stdout
     assert [row["index"] for row in json.loads(as_json.stdout)["resources"][0]["generations"]][:3] == [1, 2, 3]
 
 

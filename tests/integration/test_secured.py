@@ -129,7 +129,7 @@ def test_top_sees_it_with_what_it_asks_for(made: Path, tmp_path: Path) -> None:
         for url, options, problem, hint in (
             (f"http://{there}", (), "400", "https://"),
             (f"https://{there}", (), "CERTIFICATE_VERIFY_FAILED", "--ca-file"),
-            (f"https://{there}", files[:2], "CERTIFICATE_REQUIRED", "--cert"),
+            (f"https://{there}", files[:2], "no answer", "--cert"),
             (f"https://{there}", files, "401", "--password-file"),
             (f"https://prometheus:{PASSWORD}@{there}".replace(" ", "_"), files, "401", "--password-file"),
             (f"https://a@{there}", ("--password-file", "nothing"), "nothing: No such file", "--password-file"),

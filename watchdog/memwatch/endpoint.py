@@ -25,6 +25,7 @@ _HINTS = {
     "http 429": "others ask too often, or try out passwords there: wait a few seconds",
     "CERTIFICATE_VERIFY_FAILED": "--ca-file FILE names who signed its certificate, which must be for this address",
     "CERTIFICATE_REQUIRED": "it wants a certificate of yours: --cert FILE --key FILE",
+    "EOF OCCURRED": "it may want a certificate of yours: --cert FILE --key FILE",  # and has left
     "HANDSHAKE_FAILURE": "it may want a certificate of yours: --cert FILE --key FILE",
     "WRONG_VERSION_NUMBER": "it may speak no TLS: write http://",
 }
