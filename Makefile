@@ -10,11 +10,11 @@ demo: .venv/.demo
 	$(BIN)/memwatch demo
 
 test: .venv/.dev
-	$(BIN)/pytest -n 2 --dist loadfile --reruns 2 --reruns-delay 2 -r aR --durations 25 -m "not paced"
+	$(BIN)/pytest -n 2 --dist loadfile --reruns 2 --reruns-delay 2 -r aR --durations 10 -m "not paced and not thorough"
 	$(BIN)/pytest -n 3 --reruns 2 --reruns-delay 2 -r aR -m "paced and not thorough" tests/integration
 
 thorough: .venv/.dev  ## what tests run in part, on all interpreters
-	$(BIN)/pytest -n 3 --reruns 2 --reruns-delay 2 -r aR -m thorough tests/integration
+	$(BIN)/pytest -n 3 --reruns 2 --reruns-delay 2 -r aR -m thorough
 
 fast: .venv/.dev  ## without the tests that run real trainers
 	$(BIN)/pytest -m "not integration and not paced"

@@ -89,10 +89,10 @@ def test_a_healthy_run_is_never_touched(folder: Folder) -> None:
     ("leak", "limit"),
     [
         ("environments", "160MB"),
-        ("losses", "280MB"),
+        pytest.param("losses", "280MB", marks=pytest.mark.thorough),
         ("population", "260MB"),
-        ("figures", "260MB"),
-        ("history", "280MB"),
+        pytest.param("figures", "260MB", marks=pytest.mark.thorough),
+        pytest.param("history", "280MB", marks=pytest.mark.thorough),
     ],
 )
 def test_each_leak_of_the_example_is_interrupted_below_a_limit_of_ones_own(

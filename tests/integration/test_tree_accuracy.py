@@ -15,7 +15,14 @@ ERRORS = {"two_hundred": (0.1, 0.15)}
 LOOKS = {"two_hundred": 25}  # to know the truth takes 1 to 2 s a look
 
 
-@pytest.mark.parametrize("step", trees.SMALL_TREES, ids=lambda step: step.__name__)
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(step, marks=[pytest.mark.thorough] if step is trees.two_hundred else [])
+        for step in trees.SMALL_TREES
+    ],
+    ids=lambda step: step.__name__,
+)
 def test_a_tree_is_near_its_pss_at_little_of_the_cost(step):
     run = trees.watch(step, LOOKS.get(step.__name__, 60))
     errors = [abs(error) for error in run.errors(after=FIRST_LOOKS)]
