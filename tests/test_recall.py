@@ -37,7 +37,7 @@ def test_a_run_that_was_not_examined_is_recalled_in_stretches(tmp_path: Path) ->
     [run] = past.runs(path)
     assert not run.was_examined
     engine, fed = Engine(Config().policy, diagnosis=NO_DIAGNOSIS), 0
-    for told in past.stretches(path, run.run_id):
+    for told in past.stretches(path, run):
         for event in engine.worth_feeding(told, recall.JUDGED_SECONDS):
             engine.feed(event)
             fed += 1

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from memwatch.cli import main
-from memwatch.core.model import Attached, Cause, Exited, GenerationSeen, Target
+from memwatch.core.model import Attached, Cause, Exited, GenerationSeen, Notice, Target
 from memwatch.history.store import HistoryStore
 from memwatch.sources.target import identify
 from support.examinations import examined
@@ -184,6 +184,44 @@ def test_files_are_compared_by_their_latest_runs(
     assert "python other.py" in told(capsys, "compare", history, tmp_path / "other.db").splitlines()[1]
     assert main(["compare", str(history), "no-such-run", "--history", str(history)]) == 2
     assert "no run no-such-run" in capsys.readouterr().err
+
+
+def restarted(path: Path) -> str:
+    """One run, of which the first process leaked and died, and the second, mended, did not; its ID."""
+    store, run_id = HistoryStore.open(path), ""
+    for attempt, growth in enumerate((2 * GB, GB // 10)):
+        t0 = T0 + 1000 * attempt
+        attached = Attached(t0, Target("boot", 4_000_000 + attempt, 1), f"python main.py --try {attempt}")
+        run_id = store.begin("the same", attached, t0).run_id
+        store.append([attached], [Notice(t0, "attached", "watching", {"attempt": attempt})])
+        for index in range(1, 6):
+            t = t0 + 100 * index
+            store.append([GenerationSeen(t, index, 5)], [])
+            for second in range(0, 100, 5):
+                store.append([sampled(t + second, GB + index * growth + second * growth // 100, 100 * GB)], [])
+        cause = Cause.COMPLETED if attempt else Cause.OOM_CGROUP
+        store.append([Exited(t0 + 600, cause, ("seen",), None, None)], [])
+    store.close()
+    return run_id
+
+
+def test_processes_of_one_run_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "h.db"
+    run_id = restarted(path)
+    listed = told(capsys, "report", path, "--list").splitlines()
+    assert listed[1].strip() == f"its processes: {run_id}@1, {run_id}@2"
+    found = json.loads(told(capsys, "compare", f"{run_id}@1", f"{run_id}@2", "--history", path, "--json"))
+    rows = {row["what"]: row for row in found["rows"]}
+    assert (rows["command"]["a"], rows["command"]["b"]) == ("python main.py --try 0", "python main.py --try 1")
+    assert "OOM killer" in rows["how it ended"]["a"] and rows["how it ended"]["b"] == "ended: completed"
+    assert rows["growth by generation"]["a_figure"] > 10 * rows["growth by generation"]["b_figure"]
+    first = json.loads(told(capsys, "report", path, "--run", f"{run_id}@1", "--json"))
+    assert first["target"]["command"] == "python main.py --try 0" and len(first["events"]) == 1
+    both = json.loads(told(capsys, "report", path, "--run", run_id, "--json"))
+    assert both["attempt"] == 1 and len(both["events"]) == 2
+    for wrong in ("@3", "@0", "@x"):
+        assert main(["report", str(path), "--run", run_id + wrong]) == 2
+    assert "it has 2" in capsys.readouterr().err
 
 
 # --- export ---------------------------------------------------------------------------------------------------------

@@ -181,7 +181,9 @@ def _parser() -> _Parser:
     forms.add_argument("--csv", action="store_true", help="the generations as CSV")
     report.add_argument("--static", action="store_true", help="draw the page's charts as pictures, without JavaScript")
     compare = add("compare", "two runs side by side, as before and after a fix", common, epilog=files)
-    compare.add_argument("pair", metavar="RUN", nargs=2, help="a history file (its latest run), or the ID of a run")
+    compare.add_argument(
+        "pair", metavar="RUN", nargs=2, help="a history file (its latest run), or a run's ID; ID@2: its second process"
+    )
     compare.add_argument("-o", "--output", metavar="FILE.html", help="a page, with the memory of both in one chart")
     compare.add_argument("--static", action="store_true", help="draw its charts as pictures, without JavaScript")
     export = add("export", "a run from the history as a trace, for memwatch replay", common, epilog=files)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memwatch.config import Config
 from memwatch.core.engine import NO_DIAGNOSIS, Engine
-from memwatch.core.model import Snapshot, Target
+from memwatch.core.model import Snapshot
 from memwatch.errors import AttachError, ConfigError, HistoryError
 from memwatch.history import past
 from memwatch.history.past import PastRun
@@ -45,14 +45,25 @@ def runs(path: Path) -> list[PastRun]:
         raise ConfigError(str(error), error.hint) from error
 
 
-def find(path: Path, run_id: str | None = None) -> PastRun:
-    """The run of that ID, or the latest; ConfigError when there is none."""
+def find(path: Path, name: str | None = None) -> PastRun:
+    """The run of that ID, or the latest; `ID@2` is its second process alone. ConfigError when there is none."""
     known = runs(path)
-    chosen = next((one for one in known if run_id in (None, one.run_id)), None)
+    run_id, _, attempt = (name or "").partition("@")
+    chosen = next((one for one in known if run_id in ("", one.run_id)), None)
     if chosen is None:
         latest = ", ".join(one.run_id for one in known[:5]) or "none"
         raise ConfigError(f"{path}: no run {run_id or 'at all'}", f"its latest runs: {latest}")
-    return chosen
+    if not attempt:
+        return chosen
+    if not (attempt.isdecimal() and 1 <= int(attempt) <= chosen.attempts):
+        fix = f"it has {chosen.attempts}: {', '.join(names(chosen)) or chosen.run_id}"
+        raise ConfigError(f"{path}: no process {attempt} of run {chosen.run_id}", fix)
+    return replace(chosen, attempt=int(attempt) - 1)
+
+
+def names(run: PastRun) -> list[str]:
+    """Of the processes of a run, where it has several."""
+    return [f"{run.run_id}@{i + 1}" for i in range(run.attempts)] if run.attempts > 1 else []
 
 
 def recall(path: Path, run: PastRun, config: Config, progress: Progress) -> Recalled:
@@ -60,17 +71,19 @@ def recall(path: Path, run: PastRun, config: Config, progress: Progress) -> Reca
     examining = config.examining if run.was_examined else NO_DIAGNOSIS
     engine = Engine(config.policy, diagnosis=examining, expectations=config.checks)
     tape = Tape()
-    for told in progress.over(past.stretches(path, run.run_id), run.share):
+    for told in progress.over(past.stretches(path, run), run.share):
         tape.take(told)
         for event in engine.worth_feeding(told, JUDGED_SECONDS):
             engine.feed(event)
     end = engine.snapshot()
-    return Recalled(run, end, tape.story(past.notices(path, run.run_id), end), lives(run.target))
+    return Recalled(run, end, tape.story(past.notices(path, run), end), lives(run))
 
 
-def lives(target: Target) -> bool:
-    """It still runs."""
+def lives(run: PastRun) -> bool:
+    """Its trainer still runs."""
+    if run.attempt not in (None, run.attempts - 1):
+        return False
     try:
-        return identify(target.pid) == target
+        return identify(run.target.pid) == run.target
     except AttachError:
         return False

@@ -88,6 +88,8 @@ def _list(path: Path) -> int:
         begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.begun_t))
         lasted = format_duration(one.latest_t - one.begun_t)
         print(f"{one.run_id}  {begun}  {lasted:>12}  {printable(one.command, 100)}")
+        if parts := recall.names(one):
+            print(f"{'':24}its processes: {', '.join(parts)}")
     return ExitCode.ENDED
 
 
@@ -120,7 +122,7 @@ def export(flags: dict[str, Any]) -> int:
     path = recall.history_path(config, os.environ, history)
     run = recall.find(path, wanted)
     with _opened(output) as file, Progress(READING, is_wanted=not file.isatty()) as progress:
-        traces.write(progress.over(past.stretches(path, run.run_id), run.share), file)
+        traces.write(progress.over(past.stretches(path, run), run.share), file)
     return ExitCode.ENDED
 
 

@@ -27,6 +27,8 @@ _SAMPLES = """SELECT seq, t, resource, used, bound, origins.text, headroom
     FROM samples {} LEFT JOIN origins ON origin = origins.id WHERE run = ? AND {} ORDER BY seq, slot"""
 
 
+_EVENTS = "SELECT seq, kind, json FROM events WHERE run = ?"
+_NOTICES = "SELECT t, event, text, json FROM notices WHERE run = ?"
 _RUNS = """SELECT runs.run_id, created, command, host,
     coalesce((SELECT t FROM samples WHERE run = runs.id ORDER BY seq DESC LIMIT 1), created),
     EXISTS (SELECT 1 FROM events WHERE run = runs.id AND kind = 'Diagnosed'),
@@ -46,7 +48,9 @@ class PastRun:
     host: str
     latest_t: float  # of its latest sample
     was_examined: bool
+    attempts: int  # trainer processes, one after the other
     target: Target  # its latest process
+    attempt: int | None = None  # which of them is meant, from 0; None: all
 
     def share(self, told: Event | Stretch) -> float:
         """How much of the run had passed at that time, 0 to 1."""
@@ -64,8 +68,8 @@ def runs(path: Path) -> list[PastRun]:
     except (sqlite3.Error, OSError) as error:
         raise HistoryError(f"history {path}: {error}", "name a history file: memwatch report FILE") from error
     return [
-        PastRun(run_id, begun_t, command, host, latest_t, bool(was_examined), Target(boot_id, pid, start_ticks))
-        for run_id, begun_t, command, host, latest_t, was_examined, boot_id, pid, start_ticks, _ in rows
+        PastRun(run_id, begun_t, command, host, latest_t, bool(examined), 1 + attempt, Target(boot_id, pid, ticks))
+        for run_id, begun_t, command, host, latest_t, examined, boot_id, pid, ticks, attempt in rows
     ]
 
 
@@ -87,14 +91,14 @@ def events(path: Path, run_id: str) -> Iterator[Event]:
     Of a run with very many samples the older ones come on a coarser grid. HistoryError when it cannot be read.
     """
     with _run(path, run_id) as (connection, run):
-        for _, told in _told(connection, run, REPLAYED):
+        for _, told in _told(connection, run, REPLAYED, None):
             yield _sampled(*told) if isinstance(told, tuple) else told
 
 
-def stretches(path: Path, run_id: str) -> Iterator[Event | Stretch]:
+def stretches(path: Path, of: PastRun) -> Iterator[Event | Stretch]:
     """As events, on a coarser grid only beyond 150,000 samples, and looks that nothing comes between together."""
-    with _run(path, run_id) as (connection, run):
-        for kind, group in itertools.groupby(_told(connection, run, DRAWN), key=_alike):
+    with _run(path, of.run_id) as (connection, run):
+        for kind, group in itertools.groupby(_told(connection, run, DRAWN, of.attempt), key=_alike):
             told = [one for _, one in group]
             if kind is None:
                 yield from (_sampled(*one) if isinstance(one, tuple) else one for one in told)
@@ -104,10 +108,10 @@ def stretches(path: Path, run_id: str) -> Iterator[Event | Stretch]:
                 yield _stretch(looks[i : i + BLOCK])
 
 
-def notices(path: Path, run_id: str) -> list[Notice]:
+def notices(path: Path, of: PastRun) -> list[Notice]:
     """All that was told of a run, in order; HistoryError when it cannot be read."""
-    with _run(path, run_id) as (connection, run):
-        rows = connection.execute("SELECT t, event, text, json FROM notices WHERE run = ? ORDER BY seq", (run,))
+    with _run(path, of.run_id) as (connection, run):
+        rows = connection.execute(f"{_NOTICES} {_of(of.attempt)} ORDER BY seq", (run,))
         return [Notice(t, event, text, wire.from_json(json, dict)) for t, event, text, json in rows]
 
 
@@ -123,31 +127,39 @@ def _run(path: Path, run_id: str) -> Iterator[tuple[sqlite3.Connection, int]]:
         raise HistoryError(f"history {path}: run {run_id} cannot be read: {error}", hint) from error
 
 
-def _told(connection: sqlite3.Connection, run: int, most: int) -> Iterator[tuple[int, Event | Look]]:
+def _told(
+    connection: sqlite3.Connection, run: int, most: int, attempt: int | None
+) -> Iterator[tuple[int, Event | Look]]:
     """What was told of a run, with its place; of more than `most` samples the older ones on a coarser grid."""
-    return heapq.merge(_events(connection, run), _looks(connection, run, most), key=_first)
+    return heapq.merge(_events(connection, run, attempt), _looks(connection, run, most, attempt), key=_first)
+
+
+def _of(attempt: int | None) -> str:
+    """A condition."""
+    return "" if attempt is None else f"AND attempt = {attempt:d}"
 
 
 def _first(pair: Sequence[Any]) -> Any:
     return pair[0]
 
 
-def _events(connection: sqlite3.Connection, run: int) -> Iterator[tuple[int, Event]]:
-    rows = connection.execute("SELECT seq, kind, json FROM events WHERE run = ? ORDER BY seq", (run,))
+def _events(connection: sqlite3.Connection, run: int, attempt: int | None) -> Iterator[tuple[int, Event]]:
+    rows = connection.execute(f"{_EVENTS} {_of(attempt)} ORDER BY seq", (run,))
     for seq, kind, json in rows:
         event = codec.decode_event(kind, json)
         if event is not None:
             yield seq, event
 
 
-def _looks(connection: sqlite3.Connection, run: int, most: int) -> Iterator[tuple[int, Look]]:
+def _looks(connection: sqlite3.Connection, run: int, most: int, attempt: int | None) -> Iterator[tuple[int, Look]]:
     latest = connection.execute("SELECT max(seq) FROM samples WHERE run = ?", (run,)).fetchone()[0] or 0
     grid = next((grid for grid in _GRIDS if latest <= most * grid), 600)
     recent = latest - _REPLAY_RECENT if grid > 1 else 0
     # INDEXED BY and the index's own condition: SQLite would scan a month of rows otherwise
     index, coarse = ("INDEXED BY coarse_samples", "AND grid >= 60") if grid >= 60 else ("", "")
-    older = connection.execute(_SAMPLES.format(index, f"seq < ? {coarse} AND grid >= {grid:d}"), (run, recent))
-    newer = connection.execute(_SAMPLES.format("", "seq >= ?"), (run, recent))
+    which = _of(attempt)
+    older = connection.execute(_SAMPLES.format(index, f"seq < ? {coarse} AND grid >= {grid:d} {which}"), (run, recent))
+    newer = connection.execute(_SAMPLES.format("", f"seq >= ? {which}"), (run, recent))
     for seq, group in itertools.groupby(itertools.chain(older, newer), key=_first):
         rows = list(group)
         yield seq, (rows[0][1], [row[2:] for row in rows])
