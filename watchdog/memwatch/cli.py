@@ -6,7 +6,7 @@ import argparse
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -169,9 +169,23 @@ def _parser() -> _Parser:
     diff = add("diff", "what is different between two snapshots")
     diff.add_argument("snapshots", nargs=2, metavar="SNAPSHOT", help="a file, or a label: the latest that has it")
     diff.add_argument("--json", action="store_true", help="all of it, as one JSON object")
-    report = add("report", "a run that was watched, from the history: a summary, a page, a table", common, epilog=files)
-    report.add_argument("runs", metavar="HISTORY", nargs="?", help="its file; default: in the state folder")
-    report.add_argument("--run", dest="run_id", metavar="ID", help="which run; default: the latest")
+    _add_reports(add, common, files)
+    add("markers", "which markers memwatch finds in a log", common, epilog=files).add_argument("file", metavar="LOG")
+    replay = add("replay", "the same engine over a recorded trace", common, epilog=files)
+    replay.add_argument("file", metavar="TRACE.csv")
+    replay.add_argument("--plot", metavar="FILE", help="draw it all: a page (.html) or a picture (.svg)")
+    return parser
+
+
+def _add_reports(add: Callable[..., _Parser], common: _Parser, files: str) -> None:
+    """The commands that read the history."""
+    one_run, group = _flags("the run")
+    group.add_argument("runs", metavar="HISTORY", nargs="?", help="its file; default: in the state folder")
+    group.add_argument("--run", dest="run_id", metavar="ID", help="which run; default: the latest")
+    charts, group = _flags("charts")
+    group.add_argument("--static", action="store_true", help="draw a page's charts as pictures, without JavaScript")
+    text = "a run that was watched, from the history: a summary, a page, a table"
+    report = add("report", text, one_run, charts, common, epilog=files)
     report.add_argument("--list", action="store_true", help="which runs the history has")
     report.add_argument(
         "-o", "--output", metavar="FILE", help="write it: a page (.html), the summary (.txt), .json or .csv"
@@ -179,22 +193,13 @@ def _parser() -> _Parser:
     forms = report.add_mutually_exclusive_group()
     forms.add_argument("--text", action="store_true", help="the summary as tables; the default")
     forms.add_argument("--csv", action="store_true", help="the generations as CSV")
-    report.add_argument("--static", action="store_true", help="draw the page's charts as pictures, without JavaScript")
-    compare = add("compare", "two runs side by side, as before and after a fix", common, epilog=files)
+    compare = add("compare", "two runs side by side, as before and after a fix", charts, common, epilog=files)
     compare.add_argument(
         "pair", metavar="RUN", nargs=2, help="a history file (its latest run), or a run's ID; ID@2: its second process"
     )
     compare.add_argument("-o", "--output", metavar="FILE.html", help="a page, with the memory of both in one chart")
-    compare.add_argument("--static", action="store_true", help="draw its charts as pictures, without JavaScript")
-    export = add("export", "a run from the history as a trace, for memwatch replay", common, epilog=files)
-    export.add_argument("runs", metavar="HISTORY", nargs="?", help="its file; default: in the state folder")
-    export.add_argument("--run", dest="run_id", metavar="ID", help="which run; default: the latest")
+    export = add("export", "a run from the history as a trace, for memwatch replay", one_run, common, epilog=files)
     export.add_argument("-o", "--output", metavar="FILE.csv", help="default: stdout")
-    add("markers", "which markers memwatch finds in a log", common, epilog=files).add_argument("file", metavar="LOG")
-    replay = add("replay", "the same engine over a recorded trace", common, epilog=files)
-    replay.add_argument("file", metavar="TRACE.csv")
-    replay.add_argument("--plot", metavar="FILE", help="draw it all: a page (.html) or a picture (.svg)")
-    return parser
 
 
 def _flags(title: str) -> tuple[_Parser, argparse._ArgumentGroup]:

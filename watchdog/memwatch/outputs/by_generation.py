@@ -10,7 +10,7 @@ from memwatch.core.sentence import main_less
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.outputs.chart import SERIES, Panel
-from memwatch.outputs.figures import format_index, phase_delta
+from memwatch.outputs.figures import format_index, latest_rows, phase_delta
 from memwatch.outputs.marks import Axis, Bars, Dots, Line, Mark, Ticker, byte_ticks, count_ticks, duration_ticks
 from memwatch.outputs.panels import OFF_SCALE, of_resource, phase_tints
 from memwatch.outputs.story import Story
@@ -21,21 +21,16 @@ HALF_BAR = 0.36  # of its width, in generations
 def panels(story: Story) -> Iterator[Panel]:
     """What there is to show of each resource that has generations, and of the heap."""
     for view in story.end.resources:
-        rows = latest_rows(view)
+        rows = latest_rows(view.generations)
         if len(rows) > 1 and view.usage.resource in story.memory:
             yield levels_panel(story, view)
             yield from phases_panel(story, view)
     yield from types_panels(story)
 
 
-def latest_rows(view: ResourceView) -> list[GenerationRow]:
-    """The generations of the latest process."""
-    return [row for row in view.generations if row.attempt == view.generations[-1].attempt]
-
-
 def levels_panel(story: Story, view: ResourceView) -> Panel:
     """Memory at the end of each generation, and its peak there."""
-    rows, unit = latest_rows(view), printable(story.end.unit, 20)
+    rows, unit = latest_rows(view.generations), printable(story.end.unit, 20)
     peaks = [(row.index, float(row.peak_bytes)) for row in rows]
     top = max(level for _, level in peaks)
     limit = view.usage.limit
@@ -66,7 +61,7 @@ def _across(rows: Sequence[GenerationRow]) -> Axis:
 
 def phases_panel(story: Story, view: ResourceView) -> Iterator[Panel]:
     """How memory changed in each phase of each generation: what was given back hangs below zero."""
-    rows, unit = latest_rows(view), printable(story.end.unit, 20)
+    rows, unit = latest_rows(view.generations), printable(story.end.unit, 20)
     tints = phase_tints(story)
     boxes: dict[str, list[tuple[float, float, float, float, str]]] = {name: [] for name in tints}
     low, high = 0.0, 0.0
@@ -130,9 +125,10 @@ def risen(
 
 def _examined(story: Story) -> Iterator[tuple[float, Sequence[TypeCount]]]:
     """Where each examination stands on the axis, and what it counted."""
+    timed = by_time(story)
     for t, one in story.examined:
         if one.found.census is not None and one.found.census.complete:
-            yield (t if by_time(story) else float(one.asked.generation or 0)), one.found.census.types
+            yield (t if timed else float(one.asked.generation or 0)), one.found.census.types
 
 
 def by_time(story: Story) -> bool:
@@ -155,9 +151,11 @@ def _types_panel(
     marks: list[Mark] = []
     for i, (name, rows) in enumerate(zip(names, series.values(), strict=True)):
         marks.append(Line(rows, f"series{i}"))
-        at = [f"after {format_duration(x)}" if timed else f"{unit} {format_index(x)}" for x, _ in rows]
-        words = [f"{name}, {where}: {shown(y)}" for where, (_, y) in zip(at, rows, strict=True)]
-        marks.append(Dots([(x, y, text) for (x, y), text in zip(rows, words, strict=True)], f"series{i}"))
+        dots = []
+        for x, y in rows:
+            where = f"after {format_duration(x)}" if timed else f"{unit} {format_index(x)}"
+            dots.append((x, y, f"{name}, {where}: {shown(y)}"))
+        marks.append(Dots(dots, f"series{i}"))
     across = Axis.over(low, high, duration_ticks) if timed else Axis.over(low - 0.6, high + 0.6, count_ticks)
     return Panel(
         f"{title}, by {'time' if timed else unit}",

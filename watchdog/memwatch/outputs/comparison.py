@@ -10,13 +10,12 @@ from typing import Any
 import memwatch
 from memwatch.core import sentence as sentences
 from memwatch.core.examination import Diagnosis, Finding
-from memwatch.core.model import HOST, GenerationRow, ResourceView
+from memwatch.core.model import HOST, ResourceView
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.outputs import page
-from memwatch.outputs.by_generation import latest_rows
-from memwatch.outputs.chart import Panel
-from memwatch.outputs.figures import format_progress, format_verdict, largest_phases, phase_totals
+from memwatch.outputs.chart import Panel, broken
+from memwatch.outputs.figures import format_progress, format_verdict, largest_phases, latest_rows, phase_totals
 from memwatch.outputs.marks import Axis, Dots, Line, Mark, Point, Ticker, byte_ticks, count_ticks, duration_ticks
 from memwatch.outputs.story import Story
 
@@ -95,10 +94,9 @@ def _memory(view: ResourceView) -> Iterator[tuple[str, float | None]]:
     yield "at the end", view.usage.used_bytes
     yield "peak", view.peak_bytes
     yield "limit", None if view.usage.limit is None else view.usage.limit.bytes
-    if view.generations:
-        totals, count = phase_totals(view.generations), len(latest_rows(view))
-        for phase in largest_phases(view.generations, MOST_PHASES):
-            yield f"growth by generation in {phase}", totals[phase] / count
+    totals, count = phase_totals(view.generations), len(latest_rows(view.generations))
+    for phase in largest_phases(view.generations, MOST_PHASES):
+        yield f"growth by generation in {phase}", totals[phase] / count
 
 
 def _generation_seconds(views: Sequence[ResourceView]) -> float | None:
@@ -125,21 +123,12 @@ def render(a: Side, b: Side) -> str:
     """The rows as lines of text."""
     lines = [f"{'':<34}{'A: ' + printable(a.name, WIDTH - 5):<{WIDTH}}{'B: ' + printable(b.name, WIDTH - 5):<{WIDTH}}"]
     for row in rows(a, b):
-        one, other = _broken(row.a[0]), _broken(row.b[0])
+        one, other = (broken(printable(text, 400) or "-", WIDTH - 2) for text, _ in (row.a, row.b))
         for i in range(max(len(one), len(other))):
             texts = [side[i] if i < len(side) else "" for side in (one, other)]
             what, change = (printable(row.what, 33), row.change) if i == 0 else ("", "")
             lines.append(f"{what:<34}{texts[0]:<{WIDTH}}{texts[1]:<{WIDTH}}{change}".rstrip())
     return "\n".join([*lines, ""])
-
-
-def _broken(text: str) -> list[str]:
-    lines = [""]
-    for word in (printable(text, 400) or "-").split(" "):
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > WIDTH - 2:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()[: WIDTH - 2]
-    return lines
 
 
 def as_json(a: Side, b: Side) -> dict[str, Any]:
@@ -185,8 +174,7 @@ def panels(a: Side, b: Side) -> Iterator[Panel]:
 
 
 def _ends(view: ResourceView | None) -> list[Point]:
-    rows: Sequence[GenerationRow] = latest_rows(view) if view is not None and view.generations else ()
-    return [(row.index, float(row.end_bytes)) for row in rows]
+    return [] if view is None else [(row.index, float(row.end_bytes)) for row in latest_rows(view.generations)]
 
 
 def _panel(title: str, series: Sequence[Sequence[Point]], across: Ticker, dotted: bool = False) -> Panel:

@@ -47,10 +47,15 @@ def phase_delta(row: GenerationRow, phase: str) -> int | None:
     return sum(deltas) if deltas else None
 
 
+def latest_rows(rows: Sequence[GenerationRow]) -> list[GenerationRow]:
+    """The generations of the latest attempt."""
+    return [row for row in rows if row.attempt == rows[-1].attempt]
+
+
 def phase_totals(rows: Sequence[GenerationRow]) -> dict[str, int]:
     """Growth by phase over the generations of the latest attempt."""
     totals: dict[str, int] = {}
-    for row in (row for row in rows if row.attempt == rows[-1].attempt):
+    for row in latest_rows(rows):
         for part in row.phases:
             totals[part.phase] = totals.get(part.phase, 0) + part.delta_bytes
     return totals

@@ -55,10 +55,8 @@ def _clock(t: float, local_time: LocalTime) -> str:
 
 def _facts(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     if snapshot.target is not None:
-        yield (
-            "process",
-            f"PID {snapshot.target.pid}" + (f", attempt {snapshot.attempt + 1}" if snapshot.attempt else ""),
-        )
+        again = f", attempt {snapshot.attempt + 1}" if snapshot.attempt else ""
+        yield "process", f"PID {snapshot.target.pid}{again}"
     if snapshot.started_t is not None:
         yield "watched", format_duration(snapshot.t - snapshot.started_t)
     if progress := format_progress(snapshot):
@@ -158,7 +156,7 @@ def _notices(notices: Sequence[Notice], local_time: LocalTime) -> Markup:
         for one in notices
         if one.event not in ROUTINE
     ]
-    return page.told(["time", "event", "text"], rows[: -MOST_NOTICES - 1 : -1], MOST_NOTICES, 0) if rows else Markup("")
+    return page.told(["time", "event", "text"], rows[: -MOST_NOTICES - 1 : -1], MOST_NOTICES, 0)
 
 
 def _problems(snapshot: Snapshot) -> Iterator[str]:

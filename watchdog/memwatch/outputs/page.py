@@ -123,15 +123,18 @@ def told(
     """
     left_out = len(rows) - first - last
     more = ("", [*[""] * (len(heads) - 1), f"{left_out:,} more"])
-    shown = [*rows[:first], more, *rows[-last:]] if left_out > 0 else rows
+    shown = [*rows[:first], more, *rows[len(rows) - last :]] if left_out > 0 else rows
     bold = frozenset(i for i, (event, _) in enumerate(shown) if event == act)
-    return element("div", table(heads, (cells for _, cells in shown), bold), class_="told")
+    return _framed(table(heads, (cells for _, cells in shown), bold), "told")
 
 
 def wide_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
     """A table that moves sideways where the screen is narrow."""
-    inner = table(heads, rows)
-    return element("div", inner, class_="wider") if inner else inner
+    return _framed(table(heads, rows), "wider")
+
+
+def _framed(inner: Markup, style: str) -> Markup:
+    return element("div", inner, class_=style) if inner else inner
 
 
 def chart(panel: Panel) -> Markup:
