@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test thorough fast check lint types contracts pictures dashboards schema bench tables pythons libraries trackers wheel clean
+.PHONY: demo test thorough fast check lint types contracts pictures dashboards manifests locks schema bench tables pythons libraries trackers wheel clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
@@ -37,6 +37,17 @@ pictures: .venv/.dev  ## docs/images/*.svg: the same files for the same code
 
 dashboards: .venv/.dev  ## configs/grafana/dashboards/*.json, from the registry of metrics; Python 3.11 or newer
 	PYTHONPATH=watchdog:configs/grafana $(BIN)/python -m generator
+
+RULE = configs/kubernetes/monitoring/prometheusrule.yaml
+manifests:  ## configs/kubernetes/monitoring/prometheusrule.yaml, from the rules
+	sed -i '/^spec:/q' $(RULE)
+	sed -n '/^groups:/,$$p' configs/prometheus/memwatch.rules.yml | sed 's/^./  &/' >> $(RULE)
+
+LOCK = $(BIN)/uv pip compile -q --no-config --generate-hashes --no-annotate --python-version 3.13 \
+  --custom-compile-command 'make locks' -c requirements-dev.txt
+locks: .venv/.dev  ## requirements-image.txt and requirements-build.txt: what the image installs, with hashes
+	$(LOCK) --extra auth -o requirements-image.txt pyproject.toml
+	echo hatchling | $(LOCK) -o requirements-build.txt -
 
 schema:  ## the types of Grafana's dashboards in .venv/schema, for the test that checks them; needs npm
 	mkdir -p .venv/schema
