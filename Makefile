@@ -49,7 +49,7 @@ locks: .venv/.dev  ## requirements-image.txt and requirements-build.txt: what th
 	$(LOCK) --extra auth -o requirements-image.txt pyproject.toml
 	echo hatchling | $(LOCK) -o requirements-build.txt -
 
-schema:  ## the types of Grafana's dashboards in .venv/schema, for the test that checks them; needs npm
+schema:  ## the types of Grafana's dashboards and the Prometheus operator's objects in .venv/schema, for tests; needs npm
 	mkdir -p .venv/schema
 	cp tests/configs/package.json .venv/schema
 	npm install --prefix .venv/schema --no-package-lock --no-audit --no-fund --silent

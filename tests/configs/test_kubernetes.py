@@ -315,6 +315,15 @@ def test_it_comes_to_what_has_the_label_and_to_nothing_else(kind: str, tmp_path:
     assert one(manifests, kind, "b")["spec"]["template"] == yaml.safe_load(other)["spec"]["template"]
 
 
+def test_beside_a_trainer_of_roots_it_is_root_and_may_look_and_nothing_else(tmp_path: Path) -> None:
+    manifests = overlay(tmp_path, "resources: [../job]\ncomponents: [../root]")
+    [container] = one(manifests, "Job")["spec"]["template"]["spec"]["initContainers"]
+    before = memwatch("job")["securityContext"]
+    gained = {"runAsUser": 0, "runAsNonRoot": False, "capabilities": {"drop": ["ALL"], "add": ["SYS_PTRACE"]}}
+    assert container["securityContext"] == before | gained
+    assert [complaint(each, LATEST) for each in manifests] == [""] * len(manifests)
+
+
 @either
 def test_the_example_is_of_this_version(name: str) -> None:
     assert memwatch(name)["image"] == f"registry.example.org/memwatch:{__version__}"

@@ -64,6 +64,35 @@ print(json.dumps({"armed": wakes.armed, "failure": wakes.failure, "calm": calm, 
 END
 """
 
+# A pod of two containers, as far as the kernel knows: cgroups below one, each with a cgroup namespace and mounts of its
+# own, in one PID namespace. `within CONTAINER WHO COMMAND...`; `root` has what runtimes give to root.
+POD = """
+user="--reuid=1000 --regid=1000 --clear-groups --bounding-set=-all"
+root="--bounding-set=-all,+chown,+dac_override,+fsetid,+fowner,+mknod,+net_raw,+setgid,+setuid,+setfcap,+setpcap,\\
++net_bind_service,+sys_chroot,+audit_write,+kill"
+bare_root="--bounding-set=-all"
+tracing_root="--bounding-set=-all,+kill,+sys_ptrace,+dac_read_search"
+cat > /srv/within <<'END'
+#!/bin/sh
+echo $$ > /sys/fs/cgroup/pod/$1/cgroup.procs; who=$2; shift 2
+exec unshare --cgroup --mount --propagation private \\
+    sh -c 'umount /sys/fs/cgroup && mount -t cgroup2 -o ro cgroup2 /sys/fs/cgroup && exec "$@"' sh \\
+    setpriv $who --inh-caps=-all --no-new-privs "$@"
+END
+chmod +x /srv/within
+cd /sys/fs/cgroup && echo +memory > cgroup.subtree_control && mkdir -p pod && echo +memory > pod/cgroup.subtree_control
+mkdir -p pod/trainer pod/memwatch
+echo 140M > pod/trainer/memory.max; echo 0 > pod/trainer/memory.swap.max; echo 1 > pod/trainer/memory.oom.group
+export XDG_STATE_HOME=/run/state; mkdir -p -m 777 /run/state
+cd /srv/run && chmod 777 . && rm -f main.log
+trainer() {  # WHO ARGUMENT...
+    who=$1; shift
+    /srv/within trainer "$who" sh -c 'exec python3 leak.py saves "$@" > main.log 2>&1' sh "$@" &
+    until grep -qs 'Generation 2' main.log; do sleep 0.1; done
+    pid=$(pgrep -f '^python3 leak.py')
+}
+"""
+
 
 def vmrun(script: str, *options: str) -> subprocess.CompletedProcess[str]:
     if not VM.exists():
@@ -143,3 +172,42 @@ def test_what_wakes_it_when_memory_high_is_met(guest: Guest) -> None:
     assert told["failure"] == "cgroup version 2 has no thresholds"
     assert told["calm"] and told["woken"], told
     assert int(told["events"]["high"]) > 0 and told["events"]["oom_kill"] == "0", told
+
+
+def test_beside_the_trainers_container_its_limit_is_seen_and_its_end_is_survived(guest: Guest) -> None:
+    watch = "/opt/venv/bin/memwatch --pid $pid --log main.log --listen none --interval 0.5 --json --dry-run"
+    done = guest(
+        f'{POD}\ntrainer "$user" 60 8 0.5\n/srv/within memwatch "$user" {watch}\necho code $?\n'
+        "cat /sys/fs/cgroup/pod/trainer/memory.events"
+    )
+    said = done.stdout + done.stderr
+    told = events(done.stdout)
+    [interrupt] = [one for one in told if one["event"] == "interrupt"] or [said]
+    assert (interrupt["limit"], interrupt["limit_origin"]) == (140 << 20, "cgroup /../trainer"), said
+    assert told[-1]["event"] == "exited" and told[-1]["cause"] == "oom_cgroup", said
+    assert "code 12" in done.stdout and "oom_group_kill 1" in done.stdout, said
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("trainer", "memwatch", "origin", "signal"),
+    [
+        ("user", "user", "cgroup", True),
+        ("user", "bare_root", "--limit", False),
+        ("user", "root", "--limit", True),
+        ("user", "tracing_root", "cgroup", True),
+        ("root", "user", "--limit", False),
+        ("root", "bare_root", "--limit", True),
+        ("root", "root", "cgroup", True),
+        ("root", "tracing_root", "cgroup", True),
+    ],
+)
+def test_who_sees_the_limit_of_another_container_and_may_signal(
+    guest: Guest, trainer: str, memwatch: str, origin: str, signal: bool
+) -> None:
+    doctor = "/opt/venv/bin/memwatch doctor --pid $pid --limit 140MiB --listen none --json"
+    done = guest(f'{POD}\ntrainer "${trainer}" 900 0.05 1\n/srv/within memwatch "${memwatch}" {doctor}')
+    assert done.stdout.startswith("["), done.stdout + done.stderr
+    found = {check["part"]: check for check in json.loads(done.stdout.splitlines()[0])}
+    assert found["limit"]["text"].startswith(f"{origin} 146.8 MB binds"), found["limit"]
+    assert (found["signal"]["level"] == "ok") is signal, found["signal"]

@@ -223,7 +223,8 @@ class CgroupReader:
         if place is None:
             raise SourceError(
                 f"memory cgroup {_shown(membership.path)} is not mounted where memwatch can see it",
-                "in a container, mount /sys/fs/cgroup read-only; pass --limit for a bound of your own",
+                "for another container's, run memwatch as its user with all its capabilities, or with CAP_SYS_PTRACE; "
+                "in one's own, mount /sys/fs/cgroup read-only; or pass --limit",
             )
         self._version = membership.version
         self._levels = list(_levels(membership.version, place))
