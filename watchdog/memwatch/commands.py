@@ -54,12 +54,12 @@ def watch(flags: Mapping[str, object], once: bool) -> int:
 
 def serve(flags: Mapping[str, object]) -> int:
     """`memwatch serve --config FILE`: watch one trainer after the other, until told to stop."""
+    from memwatch.live_config import LiveConfig
     from memwatch.outputs.systemd import Systemd
     from memwatch.service import Service
-    from memwatch.settings import Settings
 
     path = Path(str(flags["config"])) if "config" in flags else None
-    settings = Settings(lambda: _servable(configure(flags)), path)
+    settings = LiveConfig(lambda: _servable(configure(flags)), path)
     return Service(settings, Systemd(os.environ)).run()
 
 

@@ -16,8 +16,8 @@ from memwatch.errors import AttachError, ConfigError, ExitCode, NoTrainerError, 
 from memwatch.front import Front
 from memwatch.health import Health
 from memwatch.interfaces import EventSource, Sink
+from memwatch.live_config import LOOK_SECONDS, LiveConfig
 from memwatch.outputs.systemd import Systemd
-from memwatch.settings import LOOK_SECONDS, Settings
 from memwatch.sources.target import TargetFacts
 
 MOST_SHARE = 0.02  # of a core, spent on looking for a trainer
@@ -26,7 +26,7 @@ MOST_SHARE = 0.02  # of a core, spent on looking for a trainer
 class Service:
     """One watch after the other. It is what they have in common (app.Station)."""
 
-    def __init__(self, settings: Settings, systemd: Systemd) -> None:
+    def __init__(self, settings: LiveConfig, systemd: Systemd) -> None:
         """ConfigError when a place to listen at is not free."""
         self._settings, self._systemd = settings, systemd
         self._clock = SystemClock()

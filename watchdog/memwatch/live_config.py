@@ -15,7 +15,7 @@ LOOK_SECONDS = 2.0  # between two looks whether the file has changed
 Signature = tuple[int, int, int, int]  # of a file: it changes with the content
 
 
-class Settings:
+class LiveConfig:
     """What is in force, and what is to be. As a source of events: it fails while the file cannot be used."""
 
     name = "configuration"

@@ -8,7 +8,7 @@ import pytest
 
 from memwatch.config import load
 from memwatch.errors import ConfigError, SourceError
-from memwatch.settings import LOOK_SECONDS, Settings
+from memwatch.live_config import LOOK_SECONDS, LiveConfig
 
 
 class File:
@@ -17,7 +17,7 @@ class File:
     def __init__(self, path: Path) -> None:
         self.path, self.now, self.reads = path, 100.0, 0
         self.write("policy: {confidence: 0.9}")
-        self.settings = Settings(self.read, path)
+        self.settings = LiveConfig(self.read, path)
 
     def write(self, text: str) -> None:
         fresh = self.path.with_suffix(".new")
@@ -114,7 +114,7 @@ def test_a_link_that_leads_elsewhere_is_a_change(tmp_path: Path) -> None:
         (tmp_path / name / "x.yaml").write_text(f"policy: {{confidence: {confidence}}}")
     (tmp_path / "..data").symlink_to("one")
     (tmp_path / "x.yaml").symlink_to("..data/x.yaml")
-    settings = Settings(lambda: load(tmp_path / "x.yaml"), tmp_path / "x.yaml")
+    settings = LiveConfig(lambda: load(tmp_path / "x.yaml"), tmp_path / "x.yaml")
     (tmp_path / "..new").symlink_to("two")
     (tmp_path / "..new").replace(tmp_path / "..data")
     assert settings.is_due(LOOK_SECONDS) and settings.read()
@@ -130,11 +130,11 @@ def test_what_cannot_be_had_after_all_leaves_the_old_one(file: File) -> None:
 
 def test_the_first_one_must_be_right(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
-        Settings(lambda: load(tmp_path / "none.yaml"), tmp_path / "none.yaml")
+        LiveConfig(lambda: load(tmp_path / "none.yaml"), tmp_path / "none.yaml")
 
 
 def test_without_a_file_there_is_nothing_to_look_at() -> None:
-    settings = Settings(load, None)
+    settings = LiveConfig(load, None)
     assert not settings.is_due(100.0)
     settings.ask()
     assert settings.is_due(100.0) and settings.read() and settings.fresh is None
