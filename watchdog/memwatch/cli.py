@@ -259,7 +259,9 @@ def _open_standard_streams() -> None:
 
 
 def _complain(error: MemwatchError) -> None:
-    lines = [f"memwatch: {error}", *(f"          {line}" for line in error.hint.splitlines())]
+    lines = []
+    for one in (error, *(error.others if isinstance(error, ConfigError) else ())):
+        lines += [f"memwatch: {one}", *(f"          {line}" for line in one.hint.splitlines())]
     try:
         print("\n".join(lines), file=sys.stderr)
     except OSError:  # nobody listens

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, TextIO
 from memwatch import wire
 from memwatch.app import Watch, find_target, make_guard, presets, run_log
 from memwatch.clock import SystemClock
-from memwatch.config import Config, load
+from memwatch.config import Config
 from memwatch.core.autopsy import Evidence, conclude
 from memwatch.core.engine import Engine
 from memwatch.core.model import Cause, Notice, Snapshot
 from memwatch.core.sentence import render, to_json_line
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, SourceError
+from memwatch.layers import load
 from memwatch.progress import Progress
 from memwatch.sources.target import describe, identify
 from memwatch.supervisor import Child, Passthrough, forwarding, shell_status, signal_name
