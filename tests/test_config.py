@@ -17,7 +17,6 @@ from memwatch.errors import ConfigError, ExitCode
 from memwatch.layers import load
 
 EXAMPLE = Path(__file__).parents[1] / "configs" / "memwatch.yaml"
-REFERENCE = Path(__file__).parents[1] / "docs" / "configuration.md"
 NAME = Path("m.yaml")
 
 
@@ -48,16 +47,6 @@ def test_every_key_in_the_example_file_is_explained() -> None:
         words = line.split("#")[0].strip()
         if words and not words.endswith(":"):
             assert "#" in line, line
-
-
-def test_the_reference_has_every_key_with_its_default() -> None:
-    rows = {
-        cells[1].strip(" `"): cells[2].strip(" `")
-        for cells in (line.split("|") for line in REFERENCE.read_text().splitlines())
-        if len(cells) > 3 and cells[1].startswith(" `")
-    }
-    defaults = {path: list(value) if isinstance(value, tuple) else value for path, value in keys(Config())}
-    assert {path: wire.load_yaml(text, "docs") for path, text in rows.items()} == defaults
 
 
 def test_flags_override_the_file_and_none_does_not() -> None:

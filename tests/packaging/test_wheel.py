@@ -92,7 +92,11 @@ def test_all_that_travels_along_is_the_same_as_in_the_sources(wheel: Path) -> No
     sources = {
         "memwatch/data/memwatch.yaml": ROOT / "configs" / "memwatch.yaml",
         "memwatch/data/evolve.py": ROOT / "examples" / "evolve.py",
-        **{f"memwatch/data/markers/{path.name}": path for path in (ROOT / "configs" / "markers").glob("*.yaml")},
+        **{
+            f"memwatch/data/{kind}/{path.name}": path
+            for kind in ("markers", "profiles")
+            for path in (ROOT / "configs" / kind).glob("*.yaml")
+        },
     }
     assert {name for name in archive.namelist() if name.startswith("memwatch/data/")} == set(sources)
     for name, path in sources.items():

@@ -356,6 +356,11 @@ def _listed(flags: dict[str, object], name: str) -> tuple[str, ...]:
 
 
 def configure(flags: Mapping[str, object]) -> Config:
-    """The configuration file, if one is named, overridden by the flags."""
-    path = Path(str(flags["config"])) if "config" in flags else None
-    return load(path, flags=flags)
+    """The configuration file, if one is named, overridden by the environment and the flags."""
+    return load(config_file(flags), flags=flags, environ=os.environ)
+
+
+def config_file(flags: Mapping[str, object]) -> Path | None:
+    """The one that --config names, else $MEMWATCH_CONFIG."""
+    name = flags.get("config", os.environ.get("MEMWATCH_CONFIG") or None)
+    return None if name is None else Path(str(name))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 from memwatch.core.expectations import Check
 from memwatch.core.expectations import parse as parse_expectation
@@ -15,7 +15,11 @@ from memwatch.core.policy import Policy
 from memwatch.core.units import parse_size
 
 NONE = "none"  # switches `listen` or `history` off
+ADDRESS = r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([^\s:\[\]/]+))"  # before the port
 DEFAULT_LISTEN = "127.0.0.1:9877"
+Profile = Literal["default", "observe", "aggressive"]  # settings that go together: configs/profiles
+PROFILES: tuple[str, ...] = get_args(Profile)
+DEFAULT_PROFILE: Profile = "default"  # sets nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,7 @@ class NotifyConfig:
 class Config:
     """All that a user may set. The keys of the YAML file have the same names."""
 
+    profile: Profile = DEFAULT_PROFILE
     target: TargetConfig = field(default_factory=TargetConfig)
     log: LogConfig = field(default_factory=LogConfig)
     memory: MemoryConfig = field(default_factory=MemoryConfig)
@@ -181,6 +186,7 @@ class Config:
 
 
 FLAGS: Mapping[str, str] = {  # argparse's name -> the key that it overrides
+    "profile": "profile",
     "pid": "target.pid",
     "pidfile": "target.pidfile",
     "match": "target.match",
@@ -229,11 +235,20 @@ def keys(record: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield prefix + item.name, value
 
 
+def types_of_keys(type_: type = Config, prefix: str = "") -> dict[str, Any]:
+    """The type of each key, as `keys` names them."""
+    found: dict[str, Any] = {}
+    for name, inner in get_type_hints(type_).items():
+        is_section = isinstance(inner, type) and is_dataclass(inner)
+        found |= types_of_keys(inner, f"{prefix}{name}.") if is_section else {prefix + name: inner}
+    return found
+
+
 def parse_listen(text: str) -> tuple[str, int] | None:
     """`127.0.0.1:9877`, `[::1]:9877`, `localhost:0` -> (address, port); `none` -> None; else ValueError."""
     if text == NONE:
         return None
-    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([^\s:\[\]/]+)):([0-9]{1,5})", text)
+    found = re.fullmatch(ADDRESS + ":([0-9]{1,5})", text)
     if found is None:
         raise ValueError("write ADDRESS:PORT, as 127.0.0.1:9877 or '[::1]:9877', or none")
     if int(found[3]) > 65535:

@@ -1,36 +1,66 @@
-"""Defaults, a file and flags to one Config: what lies higher wins, and a complaint names where its value is from."""
+"""Defaults, profile, file, environment and flags to one Config: what lies higher wins, and its origin is known."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from memwatch import checks, wire
-from memwatch.config import FLAGS, PATHS, RANGES, Config
+from memwatch import checks, overrides, packaged, wire
+from memwatch.config import DEFAULT_PROFILE, PATHS, PROFILES, Config, keys
 from memwatch.errors import ConfigError
 from memwatch.wire import Complaint, Document
 
 _SECTIONS = tuple(item.name for item in fields(Config) if is_dataclass(getattr(Config(), item.name)))
 
 
-def load(path: Path | None = None, text: str | None = None, flags: Mapping[str, object] | None = None) -> Config:
-    """The file at `path` (or its `text`, `path` then only names it), overridden by the flags that are not None.
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A configuration, and where each value in it is from that is no default."""
 
-    ConfigError names file and line (or the flag), the key, its value, and the fix; its `others` what else is wrong.
+    config: Config
+    origins: Mapping[str, str]  # "policy.kill" -> "m.yaml:3", "profile observe:4", "$MEMWATCH_POLICY__KILL", "--limit"
+
+
+def load(
+    path: Path | None = None,
+    text: str | None = None,
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """The file at `path` (or its `text`, `path` then only names it) upon its profile, overridden by the variables of
+    `environ` and those by the flags that are not None.
+
+    ConfigError names file and line (or variable, or flag), the key, its value, and the fix; its `others` what else
+    is wrong.
     """
-    layers = _with_one_target([_file(path, text), _flags(flags or {})])
+    return settle(path, text, flags, environ).config
+
+
+def settle(
+    path: Path | None = None,
+    text: str | None = None,
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """As `load`, with the origins."""
+    environment, errors = overrides.variables(environ or {})
+    layers = [_file(path, text), environment, overrides.flags(flags or {})]
+    layers = _with_one_target([_profile(layers), *layers])
     data = _with_home(_merged(layers))
     config, complaints = wire.conform(data, Config)
     assert config is not None  # noqa: S101 - each key has a default
     complaints += checks.alone(config)
-    if not complaints:
+    if not complaints and not errors:
         complaints += checks.together(config)
-    if complaints:
-        raise _refusal(complaints, layers, data)
-    return config
+    errors += _placed(complaints, layers, data)
+    if errors:
+        errors[0].others = tuple(errors[1:])
+        raise errors[0]
+    origins = {key: layer.where(key) for layer in layers for key, _ in keys(config) if layer.tells(key)}
+    return Settings(config, origins)
 
 
 # --- layers, the lowest first ---------------------------------------------------------------------------------------
@@ -57,34 +87,12 @@ def _read(path: Path) -> bytes:
         raise ConfigError(f"{path}: {error.strerror}", "name a file that can be read with --config") from error
 
 
-def _flags(flags: Mapping[str, object]) -> Document:
-    given = {FLAGS[name]: value for name, value in flags.items() if name in FLAGS and value is not None}
-    values = {path: _number(value) if path in RANGES else value for path, value in given.items()}
-    names = {FLAGS[name]: f"--{name.replace('_', '-')}" for name in flags if FLAGS.get(name) in given}
-    return Document("", _tree(values), names=names)
-
-
-def _tree(values: Mapping[str, object]) -> dict[str, Any]:
-    """`policy.kill` to a key in a section."""
-    data: dict[str, Any] = {}
-    for path, value in values.items():
-        *sections, key = path.split(".")
-        section = data
-        for name in sections:
-            section = section.setdefault(name, {})
-        section[key] = value
-    return data
-
-
-def _number(value: object) -> object:
-    """A flag may come as text; what is no number is left for the check of types to refuse."""
-    if isinstance(value, str):
-        for kind in (int, float):
-            try:
-                return kind(value)
-            except ValueError:
-                continue
-    return value
+def _profile(layers: Sequence[Document]) -> Document:
+    """The one that the highest of the layers names. The default one sets nothing."""
+    name = next((layer.data["profile"] for layer in reversed(layers) if "profile" in layer.data), DEFAULT_PROFILE)
+    if name == DEFAULT_PROFILE or name not in PROFILES:  # of one that is unknown the check of types complains
+        return Document("", {})
+    return replace(_file(packaged.profile(name), None), source=f"profile {name}")
 
 
 # --- one upon the other ---------------------------------------------------------------------------------------------
@@ -145,13 +153,10 @@ def _home(value: object) -> object:
 # --- whose value ----------------------------------------------------------------------------------------------------
 
 
-def _refusal(complaints: Sequence[Complaint], layers: Sequence[Document], data: object) -> ConfigError:
-    """All complaints as one error, in the order in which their values come."""
+def _placed(complaints: Sequence[Complaint], layers: Sequence[Document], data: object) -> list[ConfigError]:
+    """Complaints as errors, in the order in which a reader meets the values."""
     found = [_error(complaint, layers, data) for complaint in complaints]
-    found.sort(key=lambda one: one[0])
-    (_, first), *others = found
-    first.others = tuple(error for _, error in others)
-    return first
+    return [error for _, error in sorted(found, key=lambda one: one[0])]
 
 
 def _error(complaint: Complaint, layers: Sequence[Document], data: object) -> tuple[tuple[int, int], ConfigError]:
@@ -173,6 +178,6 @@ def _height(path: str, layers: Sequence[Document]) -> int:
     """Which layer a value is from, -1: it is a default."""
     for way in wire.ways_up(path):
         for height in reversed(range(len(layers))):
-            if way in layers[height].lines or way in layers[height].names:
+            if layers[height].tells(way):
                 return height
     return -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -27,6 +28,7 @@ _TYPE_HINTS = {
     "object": "write keys and values below it",
     "str": "write a text, in quotes",
 }
+_TEXT = "tag:yaml.org,2002:str"
 _COLLECTIONS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 _SCALARS = {f"tag:yaml.org,2002:{kind}": kind for kind in ("null", "bool", "int", "float", "str", "timestamp")}
 
@@ -64,6 +66,11 @@ def from_data(data: object, type_: type[T]) -> T:
         raise ShapeError(str(error)) from error
 
 
+def json_schema(type_: type) -> dict[str, Any]:
+    """As msgspec tells it: a reference to one of its `$defs`, of which each record is one."""
+    return msgspec.json.schema(type_)
+
+
 def _plain(obj: object) -> object:
     if isinstance(obj, Mapping):
         return dict(obj)
@@ -91,6 +98,10 @@ class Document:
     data: Any  # dict, list, str, int, float, bool or None
     lines: Mapping[str, int] = field(default_factory=dict)  # "policy.kill" or "a.b[0]" -> line, counted from 1
     names: Mapping[str, str] = field(default_factory=dict)  # "target.pid" -> "--pid": where it is no file's
+
+    def tells(self, path: str) -> bool:
+        """There is such a key."""
+        return path in self.lines or path in self.names
 
     def line(self, path: str) -> int:
         """Of a key, or of the nearest thing around it that the file has; 0: of none."""
@@ -135,6 +146,23 @@ def read_yaml(text: str | bytes, source: str) -> Document:
         raise ConfigError(f"{source}{line}: not YAML: {problem}", "quote values with : # [ ] { } in them") from error
     except (yaml.YAMLError, UnicodeError, RecursionError) as error:
         raise ConfigError(f"{source}: not YAML: {error}", "save the file as UTF-8 text") from error
+
+
+def to_yaml(value: object) -> str:
+    """Plain data in one line, which `load_yaml` reads as the same."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar(_TEXT, value, None if value.isprintable() else '"')
+
+    Dumper.add_representer(str, text)
+    Dumper.add_representer(tuple, Dumper.represent_list)
+    dumped = yaml.dump([value], Dumper=Dumper, default_flow_style=True, allow_unicode=True, width=math.inf)
+    return dumped.strip()[1:-1]
 
 
 class _Composer:
@@ -257,6 +285,11 @@ def complaint(document: Document, path: str, problem: str, value: object = ..., 
     return ConfigError(f"{start}{path or 'the whole'}{shown}: {problem}", hint)
 
 
+def masked(text: str) -> str:
+    """Without what is behind ://, where an address may hold a password."""
+    return _BEHIND_SCHEME.sub("://…", text) if "://" in text else "…"
+
+
 def _shown(value: object) -> str:
     if isinstance(value, (bool, type(None))):
         return {True: "true", False: "false", None: "null"}[value]
@@ -291,7 +324,7 @@ def _unknown_keys(data: object, type_: object, path: str) -> Iterator[Complaint]
         for key, value in data.items():
             inner = f"{path}.{key}" if path else str(key)
             if key not in names:
-                yield Complaint(inner, "there is no such key", hint=did_you_mean(str(key), names))
+                yield Complaint(inner, "there is no such key", hint=_did_you_mean(str(key), names))
             else:
                 yield from _unknown_keys(value, hints[key], inner)
     elif get_origin(type_) in (Union, UnionType):
@@ -321,10 +354,14 @@ def _choices(type_: object, path: str) -> str:
     return f"write one of {', '.join(words)}" if words else ""
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Of what is known, what the word may have meant; else all of it."""
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    known = list(known)
+    close = closest(word, known)
+    return f"did you mean {close}?" if close else f"the keys here are: {', '.join(known)}"
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """Of what is known, what the word may have meant; empty when it is like none."""
     import difflib
 
-    known = list(known)
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]}?" if close else f"the keys here are: {', '.join(known)}"
+    return next(iter(difflib.get_close_matches(word, known, n=1)), "")
