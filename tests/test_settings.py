@@ -50,8 +50,10 @@ def test_files_that_are_right_have_a_line_each(capsys: pytest.CaptureFixture[str
     code, out, err = said(capsys, "config", "check", str(file), str(EXAMPLE))
     assert (code, err) == (ExitCode.ENDED, [])
     first, second = out.splitlines()
-    assert first == f"{file}: right: profile observe, never signals, serves nothing, keeps no history"
-    assert second.startswith(f"{EXAMPLE}: right: interrupts with SIGINT or SIGTERM, listens at 127.0.0.1:9877, keeps ")
+    assert (
+        first == f"{file}: right: profile observe: never signals, as policy.act says; serves nothing; keeps no history"
+    )
+    assert second.startswith(f"{EXAMPLE}: right: interrupts with SIGINT or SIGTERM; listens at 127.0.0.1:9877; keeps ")
 
 
 def test_all_that_is_wrong_is_told_of_each_file(capsys: pytest.CaptureFixture[str], file: Path) -> None:
@@ -168,3 +170,12 @@ def test_only_the_command_pays_for_the_schema() -> None:
     code += "sys.exit(bool({'memwatch.schema', 'memwatch.settings', 'yaml'} & {*sys.modules}))"
     environ = {"PYTHONPATH": str(Path(wire.__file__).parents[1])}
     subprocess.run([sys.executable, "-c", code], check=True, env=environ)
+
+
+# --- in a watch -----------------------------------------------------------------------------------------------------
+
+
+def test_a_watch_says_that_it_will_not_signal() -> None:
+    options = ("--profile", "observe", "--listen", "none", "--history", "none")
+    watched = memwatch("run", *options, "--", sys.executable, "-c", "import time; time.sleep(0.3)")
+    assert (watched.returncode, "profile observe: never signals" in watched.stderr) == (0, True)

@@ -29,7 +29,7 @@ BEYOND_A_SCHEMA = (  # of what is refused
     "not a regular expression",
     "not understood",  # an expectation
     "no path to an attribute",
-    "not a size",  # that memory can have: 0.0001, 99999999 PB
+    "not a size that memory can have",  # 0.0001, 99999999 PB
     "got `float`",  # 5.0 for a whole number, which JSON takes for 5
     "is ever signalled",  # pairs
     "too rare for a checkpoint",
@@ -88,7 +88,24 @@ JUNK = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=5)
 )
 ANY = st.one_of(JUNK, st.sampled_from(TEXTS), st.lists(st.one_of(st.sampled_from(TEXTS), JUNK), max_size=3))
-PATHS = (*types_of_keys(), *{path.partition(".")[0] for path in RANGES}, "polcy", "policy.konfidence", "log.extra.a")
+OWN = {  # of these keys the forms are tried more often
+    "listen": st.builds(
+        "{}:{}".format, st.sampled_from(["h", "127.0.0.1", "[::1]", "::1", ""]), st.integers(-1, 99999)
+    ),
+    "signals.wanted": st.lists(st.sampled_from(["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL", "INT"]), max_size=3),
+    "notify.events": st.lists(st.sampled_from(["warn", "interrupt", "generation"]), max_size=3),
+    "memory.limit": st.builds(
+        "{}{}".format, st.sampled_from([0, 0.0, 7, ".5", "5."]), st.sampled_from(["GB", " Kib", "k", ""])
+    ),
+}
+PATHS = (
+    *3 * (*OWN,),
+    *types_of_keys(),
+    *{path.partition(".")[0] for path in RANGES},
+    "polcy",
+    "policy.konfidence",
+    "log.extra.a",
+)
 NEAR = sorted({near for bound in chain(*RANGES.values()) for near in (bound, bound - 0.01, bound + 1, int(bound))})
 
 
@@ -96,27 +113,49 @@ NEAR = sorted({near for bound in chain(*RANGES.values()) for near in (bound, bou
 def documents(draw: st.DrawFn) -> dict[str, Any]:
     """Keys, right and wrong, with values, right and wrong."""
     data: dict[str, Any] = {}
-    for path in draw(st.lists(st.sampled_from(PATHS), max_size=4)):
+    for path in draw(st.lists(st.one_of(st.sampled_from([*OWN]), st.sampled_from(PATHS)), max_size=2)):
         *sections, key = path.split(".")
         inner = data
         for name in sections:
             inner = inner[name] if isinstance(inner.setdefault(name, {}), dict) else {}
-        inner[key] = draw(st.one_of(ANY, st.sampled_from(NEAR)) if path in RANGES else ANY)
+        more = st.sampled_from(NEAR) if path in RANGES else OWN.get(path, ANY)
+        inner[key] = draw(more if draw(st.booleans()) else ANY)
     return data
 
 
-@settings(max_examples=600, deadline=None)
-@given(documents())
-def test_what_one_refuses_the_other_does(document: dict[str, Any]) -> None:
+def agree(document: object) -> None:
+    """What the schema refuses is refused, and the other way round, but for what a schema cannot tell."""
     text = yaml.safe_dump(document)
     told = [error.message for error in VALIDATOR.iter_errors(wire.load_yaml(text, "m.yaml"))]
     try:
         load(Path("m.yaml"), text)
         refused = []
     except ConfigError as error:
-        refused = [str(one) for one in (error, *error.others)]
+        refused = [f"{one}: {one.hint}" for one in (error, *error.others)]
     assert refused or not told, told
     assert told or all(any(words in said for words in BEYOND_A_SCHEMA) for said in refused), refused
+
+
+@settings(max_examples=400, deadline=None)
+@given(documents())
+def test_what_one_refuses_the_other_does(document: dict[str, Any]) -> None:
+    agree(document)
+
+
+@pytest.mark.parametrize("path", RANGES)
+def test_they_agree_at_the_ends_of_a_range(path: str) -> None:
+    section, _, key = path.rpartition(".")
+    for bound in RANGES[path]:
+        for value in (bound, bound - 1, bound + 1, bound * 0.999, bound * 1.001):
+            agree({section: {key: value}})
+
+
+@pytest.mark.parametrize("path", [*OWN, "gpu.enabled", "wandb.mode", "profile", "history"])
+def test_they_agree_on_texts(path: str) -> None:
+    section, _, key = path.rpartition(".")
+    ports = (f"h:{port}" for port in (0, 9, 9999, 59999, 65535, 66000, 70000))
+    for value in (*TEXTS, *([text] for text in TEXTS), *ports):
+        agree({section: {key: value}} if section else {key: value})
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from memwatch import packaged, standing, wire
 from memwatch.actions.checkpoint import CheckpointWatch
 from memwatch.actions.signals import PidfdSignaller, RanksSignaller, SignalPlan, plan
 from memwatch.clock import STOPPING, Sleeper, SystemClock
-from memwatch.config import Config, default_history
+from memwatch.config import DEFAULT_PROFILE, Config, default_history
 from memwatch.core.engine import Engine
 from memwatch.core.model import Attached, Exited, Snapshot
 from memwatch.core.sentence import to_json_line
@@ -167,6 +167,8 @@ class Watch:
             sources.insert(0, LogSource(log, presets(config), catch_up=self._child is None))
         if self._child is None:
             self._remarks.append(self._plan().reason)
+        if config.profile != DEFAULT_PROFILE or not config.policy.act:
+            self._remarks.append(manner(config))
         self._remark_bounds(checkpoints)
         store, attached = self._open_history(log, held)
         if attached.run_id:
@@ -416,6 +418,14 @@ def make_readers(config: Config, facts: TargetFacts, held: ExitStack, gpu_patien
     sampler = Sampler(tree, cgroup, HostReader(), gpus, config.memory.limit_bytes, gpus_expected=expected)
     held.callback(sampler.close)
     return Readers(tree, cgroup, gpus, sampler)
+
+
+def manner(config: Config) -> str:
+    """How a watch will deal with its trainer, in a few words."""
+    profile = "" if config.profile == DEFAULT_PROFILE else f"profile {config.profile}: "
+    if config.dry_run or not config.policy.act:
+        return f"{profile}never signals, as {'dry_run' if config.dry_run else 'policy.act'} says"
+    return f"{profile}interrupts with {' or '.join(config.signals.wanted)}"
 
 
 def find_target(config: Config) -> TargetFacts:

@@ -13,12 +13,12 @@ from memwatch.config import DEFAULT_PROFILE, PATHS, PROFILES, Config, keys
 from memwatch.errors import ConfigError
 from memwatch.wire import Complaint, Document
 
-_SECTIONS = tuple(item.name for item in fields(Config) if is_dataclass(getattr(Config(), item.name)))
+_SECTIONS = tuple(item.name for item in fields(Config) if is_dataclass(item.default_factory))
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A configuration, and where each value in it is from that is no default."""
+    """A configuration, and where each value in it is from that somebody has set."""
 
     config: Config
     origins: Mapping[str, str]  # "policy.kill" -> "m.yaml:3", "profile observe:4", "$MEMWATCH_POLICY__KILL", "--limit"
@@ -170,7 +170,7 @@ def _error(complaint: Complaint, layers: Sequence[Document], data: object) -> tu
         for other in (complaint.path, *complaint.others)
         if 0 <= (level := _height(other, layers)) != height
     ]
-    hint = "; ".join((complaint.hint, *elsewhere))
+    hint = "; ".join(filter(None, (complaint.hint, *elsewhere)))
     return (height, layer.line(path)), wire.complaint(layer, path, complaint.problem, value, hint)
 
 

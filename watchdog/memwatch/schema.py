@@ -12,7 +12,7 @@ from memwatch.checks import SIGNALS, events_to_notify_of
 from memwatch.config import ADDRESS, NONE, RANGES, SIZES, Config
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-SIZE = r"^\s*(?=[0-9.]*[1-9])([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*(([KkMmGgTtPp][Ii]?)?[Bb])?\s*$"
+SIZE = r"^\s*([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*(([KkMmGgTtPp][Ii]?)?[Bb])?\s*$"
 LARGEST_BYTES = 2**63 - 1
 PORT = "([0-9]{1,4}|[0-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _COMMENTED = re.compile(r"( *)(\w+):(?: [^#]*)?\s# (.+)")

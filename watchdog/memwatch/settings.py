@@ -9,9 +9,9 @@ from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 
 from memwatch import wire
-from memwatch.app import make_guard, presets
+from memwatch.app import make_guard, manner, presets
 from memwatch.commands import config_file
-from memwatch.config import DEFAULT_PROFILE, Config
+from memwatch.config import Config
 from memwatch.errors import ConfigError, ExitCode, MemwatchError
 from memwatch.layers import Settings, load, settle
 
@@ -75,15 +75,9 @@ def _tried(config: Config) -> Iterator[MemwatchError]:
 
 
 def _gist(config: Config) -> str:
-    acts = config.policy.act and not config.dry_run
     address, history = config.listen_address, config.history_path(os.environ)
-    told = (
-        "" if config.profile == DEFAULT_PROFILE else f"profile {config.profile}",
-        f"interrupts with {' or '.join(config.signals.wanted)}" if acts else "never signals",
-        "serves nothing" if address is None else "listens at {}:{}".format(*address),
-        "keeps no history" if history is None else f"keeps {history}",
-    )
-    return ", ".join(filter(None, told))
+    serves = "serves nothing" if address is None else "listens at {}:{}".format(*address)
+    return f"{manner(config)}; {serves}; {'keeps no history' if history is None else f'keeps {history}'}"
 
 
 # --- show -----------------------------------------------------------------------------------------------------------
