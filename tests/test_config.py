@@ -1,17 +1,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch import config, wire
-from memwatch.config import Config, keys
+from memwatch.config import Config, keys, types_of_keys
 from memwatch.core.policy import Policy
 from memwatch.errors import ConfigError, ExitCode
 from memwatch.layers import load
@@ -199,17 +198,9 @@ def test_each_number_has_a_range_and_the_tables_name_keys() -> None:
     def is_number(type_: object) -> bool:
         return bool({int, float} & {type_, *get_args(type_)})
 
-    numbers = {path for path, type_ in types(Config) if is_number(type_)}
+    numbers = {path for path, type_ in types_of_keys().items() if is_number(type_)}
     assert numbers - set(config.SIZES) == set(config.RANGES)
     assert {*config.SIZES, *config.PATHS} <= set(dict(keys(Config())))
-
-
-def types(type_: type, prefix: str = "") -> Iterator[tuple[str, object]]:
-    for name, inner in get_type_hints(type_).items():
-        if isinstance(inner, type) and is_dataclass(inner):
-            yield from types(inner, f"{prefix}{name}.")
-        else:
-            yield prefix + name, inner
 
 
 def test_yaml_is_not_imported_without_a_file() -> None:

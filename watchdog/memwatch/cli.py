@@ -139,17 +139,7 @@ def _parser() -> _Parser:
     parser.add_argument("--once", action="store_true", help="or -1: print one screen and end; nothing is kept or sent")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
 
-    def add(name: str, help: str, *parents: _Parser, epilog: str = "") -> _Parser:
-        return commands.add_parser(
-            name,
-            help=help,
-            description=f"{help[0].upper()}{help[1:]}.",
-            epilog=epilog,
-            parents=parents,
-            argument_default=argparse.SUPPRESS,
-            allow_abbrev=False,
-        )
-
+    add = _adder(commands)
     files = "It only reads a file: where nothing is watched, the options about the watch change nothing."
     add("run", "start a trainer and watch it: memwatch run [options] -- python main.py", common)
     add("demo", "watch a leaking example trainer under a real limit", common)
@@ -189,6 +179,21 @@ def _parser() -> _Parser:
     return parser
 
 
+def _adder(commands: argparse._SubParsersAction[_Parser]) -> Callable[..., _Parser]:
+    def add(name: str, help: str, *parents: _Parser, epilog: str = "") -> _Parser:
+        return commands.add_parser(
+            name,
+            help=help,
+            description=f"{help[0].upper()}{help[1:]}.",
+            epilog=epilog,
+            parents=parents,
+            argument_default=argparse.SUPPRESS,
+            allow_abbrev=False,
+        )
+
+    return add
+
+
 def _add_reports(add: Callable[..., _Parser], common: _Parser, files: str) -> None:
     """The commands that read the history."""
     one_run, group = _flags("the run")
@@ -219,16 +224,7 @@ def _add_config(add: Callable[..., _Parser], target: _Parser, common: _Parser) -
     config = add("config", "the configuration: is it right, what comes of it here, what may be written in it")
     aspects = config.add_subparsers(dest="aspect", title="commands", metavar="COMMAND", required=True)
 
-    def aspect(name: str, help: str, *parents: _Parser) -> _Parser:
-        return aspects.add_parser(
-            name,
-            help=help,
-            description=f"{help[0].upper()}{help[1:]}.",
-            parents=parents,
-            argument_default=argparse.SUPPRESS,
-            allow_abbrev=False,
-        )
-
+    aspect = _adder(aspects)
     check = aspect("check", "whether configuration files are right; all that is wrong with them", _config_flags())
     check.add_argument("files", metavar="FILE", nargs="*", help="default: the one of --config")
     aspect("show", "all values as a watch would have them here, and where each is from", target, common)

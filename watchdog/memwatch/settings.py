@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from memwatch import wire
@@ -40,7 +41,7 @@ def check(files: Sequence[str], flags: Mapping[str, object]) -> int:
 
 
 def show(flags: Mapping[str, object]) -> int:
-    """`memwatch config show`: all values that a watch would have here, with the origin of those that are no default."""
+    """`memwatch config show`: all values that a watch would have here, with the origin of those that are set."""
     as_json = bool(flags.get("json"))  # how to print it, not a value to be shown
     flags = {key: value for key, value in flags.items() if key != "json"}
     settings = settle(config_file(flags), flags=flags, environ=os.environ)
@@ -62,11 +63,11 @@ def schema() -> int:
 
 def _tried(config: Config) -> Iterator[MemwatchError]:
     """What of it a watch would refuse as it begins: other files that it names, what is not installed."""
-    trials = [presets, make_guard]
+    trials: list[Callable[[Config], object]] = [presets, make_guard]
     if config.extras:
-        from memwatch import trackers
+        from memwatch.trackers import check_extra
 
-        trials += [trackers.check]
+        trials += [partial(check_extra, name=name) for name in config.extras]
     for trial in trials:
         try:
             trial(config)
