@@ -59,8 +59,9 @@ def settle(
     if errors:
         errors[0].others = tuple(errors[1:])
         raise errors[0]
-    origins = {key: layer.where(key) for layer in layers for key, _ in keys(config) if layer.tells(key)}
-    return Settings(config, origins)
+    known = dict(keys(config))
+    told = ((layer, key) for layer in layers for key in (*layer.lines, *layer.names) if key in known)
+    return Settings(config, {key: layer.where(key) for layer, key in told})
 
 
 # --- layers, the lowest first ---------------------------------------------------------------------------------------
