@@ -66,11 +66,11 @@ def test_a_variable_sets_its_key(name: str, text: str, key: str, value: object) 
 
 
 def test_the_order_is_profile_file_environment_flags() -> None:
-    text = "profile: aggressive\npolicy: {headroom_guard: 0.2}\nmemory: {interval_seconds: 2, limit: 1GB}\n"
+    text = "profile: aggressive\npolicy: {second_look_seconds: 3}\nmemory: {interval_seconds: 2, limit: 1GB}\n"
     environ = {"MEMWATCH_MEMORY__INTERVAL_SECONDS": "3", "MEMWATCH_MEMORY__LIMIT": "2GB"}
     made = load(NAME, text, {"limit": "3GB"}, environ)
     assert made.policy.confidence == 0.9999
-    assert (made.policy.headroom_guard, made.memory.interval_seconds, made.memory.limit) == (0.2, 3.0, "3GB")
+    assert (made.policy.second_look_seconds, made.memory.interval_seconds, made.memory.limit) == (3.0, 3.0, "3GB")
     assert load(NAME, text, {"profile": "default"}).policy.confidence == Config().policy.confidence
 
 
@@ -212,7 +212,7 @@ def test_observe_never_signals_and_aggressive_acts() -> None:
     assert load(flags={"profile": "observe"}).policy.act is False
     usual, aggressive = Config().policy, load(flags={"profile": "aggressive"}).policy
     assert aggressive.act
-    assert aggressive.confidence > usual.confidence and aggressive.headroom_guard > usual.headroom_guard
+    assert aggressive.confidence > usual.confidence and aggressive.second_look_seconds < usual.second_look_seconds
 
 
 # --- origins --------------------------------------------------------------------------------------------------------

@@ -143,6 +143,13 @@ def test_doctor_and_run(installed: Path, tmp_path: Path) -> None:
     assert started.returncode == 7, started.stderr
 
 
+def test_profiles_and_the_schema_travel_along(installed: Path) -> None:
+    shown = memwatch(installed, "config", "show", "--profile", "observe", "--json")
+    assert json.loads(shown.stdout)["config"]["policy"]["act"] is False
+    schema = json.loads(memwatch(installed, "config", "schema").stdout)
+    assert schema["properties"]["profile"]["description"]
+
+
 def test_the_source_distribution_builds_the_same_wheel(checkout: Path, wheel: Path, tmp_path: Path) -> None:
     with tarfile.open(build("sdist", checkout, tmp_path)) as archive:
         if sys.version_info >= (3, 12):

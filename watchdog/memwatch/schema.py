@@ -57,8 +57,8 @@ class _Schema:
     def _forms(self) -> Mapping[str, Node]:
         """Of texts and lists; `[]` are the items of one."""
         return {
-            **{path: {"pattern": SIZE} for path in SIZES},
-            "listen": {"pattern": f"^({NONE}|{ADDRESS}:{PORT})$"},
+            **{path: _pattern(SIZE, "write a number and a unit, as 175GB or 163GiB") for path in SIZES},
+            "listen": _pattern(f"^({NONE}|{ADDRESS}:{PORT})$", "write ADDRESS:PORT, as 127.0.0.1:9877, or none"),
             "signals.wanted": {"minItems": 1, "uniqueItems": True},
             "signals.wanted[]": {"enum": list(SIGNALS)},
             "notify.events[]": {"enum": list(events_to_notify_of())},
@@ -97,6 +97,10 @@ class _Schema:
     def _described(self, node: Node, path: str) -> Node:
         """The comment of the example comes before what a record says of itself."""
         return {**node, "description": self._comments[path]} if path in self._comments else node
+
+
+def _pattern(pattern: str, advice: str) -> Node:
+    return {"pattern": pattern, "patternErrorMessage": advice}  # the latter is for the YAML language server
 
 
 def _one_of(forms: Sequence[Node]) -> Node:
