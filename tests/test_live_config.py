@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.config import load
 from memwatch.errors import ConfigError, SourceError
+from memwatch.layers import load
 from memwatch.live_config import LOOK_SECONDS, LiveConfig
 
 
