@@ -43,6 +43,7 @@ from memwatch.core.occasions import DiagnosisPolicy
 from memwatch.core.policy import Policy
 from memwatch.daemon import Daemon
 from memwatch.errors import SourceError
+from memwatch.interrupter import Interrupter
 from memwatch.outputs.web import WebServer
 from support.examinations import examined
 
@@ -83,9 +84,6 @@ class Trainer:
 
     def gone(self) -> bool:
         return self.signal_t is not None and self._clock.now() - self.signal_t > END_SECONDS
-
-    def unreachable(self) -> str | None:
-        return None
 
     def observe(self, event: Event) -> None: ...
 
@@ -217,8 +215,7 @@ def main() -> None:
         ),
         sampler=trainer,
         trainer=trainer,
-        signaller=trainer,
-        choose_signal=lambda: "SIGINT",
+        interrupter=Interrupter(trainer, lambda: "SIGINT"),
         diagnose=examiner.begin,
         sources=(log, examiner, Flaky(trainer.began)),
         sinks=(web,),

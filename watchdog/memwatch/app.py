@@ -20,7 +20,7 @@ from memwatch.actions.signals import PidfdSignaller, RanksSignaller, SignalPlan,
 from memwatch.clock import STOPPING, Sleeper, SystemClock
 from memwatch.config import Config, default_history
 from memwatch.core.engine import Engine
-from memwatch.core.model import Attached, Exited, Snapshot
+from memwatch.core.model import Attached, Exited, RunIdentity, Snapshot
 from memwatch.core.sentence import to_json_line
 from memwatch.daemon import Daemon
 from memwatch.errors import ConfigError, HistoryError, SourceError
@@ -29,6 +29,7 @@ from memwatch.history import past
 from memwatch.history.identity import run_key
 from memwatch.history.store import HistoryStore
 from memwatch.interfaces import Clock, EventSource, Signaller, Sink
+from memwatch.interrupter import Interrupter
 from memwatch.outputs.plain import JsonLines, PlainLines, wants_live_view
 from memwatch.outputs.status import status
 from memwatch.outputs.summary import render
@@ -38,6 +39,7 @@ from memwatch.snapshotter import Snapshotter
 from memwatch.sources.cgroup import CgroupReader
 from memwatch.sources.find import find
 from memwatch.sources.gpus import GpuReader
+from memwatch.sources.job import identify_run
 from memwatch.sources.keyboard import Keyboard
 from memwatch.sources.kmsg import KmsgReader
 from memwatch.sources.logsource import LogSource
@@ -49,9 +51,10 @@ from memwatch.sources.target import TargetFacts, describe, identify, is_same, re
 from memwatch.sources.tree import TreeReader
 from memwatch.sources.wakes import Wakes
 from memwatch.supervisor import FORWARDED, Child
-from memwatch.trainer import CarefulSignaller, WatchedTrainer
+from memwatch.trainer import WatchedTrainer
 
 if TYPE_CHECKING:
+    from memwatch.actions.hook import Hook
     from memwatch.outputs.access import Guard
     from memwatch.relay import Relay
 
@@ -169,6 +172,7 @@ class Watch:
             self._remarks.append(self._plan().reason)
         self._remark_bounds(checkpoints)
         store, attached = self._open_history(log, held)
+        attached = replace(attached, run=identify_part(config, facts, attached.run_id))
         if attached.run_id:
             self._replay(attached.run_id, engine, trainer)
         snapshotter = Snapshotter(pid)
@@ -177,13 +181,26 @@ class Watch:
         if self._keyboard is not None:
             held.callback(self._keyboard.close)
             sources.append(snapshotter)
+        hook = make_hook(config, facts, attached.run, self._clock.now)
+        if hook is not None:
+            held.callback(hook.close)
+            sources.append(hook)
+        interrupter = Interrupter(
+            self._recipient(signaller),
+            self._signal,
+            unreachable=trainer.unreachable,
+            asked=lambda before_ns: checkpoints.signalled(self._clock.now(), before_ns),
+            hook=hook,
+            instead=not config.actions.signal,
+            state=engine.snapshot,
+            dry_run=config.dry_run,
+        )
         daemon = Daemon(
             clock=self._clock,
             engine=engine,
             sampler=readers.sampler,
             trainer=trainer,
-            signaller=CarefulSignaller(self._recipient(signaller), checkpoints, self._clock.now),
-            choose_signal=self._signal,
+            interrupter=interrupter,
             diagnose=examiner.begin,
             sources=sources,
             keys=self._keyboard,
@@ -191,7 +208,6 @@ class Watch:
             journal=store,
             waker=wakes,
             interval=config.memory.interval_seconds,
-            dry_run=config.dry_run,
         )
         return daemon, replace(attached, remarks=tuple(filter(None, self._remarks))), wakes
 
@@ -416,6 +432,31 @@ def make_readers(config: Config, facts: TargetFacts, held: ExitStack, gpu_patien
     sampler = Sampler(tree, cgroup, HostReader(), gpus, config.memory.limit_bytes, gpus_expected=expected)
     held.callback(sampler.close)
     return Readers(tree, cgroup, gpus, sampler)
+
+
+def identify_part(config: Config, facts: TargetFacts, run_id: str) -> RunIdentity:
+    """Which part of which run a trainer is: by the configuration, its launcher, or the history (`run_id`)."""
+    environ, given = facts.environ or {}, config.run
+    found = identify_run(environ, facts.argv, agent=facts.is_torchrun, host=os.uname().nodename, run_id=run_id)
+    rank = found.rank if given.rank is None else given.rank
+    return replace(found, run_id=given.id or found.run_id, node=given.node or found.node, rank=rank)
+
+
+def make_hook(config: Config, facts: TargetFacts, run: RunIdentity | None, now: Callable[[], float]) -> Hook | None:
+    """What is run on an interrupt; ConfigError when it wants what is not known of this trainer."""
+    actions = config.actions
+    if actions.hook is None:
+        return None
+    from memwatch.actions.hook import Hook
+
+    environ = config.hook_environ(os.environ)
+    hook = Hook(actions.hook, environ, facts.environ or {}, seconds=actions.hook_seconds, now=now)
+    known = {"run_id": run is not None and run.run_id != "", "rank": run is not None and run.rank is not None}
+    for name, key in (("run_id", "run.id"), ("rank", "run.rank")):
+        if name in hook.facts and not known[name]:
+            hint = f"set {key}, or take it out of actions.hook"
+            raise ConfigError(f"the hook wants {{{name}}}, and nothing says what that is", hint)
+    return hook
 
 
 def find_target(config: Config) -> TargetFacts:

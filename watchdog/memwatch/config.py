@@ -70,6 +70,25 @@ class SignalsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ActionsConfig:
+    """What is done on an interrupt besides the signal, or in its place."""
+
+    hook: tuple[str, ...] | None = None  # a command in words; None: there is none
+    hook_seconds: float = 30.0  # that it may take
+    signal: bool = True  # False: the hook stops the trainer, too, and a signal follows only where it fails
+    environment: tuple[str, ...] = ()  # names in memwatch's own environment that the hook gets
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """Which part of which run this is; None: as the trainer's environment says."""
+
+    id: str | None = None
+    node: str | None = None
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointConfig:
     """Where checkpoints appear."""
 
@@ -133,6 +152,8 @@ class Config:
     gpu: GpuConfig = field(default_factory=GpuConfig)
     policy: Policy = field(default_factory=Policy)
     signals: SignalsConfig = field(default_factory=SignalsConfig)
+    actions: ActionsConfig = field(default_factory=ActionsConfig)
+    run: RunConfig = field(default_factory=RunConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     diagnosis: DiagnosisConfig = field(default_factory=DiagnosisConfig)
     track: tuple[str, ...] = ()  # attributes whose size is told: Trainer.replay_buffer
@@ -177,6 +198,12 @@ class Config:
         """(address without brackets, port); None: nothing is served."""
         return parse_listen(self.listen or DEFAULT_LISTEN)
 
+    def hook_environ(self, own: Mapping[str, str]) -> Mapping[str, str]:
+        """What the hook finds in its environment, besides what it is told."""
+        from memwatch.actions.hook import hook_environ
+
+        return hook_environ(self.actions.environment, own)
+
     def history_path(self, environ: Mapping[str, str]) -> Path | None:
         """Where the history is kept; None: nowhere."""
         if self.history == NONE:
@@ -200,7 +227,7 @@ FLAGS: Mapping[str, str] = {  # argparse's name -> the key that it overrides
     "verbose": "verbose",
 }
 _SECTIONS = (
-    *("target", "log", "memory", "gpu", "policy", "signals", "checkpoint", "diagnosis"),
+    *("target", "log", "memory", "gpu", "policy", "signals", "actions", "run", "checkpoint", "diagnosis"),
     *("wandb", "tensorboard", "notify", "daemon"),
 )
 _RANGES: Mapping[str, tuple[float, float]] = {
@@ -215,13 +242,15 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "policy.cooldown_seconds": (0, 604_800),
     "policy.save_timeout_seconds": (1, 86_400),
     "policy.kill_after_seconds": (1, 86_400),
+    "actions.hook_seconds": (0.1, 600),
+    "run.rank": (0, 1_000_000),
     "diagnosis.every_generations": (1, 1_000_000),
     "diagnosis.cpu_share": (0, 1),
     "diagnosis.leak_threshold_mb": (0, 1e9),
     "daemon.linger_seconds": (0, 3600),
 }
 _NOT_EMPTY = (
-    *("target.pidfile", "target.match", "log.path", "log.markers", "web_config", "history"),
+    *("target.pidfile", "target.match", "log.path", "log.markers", "web_config", "history", "run.id", "run.node"),
     *("wandb.project", "wandb.entity", "wandb.name", "wandb.dir", "tensorboard.dir", "notify.file"),
 )
 _UNCATCHABLE = ("SIGKILL", "SIGSTOP")
@@ -235,7 +264,7 @@ def load(path: Path | None = None, text: str | None = None, flags: Mapping[str, 
     given = {FLAGS[name]: value for name, value in (flags or {}).items() if name in FLAGS and value is not None}
     document = _overridden(_document(path, text), given)
     config = _with_home(wire.convert(document.data, Config, document))
-    for check in (_check_ranges, _check_texts, _check_signals, _check_outputs, _check_pairs):
+    for check in (_check_ranges, _check_texts, _check_signals, _check_hook, _check_outputs, _check_pairs):
         check(config, document)
     return config
 
@@ -314,7 +343,7 @@ def _number(value: object) -> object:
 def _with_home(config: Config) -> Config:
     """`~` at the start of a path is the user's home folder; one of an unknown user stays as it is written."""
     home = os.path.expanduser  # Path's own raises for an unknown user
-    log, globs = config.log, config.checkpoint.globs
+    log, globs, hook = config.log, config.checkpoint.globs, config.actions.hook
     return replace(
         config,
         target=replace(config.target, pidfile=config.target.pidfile and home(config.target.pidfile)),
@@ -323,6 +352,7 @@ def _with_home(config: Config) -> Config:
             path=log.path and home(log.path),
             extra=tuple(home(item) if isinstance(item, str) else item for item in log.extra),
         ),
+        actions=replace(config.actions, hook=hook and (home(hook[0]), *hook[1:])),
         checkpoint=replace(config.checkpoint, globs=tuple(map(home, globs))),
         web_config=config.web_config and home(config.web_config),
         wandb=replace(config.wandb, dir=config.wandb.dir and home(config.wandb.dir)),
@@ -400,6 +430,36 @@ def _check_signals(config: Config, document: wire.Document) -> None:
             raise wire.complaint(document, path, "not a signal", name, "write names as SIGINT, SIGTERM, SIGHUP")
         if name in wanted[:i]:
             raise wire.complaint(document, path, "named twice", name, "take one of them out")
+
+
+def _check_hook(config: Config, document: wire.Document) -> None:
+    actions = config.actions
+    for i, name in enumerate(actions.environment):
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            path, fix = f"actions.environment[{i}]", "write names alone, as KUBECONFIG: their values are memwatch's own"
+            raise wire.complaint(document, path, "no name of a variable", name, fix)
+    if actions.hook is None:
+        if not actions.signal:
+            fix = "name a command as actions.hook; to warn only, set policy.act to false"
+            raise wire.complaint(document, "actions.signal", "there is no hook to stop the trainer", False, fix)
+        return
+    if not actions.hook:
+        raise wire.complaint(document, "actions.hook", "no command", [], "leave the key out, or name a program")
+    for i, word in enumerate(actions.hook):
+        try:
+            _check_word(word, config.hook_environ(os.environ) if i == 0 else None)
+        except ConfigError as error:
+            raise wire.complaint(document, f"actions.hook[{i}]", str(error), word, error.hint) from error
+
+
+def _check_word(word: str, environ: Mapping[str, str] | None) -> None:
+    """One of the hook; `environ`: it is the program."""
+    from memwatch.actions import hook
+
+    if environ is not None:
+        hook.find_program(word, environ)
+    else:
+        list(hook.placeholders(word))
 
 
 def _check_outputs(config: Config, document: wire.Document) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from memwatch import standing, wire
 from memwatch.actions.signals import PidfdSignaller, plan
-from memwatch.app import exposure, find_target, make_guard, make_readers, presets
+from memwatch.app import exposure, find_target, identify_part, make_guard, make_hook, make_readers, presets
 from memwatch.clock import SystemClock
 from memwatch.config import Config
 from memwatch.core.model import HOST, CgroupMemory, GenerationSeen, Sample, Target, TreeMemory, Usage
@@ -72,6 +73,8 @@ def _checks(config: Config, facts: TargetFacts | None, test_notify: bool) -> Ite
     yield _listen(config)
     if test_notify and "notify" not in config.extras:
         yield Check("notify", BAD, "no address is configured: notify.urls or notify.file")
+    if config.actions.hook is not None:
+        yield _hook(config, facts)
     for extra in config.extras:
         yield _extra(config, extra, test_notify)
 
@@ -96,6 +99,18 @@ def _signals(config: Config, facts: TargetFacts) -> Iterator[Check]:
             yield Check("signal", BAD if chosen.signal is None else OK if chosen.handled else NOTE, chosen.reason)
     if facts.is_torchrun:
         yield Check("torchrun", NOTE, "told to stop, it kills its workers after 30 s: a checkpoint must fit into that")
+
+
+def _hook(config: Config, facts: TargetFacts | None) -> Check:
+    """Its program was found when the configuration was read."""
+    words = shlex.join(config.actions.hook or ())
+    try:
+        if facts is not None:
+            make_hook(config, facts, identify_part(config, facts, "of the history"), SystemClock().now)
+    except ConfigError as error:
+        return Check("hook", BAD, f"{error}: memwatch would not start. {error.hint}")
+    instead = "" if config.actions.signal else ", in place of the signal"
+    return Check("hook", OK, f"on an interrupt{instead}: {words}")
 
 
 def _files(facts: TargetFacts) -> Check:

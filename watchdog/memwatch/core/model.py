@@ -28,6 +28,16 @@ class Target:
     start_ticks: int  # field 22 of /proc/PID/stat, clock ticks since boot
 
 
+@dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """Which part of which run is watched: what Prometheus joins the nodes of a job by."""
+
+    run_id: str  # the same on every node of a job; empty: not known
+    node: str
+    rank: int | None = None  # of the trainer itself; None: it is no rank, or an agent with ranks below it
+    nodes: int | None = None  # that the run has; None: nothing says so
+
+
 # --- what is measured ---------------------------------------------------------------------------------------------
 
 
@@ -193,6 +203,7 @@ class Attached:
     command: str  # printable, escaped
     run_id: str = ""
     remarks: tuple[str, ...] = ()  # what the user should know of this watch, a line each
+    run: RunIdentity | None = None  # None: stored by a memwatch that did not look
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,12 +324,26 @@ class ArmedChanged:
 
 @dataclass(frozen=True, slots=True)
 class Signalled:
-    """memwatch sent (or, in a dry run, would have sent) a signal to the trainer."""
+    """memwatch sent (or, in a dry run, would have sent) a signal to the trainer, started the hook, or both."""
 
     t: float
     signal: str  # "SIGINT"
     dry_run: bool = False
     error: str = ""  # why it could not be sent
+    hook: str = ""  # the command that was started with it
+    instead: bool = False  # the hook took its place, and no signal was sent
+
+
+@dataclass(frozen=True, slots=True)
+class HookRan:
+    """The hook has ended, was ended, or could not be started."""
+
+    t: float
+    command: str  # printable
+    status: int | None  # with which it ended; None: not by itself
+    seconds: float  # that it took
+    error: str = ""  # what went wrong: "status 3"; empty: nothing
+    output: str = ""  # its first line, printable
 
 
 class Cause(str, Enum):
@@ -385,6 +410,7 @@ Event = (
     | SourceChanged
     | ArmedChanged
     | Signalled
+    | HookRan
     | ExaminationAsked
     | SnapshotTaken
     | Diagnosed
@@ -407,12 +433,13 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """Send the first signal of the trainer's signal plan now."""
+    """Interrupt the trainer now: by the first signal of its signal plan, by the hook, or both."""
 
     t: float
     resource: str
     reason: str
     emergency: bool = False
+    by_signal: bool = False  # by the signal alone: the hook has had its turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -603,6 +630,7 @@ class Snapshot:
     unarmed: str | None  # why no interrupt would reach the trainer now; None: it would
     exited: Exited | None
     warn_horizon_seconds: float | None = None  # how far ahead people are told; None: another memwatch did not say
+    run: RunIdentity | None = None  # None: another memwatch did not say
 
     @property
     def up(self) -> bool:

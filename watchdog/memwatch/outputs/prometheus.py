@@ -87,6 +87,8 @@ _COUNTERS = {
     "interrupt": f.INTERRUPTS,
     "saved": f.SAVES,
     "escalated": f.ESCALATIONS,
+    "hook": f.HOOKS,
+    "hook_failed": f.HOOK_FAILURES,
     "breach": f.BREACHES,
     "finding": f.FINDINGS,
     "source_failed": f.SOURCE_FAILURES,
@@ -137,11 +139,14 @@ def _watch(snapshot: Snapshot, now: float) -> Iterator[Metric]:
     yield from _rows(f.SOURCE_UP, [((source.source,), source.ok) for source in snapshot.sources])
     if snapshot.exited is not None:
         end = snapshot.exited
-        code = "" if end.exit_code is None else str(end.exit_code)
-        yield from _rows(f.TARGET_EXIT, [((end.cause.value, code, end.signal or ""), 1.0)])
+        yield from _rows(f.TARGET_EXIT, [((end.cause.value, _text(end.exit_code), end.signal or ""), 1.0)])
         yield from _levels([(f.TARGET_EXIT_TIMESTAMP, end.t)])
     elif snapshot.sample_t is not None:
         yield from _levels([(f.SAMPLE_AGE, max(0.0, now - snapshot.sample_t))])
+
+
+def _text(number: int | None) -> str:
+    return "" if number is None else str(number)
 
 
 def _expectations(snapshot: Snapshot) -> Iterator[Metric]:
@@ -153,6 +158,9 @@ def _expectations(snapshot: Snapshot) -> Iterator[Metric]:
 def _target(snapshot: Snapshot) -> Iterator[Metric]:
     pid = str(snapshot.target.pid) if snapshot.target else ""
     yield from _rows(f.TARGET, [((pid, snapshot.command, snapshot.run_id), 1.0)])
+    if (run := snapshot.run) is not None:
+        yield from _rows(f.RUN, [((run.run_id, run.node, _text(run.rank)), 1.0)])
+        yield from _levels([(f.RUN_NODES, run.nodes)])
     yield from _levels(
         (
             (f.ATTEMPT, snapshot.attempt),
