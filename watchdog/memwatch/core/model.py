@@ -52,6 +52,17 @@ class SurveyCost:
 
 
 @dataclass(frozen=True, slots=True)
+class RankMemory:
+    """Memory of one rank: the process that its agent started, and all below it."""
+
+    rank: int  # among all of the run
+    local_rank: int  # on this node
+    pid: int
+    used_bytes: int
+    pids: tuple[int, ...]  # of all its processes
+
+
+@dataclass(frozen=True, slots=True)
 class TreeMemory:
     """Memory of the trainer and its descendants, shared pages counted once."""
 
@@ -72,6 +83,7 @@ class TreeMemory:
     cow_bytes_per_second: float | None = None
     reason: str = ""  # why pages could not be sampled, where that is so
     survey_cost: SurveyCost = SurveyCost()
+    ranks: tuple[RankMemory, ...] = ()  # below an agent such as torchrun, by rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +142,7 @@ class GpuMemory:
     total_bytes: int | None
     attribution: str  # "exact", "nspid", "device", "unified" or "unavailable"
     reason: str = ""  # why a figure is None, where that is known
+    pids: tuple[int, ...] = ()  # of the trainer's processes that are known to use it
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,6 +157,11 @@ SURVEY_VISITS = _counter("survey_visits", "Samples taken of a process's pages, t
 SURVEY_REFUSED = _counter("survey_refused", "Samples that were not permitted.")
 SURVEY_PAGES = _counter("survey_pages", "Pages looked at in samples.")
 SURVEY_CPU = _counter("survey_cpu_seconds", "CPU time spent on samples of pages.")
+RANK = _info("rank", "A rank below the trainer, an agent such as torchrun.", "rank", "local_rank", "pid")
+RANK_USED = _gauge(
+    "rank_memory_used_bytes", "Main memory of a rank and all below it, shared pages at most once.", "rank"
+)
+RANK_GPU = _info("rank_gpu", "A GPU that a rank uses.", "rank", "gpu")
 CGROUP_USAGE = _gauge("cgroup_usage_bytes", "Memory charged to a cgroup, of every level up to the root.", "path")
 CGROUP_RECLAIMABLE = _gauge(
     "cgroup_reclaimable_bytes", "Page cache that the kernel gives back before it kills.", "path"

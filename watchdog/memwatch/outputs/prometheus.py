@@ -12,7 +12,17 @@ from itertools import islice
 
 import memwatch
 from memwatch.core.examination import Diagnosis
-from memwatch.core.model import CgroupMemory, GpuMemory, ResourceView, Sample, Snapshot, State, TreeMemory, Verdict
+from memwatch.core.model import (
+    CgroupMemory,
+    GpuMemory,
+    RankMemory,
+    ResourceView,
+    Sample,
+    Snapshot,
+    State,
+    TreeMemory,
+    Verdict,
+)
 from memwatch.core.text import printable
 from memwatch.interfaces import Clock
 from memwatch.outputs import families as f
@@ -262,6 +272,15 @@ def _sample(sample: Sample | None) -> Iterator[Metric]:
             )
         )
     yield from _gpus(sample.gpus)
+    if sample.tree is not None and sample.tree.ranks:
+        yield from _ranks(sample.tree.ranks, sample.gpus)
+
+
+def _ranks(ranks: Sequence[RankMemory], gpus: Sequence[GpuMemory]) -> Iterator[Metric]:
+    yield from _rows(f.RANK, [((str(one.rank), str(one.local_rank), str(one.pid)), 1.0) for one in ranks])
+    yield from _rows(f.RANK_USED, [((str(one.rank),), one.used_bytes) for one in ranks])
+    users = [(str(one.rank), gpu.resource) for one in ranks for gpu in gpus if not set(one.pids).isdisjoint(gpu.pids)]
+    yield from _rows(f.RANK_GPU, [(user, 1.0) for user in users])
 
 
 def _tree(tree: TreeMemory) -> Iterator[Metric]:
