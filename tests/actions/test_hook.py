@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -127,7 +128,13 @@ def test_one_that_fails_is_told_with_the_first_line_of_what_it_said(make: Make) 
 
 def test_one_that_is_killed_is_told(make: Make) -> None:
     ran = outcome(shell(make, "kill -9 $$"))
-    assert (ran.status, ran.error) == (None, "ended by signal 9")
+    assert (ran.status, ran.error) == (None, "ended by SIGKILL")
+
+
+def test_one_that_falls_to_the_signal_that_it_brought_about_has_done_so(make: Make) -> None:
+    """As scancel does within the job that it signals, where Slurm signals every process."""
+    ran = outcome(shell(make, "kill -INT $$; sleep 5"))
+    assert (ran.status, ran.error) == (None, "")
 
 
 def test_one_that_hangs_is_killed_with_all_that_it_started(make: Make, tmp_path: Path) -> None:
@@ -218,6 +225,17 @@ def test_a_program_that_went_away_is_told(make: Make, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="No such file"):
         hook.start(time.monotonic(), GIVEN)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_no_descriptor_left_is_told(make: Make) -> None:
+    hook = make("true")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(SourceError, match="Too many open files"):
+            hook.start(time.monotonic(), GIVEN)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 REFUSED = """

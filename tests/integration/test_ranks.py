@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -14,6 +15,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +33,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="takes root, for hosts of namespaces"),
 ]
 PROGRAMS = ROOT / "tests" / "programs"
-PER_NODE, LEAKS = 4, 5
-GENERATIONS, SECONDS, GROWTH_MB = 200, 0.5, 5
+PER_NODE = 4
+GENERATIONS, SECONDS = 200, 0.5
 
 SCANCEL = f"""#!{sys.executable}
 import json, os, socket, sys
@@ -76,41 +78,52 @@ class Manager:
         self._thread.join()
 
 
+@dataclass(frozen=True)
+class Leak:
+    """Which rank leaks ("all": each), by how much a generation, and the words that stop the run."""
+
+    rank: str
+    megabytes: float
+    hook: Sequence[str]
+
+
+def stop_job() -> str:
+    """The script of the recipe for Slurm."""
+    [script] = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "ranks.md").read_text(), re.DOTALL)
+    return script
+
+
 class Node:
     """A host with an agent, its ranks and a memwatch."""
 
-    def __init__(self, host: Host, number: int, folder: Path, manager: Manager) -> None:
+    def __init__(self, host: Host, number: int, folder: Path, manager: Manager, leak: Leak) -> None:
         self.host, self.folder = host, Folder(folder)
         folder.mkdir()
         options = ("--nnodes=2", f"--node-rank={number}", f"--nproc-per-node={PER_NODE}", "--rdzv-id=job-7")
-        rank = (str(PROGRAMS / "rank.py"), str(folder), str(GENERATIONS), str(SECONDS), str(LEAKS), str(GROWTH_MB))
+        rank = (str(PROGRAMS / "rank.py"), str(folder), str(GENERATIONS), str(SECONDS), leak.rank, str(leak.megabytes))
         with self.folder.log.open("wb") as log:
             command = host.command(sys.executable, "-u", str(PROGRAMS / "torchrun"), *options, *rank)
             self.agent = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
         manager.jobs.setdefault("job-7", []).append(inner(self.agent))
-        self.memwatch = self._watch(manager)
+        self.memwatch = self._watch(manager, leak.hook)
 
-    def _watch(self, manager: Manager) -> Memwatch:
-        scancel = self.folder.path / "scancel"
-        scancel.write_text(SCANCEL)
-        scancel.chmod(0o755)
+    def _watch(self, manager: Manager, hook: Sequence[str]) -> Memwatch:
         path = self.folder.path / "memwatch.yaml"
         path.write_text(
             yaml.safe_dump(
                 {
                     "policy": {"checkpoint_seconds": 1.0, "second_look_seconds": 0.2},
                     "checkpoint": {"globs": [str(self.folder.path / "rank-*.ckpt")]},
-                    "actions": {
-                        "hook": [str(scancel), "--signal=INT", "{run_id}"],
-                        "signal": False,
-                        "environment": ["MANAGER"],
-                    },
+                    "actions": {"hook": hook, "signal": False, "environment": ["HOME", "PATH", "MANAGER"]},
                     "daemon": {"linger_seconds": 5.0},
                     "listen": "0.0.0.0:9877",
                 }
             )
         )
-        words = ("env", f"MANAGER={manager.path}", f"PYTHONPATH={ROOT / 'watchdog'}")
+        shared = manager.path.parent
+        given = {"MANAGER": manager.path, "HOME": shared, "PATH": f"{shared}:{os.environ['PATH']}"}
+        given |= {"PYTHONPATH": ROOT / "watchdog"}
+        words = ("env", *(f"{name}={value}" for name, value in given.items()))
         arguments = ("--match", "torchrun --nnodes", "--limit", "350MB", "--json", "--config", str(path))
         return Memwatch(self.folder, *arguments, before=self.host.command(*words))
 
@@ -165,14 +178,17 @@ class Prometheus:
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[tuple[Sequence[Node], Manager, Prometheus]]:
+def cluster(folder: Path, leak: Leak) -> Iterator[tuple[Sequence[Node], Manager, Prometheus]]:
     with ExitStack() as held:
         machines = held.enter_context(hosts("node-a", "node-b"))
+        for name, text in (("scancel", SCANCEL), ("stop-job", stop_job())):
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o755)
         manager = Manager(folder / "manager")
         held.callback(manager.close)
         nodes = []
         for number, host in enumerate(machines):
-            nodes.append(Node(host, number, folder / host.name, manager))
+            nodes.append(Node(host, number, folder / host.name, manager, leak))
             held.callback(nodes[-1].close)
         prometheus = Prometheus(folder, [f"{host.address}:9877" for host in machines])
         held.callback(prometheus.close)
@@ -180,7 +196,8 @@ def cluster(folder: Path) -> Iterator[tuple[Sequence[Node], Manager, Prometheus]
 
 
 def test_the_first_rank_to_run_out_is_named_and_its_node_stops_the_run(tmp_path: Path) -> None:
-    with cluster(tmp_path) as (nodes, manager, prometheus):
+    leak = Leak("5", 5, ["scancel", "--signal=INT", "{run_id}"])
+    with cluster(tmp_path, leak) as (nodes, manager, prometheus):
         calm, leaking = nodes
         told = []
 
@@ -213,3 +230,19 @@ def test_the_first_rank_to_run_out_is_named_and_its_node_stops_the_run(tmp_path:
         assert exited["cause"] == "failed" and exited["evidence"][0] == "exit status 1", "as torchrun ends on a signal"
         assert "its latest checkpoint was complete" in exited["evidence"][1]
         assert not any("memwatch" in line for line in exited["evidence"])
+
+
+def test_where_all_ranks_leak_the_run_is_stopped_once(tmp_path: Path) -> None:
+    leak = Leak("all", 2, ["stop-job", "{run_id}", "0"])
+    with cluster(tmp_path, leak) as (nodes, manager, _):
+        manager.jobs["job-7.0"] = manager.jobs.pop("job-7")
+        for node in nodes:
+            node.agent.wait(90)
+        assert manager.asked == [["--signal=INT", "job-7.0"]]
+        for number, node in enumerate(nodes):
+            ranks = range(PER_NODE * number, PER_NODE * (number + 1))
+            assert node.checkpoints == [f"rank-{rank}.ckpt" for rank in ranks], node.memwatch.said()
+            node.memwatch.wait()
+            assert not node.memwatch.named("hook_failed") and not node.memwatch.named("escalated")
+            assert all(one["instead"] for one in node.memwatch.named("signalled"))
+        assert any(node.memwatch.named("interrupt") for node in nodes)

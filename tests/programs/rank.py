@@ -1,6 +1,6 @@
 """One rank: prints generations, may grow, and leaves a checkpoint when it is told to stop.
 
-rank.py FOLDER GENERATIONS SECONDS GROWER GROWTH: the rank GROWER grows by GROWTH MB a generation, the others do not.
+rank.py FOLDER GENERATIONS SECONDS GROWER GROWTH: the rank GROWER (or all) grows by GROWTH MB a generation.
 """
 
 import os
@@ -28,6 +28,6 @@ for generation in range(1, int(generations) + 1):
     if os.environ["LOCAL_RANK"] == "0":
         print(f"Generation {generation} / {generations}", flush=True)
     for _ in range(10):
-        if rank == int(grower):
+        if grower in ("all", str(rank)):
             kept.append(bytearray(b"x" * int(float(growth) * 100_000)))
         time.sleep(float(seconds) / 10)

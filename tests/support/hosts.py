@@ -47,26 +47,36 @@ def _host(name: str, number: int) -> Iterator[Host]:
             pytest.skip(f"no namespaces: {process.stderr.read().strip()}")
         [init] = read_children(process.pid)
         try:
-            yield Host(name, init, _cable(init, number))
+            with _cable(init, number) as address:
+                yield Host(name, init, address)
         finally:
-            process.kill()  # --kill-child: and with it all that runs there; the cable goes with its end
+            process.kill()  # --kill-child: and with it all that runs there
 
 
-def _cable(init: int, number: int) -> str:
+@contextmanager
+def _cable(init: int, number: int) -> Iterator[str]:
     """The address of a host at the end of a cable to it: a network of two for each test process and host."""
     ours, net = f"mw{os.getpid() % 2**20:x}n{number}", f"10.{200 + number}.{os.getpid() % 256}"
-    words = [
-        f"ip link add {ours} type veth peer name eth0 netns {init}",
-        f"ip addr add {net}.1/30 dev {ours}",
-        f"ip link set {ours} up",
-        f"nsenter --target {init} --net ip addr add {net}.2/30 dev eth0",
-        f"nsenter --target {init} --net ip link set eth0 up",
-    ]
-    for line in words:
-        done = subprocess.run(line.split(), capture_output=True, text=True, check=False)
-        if done.returncode:
-            pytest.skip(f"no network: {line}: {done.stderr.strip()}")
-    return f"{net}.2"
+    made = _ip(f"ip link add {ours} type veth peer name eth0 netns {init}")
+    if made:
+        pytest.skip(f"no network: {made}")
+    try:
+        for line in (
+            f"ip addr add {net}.1/30 dev {ours}",
+            f"ip link set {ours} up",
+            f"nsenter --target {init} --net ip addr add {net}.2/30 dev eth0",
+            f"nsenter --target {init} --net ip link set eth0 up",
+        ):
+            assert not (failed := _ip(line)), failed
+        yield f"{net}.2"
+    finally:
+        _ip(f"ip link del {ours}")
+
+
+def _ip(line: str) -> str:
+    """What went wrong with it."""
+    done = subprocess.run(line.split(), capture_output=True, text=True, check=False)
+    return f"{line}: {done.stderr.strip()}" if done.returncode else ""
 
 
 def inner(process: subprocess.Popen[bytes]) -> int:

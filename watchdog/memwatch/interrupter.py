@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from memwatch.actions.hook import Hook
 from memwatch.core.model import Escalate, Event, HookRan, Interrupt, Signalled, Snapshot
 from memwatch.core.sentence import index_text
 from memwatch.errors import MemwatchError, SourceError
 from memwatch.interfaces import Signaller
+
+if TYPE_CHECKING:
+    from memwatch.actions.hook import Hook
 
 FILE_CLOCK = 5  # CLOCK_REALTIME_COARSE stamps files, up to 10 ms behind time.time()
 FIRST_SIGNAL = "SIGINT"  # what is told where none could be chosen

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from string import Formatter
 
+from memwatch.actions.signals import ExitStatus, ended_with
 from memwatch.core.model import HookRan
 from memwatch.core.text import printable
 from memwatch.errors import ConfigError, SourceError
@@ -76,6 +77,7 @@ class _Running:
 
     t: float
     command: str
+    signal: str  # that it is to bring about
     pid: int
     output: int  # descriptor; it never blocks
     said: bytes = b""  # the beginning
@@ -124,20 +126,27 @@ class Hook:
         """Start it, which takes as long as an exec: 1 ms. SourceError when it cannot be, and while the last runs."""
         if self._running is not None:
             raise SourceError("the one before still runs")
-        environ = self._environ | {f"MEMWATCH_{name.upper()}": value for name, value in facts.items()}
-        ours, theirs = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(ours, False)
         try:
-            with suppress(OSError):  # more than a user may have in pipes
-                fcntl.fcntl(ours, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-            pid = _spawn(self._program, self._argv(facts), environ, theirs)
+            pid, output = self._launch(facts)
         except (OSError, ValueError) as error:
-            os.close(ours)
             reason = getattr(error, "strerror", None) or error
             raise SourceError(f"it could not be started: {reason}") from error
+        self._running = _Running(t, self.command(facts), facts["signal"], pid, output)
+
+    def _launch(self, facts: Mapping[str, str]) -> tuple[int, int]:
+        """Its PID, and the descriptor of what it prints; OSError."""
+        environ = self._environ | {f"MEMWATCH_{name.upper()}": value for name, value in facts.items()}
+        ours, theirs = os.pipe2(os.O_CLOEXEC)
+        try:
+            os.set_blocking(ours, False)
+            with suppress(OSError):  # more than a user may have in pipes
+                fcntl.fcntl(ours, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+            return _spawn(self._program, self._argv(facts), environ, theirs), ours
+        except (OSError, ValueError):
+            os.close(ours)
+            raise
         finally:
             os.close(theirs)
-        self._running = _Running(t, self.command(facts), pid, ours)
 
     def poll(self, now: float) -> Sequence[HookRan]:
         """How it ended, once; what takes longer than its time is killed, with its process group."""
@@ -176,14 +185,14 @@ class Hook:
             self._left.append(pid)
 
     def _ran(self, now: float, running: _Running, waited: int | None) -> HookRan:
-        status = os.waitstatus_to_exitcode(waited) if waited is not None else None
-        if status is None:
+        ended = ended_with(waited) if waited is not None else ExitStatus(None, None)
+        error = f"status {ended.exit_code}" if ended.exit_code else ""
+        if waited is None:
             error = f"it took more than {self._seconds:g} s and was killed"
-        elif status < 0:
-            error, status = f"ended by signal {-status}", None
-        else:
-            error = f"status {status}" if status else ""
-        return HookRan(now, running.command, status, max(0.0, now - running.t), error, _first_line(running.said))
+        elif ended.signal not in (None, running.signal):  # a job manager may signal the hook with all else of the job
+            error = f"ended by {ended.signal}"
+        took = max(0.0, now - running.t)
+        return HookRan(now, running.command, ended.exit_code, took, error, _first_line(running.said))
 
 
 def _spawn(program: str, argv: list[str], environ: Mapping[str, str], output: int) -> int:

@@ -355,7 +355,7 @@ class HookRan:
     command: str  # printable
     status: int | None  # with which it ended; None: not by itself
     seconds: float  # that it took
-    error: str = ""  # what went wrong: "status 3"; empty: nothing
+    error: str = ""  # what went wrong: "status 3"; empty: nothing, or it fell to the signal that it brought about
     output: str = ""  # its first line, printable
 
 
