@@ -288,3 +288,12 @@ def test_a_dry_run_starts_no_hook(folder: Folder) -> None:
     assert exited["cause"] == "completed", watch.said()
     assert all(one["dry_run"] and "the hook would have been started" in one["text"] for one in watch.named("signalled"))
     assert watch.named("signalled") and not watch.named("hook") and not (folder.path / "told").exists()
+
+
+def test_a_hook_that_wants_what_nobody_knows_is_refused_before_a_trainer_is_started(folder: Folder) -> None:
+    path = folder.path / "memwatch.yaml"
+    path.write_text("actions: {hook: [sh, -c, 'true', '{NO_SUCH_JOB}']}\n")
+    with memwatch(folder, "run", "--config", str(path), "--", "touch", str(folder.path / "started")) as watch:
+        assert watch.wait() == ExitCode.USAGE
+    assert "the hook wants NO_SUCH_JOB" in watch.said() and "take it out of actions.hook" in watch.said()
+    assert not (folder.path / "started").exists()

@@ -7,7 +7,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,7 +47,7 @@ from memwatch.sources.presets import Preset, load_presets
 from memwatch.sources.procfs import HostReader
 from memwatch.sources.reading import HeldFile
 from memwatch.sources.survey import SurveyBudget
-from memwatch.sources.target import TargetFacts, describe, identify, is_same, read_ranks
+from memwatch.sources.target import TargetFacts, describe, identify, is_same, is_torchrun, read_ranks
 from memwatch.sources.tree import TreeReader
 from memwatch.sources.wakes import Wakes
 from memwatch.supervisor import FORWARDED, Child
@@ -172,7 +172,8 @@ class Watch:
             self._remarks.append(self._plan().reason)
         self._remark_bounds(checkpoints)
         store, attached = self._open_history(log, held)
-        attached = replace(attached, run=identify_part(config, facts, attached.run_id))
+        environ = facts.environ or {}
+        attached = replace(attached, run=identify_part(config, environ, facts.argv, attached.run_id))
         if attached.run_id:
             self._replay(attached.run_id, engine, trainer)
         snapshotter = Snapshotter(pid)
@@ -181,7 +182,7 @@ class Watch:
         if self._keyboard is not None:
             held.callback(self._keyboard.close)
             sources.append(snapshotter)
-        hook = make_hook(config, facts, attached.run, self._clock.now)
+        hook = make_hook(config, environ, attached.run, self._clock.now)
         if hook is not None:
             held.callback(hook.close)
             sources.append(hook)
@@ -434,29 +435,35 @@ def make_readers(config: Config, facts: TargetFacts, held: ExitStack, gpu_patien
     return Readers(tree, cgroup, gpus, sampler)
 
 
-def identify_part(config: Config, facts: TargetFacts, run_id: str) -> RunIdentity:
+def identify_part(config: Config, environ: Mapping[str, str], argv: Sequence[str], run_id: str) -> RunIdentity:
     """Which part of which run a trainer is: by the configuration, its launcher, or the history (`run_id`)."""
-    environ, given = facts.environ or {}, config.run
-    found = identify_run(environ, facts.argv, agent=facts.is_torchrun, host=os.uname().nodename, run_id=run_id)
+    given, agent = config.run, is_torchrun(argv)
+    found = identify_run(environ, argv, agent=agent, host=os.uname().nodename, run_id=run_id)
     rank = found.rank if given.rank is None else given.rank
     return replace(found, run_id=given.id or found.run_id, node=given.node or found.node, rank=rank)
 
 
-def make_hook(config: Config, facts: TargetFacts, run: RunIdentity | None, now: Callable[[], float]) -> Hook | None:
-    """What is run on an interrupt; ConfigError when it wants what is not known of this trainer."""
+def make_hook(
+    config: Config, environ: Mapping[str, str], run: RunIdentity | None, now: Callable[[], float]
+) -> Hook | None:
+    """What is run on an interrupt; ConfigError when it wants what is not known of the trainer with this `environ`."""
     actions = config.actions
     if actions.hook is None:
         return None
     from memwatch.actions.hook import Hook
 
-    environ = config.hook_environ(os.environ)
-    hook = Hook(actions.hook, environ, facts.environ or {}, seconds=actions.hook_seconds, now=now)
+    hook = Hook(actions.hook, config.hook_environ(os.environ), environ, seconds=actions.hook_seconds, now=now)
     known = {"run_id": run is not None and run.run_id != "", "rank": run is not None and run.rank is not None}
     for name, key in (("run_id", "run.id"), ("rank", "run.rank")):
         if name in hook.facts and not known[name]:
             hint = f"set {key}, or take it out of actions.hook"
             raise ConfigError(f"the hook wants {{{name}}}, and nothing says what that is", hint)
     return hook
+
+
+def check_hook(config: Config, environ: Mapping[str, str], argv: Sequence[str]) -> None:
+    """ConfigError when the hook wants what will not be known of a trainer that is started so."""
+    make_hook(config, environ, identify_part(config, environ, argv, "of the history"), time.monotonic)
 
 
 def find_target(config: Config) -> TargetFacts:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from memwatch import wire
-from memwatch.app import Watch, find_target, make_guard, presets, run_log
+from memwatch.app import Watch, check_hook, find_target, make_guard, presets, run_log
 from memwatch.clock import SystemClock
 from memwatch.config import Config, load
 from memwatch.core.autopsy import Evidence, conclude
@@ -73,6 +73,7 @@ def run(command: Sequence[str], flags: Mapping[str, object]) -> int:
     config = configure(flags)
     presets(config)  # what cannot work is told before anything is started
     make_guard(config)
+    check_hook(config, os.environ, command)
     check_extras(config)
     if config.listen is not None and config.listen_address is not None:
         from memwatch.doctor import try_listen

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from memwatch import standing, wire
 from memwatch.actions.signals import PidfdSignaller, plan
-from memwatch.app import exposure, find_target, identify_part, make_guard, make_hook, make_readers, presets
+from memwatch.app import check_hook, exposure, find_target, make_guard, make_readers, presets
 from memwatch.clock import SystemClock
 from memwatch.config import Config
 from memwatch.core.model import HOST, CgroupMemory, GenerationSeen, Sample, Target, TreeMemory, Usage
@@ -106,7 +106,7 @@ def _hook(config: Config, facts: TargetFacts | None) -> Check:
     words = shlex.join(config.actions.hook or ())
     try:
         if facts is not None:
-            make_hook(config, facts, identify_part(config, facts, "of the history"), SystemClock().now)
+            check_hook(config, facts.environ or {}, facts.argv)
     except ConfigError as error:
         return Check("hook", BAD, f"{error}: memwatch would not start. {error.hint}")
     instead = "" if config.actions.signal else ", in place of the signal"
