@@ -68,7 +68,7 @@ def test_what_cannot_start_is_told_and_leaves_no_log(log: Path, command: str, wh
 def test_a_log_that_is_there_already_is_never_written_over(log: Path) -> None:
     log.parent.mkdir()
     log.write_text("another's")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(AttachError, match="File exists"):
         Child(shell("echo mine"), log)
     assert log.read_text() == "another's"
 
@@ -88,7 +88,7 @@ def test_signals_to_memwatch_go_to_the_child_alone(log: Path) -> None:
     child = Child(shell("trap 'echo got; exit 5' USR1; echo ready; while :; do sleep 0.05; done"), log)
     until(lambda: "ready" in log.read_text())
     before = signal.getsignal(signal.SIGUSR1)
-    with forwarding(child):
+    with forwarding(child.forward):
         os.kill(os.getpid(), signal.SIGUSR1)
         assert child.status() == 5
         os.kill(os.getpid(), signal.SIGUSR1)  # it has ended: nobody gets it, nobody dies of it

@@ -1,8 +1,20 @@
-"""`memwatch` and `python -m memwatch`."""
+"""`memwatch` and `python -m memwatch`. As PID 1 of a container it leaves a small init there and goes on beside it."""
 
+import os
 import sys
 
-from memwatch.cli import main
+
+def main() -> int:
+    """Run one command; the exit code."""
+    announce = None
+    if os.getpid() == 1:
+        from memwatch.init import step_aside
+
+        announce = step_aside()
+    from memwatch.cli import main
+
+    return main(announce=announce)
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -7,7 +7,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,7 @@ from memwatch.actions.signals import PidfdSignaller, RanksSignaller, SignalPlan,
 from memwatch.clock import STOPPING, Sleeper, SystemClock
 from memwatch.config import Config, default_history
 from memwatch.core.engine import Engine
-from memwatch.core.model import Attached, Exited, Snapshot
+from memwatch.core.model import Attached, Event, Exited, GaveUp, Restarting, Snapshot
 from memwatch.core.sentence import to_json_line
 from memwatch.daemon import Daemon
 from memwatch.errors import ConfigError, HistoryError, SourceError
@@ -45,7 +45,7 @@ from memwatch.sources.presets import Preset, load_presets
 from memwatch.sources.procfs import HostReader
 from memwatch.sources.reading import HeldFile
 from memwatch.sources.survey import SurveyBudget
-from memwatch.sources.target import TargetFacts, describe, identify, is_same, read_ranks
+from memwatch.sources.target import TargetFacts, describe, identify, is_same, read_ranks, refuse_foreign_proc
 from memwatch.sources.tree import TreeReader
 from memwatch.sources.wakes import Wakes
 from memwatch.supervisor import FORWARDED, Child
@@ -70,6 +70,20 @@ ENDING_SECONDS = 10.0  # ... and when the trainer has ended
 GPU_DEADLINE_SECONDS = 2.0  # after which a driver is told not to answer
 
 
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """What the watches of a run's trainers share when one follows the other, and what an end leads to."""
+
+    clock: SystemClock
+    engine: Engine
+    sequel: Callable[[Snapshot], Restarting | GaveUp | None] = lambda _: None
+
+
+def make_engine(config: Config) -> Engine:
+    """An engine as it is configured."""
+    return Engine(config.policy, diagnosis=config.examining, expectations=config.checks)
+
+
 class Watch:
     """One trainer, watched to its end."""
 
@@ -78,16 +92,21 @@ class Watch:
         config: Config,
         facts: TargetFacts,
         child: Child | None = None,
+        lineage: Lineage | None = None,
         *,
         whole_terminal: bool = True,
         once: bool = False,
     ) -> None:
         """`child`: memwatch's own; signals go to it. Without the `whole_terminal`, stdout is the trainer's.
 
+        `lineage`: of a run that has several trainers, one after the other. It may decide that there will be another:
+        until that is due, its predecessor's end is shown.
         `once`: a screen is printed, and nothing is kept, served or sent.
         """
         self._config, self._facts, self._child, self._once = config, facts, child, once
-        self._clock = SystemClock()
+        self._lineage = lineage or Lineage(SystemClock(), make_engine(config))
+        self._clock = self._lineage.clock
+        self._restarting: Restarting | None = None
         self._status = HeldFile(f"/proc/{facts.target.pid}/status", 8192)
         self._whole_terminal = whole_terminal
         self._people: TextIO = sys.stdout if whole_terminal else sys.stderr
@@ -106,16 +125,16 @@ class Watch:
                 self._web.stop()
 
     def _watch(self) -> Exited | None:
-        _allow_descriptors()
         self._take_standing()
         with ExitStack() as held:
+            _allow_descriptors(held)
             signaller = PidfdSignaller(self._facts.target, is_same)
             held.callback(signaller.close)
             held.callback(self._status.close)
-            config = self._config
-            engine = Engine(config.policy, diagnosis=config.examining, expectations=config.checks)
+            engine = self._lineage.engine
             readers = make_readers(self._config, self._facts, held)
             daemon, attached, wakes = self._assemble(signaller, engine, readers, held)
+            gc.unfreeze()  # what an earlier watch has left
             gc.collect()
             gc.freeze()  # a full collection of all that is loaded takes 8 ms: later ones leave it out
             gc.set_threshold(YOUNG_OBJECTS)
@@ -132,9 +151,23 @@ class Watch:
                     with suppress(BrokenPipeError):  # its reader left; the exit code still tells
                         print(render(engine.snapshot()), file=self._people, flush=True)
                 held.close()
-                if exited is not None and self._web is not None:  # who asks now and then learns how it ended
-                    sleeper.rest(self._config.daemon.linger_seconds)
+                if exited is not None:
+                    self._rest(sleeper)
             return exited
+
+    def _rest(self, sleeper: Sleeper) -> None:
+        """Until the next trainer is due; without one, for who asks now and then and should learn how this one ended."""
+        if self._restarting is not None and self._child is not None:
+            due_t = self._restarting.t + self._restarting.after_seconds
+            while (left := due_t - self._clock.now()) > 0 and not self._child.told_to_end:
+                sleeper.rest(left)
+        elif self._web is not None:
+            sleeper.rest(self._config.daemon.linger_seconds)
+
+    def _sequel(self, end: Snapshot) -> Sequence[Event]:
+        decided = self._lineage.sequel(end)
+        self._restarting = decided if isinstance(decided, Restarting) else None
+        return () if decided is None else (decided,)
 
     def _take_standing(self) -> None:
         """Locked memory is taken where it can be had; a priority that was asked for is told of when it cannot."""
@@ -169,7 +202,7 @@ class Watch:
             self._remarks.append(self._plan().reason)
         self._remark_bounds(checkpoints)
         store, attached = self._open_history(log, held)
-        if attached.run_id:
+        if attached.run_id and engine.is_new:
             self._replay(attached.run_id, engine, trainer)
         snapshotter = Snapshotter(pid)
         held.callback(snapshotter.close)
@@ -190,6 +223,7 @@ class Watch:
             sinks=sinks,
             journal=store,
             waker=wakes,
+            sequel=self._sequel,
             interval=config.memory.interval_seconds,
             dry_run=config.dry_run,
         )
@@ -423,6 +457,7 @@ def find_target(config: Config) -> TargetFacts:
     target = config.target
     if target.pid is None and target.pidfile is None and target.match is None:
         raise ConfigError("no trainer is named", "give --pid PID, --pidfile FILE or --match REGEX; or use memwatch run")
+    refuse_foreign_proc()
     return describe(identify(find(pid=target.pid, pidfile=target.pidfile, match=target.match)))
 
 
@@ -445,11 +480,12 @@ def presets(config: Config) -> tuple[Preset, ...]:
     return tuple(preset for preset in found if preset.common or wanted in (None, preset.name))
 
 
-def _allow_descriptors() -> None:
-    """One is held for each process of the trainer's tree: take as many as this user may have."""
+def _allow_descriptors(held: ExitStack) -> None:
+    """One is held for each process of the trainer's tree: take as many as this user may have, until `held`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))  # the next trainer would inherit it
 
 
 def _text(path: Path) -> str:
@@ -465,4 +501,4 @@ def run_log(environ: Mapping[str, str], now: Callable[[], time.struct_time] = ti
     earlier = sorted(folder.glob("*.log")) if folder.is_dir() else []
     for path in earlier[: max(0, len(earlier) - RUN_LOGS_KEPT + 1)]:
         path.unlink(missing_ok=True)
-    return folder / f"{time.strftime('%Y%m%d-%H%M%S', now())}-{os.getpid()}.log"
+    return folder / f"{time.strftime('%Y%m%d-%H%M%S', now())}-{os.urandom(3).hex()}.log"  # many a PID is 2

@@ -26,11 +26,11 @@ TARGET = ("pid", "pidfile", "match", "log")
 ALONE = ("--json", "--dry-run", "-v", "--verbose")  # options without a value
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+def main(arguments: Sequence[str] | None = None, announce: Callable[[], None] | None = None) -> int:
+    """Run one command; the exit code. `announce` is called in the process of each trainer that is started."""
     _open_standard_streams()
     try:
-        return _flushed(_dispatch(*_parse(sys.argv[1:] if arguments is None else arguments)))
+        return _flushed(_dispatch(*_parse(sys.argv[1:] if arguments is None else arguments), announce))
     except MemwatchError as error:
         _complain(error)
         return _flushed(error.exit_code)
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _unwritten(error, ExitCode.ENDED)
 
 
-def _dispatch(flags: dict[str, object], trainer: list[str]) -> int:
+def _dispatch(flags: dict[str, object], trainer: list[str], announce: Callable[[], None] | None) -> int:
     from memwatch import commands
 
     command = flags.pop("command", None)
@@ -68,7 +68,9 @@ def _dispatch(flags: dict[str, object], trainer: list[str]) -> int:
     if command == "diff":
         return commands.diff(flags)
     if command == "run":
-        return commands.run(trainer, flags)
+        from memwatch import runner
+
+        return runner.run(trainer, flags, announce)
     return commands.watch(flags, bool(flags.pop("once", False)))
 
 
@@ -140,7 +142,7 @@ def _parser() -> _Parser:
         )
 
     files = "It only reads a file: where nothing is watched, the options about the watch change nothing."
-    add("run", "start a trainer and watch it: memwatch run [options] -- python main.py", common)
+    add("run", "start a trainer and watch it: memwatch run [options] -- python main.py", common, _restart_flags())
     add("demo", "watch a leaking example trainer under a real limit", common)
     doctor = add("doctor", "what will and will not work here, and why", target, common)
     doctor.add_argument("--test-notify", action="store_true", help="send a message to the addresses of notify")
@@ -226,6 +228,14 @@ def _target_flags(process: _Parser) -> _Parser:
     parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS, parents=[process])
     group = parser.add_argument_group("its output")
     group.add_argument("--log", metavar="FILE", help="its log; default: its stdout, when that is a file")
+    return parser
+
+
+def _restart_flags() -> _Parser:
+    parser, group = _flags("after an interrupt that saved")
+    group.add_argument("--max-restarts", metavar="N", help="start it again, N times at most, while each gets further")
+    text = "start it again with this command: one argument, split into words as a shell does; no shell runs it"
+    group.add_argument("--resume-with", metavar="CMD", help=text)
     return parser
 
 

@@ -87,6 +87,7 @@ class Daemon:
         sinks: Sequence[Sink] = (),
         journal: Journal | None = None,
         waker: Waker | None = None,
+        sequel: Callable[[Snapshot], Sequence[Event]] = lambda _: (),
         interval: float = 1.0,
         dry_run: bool = False,
     ) -> None:
@@ -95,6 +96,7 @@ class Daemon:
         self._diagnose = diagnose
         self._keys = (keys,) if keys is not None else ()  # what somebody waits in front of: asked whenever it may be
         self._sources, self._sinks, self._journal, self._waker = (*sources, *self._keys), sinks, journal, waker
+        self._sequel = sequel  # what the trainer's end leads to
         self._interval, self._dry_run = interval, dry_run
         self._failing: dict[str, str] = {}
         self._unread: set[str] = set()
@@ -179,6 +181,8 @@ class Daemon:
                 break
         *found, exited = self._trainer.ending(now, self._engine.snapshot())
         self._turn([*found, exited])
+        if decided := self._sequel(self._engine.snapshot()):
+            self._turn(decided)
         self._close()
         assert isinstance(exited, Exited)  # noqa: S101 - the Protocol says so, the type cannot
         return exited

@@ -31,16 +31,6 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 PREFIX_SECONDS = 5.0  # that the words before a confined command take to become the command
 
 
-class _Trainer(Child):
-    """A child of the demo: a signal to memwatch (Ctrl-C) ends both."""
-
-    stopped = False
-
-    def forward(self, number: int) -> None:
-        self.stopped = True
-        super().forward(number)
-
-
 def demonstrate(config: Config) -> int:
     """Watch the leaking trainer to its interrupt, then the mended one, resumed, to its end."""
     if importlib.util.find_spec("numpy") is None:
@@ -88,16 +78,16 @@ def _failed(config: Config, what: str, folder: Path) -> int:
 def _watch(config: Config, folder: Path, name: str, options: Sequence[str], confinement: Confinement) -> Exited | None:
     """How the trainer ended; None when it ended before it could be watched."""
     command = (*confinement.prefix, sys.executable, "evolve.py", *options)
-    child = _Trainer(command, folder / f"{name}.log", ONE_THREAD, confinement.before_exec, folder)
+    child = Child(command, folder / f"{name}.log", ONE_THREAD, confinement.before_exec, folder)
     try:
-        with forwarding(child):
+        with forwarding(child.forward):
             _await_command(child.pid, confinement)
             exited = Watch(config, describe(identify(child.pid)), child).run()
     except (AttachError, SourceError):
         exited = None
     finally:
         child.end()
-    if child.stopped:
+    if child.told_to_end:  # by a Ctrl-C, for one: it ends both
         raise KeyboardInterrupt
     return exited
 

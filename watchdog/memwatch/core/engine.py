@@ -29,6 +29,7 @@ from memwatch.core.model import (
     Expectation,
     Gauge,
     GaugeSeen,
+    GaveUp,
     GenerationSeen,
     Limit,
     Notice,
@@ -36,6 +37,7 @@ from memwatch.core.model import (
     PhaseRow,
     PhaseSeen,
     ResourceView,
+    Restarting,
     Sampled,
     Signalled,
     Snapshot,
@@ -49,6 +51,7 @@ from memwatch.core.model import (
 )
 from memwatch.core.occasions import DiagnosisPolicy
 from memwatch.core.policy import Policy, horizon_seconds
+from memwatch.core.restarts import Reached
 from memwatch.core.track import ForecasterLike
 
 NOTICES_KEPT = 50  # in the snapshot
@@ -77,6 +80,7 @@ class Engine:
         self._exited: Exited | None = None
         self._ledger = Ledger()
         self._checkpoints = Checkpoints()
+        self._own_saves = 0  # checkpoints of this attempt that no signal of memwatch's brought about
         self._gauges: dict[str, Gauge] = {}
         self._diagnostician = Diagnostician(diagnosis, ledger=self._ledger, gauges=self._gauges, act=self._act)
         self._looks = Looks(
@@ -107,6 +111,8 @@ class Engine:
             SnapshotTaken: lambda t, event: self._act(news.snapshot(t, event)),
             Diagnosed: self._diagnosed,
             Exited: self._has_exited,
+            Restarting: lambda t, event: self._act(news.restarting(t, event)),
+            GaveUp: lambda t, event: self._act(news.gave_up(t, event)),
         }
 
     def feed(self, event: Event) -> list[Action]:
@@ -157,6 +163,7 @@ class Engine:
         again = event.target == self._target and self._exited is None
         successor = self._target is not None and event.target != self._target
         self._target, self._exited = event.target, None
+        self._sources.clear()  # who watches anew tells anew what does not work
         self._command, self._run_id = event.command, event.run_id or self._run_id
         self._diagnostician.attach(t, anew=successor or self._started_t is None)
         if self._started_t is None:
@@ -173,6 +180,7 @@ class Engine:
     def _begin_attempt(self, t: float) -> None:
         self._ledger.attach(t, self._ledger.attempt + 1)
         self._checkpoints.restart()
+        self._own_saves = 0
         self._looks.begin_attempt(t)
 
     def _has_exited(self, t: float, event: Exited) -> None:
@@ -240,6 +248,7 @@ class Engine:
             return
         took = self._checkpoints.saved(t, witness, event.seconds)
         self._act(news.checkpoint(t, event, took))
+        self._own_saves += self._looks.state in (State.WATCHING, State.WARNED)
         since_signal = self._looks.saved(t)
         if since_signal is not None:
             self._checkpoints.measured(since_signal)
@@ -342,6 +351,17 @@ class Engine:
         if not any(usage.limit is not None for usage in self._looks.usages):
             return "its memory, or the limit of it, is not known"
         return None
+
+    @property
+    def is_new(self) -> bool:
+        """Nothing was watched yet."""
+        return self._started_t is None
+
+    @property
+    def reached(self) -> Reached:
+        """How far this attempt has come."""
+        ledger = self._ledger
+        return Reached(ledger.unit, ledger.index, ledger.total, self._own_saves)
 
     @property
     def is_deciding(self) -> bool:
