@@ -148,7 +148,7 @@ class Watch:
                 if exited is not None:
                     self._patience_seconds = ENDING_SECONDS
                 if not self._config.json:
-                    with suppress(BrokenPipeError):  # its reader left; the exit code still tells
+                    with suppress(OSError):  # its reader or its terminal is gone; the exit code still tells
                         print(render(engine.snapshot()), file=self._people, flush=True)
                 held.close()
                 if exited is not None:

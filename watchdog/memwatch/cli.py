@@ -286,11 +286,11 @@ def _flushed(code: int) -> int:
 
 
 def _unwritten(error: OSError, code: int) -> int:
-    """The exit code when stdout takes no more. A reader that left (`| head`) is normal; a full disk is told."""
-    if error.errno not in (errno.EPIPE, errno.ENOSPC):
+    """The exit code when stdout takes no more. A reader or terminal that left is normal; a full disk is told."""
+    if error.errno not in (errno.EPIPE, errno.EIO, errno.ENOSPC):
         raise error
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left goes nowhere, and nothing fails at exit
-    if error.errno == errno.EPIPE:
+    if error.errno != errno.ENOSPC:
         return int(code)
     _complain(MemwatchError("the output cannot be written: no space left"))
     return int(code or ExitCode.INTERNAL)

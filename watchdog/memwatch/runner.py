@@ -8,6 +8,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,7 +99,7 @@ class _Run:
                 if not self._goes_on:
                     break
                 if child.told_to_end:
-                    print("memwatch: told to end: the trainer is not started again", file=sys.stderr)
+                    _say("told to end: the trainer is not started again")
                     break
                 self._command = self._next_command()
             return shell_status(child.status())
@@ -127,10 +128,9 @@ class _Run:
         except (AttachError, SourceError):
             _tell_early_end(self._config, child.status())
         except MemwatchError as error:
-            print(f"memwatch: {error}: the trainer runs on unwatched", file=sys.stderr)
+            _say(f"{error}: the trainer runs on unwatched")
         except Exception:  # a bug of ours is not the trainer's
-            traceback.print_exc()
-            print("memwatch: this is a bug in memwatch; the trainer runs on unwatched", file=sys.stderr)
+            _say(f"{traceback.format_exc()}this is a bug in memwatch; the trainer runs on unwatched")
         finally:
             child.status()
             passthrough.close()
@@ -166,4 +166,9 @@ def _tell_early_end(config: Config, status: int) -> None:
         if isinstance(action, Notice) and config.json:
             print(to_json_line(action), flush=True)
         elif isinstance(action, Notice):
-            print(f"memwatch: it ended before it could be watched: {action.text}", file=sys.stderr)
+            _say(f"it ended before it could be watched: {action.text}")
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # the terminal is gone
+        print(f"memwatch: {text}", file=sys.stderr)
