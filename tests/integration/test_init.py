@@ -205,7 +205,11 @@ def ended_after(folder: Folder, number: int, process: subprocess.Popen[bytes]) -
 @pytest.mark.parametrize("before", [CONTAINER, LEADER], ids=["in a job", "leading its session"])
 def test_ctrl_c_reaches_the_trainer_once(folder: Folder, before: Sequence[str]) -> None:
     with on_terminal(folder, before) as (master, process):
+        init = child(process.pid)
+        os.kill(init, signal.SIGSTOP)  # or a second SIGINT might be one with the first
         os.write(master, b"\x03")
+        until(lambda: got(folder))
+        os.kill(init, signal.SIGCONT)
         assert ended_after(folder, signal.SIGINT, process) == 7
         os.close(master)
     assert got(folder) == [signal.SIGINT, signal.SIGUSR1]
