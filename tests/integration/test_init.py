@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ CONTAINER = (*NAMESPACE, "--mount-proc")
 LEADER = (*CONTAINER, "setsid", "--ctty")  # PID 1 leads its session, as in `docker run -t`
 QUIET = ("--listen", "none", "--interval", "0.1")
 PSS_BYTES = 6 << 20
+RESUMING = Path(__file__).parents[1] / "programs" / "resuming.py"
 
 
 def permitted() -> bool:
@@ -254,6 +256,17 @@ def test_killed_memwatch_leaves_the_trainer_to_pid_1(
     [log] = (folder.path / "state" / "memwatch" / "runs").glob("*.log")
     assert line.startswith(f"memwatch: memwatch itself has ended (signal {number:d}); the trainer, PID ")
     assert line.endswith(f"goes on unwatched; its output goes on in {log}")
+
+
+def test_killed_memwatch_leaves_the_trainer_that_runs_now(folder: Folder, containers: Containers) -> None:
+    first = (sys.executable, "-S", str(RESUMING), "60", "12", "0.3", "0")
+    again = ("--max-restarts", "1", "--resume-with", shlex.join(code(COUNTING)))
+    fast = ("--limit", "90MB", "--checkpoint-time", "0.5")
+    watch = containers.memwatch("run", *QUIET, *fast, *again, "--", *first)
+    until(lambda: "ready" in watch.out.read_text())
+    os.kill(child(child(watch.process.pid)), signal.SIGKILL)
+    until(lambda: "goes on unwatched" in watch.err.read_text())
+    assert ended(folder, watch) == 7, watch.said()
 
 
 def test_killed_with_its_trainer_the_container_ends(containers: Containers) -> None:
