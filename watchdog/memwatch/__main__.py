@@ -6,14 +6,16 @@ import sys
 
 def main() -> int:
     """Run one command; the exit code."""
-    announce = None
     if os.getpid() == 1:
         from memwatch.init import step_aside
 
         announce = step_aside()
+        from memwatch.cli import main
+
+        return main(announce=announce)
     from memwatch.cli import main
 
-    return main(announce=announce)
+    return main()
 
 
 if __name__ == "__main__":

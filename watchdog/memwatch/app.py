@@ -70,18 +70,22 @@ ENDING_SECONDS = 10.0  # ... and when the trainer has ended
 GPU_DEADLINE_SECONDS = 2.0  # after which a driver is told not to answer
 
 
-@dataclass(frozen=True, slots=True)
 class Lineage:
     """What the watches of a run's trainers share when one follows the other, and what an end leads to."""
 
-    clock: SystemClock
-    engine: Engine
-    sequel: Callable[[Snapshot], Restarting | GaveUp | None] = lambda _: None
+    def __init__(
+        self, config: Config, sequel: Callable[[Snapshot], Restarting | GaveUp | None] = lambda _: None
+    ) -> None:
+        self.clock = SystemClock()
+        self.engine = Engine(config.policy, diagnosis=config.examining, expectations=config.checks)
+        self.sequel = sequel
+        self.web: WebServer | None = None
 
-
-def make_engine(config: Config) -> Engine:
-    """An engine as it is configured."""
-    return Engine(config.policy, diagnosis=config.examining, expectations=config.checks)
+    def close(self) -> None:
+        """Nothing is served any more."""
+        if self.web is not None:
+            self.web.stop()
+            self.web = None
 
 
 class Watch:
@@ -99,19 +103,18 @@ class Watch:
     ) -> None:
         """`child`: memwatch's own; signals go to it. Without the `whole_terminal`, stdout is the trainer's.
 
-        `lineage`: of a run that has several trainers, one after the other. It may decide that there will be another:
-        until that is due, its predecessor's end is shown.
+        `lineage`: of a run that has several trainers, one after the other; its owner closes it. It may decide that
+        there will be another: until that is due, the end of this one is shown.
         `once`: a screen is printed, and nothing is kept, served or sent.
         """
         self._config, self._facts, self._child, self._once = config, facts, child, once
-        self._lineage = lineage or Lineage(SystemClock(), make_engine(config))
+        self._lineage, self._is_only = lineage or Lineage(config), lineage is None
         self._clock = self._lineage.clock
         self._restarting: Restarting | None = None
         self._status = HeldFile(f"/proc/{facts.target.pid}/status", 8192)
         self._whole_terminal = whole_terminal
         self._people: TextIO = sys.stdout if whole_terminal else sys.stderr
         self._remarks: list[str | None] = []
-        self._web: WebServer | None = None
         self._keyboard: Keyboard | None = None
         self._quit = False  # a key asked for the end of the watch
         self._patience_seconds = LEAVING_SECONDS
@@ -121,8 +124,8 @@ class Watch:
         try:
             return self._watch()
         finally:
-            if self._web is not None:
-                self._web.stop()
+            if self._is_only:
+                self._lineage.close()
 
     def _watch(self) -> Exited | None:
         self._take_standing()
@@ -161,7 +164,7 @@ class Watch:
             due_t = self._restarting.t + self._restarting.after_seconds
             while (left := due_t - self._clock.now()) > 0 and not self._child.told_to_end:
                 sleeper.rest(left)
-        elif self._web is not None:
+        elif self._lineage.web is not None:
             sleeper.rest(self._config.daemon.linger_seconds)
 
     def _sequel(self, end: Snapshot) -> Sequence[Event]:
@@ -198,6 +201,7 @@ class Watch:
         sources: list[EventSource] = [checkpoints, examiner]
         if log is not None:
             sources.insert(0, LogSource(log, presets(config), catch_up=self._child is None))
+            held.callback(sources[0].close)
         if self._child is None:
             self._remarks.append(self._plan().reason)
         self._remark_bounds(checkpoints)
@@ -233,7 +237,7 @@ class Watch:
         watched = [wakes.fileno()]
         if not signaller.problem:
             watched.append(signaller.fileno())
-        watched += [one.fileno() for one in (self._web, self._keyboard) if one is not None]
+        watched += [one.fileno() for one in (self._lineage.web, self._keyboard) if one is not None]
         if self._child is not None:
             return Sleeper(watched, FORWARDED, self._child.forward)
         return Sleeper(watched, STOPPING)
@@ -370,8 +374,8 @@ class Watch:
 
     def _serve(self) -> WebServer | None:
         address = self._config.listen_address
-        if address is None:
-            return None
+        if address is None or self._lineage.web is not None:
+            return self._lineage.web
         guard = make_guard(self._config)
         try:
             web = WebServer(*address, self._clock, guard)
@@ -381,7 +385,7 @@ class Watch:
             self._remarks.append(f"nothing is served: {error}; choose a port with --listen")
             return None
         web.start()
-        self._web = web
+        self._lineage.web = web
         self._remarks += [f"metrics and status: {web.url}", exposure(web)]
         return web
 

@@ -26,8 +26,8 @@ TARGET = ("pid", "pidfile", "match", "log")
 ALONE = ("--json", "--dry-run", "-v", "--verbose")  # options without a value
 
 
-def main(arguments: Sequence[str] | None = None, announce: Callable[[], None] | None = None) -> int:
-    """Run one command; the exit code. `announce` is called in the process of each trainer that is started."""
+def main(arguments: Sequence[str] | None = None, announce: Callable[[int], None] = lambda _: None) -> int:
+    """Run one command; the exit code. `announce` is told the PID of each trainer that is started."""
     _open_standard_streams()
     try:
         return _flushed(_dispatch(*_parse(sys.argv[1:] if arguments is None else arguments), announce))
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None, announce: Callable[[], None] | 
         return _unwritten(error, ExitCode.ENDED)
 
 
-def _dispatch(flags: dict[str, object], trainer: list[str], announce: Callable[[], None] | None) -> int:
+def _dispatch(flags: dict[str, object], trainer: list[str], announce: Callable[[int], None]) -> int:
     from memwatch import commands
 
     command = flags.pop("command", None)

@@ -16,10 +16,10 @@ SI_KERNEL = 0x80  # si_code of a signal that the kernel sent: Ctrl-C at a termin
 _PID_BYTES = 8
 
 
-def step_aside() -> Callable[[], None]:
+def step_aside() -> Callable[[int], None]:
     """Fork: PID 1 stays here for good and exits as memwatch or the trainer did; this returns in the other process.
 
-    What is returned is to be called in each trainer's process before it becomes its program, so that init knows it.
+    What is returned is to be told the PID of each trainer.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an ignored one, as inherited, would lose every exit status
     # The kernel drops what PID 1 does not handle, unless it is blocked: then it waits for sigwaitinfo().
@@ -30,8 +30,8 @@ def step_aside() -> Callable[[], None]:
         sys.exit(_Init(memwatch, trainer).run())
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def announce() -> None:
-        trainer[:] = os.getpid().to_bytes(_PID_BYTES, "little")
+    def announce(pid: int) -> None:
+        trainer[:] = pid.to_bytes(_PID_BYTES, "little")
 
     return announce
 

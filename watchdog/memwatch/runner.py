@@ -8,11 +8,11 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memwatch.app import Lineage, Watch, make_engine, make_guard, presets, run_log
+from memwatch.app import Lineage, Watch, make_guard, presets, run_log
 from memwatch.clock import SystemClock
 from memwatch.commands import check_extras, configure
 from memwatch.config import Config
@@ -36,10 +36,10 @@ class Wish:
     resume_with: tuple[str, ...] = ()  # empty: the same command
 
 
-def run(command: Sequence[str], flags: dict[str, Any], announce: Callable[[], None] | None = None) -> int:
+def run(command: Sequence[str], flags: dict[str, Any], announce: Callable[[int], None] = lambda _: None) -> int:
     """`memwatch run -- ...`: start a trainer and watch it; its own exit status.
 
-    `announce` is called in each trainer's process before it becomes its program.
+    `announce` is told the PID of each trainer.
     """
     wish = _wish(flags.pop("max_restarts", None), flags.pop("resume_with", None))
     config = configure(flags)
@@ -78,10 +78,10 @@ class _Run:
     """The trainers of a run, one after the other."""
 
     def __init__(
-        self, config: Config, command: Sequence[str], wish: Wish | None, announce: Callable[[], None] | None
+        self, config: Config, command: Sequence[str], wish: Wish | None, announce: Callable[[int], None]
     ) -> None:
         self._config, self._command, self._wish, self._announce = config, tuple(command), wish, announce
-        self._lineage = Lineage(SystemClock(), make_engine(config), self._decide)
+        self._lineage = Lineage(config, self._decide)
         self._argv: tuple[str, ...] = ()  # of the first trainer: by it the history knows the run
         self._child: Child | None = None
         self._early: list[int] = []  # signals that ask for the end, and came while there was no trainer
@@ -91,7 +91,7 @@ class _Run:
 
     def to_its_end(self) -> int:
         """The exit status of the last trainer."""
-        with forwarding(self._forward):
+        with forwarding(self._forward), closing(self._lineage):
             while True:
                 child = self._start()
                 self._watch(child)
@@ -105,7 +105,8 @@ class _Run:
             return shell_status(child.status())
 
     def _start(self) -> Child:
-        child = Child(self._command, run_log(os.environ), before_exec=self._announce)
+        child = Child(self._command, run_log(os.environ))
+        self._announce(child.pid)
         self._began_t, self._child, self._goes_on = self._lineage.clock.now(), child, False
         for number in self._early:
             child.forward(number)

@@ -45,15 +45,16 @@ class Child:
         self.told_to_end = False  # a signal went through that asks for the end, of more than this one process
         descriptor = _create(log)
         try:
-            self._process = subprocess.Popen(
-                command,
-                stdout=descriptor,
-                stderr=descriptor,
-                cwd=folder,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **(environ or {})},
-                start_new_session=True,  # a Ctrl-C reaches memwatch alone, which passes it to this one process
-                preexec_fn=lambda: _prepare(before_exec),  # noqa: PLW1509 - memwatch has no threads yet
-            )
+            with _heard():
+                self._process = subprocess.Popen(
+                    command,
+                    stdout=descriptor,
+                    stderr=descriptor,
+                    cwd=folder,
+                    env={**os.environ, "PYTHONUNBUFFERED": "1", **(environ or {})},
+                    start_new_session=True,  # a Ctrl-C reaches memwatch alone, which passes it to this one process
+                    preexec_fn=before_exec,  # noqa: PLW1509 - the demo's, which has no threads yet
+                )
         except OSError as error:
             log.unlink(missing_ok=True)
             hint = "give the command as you would type it: memwatch run -- python main.py"
@@ -142,13 +143,22 @@ def _create(log: Path) -> int:
         raise AttachError(f"cannot make {log}: {error.strerror}", hint) from error
 
 
-def _prepare(before_exec: Callable[[], None] | None) -> None:
-    # `memwatch run &` in a script starts with SIGINT ignored, which a child would inherit: its checkpoint on SIGINT
-    # would never come.
-    for number in (signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)
-    if before_exec is not None:
-        before_exec()
+@contextmanager
+def _heard() -> Iterator[None]:
+    """Signals that are ignored are not, for a moment: what is started then begins without that.
+
+    `memwatch run &` in a script starts with SIGINT ignored, which a child would inherit: its checkpoint on SIGINT would
+    never come.
+    """
+    numbers = (signal.SIGINT, signal.SIGQUIT)
+    ignored = [number for number in numbers if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, lambda *_: None)
+    try:
+        yield
+    finally:
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _write_all(descriptor: int, data: bytes) -> bool:
