@@ -20,7 +20,7 @@ from memwatch.confine import Confinement, confine
 from memwatch.core.model import Cause, Exited
 from memwatch.core.units import format_bytes
 from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
-from memwatch.sources.target import describe, identify, read_argv
+from memwatch.sources.target import describe_started, read_argv
 from memwatch.supervisor import Child, forwarding
 
 LIMIT_BYTES = 512_000_000
@@ -82,7 +82,7 @@ def _watch(config: Config, folder: Path, name: str, options: Sequence[str], conf
     try:
         with forwarding(child.forward):
             _await_command(child.pid, confinement)
-            exited = Watch(config, describe(identify(child.pid)), child).run()
+            exited = Watch(config, describe_started(child.pid), child).run()
     except (AttachError, SourceError):
         exited = None
     finally:

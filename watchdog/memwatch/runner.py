@@ -22,7 +22,7 @@ from memwatch.core.engine import Engine
 from memwatch.core.model import Cause, GaveUp, Limit, Notice, Restarting, Snapshot
 from memwatch.core.sentence import to_json_line
 from memwatch.errors import AttachError, ConfigError, MemwatchError, SourceError
-from memwatch.sources.target import describe, identify, refuse_foreign_proc, typed
+from memwatch.sources.target import describe_started, refuse_foreign_proc, typed
 from memwatch.supervisor import ENDING, Child, Passthrough, forwarding, shell_status, signal_name
 
 MOST_RESTARTS = 1_000_000
@@ -122,7 +122,7 @@ class _Run:
         """Watch it to its end; its output goes on to ours. Whatever befalls memwatch, it runs on."""
         passthrough = Passthrough(child.log, output=2 if self._config.json else 1)
         try:
-            facts = describe(identify(child.pid))
+            facts = describe_started(child.pid)
             self._argv = self._argv or facts.argv
             facts = replace(facts, argv=self._argv)  # the same run, whatever it is resumed with
             Watch(self._config, facts, child, self._lineage, whole_terminal=False).run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -17,6 +18,7 @@ from memwatch.sources.reading import read_whole
 
 _TORCHRUN_WORDS = ("torch.distributed.run", "torch.distributed.launch")  # after -m, or as torchrun's own script
 _MANY_ENVIRON_BYTES = 1 << 20
+EXEC_SECONDS, EXEC_LOOK_SECONDS = 1.0, 0.001  # the kernel takes microseconds, a busy machine more
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,14 @@ def describe(target: Target, root: str = "/proc") -> TargetFacts:
     )
     if not is_same(target, root):
         raise TargetGoneError(f"process {target.pid} has ended")
+    return facts
+
+
+def describe_started(pid: int) -> TargetFacts:
+    """As describe(), of a process that was started just now: within its exec it has no command line for a moment."""
+    deadline = time.monotonic() + EXEC_SECONDS
+    while not (facts := describe(identify(pid))).argv and time.monotonic() < deadline:
+        time.sleep(EXEC_LOOK_SECONDS)
     return facts
 
 
