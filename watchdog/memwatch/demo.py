@@ -95,7 +95,7 @@ def _watch(config: Config, folder: Path, name: str, options: Sequence[str], conf
 def _await_command(pid: int, confinement: Confinement) -> None:
     """systemd-run enters its scope and becomes the command only then: before, its cgroup is not the trainer's."""
     deadline = time.monotonic() + PREFIX_SECONDS
-    while confinement.prefix and read_argv(pid)[:1] == [confinement.prefix[0]] and time.monotonic() < deadline:
+    while confinement.prefix and read_argv(pid)[:1] in ([], [confinement.prefix[0]]) and time.monotonic() < deadline:
         time.sleep(0.02)
 
 
