@@ -51,7 +51,7 @@ def log(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
-        ([], "no trainer is named", "--pid PID, --pidfile FILE or --match REGEX"),
+        ([], "no trainer is named", "--pid PID, --pidfile FILE, --match REGEX, --unit NAME and --cgroup PATH"),
         (["--bogus"], "not understood: --bogus", "memwatch --help"),
         (["--js"], "not understood: --js", "memwatch --help"),
         (["frobnicate"], "invalid choice: 'frobnicate'", "memwatch --help"),

@@ -21,8 +21,9 @@ exit codes:
   2   bad usage or configuration        12  the kernel's OOM killer killed it
   3   cannot attach                     13  it failed: error status, MemoryError, CUDA OOM, another signal
                                         14  memwatch was told to stop, the trainer runs on
-`memwatch run` exits with the trainer's own status, 128 + N when signal N ended it."""
-TARGET = ("pid", "pidfile", "match", "log")
+`memwatch run` exits with the trainer's own status, 128 + N when signal N ended it,
+and `memwatch serve`, told to stop, with 0."""
+TARGET = ("pid", "pidfile", "match", "unit", "cgroup", "log")
 ALONE = ("--json", "--dry-run", "-v", "--verbose")  # options without a value
 
 
@@ -71,6 +72,8 @@ def _dispatch(flags: dict[str, object], trainer: list[str], announce: Callable[[
         from memwatch import runner
 
         return runner.run(trainer, flags, announce)
+    if command == "serve":
+        return commands.serve(flags)
     return commands.watch(flags, bool(flags.pop("once", False)))
 
 
@@ -100,7 +103,7 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, object], list[str]]:
     if command != "run" and trainer:
         raise ConfigError(f"not understood: {' '.join(trainer)}", "to start a trainer: memwatch run -- python main.py")
     named = [f"--{name}" for name in TARGET if name in flags]
-    if named and command not in (None, "doctor", "census", "profile", "snapshot"):
+    if named and command not in (None, "serve", "doctor", "census", "profile", "snapshot"):
         raise ConfigError(f"{', '.join(named)} has no meaning for memwatch {command}", "leave it out")
     return flags, trainer
 
@@ -143,6 +146,7 @@ def _parser() -> _Parser:
 
     files = "It only reads a file: where nothing is watched, the options about the watch change nothing."
     add("run", "start a trainer and watch it: memwatch run [options] -- python main.py", common, _restart_flags())
+    add("serve", "watch one trainer after the other, as a service: memwatch serve --config FILE", target, common)
     add("demo", "watch a leaking example trainer under a real limit", common)
     doctor = add("doctor", "what will and will not work here, and why", target, common)
     doctor.add_argument("--test-notify", action="store_true", help="send a message to the addresses of notify")
@@ -214,6 +218,8 @@ def _process_flags() -> _Parser:
     group.add_argument("--pid", help="its process")
     group.add_argument("--pidfile", metavar="FILE", help="a file with its PID")
     group.add_argument("--match", metavar="REGEX", help="its command line; exactly one process may match")
+    group.add_argument("--unit", metavar="NAME", help="systemd's unit that it runs in")
+    group.add_argument("--cgroup", metavar="PATH", help="its cgroup, as /proc/PID/cgroup has it; * and ? stand for any")
     return parser
 
 

@@ -19,7 +19,9 @@ from memwatch.core.model import Cause, Notice, Snapshot
 from memwatch.core.sentence import render, to_json_line
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
+from memwatch.front import make_guard
 from memwatch.progress import Progress
+from memwatch.sources.find import WAYS
 
 if TYPE_CHECKING:
     from memwatch.diagnosis.heap.census import Wish
@@ -42,6 +44,29 @@ def watch(flags: Mapping[str, object], once: bool) -> int:
     check_extras(config)
     exited = Watch(config, find_target(config)).run()
     return ExitCode.STOPPED if exited is None else EXIT_CODES.get(exited.cause, ExitCode.FAILED)
+
+
+def serve(flags: Mapping[str, object]) -> int:
+    """`memwatch serve --config FILE`: watch one trainer after the other, until told to stop."""
+    from memwatch.live_config import LiveConfig
+    from memwatch.outputs.systemd import Systemd
+    from memwatch.service import Service
+
+    path = Path(str(flags["config"])) if "config" in flags else None
+    settings = LiveConfig(lambda: _servable(configure(flags)), path)
+    return Service(settings, Systemd(os.environ)).run()
+
+
+def _servable(config: Config) -> Config:
+    """The configuration, if one trainer after the other can be watched by it; ConfigError otherwise."""
+    if config.target.pid is not None:
+        raise ConfigError("a PID does not come again", "name the trainer by --pidfile, --match, --unit or --cgroup")
+    if not config.target.is_named:
+        raise ConfigError("no trainer is named", f"give one of {WAYS}, or a key of target in the file of --config")
+    presets(config)
+    make_guard(config)
+    check_extras(config)
+    return config
 
 
 def check_extras(config: Config) -> None:

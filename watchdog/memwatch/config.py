@@ -24,11 +24,18 @@ DEFAULT_LISTEN = "127.0.0.1:9877"
 
 @dataclass(frozen=True, slots=True)
 class TargetConfig:
-    """The trainer: one of the three, usually as a flag."""
+    """The trainer: one of them, usually as a flag; `match` also beside the last two."""
 
     pid: int | None = None
     pidfile: str | None = None
     match: str | None = None  # a regular expression for the command line
+    unit: str | None = None  # of systemd
+    cgroup: str | None = None  # a path as /proc/PID/cgroup has it, or a pattern of one
+
+    @property
+    def is_named(self) -> bool:
+        """One of them is given."""
+        return any(value is not None for value in (self.pid, self.pidfile, self.match, self.unit, self.cgroup))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,7 @@ class DaemonConfig:
     lock_memory: bool = True  # where that is permitted
     realtime: bool = False  # run before all ordinary programs
     linger_seconds: float = 0.0  # answer HTTP for so long after the trainer's end
+    wait_seconds: float = 2.0  # between two looks for a trainer, where memwatch waits for one
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +196,8 @@ FLAGS: Mapping[str, str] = {  # argparse's name -> the key that it overrides
     "pid": "target.pid",
     "pidfile": "target.pidfile",
     "match": "target.match",
+    "unit": "target.unit",
+    "cgroup": "target.cgroup",
     "log": "log.path",
     "limit": "memory.limit",
     "interval": "memory.interval_seconds",
@@ -219,9 +229,19 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "diagnosis.cpu_share": (0, 1),
     "diagnosis.leak_threshold_mb": (0, 1e9),
     "daemon.linger_seconds": (0, 3600),
+    "daemon.wait_seconds": (0.1, 3600),
 }
 _NOT_EMPTY = (
-    *("target.pidfile", "target.match", "log.path", "log.markers", "web_config", "history"),
+    *(
+        "target.pidfile",
+        "target.match",
+        "target.unit",
+        "target.cgroup",
+        "log.path",
+        "log.markers",
+        "web_config",
+        "history",
+    ),
     *("wandb.project", "wandb.entity", "wandb.name", "wandb.dir", "tensorboard.dir", "notify.file"),
 )
 _UNCATCHABLE = ("SIGKILL", "SIGSTOP")
@@ -421,8 +441,10 @@ def _events_to_notify_of() -> tuple[str, ...]:
 
 def _check_pairs(config: Config, document: wire.Document) -> None:
     """Values that are right alone and wrong together."""
-    targets = [name for name in ("pid", "pidfile", "match") if _value(config, f"target.{name}") is not None]
-    if len(targets) > 1:
+    targets = [
+        name for name in ("pid", "pidfile", "unit", "cgroup", "match") if _value(config, f"target.{name}") is not None
+    ]
+    if len(targets) > 1 and (len(targets) > 2 or targets[0] in ("pid", "pidfile") or targets[1] != "match"):
         path, other = f"target.{targets[1]}", f"target.{targets[0]}"
         raise wire.complaint(
             document, path, f"{other} names the trainer already", _value(config, path), "keep one of the two"

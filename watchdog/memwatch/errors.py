@@ -41,6 +41,10 @@ class AttachError(MemwatchError):
     exit_code = ExitCode.CANNOT_ATTACH
 
 
+class NoTrainerError(AttachError):
+    """Nothing is what was named: not yet, or no longer. `memwatch serve` waits for it."""
+
+
 class SourceError(MemwatchError):
     """A reading failed this time; the loop goes on without it."""
 

@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memwatch.app import Lineage, Watch, make_guard, presets, run_log
+from memwatch.app import Lineage, Watch, presets, run_log
 from memwatch.clock import SystemClock
 from memwatch.commands import check_extras, configure
 from memwatch.config import Config
@@ -22,6 +22,7 @@ from memwatch.core.engine import Engine
 from memwatch.core.model import Cause, GaveUp, Limit, Notice, Restarting, Snapshot
 from memwatch.core.sentence import to_json_line
 from memwatch.errors import AttachError, ConfigError, MemwatchError, SourceError
+from memwatch.front import make_guard
 from memwatch.sources.target import describe_started, refuse_foreign_proc, typed
 from memwatch.supervisor import ENDING, Child, Passthrough, forwarding, shell_status, signal_name
 
