@@ -134,7 +134,7 @@ def test_the_common_options_are_common(capsys: pytest.CaptureFixture[str], comma
     with pytest.raises(SystemExit):
         main([command, "--help"])
     told = capsys.readouterr().out
-    common = "--config --listen --history --limit --interval --checkpoint-time --dry-run --json -v"
+    common = "--config --profile --listen --history --limit --interval --checkpoint-time --dry-run --json -v"
     assert all(option in told for option in common.split())
 
 

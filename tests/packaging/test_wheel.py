@@ -92,7 +92,11 @@ def test_all_that_travels_along_is_the_same_as_in_the_sources(wheel: Path) -> No
     sources = {
         "memwatch/data/memwatch.yaml": ROOT / "configs" / "memwatch.yaml",
         "memwatch/data/evolve.py": ROOT / "examples" / "evolve.py",
-        **{f"memwatch/data/markers/{path.name}": path for path in (ROOT / "configs" / "markers").glob("*.yaml")},
+        **{
+            f"memwatch/data/{kind}/{path.name}": path
+            for kind in ("markers", "profiles")
+            for path in (ROOT / "configs" / kind).glob("*.yaml")
+        },
     }
     assert {name for name in archive.namelist() if name.startswith("memwatch/data/")} == set(sources)
     for name, path in sources.items():
@@ -137,6 +141,13 @@ def test_doctor_and_run(installed: Path, tmp_path: Path) -> None:
     assert asked.returncode == 0, asked.stderr
     started = memwatch(installed, "run", *state, "--", sys.executable, "-c", "import time; time.sleep(0.5); exit(7)")
     assert started.returncode == 7, started.stderr
+
+
+def test_profiles_and_the_schema_travel_along(installed: Path) -> None:
+    shown = memwatch(installed, "config", "show", "--profile", "observe", "--json")
+    assert json.loads(shown.stdout)["config"]["policy"]["act"] is False
+    schema = json.loads(memwatch(installed, "config", "schema").stdout)
+    assert schema["properties"]["profile"]["description"]
 
 
 def test_the_source_distribution_builds_the_same_wheel(checkout: Path, wheel: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from memwatch import packaged, standing, wire
 from memwatch.actions.checkpoint import CheckpointWatch
 from memwatch.actions.signals import PidfdSignaller, RanksSignaller, SignalPlan, plan
 from memwatch.clock import STOPPING, Sleeper, SystemClock
-from memwatch.config import Config, default_history
+from memwatch.config import DEFAULT_PROFILE, Config, default_history
 from memwatch.core.engine import Engine
 from memwatch.core.model import Attached, Event, Exited, GaveUp, Restarting, Snapshot
 from memwatch.daemon import Daemon
@@ -239,6 +239,8 @@ class Watch:
             held.callback(sources[0].close)
         if self._child is None:
             self._remarks.append(self._plan().reason)
+        if config.profile != DEFAULT_PROFILE or not config.policy.act:
+            self._remarks.append(manner(config))
         self._remark_bounds(checkpoints)
         store, attached = self._open_history(log, held)
         if attached.run_id and engine.is_new:
@@ -450,6 +452,14 @@ def find_target(config: Config, apart: Collection[tuple[int, int]] = ()) -> Targ
         raise ConfigError("no trainer is named", f"give one of {WAYS}; or use memwatch run")
     refuse_foreign_proc()
     return describe(identify(find(**asdict(config.target), apart=apart)))
+
+
+def manner(config: Config) -> str:
+    """How a watch will deal with its trainer, in a few words."""
+    profile = "" if config.profile == DEFAULT_PROFILE else f"profile {config.profile}: "
+    if config.dry_run or not config.policy.act:
+        return f"{profile}never signals, as {'dry_run' if config.dry_run else 'policy.act'} says"
+    return f"{profile}interrupts with {' or '.join(config.signals.wanted)}"
 
 
 def presets(config: Config) -> tuple[Preset, ...]:

@@ -50,6 +50,8 @@ def _dispatch(flags: dict[str, object], trainer: list[str], announce: Callable[[
         return commands.markers(file, flags)
     if command == "replay":
         return commands.replay(file, flags)
+    if command == "config":
+        return _config(flags)
     if command in ("report", "compare", "export"):
         from memwatch import reports
 
@@ -75,6 +77,15 @@ def _dispatch(flags: dict[str, object], trainer: list[str], announce: Callable[[
     if command == "serve":
         return commands.serve(flags)
     return commands.watch(flags, bool(flags.pop("once", False)))
+
+
+def _config(flags: dict[str, object]) -> int:
+    from memwatch import settings
+
+    aspect, files = flags.pop("aspect"), flags.pop("files", [])
+    if aspect == "schema":
+        return settings.schema()
+    return settings.show(flags) if aspect == "show" else settings.check(files if isinstance(files, list) else [], flags)
 
 
 # --- words ----------------------------------------------------------------------------------------------------------
@@ -103,7 +114,7 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, object], list[str]]:
     if command != "run" and trainer:
         raise ConfigError(f"not understood: {' '.join(trainer)}", "to start a trainer: memwatch run -- python main.py")
     named = [f"--{name}" for name in TARGET if name in flags]
-    if named and command not in (None, "serve", "doctor", "census", "profile", "snapshot"):
+    if named and command not in (None, "serve", "doctor", "census", "profile", "snapshot", "config"):
         raise ConfigError(f"{', '.join(named)} has no meaning for memwatch {command}", "leave it out")
     return flags, trainer
 
@@ -133,17 +144,7 @@ def _parser() -> _Parser:
     parser.add_argument("--once", action="store_true", help="or -1: print one screen and end; nothing is kept or sent")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
 
-    def add(name: str, help: str, *parents: _Parser, epilog: str = "") -> _Parser:
-        return commands.add_parser(
-            name,
-            help=help,
-            description=f"{help[0].upper()}{help[1:]}.",
-            epilog=epilog,
-            parents=parents,
-            argument_default=argparse.SUPPRESS,
-            allow_abbrev=False,
-        )
-
+    add = _adder(commands)
     files = "It only reads a file: where nothing is watched, the options about the watch change nothing."
     add("run", "start a trainer and watch it: memwatch run [options] -- python main.py", common, _restart_flags())
     add("serve", "watch one trainer after the other, as a service: memwatch serve --config FILE", target, common)
@@ -176,11 +177,27 @@ def _parser() -> _Parser:
     diff.add_argument("snapshots", nargs=2, metavar="SNAPSHOT", help="a file, or a label: the latest that has it")
     diff.add_argument("--json", action="store_true", help="all of it, as one JSON object")
     _add_reports(add, common, files)
+    _add_config(add, target, common)
     add("markers", "which markers memwatch finds in a log", common, epilog=files).add_argument("file", metavar="LOG")
     replay = add("replay", "the same engine over a recorded trace", common, epilog=files)
     replay.add_argument("file", metavar="TRACE.csv")
     replay.add_argument("--plot", metavar="FILE", help="draw it all: a page (.html) or a picture (.svg)")
     return parser
+
+
+def _adder(commands: argparse._SubParsersAction[_Parser]) -> Callable[..., _Parser]:
+    def add(name: str, help: str, *parents: _Parser, epilog: str = "") -> _Parser:
+        return commands.add_parser(
+            name,
+            help=help,
+            description=f"{help[0].upper()}{help[1:]}.",
+            epilog=epilog,
+            parents=parents,
+            argument_default=argparse.SUPPRESS,
+            allow_abbrev=False,
+        )
+
+    return add
 
 
 def _add_reports(add: Callable[..., _Parser], common: _Parser, files: str) -> None:
@@ -206,6 +223,18 @@ def _add_reports(add: Callable[..., _Parser], common: _Parser, files: str) -> No
     compare.add_argument("-o", "--output", metavar="FILE.html", help="a page, with the memory of both in one chart")
     export = add("export", "a run from the history as a trace, for memwatch replay", one_run, common, epilog=files)
     export.add_argument("-o", "--output", metavar="FILE.csv", help="default: stdout")
+
+
+def _add_config(add: Callable[..., _Parser], target: _Parser, common: _Parser) -> None:
+    """The commands about the configuration itself."""
+    config = add("config", "the configuration: is it right, what comes of it here, what may be written in it")
+    aspects = config.add_subparsers(dest="aspect", title="commands", metavar="COMMAND", required=True)
+
+    aspect = _adder(aspects)
+    check = aspect("check", "whether configuration files are right; all that is wrong with them", _config_flags())
+    check.add_argument("files", metavar="FILE", nargs="*", help="default: the one of --config")
+    aspect("show", "all values as a watch would have them here, and where each is from", target, common)
+    aspect("schema", "the JSON Schema of a configuration file, for editors")
 
 
 def _flags(title: str) -> tuple[_Parser, argparse._ArgumentGroup]:
@@ -245,9 +274,16 @@ def _restart_flags() -> _Parser:
     return parser
 
 
+def _config_flags() -> _Parser:
+    parser, group = _flags("configuration")
+    group.add_argument("--config", metavar="FILE", help="settings in YAML; default: $MEMWATCH_CONFIG")
+    group.add_argument("--profile", metavar="NAME", help="settings that go together: observe, default, aggressive")
+    return parser
+
+
 def _common_flags() -> _Parser:
-    parser, group = _flags("options")
-    group.add_argument("--config", metavar="FILE", help="settings in YAML; flags override them")
+    parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS, parents=[_config_flags()])
+    group = parser.add_argument_group("options")
     group.add_argument("--listen", metavar="ADDR:PORT", help="metrics and status; default 127.0.0.1:9877, or none")
     group.add_argument("--web-config", metavar="FILE", help="TLS and passwords for --listen, as Prometheus's exporters")
     group.add_argument("--history", metavar="FILE", help="what outlives memwatch; default in the state folder, or none")
@@ -275,7 +311,9 @@ def _open_standard_streams() -> None:
 
 
 def _complain(error: MemwatchError) -> None:
-    lines = [f"memwatch: {error}", *(f"          {line}" for line in error.hint.splitlines())]
+    lines = []
+    for one in (error, *(error.others if isinstance(error, ConfigError) else ())):
+        lines += [f"memwatch: {one}", *(f"          {line}" for line in one.hint.splitlines())]
     try:
         print("\n".join(lines), file=sys.stderr)
     except OSError:  # nobody listens

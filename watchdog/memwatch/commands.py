@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, TextIO
 
 from memwatch import wire
 from memwatch.app import Watch, find_target, presets
-from memwatch.config import Config, load
+from memwatch.config import Config
 from memwatch.core.model import Cause, Notice, Snapshot
 from memwatch.core.sentence import render, to_json_line
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
 from memwatch.front import make_guard
+from memwatch.layers import load
 from memwatch.progress import Progress
 from memwatch.sources.find import WAYS
 
@@ -52,8 +53,7 @@ def serve(flags: Mapping[str, object]) -> int:
     from memwatch.outputs.systemd import Systemd
     from memwatch.service import Service
 
-    path = Path(str(flags["config"])) if "config" in flags else None
-    settings = LiveConfig(lambda: _servable(configure(flags)), path)
+    settings = LiveConfig(lambda: _servable(configure(flags)), config_file(flags))
     return Service(settings, Systemd(os.environ)).run()
 
 
@@ -327,6 +327,11 @@ def _listed(flags: dict[str, object], name: str) -> tuple[str, ...]:
 
 
 def configure(flags: Mapping[str, object]) -> Config:
-    """The configuration file, if one is named, overridden by the flags."""
-    path = Path(str(flags["config"])) if "config" in flags else None
-    return load(path, flags=flags)
+    """The configuration file, if one is named, overridden by the environment and the flags."""
+    return load(config_file(flags), flags=flags, environ=os.environ)
+
+
+def config_file(flags: Mapping[str, object]) -> Path | None:
+    """The one that --config names, else $MEMWATCH_CONFIG."""
+    name = flags.get("config", os.environ.get("MEMWATCH_CONFIG") or None)
+    return None if name is None else Path(str(name))
