@@ -15,6 +15,7 @@ from memwatch.core.model import (
     CheckpointSeen,
     Event,
     Exited,
+    GaveUp,
     GenerationSeen,
     Limit,
     Notice,
@@ -168,6 +169,7 @@ class Bench:
         choose: Callable[[], str] = lambda: "SIGINT",
         source: FakeSource | None = None,
         sinks: Sequence[Sink] = (),
+        sequel: Callable[[Snapshot], Sequence[Event]] = lambda _: (),
     ) -> None:
         self.clock, self.samples, self.trainer = HandClock(), Samples(), FakeTrainer()
         self.signaller, self.source, self.journal = FakeSignaller(), source or FakeSource(), FakeJournal()
@@ -190,6 +192,7 @@ class Bench:
             sinks=[self.sink, self.other, *sinks],
             journal=self.journal,
             waker=self.waker,
+            sequel=sequel,
         )
 
     def run(self, seconds: int, then: Callable[[], object] = lambda: None) -> Exited | None:
@@ -584,3 +587,29 @@ def test_a_dry_run_is_not_armed() -> None:
     bench = Bench(dry_run=True)
     bench.run(2)
     assert bench.engine.snapshot().unarmed == "a dry run: nothing is sent"
+
+
+# --- what follows the end --------------------------------------------------------------------------------------------
+
+
+def test_what_an_end_leads_to_is_kept_and_told_last() -> None:
+    ends: list[Snapshot] = []
+
+    def sequel(end: Snapshot) -> Sequence[Event]:
+        ends.append(end)
+        return [GaveUp(end.t, 1, "no use")]
+
+    bench = Bench(sequel=sequel)
+    bench.each = lambda: setattr(bench.trainer, "is_gone", True)
+    assert bench.run(5) is not None
+    [end] = ends
+    assert end.exited is not None, "the end is known when it is asked"
+    assert kinds(bench.journal.events)[-2:] == [Exited, GaveUp]
+    assert [one.event for one in bench.sink.notices][-2:] == ["exited", "gave_up"]
+    assert len(bench.sink.closed) == 1
+
+
+def test_a_watch_that_was_stopped_leads_to_nothing() -> None:
+    bench = Bench(sequel=lambda end: [GaveUp(end.t, 1, "no use")])
+    assert bench.run(3) is None
+    assert not bench.sink.named("gave_up")

@@ -20,6 +20,7 @@ from memwatch.core.model import (
     Escalate,
     Exited,
     GaugeSeen,
+    GaveUp,
     GenerationSeen,
     GpuMemory,
     HookRan,
@@ -28,6 +29,7 @@ from memwatch.core.model import (
     Notice,
     OutOfMemorySeen,
     PhaseSeen,
+    Restarting,
     Sample,
     Sampled,
     Signalled,
@@ -49,6 +51,7 @@ from memwatch.core.policy import (
     Policy,
     lead_seconds,
 )
+from memwatch.core.restarts import Reached
 from support.watch import CALM, GB, TARGET, Watch, ends_in, growing, sampled
 
 CHECKPOINT = Policy(checkpoint_seconds=10.0)
@@ -743,6 +746,42 @@ def test_the_end_is_told_with_its_evidence():
     assert snapshot.state is State.ENDED and not snapshot.up
     assert [view.usage.resource for view in snapshot.resources] == ["host"], "what it used last stays, for the summary"
     assert snapshot.sentence == "ended: killed by the kernel's OOM killer at the cgroup's limit"
+
+
+def test_how_far_an_attempt_came_is_its_own():
+    watch = Watch()
+    assert watch.engine.reached == Reached()
+    watch.generations(3, saves=True)
+    assert watch.engine.reached == Reached("generation", 4, 25, saves=2)
+    watch.script.says = growing(5.0)
+    watch.look(30)
+    assert watch.interrupts
+    watch.feed(CheckpointSeen(watch.t + 1, "saved", "log: on the signal"))
+    watch.feed(CheckpointSeen(watch.t + 60, "saved", "log: and at its end"))
+    watch.feed(Exited(watch.t + 61, Cause.SAVED))
+    assert watch.engine.reached == Reached("generation", 4, 25, saves=2), "what memwatch asked for is not its own"
+    watch.feed(Attached(watch.t + 70, Target("boot", 200, 9), "python main.py --resume"))
+    assert watch.engine.reached == Reached("generation", None, 25, saves=0)
+
+
+def test_what_follows_an_end_is_told():
+    watch = Watch()
+    watch.feed(Exited(1.0, Cause.SAVED))
+    watch.feed(Restarting(1.0, 2, 5, 4.0, "python main.py --resume"))
+    watch.feed(Restarting(1.0, 1, None, 32.0, "python main.py"))
+    watch.feed(GaveUp(9.0, 2, "no use"))
+    assert [one.text for one in watch.events("restarting")] == [
+        "restart 2 of 5 in 4 s: python main.py --resume",
+        "restart 1 in 32 s: python main.py",
+    ]
+    assert watch.events("gave_up")[0].text == "gave up after restart 2: no use"
+
+
+def test_a_watch_that_begins_anew_is_told_anew_what_fails():
+    watch = Watch()
+    watch.feed(SourceChanged(1.0, "log", False, "gone"))
+    watch.feed(Attached(2.0, TARGET, "python main.py"))
+    assert watch.engine.snapshot().sources == (), "it may work by now: nobody would say so"
 
 
 # --- what is told and known ------------------------------------------------------------------------------------------

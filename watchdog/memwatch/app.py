@@ -20,7 +20,7 @@ from memwatch.actions.signals import PidfdSignaller, RanksSignaller, SignalPlan,
 from memwatch.clock import STOPPING, Sleeper, SystemClock
 from memwatch.config import DEFAULT_PROFILE, Config, default_history
 from memwatch.core.engine import Engine
-from memwatch.core.model import Attached, Exited, Snapshot
+from memwatch.core.model import Attached, Event, Exited, GaveUp, Restarting, Snapshot
 from memwatch.daemon import Daemon
 from memwatch.errors import ConfigError, HistoryError, SourceError
 from memwatch.examiner import Examiner
@@ -33,6 +33,7 @@ from memwatch.interfaces import Clock, EventSource, Signaller, Sink
 from memwatch.interrupter import Interrupter
 from memwatch.outputs.status import status
 from memwatch.outputs.summary import render
+from memwatch.outputs.web import WebServer
 from memwatch.sampler import Sampler
 from memwatch.snapshotter import Snapshotter
 from memwatch.sources.cgroup import CgroupReader
@@ -45,7 +46,7 @@ from memwatch.sources.presets import Preset, load_presets
 from memwatch.sources.procfs import HostReader, read_stat
 from memwatch.sources.reading import HeldFile
 from memwatch.sources.survey import SurveyBudget
-from memwatch.sources.target import TargetFacts, describe, identify, is_same, read_ranks
+from memwatch.sources.target import TargetFacts, describe, identify, is_same, read_ranks, refuse_foreign_proc
 from memwatch.sources.tree import TreeReader
 from memwatch.sources.wakes import Wakes
 from memwatch.supervisor import FORWARDED, Child
@@ -93,6 +94,23 @@ class Station(Protocol):
         """Sleep, but not longer at a stretch than is good."""
 
 
+class Lineage:
+    """What the watches of a run's trainers share when one follows the other, and what an end leads to."""
+
+    def __init__(
+        self, config: Config, sequel: Callable[[Snapshot], Restarting | GaveUp | None] = lambda _: None
+    ) -> None:
+        self.clock = SystemClock()
+        self.engine = Engine(config.policy, diagnosis=config.examining, expectations=config.checks)
+        self.sequel = sequel
+        self.front: Front | None = None  # made by the first watch
+
+    def close(self) -> None:
+        """Nothing is served any more."""
+        if self.front is not None:
+            self.front.close()
+
+
 class Watch:
     """One trainer, watched to its end."""
 
@@ -101,6 +119,7 @@ class Watch:
         config: Config,
         facts: TargetFacts,
         child: Child | None = None,
+        lineage: Lineage | None = None,
         *,
         whole_terminal: bool = True,
         once: bool = False,
@@ -108,18 +127,20 @@ class Watch:
     ) -> None:
         """`child`: memwatch's own; signals go to it. Without the `whole_terminal`, stdout is the trainer's.
 
+        `lineage`: of a run that has several trainers, one after the other; its owner closes it. It may decide that
+        there will be another: until that is due, the end of this one is shown.
         `once`: a screen is printed, and nothing is kept, served or sent.
         """
         self._config, self._facts, self._child, self._once = config, facts, child, once
+        self._lineage, self._is_only = lineage or Lineage(config), lineage is None
         self._station = station
-        self.engine = Engine(config.policy, diagnosis=config.examining, expectations=config.checks)
+        self.engine, self._clock = self._lineage.engine, self._lineage.clock
         self.left_behind = frozenset[tuple[int, int]]()  # (PID, start) of processes that outlived the trainer
-        self._clock = SystemClock()
+        self._restarting: Restarting | None = None
         self._status = HeldFile(f"/proc/{facts.target.pid}/status", 8192)
         self._whole_terminal = whole_terminal
         self._people: TextIO = sys.stdout if whole_terminal else sys.stderr
         self._remarks: list[str | None] = []
-        self._front: Front | None = None  # of its own
         self._keyboard: Keyboard | None = None
         self._quit = False  # a key asked for the end of the watch
         self._patience = lambda: LEAVING_SECONDS  # for those who are handed what was told
@@ -129,13 +150,13 @@ class Watch:
         try:
             return self._watch()
         finally:
-            if self._front is not None:
-                self._front.close()
+            if self._is_only:
+                self._lineage.close()
 
     def _watch(self) -> Exited | None:
-        _allow_descriptors()
         self._take_standing()
         with ExitStack() as held:
+            _allow_descriptors(held)
             signaller = PidfdSignaller(self._facts.target, is_same)
             held.callback(signaller.close)
             held.callback(self._status.close)
@@ -158,12 +179,31 @@ class Watch:
                     self._patience = lambda: LEAVING_SECONDS if self._is_told_to_stop(sleeper) else ENDING_SECONDS
                     self.left_behind = frozenset(_alive(readers.tree.root_pids()))
                 if not self._config.json and self._station is None:
-                    with suppress(BrokenPipeError):  # its reader left; the exit code still tells
+                    with suppress(OSError):  # its reader or its terminal is gone; the exit code still tells
                         print(render(engine.snapshot()), file=self._people, flush=True)
                 held.close()
-                if exited is not None and self._front is not None and self._front.web is not None:
-                    sleeper.rest(self._config.daemon.linger_seconds)  # who asks now and then learns how it ended
+                if exited is not None:
+                    self._rest(sleeper)
             return exited
+
+    def _rest(self, sleeper: Sleeper) -> None:
+        """Until the next trainer is due; without one, for who asks now and then and should learn how this one ended."""
+        if self._restarting is not None and self._child is not None:
+            due_t = self._restarting.t + self._restarting.after_seconds
+            while (left := due_t - self._clock.now()) > 0 and not self._child.told_to_end:
+                sleeper.rest(left)
+        elif self._web is not None:
+            sleeper.rest(self._config.daemon.linger_seconds)
+
+    def _sequel(self, end: Snapshot) -> Sequence[Event]:
+        decided = self._lineage.sequel(end)
+        self._restarting = decided if isinstance(decided, Restarting) else None
+        return () if decided is None else (decided,)
+
+    @property
+    def _web(self) -> WebServer | None:
+        """Its own HTTP server; a station's outlives it."""
+        return self._lineage.front.web if self._lineage.front is not None else None
 
     def _is_told_to_stop(self, sleeper: Sleeper) -> bool:
         station = self._station
@@ -207,7 +247,7 @@ class Watch:
         store, attached = self._open_history(log, held)
         environ = facts.environ or {}
         attached = replace(attached, run=identify_part(config, environ, facts.argv, attached.run_id))
-        if attached.run_id:
+        if attached.run_id and engine.is_new:
             self._replay(attached.run_id, engine, trainer)
         snapshotter = Snapshotter(pid)
         held.callback(snapshotter.close)
@@ -241,6 +281,7 @@ class Watch:
             sinks=sinks,
             journal=store,
             waker=wakes,
+            sequel=self._sequel,
             interval=config.memory.interval_seconds,
         )
         return daemon, replace(attached, remarks=tuple(filter(None, self._remarks))), wakes
@@ -249,8 +290,7 @@ class Watch:
         watched = [wakes.fileno()]
         if not signaller.problem:
             watched.append(signaller.fileno())
-        web = self._front.web if self._front is not None else None
-        asked = [one.fileno() for one in (web, self._station, self._keyboard) if one is not None]
+        asked = [one.fileno() for one in (self._web, self._station, self._keyboard) if one is not None]
         watched += [one for one in asked if one is not None]
         if self._child is not None:
             return Sleeper(watched, FORWARDED, self._child.forward)
@@ -354,8 +394,9 @@ class Watch:
             return self._station.sinks
         if self._once:
             return ()
-        self._front = front = Front(self._config, self._clock, self._people, may_draw=self._whole_terminal)
-        self._remarks += front.remarks
+        if (front := self._lineage.front) is None:
+            front = self._lineage.front = Front(self._config, self._clock, self._people, may_draw=self._whole_terminal)
+            self._remarks += front.remarks
         if (view := front.view) is not None:
             actions = {"q": self._stop, "s": snapshotter.begin}
             with suppress(SourceError):  # what is typed is not for memwatch
@@ -425,6 +466,7 @@ def find_target(config: Config, apart: Collection[tuple[int, int]] = ()) -> Targ
     """The trainer that the configuration means, none of `apart`; AttachError when there is not exactly one."""
     if not config.target.is_named:
         raise ConfigError("no trainer is named", f"give one of {WAYS}; or use memwatch run")
+    refuse_foreign_proc()
     return describe(identify(find(**asdict(config.target), apart=apart)))
 
 
@@ -464,11 +506,12 @@ def _alive(pids: Iterable[int]) -> Iterator[tuple[int, int]]:
                 yield pid, found.start_ticks
 
 
-def _allow_descriptors() -> None:
-    """One is held for each process of the trainer's tree: take as many as this user may have."""
+def _allow_descriptors(held: ExitStack) -> None:
+    """One is held for each process of the trainer's tree: take as many as this user may have, until `held`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))  # the next trainer would inherit it
 
 
 def _text(path: Path) -> str:
@@ -484,4 +527,4 @@ def run_log(environ: Mapping[str, str], now: Callable[[], time.struct_time] = ti
     earlier = sorted(folder.glob("*.log")) if folder.is_dir() else []
     for path in earlier[: max(0, len(earlier) - RUN_LOGS_KEPT + 1)]:
         path.unlink(missing_ok=True)
-    return folder / f"{time.strftime('%Y%m%d-%H%M%S', now())}-{os.getpid()}.log"
+    return folder / f"{time.strftime('%Y%m%d-%H%M%S', now())}-{os.urandom(3).hex()}.log"  # many a PID is 2

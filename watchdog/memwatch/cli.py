@@ -27,11 +27,11 @@ TARGET = ("pid", "pidfile", "match", "unit", "cgroup", "log")
 ALONE = ("--json", "--dry-run", "-v", "--verbose")  # options without a value
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+def main(arguments: Sequence[str] | None = None, announce: Callable[[int], None] = lambda _: None) -> int:
+    """Run one command; the exit code. `announce` is told the PID of each trainer that is started."""
     _open_standard_streams()
     try:
-        return _flushed(_dispatch(*_parse(sys.argv[1:] if arguments is None else arguments)))
+        return _flushed(_dispatch(*_parse(sys.argv[1:] if arguments is None else arguments), announce))
     except MemwatchError as error:
         _complain(error)
         return _flushed(error.exit_code)
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _unwritten(error, ExitCode.ENDED)
 
 
-def _dispatch(flags: dict[str, object], trainer: list[str]) -> int:
+def _dispatch(flags: dict[str, object], trainer: list[str], announce: Callable[[int], None]) -> int:
     from memwatch import commands
 
     command = flags.pop("command", None)
@@ -71,7 +71,9 @@ def _dispatch(flags: dict[str, object], trainer: list[str]) -> int:
     if command == "diff":
         return commands.diff(flags)
     if command == "run":
-        return commands.run(trainer, flags)
+        from memwatch import runner
+
+        return runner.run(trainer, flags, announce)
     if command == "serve":
         return commands.serve(flags)
     return commands.watch(flags, bool(flags.pop("once", False)))
@@ -144,7 +146,7 @@ def _parser() -> _Parser:
 
     add = _adder(commands)
     files = "It only reads a file: where nothing is watched, the options about the watch change nothing."
-    add("run", "start a trainer and watch it: memwatch run [options] -- python main.py", common)
+    add("run", "start a trainer and watch it: memwatch run [options] -- python main.py", common, _restart_flags())
     add("serve", "watch one trainer after the other, as a service: memwatch serve --config FILE", target, common)
     add("demo", "watch a leaking example trainer under a real limit", common)
     doctor = add("doctor", "what will and will not work here, and why", target, common)
@@ -264,6 +266,14 @@ def _target_flags(process: _Parser) -> _Parser:
     return parser
 
 
+def _restart_flags() -> _Parser:
+    parser, group = _flags("after an interrupt that saved")
+    group.add_argument("--max-restarts", metavar="N", help="start it again, N times at most, while each gets further")
+    text = "start it again with this command: one argument, split into words as a shell does; no shell runs it"
+    group.add_argument("--resume-with", metavar="CMD", help=text)
+    return parser
+
+
 def _config_flags() -> _Parser:
     parser, group = _flags("configuration")
     group.add_argument("--config", metavar="FILE", help="settings in YAML; default: $MEMWATCH_CONFIG")
@@ -320,11 +330,11 @@ def _flushed(code: int) -> int:
 
 
 def _unwritten(error: OSError, code: int) -> int:
-    """The exit code when stdout takes no more. A reader that left (`| head`) is normal; a full disk is told."""
-    if error.errno not in (errno.EPIPE, errno.ENOSPC):
+    """The exit code when stdout takes no more. A reader or terminal that left is normal; a full disk is told."""
+    if error.errno not in (errno.EPIPE, errno.EIO, errno.ENOSPC):
         raise error
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left goes nowhere, and nothing fails at exit
-    if error.errno == errno.EPIPE:
+    if error.errno != errno.ENOSPC:
         return int(code)
     _complain(MemwatchError("the output cannot be written: no space left"))
     return int(code or ExitCode.INTERNAL)

@@ -6,30 +6,23 @@ import math
 import os
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from memwatch import wire
-from memwatch.app import Watch, find_target, presets, run_log
-from memwatch.clock import SystemClock
+from memwatch.app import Watch, find_target, presets
 from memwatch.config import Config
-from memwatch.core.autopsy import Evidence, conclude
-from memwatch.core.engine import Engine
 from memwatch.core.model import Cause, Notice, Snapshot
 from memwatch.core.sentence import render, to_json_line
 from memwatch.core.units import format_bytes, format_duration
-from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, SourceError
+from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
 from memwatch.front import make_guard
-from memwatch.hooks import check_hook
 from memwatch.layers import load
 from memwatch.progress import Progress
 from memwatch.sources.find import WAYS
-from memwatch.sources.target import describe, identify
-from memwatch.supervisor import Child, Passthrough, forwarding, shell_status, signal_name
 
 if TYPE_CHECKING:
     from memwatch.diagnosis.heap.census import Wish
@@ -89,54 +82,6 @@ def look_once(config: Config) -> int:
     quiet = replace(config, listen="none", dry_run=True, diagnosis=replace(config.diagnosis, enabled=False))
     Watch(quiet, find_target(quiet), once=True).run()
     return ExitCode.ENDED
-
-
-# --- run ------------------------------------------------------------------------------------------------------------
-
-
-def run(command: Sequence[str], flags: Mapping[str, object]) -> int:
-    """`memwatch run -- ...`: start a trainer and watch it; its own exit status."""
-    config = configure(flags)
-    presets(config)  # what cannot work is told before anything is started
-    make_guard(config)
-    check_hook(config, os.environ, command)
-    check_extras(config)
-    if config.listen is not None and config.listen_address is not None:
-        from memwatch.doctor import try_listen
-
-        try_listen(config)
-    child = Child(command, run_log(os.environ))
-    with forwarding(child):
-        supervise(config, child, output=2 if config.json else 1)
-        return shell_status(child.status())
-
-
-def supervise(config: Config, child: Child, output: int) -> None:
-    """Watch a child to its end; its output goes to the descriptor `output`. Whatever befalls memwatch, it runs on."""
-    passthrough = Passthrough(child.log, output)
-    try:
-        Watch(config, describe(identify(child.pid)), child, whole_terminal=False).run()
-    except (AttachError, SourceError):
-        _tell_early_end(config, child.status())
-    except MemwatchError as error:
-        print(f"memwatch: {error}: the trainer runs on unwatched", file=sys.stderr)
-    except Exception:  # a bug of ours is not the trainer's
-        traceback.print_exc()
-        print("memwatch: this is a bug in memwatch; the trainer runs on unwatched", file=sys.stderr)
-    finally:
-        child.status()
-        passthrough.close()
-
-
-def _tell_early_end(config: Config, status: int) -> None:
-    """The child ended before it could be watched: its status says the rest."""
-    code, signal = (status, None) if status >= 0 else (None, signal_name(-status))
-    engine = Engine(config.policy)
-    for action in engine.feed(conclude(SystemClock().now(), Evidence(exit_code=code, exit_signal=signal))):
-        if isinstance(action, Notice) and config.json:
-            print(to_json_line(action), flush=True)
-        elif isinstance(action, Notice):
-            print(f"memwatch: it ended before it could be watched: {action.text}", file=sys.stderr)
 
 
 # --- files ----------------------------------------------------------------------------------------------------------

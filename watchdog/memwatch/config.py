@@ -147,7 +147,7 @@ class NotifyConfig:
 
     urls: tuple[str, ...] = ()
     file: str | None = None  # with an address in each line
-    events: tuple[str, ...] = ("warn", "interrupt", "saved", "escalated", "failed", "exited")
+    events: tuple[str, ...] = ("warn", "interrupt", "saved", "escalated", "failed", "exited", "gave_up")
 
 
 @dataclass(frozen=True, slots=True)

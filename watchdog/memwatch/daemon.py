@@ -95,6 +95,7 @@ class Daemon:
         sinks: Sequence[Sink] = (),
         journal: Journal | None = None,
         waker: Waker | None = None,
+        sequel: Callable[[Snapshot], Sequence[Event]] = lambda _: (),
         interval: float = 1.0,
     ) -> None:
         self._clock, self._engine, self._sampler = clock, engine, sampler
@@ -102,6 +103,7 @@ class Daemon:
         self._diagnose = diagnose
         self._keys = (keys,) if keys is not None else ()  # what somebody waits in front of: asked whenever it may be
         self._sources, self._sinks, self._journal, self._waker = (*sources, *self._keys), sinks, journal, waker
+        self._sequel = sequel  # what the trainer's end leads to
         self._health = Health()
         self._interval = interval
         self._unread: set[str] = set()
@@ -188,6 +190,8 @@ class Daemon:
         self._turn([*found, exited])
         if late := self._interrupter.rest(stopped):
             self._turn(late)
+        if decided := self._sequel(self._engine.snapshot()):
+            self._turn(decided)
         self._close()
         assert isinstance(exited, Exited)  # noqa: S101 - the Protocol says so, the type cannot
         return exited

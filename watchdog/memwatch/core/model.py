@@ -419,6 +419,26 @@ class Exited:
     signal: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Restarting:
+    """The trainer that was interrupted and saved will be started again."""
+
+    t: float
+    number: int  # of the restart, from 1
+    most: int | None  # restarts that are allowed; None: as many as gain something
+    after_seconds: float
+    command: str  # printable
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp:
+    """The trainer that was interrupted and saved is not started again."""
+
+    t: float
+    restarts: int  # so far
+    reason: str
+
+
 Event = (
     Attached
     | Sampled
@@ -437,6 +457,8 @@ Event = (
     | SnapshotTaken
     | Diagnosed
     | Exited
+    | Restarting
+    | GaveUp
 )
 
 

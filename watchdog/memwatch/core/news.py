@@ -18,12 +18,14 @@ from memwatch.core.model import (
     Diagnosed,
     Exited,
     Expectation,
+    GaveUp,
     GenerationRow,
     GenerationSeen,
     HookRan,
     Notice,
     OutOfMemorySeen,
     PhaseRow,
+    Restarting,
     RunIdentity,
     Signalled,
     SnapshotTaken,
@@ -80,6 +82,24 @@ def exited(t: float, event: Exited) -> Notice:
             "signal": event.signal,
         },
     )
+
+
+def restarting(t: float, event: Restarting) -> Notice:
+    """The trainer will be started again."""
+    of = f" of {event.most}" if event.most is not None else ""
+    text = f"restart {event.number}{of} in {format_duration(event.after_seconds)}: {event.command}"
+    return Notice(
+        t,
+        "restarting",
+        text,
+        {"restart": event.number, "most": event.most, "after_s": event.after_seconds, "command": event.command},
+    )
+
+
+def gave_up(t: float, event: GaveUp) -> Notice:
+    """The trainer is not started again, though it saved."""
+    text = f"gave up after restart {event.restarts}: {event.reason}"
+    return Notice(t, "gave_up", text, {"restarts": event.restarts, "reason": event.reason})
 
 
 def signalled(t: float, event: Signalled) -> Notice:

@@ -43,6 +43,8 @@ MANNERS: Mapping[str, Manner] = {
     "unarmed": Manner("warning", "no interrupt would reach the trainer", "memwatch doctor says why"),
     "armed": Manner("info", "an interrupt would reach the trainer"),
     "exited": Manner("failure", "the trainer has ended"),
+    "restarting": Manner("info", "the trainer is started again"),
+    "gave_up": Manner("failure", "the trainer is not started again", "mend the cause or give it more memory"),
 }  # of the events that can be asked for
 _ENDS_WELL = {Cause.COMPLETED: "success", Cause.SAVED: "warning", Cause.UNKNOWN: "info"}
 

@@ -73,6 +73,7 @@ _EVENT_TONE = {
     "breach": WARN,
     "escalated": BAD,
     "hook_failed": BAD,
+    "gave_up": BAD,
     "saved": GOOD,
 }
 
