@@ -68,7 +68,7 @@ wheel: .venv/.dev  ## dist: sdist and wheel, the same bytes for the same commit
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/check-wheel-contents dist
 
-packaging: .venv/.dev trackers  ## the wheel with lowest and newest dependencies and each extra, from an index, on all CPythons here
+packaging: .venv/.dev trackers  ## the wheel in use, with each extra; with the lowest and highest dependencies of an index, on the oldest and newest CPython
 	$(BIN)/pytest -n 2 -r aR tests/packaging
 
 .venv/.demo: requirements.txt pyproject.toml

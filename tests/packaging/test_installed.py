@@ -56,6 +56,15 @@ def test_it_tells_its_version_and_commit(made: Package, installed: Installed) ->
     assert "missing" not in lines[4]
 
 
+def test_its_metrics_tell_the_commit(made: Package, installed: Installed) -> None:
+    code = "from memwatch.clock import SystemClock; from memwatch.outputs.prometheus import Exposition; "
+    code += "print(Exposition(lambda: None, {}, SystemClock()).render()[0].decode())"
+    told = installed.run(installed.python, "-c", code).stdout
+    version = ".".join(map(str, sys.version_info[:3]))
+    labels = f'commit="{made.commit}",python="{version}",version="{__version__}"'
+    assert f"memwatch_build_info{{{labels}}} 1.0\n" in told
+
+
 def test_it_has_its_manual_page_and_completion(installed: Installed) -> None:
     assert smoke.said(installed, "man") == (ROOT / "docs" / "manual" / "memwatch.1").read_text()
     for shell, name in (("bash", "memwatch.bash"), ("zsh", "_memwatch"), ("fish", "memwatch.fish")):

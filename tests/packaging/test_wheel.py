@@ -156,3 +156,5 @@ def test_its_page_on_an_index_has_no_link_that_leads_nowhere(made: Package) -> N
     assert page.startswith("# memwatch\n")
     assert "](" in (ROOT / "README.md").read_text(), "there is something to take out"
     assert [target for target in re.findall(r"\]\(([^)]*)\)", page) if not target.startswith("https://")] == []
+    assert "pipx install memwatch " in page
+    assert not re.search(r"install '?\.|^ +make ", page, re.MULTILINE), "there is no checkout"
