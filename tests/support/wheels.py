@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import venv
 import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -133,8 +132,7 @@ class Installed:
 
 def environment(folder: Path, package: Package, extra: str = "", besides: Iterable[str] = ()) -> Installed:
     """The wheel and the packages that it says it needs, as these tests have them, and no others: no index is asked."""
-    venv.create(folder, symlinks=True, with_pip=False)
-    made = Installed(folder)
+    made = _empty(folder, str(Path(sys.base_prefix, "bin", f"python{sys.version_info[0]}.{sys.version_info[1]}")))
     have = TRACKERS if extra in TRACKED else Path(sys.prefix)
     [source] = have.glob("lib/python*/site-packages")
     for distribution in _closure([*package.requirements(extra), *map(Requirement, besides)], source):
@@ -145,12 +143,17 @@ def environment(folder: Path, package: Package, extra: str = "", besides: Iterab
 
 def environment_of(folder: Path, package: Package, python: str, extra: str, resolution: str) -> Installed:
     """The wheel with what an index has: of what it says it needs the `highest`, or the lowest (`lowest-direct`)."""
-    subprocess.run([python, "-m", "venv", "--without-pip", str(folder)], check=True)
-    made = Installed(folder)
+    made = _empty(folder, python)
     named = [str(one).partition(";")[0] for one in package.requirements(extra)]
     wheel = f"{package.wheel}[{extra}]" if extra else str(package.wheel)
     _install(made, "--only-binary", ":all:", "--resolution", resolution, wheel, *named)
     return made
+
+
+def _empty(folder: Path, python: str) -> Installed:
+    """Of an interpreter that is no virtual environment's: that may lie within what is hidden."""
+    subprocess.run([python, "-m", "venv", "--without-pip", str(folder)], check=True)
+    return Installed(folder)
 
 
 def _install(made: Installed, *words: str) -> None:
