@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test thorough fast check lint types contracts pictures dashboards schema bench tables manual pythons libraries trackers wheel packaging clean
+.PHONY: demo test thorough fast check lint types contracts pictures dashboards config-schema schema bench tables manual pythons libraries trackers wheel packaging clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
@@ -40,6 +40,9 @@ manual: .venv/.dev  ## docs/manual: the manual page and completion for shells, f
 
 dashboards: .venv/.dev  ## configs/grafana/dashboards/*.json, from the registry of metrics; Python 3.11 or newer
 	PYTHONPATH=watchdog:configs/grafana $(BIN)/python -m generator
+
+config-schema: .venv/.dev  ## configs/memwatch.schema.json, from the records of the configuration; Python 3.11 or newer
+	PYTHONPATH=watchdog $(BIN)/python -m memwatch config schema > configs/memwatch.schema.json
 
 schema:  ## the types of Grafana's dashboards in .venv/schema, for the test that checks them; needs npm
 	mkdir -p .venv/schema

@@ -7,10 +7,12 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import shtab
 
 from memwatch import __version__, cli
+from memwatch.config import Profile
 
 DOCS = Path(__file__).resolve().parent
 FILES = re.compile(r"FILE|LOG|TRACE|HISTORY|SNAPSHOT|RUN$")  # metavars of what may be a file
@@ -75,6 +77,8 @@ def completed() -> argparse.ArgumentParser:
         for action in parser._actions:
             if action.dest == "pid":
                 action.complete = PIDS
+            elif action.dest == "profile":
+                action.choices = get_args(Profile)
             elif FILES.match(str(action.metavar)):
                 action.complete = shtab.FILE
     return root

@@ -53,7 +53,7 @@ def log(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
-        ([], "no trainer is named", "--pid PID, --pidfile FILE or --match REGEX"),
+        ([], "no trainer is named", "--pid PID, --pidfile FILE, --match REGEX, --unit NAME and --cgroup PATH"),
         (["--bogus"], "not understood: --bogus", "memwatch --help"),
         (["--js"], "not understood: --js", "memwatch --help"),
         (["frobnicate"], "invalid choice: 'frobnicate'", "memwatch --help"),
@@ -145,7 +145,7 @@ def test_the_common_options_are_common(capsys: pytest.CaptureFixture[str], comma
     with pytest.raises(SystemExit):
         main([command, "--help"])
     told = capsys.readouterr().out
-    common = "--config --listen --history --limit --interval --checkpoint-time --dry-run --json -v"
+    common = "--config --profile --listen --history --limit --interval --checkpoint-time --dry-run --json -v"
     assert all(option in told for option in common.split())
 
 

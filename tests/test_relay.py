@@ -277,7 +277,7 @@ def test_at_the_end_what_waits_is_handed_on_and_the_process_ends_by_itself(tmp_p
         one.say("b", "c")
         one.relay.close(SNAPSHOT)
         pid = one.pid()
-        finish([one.relay], SECONDS)
+        finish([one.relay], lambda: SECONDS)
         assert one.taken() == ["a", "b", "c", "closed"]
         assert not Path(f"/proc/{pid}").exists()
 
@@ -291,10 +291,19 @@ def test_those_that_hang_have_their_time_together_and_are_killed(tmp_path: Path)
             each.relay.close(SNAPSHOT)
             pids.append(each.pid())
         begun = time.monotonic()
-        finish([one.relay, other.relay], 0.5)
+        finish([one.relay, other.relay], lambda: 0.5)
         assert 0.4 < time.monotonic() - begun < 1.5
         assert other.taken() == ["a", "closed"]
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_who_becomes_impatient_waits_no_longer(tmp_path: Path) -> None:
+    with fed(tmp_path, code="import time; time.sleep(60)") as one:
+        one.say("a")
+        one.relay.close(SNAPSHOT)
+        begun = time.monotonic()
+        finish([one.relay], lambda: SECONDS if time.monotonic() < begun + 0.3 else 0.1)
+        assert 0.2 < time.monotonic() - begun < 1.5
 
 
 def test_one_that_ends_at_the_end_is_not_begun_anew_for_nothing(tmp_path: Path) -> None:
@@ -303,7 +312,7 @@ def test_one_that_ends_at_the_end_is_not_begun_anew_for_nothing(tmp_path: Path) 
         os.kill(one.pid(), signal.SIGKILL)
         one.relay.close(SNAPSHOT)
         begun = time.monotonic()
-        finish([one.relay], SECONDS)
+        finish([one.relay], lambda: SECONDS)
         assert time.monotonic() - begun < 2.0 and one.relay._peer is None
 
 

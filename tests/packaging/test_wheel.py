@@ -40,8 +40,11 @@ def travelling() -> dict[str, Path]:
     return {
         "memwatch/data/memwatch.yaml": ROOT / "configs" / "memwatch.yaml",
         "memwatch/data/evolve.py": ROOT / "examples" / "evolve.py",
-        **{f"memwatch/data/markers/{name}": path for name, path in below(ROOT / "configs/markers", "*.yaml").items()},
-        **{f"memwatch/data/manual/{name}": path for name, path in below(ROOT / "docs/manual", "*memwatch*").items()},
+        **{
+            f"memwatch/data/{Path(folder).name}/{name}": path
+            for folder in ("configs/markers", "configs/profiles", "docs/manual")
+            for name, path in below(ROOT / folder, "*").items()
+        },
     }
 
 

@@ -3,14 +3,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from memwatch.errors import AttachError, ConfigError
+from memwatch.errors import AttachError, ConfigError, NoTrainerError
 from memwatch.sources.find import find
+from memwatch.sources.procfs import read_stat
 from support.processes import WAIT, python, running
 
 FORKS = (
@@ -47,7 +49,16 @@ def test_a_pid_is_taken_as_it_is():
     assert find(pid=4711) == 4711
 
 
-@pytest.mark.parametrize("given", [{}, {"pid": 3, "match": "x"}, {"pidfile": "a", "match": "x"}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"pid": 3, "match": "x"},
+        {"pidfile": "a", "match": "x"},
+        {"unit": "a", "cgroup": "/b"},
+        {"pid": 3, "unit": "a"},
+    ],
+)
 def test_exactly_one_way(given):
     with pytest.raises(ConfigError):
         find(**given)
@@ -83,6 +94,20 @@ def test_broken_pid_files(tmp_path, content, message):
 def test_a_missing_pid_file(tmp_path):
     with pytest.raises(AttachError, match="No such file"):
         find(pidfile=str(tmp_path / "p"))
+
+
+def test_a_pid_file_that_was_written_before_the_process_began_is_of_another(tmp_path):
+    path = tmp_path / "p"
+    with running(python(WAIT)) as child:
+        path.write_text(str(child.pid))
+        assert find(pidfile=str(path)) == child.pid
+        an_hour_ago = time.time() - 3600
+        os.utime(path, (an_hour_ago, an_hour_ago))
+        with pytest.raises(NoTrainerError, match=f"of an earlier process: {child.pid} began 1 h after") as raised:
+            find(pidfile=str(path))
+        assert "touch" in raised.value.hint
+        os.utime(path, None)
+        assert find(pidfile=str(path)) == child.pid
 
 
 # --- match
@@ -153,6 +178,70 @@ def test_another_memwatch_is_no_trainer(mark, tmp_path):
     program.write_text("print('ready', flush=True); import time; time.sleep(60)")
     with running([sys.executable, "-S", str(program), "--match", mark]), pytest.raises(AttachError, match="no process"):
         find(match=mark)
+
+
+def test_those_apart_are_not_meant(mark):
+    with running(python(WAIT, mark)) as one, running(python(WAIT, mark)) as two:
+        left = (one.pid, read_stat(one.pid).start_ticks)
+        assert find(match=mark, apart={left}) == two.pid
+        assert find(match=mark, apart={left, (two.pid, 1)}) == two.pid  # of that number, but another one
+
+
+# --- cgroups and units
+
+
+@pytest.fixture
+def placed(tmp_path) -> Callable[..., None]:
+    """Puts processes into a made-up /proc."""
+    (tmp_path / "uptime").write_text("1000.0 2000.0\n")
+
+    def place(pid: int, parent: int, argv: str, cgroup: str) -> None:
+        folder = tmp_path / str(pid)
+        folder.mkdir()
+        numbers = " ".join(["0"] * 17)
+        (folder / "stat").write_text(f"{pid} (x) S {parent} {numbers} 500 0 0 " + " ".join(["0"] * 30))
+        (folder / "statm").write_text("100 50 10 1 0 20 0")
+        (folder / "cmdline").write_bytes(argv.replace(" ", "\0").encode() + b"\0")
+        (folder / "cgroup").write_text(cgroup)
+
+    return place
+
+
+JOB = "/kubepods.slice/pod1.slice/cri-abc.scope"
+
+
+def test_a_cgroup_means_the_trainer_in_it_or_below(tmp_path, placed):
+    placed(10, 1, "tini -- python main.py", f"0::{JOB}\n")
+    placed(11, 10, "python main.py", f"0::{JOB}\n")
+    placed(12, 11, "python main.py", f"0::{JOB}/workers\n")
+    placed(20, 1, "python main.py", f"0::{JOB.replace('pod1', 'pod12')}-other\n")
+    for pattern in (JOB, JOB[1:] + "/", "/kubepods.slice/pod1.slice", "*/cri-a??.scope"):
+        assert find(cgroup=pattern, root=str(tmp_path)) == 11, pattern
+
+
+def test_any_hierarchy_of_version_1_will_do(tmp_path, placed):
+    placed(10, 1, "python main.py", "4:memory:/docker/98b3\n1:name=systemd:/docker/98b3\n")
+    placed(11, 1, "python other.py", "4:memory:/docker/77\n1:name=systemd:/\n")
+    assert find(cgroup="/docker/98b3", root=str(tmp_path)) == 10
+
+
+def test_an_empty_cgroup_has_no_trainer_yet(tmp_path, placed):
+    placed(10, 1, "python main.py", "0::/elsewhere\n")
+    with pytest.raises(NoTrainerError, match="cgroup /job has no process"):
+        find(cgroup="/job", root=str(tmp_path))
+
+
+def test_a_regex_chooses_among_the_processes_of_a_cgroup(tmp_path, placed):
+    placed(10, 1, "sh train.sh", "0::/job\n")
+    placed(11, 10, "python main.py", "0::/job\n")
+    placed(12, 10, "tee log", "0::/job\n")
+    placed(13, 1, "python main.py", "0::/\n")
+    with pytest.raises(AttachError, match="cgroup /job fits 2 processes") as raised:
+        find(cgroup="/job", root=str(tmp_path))
+    assert "--match" in raised.value.hint and not isinstance(raised.value, NoTrainerError)
+    assert find(cgroup="/job", match="python", root=str(tmp_path)) == 11
+    with pytest.raises(NoTrainerError, match="--match 'julia' of cgroup /job fits no process"):
+        find(cgroup="/job", match="julia", root=str(tmp_path))
 
 
 def test_a_broken_regex_is_a_usage_error():

@@ -41,6 +41,11 @@ def use(installed: Installed, folder: Path) -> None:
     said(installed, "compare", str(history), str(history), "-o", str(folder / "both.html"))
     assert all((folder / name).stat().st_size for name in ("report.html", "plot.svg", "both.html"))
     assert "limit" in said(installed, "doctor", "--listen", "none")
+    assert (
+        json.loads(said(installed, "config", "show", "--profile", "observe", "--json"))["config"]["policy"]["act"]
+        is False
+    )
+    assert json.loads(said(installed, "config", "schema"))["properties"]["profile"]["description"]
     (folder / "main.log").write_text(LOG)
     assert "epoch 5 of 5 (preset: keras)" in said(installed, "markers", str(folder / "main.log"))
     look(installed)

@@ -7,42 +7,40 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from memwatch import packaged, standing, wire
 from memwatch.actions.checkpoint import CheckpointWatch
 from memwatch.actions.signals import PidfdSignaller, RanksSignaller, SignalPlan, plan
 from memwatch.clock import STOPPING, Sleeper, SystemClock
-from memwatch.config import Config, default_history
+from memwatch.config import DEFAULT_PROFILE, Config, default_history
 from memwatch.core.engine import Engine
 from memwatch.core.model import Attached, Exited, Snapshot
-from memwatch.core.sentence import to_json_line
 from memwatch.daemon import Daemon
 from memwatch.errors import ConfigError, HistoryError, SourceError
 from memwatch.examiner import Examiner
+from memwatch.front import Front
 from memwatch.history import past
 from memwatch.history.identity import run_key
 from memwatch.history.store import HistoryStore
 from memwatch.interfaces import Clock, EventSource, Signaller, Sink
-from memwatch.outputs.plain import JsonLines, PlainLines, wants_live_view
 from memwatch.outputs.status import status
 from memwatch.outputs.summary import render
-from memwatch.outputs.web import CERTIFICATE, PASSWORD, TLS, WebServer
 from memwatch.sampler import Sampler
 from memwatch.snapshotter import Snapshotter
 from memwatch.sources.cgroup import CgroupReader
-from memwatch.sources.find import find
+from memwatch.sources.find import WAYS, find
 from memwatch.sources.gpus import GpuReader
 from memwatch.sources.keyboard import Keyboard
 from memwatch.sources.kmsg import KmsgReader
 from memwatch.sources.logsource import LogSource
 from memwatch.sources.presets import Preset, load_presets
-from memwatch.sources.procfs import HostReader
+from memwatch.sources.procfs import HostReader, read_stat
 from memwatch.sources.reading import HeldFile
 from memwatch.sources.survey import SurveyBudget
 from memwatch.sources.target import TargetFacts, describe, identify, is_same, read_ranks
@@ -52,7 +50,6 @@ from memwatch.supervisor import FORWARDED, Child
 from memwatch.trainer import CarefulSignaller, WatchedTrainer
 
 if TYPE_CHECKING:
-    from memwatch.outputs.access import Guard
     from memwatch.relay import Relay
 
 RUN_LOGS_KEPT = 20
@@ -70,6 +67,30 @@ ENDING_SECONDS = 10.0  # ... and when the trainer has ended
 GPU_DEADLINE_SECONDS = 2.0  # after which a driver is told not to answer
 
 
+class Station(Protocol):
+    """What several watches have in common that follow each other."""
+
+    @property
+    def sinks(self) -> Sequence[Sink]:
+        """Outputs that outlive a watch."""
+
+    @property
+    def sources(self) -> Sequence[EventSource]:
+        """What is to be polled during each."""
+
+    def fileno(self) -> int | None:
+        """Readable when somebody has asked for the state."""
+
+    def heard(self, number: int) -> None:
+        """A signal has come."""
+
+    def leaves(self) -> bool:
+        """The watch is to end, though its trainer runs on."""
+
+    def sleeping(self, sleep: Callable[[float], bool], seconds: float) -> bool:
+        """Sleep, but not longer at a stretch than is good."""
+
+
 class Watch:
     """One trainer, watched to its end."""
 
@@ -81,29 +102,33 @@ class Watch:
         *,
         whole_terminal: bool = True,
         once: bool = False,
+        station: Station | None = None,
     ) -> None:
         """`child`: memwatch's own; signals go to it. Without the `whole_terminal`, stdout is the trainer's.
 
         `once`: a screen is printed, and nothing is kept, served or sent.
         """
         self._config, self._facts, self._child, self._once = config, facts, child, once
+        self._station = station
+        self.engine = Engine(config.policy, diagnosis=config.examining, expectations=config.checks)
+        self.left_behind = frozenset[tuple[int, int]]()  # (PID, start) of processes that outlived the trainer
         self._clock = SystemClock()
         self._status = HeldFile(f"/proc/{facts.target.pid}/status", 8192)
         self._whole_terminal = whole_terminal
         self._people: TextIO = sys.stdout if whole_terminal else sys.stderr
         self._remarks: list[str | None] = []
-        self._web: WebServer | None = None
+        self._front: Front | None = None  # of its own
         self._keyboard: Keyboard | None = None
         self._quit = False  # a key asked for the end of the watch
-        self._patience_seconds = LEAVING_SECONDS
+        self._patience = lambda: LEAVING_SECONDS  # for those who are handed what was told
 
     def run(self) -> Exited | None:
         """How the trainer ended, or None when memwatch was told to stop."""
         try:
             return self._watch()
         finally:
-            if self._web is not None:
-                self._web.stop()
+            if self._front is not None:
+                self._front.close()
 
     def _watch(self) -> Exited | None:
         _allow_descriptors()
@@ -112,10 +137,9 @@ class Watch:
             signaller = PidfdSignaller(self._facts.target, is_same)
             held.callback(signaller.close)
             held.callback(self._status.close)
-            config = self._config
-            engine = Engine(config.policy, diagnosis=config.examining, expectations=config.checks)
-            readers = make_readers(self._config, self._facts, held)
+            engine, readers = self.engine, make_readers(self._config, self._facts, held)
             daemon, attached, wakes = self._assemble(signaller, engine, readers, held)
+            gc.unfreeze()  # what an earlier watch has left
             gc.collect()
             gc.freeze()  # a full collection of all that is loaded takes 8 ms: later ones leave it out
             gc.set_threshold(YOUNG_OBJECTS)
@@ -125,16 +149,23 @@ class Watch:
                     daemon.look_once(attached, sleep)
                     show_once(engine.snapshot(), self._people, self._config.json)
                     return None
-                exited = daemon.run(attached, sleep, lambda: self._quit or sleeper.stopped_by is not None)
+                if self._station is not None:
+                    sleep = partial(self._station.sleeping, sleep)
+                exited = daemon.run(attached, sleep, lambda: self._is_told_to_stop(sleeper))
                 if exited is not None:
-                    self._patience_seconds = ENDING_SECONDS
-                if not self._config.json:
+                    self._patience = lambda: LEAVING_SECONDS if self._is_told_to_stop(sleeper) else ENDING_SECONDS
+                    self.left_behind = frozenset(_alive(readers.tree.root_pids()))
+                if not self._config.json and self._station is None:
                     with suppress(BrokenPipeError):  # its reader left; the exit code still tells
                         print(render(engine.snapshot()), file=self._people, flush=True)
                 held.close()
-                if exited is not None and self._web is not None:  # who asks now and then learns how it ended
-                    sleeper.rest(self._config.daemon.linger_seconds)
+                if exited is not None and self._front is not None and self._front.web is not None:
+                    sleeper.rest(self._config.daemon.linger_seconds)  # who asks now and then learns how it ended
             return exited
+
+    def _is_told_to_stop(self, sleeper: Sleeper) -> bool:
+        station = self._station
+        return self._quit or sleeper.stopped_by is not None or (station is not None and station.leaves())
 
     def _take_standing(self) -> None:
         """Locked memory is taken where it can be had; a priority that was asked for is told of when it cannot."""
@@ -162,11 +193,14 @@ class Watch:
         )
         examiner = Examiner(facts.target)
         held.callback(examiner.close)
-        sources: list[EventSource] = [checkpoints, examiner]
+        sources: list[EventSource] = [checkpoints, examiner, *(self._station.sources if self._station else ())]
         if log is not None:
             sources.insert(0, LogSource(log, presets(config), catch_up=self._child is None))
+            held.callback(sources[0].close)
         if self._child is None:
             self._remarks.append(self._plan().reason)
+        if config.profile != DEFAULT_PROFILE or not config.policy.act:
+            self._remarks.append(manner(config))
         self._remark_bounds(checkpoints)
         store, attached = self._open_history(log, held)
         if attached.run_id:
@@ -199,10 +233,12 @@ class Watch:
         watched = [wakes.fileno()]
         if not signaller.problem:
             watched.append(signaller.fileno())
-        watched += [one.fileno() for one in (self._web, self._keyboard) if one is not None]
+        web = self._front.web if self._front is not None else None
+        asked = [one.fileno() for one in (web, self._station, self._keyboard) if one is not None]
+        watched += [one for one in asked if one is not None]
         if self._child is not None:
             return Sleeper(watched, FORWARDED, self._child.forward)
-        return Sleeper(watched, STOPPING)
+        return Sleeper(watched, STOPPING, self._station.heard if self._station is not None else None)
 
     # --- the log ---
 
@@ -297,28 +333,19 @@ class Watch:
 
     # --- outputs ---
 
-    def _sinks(self, snapshotter: Snapshotter) -> list[Sink]:
-        config, sinks, footer = self._config, list[Sink](), ""
+    def _sinks(self, snapshotter: Snapshotter) -> Sequence[Sink]:
+        if self._station is not None:
+            return self._station.sinks
         if self._once:
-            return sinks
-        web = self._serve()
-        if web is not None:
-            sinks.append(web)
-            footer = web.url
-        if config.json:
-            sinks.append(JsonLines(sys.stdout, to_json_line))
-        elif self._whole_terminal and wants_live_view(self._people, os.environ):
-            from memwatch.outputs.terminal import LiveView
-
-            view = LiveView(self._people, self._clock, footer)
-            sinks.append(view)
+            return ()
+        self._front = front = Front(self._config, self._clock, self._people, may_draw=self._whole_terminal)
+        self._remarks += front.remarks
+        if (view := front.view) is not None:
             actions = {"q": self._stop, "s": snapshotter.begin}
             with suppress(SourceError):  # what is typed is not for memwatch
                 self._keyboard = Keyboard(sys.stdin, lambda key: actions.get(key, partial(view.press, key))())
                 view.keys = KEYS
-        else:
-            sinks.append(PlainLines(self._people, config.verbose))
-        return sinks
+        return front.sinks
 
     def _relays(self, run_id: str, held: ExitStack) -> list[Relay]:
         """What hands figures and notices on, each to a process of its own."""
@@ -328,51 +355,11 @@ class Watch:
 
         self._remarks += trackers.remarks(self._config)
         relays = trackers.relays(self._config, run_id, self._facts.command)
-        held.callback(lambda: relay.finish(relays, self._patience_seconds))
+        held.callback(lambda: relay.finish(relays, self._patience))
         return relays
 
     def _stop(self) -> None:
         self._quit = True
-
-    def _serve(self) -> WebServer | None:
-        address = self._config.listen_address
-        if address is None:
-            return None
-        guard = make_guard(self._config)
-        try:
-            web = WebServer(*address, self._clock, guard)
-        except ConfigError as error:
-            if self._config.listen != Config().listen:
-                raise
-            self._remarks.append(f"nothing is served: {error}; choose a port with --listen")
-            return None
-        web.start()
-        self._web = web
-        self._remarks += [f"metrics and status: {web.url}", exposure(web)]
-        return web
-
-
-def make_guard(config: Config) -> Guard | None:
-    """Who may ask what is served, None: anybody; ConfigError where that file cannot be used."""
-    if config.web_config is None:
-        return None
-    from memwatch import webconfig
-    from memwatch.outputs.access import Guard
-
-    return Guard(partial(webconfig.load, Path(config.web_config)))
-
-
-def exposure(web: WebServer) -> str | None:
-    """What others may see of this watch, or of its passwords; None: nothing."""
-    if web.is_local:
-        return None
-    if not web.asks & {PASSWORD, CERTIFICATE}:
-        return (
-            f"anybody who reaches {web.url} sees the trainer's command and memory: --web-config FILE keeps others out"
-        )
-    if TLS not in web.asks:
-        return f"passwords reach {web.url} in clear: tls_server_config in the file of --web-config encrypts them"
-    return None
 
 
 def show_once(snapshot: Snapshot, stream: TextIO, as_json: bool) -> None:
@@ -418,12 +405,19 @@ def make_readers(config: Config, facts: TargetFacts, held: ExitStack, gpu_patien
     return Readers(tree, cgroup, gpus, sampler)
 
 
-def find_target(config: Config) -> TargetFacts:
-    """The trainer that the configuration means; AttachError when there is not exactly one."""
-    target = config.target
-    if target.pid is None and target.pidfile is None and target.match is None:
-        raise ConfigError("no trainer is named", "give --pid PID, --pidfile FILE or --match REGEX; or use memwatch run")
-    return describe(identify(find(pid=target.pid, pidfile=target.pidfile, match=target.match)))
+def find_target(config: Config, apart: Collection[tuple[int, int]] = ()) -> TargetFacts:
+    """The trainer that the configuration means, none of `apart`; AttachError when there is not exactly one."""
+    if not config.target.is_named:
+        raise ConfigError("no trainer is named", f"give one of {WAYS}; or use memwatch run")
+    return describe(identify(find(**asdict(config.target), apart=apart)))
+
+
+def manner(config: Config) -> str:
+    """How a watch will deal with its trainer, in a few words."""
+    profile = "" if config.profile == DEFAULT_PROFILE else f"profile {config.profile}: "
+    if config.dry_run or not config.policy.act:
+        return f"{profile}never signals, as {'dry_run' if config.dry_run else 'policy.act'} says"
+    return f"{profile}interrupts with {' or '.join(config.signals.wanted)}"
 
 
 def presets(config: Config) -> tuple[Preset, ...]:
@@ -443,6 +437,15 @@ def presets(config: Config) -> tuple[Preset, ...]:
     if wanted is not None and wanted not in names:
         raise ConfigError(f"log.markers: no preset is called {wanted!r}", f"there are: {', '.join(names)}")
     return tuple(preset for preset in found if preset.common or wanted in (None, preset.name))
+
+
+def _alive(pids: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(PID, start time in ticks) of those that still run."""
+    for pid in pids:
+        with suppress(SourceError):
+            found = read_stat(pid)
+            if not found.dead:
+                yield pid, found.start_ticks
 
 
 def _allow_descriptors() -> None:

@@ -20,8 +20,9 @@ exit codes:
   2   bad usage or configuration        12  the kernel's OOM killer killed it
   3   cannot attach                     13  it failed: error status, MemoryError, CUDA OOM, another signal
                                         14  memwatch was told to stop, the trainer runs on
-`memwatch run` exits with the trainer's own status, 128 + N when signal N ended it."""
-TARGET = ("pid", "pidfile", "match", "log")
+`memwatch run` exits with the trainer's own status, 128 + N when signal N ended it,
+and `memwatch serve`, told to stop, with 0."""
+TARGET = ("pid", "pidfile", "match", "unit", "cgroup", "log")
 ALONE = ("--json", "--dry-run", "-v", "--verbose")  # options without a value
 
 
@@ -50,6 +51,8 @@ def _dispatch(flags: dict[str, object], trainer: list[str]) -> int:
         return commands.markers(file, flags)
     if command == "replay":
         return commands.replay(file, flags)
+    if command == "config":
+        return _config(flags)
     if command in ("report", "compare", "export"):
         from memwatch import reports
 
@@ -70,6 +73,8 @@ def _dispatch(flags: dict[str, object], trainer: list[str]) -> int:
         return commands.diff(flags)
     if command == "run":
         return commands.run(trainer, flags)
+    if command == "serve":
+        return commands.serve(flags)
     return commands.watch(flags, bool(flags.pop("once", False)))
 
 
@@ -80,6 +85,15 @@ def _about(command: object, flags: dict[str, object]) -> int:
     if command == "completion":
         return about.completion(str(flags["shell"]))
     return about.manual() if command == "man" else about.version()
+
+
+def _config(flags: dict[str, object]) -> int:
+    from memwatch import settings
+
+    aspect, files = flags.pop("aspect"), flags.pop("files", [])
+    if aspect == "schema":
+        return settings.schema()
+    return settings.show(flags) if aspect == "show" else settings.check(files if isinstance(files, list) else [], flags)
 
 
 # --- words ----------------------------------------------------------------------------------------------------------
@@ -108,7 +122,7 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, object], list[str]]:
     if command != "run" and trainer:
         raise ConfigError(f"not understood: {' '.join(trainer)}", "to start a trainer: memwatch run -- python main.py")
     named = [f"--{name}" for name in TARGET if name in flags]
-    if named and command not in (None, "doctor", "census", "profile", "snapshot"):
+    if named and command not in (None, "serve", "doctor", "census", "profile", "snapshot", "config"):
         raise ConfigError(f"{', '.join(named)} has no meaning for memwatch {command}", "leave it out")
     return flags, trainer
 
@@ -138,19 +152,10 @@ def _parser() -> _Parser:
     parser.add_argument("--once", action="store_true", help="or -1: print one screen and end; nothing is kept or sent")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
 
-    def add(name: str, help: str, *parents: _Parser, epilog: str = "") -> _Parser:
-        return commands.add_parser(
-            name,
-            help=help,
-            description=f"{help[0].upper()}{help[1:]}.",
-            epilog=epilog,
-            parents=parents,
-            argument_default=argparse.SUPPRESS,
-            allow_abbrev=False,
-        )
-
+    add = _adder(commands)
     files = "It only reads a file: where nothing is watched, the options about the watch change nothing."
     add("run", "start a trainer and watch it: memwatch run [options] -- python main.py", common)
+    add("serve", "watch one trainer after the other, as a service: memwatch serve --config FILE", target, common)
     add("demo", "watch a leaking example trainer under a real limit", common)
     doctor = add("doctor", "what will and will not work here, and why", target, common)
     doctor.add_argument("--test-notify", action="store_true", help="send a message to the addresses of notify")
@@ -180,6 +185,7 @@ def _parser() -> _Parser:
     diff.add_argument("snapshots", nargs=2, metavar="SNAPSHOT", help="a file, or a label: the latest that has it")
     diff.add_argument("--json", action="store_true", help="all of it, as one JSON object")
     _add_reports(add, common, files)
+    _add_config(add, target, common)
     add("markers", "which markers memwatch finds in a log", common, epilog=files).add_argument("file", metavar="LOG")
     replay = add("replay", "the same engine over a recorded trace", common, epilog=files)
     replay.add_argument("file", metavar="TRACE.csv")
@@ -188,6 +194,21 @@ def _parser() -> _Parser:
     completion = add("completion", "a script that completes memwatch's commands and options with Tab")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
     return parser
+
+
+def _adder(commands: argparse._SubParsersAction[_Parser]) -> Callable[..., _Parser]:
+    def add(name: str, help: str, *parents: _Parser, epilog: str = "") -> _Parser:
+        return commands.add_parser(
+            name,
+            help=help,
+            description=f"{help[0].upper()}{help[1:]}.",
+            epilog=epilog,
+            parents=parents,
+            argument_default=argparse.SUPPRESS,
+            allow_abbrev=False,
+        )
+
+    return add
 
 
 def _add_reports(add: Callable[..., _Parser], common: _Parser, files: str) -> None:
@@ -215,6 +236,18 @@ def _add_reports(add: Callable[..., _Parser], common: _Parser, files: str) -> No
     export.add_argument("-o", "--output", metavar="FILE.csv", help="default: stdout")
 
 
+def _add_config(add: Callable[..., _Parser], target: _Parser, common: _Parser) -> None:
+    """The commands about the configuration itself."""
+    config = add("config", "the configuration: is it right, what comes of it here, what may be written in it")
+    aspects = config.add_subparsers(dest="aspect", title="commands", metavar="COMMAND", required=True)
+
+    aspect = _adder(aspects)
+    check = aspect("check", "whether configuration files are right; all that is wrong with them", _config_flags())
+    check.add_argument("files", metavar="FILE", nargs="*", help="default: the one of --config")
+    aspect("show", "all values as a watch would have them here, and where each is from", target, common)
+    aspect("schema", "the JSON Schema of a configuration file, for editors")
+
+
 def _flags(title: str) -> tuple[_Parser, argparse._ArgumentGroup]:
     parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
     return parser, parser.add_argument_group(title)
@@ -225,6 +258,8 @@ def _process_flags() -> _Parser:
     group.add_argument("--pid", help="its process")
     group.add_argument("--pidfile", metavar="FILE", help="a file with its PID")
     group.add_argument("--match", metavar="REGEX", help="its command line; exactly one process may match")
+    group.add_argument("--unit", metavar="NAME", help="systemd's unit that it runs in")
+    group.add_argument("--cgroup", metavar="PATH", help="its cgroup, as /proc/PID/cgroup has it; * and ? stand for any")
     return parser
 
 
@@ -242,9 +277,16 @@ def _target_flags(process: _Parser) -> _Parser:
     return parser
 
 
+def _config_flags() -> _Parser:
+    parser, group = _flags("configuration")
+    group.add_argument("--config", metavar="FILE", help="settings in YAML; default: $MEMWATCH_CONFIG")
+    group.add_argument("--profile", metavar="NAME", help="settings that go together: observe, default, aggressive")
+    return parser
+
+
 def _common_flags() -> _Parser:
-    parser, group = _flags("options")
-    group.add_argument("--config", metavar="FILE", help="settings in YAML; flags override them")
+    parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS, parents=[_config_flags()])
+    group = parser.add_argument_group("options")
     group.add_argument("--listen", metavar="ADDR:PORT", help="metrics and status; default 127.0.0.1:9877, or none")
     group.add_argument("--web-config", metavar="FILE", help="TLS and passwords for --listen, as Prometheus's exporters")
     group.add_argument("--history", metavar="FILE", help="what outlives memwatch; default in the state folder, or none")
@@ -272,7 +314,9 @@ def _open_standard_streams() -> None:
 
 
 def _complain(error: MemwatchError) -> None:
-    lines = [f"memwatch: {error}", *(f"          {line}" for line in error.hint.splitlines())]
+    lines = []
+    for one in (error, *(error.others if isinstance(error, ConfigError) else ())):
+        lines += [f"memwatch: {one}", *(f"          {line}" for line in one.hint.splitlines())]
     try:
         print("\n".join(lines), file=sys.stderr)
     except OSError:  # nobody listens

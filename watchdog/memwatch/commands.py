@@ -14,16 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from memwatch import wire
-from memwatch.app import Watch, find_target, make_guard, presets, run_log
+from memwatch.app import Watch, find_target, presets, run_log
 from memwatch.clock import SystemClock
-from memwatch.config import Config, load
+from memwatch.config import Config
 from memwatch.core.autopsy import Evidence, conclude
 from memwatch.core.engine import Engine
 from memwatch.core.model import Cause, Notice, Snapshot
 from memwatch.core.sentence import render, to_json_line
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, SourceError
+from memwatch.front import make_guard
+from memwatch.layers import load
 from memwatch.progress import Progress
+from memwatch.sources.find import WAYS
 from memwatch.sources.target import describe, identify
 from memwatch.supervisor import Child, Passthrough, forwarding, shell_status, signal_name
 
@@ -48,6 +51,28 @@ def watch(flags: Mapping[str, object], once: bool) -> int:
     check_extras(config)
     exited = Watch(config, find_target(config)).run()
     return ExitCode.STOPPED if exited is None else EXIT_CODES.get(exited.cause, ExitCode.FAILED)
+
+
+def serve(flags: Mapping[str, object]) -> int:
+    """`memwatch serve --config FILE`: watch one trainer after the other, until told to stop."""
+    from memwatch.live_config import LiveConfig
+    from memwatch.outputs.systemd import Systemd
+    from memwatch.service import Service
+
+    settings = LiveConfig(lambda: _servable(configure(flags)), config_file(flags))
+    return Service(settings, Systemd(os.environ)).run()
+
+
+def _servable(config: Config) -> Config:
+    """The configuration, if one trainer after the other can be watched by it; ConfigError otherwise."""
+    if config.target.pid is not None:
+        raise ConfigError("a PID does not come again", "name the trainer by --pidfile, --match, --unit or --cgroup")
+    if not config.target.is_named:
+        raise ConfigError("no trainer is named", f"give one of {WAYS}, or a key of target in the file of --config")
+    presets(config)
+    make_guard(config)
+    check_extras(config)
+    return config
 
 
 def check_extras(config: Config) -> None:
@@ -355,6 +380,11 @@ def _listed(flags: dict[str, object], name: str) -> tuple[str, ...]:
 
 
 def configure(flags: Mapping[str, object]) -> Config:
-    """The configuration file, if one is named, overridden by the flags."""
-    path = Path(str(flags["config"])) if "config" in flags else None
-    return load(path, flags=flags)
+    """The configuration file, if one is named, overridden by the environment and the flags."""
+    return load(config_file(flags), flags=flags, environ=os.environ)
+
+
+def config_file(flags: Mapping[str, object]) -> Path | None:
+    """The one that --config names, else $MEMWATCH_CONFIG."""
+    name = flags.get("config", os.environ.get("MEMWATCH_CONFIG") or None)
+    return None if name is None else Path(str(name))

@@ -20,10 +20,10 @@ from memwatch.core.model import (
     Sampled,
     Signalled,
     Snapshot,
-    SourceChanged,
     Unread,
 )
 from memwatch.errors import MemwatchError, TargetGoneError
+from memwatch.health import Health
 from memwatch.interfaces import Clock, EventSource, Signaller, Sink, Waker
 
 WRECK_SECONDS = 2.0  # a process without memory that has not ended by then is worth telling
@@ -96,7 +96,7 @@ class Daemon:
         self._keys = (keys,) if keys is not None else ()  # what somebody waits in front of: asked whenever it may be
         self._sources, self._sinks, self._journal, self._waker = (*sources, *self._keys), sinks, journal, waker
         self._interval, self._dry_run = interval, dry_run
-        self._failing: dict[str, str] = {}
+        self._health = Health()
         self._unread: set[str] = set()
         self._powerless: str | None = ""  # as last told; "" before
         self._wreck_t: float | None = None  # since when the trainer has had no memory
@@ -188,10 +188,9 @@ class Daemon:
             try:
                 yield from source.poll(now)
             except MemwatchError as error:
-                yield from self._health(now, source.name, str(error))
+                yield from self._health.told(now, source.name, str(error))
             else:
-                if source.name in self._failing:
-                    yield from self._health(now, source.name, None)
+                yield from self._health.told(now, source.name, None)
 
     def _look(self, now: float) -> Iterable[Event]:
         try:
@@ -207,19 +206,9 @@ class Daemon:
             return
         failed = {unread.source: unread.reason for unread in sample.unread if not unread.absent}
         for name in failed.keys() | self._unread:
-            yield from self._health(now, name, failed.get(name))
+            yield from self._health.told(now, name, failed.get(name))
         self._unread = set(failed)
         yield Sampled(now, sample)
-
-    def _health(self, now: float, source: str, reason: str | None) -> Iterable[SourceChanged]:
-        """Tell a source's failure, its new reason or its recovery once."""
-        if self._failing.get(source) == reason:
-            return
-        if reason is None:
-            del self._failing[source]
-        else:
-            self._failing[source] = reason
-        yield SourceChanged(now, source, reason is None, reason or "")
 
     def _turn(self, events: Iterable[Event]) -> None:
         """Feed the engine, act, keep, and show what came of it to those who want to see it."""
@@ -238,7 +227,7 @@ class Daemon:
         self._pace = self._engine.pace_seconds
         if self._journal is not None and fed:
             self._journal.append(fed, notices, self._patience())
-            for event in self._health(fed[-1].t, "history", self._journal.failure):
+            for event in self._health.told(fed[-1].t, "history", self._journal.failure):
                 self._feed(event, fed, notices)
         return notices
 
@@ -256,9 +245,9 @@ class Daemon:
             try:
                 sink.publish(snapshot, notices)
             except (MemwatchError, OSError) as error:
-                self._waiting += self._health(snapshot.t, sink.name, str(error))
+                self._waiting += self._health.told(snapshot.t, sink.name, str(error))
             else:
-                self._waiting += self._health(snapshot.t, sink.name, None)
+                self._waiting += self._health.told(snapshot.t, sink.name, None)
 
     def _feed(self, event: Event, fed: list[Event], notices: list[Notice]) -> None:
         fed.append(event)

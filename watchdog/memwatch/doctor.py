@@ -11,13 +11,14 @@ from pathlib import Path
 
 from memwatch import standing, wire
 from memwatch.actions.signals import PidfdSignaller, plan
-from memwatch.app import exposure, find_target, make_guard, make_readers, presets
+from memwatch.app import find_target, make_readers, presets
 from memwatch.clock import SystemClock
 from memwatch.config import Config
 from memwatch.core.model import HOST, CgroupMemory, GenerationSeen, Sample, Target, TreeMemory, Usage
 from memwatch.core.sentence import limit_name
 from memwatch.core.units import format_bytes
 from memwatch.errors import ConfigError, ExitCode, HistoryError, MemwatchError, SourceError
+from memwatch.front import exposure, make_guard
 from memwatch.history.store import HistoryStore
 from memwatch.outputs.web import WebServer
 from memwatch.sources.cgroup import CgroupReader
@@ -44,9 +45,7 @@ class Check:
 
 def examine(config: Config, test_notify: bool = False) -> int:
     """Print all checks; `test_notify` sends a message. AttachError when a trainer cannot be watched at all."""
-    target = config.target
-    named = target.pid is not None or target.pidfile is not None or target.match is not None
-    facts = find_target(config) if named else None
+    facts = find_target(config) if config.target.is_named else None
     checks = []
     for check in _checks(config, facts, test_notify):
         checks.append(check)

@@ -33,12 +33,17 @@ class ConfigError(MemwatchError):
     """A flag or a configuration key that cannot be used."""
 
     exit_code = ExitCode.USAGE
+    others: tuple[ConfigError, ...] = ()  # what else is wrong with the same configuration
 
 
 class AttachError(MemwatchError):
     """The trainer cannot be watched."""
 
     exit_code = ExitCode.CANNOT_ATTACH
+
+
+class NoTrainerError(AttachError):
+    """Nothing is what was named: not yet, or no longer. `memwatch serve` waits for it."""
 
 
 class SourceError(MemwatchError):

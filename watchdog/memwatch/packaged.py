@@ -16,6 +16,16 @@ def markers() -> list[Path]:
     return sorted(_where("markers", "configs/markers").glob("*.yaml"))
 
 
+def profile(name: str) -> Path:
+    """The settings of a profile, as a configuration file."""
+    return _where(f"profiles/{name}.yaml", f"configs/profiles/{name}.yaml")
+
+
+def example_configuration() -> Path:
+    """Every key, with its default and what it means."""
+    return _where("memwatch.yaml", "configs/memwatch.yaml")
+
+
 def example_trainer() -> Path:
     """The leaking trainer of `memwatch demo`."""
     return _where("evolve.py", "examples/evolve.py")

@@ -221,11 +221,11 @@ def settle(relay: Relay, seconds: float) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def finish(relays: Sequence[Relay], seconds: float) -> None:
-    """Let all of them hand on what waits, and end; those that take longer together are ended."""
-    deadline = time.monotonic() + seconds
+def finish(relays: Sequence[Relay], seconds: Callable[[], float]) -> None:
+    """Let all of them hand on what waits, and end; those that take longer are ended. `seconds` may change meanwhile."""
+    begun = time.monotonic()
     left = list(relays)
-    while left and time.monotonic() < deadline:
+    while left and time.monotonic() < begun + seconds():
         left = [relay for relay in left if not relay.finished()]
         time.sleep(LOOK_SECONDS)
     for relay in relays:

@@ -9,7 +9,7 @@ from generator.queries import FLEET, Line, code, filled, selector
 from memwatch.core.model import HOST, State, Verdict
 from memwatch.outputs import families as f
 
-STATES = p.states(State, (p.GREEN, p.ORANGE, p.RED, p.BLUE, p.RED, p.GREY))
+STATES = p.states(State, (p.GREEN, p.ORANGE, p.RED, p.BLUE, p.RED, p.GREY, p.YELLOW))
 VERDICTS = p.states(Verdict, (p.GREY, p.GREEN, p.BLUE, p.YELLOW, p.RED))
 ONE_RUN = (
     "/d/memwatch-run?var-datasource=${datasource}"

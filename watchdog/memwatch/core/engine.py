@@ -20,6 +20,7 @@ from memwatch.core.model import (
     Action,
     ArmedChanged,
     Attached,
+    Awaiting,
     CgroupMemory,
     CheckpointSeen,
     Diagnosed,
@@ -75,6 +76,7 @@ class Engine:
         self._command = self._run_id = ""
         self._started_t: float | None = None
         self._exited: Exited | None = None
+        self._awaiting: str | None = None  # why there is no trainer
         self._ledger = Ledger()
         self._checkpoints = Checkpoints()
         self._gauges: dict[str, Gauge] = {}
@@ -93,6 +95,7 @@ class Engine:
         self._notices: deque[Notice] = deque(maxlen=NOTICES_KEPT)
         self._handlers: dict[type, Callable[[float, Any], None]] = {
             Attached: self._attached,
+            Awaiting: self._awaits,
             Sampled: self._sampled,
             GenerationSeen: self._generation_seen,
             TotalSeen: self._total_seen,
@@ -156,7 +159,8 @@ class Engine:
     def _attached(self, t: float, event: Attached) -> None:
         again = event.target == self._target and self._exited is None
         successor = self._target is not None and event.target != self._target
-        self._target, self._exited = event.target, None
+        self._target, self._exited, self._awaiting = event.target, None, None
+        self._sources.clear()  # what an earlier memwatch could not read is for this one to find out
         self._command, self._run_id = event.command, event.run_id or self._run_id
         self._diagnostician.attach(t, anew=successor or self._started_t is None)
         if self._started_t is None:
@@ -169,6 +173,11 @@ class Engine:
         self._act(news.attached(t, event, how, self._ledger.attempt, self._run_id))
         for remark in event.remarks:
             self._act(news.note(t, remark))
+
+    def _awaits(self, t: float, event: Awaiting) -> None:
+        if event.reason != self._awaiting:
+            self._awaiting = event.reason
+            self._act(news.waiting(t, event))
 
     def _begin_attempt(self, t: float) -> None:
         self._ledger.attach(t, self._ledger.attempt + 1)
@@ -283,7 +292,7 @@ class Engine:
         """The state after the last event. Immutable; closed ledger rows are shared, not copied."""
         ledger, looks = self._ledger, self._looks
         views = looks.views()
-        state = State.ENDED if self._exited is not None else looks.state
+        state = self._state()
         checkpoint_seconds, origin = looks.checkpoint(self._t)
         return Snapshot(
             t=self._t,
@@ -315,11 +324,16 @@ class Engine:
             warn_horizon_seconds=horizon_seconds(self._policy, ledger.step_seconds(self._t)),
         )
 
+    def _state(self) -> State:
+        if self._exited is not None:
+            return State.ENDED
+        return State.WAITING if self._awaiting is not None else self._looks.state
+
     def _sentence(self, views: Sequence[ResourceView], state: State) -> str:
         ledger = self._ledger
         phases = {v.usage.resource: phase for v in views if (phase := ledger.leading_phase(v.usage.resource))}
         unread = self._looks.sample.unread if self._looks.sample else ()
-        missing = "; ".join(f"{one.source}: {one.reason}" for one in unread if not one.absent)
+        missing = self._awaiting or "; ".join(f"{one.source}: {one.reason}" for one in unread if not one.absent)
         return words.sentence(
             views,
             ledger.unit,

@@ -303,6 +303,14 @@ class SourceChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class Awaiting:
+    """There is no trainer to watch, and why (told when it begins to be so, and once per change)."""
+
+    t: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ArmedChanged:
     """A signal would reach the trainer from now on, or would not, and why (told at the attach, and once per change)."""
 
@@ -383,6 +391,7 @@ Event = (
     | CheckpointSeen
     | OutOfMemorySeen
     | SourceChanged
+    | Awaiting
     | ArmedChanged
     | Signalled
     | ExaminationAsked
@@ -570,6 +579,7 @@ class State(str, Enum):
     SAVED = "saved"  # the checkpoint was seen
     ESCALATED = "escalated"
     ENDED = "ended"
+    WAITING = "waiting"  # for a trainer
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from memwatch.core.generations import Ledger
 from memwatch.core.model import (
     ArmedChanged,
     Attached,
+    Awaiting,
     CheckpointSeen,
     Diagnosed,
     Exited,
@@ -39,6 +40,11 @@ def attached(t: float, event: Attached, how: str, attempt: int, run_id: str) -> 
     pid, command = event.target.pid, event.command
     text = f"{how}: PID {pid}, {command or 'command unknown'}"
     return Notice(t, "attached", text, {"pid": pid, "attempt": attempt, "command": command, "run_id": run_id})
+
+
+def waiting(t: float, event: Awaiting) -> Notice:
+    """There is no trainer to watch."""
+    return Notice(t, "waiting", f"for a trainer: {event.reason}", {"reason": event.reason})
 
 
 def note(t: float, remark: str) -> Notice:

@@ -66,6 +66,8 @@ def sentence(
     """
     if exited is not None:
         return ended(exited)
+    if state is State.WAITING:
+        return f"waiting for a trainer: {missing}"
     if not resources:
         return f"{_STATES.get(state, '')}no reading" + (f": {missing}" if missing else " yet")
     view = first_to_end(resources)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import memwatch
 from memwatch.core.examination import Credit
+from memwatch.core.model import State
 from memwatch.core.units import format_duration
 from memwatch.outputs import profile
 from memwatch.outputs.prometheus import Exposition
@@ -78,15 +79,17 @@ def healthy(board: Board, accept: str = "") -> Page:
     if snapshot is None or turned_t is None:
         return Page(b"starting\n")
     silent = board.clock.now() - turned_t
-    if snapshot.up and silent > max(STALL_SECONDS, 5 * snapshot.pace_seconds):
+    if not board.over and silent > max(STALL_SECONDS, 5 * snapshot.pace_seconds):
         text = f"stalled: nothing new for {format_duration(silent)}\n"
         return Page(text.encode(), code=503)
     return Page(b"ok\n")
 
 
 def ready(board: Board, accept: str = "") -> Page:
-    """Whether the trainer's memory has been seen."""
+    """Whether the trainer's memory has been seen, or memwatch waits for a trainer."""
     snapshot = board.current()
+    if snapshot is not None and snapshot.state is State.WAITING:
+        return Page(b"waiting for a trainer\n")
     if snapshot is None or (snapshot.sample_t is None and snapshot.exited is None):
         return Page(b"no sample yet\n", code=503)
     return Page(b"ready\n")

@@ -17,7 +17,10 @@ MOST_WAITING = 1000  # lines that a reader has not taken yet
 
 
 class PlainLines:
-    """A sink that prints `12:03:44 warn         OOM at generation 13 of 25 ...`, one line for each change of state."""
+    """A sink that prints `12:03:44 warn         OOM at generation 13 of 25 ...`, one line for each change of state.
+
+    With a `journal_priority` lines begin with that, as `<4>`, and without the time: journald has its own.
+    """
 
     name = "plain"
 
@@ -26,10 +29,11 @@ class PlainLines:
         stream: TextIO,
         verbose: bool = False,
         local_time: Callable[[float], time.struct_time] = time.localtime,
+        journal_priority: Callable[[Notice], int] | None = None,
     ) -> None:
         self._lines = _Lines(stream)
         self._is_news = (lambda _: True) if verbose else News()
-        self._local_time = local_time
+        self._local_time, self._priority = local_time, journal_priority
 
     def turn(self) -> bool:
         """Go on with what a slow reader has not taken yet; the state is not shown."""
@@ -44,9 +48,13 @@ class PlainLines:
         """Print what there is to tell."""
         for notice in notices:
             if self._is_news(notice):
-                clock = time.strftime("%H:%M:%S", self._local_time(notice.t))
-                self._lines.put(f"{clock} {render(notice)}")
+                self._lines.put(f"{self._prefix(notice)}{render(notice)}")
         self._lines.send()
+
+    def _prefix(self, notice: Notice) -> str:
+        if self._priority is not None:
+            return f"<{self._priority(notice)}>"
+        return time.strftime("%H:%M:%S ", self._local_time(notice.t))
 
     def close(self, snapshot: Snapshot) -> None:
         """Wait a little for a slow reader."""

@@ -41,6 +41,7 @@ class Board:
         self.clock = clock
         self.snapshot: Snapshot | None = None
         self.turned_t: float | None = None  # when the loop last showed that it turns
+        self.over = False  # it turns no more, and that is right
         self.counts = dict.fromkeys(COUNTED, 0)
         self.exposition: Exposition | None = None  # made by the first scrape
         self.drawn: tuple[Snapshot | None, bytes] | None = None  # the latest page for people, and of which state
@@ -53,7 +54,7 @@ class Board:
 
     def turn(self) -> None:
         """The loop has turned."""
-        self.turned_t = self.clock.now()
+        self.turned_t, self.over = self.clock.now(), False
         self.counts["tick"] += 1
 
     def post(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
@@ -109,7 +110,7 @@ class WebServer:
         `guard` knows who may ask; without one, who can reach the port.
         """
         self.board = Board(clock)
-        self._guard, self._client_seconds = guard, client_seconds
+        self.guard, self._client_seconds = guard, client_seconds  # the guard may be replaced at any time
         self._listener = _listen(address, port)
         self._clients: dict[socket.socket, float] = {}  # client: when it came, time.monotonic()
         self._lock = threading.Lock()  # guards _clients
@@ -126,7 +127,8 @@ class WebServer:
     @property
     def asks(self) -> frozenset[str]:
         """What is asked of a client: of TLS, PASSWORD, CERTIFICATE."""
-        return frozenset() if self._guard is None else self._guard.asks
+        guard = self.guard
+        return frozenset() if guard is None else guard.asks
 
     @property
     def is_local(self) -> bool:
@@ -153,12 +155,14 @@ class WebServer:
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
         """Show this state from now on; SourceError, when that is done, while who may ask cannot be read anew."""
         self.board.post(snapshot, notices)
-        if self._guard is not None and self._guard.problem:
-            raise SourceError(self._guard.problem)
+        guard = self.guard
+        if guard is not None and guard.problem:
+            raise SourceError(guard.problem)
 
     def close(self, snapshot: Snapshot) -> None:
-        """Show how it ended, until `stop`."""
+        """Show how it ended, until `stop` or another watch."""
         self.board.post(snapshot, ())
+        self.board.over = True
 
     def stop(self) -> None:
         """Stop answering; returns within a second, whatever the clients do."""
@@ -219,11 +223,12 @@ class WebServer:
 
     def _access(self) -> Access | None:
         """What is asked of this client; the loop is told when the files that say so begin to fail, or work again."""
-        if self._guard is None:
+        guard = self.guard
+        if guard is None:
             return None
-        problem = self._guard.problem
-        access = self._guard.access()
-        if self._guard.problem != problem:
+        problem = guard.problem
+        access = guard.access()
+        if guard.problem != problem:
             self.board.ring()
         return access
 

@@ -1,22 +1,28 @@
-"""Which process is meant: --pid, --pidfile or --match -> exactly one PID, or an error that lists the candidates."""
+"""Which process is meant, by PID, PID file, command line, unit or cgroup: one PID, or an error with candidates."""
 
 from __future__ import annotations
 
+import fnmatch
+import glob
 import os
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes, format_duration
-from memwatch.errors import AttachError, ConfigError, SourceError
+from memwatch.errors import AttachError, ConfigError, NoTrainerError, SourceError
 from memwatch.sources.procfs import parse_statm, read_stat
 from memwatch.sources.reading import read_whole
 from memwatch.sources.target import is_torchrun, read_argv
+from memwatch.sources.units import read_unit
 
+WAYS = "--pid PID, --pidfile FILE, --match REGEX, --unit NAME and --cgroup PATH"
 _LISTED = 8
 _PIDFILE_BYTES = 4096
+_STALE_SECONDS = 5.0  # a clock that was set meanwhile moves the time of a file
 # Programs that start a trainer with its command line among their own words; the trainer is below them.
 _WRAPPER = re.compile(
     r"sh|bash|dash|zsh|ksh|fish|sudo|su|doas|env|nohup|setsid|timeout|nice|ionice|taskset|numactl|stdbuf|"
@@ -41,50 +47,148 @@ class Candidate:
         return " ".join(self.argv)
 
 
-def find(*, pid: int | None = None, pidfile: str | None = None, match: str | None = None, root: str = "/proc") -> int:
-    """The PID that exactly one of the three names; AttachError otherwise, ConfigError for a broken regex."""
-    if sum(given is not None for given in (pid, pidfile, match)) != 1:
-        raise ConfigError("which process?", "Give exactly one of --pid PID, --pidfile FILE and --match REGEX.")
+def find(
+    *,
+    pid: int | None = None,
+    pidfile: str | None = None,
+    match: str | None = None,
+    unit: str | None = None,
+    cgroup: str | None = None,
+    apart: Collection[tuple[int, int]] = (),
+    root: str = "/proc",
+) -> int:
+    """The PID that is named in one of these ways; `match` beside `unit` or `cgroup` chooses among their processes.
+
+    Never one of `apart`: (PID, start time in ticks). NoTrainerError when there is none, AttachError when several fit,
+    ConfigError for a broken regex and for ways that exclude each other.
+    """
+    alone, scopes = (pid, pidfile), (unit, cgroup)
+    ways = sum(given is not None for given in (*alone, *scopes))
+    if ways > 1 or (match is not None and any(given is not None for given in alone)) or not (ways or match):
+        raise ConfigError("which process?", f"Give one of {WAYS}; --match also beside the last two.")
     if pid is not None:
         return pid
-    return _from_pidfile(pidfile) if pidfile is not None else _from_match(match or "", root)
+    if pidfile is not None:
+        return _from_pidfile(pidfile, root)
+    name, among = _scope(unit, cgroup)
+    return _from_processes(name, among, match, frozenset(apart), root)
 
 
-def _from_pidfile(path: str) -> int:
+def _from_pidfile(path: str, root: str) -> int:
     hint = "A PID file holds the process ID in decimal on its first line."
     try:
         with open(path, "rb") as file:
             lines = file.read(_PIDFILE_BYTES).splitlines()
+            age = time.time() - os.fstat(file.fileno()).st_mtime
     except OSError as error:
-        raise AttachError(
+        raise NoTrainerError(
             f"PID file {path}: {error.strerror}", "Is the trainer started, and does it write it?"
         ) from error
     first = lines[0].strip() if lines else b""
     if not first:
-        raise AttachError(f"PID file {path} is empty", hint)
+        raise NoTrainerError(f"PID file {path} is empty", hint)
     if not re.fullmatch(rb"[0-9]{1,10}", first):
         raise AttachError(f"PID file {path} holds {printable(first.decode('utf-8', 'replace'), 40)!r}, no PID", hint)
+    _refuse_stale(path, int(first), age, root)
     return int(first)
 
 
-def _from_match(regex: str, root: str) -> int:
+def _refuse_stale(path: str, pid: int, age: float, root: str) -> None:
+    """The PID of a trainer that is long gone may be a stranger's by now: one that began after the file was written."""
+    uptime = _uptime_seconds(root)
     try:
-        pattern = re.compile(regex)
+        began = read_stat(pid, root).start_ticks / os.sysconf("SC_CLK_TCK")
+    except SourceError:
+        return  # whoever asks next will say what is wrong with it
+    late = 0.0 if uptime is None else age - (uptime - began)
+    if late > _STALE_SECONDS:
+        text = f"PID file {path} is of an earlier process: {pid} began {format_duration(late)} after it was written"
+        raise NoTrainerError(text, "Write it anew when the trainer starts; touch it if it is right all the same.")
+
+
+@dataclass(frozen=True, slots=True)
+class Everyone:
+    """The processes of this machine but for memwatch and what it was started through, by PID."""
+
+    processes: Mapping[int, Candidate]
+    root: str
+
+
+def _scope(unit: str | None, cgroup: str | None) -> tuple[str, Callable[[Everyone], Iterable[int]]]:
+    """How people call what was named, and the PIDs among everyone that belong to it."""
+    if unit is not None:
+        return f"unit {unit}", lambda everyone: _of_unit(unit, everyone)
+    if cgroup is not None:
+        return f"cgroup {cgroup}", lambda everyone: _of_cgroup(cgroup, everyone)
+    return "", lambda everyone: everyone.processes
+
+
+def _of_unit(name: str, everyone: Everyone) -> Iterable[int]:
+    """A service's main process and what is below it; all of a scope, or of a slice."""
+    unit = read_unit(name)
+    if not unit.main_pid:
+        return _of_cgroup(glob.escape(unit.cgroup), everyone) if unit.cgroup else ()
+    found = {unit.main_pid}
+    return [pid for pid in everyone.processes if _is_below(pid, found, everyone.processes)]
+
+
+def _of_cgroup(pattern: str, everyone: Everyone) -> Iterable[int]:
+    """Those in a cgroup that fits, or in one below it. Any hierarchy will do: their names are the same."""
+    inside = f"/{pattern.strip('/')}/*"
+    for pid in everyone.processes:
+        try:
+            lines = read_whole(f"{everyone.root}/{pid}/cgroup").splitlines()
+        except SourceError:
+            continue  # it ended meanwhile
+        paths = (os.fsdecode(line.split(b":", 2)[-1]) for line in lines)
+        if any(fnmatch.fnmatchcase(f"{path}/", inside) for path in paths):
+            yield pid
+
+
+def _is_below(pid: int, found: set[int], processes: Mapping[int, Candidate]) -> bool:
+    """It is one of `found`, or a descendant; those on the way are added."""
+    way = []
+    while pid not in found and pid in processes:
+        way.append(pid)
+        pid = processes[pid].parent
+    if pid in found:
+        found.update(way)
+    return pid in found
+
+
+def _from_processes(
+    name: str,
+    among: Callable[[Everyone], Iterable[int]],
+    regex: str | None,
+    apart: frozenset[tuple[int, int]],
+    root: str,
+) -> int:
+    try:
+        pattern = re.compile(regex or "")
     except re.error as error:
         raise ConfigError(
             f"--match {regex!r} is not a regular expression: {error}", "Escape . ( [ * with \\."
         ) from error
-    everyone = {process.pid: process for process in _processes(root)}
-    for own in _own_family(everyone):
-        del everyone[own]
-    matching = {pid: process for pid, process in everyone.items() if pattern.search(process.command)}
-    roots = _trainers(matching, everyone)
+    processes = {
+        process.pid: process for process in _processes(root) if (process.pid, process.start_ticks) not in apart
+    }
+    for own in _own_family(processes):
+        del processes[own]
+    scope = [processes[pid] for pid in among(Everyone(processes, root)) if pid in processes]
+    matching = {process.pid: process for process in scope if pattern.search(process.command)}
+    roots = _trainers(matching, processes)
+    said = " of ".join(filter(None, [f"--match {regex!r}" if regex is not None else "", name]))
     if len(roots) == 1:
         return roots[0].pid
     if roots:
-        text = f"--match {regex!r} fits {len(roots)} processes:\n{_table(roots, root)}"
-        raise AttachError(text, "Make the regex fit one of them, or use --pid.")
-    raise AttachError(f"--match {regex!r} fits no process", _closest(regex, everyone.values(), root))
+        fix = (
+            "Make the regex fit one of them, or use --pid."
+            if regex is not None
+            else "Choose one of them by --match REGEX besides."
+        )
+        raise AttachError(f"{said} fits {len(roots)} processes:\n{_table(roots, root)}", fix)
+    hint = _closest(regex, scope, root) if regex is not None else "Is it started, and on this machine?"
+    raise NoTrainerError(f"{said} fits no process" if regex is not None else f"{said} has no process", hint)
 
 
 def _processes(root: str) -> Iterable[Candidate]:

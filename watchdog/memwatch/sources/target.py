@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 
 from memwatch.core.model import Target
 from memwatch.core.text import printable
-from memwatch.errors import AttachError, SourceError, TargetGoneError
+from memwatch.errors import AttachError, NoTrainerError, SourceError, TargetGoneError
 from memwatch.sources.procfs import read_children, read_stat
 from memwatch.sources.reading import read_whole
 
@@ -57,7 +57,8 @@ def identify(pid: int, root: str = "/proc") -> Target:
     if found.kernel_thread:
         raise AttachError(f"process {pid} ({printable(found.name)}) is a kernel thread", "Name the trainer's PID.")
     if found.dead:
-        raise AttachError(f"process {pid} has ended: it is a zombie", f"Its parent, {found.parent}, has not reaped it.")
+        hint = f"Its parent, {found.parent}, has not reaped it."
+        raise NoTrainerError(f"process {pid} has ended: it is a zombie", hint)
     leader = _thread_group(pid, root)
     if leader not in (None, pid):
         raise AttachError(f"{pid} is a thread of process {leader}", f"Use --pid {leader}.")
@@ -153,7 +154,7 @@ def _no_such_process(pid: int) -> AttachError:
     except PermissionError:
         pass
     except (OSError, AttributeError, OverflowError):
-        return AttachError(f"no process {pid}", "It may have ended, or have another PID outside of its container.")
+        return NoTrainerError(f"no process {pid}", "It may have ended, or have another PID outside of its container.")
     hint = "Run memwatch as the trainer's user or as root: /proc is mounted with hidepid, or it is no process's PID."
     return AttachError(f"process {pid} exists but /proc does not show it", hint)
 

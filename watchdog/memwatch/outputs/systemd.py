@@ -1,0 +1,125 @@
+"""What systemd is told of a service: that it is ready, alive, how it stands (sd_notify), and how grave a line is."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import stat
+import time
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import TextIO
+
+from memwatch.core.model import Notice, Snapshot
+
+MOST_STATUS_BYTES = 1000
+STATUS_SECONDS = 5.0  # between two that only figures set apart
+PATIENCE_SECONDS = 1.0  # of what must not be lost, while systemd is busy
+ERROR, WARNING, INFORMATION = 3, 4, 6  # as syslog counts
+ERRORS = ("failed", "escalated")
+WARNINGS = ("warn", "interrupt", "out_of_memory", "breach", "finding", "source_failed", "unarmed", "gave_up")
+
+
+class Systemd:
+    """A sink; silent where no systemd listens.
+
+    The variables are taken out of `environ`, so that no child of memwatch speaks in its name.
+    """
+
+    name = "systemd"
+
+    def __init__(
+        self, environ: MutableMapping[str, str], pid: int | None = None, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._monotonic = monotonic
+        self._status = ""
+        self._pinged_t = self._status_t = -math.inf
+        self._socket = _connected(environ.pop("NOTIFY_SOCKET", ""))
+        # half of what systemd allows, as sd_watchdog_enabled(3) wants it; infinite: nobody waits for a sign of life
+        self.ping_seconds = _watchdog_seconds(environ, os.getpid() if pid is None else pid) / 2
+
+    def ready(self) -> None:
+        """All that was asked for is there."""
+        self._send("READY=1", PATIENCE_SECONDS)
+
+    def reloading(self) -> None:
+        """The configuration is read again; `ready` follows."""
+        now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={now_us}", PATIENCE_SECONDS)
+
+    def stopping(self) -> None:
+        """The end has begun: the last that is told."""
+        self._send("STOPPING=1", PATIENCE_SECONDS)
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def ping(self) -> None:
+        """A sign of life, when one is due."""
+        now = self._monotonic()
+        if self.ping_seconds < math.inf and now - self._pinged_t >= self.ping_seconds / 2:
+            self._pinged_t = now
+            self._send("WATCHDOG=1")
+
+    def turn(self) -> bool:
+        """The loop has turned."""
+        self.ping()
+        return False
+
+    def asked(self) -> bool:
+        """Nobody can ask."""
+        return False
+
+    def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
+        """Its status is the one sentence."""
+        now = self._monotonic()
+        grave = any(journal_priority(notice) < INFORMATION for notice in notices)
+        if snapshot.sentence != self._status and (grave or now - self._status_t >= STATUS_SECONDS):
+            self._status, self._status_t = snapshot.sentence, now
+            line = " ".join(self._status.split()).encode("utf-8", "replace")[:MOST_STATUS_BYTES]
+            self._send(f"STATUS={line.decode('utf-8', 'ignore')}")
+
+    def close(self, snapshot: Snapshot) -> None:
+        """As a sink: the service goes on."""
+
+    def _send(self, message: str, patience_seconds: float = 0.0) -> None:
+        if self._socket is None:
+            return
+        try:
+            self._socket.settimeout(patience_seconds)
+            self._socket.send(message.encode())
+        except OSError:  # systemd does not listen, or is too busy: the next sign of life will reach it
+            pass
+
+
+def _connected(address: str) -> socket.socket | None:
+    """sd_notify(3): a path, or with an @ an abstract name."""
+    if address[:1] not in ("/", "@"):
+        return None
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        found.connect("\0" + address[1:] if address[0] == "@" else address)
+    except OSError:
+        found.close()
+        return None
+    return found
+
+
+def _watchdog_seconds(environ: MutableMapping[str, str], pid: int) -> float:
+    """How long systemd waits for a sign of life; infinite where it does not."""
+    allowed, whose = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", str(pid))
+    return int(allowed) / 1e6 if allowed.isdecimal() and int(allowed) and whose == str(pid) else math.inf
+
+
+def reaches_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Whether what is written goes straight to the journal (systemd.exec(5), JOURNAL_STREAM)."""
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISSOCK(found.st_mode) and environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+def journal_priority(notice: Notice) -> int:
+    """How grave it is, as syslog counts."""
+    return ERROR if notice.event in ERRORS else WARNING if notice.event in WARNINGS else INFORMATION

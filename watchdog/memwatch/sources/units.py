@@ -1,0 +1,64 @@
+"""A unit of systemd, as `systemctl show` tells of it: its main process and its cgroup."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+
+from memwatch.errors import AttachError, ConfigError, NoTrainerError
+
+ANSWER_SECONDS = 5.0
+_PROPERTIES = ("LoadState", "ActiveState", "MainPID", "ControlGroup")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit that runs."""
+
+    main_pid: int | None  # None: it has none, as a scope or a slice
+    cgroup: str  # from the root; empty: it has none
+
+
+def read_unit(name: str, program: str = "systemctl", answer_seconds: float = ANSWER_SECONDS) -> Unit:
+    """What it runs now. NoTrainerError when it does not run, AttachError when systemd does not tell."""
+    command = [program, "show", f"--property={','.join(_PROPERTIES)}", "--", name]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, stdin=subprocess.DEVNULL, timeout=answer_seconds, check=False
+        )
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"unit {name}: there is no {program} here", "Name the trainer in another way, as --match REGEX."
+        ) from error
+    except OSError as error:
+        raise AttachError(f"unit {name}: {program} cannot be run: {error.strerror}", "Try it by hand.") from error
+    except subprocess.TimeoutExpired as error:
+        raise AttachError(
+            f"unit {name}: no answer from systemd within {answer_seconds:g} s", "Try systemctl by hand."
+        ) from error
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
+        raise AttachError(f"unit {name}: {said or f'{program} failed'}", "Is systemd at work here, and the name right?")
+    return parse_unit(name, done.stdout)
+
+
+# LoadState=loaded
+# ActiveState=active
+# MainPID=4711
+# ControlGroup=/system.slice/trainer.service
+def parse_unit(name: str, raw: bytes) -> Unit:
+    """The answer of `systemctl show`; errors as of `read_unit`."""
+    lines = (line.partition("=") for line in raw.decode("utf-8", "replace").splitlines())
+    told = {key: value for key, _, value in lines}
+    if told.get("LoadState") == "not-found":
+        raise NoTrainerError(f"systemd knows no unit {name}", "systemctl list-units has the names.")
+    pid, cgroup = told.get("MainPID", ""), told.get("ControlGroup", "")
+    if re.fullmatch(r"[0-9]*", pid) is None:
+        raise AttachError(f"unit {name}: systemd calls its main process {pid[:20]!r}", "Try systemctl show by hand.")
+    main_pid = int(pid or 0) or None
+    if main_pid is None and (not cgroup or told.get("ActiveState") not in ("active", "reloading", "deactivating")):
+        raise NoTrainerError(
+            f"unit {name} does not run: it is {told.get('ActiveState') or 'unknown'}", "systemctl start starts it."
+        )
+    return Unit(main_pid, cgroup)
