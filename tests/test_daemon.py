@@ -30,6 +30,7 @@ from memwatch.core.policy import Policy
 from memwatch.daemon import Daemon
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.interfaces import Sink
+from memwatch.interrupter import Interrupter
 from memwatch.outputs.tracking import Tracking
 from memwatch.relay import Order, Relay
 from support.watch import GB, TARGET, Script, growing, sampled
@@ -69,9 +70,6 @@ class FakeTrainer:
 
     def gone(self) -> bool:
         return self.is_gone
-
-    def unreachable(self) -> str | None:
-        return self.powerless
 
     def ending(self, t: float, before: Snapshot) -> Sequence[Event]:
         self.before = before
@@ -185,13 +183,13 @@ class Bench:
             engine=self.engine,
             sampler=self.samples,
             trainer=self.trainer,
-            signaller=self.signaller,
-            choose_signal=choose,
+            interrupter=Interrupter(
+                self.signaller, choose, unreachable=lambda: self.trainer.powerless, dry_run=dry_run
+            ),
             sources=[self.source],
             sinks=[self.sink, self.other, *sinks],
             journal=self.journal,
             waker=self.waker,
-            dry_run=dry_run,
         )
 
     def run(self, seconds: int, then: Callable[[], object] = lambda: None) -> Exited | None:
@@ -279,7 +277,7 @@ def test_a_tracker_that_hangs_or_crashes_delays_no_look_and_is_told(code: str) -
     assert usual < 0.02 and most < 1.0, (usual, most)
     assert kinds(bench.trainer.seen).count(Sampled) == 200
     told = [one for one in changes(bench) if one[0] == "wandb"]
-    assert [ok for _, ok, _ in told] == [False], told
+    assert told and not any(ok for _, ok, _ in told), told  # with another reason, where a busy machine starts it late
 
 
 def test_a_failing_journal_stops_nothing_and_is_told_once(bench: Bench) -> None:

@@ -83,6 +83,12 @@ def test_a_broken_one_is_refused_with_the_reason_until_it_is_mended(file: File) 
     assert not file.problem() and file.settings.fresh.policy.confidence == 0.8
 
 
+def test_all_that_is_wrong_is_told(file: File) -> None:
+    file.write("policy: {confidence: 7}\nlog: {marker: x}")
+    file.look()
+    assert "policy.confidence is 7" in file.problem() and "did you mean markers?" in file.problem()
+
+
 def test_a_broken_one_that_goes_back_to_what_it_was_changes_nothing(file: File) -> None:
     file.write("policy: [")
     file.look()

@@ -22,6 +22,7 @@ from memwatch.core.model import (
     GaugeSeen,
     GenerationSeen,
     GpuMemory,
+    HookRan,
     Interrupt,
     Limit,
     Notice,
@@ -627,6 +628,55 @@ def test_a_second_witness_of_the_save_before_the_signal_is_no_evidence_of_one_af
     assert watch.engine.snapshot().state is State.INTERRUPTING
     watch.feed(CheckpointSeen(watch.t + 3, "saved", "file: c.pt, still for 2.0 s"))
     assert watch.engine.snapshot().state is State.SAVED
+
+
+def by_hook(watch: Watch, error: str = "status 1") -> None:
+    """The interrupt that was asked for is carried out by a hook, which ends two seconds later."""
+    watch.feed(Signalled(watch.t, "SIGINT", hook="scancel 7", instead=True))
+    assert watch.engine.snapshot().state is State.INTERRUPTING
+    watch.look(2)
+    watch.answer = True
+    watch.feed(HookRan(watch.t, "scancel 7", 1 if error else 0, 2.0, error))
+
+
+def test_a_hook_that_fails_in_place_of_the_signal_is_followed_by_the_signal_at_once():
+    watch = interrupted(answer=False)
+    by_hook(watch)
+    [first, second] = watch.interrupts
+    assert (first.by_signal, second.by_signal, second.t) == (False, True, watch.t)
+    assert watch.engine.snapshot().state is State.INTERRUPTING
+    assert len(watch.events("hook_failed")) == 1
+    watch.look(59)
+    assert watch.escalations == []
+    watch.look(3)
+    assert watch.escalations == ["SIGTERM"]
+
+
+def test_a_hook_that_did_its_work_is_not_followed_by_a_signal():
+    watch = interrupted(answer=False)
+    by_hook(watch, error="")
+    watch.look(2)
+    watch.feed(CheckpointSeen(watch.t, "saved", "log: saved"))
+    assert len(watch.interrupts) == 1 and len(watch.events("hook")) == 1
+    assert [n.fields["seconds"] for n in watch.events("saved")] == [4.0]
+
+
+@pytest.mark.parametrize("state", ["writing", "saved"])
+def test_a_checkpoint_on_its_way_is_not_broken_by_the_signal_that_follows_a_failed_hook(state: str):
+    watch = interrupted(answer=False)
+    watch.feed(Signalled(watch.t, "SIGINT", hook="scancel 7", instead=True))
+    watch.look(1)
+    watch.feed(CheckpointSeen(watch.t, state, "file: c.pt"))
+    watch.feed(HookRan(watch.t, "scancel 7", None, 1.0, "it took more than 1 s and was killed"))
+    assert len(watch.interrupts) == 1
+
+
+def test_a_hook_beside_the_signal_that_fails_changes_nothing():
+    watch = interrupted()
+    watch.feed(HookRan(watch.t, "kubectl x", 1, 1.0, "status 1", "error: forbidden"))
+    assert len(watch.interrupts) == 1 and watch.engine.snapshot().state is State.INTERRUPTING
+    [told] = watch.events("hook_failed")
+    assert told.text == "hook failed: status 1: kubectl x: error: forbidden"
 
 
 @settings(max_examples=30, deadline=None)

@@ -28,7 +28,9 @@ from memwatch.front import Front
 from memwatch.history import past
 from memwatch.history.identity import run_key
 from memwatch.history.store import HistoryStore
+from memwatch.hooks import identify_part, make_hook
 from memwatch.interfaces import Clock, EventSource, Signaller, Sink
+from memwatch.interrupter import Interrupter
 from memwatch.outputs.status import status
 from memwatch.outputs.summary import render
 from memwatch.sampler import Sampler
@@ -47,7 +49,7 @@ from memwatch.sources.target import TargetFacts, describe, identify, is_same, re
 from memwatch.sources.tree import TreeReader
 from memwatch.sources.wakes import Wakes
 from memwatch.supervisor import FORWARDED, Child
-from memwatch.trainer import CarefulSignaller, WatchedTrainer
+from memwatch.trainer import WatchedTrainer
 
 if TYPE_CHECKING:
     from memwatch.relay import Relay
@@ -203,6 +205,8 @@ class Watch:
             self._remarks.append(manner(config))
         self._remark_bounds(checkpoints)
         store, attached = self._open_history(log, held)
+        environ = facts.environ or {}
+        attached = replace(attached, run=identify_part(config, environ, facts.argv, attached.run_id))
         if attached.run_id:
             self._replay(attached.run_id, engine, trainer)
         snapshotter = Snapshotter(pid)
@@ -211,13 +215,26 @@ class Watch:
         if self._keyboard is not None:
             held.callback(self._keyboard.close)
             sources.append(snapshotter)
+        hook = make_hook(config, environ, attached.run, self._clock.now)
+        if hook is not None:
+            held.callback(hook.close)
+            sources.append(hook)
+        interrupter = Interrupter(
+            self._recipient(signaller),
+            self._signal,
+            unreachable=trainer.unreachable,
+            asked=lambda before_ns: checkpoints.signalled(self._clock.now(), before_ns),
+            hook=hook,
+            instead=not config.actions.signal,
+            state=engine.snapshot,
+            dry_run=config.dry_run,
+        )
         daemon = Daemon(
             clock=self._clock,
             engine=engine,
             sampler=readers.sampler,
             trainer=trainer,
-            signaller=CarefulSignaller(self._recipient(signaller), checkpoints, self._clock.now),
-            choose_signal=self._signal,
+            interrupter=interrupter,
             diagnose=examiner.begin,
             sources=sources,
             keys=self._keyboard,
@@ -225,7 +242,6 @@ class Watch:
             journal=store,
             waker=wakes,
             interval=config.memory.interval_seconds,
-            dry_run=config.dry_run,
         )
         return daemon, replace(attached, remarks=tuple(filter(None, self._remarks))), wakes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ def alone(config: Config) -> Iterator[Complaint]:
 
 def together(config: Config) -> Iterator[Complaint]:
     """Values that are right alone and wrong together."""
-    for check in (_targets, _kill, _interval, _wandb):
+    for check in (_targets, _kill, _hookless, _interval, _wandb):
         yield from check(config)
 
 
@@ -71,6 +72,7 @@ def _lists(values: _Values) -> Iterator[Complaint]:
         if event not in NotifyConfig().events and event not in (known := events_to_notify_of()):
             yield Complaint(path, "no event to be notified of", event, f"those that can be: {', '.join(known)}")
     yield from _signals(values)
+    yield from _hook(values)
 
 
 def _items(values: _Values, path: str) -> Iterator[tuple[str, object]]:
@@ -109,6 +111,29 @@ def _signals(values: _Values) -> Iterator[Complaint]:
         yield Complaint("signals.wanted", "nothing to interrupt with", [], fix)
 
 
+def _hook(values: _Values) -> Iterator[Complaint]:
+    if values["actions.hook"] is None and not values["actions.environment"]:
+        return
+    from memwatch.actions import hook
+
+    names = [str(name) for _, name in _items(values, "actions.environment")]
+    environ = hook.hook_environ(names, os.environ)
+    for path, name in _items(values, "actions.environment"):
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
+            fix = "write names alone, as KUBECONFIG: their values are memwatch's own"
+            yield Complaint(path, "no name of a variable", name, fix)
+    for path, word in _items(values, "actions.hook"):
+        try:
+            if path.endswith("[0]"):
+                hook.find_program(str(word), environ)
+            else:
+                list(hook.placeholders(str(word)))
+        except ConfigError as error:
+            yield Complaint(path, str(error), word, error.hint)
+    if values["actions.hook"] == ():
+        yield Complaint("actions.hook", "no command", [], "leave the key out, or name a program")
+
+
 def _empty(values: _Values) -> Iterator[Complaint]:
     for path, value in values.items():
         for place, text in _items(values, path) if isinstance(value, tuple) else [(path, value)]:
@@ -135,6 +160,12 @@ def _kill(config: Config) -> Iterator[Complaint]:
         fix = "set policy.act to true, or leave policy.kill out"
         problem = "while policy.act is false nothing is ever signalled, so nothing can be killed"
         yield Complaint("policy.kill", problem, True, fix, ("policy.act",))
+
+
+def _hookless(config: Config) -> Iterator[Complaint]:
+    if config.actions.hook is None and not config.actions.signal:
+        fix = "name a command as actions.hook; to warn only, set policy.act to false"
+        yield Complaint("actions.signal", "there is no hook to stop the trainer", False, fix, ("actions.hook",))
 
 
 def _interval(config: Config) -> Iterator[Complaint]:

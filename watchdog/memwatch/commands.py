@@ -24,6 +24,7 @@ from memwatch.core.sentence import render, to_json_line
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, SourceError
 from memwatch.front import make_guard
+from memwatch.hooks import check_hook
 from memwatch.layers import load
 from memwatch.progress import Progress
 from memwatch.sources.find import WAYS
@@ -98,6 +99,7 @@ def run(command: Sequence[str], flags: Mapping[str, object]) -> int:
     config = configure(flags)
     presets(config)  # what cannot work is told before anything is started
     make_guard(config)
+    check_hook(config, os.environ, command)
     check_extras(config)
     if config.listen is not None and config.listen_address is not None:
         from memwatch.doctor import try_listen

@@ -77,6 +77,25 @@ class SignalsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ActionsConfig:
+    """What is done on an interrupt besides the signal, or in its place."""
+
+    hook: tuple[str, ...] | None = None  # a command in words; None: there is none
+    hook_seconds: float = 30.0  # that it may take
+    signal: bool = True  # False: the hook stops the trainer, too, and a signal follows only where it fails
+    environment: tuple[str, ...] = ()  # names in memwatch's own environment that the hook gets
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """Which part of which run this is; None: as the trainer's environment says."""
+
+    id: str | None = None
+    node: str | None = None
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointConfig:
     """Where checkpoints appear."""
 
@@ -142,6 +161,8 @@ class Config:
     gpu: GpuConfig = field(default_factory=GpuConfig)
     policy: Policy = field(default_factory=Policy)
     signals: SignalsConfig = field(default_factory=SignalsConfig)
+    actions: ActionsConfig = field(default_factory=ActionsConfig)
+    run: RunConfig = field(default_factory=RunConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     diagnosis: DiagnosisConfig = field(default_factory=DiagnosisConfig)
     track: tuple[str, ...] = ()  # attributes whose size is told: Trainer.replay_buffer
@@ -186,6 +207,12 @@ class Config:
         """(address without brackets, port); None: nothing is served."""
         return parse_listen(self.listen or DEFAULT_LISTEN)
 
+    def hook_environ(self, own: Mapping[str, str]) -> Mapping[str, str]:
+        """What the hook finds in its environment, besides what it is told."""
+        from memwatch.actions.hook import hook_environ
+
+        return hook_environ(self.actions.environment, own)
+
     def history_path(self, environ: Mapping[str, str]) -> Path | None:
         """Where the history is kept; None: nowhere."""
         if self.history == NONE:
@@ -223,6 +250,8 @@ RANGES: Mapping[str, tuple[float, float]] = {  # of numbers: from, to
     "policy.cooldown_seconds": (0, 604_800),
     "policy.save_timeout_seconds": (1, 86_400),
     "policy.kill_after_seconds": (1, 86_400),
+    "actions.hook_seconds": (0.1, 600),
+    "run.rank": (0, 1_000_000),
     "diagnosis.every_generations": (1, 1_000_000),
     "diagnosis.cpu_share": (0, 1),
     "diagnosis.leak_threshold_mb": (0, 1e9),
@@ -231,7 +260,16 @@ RANGES: Mapping[str, tuple[float, float]] = {  # of numbers: from, to
 }
 SIZES = ("memory.limit", "diagnosis.memory")  # as 175GB
 PATHS = (  # `~` at their start is the user's home folder
-    *("target.pidfile", "log.path", "log.extra", "checkpoint.globs", "wandb.dir", "tensorboard.dir", "notify.file"),
+    *(
+        "target.pidfile",
+        "log.path",
+        "log.extra",
+        "actions.hook",
+        "checkpoint.globs",
+        "wandb.dir",
+        "tensorboard.dir",
+        "notify.file",
+    ),
     *("web_config", "history"),
 )
 

@@ -58,7 +58,8 @@ class LiveConfig:
 
     def refuse(self, error: ConfigError) -> None:
         """What is fresh cannot be had."""
-        self._problem, self.fresh = f"{error} ({error.hint})" if error.hint else str(error), None
+        told = (f"{one} ({one.hint})" if one.hint else str(one) for one in (error, *error.others))
+        self._problem, self.fresh = "; ".join(told), None
 
     def poll(self, now: float) -> Sequence[Event]:
         """Nothing ever happens; SourceError while the file cannot be used."""

@@ -31,12 +31,14 @@ from memwatch.core.model import (
     Gauge,
     GaugeSeen,
     GenerationSeen,
+    HookRan,
     Limit,
     Notice,
     OutOfMemorySeen,
     PhaseRow,
     PhaseSeen,
     ResourceView,
+    RunIdentity,
     Sampled,
     Signalled,
     Snapshot,
@@ -74,6 +76,7 @@ class Engine:
         self._out: list[Action] = []
         self._target: Target | None = None
         self._command = self._run_id = ""
+        self._run: RunIdentity | None = None
         self._started_t: float | None = None
         self._exited: Exited | None = None
         self._awaiting: str | None = None  # why there is no trainer
@@ -106,6 +109,7 @@ class Engine:
             SourceChanged: self._source_changed,
             ArmedChanged: self._armed_changed,
             Signalled: self._signalled,
+            HookRan: self._hook_ran,
             ExaminationAsked: lambda t, event: self._diagnostician.occasions.want("request"),
             SnapshotTaken: lambda t, event: self._act(news.snapshot(t, event)),
             Diagnosed: self._diagnosed,
@@ -162,6 +166,7 @@ class Engine:
         self._target, self._exited, self._awaiting = event.target, None, None
         self._sources.clear()  # what an earlier memwatch could not read is for this one to find out
         self._command, self._run_id = event.command, event.run_id or self._run_id
+        self._run = event.run or self._run
         self._diagnostician.attach(t, anew=successor or self._started_t is None)
         if self._started_t is None:
             self._started_t = t
@@ -271,6 +276,10 @@ class Engine:
         self._act(news.signalled(t, event))
         self._looks.signalled(t, event)
 
+    def _hook_ran(self, t: float, event: HookRan) -> None:
+        self._act(news.hook(t, event))
+        self._looks.hook_ran(t, event)
+
     # --- what memory says ---
 
     def _sampled(self, t: float, event: Sampled) -> None:
@@ -322,6 +331,7 @@ class Engine:
             unarmed=self._unarmed(),
             exited=self._exited,
             warn_horizon_seconds=horizon_seconds(self._policy, ledger.step_seconds(self._t)),
+            run=self._run,
         )
 
     def _state(self) -> State:

@@ -31,6 +31,8 @@ MANNERS: Mapping[str, Manner] = {
     "saved": Manner("success", "checkpoint saved", "resume from it, with the cause mended or more memory"),
     "escalated": Manner("failure", "no checkpoint in time", "see what the trainer does; resume from the one before"),
     "failed": Manner("failure", "the trainer cannot be stopped", "stop it yourself before its memory runs out"),
+    "hook": Manner("info", "the hook has run"),
+    "hook_failed": Manner("failure", "the hook failed", "see whether the other nodes of the run were stopped"),
     "continued": Manner("warning", "the trainer runs on", "see whether it heard the signal"),
     "breach": Manner("warning", "not as expected"),
     "finding": Manner("info", "a cause of growth"),

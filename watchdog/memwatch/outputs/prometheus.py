@@ -14,7 +14,17 @@ from itertools import islice
 import memwatch
 from memwatch import packaged
 from memwatch.core.examination import Diagnosis
-from memwatch.core.model import CgroupMemory, GpuMemory, ResourceView, Sample, Snapshot, State, TreeMemory, Verdict
+from memwatch.core.model import (
+    CgroupMemory,
+    GpuMemory,
+    RankMemory,
+    ResourceView,
+    Sample,
+    Snapshot,
+    State,
+    TreeMemory,
+    Verdict,
+)
 from memwatch.core.text import printable
 from memwatch.interfaces import Clock
 from memwatch.outputs import families as f
@@ -91,6 +101,8 @@ _COUNTERS = {
     "interrupt": f.INTERRUPTS,
     "saved": f.SAVES,
     "escalated": f.ESCALATIONS,
+    "hook": f.HOOKS,
+    "hook_failed": f.HOOK_FAILURES,
     "breach": f.BREACHES,
     "finding": f.FINDINGS,
     "source_failed": f.SOURCE_FAILURES,
@@ -141,11 +153,14 @@ def _watch(snapshot: Snapshot, now: float) -> Iterator[Metric]:
     yield from _rows(f.SOURCE_UP, [((source.source,), source.ok) for source in snapshot.sources])
     if snapshot.exited is not None:
         end = snapshot.exited
-        code = "" if end.exit_code is None else str(end.exit_code)
-        yield from _rows(f.TARGET_EXIT, [((end.cause.value, code, end.signal or ""), 1.0)])
+        yield from _rows(f.TARGET_EXIT, [((end.cause.value, _text(end.exit_code), end.signal or ""), 1.0)])
         yield from _levels([(f.TARGET_EXIT_TIMESTAMP, end.t)])
     elif snapshot.sample_t is not None:
         yield from _levels([(f.SAMPLE_AGE, max(0.0, now - snapshot.sample_t))])
+
+
+def _text(number: int | None) -> str:
+    return "" if number is None else str(number)
 
 
 def _expectations(snapshot: Snapshot) -> Iterator[Metric]:
@@ -157,6 +172,9 @@ def _expectations(snapshot: Snapshot) -> Iterator[Metric]:
 def _target(snapshot: Snapshot) -> Iterator[Metric]:
     pid = str(snapshot.target.pid) if snapshot.target else ""
     yield from _rows(f.TARGET, [((pid, snapshot.command, snapshot.run_id), 1.0)])
+    if (run := snapshot.run) is not None:
+        yield from _rows(f.RUN, [((run.run_id, run.node, _text(run.rank)), 1.0)])
+        yield from _levels([(f.RUN_NODES, run.nodes)])
     yield from _levels(
         (
             (f.ATTEMPT, snapshot.attempt),
@@ -258,6 +276,15 @@ def _sample(sample: Sample | None) -> Iterator[Metric]:
             )
         )
     yield from _gpus(sample.gpus)
+    if sample.tree is not None and sample.tree.ranks:
+        yield from _ranks(sample.tree.ranks, sample.gpus)
+
+
+def _ranks(ranks: Sequence[RankMemory], gpus: Sequence[GpuMemory]) -> Iterator[Metric]:
+    yield from _rows(f.RANK, [((str(one.rank), str(one.local_rank), str(one.pid)), 1.0) for one in ranks])
+    yield from _rows(f.RANK_USED, [((str(one.rank),), one.used_bytes) for one in ranks])
+    users = [(str(one.rank), gpu.resource) for one in ranks for gpu in gpus if not set(one.pids).isdisjoint(gpu.pids)]
+    yield from _rows(f.RANK_GPU, [(user, 1.0) for user in users])
 
 
 def _tree(tree: TreeMemory) -> Iterator[Metric]:

@@ -72,6 +72,7 @@ _EVENT_TONE = {
     "finding": BAD,
     "breach": WARN,
     "escalated": BAD,
+    "hook_failed": BAD,
     "saved": GOOD,
 }
 
