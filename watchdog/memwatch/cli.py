@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from memwatch import __version__
 from memwatch.errors import ConfigError, ExitCode, MemwatchError
 
 DESCRIPTION = "Watch a training run's memory from outside, say when it will run out, and interrupt it cleanly before."
@@ -42,9 +41,11 @@ def main(arguments: Sequence[str] | None = None, announce: Callable[[int], None]
 
 
 def _dispatch(flags: dict[str, object], trainer: list[str], announce: Callable[[int], None]) -> int:
+    command = flags.pop("command", None)
+    if command in ("completion", "man") or "version" in flags:
+        return _about(command, flags)
     from memwatch import commands
 
-    command = flags.pop("command", None)
     file = Path(str(flags.pop("file", "")))
     if command == "markers":
         return commands.markers(file, flags)
@@ -77,6 +78,15 @@ def _dispatch(flags: dict[str, object], trainer: list[str], announce: Callable[[
     if command == "serve":
         return commands.serve(flags)
     return commands.watch(flags, bool(flags.pop("once", False)))
+
+
+def _about(command: object, flags: dict[str, object]) -> int:
+    """What loads nothing else: a shell's start may ask for it."""
+    from memwatch import about
+
+    if command == "completion":
+        return about.completion(str(flags["shell"]))
+    return about.manual() if command == "man" else about.version()
 
 
 def _config(flags: dict[str, object]) -> int:
@@ -140,7 +150,7 @@ def _parser() -> _Parser:
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"memwatch {__version__}")
+    parser.add_argument("--version", action="store_true", help="print the version, the build and what it runs on")
     parser.add_argument("--once", action="store_true", help="or -1: print one screen and end; nothing is kept or sent")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
 
@@ -182,6 +192,9 @@ def _parser() -> _Parser:
     replay = add("replay", "the same engine over a recorded trace", common, epilog=files)
     replay.add_argument("file", metavar="TRACE.csv")
     replay.add_argument("--plot", metavar="FILE", help="draw it all: a page (.html) or a picture (.svg)")
+    add("man", "the manual page")
+    completion = add("completion", "a script that completes memwatch's commands and options with Tab")
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
     return parser
 
 

@@ -57,7 +57,7 @@ def _process(name: str, text: str, kind: str = "gauge") -> Family:
 
 # --- memwatch itself --------------------------------------------------------------------------------------------------
 
-BUILD = _info("build", "The version of memwatch.", "version")
+BUILD = _info("build", "The version of memwatch, its commit, and the Python.", "version", "commit", "python")
 TICKS = _counter("ticks", "Turns of memwatch's loop.")
 WARNINGS = _counter("warnings", "Warnings that memory will run out.")
 INTERRUPTS = _counter("interrupts", "Interrupts decided; in a dry run no signal is sent.")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import os
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 
 import memwatch
+from memwatch import packaged
 from memwatch.core.examination import Diagnosis
 from memwatch.core.model import (
     CgroupMemory,
@@ -45,6 +47,8 @@ class Exposition:
         self, read: Callable[[], Snapshot | None], counts: Mapping[str, int], clock: Clock, proc: str = "/proc"
     ) -> None:
         self._read, self._counts, self._clock, self._proc = read, counts, clock, proc
+        python = ".".join(map(str, sys.version_info[:3]))
+        self._build = (memwatch.__version__, packaged.build().get("commit", ""), python)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """The exposition and its content type: OpenMetrics where `accept` asks for it, else the plain text format."""
@@ -56,7 +60,7 @@ class Exposition:
         began = time.perf_counter()
         snapshot = self._read()
         yield from _levels(_process(self._proc))
-        yield from _rows(f.BUILD, [((memwatch.__version__,), 1.0)])
+        yield from _rows(f.BUILD, [(self._build, 1.0)])
         yield from _levels((family, self._counts.get(event, 0)) for event, family in _COUNTERS.items())
         if snapshot is not None:
             yield from _watch(snapshot, self._clock.now())
