@@ -12,19 +12,17 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from memwatch import packaged, standing, wire
 from memwatch.actions.checkpoint import CheckpointWatch
 from memwatch.actions.signals import PidfdSignaller, RanksSignaller, SignalPlan, plan
-from memwatch.clock import STOPPING, Sleeper, SystemClock
+from memwatch.clock import Sleeper
 from memwatch.config import DEFAULT_PROFILE, Config, default_history
-from memwatch.core.engine import Engine
-from memwatch.core.model import Attached, Event, Exited, GaveUp, Restarting, Snapshot
+from memwatch.core.model import Attached, Exited, Snapshot
 from memwatch.daemon import Daemon
 from memwatch.errors import ConfigError, HistoryError, SourceError
 from memwatch.examiner import Examiner
-from memwatch.front import Front
 from memwatch.history import past
 from memwatch.history.identity import run_key
 from memwatch.history.store import HistoryStore
@@ -32,8 +30,6 @@ from memwatch.hooks import identify_part, make_hook
 from memwatch.interfaces import Clock, EventSource, Signaller, Sink
 from memwatch.interrupter import Interrupter
 from memwatch.outputs.status import status
-from memwatch.outputs.summary import render
-from memwatch.outputs.web import WebServer
 from memwatch.sampler import Sampler
 from memwatch.snapshotter import Snapshotter
 from memwatch.sources.cgroup import CgroupReader
@@ -49,7 +45,8 @@ from memwatch.sources.survey import SurveyBudget
 from memwatch.sources.target import TargetFacts, describe, identify, is_same, read_ranks, refuse_foreign_proc
 from memwatch.sources.tree import TreeReader
 from memwatch.sources.wakes import Wakes
-from memwatch.supervisor import FORWARDED, Child
+from memwatch.station import Station
+from memwatch.supervisor import Child
 from memwatch.trainer import WatchedTrainer
 
 if TYPE_CHECKING:
@@ -70,76 +67,15 @@ ENDING_SECONDS = 10.0  # ... and when the trainer has ended
 GPU_DEADLINE_SECONDS = 2.0  # after which a driver is told not to answer
 
 
-class Station(Protocol):
-    """What several watches have in common that follow each other."""
-
-    @property
-    def sinks(self) -> Sequence[Sink]:
-        """Outputs that outlive a watch."""
-
-    @property
-    def sources(self) -> Sequence[EventSource]:
-        """What is to be polled during each."""
-
-    def fileno(self) -> int | None:
-        """Readable when somebody has asked for the state."""
-
-    def heard(self, number: int) -> None:
-        """A signal has come."""
-
-    def leaves(self) -> bool:
-        """The watch is to end, though its trainer runs on."""
-
-    def sleeping(self, sleep: Callable[[float], bool], seconds: float) -> bool:
-        """Sleep, but not longer at a stretch than is good."""
-
-
-class Lineage:
-    """What the watches of a run's trainers share when one follows the other, and what an end leads to."""
-
-    def __init__(
-        self, config: Config, sequel: Callable[[Snapshot], Restarting | GaveUp | None] = lambda _: None
-    ) -> None:
-        self.clock = SystemClock()
-        self.engine = Engine(config.policy, diagnosis=config.examining, expectations=config.checks)
-        self.sequel = sequel
-        self.front: Front | None = None  # made by the first watch
-
-    def close(self) -> None:
-        """Nothing is served any more."""
-        if self.front is not None:
-            self.front.close()
-
-
 class Watch:
     """One trainer, watched to its end."""
 
-    def __init__(
-        self,
-        config: Config,
-        facts: TargetFacts,
-        child: Child | None = None,
-        lineage: Lineage | None = None,
-        *,
-        whole_terminal: bool = True,
-        once: bool = False,
-        station: Station | None = None,
-    ) -> None:
-        """`child`: memwatch's own; signals go to it. Without the `whole_terminal`, stdout is the trainer's.
-
-        `lineage`: of a run that has several trainers, one after the other; its owner closes it. It may decide that
-        there will be another: until that is due, the end of this one is shown.
-        `once`: a screen is printed, and nothing is kept, served or sent.
-        """
-        self._config, self._facts, self._child, self._once = config, facts, child, once
-        self._lineage, self._is_only = lineage or Lineage(config), lineage is None
-        self._station = station
-        self.engine, self._clock = self._lineage.engine, self._lineage.clock
+    def __init__(self, station: Station, facts: TargetFacts, child: Child | None = None) -> None:
+        """`child`: memwatch's own."""
+        self._station, self._facts, self._child = station, facts, child
+        self._config, self._clock, self.engine = station.config, station.clock, station.engine()
         self.left_behind = frozenset[tuple[int, int]]()  # (PID, start) of processes that outlived the trainer
-        self._restarting: Restarting | None = None
         self._status = HeldFile(f"/proc/{facts.target.pid}/status", 8192)
-        self._whole_terminal = whole_terminal
-        self._people: TextIO = sys.stdout if whole_terminal else sys.stderr
         self._remarks: list[str | None] = []
         self._keyboard: Keyboard | None = None
         self._quit = False  # a key asked for the end of the watch
@@ -147,67 +83,37 @@ class Watch:
 
     def run(self) -> Exited | None:
         """How the trainer ended, or None when memwatch was told to stop."""
-        try:
-            return self._watch()
-        finally:
-            if self._is_only:
-                self._lineage.close()
-
-    def _watch(self) -> Exited | None:
         self._take_standing()
+        station = self._station
         with ExitStack() as held:
             _allow_descriptors(held)
             signaller = PidfdSignaller(self._facts.target, is_same)
             held.callback(signaller.close)
             held.callback(self._status.close)
-            engine, readers = self.engine, make_readers(self._config, self._facts, held)
-            daemon, attached, wakes = self._assemble(signaller, engine, readers, held)
+            readers = make_readers(self._config, self._facts, held)
+            daemon, attached, wakes = self._assemble(signaller, readers, held)
             gc.unfreeze()  # what an earlier watch has left
             gc.collect()
             gc.freeze()  # a full collection of all that is loaded takes 8 ms: later ones leave it out
             gc.set_threshold(YOUNG_OBJECTS)
             with self._sleeper(signaller, wakes) as sleeper:
-                sleep = partial(sleep_asking, sleeper, readers.gpus, self._clock)
-                if self._once:
+                sleep = partial(station.sleep, partial(sleep_asking, sleeper, readers.gpus, self._clock))
+                if self._station.once:
                     daemon.look_once(attached, sleep)
-                    show_once(engine.snapshot(), self._people, self._config.json)
+                    show_once(self.engine.snapshot(), station.people, self._config.json)
                     return None
-                if self._station is not None:
-                    sleep = partial(self._station.sleeping, sleep)
-                exited = daemon.run(attached, sleep, lambda: self._is_told_to_stop(sleeper))
+                exited = daemon.run(attached, sleep, self._is_told_to_stop)
                 if exited is not None:
-                    self._patience = lambda: LEAVING_SECONDS if self._is_told_to_stop(sleeper) else ENDING_SECONDS
+                    self._patience = lambda: LEAVING_SECONDS if self._is_told_to_stop() else ENDING_SECONDS
                     self.left_behind = frozenset(_alive(readers.tree.root_pids()))
-                if not self._config.json and self._station is None:
-                    with suppress(OSError):  # its reader or its terminal is gone; the exit code still tells
-                        print(render(engine.snapshot()), file=self._people, flush=True)
+                station.conclude(self.engine.snapshot())
                 held.close()
                 if exited is not None:
-                    self._rest(sleeper)
+                    station.rest(sleeper)
             return exited
 
-    def _rest(self, sleeper: Sleeper) -> None:
-        """Until the next trainer is due; without one, for who asks now and then and should learn how this one ended."""
-        if self._restarting is not None and self._child is not None:
-            due_t = self._restarting.t + self._restarting.after_seconds
-            while (left := due_t - self._clock.now()) > 0 and not self._child.told_to_end:
-                sleeper.rest(left)
-        elif self._web is not None:
-            sleeper.rest(self._config.daemon.linger_seconds)
-
-    def _sequel(self, end: Snapshot) -> Sequence[Event]:
-        decided = self._lineage.sequel(end)
-        self._restarting = decided if isinstance(decided, Restarting) else None
-        return () if decided is None else (decided,)
-
-    @property
-    def _web(self) -> WebServer | None:
-        """Its own HTTP server; a station's outlives it."""
-        return self._lineage.front.web if self._lineage.front is not None else None
-
-    def _is_told_to_stop(self, sleeper: Sleeper) -> bool:
-        station = self._station
-        return self._quit or sleeper.stopped_by is not None or (station is not None and station.leaves())
+    def _is_told_to_stop(self) -> bool:
+        return self._quit or self._station.leaves()
 
     def _take_standing(self) -> None:
         """Locked memory is taken where it can be had; a priority that was asked for is told of when it cannot."""
@@ -216,10 +122,9 @@ class Watch:
         if self._config.daemon.realtime:
             self._remarks.append(standing.raise_priority())
 
-    def _assemble(
-        self, signaller: PidfdSignaller, engine: Engine, readers: Readers, held: ExitStack
-    ) -> tuple[Daemon, Attached, Wakes]:
-        config, facts, pid = self._config, self._facts, self._facts.target.pid
+    def _assemble(self, signaller: PidfdSignaller, readers: Readers, held: ExitStack) -> tuple[Daemon, Attached, Wakes]:
+        config, facts, engine = self._config, self._facts, self.engine
+        pid = facts.target.pid
         log = self._choose_log()
         wakes = Wakes(readers.cgroup.directories)
         held.callback(wakes.close)
@@ -235,7 +140,7 @@ class Watch:
         )
         examiner = Examiner(facts.target)
         held.callback(examiner.close)
-        sources: list[EventSource] = [checkpoints, examiner, *(self._station.sources if self._station else ())]
+        sources: list[EventSource] = [checkpoints, examiner, *self._station.sources]
         if log is not None:
             sources.insert(0, LogSource(log, presets(config), catch_up=self._child is None))
             held.callback(sources[0].close)
@@ -248,7 +153,7 @@ class Watch:
         environ = facts.environ or {}
         attached = replace(attached, run=identify_part(config, environ, facts.argv, attached.run_id))
         if attached.run_id and engine.is_new:
-            self._replay(attached.run_id, engine, trainer)
+            self._replay(attached.run_id, trainer)
         snapshotter = Snapshotter(pid)
         held.callback(snapshotter.close)
         sinks = [trainer, *self._sinks(snapshotter), *self._relays(attached.run_id, held)]
@@ -281,7 +186,7 @@ class Watch:
             sinks=sinks,
             journal=store,
             waker=wakes,
-            sequel=self._sequel,
+            sequel=self._station.sequel,
             interval=config.memory.interval_seconds,
         )
         return daemon, replace(attached, remarks=tuple(filter(None, self._remarks))), wakes
@@ -290,11 +195,9 @@ class Watch:
         watched = [wakes.fileno()]
         if not signaller.problem:
             watched.append(signaller.fileno())
-        asked = [one.fileno() for one in (self._web, self._station, self._keyboard) if one is not None]
+        asked = [one.fileno() for one in (self._station, self._keyboard) if one is not None]
         watched += [one for one in asked if one is not None]
-        if self._child is not None:
-            return Sleeper(watched, FORWARDED, self._child.forward)
-        return Sleeper(watched, STOPPING, self._station.heard if self._station is not None else None)
+        return Sleeper(watched, self._station.signals, self._station.heard)
 
     # --- the log ---
 
@@ -362,7 +265,7 @@ class Watch:
         path = self._config.history_path(os.environ)
         if path is None:
             return None, attached
-        if self._once:
+        if self._station.once:
             return None, replace(attached, run_id=past.run_of(path, facts.target) if path.exists() else "")
         try:
             store = HistoryStore.open(path)
@@ -376,13 +279,13 @@ class Watch:
         opening = store.begin(key, attached, attached.t, cwd, log_name)
         return store, replace(attached, run_id=opening.run_id)
 
-    def _replay(self, run_id: str, engine: Engine, trainer: WatchedTrainer) -> None:
+    def _replay(self, run_id: str, trainer: WatchedTrainer) -> None:
         """Live through the run's past again: the same feed, its actions ignored."""
         path = self._config.history_path(os.environ)
         assert path is not None  # noqa: S101 - the run was found there
         try:
             for event in past.events(path, run_id):
-                engine.feed(event)
+                self.engine.feed(event)
                 trainer.observe(event)
         except HistoryError as error:
             self._remarks.append(str(error))
@@ -390,23 +293,19 @@ class Watch:
     # --- outputs ---
 
     def _sinks(self, snapshotter: Snapshotter) -> Sequence[Sink]:
-        if self._station is not None:
-            return self._station.sinks
-        if self._once:
-            return ()
-        if (front := self._lineage.front) is None:
-            front = self._lineage.front = Front(self._config, self._clock, self._people, may_draw=self._whole_terminal)
-            self._remarks += front.remarks
-        if (view := front.view) is not None:
-            actions = {"q": self._stop, "s": snapshotter.begin}
-            with suppress(SourceError):  # what is typed is not for memwatch
-                self._keyboard = Keyboard(sys.stdin, lambda key: actions.get(key, partial(view.press, key))())
-                view.keys = KEYS
-        return front.sinks
+        front = self._station.front
+        if front is not None:
+            self._remarks += front.news()
+            if (view := front.view) is not None:
+                actions = {"q": self._stop, "s": snapshotter.begin}
+                with suppress(SourceError):  # what is typed is not for memwatch
+                    self._keyboard = Keyboard(sys.stdin, lambda key: actions.get(key, partial(view.press, key))())
+                    view.keys = KEYS
+        return self._station.sinks
 
     def _relays(self, run_id: str, held: ExitStack) -> list[Relay]:
         """What hands figures and notices on, each to a process of its own."""
-        if self._once or not self._config.extras:
+        if self._station.once or not self._config.extras:
             return []
         from memwatch import relay, trackers
 

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -23,6 +23,7 @@ from memwatch.front import make_guard
 from memwatch.layers import load
 from memwatch.progress import Progress
 from memwatch.sources.find import WAYS
+from memwatch.station import Station
 
 if TYPE_CHECKING:
     from memwatch.diagnosis.heap.census import Wish
@@ -43,7 +44,9 @@ def watch(flags: Mapping[str, object], once: bool) -> int:
     if once:
         return look_once(config)
     check_extras(config)
-    exited = Watch(config, find_target(config)).run()
+    facts = find_target(config)
+    with closing(Station(config)) as station:
+        exited = Watch(station, facts).run()
     return ExitCode.STOPPED if exited is None else EXIT_CODES.get(exited.cause, ExitCode.FAILED)
 
 
@@ -53,8 +56,9 @@ def serve(flags: Mapping[str, object]) -> int:
     from memwatch.outputs.systemd import Systemd
     from memwatch.service import Service
 
-    settings = LiveConfig(lambda: _servable(configure(flags)), config_file(flags))
-    return Service(settings, Systemd(os.environ)).run()
+    live = LiveConfig(lambda: _servable(configure(flags)), config_file(flags))
+    with closing(Service(live, Systemd(os.environ))) as service:
+        return service.serve()
 
 
 def _servable(config: Config) -> Config:
@@ -80,7 +84,7 @@ def check_extras(config: Config) -> None:
 def look_once(config: Config) -> int:
     """What there is to see now; nothing is kept, served, examined or sent."""
     quiet = replace(config, listen="none", dry_run=True, diagnosis=replace(config.diagnosis, enabled=False))
-    Watch(quiet, find_target(quiet), once=True).run()
+    Watch(Station(quiet, once=True), find_target(quiet)).run()
     return ExitCode.ENDED
 
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from memwatch.core.model import Cause, Exited
 from memwatch.core.units import format_bytes
 from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
 from memwatch.sources.target import describe_started, read_argv
+from memwatch.station import Station
 from memwatch.supervisor import Child, forwarding
 
 LIMIT_BYTES = 512_000_000
@@ -82,7 +83,9 @@ def _watch(config: Config, folder: Path, name: str, options: Sequence[str], conf
     try:
         with forwarding(child.forward):
             _await_command(child.pid, confinement)
-            exited = Watch(config, describe_started(child.pid), child).run()
+            facts = describe_started(child.pid)
+            with closing(Station(config, forward=child.forward)) as station:
+                exited = Watch(station, facts, child).run()
     except (AttachError, SourceError):
         exited = None
     finally:

@@ -12,19 +12,20 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memwatch.app import Lineage, Watch, presets, run_log
-from memwatch.clock import SystemClock
+from memwatch.app import Watch, presets, run_log
+from memwatch.clock import Sleeper, SystemClock
 from memwatch.commands import check_extras, configure
 from memwatch.config import Config
 from memwatch.core import restarts
 from memwatch.core.autopsy import Evidence, conclude
 from memwatch.core.engine import Engine
-from memwatch.core.model import Cause, GaveUp, Limit, Notice, Restarting, Snapshot
+from memwatch.core.model import Cause, Event, Limit, Notice, Restarting, Snapshot
 from memwatch.core.sentence import to_json_line
 from memwatch.errors import AttachError, ConfigError, MemwatchError, SourceError
 from memwatch.front import make_guard
 from memwatch.hooks import check_hook
 from memwatch.sources.target import describe_started, refuse_foreign_proc, typed
+from memwatch.station import Station
 from memwatch.supervisor import ENDING, Child, Passthrough, forwarding, shell_status, signal_name
 
 MOST_RESTARTS = 1_000_000
@@ -50,11 +51,8 @@ def run(command: Sequence[str], flags: dict[str, Any], announce: Callable[[int],
     check_hook(config, os.environ, command)
     check_extras(config)
     refuse_foreign_proc()
-    if config.listen is not None and config.listen_address is not None:
-        from memwatch.doctor import try_listen
-
-        try_listen(config)
-    return _Run(config, command, wish, announce).to_its_end()
+    with closing(_Run(config, command, wish, announce)) as run:
+        return run.to_its_end()
 
 
 def _wish(most: str | None, resume_with: str | None) -> Wish | None:
@@ -77,29 +75,34 @@ def _words(text: str) -> tuple[str, ...]:
     return words
 
 
-class _Run:
-    """The trainers of a run, one after the other."""
+class _Run(Station):
+    """The trainers of a run, one after the other: their watches have one engine."""
 
     def __init__(
         self, config: Config, command: Sequence[str], wish: Wish | None, announce: Callable[[int], None]
     ) -> None:
-        self._config, self._command, self._wish, self._announce = config, tuple(command), wish, announce
-        self._lineage = Lineage(config, self._decide)
+        super().__init__(config, sys.stderr, may_draw=False, forward=self._pass_on)
+        self._command, self._wish, self._announce = tuple(command), wish, announce
+        self._engine = super().engine()
         self._argv: tuple[str, ...] = ()  # of the first trainer: by it the history knows the run
         self._child: Child | None = None
         self._early: list[int] = []  # signals that ask for the end, and came while there was no trainer
         self._began_t = 0.0
         self._ends: list[restarts.Ended] = []
-        self._goes_on = False
+        self._restarting: Restarting | None = None
+
+    def engine(self) -> Engine:
+        """The same for all of them."""
+        return self._engine
 
     def to_its_end(self) -> int:
         """The exit status of the last trainer."""
-        with forwarding(self._forward), closing(self._lineage):
+        with forwarding(self._pass_on):
             while True:
                 child = self._start()
                 self._watch(child)
                 self._child = None
-                if not self._goes_on:
+                if self._restarting is None:
                     break
                 if child.told_to_end:
                     _say("told to end: the trainer is not started again")
@@ -110,12 +113,12 @@ class _Run:
     def _start(self) -> Child:
         child = Child(self._command, run_log(os.environ))
         self._announce(child.pid)
-        self._began_t, self._child, self._goes_on = self._lineage.clock.now(), child, False
+        self._began_t, self._child, self._restarting = self.clock.now(), child, None
         for number in self._early:
             child.forward(number)
         return child
 
-    def _forward(self, number: int) -> None:
+    def _pass_on(self, number: int) -> None:
         if self._child is not None:
             self._child.forward(number)
         elif number in ENDING:
@@ -123,14 +126,14 @@ class _Run:
 
     def _watch(self, child: Child) -> None:
         """Watch it to its end; its output goes on to ours. Whatever befalls memwatch, it runs on."""
-        passthrough = Passthrough(child.log, output=2 if self._config.json else 1)
+        passthrough = Passthrough(child.log, output=2 if self.config.json else 1)
         try:
             facts = describe_started(child.pid)
             self._argv = self._argv or facts.argv
             facts = replace(facts, argv=self._argv)  # the same run, whatever it is resumed with
-            Watch(self._config, facts, child, self._lineage, whole_terminal=False).run()
+            Watch(self, facts, child).run()
         except (AttachError, SourceError):
-            _tell_early_end(self._config, child.status())
+            _tell_early_end(self.config, child.status())
         except MemwatchError as error:
             _say(f"{error}: the trainer runs on unwatched")
         except Exception:  # a bug of ours is not the trainer's
@@ -144,16 +147,25 @@ class _Run:
     def _next_command(self) -> tuple[str, ...]:
         return (self._wish.resume_with if self._wish is not None else ()) or self._command
 
-    def _decide(self, end: Snapshot) -> Restarting | GaveUp | None:
+    def sequel(self, end: Snapshot) -> Sequence[Event]:
         """Whether there is another trainer, by all ends so far and this one."""
         if self._wish is None or self._child is None or end.exited is None:
-            return None
+            return ()
         saved = end.exited.cause is Cause.SAVED and not self._child.told_to_end
-        ran_seconds, reached = end.t - self._began_t, self._lineage.engine.reached
+        ran_seconds, reached = end.t - self._began_t, self._engine.reached
         self._ends.append(restarts.Ended(end.t, ran_seconds, saved, reached, _tightest_limit(end)))
         decided = restarts.decide(self._wish.most, self._ends, typed(self._next_command()))
-        self._goes_on = isinstance(decided, Restarting)
-        return decided
+        self._restarting = decided if isinstance(decided, Restarting) else None
+        return () if decided is None else (decided,)
+
+    def rest(self, sleeper: Sleeper) -> None:
+        """Until the next trainer is due, the end of this one is shown."""
+        if self._restarting is None or self._child is None:
+            super().rest(sleeper)
+            return
+        due_t = self._restarting.t + self._restarting.after_seconds
+        while (left := due_t - self.clock.now()) > 0 and not self._child.told_to_end:
+            sleeper.rest(left)
 
 
 def _tightest_limit(end: Snapshot) -> Limit | None:
