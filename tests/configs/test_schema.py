@@ -29,6 +29,11 @@ BEYOND_A_SCHEMA = (  # of what is refused
     "not a regular expression",
     "not understood",  # an expectation
     "no path to an attribute",
+    "no executable file",  # a hook's program
+    "write the program's whole path",
+    "nothing is known as",  # its placeholders
+    "a single brace",
+    "there is no hook to stop",
     "not a size that memory can have",  # 0.0001, 99999999 PB
     "got `float`",  # 5.0 for a whole number, which JSON takes for 5
     "is ever signalled",  # pairs

@@ -13,6 +13,7 @@ from memwatch.core.units import parse_size
 from memwatch.errors import ConfigError
 from memwatch.wire import Complaint
 
+VARIABLE = "[A-Za-z_][A-Za-z0-9_]*"  # the name of one
 UNCATCHABLE = ("SIGKILL", "SIGSTOP")
 SIGNALS = tuple(name for name in signal.Signals.__members__ if name not in UNCATCHABLE)  # that may be wanted
 
@@ -119,7 +120,7 @@ def _hook(values: _Values) -> Iterator[Complaint]:
     names = [str(name) for _, name in _items(values, "actions.environment")]
     environ = hook.hook_environ(names, os.environ)
     for path, name in _items(values, "actions.environment"):
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
+        if not re.fullmatch(VARIABLE, str(name)):
             fix = "write names alone, as KUBECONFIG: their values are memwatch's own"
             yield Complaint(path, "no name of a variable", name, fix)
     for path, word in _items(values, "actions.hook"):

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from memwatch import packaged, wire
-from memwatch.checks import SIGNALS, events_to_notify_of
+from memwatch.checks import SIGNALS, VARIABLE, events_to_notify_of
 from memwatch.config import ADDRESS, NONE, RANGES, SIZES, Config
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -23,7 +23,7 @@ Node = dict[str, Any]
 def schema() -> Node:
     """What an editor needs to know of each key: its type, range and default, and what it means.
 
-    It cannot tell of values that are wrong together, nor of regular expressions, expectations and tracks.
+    It cannot tell of values that are wrong together, nor of regular expressions, expectations, tracks and hooks.
     """
     return {"$schema": DRAFT, "title": "memwatch", **_Schema().whole()}
 
@@ -59,6 +59,8 @@ class _Schema:
         return {
             **{path: _pattern(SIZE, "write a number and a unit, as 175GB or 163GiB") for path in SIZES},
             "listen": _pattern(f"^({NONE}|{ADDRESS}:{PORT})$", "write ADDRESS:PORT, as 127.0.0.1:9877, or none"),
+            "actions.hook": {"minItems": 1},
+            "actions.environment[]": _pattern(f"^{VARIABLE}$", "write names alone, as KUBECONFIG"),
             "signals.wanted": {"minItems": 1, "uniqueItems": True},
             "signals.wanted[]": {"enum": list(SIGNALS)},
             "notify.events[]": {"enum": list(events_to_notify_of())},
