@@ -65,7 +65,9 @@ class Service(Station):
             self._stopped = True
 
     def leaves(self) -> bool:
-        """Told to stop, or to go on in another way: this is where the configuration is read again."""
+        """Told to stop, or to go on in another way. Whatever takes long asks this meanwhile: systemd gets a sign of life,
+        and the configuration a look."""
+        self._systemd.ping()
         live = self._live
         if live.is_due(self.clock.now()):
             self._systemd.reloading()
@@ -76,11 +78,10 @@ class Service(Station):
         return self._stopped or live.fresh is not None
 
     def sleep(self, sleep: Callable[[float], bool], seconds: float) -> bool:
-        """Systemd gets its signs of life meanwhile, and the configuration a look."""
+        """In parts, so that `leaves` is asked often enough."""
         end = self.clock.now() + seconds
         most = min(self._systemd.ping_seconds, LOOK_SECONDS)
         while True:
-            self._systemd.ping()
             left = end - self.clock.now()
             if sleep(min(left, most)) or self.leaves():
                 return True
