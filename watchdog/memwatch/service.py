@@ -65,8 +65,10 @@ class Service(Station):
             self._stopped = True
 
     def leaves(self) -> bool:
-        """Told to stop, or to go on in another way. Whatever takes long asks this meanwhile: systemd gets a sign of life,
-        and the configuration a look."""
+        """Told to stop, or to go on in another way.
+
+        Whatever takes long asks this meanwhile: systemd gets a sign of life, and the configuration a look.
+        """
         self._systemd.ping()
         live = self._live
         if live.is_due(self.clock.now()):
