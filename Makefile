@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test thorough fast check lint types contracts pictures dashboards manifests locks schema bench tables pythons libraries trackers wheel clean
+.PHONY: demo test thorough fast check lint types contracts pictures dashboards manifests locks config-schema schema bench tables manual pythons libraries trackers wheel packaging clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
@@ -35,8 +35,14 @@ contracts: .venv/.dev
 pictures: .venv/.dev  ## docs/images/*.svg: the same files for the same code
 	PYTHONPATH=watchdog:tests $(BIN)/python docs/pictures.py
 
+manual: .venv/.dev  ## docs/manual: the manual page and completion for shells, from the parser of the command line
+	PYTHONPATH=watchdog $(BIN)/python docs/manual.py
+
 dashboards: .venv/.dev  ## configs/grafana/dashboards/*.json, from the registry of metrics; Python 3.11 or newer
 	PYTHONPATH=watchdog:configs/grafana $(BIN)/python -m generator
+
+config-schema: .venv/.dev  ## configs/memwatch.schema.json, from the records of the configuration; Python 3.11 or newer
+	PYTHONPATH=watchdog $(BIN)/python -m memwatch config schema > configs/memwatch.schema.json
 
 RULE = configs/kubernetes/monitoring/prometheusrule.yaml
 manifests:  ## configs/kubernetes/monitoring/prometheusrule.yaml, from the rules
@@ -47,7 +53,7 @@ LOCK = $(BIN)/uv pip compile -q --no-config --generate-hashes --no-annotate --py
   --custom-compile-command 'make locks' -c requirements-dev.txt
 locks: .venv/.dev  ## requirements-image.txt and requirements-build.txt: what the image installs, with hashes
 	$(LOCK) --extra auth -o requirements-image.txt pyproject.toml
-	echo hatchling | $(LOCK) -o requirements-build.txt -
+	printf '%s\n' hatchling hatch-fancy-pypi-readme | $(LOCK) -o requirements-build.txt -
 
 schema:  ## the types of Grafana's dashboards and the Prometheus operator's objects in .venv/schema, for tests; needs npm
 	mkdir -p .venv/schema
@@ -70,8 +76,14 @@ libraries: .venv/.dev  ## stable-baselines3 and torch in .venv/libraries, 1.5 GB
 
 trackers: .venv/trackers/.made  ## wandb, tensorboard and apprise in .venv/trackers, 300 MB, for the tests that use them
 
-wheel: .venv/.dev
-	$(BIN)/pip wheel -q --no-deps --no-build-isolation -w dist .
+wheel: .venv/.dev  ## dist: sdist and wheel, the same bytes for the same commit
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist
+
+packaging: .venv/.dev trackers  ## the wheel in use, with each extra; with the lowest and highest dependencies of an index, on the oldest and newest CPython
+	$(BIN)/pytest -n 2 -r aR tests/packaging
 
 .venv/.demo: requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import memwatch
 from memwatch import __version__
 from memwatch.cli import main
 from memwatch.errors import ExitCode
@@ -59,10 +61,22 @@ def log(tmp_path: Path) -> Path:
         (["run", "python", "main.py"], "not understood: python main.py", "memwatch run -- python main.py"),
         (["run"], "run needs the trainer's command", "memwatch run -- python main.py"),
         (["run", "--"], "run needs the trainer's command", "memwatch run -- python main.py"),
+        (["run", "--max-restarts", "0", "--", "true"], "--max-restarts 0: no number of restarts", "1 to 1000000"),
+        (["run", "--max-restarts", "-1", "--", "true"], "--max-restarts -1: no number of restarts", "1 to 1000000"),
+        (["run", "--max-restarts", "twice", "--", "true"], "--max-restarts twice: no number", "1 to 1000000"),
+        (
+            ["run", "--resume-with", "./nowhere -x", "--", "true"],
+            "--resume-with ./nowhere -x: no such",
+            "--resume-with",
+        ),
+        (["run", "--resume-with", "", "--", "true"], "--resume-with : no such command", "--resume-with 'python"),
+        (["run", "--resume-with", "python '", "--", "true"], "No closing quotation", "quote it as for a shell"),
+        (["--pid", "7", "--max-restarts=2"], "not understood: --max-restarts=2", "memwatch --help"),
         (["--pid", "7", "--", "python"], "not understood: python", "memwatch run -- python main.py"),
         (["--pid", "7", "run", "--", "true"], "--pid has no meaning for memwatch run", "leave it out"),
         (["--log", "x", "demo"], "--log has no meaning for memwatch demo", "leave it out"),
         (["markers"], "required: LOG", "memwatch markers --help"),
+        (["completion", "csh"], "invalid choice: 'csh'", "memwatch completion --help"),
         (["--pid"], "argument --pid: expected one argument", "memwatch --help"),
         (["--pid", "abc"], "--pid abc", "whole number"),
         (["--pid", "0"], "--pid 0: out of range", "1 to 4194304"),
@@ -103,12 +117,31 @@ def test_an_unknown_key_is_told_with_its_line(capsys: pytest.CaptureFixture[str]
     assert "checkpoint_seconds" in err[1]
 
 
-def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, part in ((("--version",), __version__), (("--help",), "exit codes"), (("run", "-h"), "--listen")):
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, part in ((("--help",), "exit codes"), (("run", "-h"), "--listen")):
         with pytest.raises(SystemExit) as caught:
             main(arguments)
         assert caught.value.code == 0
         assert part in capsys.readouterr().out
+
+
+def test_the_version_is_a_line_for_programs_and_lines_for_a_report_of_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = said(capsys, "--version")
+    assert (code, err) == (ExitCode.ENDED, [])
+    first, *facts = out.splitlines()
+    assert first == f"memwatch {__version__}"
+    told = {line.split()[0]: line.split(maxsplit=1)[1] for line in facts}
+    assert list(told) == ["build", "python", "system", "packages", "extras", "files"]
+    assert told["python"] == f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}"
+    assert told["files"] == str(Path(memwatch.__file__).parent)
+
+
+@pytest.mark.parametrize("words", [["--version"], ["completion", "bash"], ["man"]])
+def test_what_memwatch_tells_of_itself_loads_nothing_of_a_watch(words: list[str]) -> None:
+    loaded = f"import sys; from memwatch.cli import main; main({words}); sys.stderr.write(' '.join(sys.modules))"
+    asked = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert asked.stdout
+    assert not {"msgspec", "yaml", "rich", "memwatch.app", "memwatch.config"} & set(asked.stderr.split())
 
 
 @pytest.mark.parametrize("code", list(ExitCode))
@@ -123,7 +156,7 @@ def test_the_common_options_are_common(capsys: pytest.CaptureFixture[str], comma
     with pytest.raises(SystemExit):
         main([command, "--help"])
     told = capsys.readouterr().out
-    common = "--config --listen --history --limit --interval --checkpoint-time --dry-run --json -v"
+    common = "--config --profile --listen --history --limit --interval --checkpoint-time --dry-run --json -v"
     assert all(option in told for option in common.split())
 
 

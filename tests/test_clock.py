@@ -127,3 +127,10 @@ def test_a_rest_is_ended_by_a_signal_alone_also_by_one_before_it() -> None:
     assert forwarded == [signal.SIGUSR1]
     os.close(told)
     os.close(told_end)
+
+
+def test_a_rest_that_a_signal_has_ended_can_go_on() -> None:
+    with Sleeper((), (signal.SIGUSR1,), lambda _: None) as sleeper:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert rested(sleeper, LONG) < LONG / 2
+        assert 0.05 <= rested(sleeper, 0.05) < 1

@@ -1,140 +1,181 @@
-"""A configuration file that changes, breaks and is mended."""
+"""`memwatch config`: what is right and what is wrong, what comes of it here, the schema."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
-from memwatch.config import load
-from memwatch.errors import ConfigError, SourceError
-from memwatch.settings import LOOK_SECONDS, Settings
+from memwatch import wire
+from memwatch.cli import main
+from memwatch.config import Config
+from memwatch.errors import ExitCode
+from memwatch.layers import load, settle
+from memwatch.settings import _lines
+
+EXAMPLE = Path(__file__).parents[1] / "configs" / "memwatch.yaml"
 
 
-class File:
-    """A configuration file and who follows it."""
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, list[str]]:
+    """Exit code, stdout, and the lines of stderr."""
+    code = main(arguments)
+    output = capsys.readouterr()
+    return code, output.out, output.err.splitlines()
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.now, self.reads = path, 100.0, 0
-        self.write("policy: {confidence: 0.9}")
-        self.settings = Settings(self.read, path)
 
-    def write(self, text: str) -> None:
-        fresh = self.path.with_suffix(".new")
-        fresh.write_text(text)
-        fresh.replace(self.path)
-
-    def read(self):
-        self.reads += 1
-        return load(self.path)
-
-    def look(self) -> bool:
-        """A look, a while later: whether it was read again."""
-        self.now += LOOK_SECONDS
-        due = self.settings.is_due(self.now)
-        if due:
-            self.settings.read()
-        return due
-
-    def problem(self) -> str:
-        try:
-            self.settings.poll(self.now)
-        except SourceError as error:
-            return str(error)
-        return ""
+def memwatch(*arguments: str, given_: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+    """As a program, with variables of its own."""
+    env = {**os.environ, "PYTHONPATH": str(Path(wire.__file__).parents[1]), **environ}
+    command = [sys.executable, "-m", "memwatch", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, input=given_, env=env, check=False)
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> File:
-    return File(tmp_path / "x.yaml")
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "m.yaml"
 
 
-def test_one_that_stays_is_read_once(file: File) -> None:
-    assert not any(file.look() for _ in range(10))
-    assert file.reads == 1 and file.settings.fresh is None and not file.problem()
+# --- check ----------------------------------------------------------------------------------------------------------
 
 
-def test_one_that_changes_is_there_to_be_adopted(file: File) -> None:
-    file.write("policy: {confidence: 0.95}")
-    assert file.look()
-    assert file.settings.config.policy.confidence == 0.9
-    assert file.settings.fresh.policy.confidence == 0.95
-    file.settings.adopt()
-    assert file.settings.config.policy.confidence == 0.95 and file.settings.fresh is None
-    assert not file.look()
+def test_files_that_are_right_have_a_line_each(capsys: pytest.CaptureFixture[str], file: Path) -> None:
+    file.write_text("profile: observe\nlisten: none\nhistory: none\n")
+    code, out, err = said(capsys, "config", "check", str(file), str(EXAMPLE))
+    assert (code, err) == (ExitCode.ENDED, [])
+    first, second = out.splitlines()
+    assert (
+        first == f"{file}: right: profile observe: never signals, as policy.act says; serves nothing; keeps no history"
+    )
+    assert second.startswith(f"{EXAMPLE}: right: interrupts with SIGINT or SIGTERM; listens at 127.0.0.1:9877; keeps ")
 
 
-def test_it_is_looked_at_now_and_then(file: File) -> None:
-    file.look()
-    file.write("policy: {confidence: 0.95}")
-    assert not file.settings.is_due(file.now + 0.5 * LOOK_SECONDS)
-    assert file.settings.is_due(file.now + LOOK_SECONDS)
+def test_all_that_is_wrong_is_told_of_each_file(capsys: pytest.CaptureFixture[str], file: Path) -> None:
+    file.write_text("listen: 5\npolicy:\n  confidence: 7\n")
+    other = file.with_name("n.yaml")
+    other.write_text("a: ]\n")
+    code, out, err = said(capsys, "config", "check", str(file), str(EXAMPLE), str(other))
+    assert code == ExitCode.USAGE
+    assert [line.split(": ")[0] for line in out.splitlines()] == [str(EXAMPLE)]
+    told = [line for line in err if line.startswith("memwatch: ")]
+    assert [line.split(": ")[1] for line in told] == [f"{file}:1", f"{file}:3", f"{other}:1"]
 
 
-def test_a_broken_one_is_refused_with_the_reason_until_it_is_mended(file: File) -> None:
-    file.write("policy:\n  confidence: 7")
-    assert file.look()
-    assert file.settings.fresh is None and file.settings.config.policy.confidence == 0.9
-    assert f"{file.path}:2: policy.confidence is 7" in file.problem()
-    assert "what it said before stays in force" in file.problem()
-    assert not file.look() and file.problem()  # told as long as it is so, read once
-    file.write("policy: {confidence: 0.8}")
-    file.look()
-    assert not file.problem() and file.settings.fresh.policy.confidence == 0.8
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("log: {markers: nonsuch}", "log.markers: no preset is called 'nonsuch'"),
+        ("log: {extra: [/nowhere.yaml]}", "/nowhere.yaml: "),
+        ("log: {extra: [{rules: 5}]}", "log.extra[0]"),
+        ("web_config: /nowhere.yml", "/nowhere.yml: No such file"),
+        ("notify: {file: /nowhere}", "not"),  # installed, or readable
+    ],
+)
+def test_what_a_watch_would_refuse_later_is_told_too(
+    capsys: pytest.CaptureFixture[str], file: Path, text: str, told: str
+) -> None:
+    file.write_text(f"{text}\n")
+    code, out, err = said(capsys, "config", "check", str(file))
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert err[0].startswith(f"memwatch: {file}: ") and told in err[0]
 
 
-def test_a_broken_one_that_goes_back_to_what_it_was_changes_nothing(file: File) -> None:
-    file.write("policy: [")
-    file.look()
-    file.write("policy: {confidence: 0.9}  # as before")
-    file.look()
-    assert not file.problem() and file.settings.fresh is None
+def test_a_file_is_checked_as_it_would_be_used_here(file: Path) -> None:
+    file.write_text("policy:\n  kill: true\n")
+    assert memwatch("config", "check", MEMWATCH_CONFIG=str(file)).returncode == 0
+    refused = memwatch("config", "check", str(file), MEMWATCH_POLICY__ACT="false")
+    assert refused.returncode == ExitCode.USAGE
+    assert refused.stderr.startswith("memwatch: $MEMWATCH_POLICY__ACT: policy.act is false")
+    assert memwatch("config", "check", MEMWATCH_CONFIG="/nowhere").returncode == ExitCode.USAGE
 
 
-def test_one_that_is_gone_is_refused_too(file: File) -> None:
-    file.path.unlink()
-    assert file.look() and "No such file" in file.problem()
-    assert not file.look()
-    file.write("policy: {confidence: 0.9}")
-    assert file.look() and not file.problem()
+# --- show -----------------------------------------------------------------------------------------------------------
 
 
-def test_whoever_asks_has_it_read_at_once_changed_or_not(file: File) -> None:
-    file.look()
-    file.settings.ask()
-    assert file.settings.is_due(file.now)
-    assert file.settings.read() and file.settings.fresh is None and file.reads == 2
-    assert not file.settings.is_due(file.now)
+def test_what_is_shown_is_right_and_says_where_it_is_from(file: Path) -> None:
+    file.write_text("policy:\n  headroom_guard: 0.2\n")
+    asked = ("config", "show", "--config", str(file), "--profile", "aggressive", "--match", 'a: "b" #c')
+    shown = memwatch(*asked, MEMWATCH_MEMORY__LIMIT="175GB").stdout
+    lines = {line.split(":")[0].strip(): line.partition(" # ")[2] for line in shown.splitlines() if " # " in line}
+    assert lines["headroom_guard"] == f"{file}:2"
+    assert lines["confidence"].startswith("profile aggressive:")
+    assert (lines["limit"], lines["profile"]) == ("$MEMWATCH_MEMORY__LIMIT", "--profile")
+    checked = memwatch("config", "check", "/dev/stdin", given_=shown)
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert checked.stdout.startswith("/dev/stdin: right: profile aggressive")
+    assert load(None, shown).target.match == 'a: "b" #c'
 
 
-def test_a_link_that_leads_elsewhere_is_a_change(tmp_path: Path) -> None:
-    """As Kubernetes changes a ConfigMap: all links stay, one folder behind them is another."""
-    for name, confidence in (("one", 0.9), ("two", 0.95)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "x.yaml").write_text(f"policy: {{confidence: {confidence}}}")
-    (tmp_path / "..data").symlink_to("one")
-    (tmp_path / "x.yaml").symlink_to("..data/x.yaml")
-    settings = Settings(lambda: load(tmp_path / "x.yaml"), tmp_path / "x.yaml")
-    (tmp_path / "..new").symlink_to("two")
-    (tmp_path / "..new").replace(tmp_path / "..data")
-    assert settings.is_due(LOOK_SECONDS) and settings.read()
-    assert settings.fresh.policy.confidence == 0.95
+def test_it_is_shown_as_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = said(capsys, "config", "show", "--limit", "5GB", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert (found["origins"], found["config"]["json"]) == ({"memory.limit": "--limit"}, False)
+    assert load(None, yaml.safe_dump(found["config"])).memory.limit == "5GB"
 
 
-def test_what_cannot_be_had_after_all_leaves_the_old_one(file: File) -> None:
-    file.write("listen: '127.0.0.1:1'")
-    file.look()
-    file.settings.refuse(ConfigError("cannot listen on 127.0.0.1:1", "choose another"))
-    assert file.settings.fresh is None and "cannot listen on 127.0.0.1:1 (choose another)" in file.problem()
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_no_password_is_shown(capsys: pytest.CaptureFixture[str], file: Path, form: tuple[str, ...]) -> None:
+    file.write_text("notify: {urls: ['json://u:hunter2@h', hunter2]}\n")
+    _, out, _ = said(capsys, "config", "show", "--config", str(file), *form)
+    assert "hunter2" not in out
+    assert "json://…" in out
+    assert form or "cannot be used as it is" in out
 
 
-def test_the_first_one_must_be_right(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError):
-        Settings(lambda: load(tmp_path / "none.yaml"), tmp_path / "none.yaml")
+@given(
+    st.builds(
+        lambda match, globs, limit, interval: {
+            "target": {"match": match} if match else {},
+            "checkpoint": {"globs": globs},
+            "memory": {"limit": limit, "interval_seconds": interval},
+            "log": {"extra": [{"name": glob, "rules": [1, None, 2.5, True]} for glob in globs]},
+        },
+        st.from_regex(r"[\w \n\t:#'\",\[\]~*&!|>%@-]{0,12}").filter(lambda text: text.count("[") == 0),
+        st.lists(st.text(min_size=1, max_size=8), max_size=3),
+        st.one_of(st.none(), st.integers(1, 2**62), st.just("175 GB")),
+        st.floats(0.05, 3600),
+    )
+)
+def test_what_is_shown_can_be_fed_back(data: dict[str, object]) -> None:
+    text = yaml.safe_dump(data)
+    try:
+        made = settle(None, text)
+    except Exception:  # not a regular expression
+        return
+    assert load(None, "\n".join(_lines(made.config, made.origins))) == made.config
 
 
-def test_without_a_file_there_is_nothing_to_look_at() -> None:
-    settings = Settings(load, None)
-    assert not settings.is_due(100.0)
-    settings.ask()
-    assert settings.is_due(100.0) and settings.read() and settings.fresh is None
+def test_the_defaults_are_shown_as_the_example_has_them() -> None:
+    assert wire.load_yaml("\n".join(_lines(Config(), {})), "shown") == wire.load_yaml(EXAMPLE.read_text(), "example")
+
+
+# --- schema ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_schema_is_the_published_one(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = said(capsys, "config", "schema")
+    assert code == 0
+    assert out == (EXAMPLE.parent / "memwatch.schema.json").read_text()
+
+
+def test_only_the_command_pays_for_the_schema() -> None:
+    code = "import sys; from memwatch import commands; commands.configure({'pid': 5}); "
+    code += "sys.exit(bool({'memwatch.schema', 'memwatch.settings', 'yaml'} & {*sys.modules}))"
+    environ = {"PYTHONPATH": str(Path(wire.__file__).parents[1])}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environ)
+
+
+# --- in a watch -----------------------------------------------------------------------------------------------------
+
+
+def test_a_watch_says_that_it_will_not_signal() -> None:
+    options = ("--profile", "observe", "--listen", "none", "--history", "none")
+    watched = memwatch("run", *options, "--", sys.executable, "-c", "import time; time.sleep(0.3)")
+    assert (watched.returncode, "profile observe: never signals" in watched.stderr) == (0, True)

@@ -68,7 +68,7 @@ def test_what_cannot_start_is_told_and_leaves_no_log(log: Path, command: str, wh
 def test_a_log_that_is_there_already_is_never_written_over(log: Path) -> None:
     log.parent.mkdir()
     log.write_text("another's")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(AttachError, match="File exists"):
         Child(shell("echo mine"), log)
     assert log.read_text() == "another's"
 
@@ -88,11 +88,36 @@ def test_signals_to_memwatch_go_to_the_child_alone(log: Path) -> None:
     child = Child(shell("trap 'echo got; exit 5' USR1; echo ready; while :; do sleep 0.05; done"), log)
     until(lambda: "ready" in log.read_text())
     before = signal.getsignal(signal.SIGUSR1)
-    with forwarding(child):
+    with forwarding(child.forward):
         os.kill(os.getpid(), signal.SIGUSR1)
         assert child.status() == 5
         os.kill(os.getpid(), signal.SIGUSR1)  # it has ended: nobody gets it, nobody dies of it
     assert signal.getsignal(signal.SIGUSR1) is before
+
+
+@pytest.mark.parametrize("number", [signal.SIGWINCH, signal.SIGALRM, signal.SIGRTMIN + 1, signal.SIGRTMAX])
+def test_every_signal_that_a_program_may_be_told_something_by_is_passed_on(log: Path, number: int) -> None:
+    got: list[int] = []
+    with forwarding(got.append):
+        os.kill(os.getpid(), number)
+    assert got == [number]
+
+
+def test_it_knows_whether_it_was_told_to_end(log: Path) -> None:
+    child = Child(shell("trap : USR1 TERM; while :; do sleep 0.05; done"), log)
+    child.forward(signal.SIGWINCH)
+    assert not child.told_to_end
+    child.forward(signal.SIGTERM)
+    assert child.told_to_end
+    child.forward(signal.SIGKILL)
+    child.status()
+
+
+def test_a_log_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(AttachError, match=r"cannot make .*/file/runs/child\.log: ") as caught:
+        Child(shell("true"), tmp_path / "file" / "runs" / "child.log")
+    assert "XDG_STATE_HOME" in caught.value.hint
 
 
 def test_end_ends_it_once(log: Path) -> None:

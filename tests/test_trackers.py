@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from memwatch import trackers
-from memwatch.config import Config, load
+from memwatch.config import Config
 from memwatch.errors import ConfigError, ExitCode
+from memwatch.layers import load
 from support.mainjob import Folder, Memwatch
 from support.processes import WAIT, python, running
 

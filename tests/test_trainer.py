@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memwatch.actions.checkpoint import CheckpointWatch
 from memwatch.actions.signals import ExitStatus
 from memwatch.core.engine import Engine
 from memwatch.core.model import (
@@ -31,7 +28,7 @@ from memwatch.core.model import (
 from memwatch.core.policy import Policy
 from memwatch.errors import SourceError
 from memwatch.sources.kmsg import OomKill
-from memwatch.trainer import CarefulSignaller, WatchedTrainer
+from memwatch.trainer import WatchedTrainer
 from support.watch import GB, TARGET
 
 KILLED, DONE = ExitStatus(None, "SIGKILL"), ExitStatus(0, None)
@@ -227,31 +224,6 @@ def test_a_file_that_a_kill_cut_off_is_no_checkpoint_and_one_that_sigint_closed_
     bench.world.status = ExitStatus(None, "SIGINT")
     bench.end()
     assert bench.world.killed is False
-
-
-def test_what_was_complete_before_a_signal_is_settled_before_it_is_sent() -> None:
-    world = World()
-    CarefulSignaller(world, world, lambda: 1.0).send("SIGINT")  # type: ignore[arg-type]
-    assert world.calls == ["SIGINT", "looked"]
-
-
-@pytest.mark.parametrize("phase", range(8))
-def test_a_trainer_as_quick_as_the_signal_has_saved_after_it(tmp_path: Path, phase: int) -> None:
-    """Files are stamped by a clock that stands still for milliseconds: their time may be before that of the signal."""
-
-    class Quick:
-        def send(self, signal_name: str) -> None:
-            file = os.open(tmp_path / "state.ckpt", os.O_CREAT | os.O_WRONLY)
-            os.write(file, b"weights")
-            os.close(file)
-
-    watch = CheckpointWatch(os.getpid(), (), str(tmp_path))
-    watch.poll(0.0)
-    time.sleep(phase / 1000)
-    CarefulSignaller(Quick(), watch, lambda: 1.0).send("SIGINT")
-    [seen] = watch.after_exit(2.0, killed=False)
-    assert "state.ckpt" in seen.evidence
-    watch.close()
 
 
 # --- by itself ------------------------------------------------------------------------------------------------------

@@ -170,6 +170,6 @@ def test_what_does_not_fit_is_named(data: object, message: str, hint: str) -> No
 
 
 def test_a_flag_is_named_in_place_of_a_line() -> None:
-    document = wire.Document("a.yaml", {"name": 3}, {"name": 7}, flags={"name": "--name"})
+    document = wire.Document("a.yaml", {"name": 3}, {"name": 7}, names={"name": "--name"})
     with pytest.raises(ConfigError, match=r"^--name 3: expected"):
         wire.convert(document.data, Outer, document)

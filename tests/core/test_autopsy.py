@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.autopsy import Evidence, KernelRecord, conclude
-from memwatch.core.model import Cause, OutOfMemorySeen, Signalled
+from memwatch.core.model import Cause, CheckpointSeen, OutOfMemorySeen, Signalled
 
 T = 1000.0
 INT = Signalled(990.0, "SIGINT")
+HOOK = Signalled(990.0, "SIGINT", hook="scancel 7", instead=True)
 MEMCG = KernelRecord(7, "memcg", "Memory cgroup out of memory: Killed process 7 (python)", True, True)
 GLOBAL = KernelRecord(7, "global", "Out of memory: Killed process 7 (python)", True, True)
 NEIGHBOUR = KernelRecord(8, "memcg", "Memory cgroup out of memory: Killed process 8 (java)", False, False)
@@ -40,6 +41,12 @@ TABLE = [
     ("interrupted, MemoryError", {"exit_code": 1, "signalled": INT, "log_oom": MEMORY_ERROR}, Cause.UNSAVED),
     ("too late: OOM first", {"exit_signal": "SIGKILL", "signalled": INT, "kernel_record": MEMCG}, Cause.OOM_CGROUP),
     ("too late, by counter", {"exit_signal": "SIGKILL", "signalled": INT, **OWN}, Cause.OOM_CGROUP),
+    (
+        "saved after the hook, killed by a job manager",
+        {"exit_signal": "SIGKILL", "signalled": HOOK, "checkpoint": "x"},
+        Cause.SAVED,
+    ),
+    ("nothing saved after the hook", {"exit_signal": "SIGINT", "signalled": HOOK}, Cause.UNSAVED),
     (
         "escalated",
         {"exit_signal": "SIGTERM", "signalled": Signalled(995.0, "SIGTERM"), "escalated": True},
@@ -115,6 +122,22 @@ def test_the_reader_gets_every_fact():
     text = "\n".join(lines)
     for part in ("ended by SIGKILL", "sent SIGINT 10.0 s before the end", "own cgroup rose by 1", "Unable to allocate"):
         assert part in text
+
+
+def test_who_was_stopped_by_others_has_saved_and_memwatch_had_no_part_in_it():
+    saved = CheckpointSeen(996.0, "saved", "file: a.pt")
+    ended = conclude(T, Evidence(exit_signal="SIGINT", saved=saved))
+    assert ended.cause is Cause.SIGNALLED
+    assert ended.evidence == (
+        "ended by SIGINT",
+        "its latest checkpoint was complete 4 s before the end: file: a.pt",
+    )
+
+
+def test_a_hook_is_named_in_place_of_the_signal():
+    lines = conclude(T, Evidence(exit_code=0, signalled=HOOK, checkpoint="file: a.pt")).evidence
+    assert lines[0] == "checkpoint complete after the hook scancel 7: file: a.pt"
+    assert "memwatch started the hook scancel 7 10.0 s before the end" in lines
 
 
 def test_no_checkpoint_is_said():

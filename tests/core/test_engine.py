@@ -20,13 +20,16 @@ from memwatch.core.model import (
     Escalate,
     Exited,
     GaugeSeen,
+    GaveUp,
     GenerationSeen,
     GpuMemory,
+    HookRan,
     Interrupt,
     Limit,
     Notice,
     OutOfMemorySeen,
     PhaseSeen,
+    Restarting,
     Sample,
     Sampled,
     Signalled,
@@ -48,6 +51,7 @@ from memwatch.core.policy import (
     Policy,
     lead_seconds,
 )
+from memwatch.core.restarts import Reached
 from support.watch import CALM, GB, TARGET, Watch, ends_in, growing, sampled
 
 CHECKPOINT = Policy(checkpoint_seconds=10.0)
@@ -629,6 +633,55 @@ def test_a_second_witness_of_the_save_before_the_signal_is_no_evidence_of_one_af
     assert watch.engine.snapshot().state is State.SAVED
 
 
+def by_hook(watch: Watch, error: str = "status 1") -> None:
+    """The interrupt that was asked for is carried out by a hook, which ends two seconds later."""
+    watch.feed(Signalled(watch.t, "SIGINT", hook="scancel 7", instead=True))
+    assert watch.engine.snapshot().state is State.INTERRUPTING
+    watch.look(2)
+    watch.answer = True
+    watch.feed(HookRan(watch.t, "scancel 7", 1 if error else 0, 2.0, error))
+
+
+def test_a_hook_that_fails_in_place_of_the_signal_is_followed_by_the_signal_at_once():
+    watch = interrupted(answer=False)
+    by_hook(watch)
+    [first, second] = watch.interrupts
+    assert (first.by_signal, second.by_signal, second.t) == (False, True, watch.t)
+    assert watch.engine.snapshot().state is State.INTERRUPTING
+    assert len(watch.events("hook_failed")) == 1
+    watch.look(59)
+    assert watch.escalations == []
+    watch.look(3)
+    assert watch.escalations == ["SIGTERM"]
+
+
+def test_a_hook_that_did_its_work_is_not_followed_by_a_signal():
+    watch = interrupted(answer=False)
+    by_hook(watch, error="")
+    watch.look(2)
+    watch.feed(CheckpointSeen(watch.t, "saved", "log: saved"))
+    assert len(watch.interrupts) == 1 and len(watch.events("hook")) == 1
+    assert [n.fields["seconds"] for n in watch.events("saved")] == [4.0]
+
+
+@pytest.mark.parametrize("state", ["writing", "saved"])
+def test_a_checkpoint_on_its_way_is_not_broken_by_the_signal_that_follows_a_failed_hook(state: str):
+    watch = interrupted(answer=False)
+    watch.feed(Signalled(watch.t, "SIGINT", hook="scancel 7", instead=True))
+    watch.look(1)
+    watch.feed(CheckpointSeen(watch.t, state, "file: c.pt"))
+    watch.feed(HookRan(watch.t, "scancel 7", None, 1.0, "it took more than 1 s and was killed"))
+    assert len(watch.interrupts) == 1
+
+
+def test_a_hook_beside_the_signal_that_fails_changes_nothing():
+    watch = interrupted()
+    watch.feed(HookRan(watch.t, "kubectl x", 1, 1.0, "status 1", "error: forbidden"))
+    assert len(watch.interrupts) == 1 and watch.engine.snapshot().state is State.INTERRUPTING
+    [told] = watch.events("hook_failed")
+    assert told.text == "hook failed: status 1: kubectl x: error: forbidden"
+
+
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_never_two_sigints_within_a_cooldown_nor_one_into_a_checkpoint(data):
@@ -693,6 +746,42 @@ def test_the_end_is_told_with_its_evidence():
     assert snapshot.state is State.ENDED and not snapshot.up
     assert [view.usage.resource for view in snapshot.resources] == ["host"], "what it used last stays, for the summary"
     assert snapshot.sentence == "ended: killed by the kernel's OOM killer at the cgroup's limit"
+
+
+def test_how_far_an_attempt_came_is_its_own():
+    watch = Watch()
+    assert watch.engine.reached == Reached()
+    watch.generations(3, saves=True)
+    assert watch.engine.reached == Reached("generation", 4, 25, saves=2)
+    watch.script.says = growing(5.0)
+    watch.look(30)
+    assert watch.interrupts
+    watch.feed(CheckpointSeen(watch.t + 1, "saved", "log: on the signal"))
+    watch.feed(CheckpointSeen(watch.t + 60, "saved", "log: and at its end"))
+    watch.feed(Exited(watch.t + 61, Cause.SAVED))
+    assert watch.engine.reached == Reached("generation", 4, 25, saves=2), "what memwatch asked for is not its own"
+    watch.feed(Attached(watch.t + 70, Target("boot", 200, 9), "python main.py --resume"))
+    assert watch.engine.reached == Reached("generation", None, 25, saves=0)
+
+
+def test_what_follows_an_end_is_told():
+    watch = Watch()
+    watch.feed(Exited(1.0, Cause.SAVED))
+    watch.feed(Restarting(1.0, 2, 5, 4.0, "python main.py --resume"))
+    watch.feed(Restarting(1.0, 1, None, 32.0, "python main.py"))
+    watch.feed(GaveUp(9.0, 2, "no use"))
+    assert [one.text for one in watch.events("restarting")] == [
+        "restart 2 of 5 in 4 s: python main.py --resume",
+        "restart 1 in 32 s: python main.py",
+    ]
+    assert watch.events("gave_up")[0].text == "gave up after restart 2: no use"
+
+
+def test_a_watch_that_begins_anew_is_told_anew_what_fails():
+    watch = Watch()
+    watch.feed(SourceChanged(1.0, "log", False, "gone"))
+    watch.feed(Attached(2.0, TARGET, "python main.py"))
+    assert watch.engine.snapshot().sources == (), "it may work by now: nobody would say so"
 
 
 # --- what is told and known ------------------------------------------------------------------------------------------

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from memwatch import cli
+from memwatch.actions.hook import fill
 from memwatch.commands import EXIT_CODES
 from memwatch.config import Config
 from memwatch.core.forecast import Outlook
 from memwatch.core.model import Cause, Usage, Verdict
 from memwatch.core.sentence import forecast_fields
 from memwatch.errors import ConfigError, ExitCode
+from memwatch.layers import load
 from memwatch.sources.presets import _PRESET_KEYS, _RULE_KEYS, KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -290,3 +296,43 @@ def test_every_room_is_on_the_plan() -> None:
     packages = {".".join(module.parent.parts) for module in modules if len(module.parts) > 1}
     there = {".".join(module.parts) for module in modules if module.name != "__init__" or len(module.parts) == 1}
     assert listed == there | packages
+
+
+# --- recipes --------------------------------------------------------------------------------------------------------
+
+
+def recipes() -> list[dict[str, Any]]:
+    """The hooks that ranks.md recommends."""
+    blocks = re.findall(r"```yaml\n(actions:.*?)```", text_of("ranks.md"), re.DOTALL)
+    return [yaml.safe_load(block) for block in blocks]
+
+
+@pytest.mark.parametrize("recipe", recipes(), ids=lambda one: one["actions"]["hook"][0])
+def test_every_recipe_is_accepted(recipe: dict[str, Any], tmp_path: Path) -> None:
+    program, *words = recipe["actions"]["hook"]
+    stand_in = tmp_path / Path(program).name
+    stand_in.write_text("#!/bin/sh\n")
+    stand_in.chmod(0o755)
+    recipe["actions"]["hook"] = [str(stand_in), *words]
+    assert load(text=yaml.safe_dump(recipe)).actions.hook == (str(stand_in), *words)
+
+
+def test_what_suspends_a_job_is_json() -> None:
+    [hook] = [one["actions"]["hook"] for one in recipes() if one["actions"]["hook"][0] == "kubectl"]
+    assert json.loads(fill(hook[-1], {})) == {"spec": {"suspend": True}}
+
+
+@pytest.mark.parametrize(("scancel", "statuses", "calls"), [("true", [0, 0], 1), ("false", [1, 1], 2)])
+def test_the_script_that_stops_a_job_does_so_once(
+    tmp_path: Path, scancel: str, statuses: list[int], calls: int
+) -> None:
+    [script] = re.findall(r"```sh\n(.*?)```", text_of("ranks.md"), re.DOTALL)
+    stand_in = tmp_path / "scancel"
+    stand_in.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n{scancel}\n')
+    stand_in.chmod(0o755)
+    command = ["sh", "-c", script, "stop-job", "7", "0"]
+    environ = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    assert [subprocess.run(command, env=environ, check=False).returncode for _ in statuses] == statuses
+    assert (tmp_path / "calls").read_text() == "--signal=INT 7.0\n" * calls
+    lost = subprocess.run(command, env={**environ, "HOME": "/nowhere"}, check=False)
+    assert lost.returncode != 0

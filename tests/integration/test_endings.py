@@ -237,3 +237,63 @@ def test_without_leave_a_stubborn_trainer_runs_on(folder: Folder) -> None:
         assert run.wait() == 0
     assert signals(watch) == ["SIGINT", "SIGTERM"]
     assert watch.named("exited")[0]["cause"] == "interrupted_unsaved"
+
+
+# --- by the hook ----------------------------------------------------------------------------------------------------
+
+
+def hooked(folder: Folder, script: str, actions: str) -> tuple[str, ...]:
+    """A configuration with this hook, of sh."""
+    arguments = configured(folder)
+    with open(arguments[1], "a") as file:
+        file.write(f"actions: {{hook: [sh, -c, {script!r}, sh, '{{pid}}', '{{signal}}'], {actions}}}\n")
+    return (*arguments, "--limit", "150MB")
+
+
+def by_hook(watch: Memwatch) -> list[tuple[str, bool]]:
+    return [(one["signal"], one["instead"]) for one in watch.named("signalled")]
+
+
+def test_the_hook_stops_it_and_memwatch_sends_nothing(folder: Folder) -> None:
+    arguments = hooked(folder, "kill -INT $1", "signal: false")
+    exited, watch, result = watch_end(folder, leaking("saves"), *arguments)
+    assert (exited["cause"], result) == ("interrupted_saved", ExitCode.SAVED), watch.said()
+    assert by_hook(watch) == [("SIGINT", True)]
+    assert exited["evidence"][0].startswith("checkpoint complete after the hook sh -c 'kill -INT $1' sh ")
+    assert [one["status"] for one in watch.named("hook")] == [0]
+
+
+@pytest.mark.parametrize(("script", "error"), [("echo no such job; exit 1", "status 1"), ("sleep 60", "was killed")])
+def test_a_hook_that_fails_is_followed_by_the_signal(folder: Folder, script: str, error: str) -> None:
+    arguments = hooked(folder, script, "signal: false, hook_seconds: 0.5")
+    exited, watch, result = watch_end(folder, leaking("saves"), *arguments)
+    assert (exited["cause"], result) == ("interrupted_saved", ExitCode.SAVED), watch.said()
+    assert by_hook(watch) == [("SIGINT", True), ("SIGINT", False)]
+    [failed] = watch.named("hook_failed")
+    assert error in failed["error"]
+
+
+def test_a_hook_that_outlasts_the_trainer_has_its_time(folder: Folder) -> None:
+    arguments = hooked(folder, "sleep 3; echo $2 > told", "signal: true")
+    exited, watch, result = watch_end(folder, leaking("saves"), *arguments)
+    assert (exited["cause"], result) == ("interrupted_saved", ExitCode.SAVED), watch.said()
+    assert by_hook(watch) == [("SIGINT", False)]
+    [ran] = watch.named("hook")
+    assert ran["t"] > exited["t"] and (folder.path / "told").read_text() == "SIGINT\n"
+
+
+def test_a_dry_run_starts_no_hook(folder: Folder) -> None:
+    arguments = hooked(folder, "echo $2 > told", "signal: false")
+    exited, watch, _ = watch_end(folder, leaking("saves", 24), *arguments, "--dry-run")
+    assert exited["cause"] == "completed", watch.said()
+    assert all(one["dry_run"] and "the hook would have been started" in one["text"] for one in watch.named("signalled"))
+    assert watch.named("signalled") and not watch.named("hook") and not (folder.path / "told").exists()
+
+
+def test_a_hook_that_wants_what_nobody_knows_is_refused_before_a_trainer_is_started(folder: Folder) -> None:
+    path = folder.path / "memwatch.yaml"
+    path.write_text("actions: {hook: [sh, -c, 'true', '{NO_SUCH_JOB}']}\n")
+    with memwatch(folder, "run", "--config", str(path), "--", "touch", str(folder.path / "started")) as watch:
+        assert watch.wait() == ExitCode.USAGE
+    assert "the hook wants NO_SUCH_JOB" in watch.said() and "take it out of actions.hook" in watch.said()
+    assert not (folder.path / "started").exists()

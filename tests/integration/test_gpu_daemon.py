@@ -26,6 +26,7 @@ from memwatch.core.model import Attached, Cause, Exited, Notice, Snapshot, State
 from memwatch.core.policy import Policy
 from memwatch.daemon import Daemon
 from memwatch.errors import ExitCode
+from memwatch.interrupter import Interrupter
 from memwatch.outputs.web import WebServer
 from memwatch.sampler import Sampler
 from memwatch.sources.cgroup import CgroupReader
@@ -34,7 +35,7 @@ from memwatch.sources.logsource import LogSource
 from memwatch.sources.procfs import HostReader
 from memwatch.sources.target import identify, is_same
 from memwatch.sources.tree import TreeReader
-from memwatch.trainer import CarefulSignaller, WatchedTrainer
+from memwatch.trainer import WatchedTrainer
 from support.driven import WITH_DRIVER, Driven, missing
 from support.fakenvml import GIB, World, library_folder
 from support.freezer import frozen
@@ -129,8 +130,11 @@ class Bench:
             engine=self.engine,
             sampler=self.sampler,
             trainer=trainer,
-            signaller=CarefulSignaller(self.signaller, checkpoints, self.clock.now),
-            choose_signal=lambda: "SIGINT",
+            interrupter=Interrupter(
+                self.signaller,
+                lambda: "SIGINT",
+                asked=lambda before_ns: checkpoints.signalled(self.clock.now(), before_ns),
+            ),
             sources=[LogSource(self.log, presets(Config())), checkpoints],
             sinks=[trainer, self.told, self.web],
         )

@@ -232,7 +232,7 @@ def test_a_changed_file_is_in_force_and_the_watch_goes_on_with_its_past(served: 
         first, again = service.named("attached")
         assert again["text"].startswith("watching again") and again["run_id"] == first["run_id"]
         assert len(main_memory(service)["generations"]) >= 3
-        assert served.systemd.told().count("READY=1") == 2
+        until(lambda: served.systemd.told().count("READY=1") == 2)
         end(service)
     words = [word for word in served.systemd.told() if word in ("READY=1", "RELOADING=1", "STOPPING=1")]
     assert words == ["READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]
@@ -259,7 +259,7 @@ def test_sighup_reads_it_at_once_and_says_when_nothing_has_changed(served: Serve
         until(lambda: service.named("waiting"))
         service.process.send_signal(signal.SIGHUP)
         until(lambda: "nothing has changed" in "".join(one["text"] for one in service.named("note")))
-        assert served.systemd.told().count("READY=1") == 2
+        until(lambda: served.systemd.told().count("READY=1") == 2)
         served.file.write_text("target: [")
         service.process.send_signal(signal.SIGHUP)
         until(lambda: service.named("source_failed"))

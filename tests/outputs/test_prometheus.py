@@ -45,7 +45,8 @@ def value(snapshot: m.Snapshot | None, name: str, late: float = 0.0, **labels: s
 def full_snapshot() -> m.Snapshot:
     """One in which everything is known."""
     expected = m.Expectation("growth < 5GB/generation", met=False, breaches=3, first="generation 1: +12.9 GB")
-    return make_snapshot(7, 2, diagnosis=make_diagnosis(), expectations=(expected,))
+    run = m.RunIdentity("job-7", "node-a", 3, 2)
+    return make_snapshot(7, 2, diagnosis=make_diagnosis(), expectations=(expected,), run=run)
 
 
 def exported() -> dict[str, tuple[str, frozenset[str]]]:

@@ -1,85 +1,59 @@
-"""What is built and installed, with the sources gone: commands, the files that travel along, no package `watchdog`."""
+"""What is built: these files and no others, the same bytes each time, with the right words about itself."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
-import shutil
-import site
+import re
 import subprocess
 import sys
-import sysconfig
 import tarfile
-import venv
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = "import hatchling.build as b, sys; print(getattr(b, 'build_' + sys.argv[1])(sys.argv[2]))"
-SOURCES = ("watchdog", "configs", "examples", "pyproject.toml", "README.md", "LICENSE")
-LOG = "".join(f"Epoch {epoch}/5\nloss: 0.{9 - epoch}\n" for epoch in range(1, 6))
-TRACE = "t,rss,limit,gen,phase,total_gens\n" + "".join(
-    f"{t},{10**9 + t * 10**7},{4 * 10**9},{t // 10},work,40\n" for t in range(300)
-)
+from support.wheels import COMMITTED, ROOT, Package, build, git
+
+NOT_SHIPPED = (".ci/", ".dockerignore")
+ADDED = {"PKG-INFO", "build.json"}
 
 
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what is packaged: building leaves nothing in the sources."""
-    copy = tmp_path_factory.mktemp("checkout")
-    for name in SOURCES:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
-        else:
-            shutil.copy(ROOT / name, copy / name)
-    return copy
+def names(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if not name.endswith("/")}
 
 
-def build(kind: str, checkout: Path, folder: Path) -> Path:
-    pytest.importorskip("hatchling", reason="hatchling builds the package: pip install -r requirements.txt")
-    made = subprocess.run(
-        [sys.executable, "-c", BUILD, kind, str(folder)], cwd=checkout, capture_output=True, text=True, check=True
-    )
-    return folder / made.stdout.split()[-1]
+def read(wheel: Path, name: str) -> bytes:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.read(name)
 
 
-@pytest.fixture(scope="module")
-def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build("wheel", checkout, tmp_path_factory.mktemp("wheel"))
+def below(folder: Path, pattern: str) -> dict[str, Path]:
+    """Files by their path from a folder."""
+    return {str(path.relative_to(folder)): path for path in folder.rglob(pattern)}
 
 
-@pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The `bin` of a virtual environment that has this wheel and, by a .pth, the dependencies of the tests' own."""
-    folder = tmp_path_factory.mktemp("installed")
-    venv.create(folder, symlinks=True, with_pip=False)
-    python = folder / "bin" / "python"
-    purelib = Path(sysconfig.get_path("purelib", "posix_prefix", vars={"base": str(folder), "platbase": str(folder)}))
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps", "--no-index", str(wheel)]
-    subprocess.run([*pip, "--disable-pip-version-check"], check=True, capture_output=True)
-    dependencies = tmp_path_factory.mktemp("dependencies")
-    for entry in Path(site.getsitepackages()[0]).iterdir():
-        if "memwatch" not in entry.name and entry.suffix != ".pth":
-            (dependencies / entry.name).symlink_to(entry)
-    (purelib / "dependencies.pth").write_text(f"{dependencies}\n")
-    yield folder / "bin"
+def travelling() -> dict[str, Path]:
+    """What is data in the wheel, and where people edit it."""
+    return {
+        "memwatch/data/memwatch.yaml": ROOT / "configs" / "memwatch.yaml",
+        "memwatch/data/evolve.py": ROOT / "examples" / "evolve.py",
+        **{
+            f"memwatch/data/{Path(folder).name}/{name}": path
+            for folder in ("configs/markers", "configs/profiles", "docs/manual")
+            for name, path in below(ROOT / folder, "*").items()
+        },
+    }
 
 
-def memwatch(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """As a user would call it, far from the sources."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return subprocess.run(
-        [installed / "memwatch", *arguments], capture_output=True, text=True, cwd=installed, env=environ, check=False
-    )
-
-
-def test_the_wheel_holds_memwatch_and_nothing_else_at_its_top(wheel: Path) -> None:
-    names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"memwatch"}
-    assert "memwatch/py.typed" in names
+def test_the_wheel_holds_memwatch_and_what_says_so(made: Package) -> None:
+    code = {f"memwatch/{name}" for name in below(ROOT / "watchdog" / "memwatch", "*.py")}
+    said = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
+    about = {f"memwatch-{made.metadata['Version']}.dist-info/{name}" for name in said}
+    data = {"memwatch/py.typed", "memwatch/data/build.json", *travelling()}
+    assert names(made.wheel) == code | data | about
 
 
 def test_watchdog_is_a_folder_and_never_a_package() -> None:
@@ -87,64 +61,103 @@ def test_watchdog_is_a_folder_and_never_a_package() -> None:
     assert {path.name for path in (ROOT / "watchdog").iterdir() if path.name[0] not in "._"} == {"memwatch"}
 
 
-def test_all_that_travels_along_is_the_same_as_in_the_sources(wheel: Path) -> None:
-    archive = zipfile.ZipFile(wheel)
-    sources = {
-        "memwatch/data/memwatch.yaml": ROOT / "configs" / "memwatch.yaml",
-        "memwatch/data/evolve.py": ROOT / "examples" / "evolve.py",
-        **{f"memwatch/data/markers/{path.name}": path for path in (ROOT / "configs" / "markers").glob("*.yaml")},
-    }
-    assert {name for name in archive.namelist() if name.startswith("memwatch/data/")} == set(sources)
-    for name, path in sources.items():
-        assert archive.read(name) == path.read_bytes()
+def test_all_that_travels_along_is_the_same_as_in_the_sources(made: Package) -> None:
+    for name, path in travelling().items():
+        assert read(made.wheel, name) == path.read_bytes()
 
 
-def test_it_is_installed_without_the_sources(installed: Path) -> None:
-    code = "import memwatch, importlib.util as u; print(memwatch.__file__, u.find_spec('watchdog'))"
-    command = [installed / "python", "-c", code]
-    where = subprocess.run(command, capture_output=True, text=True, cwd=installed, check=True)
-    file, watchdog = where.stdout.split()
-    assert Path(file).is_relative_to(installed.parent)
-    assert watchdog == "None"
+def test_the_wheel_knows_its_commit_and_day(made: Package) -> None:
+    told = json.loads(read(made.wheel, "memwatch/data/build.json"))
+    assert told == {"commit": made.commit, "date": COMMITTED[:10]}
 
 
-def test_version_and_help(installed: Path) -> None:
-    from memwatch import __version__
-
-    assert memwatch(installed, "--version").stdout == f"memwatch {__version__}\n"
-    asked = memwatch(installed, "demo", "--help")
-    assert asked.returncode == 0
-    assert "--dry-run" in asked.stdout
-
-
-def test_markers_finds_its_presets(installed: Path, tmp_path: Path) -> None:
-    (tmp_path / "main.log").write_text(LOG)
-    asked = memwatch(installed, "markers", str(tmp_path / "main.log"), "--json")
-    found = json.loads(asked.stdout)
-    assert (found["unit"], found["total"], [one["index"] for one in found["markers"]]) == ("epoch", 5, [1, 2, 3, 4, 5])
-    assert found["preset"] == "keras"
+def test_the_source_distribution_has_what_git_has(made: Package) -> None:
+    with tarfile.open(made.sdist) as archive:
+        shipped = {name.partition("/")[2] for name in archive.getnames()}
+    tracked = git(made.repository, "ls-files").splitlines()
+    assert shipped - ADDED == {name for name in tracked if not name.startswith(NOT_SHIPPED)}
+    assert shipped >= ADDED
 
 
-def test_replay(installed: Path, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text(TRACE)
-    lines = memwatch(installed, "replay", str(tmp_path / "t.csv"), "--json").stdout.splitlines()
-    assert any(json.loads(line)["event"] == "interrupt" for line in lines)
+def test_the_same_commit_makes_the_same_bytes(made: Package, tmp_path: Path) -> None:
+    """Again from a clone with other times and modes; the wheel from there, where the first was made from the sdist."""
+    clone = tmp_path / "a clone"
+    git(tmp_path, "clone", "-q", str(made.repository), str(clone))
+    for path in [clone, *clone.rglob("*")]:
+        if ".git" not in path.parts:
+            path.chmod(path.stat().st_mode & 0o700)
+            os.utime(path, (10**9, 10**9))
+    again = {path.suffix: path.read_bytes() for path in build(clone, tmp_path / "dist", "--sdist", "--wheel")}
+    assert again[".whl"] == made.wheel.read_bytes()
+    assert again[".gz"] == made.sdist.read_bytes()
 
 
-def test_doctor_and_run(installed: Path, tmp_path: Path) -> None:
-    state = ("--history", str(tmp_path / "h.db"), "--listen", "none")
-    asked = memwatch(installed, "doctor", *state)
-    assert asked.returncode == 0, asked.stderr
-    started = memwatch(installed, "run", *state, "--", sys.executable, "-c", "import time; time.sleep(0.5); exit(7)")
-    assert started.returncode == 7, started.stderr
-
-
-def test_the_source_distribution_builds_the_same_wheel(checkout: Path, wheel: Path, tmp_path: Path) -> None:
-    with tarfile.open(build("sdist", checkout, tmp_path)) as archive:
-        if sys.version_info >= (3, 12):
-            archive.extractall(tmp_path, filter="data")
-        else:
-            archive.extractall(tmp_path)
+def test_an_unpacked_source_distribution_makes_the_same_again(made: Package, tmp_path: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(made.sdist.read_bytes())) as archive:
+        archive.extractall(tmp_path, **({"filter": "data"} if sys.version_info >= (3, 12) else {}))
     [unpacked] = [path for path in tmp_path.iterdir() if path.is_dir()]
-    again = build("wheel", unpacked, tmp_path)
-    assert sorted(zipfile.ZipFile(again).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())
+    git(unpacked, "init", "-q")  # within a repository of a distributor's
+    again = build(unpacked, tmp_path / "dist", "--sdist", "--wheel")
+    assert {path.read_bytes() for path in again} == {made.sdist.read_bytes(), made.wheel.read_bytes()}
+
+
+# --- what the build hook knows --------------------------------------------------------------------------------------
+
+
+def hook(root: Path, environ: dict[str, str] | None = None) -> dict[str, str] | None:
+    """What it would write for these sources."""
+    code = "import json, runpy, sys, pathlib; "
+    code += "print(json.dumps(runpy.run_path(sys.argv[1])['_build'](pathlib.Path(sys.argv[2]))))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(ROOT / "hatch_build.py"), str(root)],
+        env=os.environ | (environ or {}),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def test_what_is_not_committed_is_told(made: Package, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "-q", str(made.repository), "clone")
+    (tmp_path / "clone" / "README.md").write_text("changed")
+    assert hook(tmp_path / "clone") == {"commit": f"{made.commit}-dirty", "date": COMMITTED[:10]}
+
+
+def test_a_distributor_says_of_when_it_is(made: Package) -> None:
+    assert hook(made.repository, {"SOURCE_DATE_EPOCH": "1800000000"}) == {"commit": made.commit, "date": "2027-01-15"}
+
+
+@pytest.mark.parametrize("where", ["nowhere", "within another repository", "without git"])
+def test_sources_of_which_git_knows_nothing_have_no_commit(made: Package, tmp_path: Path, where: str) -> None:
+    if where == "without git":
+        assert hook(made.repository, {"PATH": str(tmp_path)}) is None
+        return
+    if where == "within another repository":
+        git(tmp_path, "init", "-q")
+        (tmp_path / "file").touch()
+        git(tmp_path, "add", ".")
+        git(tmp_path, "commit", "-q", "-m", "theirs")
+    (tmp_path / "sources").mkdir()
+    assert hook(tmp_path / "sources") is None
+
+
+# --- what it says of itself -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "check", [["twine", "check", "--strict"], ["check_wheel_contents"]], ids=lambda words: words[0]
+)
+def test_indexes_take_it(made: Package, check: list[str]) -> None:
+    files = [str(made.wheel)] if check[0] == "check_wheel_contents" else [str(made.wheel), str(made.sdist)]
+    done = subprocess.run([sys.executable, "-m", *check, *files], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_its_page_on_an_index_has_no_link_that_leads_nowhere(made: Package) -> None:
+    page = str(made.metadata.get_payload())
+    assert page.startswith("# memwatch\n")
+    assert "](" in (ROOT / "README.md").read_text(), "there is something to take out"
+    assert [target for target in re.findall(r"\]\(([^)]*)\)", page) if not target.startswith("https://")] == []
+    assert "pipx install memwatch " in page
+    assert not re.search(r"install '?\.|^ +make ", page, re.MULTILINE), "there is no checkout"

@@ -117,7 +117,8 @@ def test_tree_pids_are_summed_on_their_device_alone(bench: Bench) -> None:
     bench.world.process("1", WORKER, 2 * GIB)
     bench.world.process("1", STRANGER, 5 * GIB)
     gpu = only(bench.reader().read(0))
-    assert gpu == GpuMemory("gpu1", uuid("GPU", 1), "Fake H1", 22 * GIB, 30 * GIB, 80 * GIB, "exact")
+    pids = (TRAINER, WORKER)
+    assert gpu == GpuMemory("gpu1", uuid("GPU", 1), "Fake H1", 22 * GIB, 30 * GIB, 80 * GIB, "exact", pids=pids)
 
 
 def test_a_process_with_graphics_and_compute_counts_once(bench: Bench) -> None:
@@ -274,7 +275,9 @@ def test_mig_instances_stand_for_their_gpu(bench: Bench) -> None:
     bench.world.mig(0, 2, total=20 * GIB, free=15 * GIB)
     bench.world.process("0:2", TRAINER, 3 * GIB)
     gpu = only(bench.reader().read(0))
-    assert gpu == GpuMemory("gpu0:2", uuid("MIG", 2), "Fake H0 MIG 1g", 3 * GIB, 5 * GIB, 20 * GIB, "exact")
+    assert gpu == GpuMemory(
+        "gpu0:2", uuid("MIG", 2), "Fake H0 MIG 1g", 3 * GIB, 5 * GIB, 20 * GIB, "exact", pids=(TRAINER,)
+    )
 
 
 def test_mig_instance_given_by_uuid(bench: Bench) -> None:

@@ -9,7 +9,15 @@ import pytest
 
 from memwatch.core.procstat import parse_stat
 from memwatch.errors import AttachError, TargetGoneError
-from memwatch.sources.target import describe, identify, is_same, is_torchrun, read_ranks
+from memwatch.sources.target import (
+    describe,
+    describe_started,
+    identify,
+    is_same,
+    is_torchrun,
+    read_ranks,
+    refuse_foreign_proc,
+)
 from support.processes import READY, WAIT, python, running, stranger
 
 # --- identity
@@ -49,6 +57,25 @@ def test_refused_by_number(pid, message):
     with pytest.raises(AttachError, match=message) as raised:
         identify(pid)
     assert raised.value.hint
+
+
+def test_a_proc_of_other_processes_is_refused(tmp_path):
+    refuse_foreign_proc()
+    (tmp_path / "self").symlink_to("4711")
+    for root in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(AttachError, match="memwatch's own PID namespace") as raised:
+            refuse_foreign_proc(str(root))
+        assert "mount -t proc" in raised.value.hint
+
+
+def test_a_process_that_was_started_just_now_has_its_command_line():
+    for _ in range(100):  # read at once, some of them are within their exec
+        child = subprocess.Popen(["sleep", "60"])
+        try:
+            assert describe_started(child.pid).argv == ("sleep", "60")
+        finally:
+            child.kill()
+            child.wait()
 
 
 def test_kernel_threads_are_refused():

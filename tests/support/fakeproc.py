@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 PAGE = 4096
@@ -50,6 +51,7 @@ class FakeProc:
         swap: int = 0,
         with_children_file: bool = True,
         group: int | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         """One process; sizes in bytes. A process without a size has no memory: a zombie."""
         pages = anon // PAGE + shared // PAGE
@@ -66,6 +68,8 @@ class FakeProc:
         )
         unlimited = "unlimited            unlimited            bytes     \n"
         self.write(f"{pid}/limits", f"Max data size             {unlimited}Max address space         {unlimited}")
+        if environ is not None:
+            self.write(f"{pid}/environ", "".join(f"{name}={value}\0" for name, value in environ.items()))
         self.write(f"{pid}/task/{pid}/stat", "")
         if with_children_file:
             self.write(f"{pid}/task/{pid}/children", " ".join(map(str, children)) + " ")

@@ -33,6 +33,8 @@ from memwatch.core.model import (
     GpuMemory,
     HostMemory,
     PhaseSeen,
+    RankMemory,
+    RunIdentity,
     Sample,
     Snapshot,
     SurveyCost,
@@ -43,6 +45,7 @@ from memwatch.core.occasions import DiagnosisPolicy
 from memwatch.core.policy import Policy
 from memwatch.daemon import Daemon
 from memwatch.errors import SourceError
+from memwatch.interrupter import Interrupter
 from memwatch.outputs.web import WebServer
 from support.examinations import examined
 
@@ -84,9 +87,6 @@ class Trainer:
     def gone(self) -> bool:
         return self.signal_t is not None and self._clock.now() - self.signal_t > END_SECONDS
 
-    def unreachable(self) -> str | None:
-        return None
-
     def observe(self, event: Event) -> None: ...
 
     def ending(self, t: float, before: Snapshot) -> Sequence[Event]:
@@ -105,6 +105,7 @@ class Trainer:
             cow_bytes=used // 20,
             cow_bytes_per_second=GROWTH / GENERATION_SECONDS / 20,
             survey_cost=SurveyCost(100, 2, 3200, 0.5),
+            ranks=(RankMemory(0, 0, 5000, used // 2, (5000,)), RankMemory(1, 1, 5001, GB, (5001, 5002))),
         )
         levels = (
             CgroupLevel("/kubepods/pod7", used + GB, GB, LIMIT),
@@ -112,7 +113,7 @@ class Trainer:
         )
         cgroup = CgroupMemory(2, levels, True, 0, 0, 0)
         host = HostMemory(500 * GB, 400 * GB - used, 8 * GB)
-        gpus = (GpuMemory("gpu0", "GPU-0000-0", "NVIDIA H200", gpu, gpu + GB, 141 * GB, "exact"),)
+        gpus = (GpuMemory("gpu0", "GPU-0000-0", "NVIDIA H200", gpu, gpu + GB, 141 * GB, "exact", pids=(5001,)),)
         return Sample(usages(tree, cgroup, host, gpus, None), tree, cgroup, host, gpus)
 
 
@@ -217,8 +218,7 @@ def main() -> None:
         ),
         sampler=trainer,
         trainer=trainer,
-        signaller=trainer,
-        choose_signal=lambda: "SIGINT",
+        interrupter=Interrupter(trainer, lambda: "SIGINT"),
         diagnose=examiner.begin,
         sources=(log, examiner, Flaky(trainer.began)),
         sinks=(web,),
@@ -228,7 +228,8 @@ def main() -> None:
         readable, _, _ = select.select([web], [], [], max(0.0, seconds) / PACE)
         return bool(readable) or trainer.gone()
 
-    daemon.run(Attached(clock.now(), Target("boot", os.getpid(), 1), "python main.py", "run-1"), sleep, lambda: False)
+    target, part = Target("boot", os.getpid(), 1), RunIdentity("job-7", "node-a", nodes=1)
+    daemon.run(Attached(clock.now(), target, "python main.py", "run-1", run=part), sleep, lambda: False)
     print("ended", flush=True)
     sys.stdin.read()
     web.stop()

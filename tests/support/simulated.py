@@ -14,6 +14,7 @@ from memwatch.core.model import Attached, Event, Snapshot
 from memwatch.core.policy import Policy
 from memwatch.daemon import Daemon
 from memwatch.history.store import HistoryStore
+from memwatch.interrupter import Interrupter
 from memwatch.outputs.pages import metrics
 from memwatch.outputs.plain import PlainLines
 from memwatch.outputs.web import WebServer
@@ -34,9 +35,6 @@ class _Alive:
 
     def gone(self) -> bool:
         return False
-
-    def unreachable(self) -> str | None:
-        return None
 
     def observe(self, event: Event) -> None: ...
 
@@ -64,11 +62,9 @@ def ticks(pid: int, folder: Path) -> Iterator[Iterator[None]]:
             engine=engine,
             sampler=readers.sampler,
             trainer=_Alive(),
-            signaller=_Alive(),
-            choose_signal=lambda: "SIGINT",
+            interrupter=Interrupter(_Alive(), lambda: "SIGINT", dry_run=True),
             sinks=[web, PlainLines(stack.enter_context(open(os.devnull, "w")))],
             journal=store,
-            dry_run=True,
         )
         yield _passing(daemon, web, clock)
 

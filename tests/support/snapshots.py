@@ -81,6 +81,7 @@ def make_sample(view: m.ResourceView, gpus: int = 0) -> m.Sample:
             error_bytes=GB // 10,
             cow_bytes=3 * GB,
             cow_bytes_per_second=2e6,
+            ranks=tuple(m.RankMemory(i, i, 5000 + i, used // max(1, gpus), (5000 + i, 6000 + i)) for i in range(gpus)),
         ),
         cgroup=m.CgroupMemory(
             2,
@@ -95,7 +96,9 @@ def make_sample(view: m.ResourceView, gpus: int = 0) -> m.Sample:
         ),
         host=m.HostMemory(2000 * GB, 1700 * GB, 0),
         gpus=tuple(
-            m.GpuMemory(f"gpu{i}", f"GPU-0000-{i}", "NVIDIA H200", 30 * GB, 31 * GB, 141 * GB, "exact")
+            m.GpuMemory(
+                f"gpu{i}", f"GPU-0000-{i}", "NVIDIA H200", 30 * GB, 31 * GB, 141 * GB, "exact", pids=(5000 + i,)
+            )
             for i in range(gpus)
         ),
         unread=(m.Unread("pressure", "/proc/pressure/memory: no such file"),),

@@ -7,13 +7,14 @@ import gzip
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from memwatch.backtest.replay import replay
 from memwatch.core.policy import Policy
+from memwatch.layers import load
 
 Line = dict[str, Any]
 Forecaster = Callable[[Path, float | None], list[Line]]  # a trace, seconds that a checkpoint takes -> lines
@@ -28,8 +29,17 @@ MOST_GENERATIONS = 30  # of a line through generation ends
 
 def memwatch(path: Path, checkpoint_seconds: float | None) -> list[Line]:
     """The engine, as `memwatch replay --json` prints it."""
-    notices = replay(path, Policy(checkpoint_seconds=checkpoint_seconds))
-    return [{**notice.fields, "t": round(notice.t, 3)} for notice in notices]
+    return _replayed(path, Policy(checkpoint_seconds=checkpoint_seconds))
+
+
+def profiled(path: Path, checkpoint_seconds: float | None, profile: str) -> list[Line]:
+    """The same with `--profile`."""
+    policy = load(flags={"profile": profile}).policy
+    return _replayed(path, replace(policy, checkpoint_seconds=checkpoint_seconds))
+
+
+def _replayed(path: Path, policy: Policy) -> list[Line]:
+    return [{**notice.fields, "t": round(notice.t, 3)} for notice in replay(path, policy)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +178,8 @@ class _Ends:
 
 FORECASTERS: dict[str, Forecaster] = {
     "memwatch": memwatch,
+    "observe": lambda path, checkpoint_seconds: profiled(path, checkpoint_seconds, "observe"),
+    "aggressive": lambda path, checkpoint_seconds: profiled(path, checkpoint_seconds, "aggressive"),
     "static90": lambda path, checkpoint_seconds: static(path, checkpoint_seconds, 0.90),
     "static95": lambda path, checkpoint_seconds: static(path, checkpoint_seconds, 0.95),
     "predict_linear": predict_linear,

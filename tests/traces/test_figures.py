@@ -103,5 +103,11 @@ def test_the_figures_of_the_shared_traces_keep_their_floors() -> None:
     assert SHARED_TRACES.broken(total) == [], total.wrong
 
 
+@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no labelled traces in {SHARED}")
+def test_the_aggressive_profile_saves_all_of_them_and_interrupts_no_healthy_one() -> None:
+    total = figures([score(task, "aggressive") for task in data_tasks(SHARED)])
+    assert (total.missed_share, total.false_share, total.errors) == (0.0, 0.0, 0)
+
+
 def test_a_worse_figure_or_none_at_all_breaks_its_floor() -> None:
     assert len(SHARED_TRACES.broken(figures([]))) == len(fields(Floors)) - 1  # there were no failures

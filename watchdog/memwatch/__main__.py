@@ -1,8 +1,22 @@
-"""`memwatch` and `python -m memwatch`."""
+"""`memwatch` and `python -m memwatch`. As PID 1 of a container it leaves a small init there and goes on beside it."""
 
+import os
 import sys
 
-from memwatch.cli import main
+
+def main() -> int:
+    """Run one command; the exit code."""
+    if os.getpid() == 1:
+        from memwatch.init import step_aside
+
+        announce = step_aside()
+        from memwatch.cli import main
+
+        return main(announce=announce)
+    from memwatch.cli import main
+
+    return main()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,25 +12,24 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from memwatch import packaged, standing, wire
 from memwatch.actions.checkpoint import CheckpointWatch
 from memwatch.actions.signals import PidfdSignaller, RanksSignaller, SignalPlan, plan
-from memwatch.clock import STOPPING, Sleeper, SystemClock
-from memwatch.config import Config, default_history
-from memwatch.core.engine import Engine
+from memwatch.clock import Sleeper
+from memwatch.config import DEFAULT_PROFILE, Config, default_history
 from memwatch.core.model import Attached, Exited, Snapshot
 from memwatch.daemon import Daemon
 from memwatch.errors import ConfigError, HistoryError, SourceError
 from memwatch.examiner import Examiner
-from memwatch.front import Front
 from memwatch.history import past
 from memwatch.history.identity import run_key
 from memwatch.history.store import HistoryStore
+from memwatch.hooks import identify_part, make_hook
 from memwatch.interfaces import Clock, EventSource, Signaller, Sink
+from memwatch.interrupter import Interrupter
 from memwatch.outputs.status import status
-from memwatch.outputs.summary import render
 from memwatch.sampler import Sampler
 from memwatch.snapshotter import Snapshotter
 from memwatch.sources.cgroup import CgroupReader
@@ -43,11 +42,12 @@ from memwatch.sources.presets import Preset, load_presets
 from memwatch.sources.procfs import HostReader, read_stat
 from memwatch.sources.reading import HeldFile
 from memwatch.sources.survey import SurveyBudget
-from memwatch.sources.target import TargetFacts, describe, identify, is_same, read_ranks
+from memwatch.sources.target import TargetFacts, describe, identify, is_same, read_ranks, refuse_foreign_proc
 from memwatch.sources.tree import TreeReader
 from memwatch.sources.wakes import Wakes
-from memwatch.supervisor import FORWARDED, Child
-from memwatch.trainer import CarefulSignaller, WatchedTrainer
+from memwatch.station import Station
+from memwatch.supervisor import Child
+from memwatch.trainer import WatchedTrainer
 
 if TYPE_CHECKING:
     from memwatch.relay import Relay
@@ -67,105 +67,53 @@ ENDING_SECONDS = 10.0  # ... and when the trainer has ended
 GPU_DEADLINE_SECONDS = 2.0  # after which a driver is told not to answer
 
 
-class Station(Protocol):
-    """What several watches have in common that follow each other."""
-
-    @property
-    def sinks(self) -> Sequence[Sink]:
-        """Outputs that outlive a watch."""
-
-    @property
-    def sources(self) -> Sequence[EventSource]:
-        """What is to be polled during each."""
-
-    def fileno(self) -> int | None:
-        """Readable when somebody has asked for the state."""
-
-    def heard(self, number: int) -> None:
-        """A signal has come."""
-
-    def leaves(self) -> bool:
-        """The watch is to end, though its trainer runs on."""
-
-    def sleeping(self, sleep: Callable[[float], bool], seconds: float) -> bool:
-        """Sleep, but not longer at a stretch than is good."""
-
-
 class Watch:
     """One trainer, watched to its end."""
 
-    def __init__(
-        self,
-        config: Config,
-        facts: TargetFacts,
-        child: Child | None = None,
-        *,
-        whole_terminal: bool = True,
-        once: bool = False,
-        station: Station | None = None,
-    ) -> None:
-        """`child`: memwatch's own; signals go to it. Without the `whole_terminal`, stdout is the trainer's.
-
-        `once`: a screen is printed, and nothing is kept, served or sent.
-        """
-        self._config, self._facts, self._child, self._once = config, facts, child, once
-        self._station = station
-        self.engine = Engine(config.policy, diagnosis=config.examining, expectations=config.checks)
+    def __init__(self, station: Station, facts: TargetFacts, child: Child | None = None) -> None:
+        """`child`: memwatch's own."""
+        self._station, self._facts, self._child = station, facts, child
+        self._config, self._clock, self.engine = station.config, station.clock, station.engine()
         self.left_behind = frozenset[tuple[int, int]]()  # (PID, start) of processes that outlived the trainer
-        self._clock = SystemClock()
         self._status = HeldFile(f"/proc/{facts.target.pid}/status", 8192)
-        self._whole_terminal = whole_terminal
-        self._people: TextIO = sys.stdout if whole_terminal else sys.stderr
         self._remarks: list[str | None] = []
-        self._front: Front | None = None  # of its own
         self._keyboard: Keyboard | None = None
         self._quit = False  # a key asked for the end of the watch
         self._patience = lambda: LEAVING_SECONDS  # for those who are handed what was told
 
     def run(self) -> Exited | None:
         """How the trainer ended, or None when memwatch was told to stop."""
-        try:
-            return self._watch()
-        finally:
-            if self._front is not None:
-                self._front.close()
-
-    def _watch(self) -> Exited | None:
-        _allow_descriptors()
         self._take_standing()
+        station = self._station
         with ExitStack() as held:
+            _allow_descriptors(held)
             signaller = PidfdSignaller(self._facts.target, is_same)
             held.callback(signaller.close)
             held.callback(self._status.close)
-            engine, readers = self.engine, make_readers(self._config, self._facts, held)
-            daemon, attached, wakes = self._assemble(signaller, engine, readers, held)
+            readers = make_readers(self._config, self._facts, held)
+            daemon, attached, wakes = self._assemble(signaller, readers, held)
             gc.unfreeze()  # what an earlier watch has left
             gc.collect()
             gc.freeze()  # a full collection of all that is loaded takes 8 ms: later ones leave it out
             gc.set_threshold(YOUNG_OBJECTS)
             with self._sleeper(signaller, wakes) as sleeper:
-                sleep = partial(sleep_asking, sleeper, readers.gpus, self._clock)
-                if self._once:
+                sleep = partial(station.sleep, partial(sleep_asking, sleeper, readers.gpus, self._clock))
+                if self._station.once:
                     daemon.look_once(attached, sleep)
-                    show_once(engine.snapshot(), self._people, self._config.json)
+                    show_once(self.engine.snapshot(), station.people, self._config.json)
                     return None
-                if self._station is not None:
-                    sleep = partial(self._station.sleeping, sleep)
-                exited = daemon.run(attached, sleep, lambda: self._is_told_to_stop(sleeper))
+                exited = daemon.run(attached, sleep, self._is_told_to_stop)
                 if exited is not None:
-                    self._patience = lambda: LEAVING_SECONDS if self._is_told_to_stop(sleeper) else ENDING_SECONDS
+                    self._patience = lambda: LEAVING_SECONDS if self._is_told_to_stop() else ENDING_SECONDS
                     self.left_behind = frozenset(_alive(readers.tree.root_pids()))
-                if not self._config.json and self._station is None:
-                    with suppress(BrokenPipeError):  # its reader left; the exit code still tells
-                        print(render(engine.snapshot()), file=self._people, flush=True)
+                station.conclude(self.engine.snapshot())
                 held.close()
-                if exited is not None and self._front is not None and self._front.web is not None:
-                    sleeper.rest(self._config.daemon.linger_seconds)  # who asks now and then learns how it ended
+                if exited is not None:
+                    station.rest(sleeper)
             return exited
 
-    def _is_told_to_stop(self, sleeper: Sleeper) -> bool:
-        station = self._station
-        return self._quit or sleeper.stopped_by is not None or (station is not None and station.leaves())
+    def _is_told_to_stop(self) -> bool:
+        return self._quit or self._station.leaves()
 
     def _take_standing(self) -> None:
         """Locked memory is taken where it can be had; a priority that was asked for is told of when it cannot."""
@@ -174,10 +122,9 @@ class Watch:
         if self._config.daemon.realtime:
             self._remarks.append(standing.raise_priority())
 
-    def _assemble(
-        self, signaller: PidfdSignaller, engine: Engine, readers: Readers, held: ExitStack
-    ) -> tuple[Daemon, Attached, Wakes]:
-        config, facts, pid = self._config, self._facts, self._facts.target.pid
+    def _assemble(self, signaller: PidfdSignaller, readers: Readers, held: ExitStack) -> tuple[Daemon, Attached, Wakes]:
+        config, facts, engine = self._config, self._facts, self.engine
+        pid = facts.target.pid
         log = self._choose_log()
         wakes = Wakes(readers.cgroup.directories)
         held.callback(wakes.close)
@@ -193,37 +140,54 @@ class Watch:
         )
         examiner = Examiner(facts.target)
         held.callback(examiner.close)
-        sources: list[EventSource] = [checkpoints, examiner, *(self._station.sources if self._station else ())]
+        sources: list[EventSource] = [checkpoints, examiner, *self._station.sources]
         if log is not None:
             sources.insert(0, LogSource(log, presets(config), catch_up=self._child is None))
             held.callback(sources[0].close)
         if self._child is None:
             self._remarks.append(self._plan().reason)
+        if config.profile != DEFAULT_PROFILE or not config.policy.act:
+            self._remarks.append(manner(config))
         self._remark_bounds(checkpoints)
         store, attached = self._open_history(log, held)
-        if attached.run_id:
-            self._replay(attached.run_id, engine, trainer)
+        environ = facts.environ or {}
+        attached = replace(attached, run=identify_part(config, environ, facts.argv, attached.run_id))
+        if attached.run_id and engine.is_new:
+            self._replay(attached.run_id, trainer)
         snapshotter = Snapshotter(pid)
         held.callback(snapshotter.close)
         sinks = [trainer, *self._sinks(snapshotter), *self._relays(attached.run_id, held)]
         if self._keyboard is not None:
             held.callback(self._keyboard.close)
             sources.append(snapshotter)
+        hook = make_hook(config, environ, attached.run, self._clock.now)
+        if hook is not None:
+            held.callback(hook.close)
+            sources.append(hook)
+        interrupter = Interrupter(
+            self._recipient(signaller),
+            self._signal,
+            unreachable=trainer.unreachable,
+            asked=lambda before_ns: checkpoints.signalled(self._clock.now(), before_ns),
+            hook=hook,
+            instead=not config.actions.signal,
+            state=engine.snapshot,
+            dry_run=config.dry_run,
+        )
         daemon = Daemon(
             clock=self._clock,
             engine=engine,
             sampler=readers.sampler,
             trainer=trainer,
-            signaller=CarefulSignaller(self._recipient(signaller), checkpoints, self._clock.now),
-            choose_signal=self._signal,
+            interrupter=interrupter,
             diagnose=examiner.begin,
             sources=sources,
             keys=self._keyboard,
             sinks=sinks,
             journal=store,
             waker=wakes,
+            sequel=self._station.sequel,
             interval=config.memory.interval_seconds,
-            dry_run=config.dry_run,
         )
         return daemon, replace(attached, remarks=tuple(filter(None, self._remarks))), wakes
 
@@ -231,12 +195,9 @@ class Watch:
         watched = [wakes.fileno()]
         if not signaller.problem:
             watched.append(signaller.fileno())
-        web = self._front.web if self._front is not None else None
-        asked = [one.fileno() for one in (web, self._station, self._keyboard) if one is not None]
+        asked = [one.fileno() for one in (self._station, self._keyboard) if one is not None]
         watched += [one for one in asked if one is not None]
-        if self._child is not None:
-            return Sleeper(watched, FORWARDED, self._child.forward)
-        return Sleeper(watched, STOPPING, self._station.heard if self._station is not None else None)
+        return Sleeper(watched, self._station.signals, self._station.heard)
 
     # --- the log ---
 
@@ -304,7 +265,7 @@ class Watch:
         path = self._config.history_path(os.environ)
         if path is None:
             return None, attached
-        if self._once:
+        if self._station.once:
             return None, replace(attached, run_id=past.run_of(path, facts.target) if path.exists() else "")
         try:
             store = HistoryStore.open(path)
@@ -318,13 +279,13 @@ class Watch:
         opening = store.begin(key, attached, attached.t, cwd, log_name)
         return store, replace(attached, run_id=opening.run_id)
 
-    def _replay(self, run_id: str, engine: Engine, trainer: WatchedTrainer) -> None:
+    def _replay(self, run_id: str, trainer: WatchedTrainer) -> None:
         """Live through the run's past again: the same feed, its actions ignored."""
         path = self._config.history_path(os.environ)
         assert path is not None  # noqa: S101 - the run was found there
         try:
             for event in past.events(path, run_id):
-                engine.feed(event)
+                self.engine.feed(event)
                 trainer.observe(event)
         except HistoryError as error:
             self._remarks.append(str(error))
@@ -332,22 +293,19 @@ class Watch:
     # --- outputs ---
 
     def _sinks(self, snapshotter: Snapshotter) -> Sequence[Sink]:
-        if self._station is not None:
-            return self._station.sinks
-        if self._once:
-            return ()
-        self._front = front = Front(self._config, self._clock, self._people, may_draw=self._whole_terminal)
-        self._remarks += front.remarks
-        if (view := front.view) is not None:
-            actions = {"q": self._stop, "s": snapshotter.begin}
-            with suppress(SourceError):  # what is typed is not for memwatch
-                self._keyboard = Keyboard(sys.stdin, lambda key: actions.get(key, partial(view.press, key))())
-                view.keys = KEYS
-        return front.sinks
+        front = self._station.front
+        if front is not None:
+            self._remarks += front.news()
+            if (view := front.view) is not None:
+                actions = {"q": self._stop, "s": snapshotter.begin}
+                with suppress(SourceError):  # what is typed is not for memwatch
+                    self._keyboard = Keyboard(sys.stdin, lambda key: actions.get(key, partial(view.press, key))())
+                    view.keys = KEYS
+        return self._station.sinks
 
     def _relays(self, run_id: str, held: ExitStack) -> list[Relay]:
         """What hands figures and notices on, each to a process of its own."""
-        if self._once or not self._config.extras:
+        if self._station.once or not self._config.extras:
             return []
         from memwatch import relay, trackers
 
@@ -407,7 +365,16 @@ def find_target(config: Config, apart: Collection[tuple[int, int]] = ()) -> Targ
     """The trainer that the configuration means, none of `apart`; AttachError when there is not exactly one."""
     if not config.target.is_named:
         raise ConfigError("no trainer is named", f"give one of {WAYS}; or use memwatch run")
+    refuse_foreign_proc()
     return describe(identify(find(**asdict(config.target), apart=apart)))
+
+
+def manner(config: Config) -> str:
+    """How a watch will deal with its trainer, in a few words."""
+    profile = "" if config.profile == DEFAULT_PROFILE else f"profile {config.profile}: "
+    if config.dry_run or not config.policy.act:
+        return f"{profile}never signals, as {'dry_run' if config.dry_run else 'policy.act'} says"
+    return f"{profile}interrupts with {' or '.join(config.signals.wanted)}"
 
 
 def presets(config: Config) -> tuple[Preset, ...]:
@@ -438,11 +405,12 @@ def _alive(pids: Iterable[int]) -> Iterator[tuple[int, int]]:
                 yield pid, found.start_ticks
 
 
-def _allow_descriptors() -> None:
-    """One is held for each process of the trainer's tree: take as many as this user may have."""
+def _allow_descriptors(held: ExitStack) -> None:
+    """One is held for each process of the trainer's tree: take as many as this user may have, until `held`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))  # the next trainer would inherit it
 
 
 def _text(path: Path) -> str:
@@ -458,4 +426,4 @@ def run_log(environ: Mapping[str, str], now: Callable[[], time.struct_time] = ti
     earlier = sorted(folder.glob("*.log")) if folder.is_dir() else []
     for path in earlier[: max(0, len(earlier) - RUN_LOGS_KEPT + 1)]:
         path.unlink(missing_ok=True)
-    return folder / f"{time.strftime('%Y%m%d-%H%M%S', now())}-{os.getpid()}.log"
+    return folder / f"{time.strftime('%Y%m%d-%H%M%S', now())}-{os.urandom(3).hex()}.log"  # many a PID is 2

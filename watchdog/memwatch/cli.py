@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from memwatch import __version__
 from memwatch.errors import ConfigError, ExitCode, MemwatchError
 
 DESCRIPTION = "Watch a training run's memory from outside, say when it will run out, and interrupt it cleanly before."
@@ -27,11 +26,11 @@ TARGET = ("pid", "pidfile", "match", "unit", "cgroup", "log")
 ALONE = ("--json", "--dry-run", "-v", "--verbose")  # options without a value
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+def main(arguments: Sequence[str] | None = None, announce: Callable[[int], None] = lambda _: None) -> int:
+    """Run one command; the exit code. `announce` is told the PID of each trainer that is started."""
     _open_standard_streams()
     try:
-        return _flushed(_dispatch(*_parse(sys.argv[1:] if arguments is None else arguments)))
+        return _flushed(_dispatch(*_parse(sys.argv[1:] if arguments is None else arguments), announce))
     except MemwatchError as error:
         _complain(error)
         return _flushed(error.exit_code)
@@ -41,15 +40,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _unwritten(error, ExitCode.ENDED)
 
 
-def _dispatch(flags: dict[str, object], trainer: list[str]) -> int:
+def _dispatch(flags: dict[str, object], trainer: list[str], announce: Callable[[int], None]) -> int:
+    command = flags.pop("command", None)
+    if command in ("completion", "man") or "version" in flags:
+        return _about(command, flags)
     from memwatch import commands
 
-    command = flags.pop("command", None)
     file = Path(str(flags.pop("file", "")))
     if command == "markers":
         return commands.markers(file, flags)
     if command == "replay":
         return commands.replay(file, flags)
+    if command == "config":
+        return _config(flags)
     if command in ("report", "compare", "export"):
         from memwatch import reports
 
@@ -69,10 +72,30 @@ def _dispatch(flags: dict[str, object], trainer: list[str]) -> int:
     if command == "diff":
         return commands.diff(flags)
     if command == "run":
-        return commands.run(trainer, flags)
+        from memwatch import runner
+
+        return runner.run(trainer, flags, announce)
     if command == "serve":
         return commands.serve(flags)
     return commands.watch(flags, bool(flags.pop("once", False)))
+
+
+def _about(command: object, flags: dict[str, object]) -> int:
+    """What loads nothing else: a shell's start may ask for it."""
+    from memwatch import about
+
+    if command == "completion":
+        return about.completion(str(flags["shell"]))
+    return about.manual() if command == "man" else about.version()
+
+
+def _config(flags: dict[str, object]) -> int:
+    from memwatch import settings
+
+    aspect, files = flags.pop("aspect"), flags.pop("files", [])
+    if aspect == "schema":
+        return settings.schema()
+    return settings.show(flags) if aspect == "show" else settings.check(files if isinstance(files, list) else [], flags)
 
 
 # --- words ----------------------------------------------------------------------------------------------------------
@@ -101,7 +124,7 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, object], list[str]]:
     if command != "run" and trainer:
         raise ConfigError(f"not understood: {' '.join(trainer)}", "to start a trainer: memwatch run -- python main.py")
     named = [f"--{name}" for name in TARGET if name in flags]
-    if named and command not in (None, "serve", "doctor", "census", "profile", "snapshot"):
+    if named and command not in (None, "serve", "doctor", "census", "profile", "snapshot", "config"):
         raise ConfigError(f"{', '.join(named)} has no meaning for memwatch {command}", "leave it out")
     return flags, trainer
 
@@ -127,23 +150,13 @@ def _parser() -> _Parser:
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"memwatch {__version__}")
+    parser.add_argument("--version", action="store_true", help="print the version, the build and what it runs on")
     parser.add_argument("--once", action="store_true", help="or -1: print one screen and end; nothing is kept or sent")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
 
-    def add(name: str, help: str, *parents: _Parser, epilog: str = "") -> _Parser:
-        return commands.add_parser(
-            name,
-            help=help,
-            description=f"{help[0].upper()}{help[1:]}.",
-            epilog=epilog,
-            parents=parents,
-            argument_default=argparse.SUPPRESS,
-            allow_abbrev=False,
-        )
-
+    add = _adder(commands)
     files = "It only reads a file: where nothing is watched, the options about the watch change nothing."
-    add("run", "start a trainer and watch it: memwatch run [options] -- python main.py", common)
+    add("run", "start a trainer and watch it: memwatch run [options] -- python main.py", common, _restart_flags())
     add("serve", "watch one trainer after the other, as a service: memwatch serve --config FILE", target, common)
     add("demo", "watch a leaking example trainer under a real limit", common)
     doctor = add("doctor", "what will and will not work here, and why", target, common)
@@ -174,11 +187,30 @@ def _parser() -> _Parser:
     diff.add_argument("snapshots", nargs=2, metavar="SNAPSHOT", help="a file, or a label: the latest that has it")
     diff.add_argument("--json", action="store_true", help="all of it, as one JSON object")
     _add_reports(add, common, files)
+    _add_config(add, target, common)
     add("markers", "which markers memwatch finds in a log", common, epilog=files).add_argument("file", metavar="LOG")
     replay = add("replay", "the same engine over a recorded trace", common, epilog=files)
     replay.add_argument("file", metavar="TRACE.csv")
     replay.add_argument("--plot", metavar="FILE", help="draw it all: a page (.html) or a picture (.svg)")
+    add("man", "the manual page")
+    completion = add("completion", "a script that completes memwatch's commands and options with Tab")
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
     return parser
+
+
+def _adder(commands: argparse._SubParsersAction[_Parser]) -> Callable[..., _Parser]:
+    def add(name: str, help: str, *parents: _Parser, epilog: str = "") -> _Parser:
+        return commands.add_parser(
+            name,
+            help=help,
+            description=f"{help[0].upper()}{help[1:]}.",
+            epilog=epilog,
+            parents=parents,
+            argument_default=argparse.SUPPRESS,
+            allow_abbrev=False,
+        )
+
+    return add
 
 
 def _add_reports(add: Callable[..., _Parser], common: _Parser, files: str) -> None:
@@ -204,6 +236,18 @@ def _add_reports(add: Callable[..., _Parser], common: _Parser, files: str) -> No
     compare.add_argument("-o", "--output", metavar="FILE.html", help="a page, with the memory of both in one chart")
     export = add("export", "a run from the history as a trace, for memwatch replay", one_run, common, epilog=files)
     export.add_argument("-o", "--output", metavar="FILE.csv", help="default: stdout")
+
+
+def _add_config(add: Callable[..., _Parser], target: _Parser, common: _Parser) -> None:
+    """The commands about the configuration itself."""
+    config = add("config", "the configuration: is it right, what comes of it here, what may be written in it")
+    aspects = config.add_subparsers(dest="aspect", title="commands", metavar="COMMAND", required=True)
+
+    aspect = _adder(aspects)
+    check = aspect("check", "whether configuration files are right; all that is wrong with them", _config_flags())
+    check.add_argument("files", metavar="FILE", nargs="*", help="default: the one of --config")
+    aspect("show", "all values as a watch would have them here, and where each is from", target, common)
+    aspect("schema", "the JSON Schema of a configuration file, for editors")
 
 
 def _flags(title: str) -> tuple[_Parser, argparse._ArgumentGroup]:
@@ -235,9 +279,24 @@ def _target_flags(process: _Parser) -> _Parser:
     return parser
 
 
+def _restart_flags() -> _Parser:
+    parser, group = _flags("after an interrupt that saved")
+    group.add_argument("--max-restarts", metavar="N", help="start it again, N times at most, while each gets further")
+    text = "start it again with this command: one argument, split into words as a shell does; no shell runs it"
+    group.add_argument("--resume-with", metavar="CMD", help=text)
+    return parser
+
+
+def _config_flags() -> _Parser:
+    parser, group = _flags("configuration")
+    group.add_argument("--config", metavar="FILE", help="settings in YAML; default: $MEMWATCH_CONFIG")
+    group.add_argument("--profile", metavar="NAME", help="settings that go together: observe, default, aggressive")
+    return parser
+
+
 def _common_flags() -> _Parser:
-    parser, group = _flags("options")
-    group.add_argument("--config", metavar="FILE", help="settings in YAML; flags override them")
+    parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS, parents=[_config_flags()])
+    group = parser.add_argument_group("options")
     group.add_argument("--listen", metavar="ADDR:PORT", help="metrics and status; default 127.0.0.1:9877, or none")
     group.add_argument("--web-config", metavar="FILE", help="TLS and passwords for --listen, as Prometheus's exporters")
     group.add_argument("--history", metavar="FILE", help="what outlives memwatch; default in the state folder, or none")
@@ -265,7 +324,9 @@ def _open_standard_streams() -> None:
 
 
 def _complain(error: MemwatchError) -> None:
-    lines = [f"memwatch: {error}", *(f"          {line}" for line in error.hint.splitlines())]
+    lines = []
+    for one in (error, *(error.others if isinstance(error, ConfigError) else ())):
+        lines += [f"memwatch: {one}", *(f"          {line}" for line in one.hint.splitlines())]
     try:
         print("\n".join(lines), file=sys.stderr)
     except OSError:  # nobody listens
@@ -282,11 +343,11 @@ def _flushed(code: int) -> int:
 
 
 def _unwritten(error: OSError, code: int) -> int:
-    """The exit code when stdout takes no more. A reader that left (`| head`) is normal; a full disk is told."""
-    if error.errno not in (errno.EPIPE, errno.ENOSPC):
+    """The exit code when stdout takes no more. A reader or terminal that left is normal; a full disk is told."""
+    if error.errno not in (errno.EPIPE, errno.EIO, errno.ENOSPC):
         raise error
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left goes nowhere, and nothing fails at exit
-    if error.errno == errno.EPIPE:
+    if error.errno != errno.ENOSPC:
         return int(code)
     _complain(MemwatchError("the output cannot be written: no space left"))
     return int(code or ExitCode.INTERNAL)

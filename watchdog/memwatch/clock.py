@@ -72,7 +72,8 @@ class Sleeper:
         if self.stopped_by is None:
             signals = select.poll()
             signals.register(self._wake_read, select.POLLIN)
-            signals.poll(max(0.0, seconds) * 1000)
+            if signals.poll(max(0.0, seconds) * 1000):
+                os.read(self._wake_read, 4096)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self._on_signal(number)

@@ -6,28 +6,24 @@ import math
 import os
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from memwatch import wire
-from memwatch.app import Watch, find_target, presets, run_log
-from memwatch.clock import SystemClock
-from memwatch.config import Config, load
-from memwatch.core.autopsy import Evidence, conclude
-from memwatch.core.engine import Engine
+from memwatch.app import Watch, find_target, presets
+from memwatch.config import Config
 from memwatch.core.model import Cause, Notice, Snapshot
 from memwatch.core.sentence import render, to_json_line
 from memwatch.core.units import format_bytes, format_duration
-from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, SourceError
+from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
 from memwatch.front import make_guard
+from memwatch.layers import load
 from memwatch.progress import Progress
 from memwatch.sources.find import WAYS
-from memwatch.sources.target import describe, identify
-from memwatch.supervisor import Child, Passthrough, forwarding, shell_status, signal_name
+from memwatch.station import Station
 
 if TYPE_CHECKING:
     from memwatch.diagnosis.heap.census import Wish
@@ -48,19 +44,21 @@ def watch(flags: Mapping[str, object], once: bool) -> int:
     if once:
         return look_once(config)
     check_extras(config)
-    exited = Watch(config, find_target(config)).run()
+    facts = find_target(config)
+    with closing(Station(config)) as station:
+        exited = Watch(station, facts).run()
     return ExitCode.STOPPED if exited is None else EXIT_CODES.get(exited.cause, ExitCode.FAILED)
 
 
 def serve(flags: Mapping[str, object]) -> int:
     """`memwatch serve --config FILE`: watch one trainer after the other, until told to stop."""
+    from memwatch.live_config import LiveConfig
     from memwatch.outputs.systemd import Systemd
     from memwatch.service import Service
-    from memwatch.settings import Settings
 
-    path = Path(str(flags["config"])) if "config" in flags else None
-    settings = Settings(lambda: _servable(configure(flags)), path)
-    return Service(settings, Systemd(os.environ)).run()
+    live = LiveConfig(lambda: _servable(configure(flags)), config_file(flags))
+    with closing(Service(live, Systemd(os.environ))) as service:
+        return service.serve()
 
 
 def _servable(config: Config) -> Config:
@@ -86,55 +84,8 @@ def check_extras(config: Config) -> None:
 def look_once(config: Config) -> int:
     """What there is to see now; nothing is kept, served, examined or sent."""
     quiet = replace(config, listen="none", dry_run=True, diagnosis=replace(config.diagnosis, enabled=False))
-    Watch(quiet, find_target(quiet), once=True).run()
+    Watch(Station(quiet, once=True), find_target(quiet)).run()
     return ExitCode.ENDED
-
-
-# --- run ------------------------------------------------------------------------------------------------------------
-
-
-def run(command: Sequence[str], flags: Mapping[str, object]) -> int:
-    """`memwatch run -- ...`: start a trainer and watch it; its own exit status."""
-    config = configure(flags)
-    presets(config)  # what cannot work is told before anything is started
-    make_guard(config)
-    check_extras(config)
-    if config.listen is not None and config.listen_address is not None:
-        from memwatch.doctor import try_listen
-
-        try_listen(config)
-    child = Child(command, run_log(os.environ))
-    with forwarding(child):
-        supervise(config, child, output=2 if config.json else 1)
-        return shell_status(child.status())
-
-
-def supervise(config: Config, child: Child, output: int) -> None:
-    """Watch a child to its end; its output goes to the descriptor `output`. Whatever befalls memwatch, it runs on."""
-    passthrough = Passthrough(child.log, output)
-    try:
-        Watch(config, describe(identify(child.pid)), child, whole_terminal=False).run()
-    except (AttachError, SourceError):
-        _tell_early_end(config, child.status())
-    except MemwatchError as error:
-        print(f"memwatch: {error}: the trainer runs on unwatched", file=sys.stderr)
-    except Exception:  # a bug of ours is not the trainer's
-        traceback.print_exc()
-        print("memwatch: this is a bug in memwatch; the trainer runs on unwatched", file=sys.stderr)
-    finally:
-        child.status()
-        passthrough.close()
-
-
-def _tell_early_end(config: Config, status: int) -> None:
-    """The child ended before it could be watched: its status says the rest."""
-    code, signal = (status, None) if status >= 0 else (None, signal_name(-status))
-    engine = Engine(config.policy)
-    for action in engine.feed(conclude(SystemClock().now(), Evidence(exit_code=code, exit_signal=signal))):
-        if isinstance(action, Notice) and config.json:
-            print(to_json_line(action), flush=True)
-        elif isinstance(action, Notice):
-            print(f"memwatch: it ended before it could be watched: {action.text}", file=sys.stderr)
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
@@ -380,6 +331,11 @@ def _listed(flags: dict[str, object], name: str) -> tuple[str, ...]:
 
 
 def configure(flags: Mapping[str, object]) -> Config:
-    """The configuration file, if one is named, overridden by the flags."""
-    path = Path(str(flags["config"])) if "config" in flags else None
-    return load(path, flags=flags)
+    """The configuration file, if one is named, overridden by the environment and the flags."""
+    return load(config_file(flags), flags=flags, environ=os.environ)
+
+
+def config_file(flags: Mapping[str, object]) -> Path | None:
+    """The one that --config names, else $MEMWATCH_CONFIG."""
+    name = flags.get("config", os.environ.get("MEMWATCH_CONFIG") or None)
+    return None if name is None else Path(str(name))

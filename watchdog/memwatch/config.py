@@ -1,25 +1,25 @@
-"""YAML and flags -> one frozen Config; what cannot work is refused here, before anything is watched."""
+"""All that a user may set, as one frozen Config: its keys, their defaults, their ranges."""
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
-from memwatch import wire
 from memwatch.core.expectations import Check
 from memwatch.core.expectations import parse as parse_expectation
 from memwatch.core.occasions import DiagnosisPolicy
 from memwatch.core.policy import Policy
 from memwatch.core.units import parse_size
-from memwatch.errors import ConfigError
 
 NONE = "none"  # switches `listen` or `history` off
+ADDRESS = r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([^\s:\[\]/]+))"  # before the port
 DEFAULT_LISTEN = "127.0.0.1:9877"
+Profile = Literal["default", "observe", "aggressive"]  # settings that go together: configs/profiles
+PROFILES: tuple[str, ...] = get_args(Profile)
+DEFAULT_PROFILE: Profile = "default"  # sets nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,25 @@ class SignalsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ActionsConfig:
+    """What is done on an interrupt besides the signal, or in its place."""
+
+    hook: tuple[str, ...] | None = None  # a command in words; None: there is none
+    hook_seconds: float = 30.0  # that it may take
+    signal: bool = True  # False: the hook stops the trainer, too, and a signal follows only where it fails
+    environment: tuple[str, ...] = ()  # names in memwatch's own environment that the hook gets
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """Which part of which run this is; None: as the trainer's environment says."""
+
+    id: str | None = None
+    node: str | None = None
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointConfig:
     """Where checkpoints appear."""
 
@@ -128,19 +147,22 @@ class NotifyConfig:
 
     urls: tuple[str, ...] = ()
     file: str | None = None  # with an address in each line
-    events: tuple[str, ...] = ("warn", "interrupt", "saved", "escalated", "failed", "exited")
+    events: tuple[str, ...] = ("warn", "interrupt", "saved", "escalated", "failed", "exited", "gave_up")
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """All that a user may set. The keys of the YAML file have the same names."""
 
+    profile: Profile = DEFAULT_PROFILE
     target: TargetConfig = field(default_factory=TargetConfig)
     log: LogConfig = field(default_factory=LogConfig)
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     gpu: GpuConfig = field(default_factory=GpuConfig)
     policy: Policy = field(default_factory=Policy)
     signals: SignalsConfig = field(default_factory=SignalsConfig)
+    actions: ActionsConfig = field(default_factory=ActionsConfig)
+    run: RunConfig = field(default_factory=RunConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     diagnosis: DiagnosisConfig = field(default_factory=DiagnosisConfig)
     track: tuple[str, ...] = ()  # attributes whose size is told: Trainer.replay_buffer
@@ -185,6 +207,12 @@ class Config:
         """(address without brackets, port); None: nothing is served."""
         return parse_listen(self.listen or DEFAULT_LISTEN)
 
+    def hook_environ(self, own: Mapping[str, str]) -> Mapping[str, str]:
+        """What the hook finds in its environment, besides what it is told."""
+        from memwatch.actions.hook import hook_environ
+
+        return hook_environ(self.actions.environment, own)
+
     def history_path(self, environ: Mapping[str, str]) -> Path | None:
         """Where the history is kept; None: nowhere."""
         if self.history == NONE:
@@ -193,6 +221,7 @@ class Config:
 
 
 FLAGS: Mapping[str, str] = {  # argparse's name -> the key that it overrides
+    "profile": "profile",
     "pid": "target.pid",
     "pidfile": "target.pidfile",
     "match": "target.match",
@@ -209,11 +238,7 @@ FLAGS: Mapping[str, str] = {  # argparse's name -> the key that it overrides
     "json": "json",
     "verbose": "verbose",
 }
-_SECTIONS = (
-    *("target", "log", "memory", "gpu", "policy", "signals", "checkpoint", "diagnosis"),
-    *("wandb", "tensorboard", "notify", "daemon"),
-)
-_RANGES: Mapping[str, tuple[float, float]] = {
+RANGES: Mapping[str, tuple[float, float]] = {  # of numbers: from, to
     "target.pid": (1, 2**22),
     "memory.interval_seconds": (0.05, 3600),
     "policy.checkpoint_seconds": (0.1, 86_400),
@@ -225,46 +250,54 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "policy.cooldown_seconds": (0, 604_800),
     "policy.save_timeout_seconds": (1, 86_400),
     "policy.kill_after_seconds": (1, 86_400),
+    "actions.hook_seconds": (0.1, 600),
+    "run.rank": (0, 1_000_000),
     "diagnosis.every_generations": (1, 1_000_000),
     "diagnosis.cpu_share": (0, 1),
     "diagnosis.leak_threshold_mb": (0, 1e9),
     "daemon.linger_seconds": (0, 3600),
     "daemon.wait_seconds": (0.1, 3600),
 }
-_NOT_EMPTY = (
+SIZES = ("memory.limit", "diagnosis.memory")  # as 175GB
+PATHS = (  # `~` at their start is the user's home folder
     *(
         "target.pidfile",
-        "target.match",
-        "target.unit",
-        "target.cgroup",
         "log.path",
-        "log.markers",
-        "web_config",
-        "history",
+        "log.extra",
+        "actions.hook",
+        "checkpoint.globs",
+        "wandb.dir",
+        "tensorboard.dir",
+        "notify.file",
     ),
-    *("wandb.project", "wandb.entity", "wandb.name", "wandb.dir", "tensorboard.dir", "notify.file"),
+    *("web_config", "history"),
 )
-_UNCATCHABLE = ("SIGKILL", "SIGSTOP")
 
 
-def load(path: Path | None = None, text: str | None = None, flags: Mapping[str, object] | None = None) -> Config:
-    """The file at `path` (or its `text`, `path` then only names it), overridden by the flags that are not None.
+def keys(record: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Each key below a record, as `policy.kill`, with its value."""
+    for item in fields(record):  # type: ignore[arg-type]
+        value = getattr(record, item.name)
+        if is_dataclass(value):
+            yield from keys(value, f"{prefix}{item.name}.")
+        else:
+            yield prefix + item.name, value
 
-    ConfigError names file and line (or the flag), the key, its value, and the fix.
-    """
-    given = {FLAGS[name]: value for name, value in (flags or {}).items() if name in FLAGS and value is not None}
-    document = _overridden(_document(path, text), given)
-    config = _with_home(wire.convert(document.data, Config, document))
-    for check in (_check_ranges, _check_texts, _check_signals, _check_outputs, _check_pairs):
-        check(config, document)
-    return config
+
+def types_of_keys(type_: type = Config, prefix: str = "") -> dict[str, Any]:
+    """The type of each key, as `keys` names them."""
+    found: dict[str, Any] = {}
+    for name, inner in get_type_hints(type_).items():
+        is_section = isinstance(inner, type) and is_dataclass(inner)
+        found |= types_of_keys(inner, f"{prefix}{name}.") if is_section else {prefix + name: inner}
+    return found
 
 
 def parse_listen(text: str) -> tuple[str, int] | None:
     """`127.0.0.1:9877`, `[::1]:9877`, `localhost:0` -> (address, port); `none` -> None; else ValueError."""
     if text == NONE:
         return None
-    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([^\s:\[\]/]+)):([0-9]{1,5})", text)
+    found = re.fullmatch(ADDRESS + ":([0-9]{1,5})", text)
     if found is None:
         raise ValueError("write ADDRESS:PORT, as 127.0.0.1:9877 or '[::1]:9877', or none")
     if int(found[3]) > 65535:
@@ -278,189 +311,3 @@ def default_history(environ: Mapping[str, str]) -> Path:
     home = environ.get("HOME") or "~"
     folder = Path(state) if state.startswith("/") else Path(home).expanduser() / ".local/state"
     return folder / "memwatch" / "history.db"
-
-
-# --- where it comes from --------------------------------------------------------------------------------------------
-
-
-def _document(path: Path | None, text: str | None) -> wire.Document:
-    if path is None and not text:
-        return wire.Document("", {})
-    name = str(path) if path is not None else "configuration"
-    if text is None and path is not None:
-        try:
-            with path.open("rb") as file:
-                content: str | bytes = file.read(wire.MAX_YAML_BYTES + 1)
-        except OSError as error:
-            raise ConfigError(f"{path}: {error.strerror}", "name a file that can be read with --config") from error
-    else:
-        content = text or ""
-    document = wire.read_yaml(content, name)
-    if document.data is None:
-        return replace(document, data={})
-    if not isinstance(document.data, dict):
-        raise ConfigError(f"{name}:1: it holds no keys", "begin from configs/memwatch.yaml")
-    return document
-
-
-def _overridden(document: wire.Document, given: Mapping[str, object]) -> wire.Document:
-    """The document with the flags in it. A target on the command line replaces any that the file names."""
-    data = {key: dict(value) if isinstance(value, dict) else value for key, value in document.data.items()}
-    data = {key: value for key, value in data.items() if value is not None or key not in _SECTIONS}  # `log:`, no more
-    if any(path.startswith("target.") for path in given):
-        data.pop("target", None)
-    for path, value in given.items():
-        *sections, key = path.split(".")
-        section: Any = data
-        for name in sections:
-            section = section.setdefault(name, {})
-        if isinstance(section, dict):
-            section[key] = _number(value) if path in _RANGES else value
-    names = {path: f"--{flag.replace('_', '-')}" for flag, path in FLAGS.items() if path in given}
-    return replace(document, data=data, flags=names)
-
-
-def _number(value: object) -> object:
-    """A flag may come as text; what is no number is left for the check of types to refuse."""
-    if isinstance(value, str):
-        for kind in (int, float):
-            try:
-                return kind(value)
-            except ValueError:
-                continue
-    return value
-
-
-def _with_home(config: Config) -> Config:
-    """`~` at the start of a path is the user's home folder; one of an unknown user stays as it is written."""
-    home = os.path.expanduser  # Path's own raises for an unknown user
-    log, globs = config.log, config.checkpoint.globs
-    return replace(
-        config,
-        target=replace(config.target, pidfile=config.target.pidfile and home(config.target.pidfile)),
-        log=replace(
-            log,
-            path=log.path and home(log.path),
-            extra=tuple(home(item) if isinstance(item, str) else item for item in log.extra),
-        ),
-        checkpoint=replace(config.checkpoint, globs=tuple(map(home, globs))),
-        web_config=config.web_config and home(config.web_config),
-        wandb=replace(config.wandb, dir=config.wandb.dir and home(config.wandb.dir)),
-        tensorboard=replace(config.tensorboard, dir=config.tensorboard.dir and home(config.tensorboard.dir)),
-        notify=replace(config.notify, file=config.notify.file and home(config.notify.file)),
-        history=config.history and home(config.history),
-    )
-
-
-# --- what cannot work -----------------------------------------------------------------------------------------------
-
-
-def _value(config: Config, path: str) -> Any:
-    found: Any = config
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found
-
-
-def _check_ranges(config: Config, document: wire.Document) -> None:
-    for path, (low, high) in _RANGES.items():
-        value = _value(config, path)
-        if value is not None and not low <= value <= high:
-            fix = f"write a number from {low:.10g} to {high:.10g}"
-            raise wire.complaint(document, path, "out of range", value, fix)
-
-
-def _check_texts(config: Config, document: wire.Document) -> None:
-    """Values with a form of their own."""
-    forms: Mapping[str, tuple[Callable[[str], object], str]] = {
-        "memory.limit": (parse_size, "not a size"),
-        "diagnosis.memory": (parse_size, "not a size"),
-        "listen": (parse_listen, "not a place to listen at"),
-        "target.match": (re.compile, "not a regular expression"),
-    }
-    for path, (parse, problem) in forms.items():
-        value = _value(config, path)
-        try:
-            if value is not None:
-                parse(str(value))
-        except (ValueError, re.error) as error:
-            raise wire.complaint(document, path, problem, value, str(error)) from error
-    for i, text in enumerate(config.expectations):
-        try:
-            parse_expectation(text)
-        except ValueError as error:
-            raise wire.complaint(document, f"expectations[{i}]", "not understood", text, str(error)) from error
-    for i, track in enumerate(config.track):
-        try:
-            _parse_track(track)
-        except ConfigError as error:
-            raise wire.complaint(document, f"track[{i}]", "no path to an attribute", track, error.hint) from error
-    for path in _NOT_EMPTY:
-        if _value(config, path) == "":
-            raise wire.complaint(document, path, "empty", "", "leave the key out, or give it a value")
-
-
-def _parse_track(path: str) -> object:
-    from memwatch.diagnosis.heap.tracks import parse
-
-    return parse(path)
-
-
-def _check_signals(config: Config, document: wire.Document) -> None:
-    wanted = config.signals.wanted
-    if not wanted:
-        fix = "name one, as SIGINT; to warn only, set policy.act to false"
-        raise wire.complaint(document, "signals.wanted", "nothing to interrupt with", list(wanted), fix)
-    for i, name in enumerate(wanted):
-        path = f"signals.wanted[{i}]"
-        if name in _UNCATCHABLE:
-            fix = "take it out; SIGKILL as the last resort is policy.kill"
-            raise wire.complaint(document, path, "no trainer can catch it and save", name, fix)
-        if name not in signal.Signals.__members__:
-            raise wire.complaint(document, path, "not a signal", name, "write names as SIGINT, SIGTERM, SIGHUP")
-        if name in wanted[:i]:
-            raise wire.complaint(document, path, "named twice", name, "take one of them out")
-
-
-def _check_outputs(config: Config, document: wire.Document) -> None:
-    for i, event in enumerate(config.notify.events):
-        if event not in NotifyConfig().events and event not in (known := _events_to_notify_of()):
-            fix = f"those that can be asked for: {', '.join(known)}"
-            raise wire.complaint(document, f"notify.events[{i}]", "no event to be notified of", event, fix)
-    given = [name for name in ("entity", "name", "mode", "dir") if _value(config, f"wandb.{name}") is not None]
-    if given and config.wandb.project is None:
-        path, fix = f"wandb.{given[0]}", "name the run's project as wandb.project"
-        raise wire.complaint(document, path, "there is no run without a project", _value(config, path), fix)
-
-
-def _events_to_notify_of() -> tuple[str, ...]:
-    from memwatch.outputs.messages import MANNERS
-
-    return tuple(MANNERS)
-
-
-def _check_pairs(config: Config, document: wire.Document) -> None:
-    """Values that are right alone and wrong together."""
-    targets = [
-        name for name in ("pid", "pidfile", "unit", "cgroup", "match") if _value(config, f"target.{name}") is not None
-    ]
-    if len(targets) > 1 and (len(targets) > 2 or targets[0] in ("pid", "pidfile") or targets[1] != "match"):
-        path, other = f"target.{targets[1]}", f"target.{targets[0]}"
-        raise wire.complaint(
-            document, path, f"{other} names the trainer already", _value(config, path), "keep one of the two"
-        )
-    policy, interval = config.policy, config.memory.interval_seconds
-    if policy.kill and not policy.act:
-        fix = "set policy.act to true, or leave policy.kill out"
-        raise wire.complaint(document, "policy.kill", "policy.act is false, so nothing is ever signalled", True, fix)
-    if policy.checkpoint_seconds is not None and interval > policy.checkpoint_seconds:
-        path = "memory.interval_seconds"
-        if path not in document.flags and "policy.checkpoint_seconds" in document.flags:
-            path = "policy.checkpoint_seconds"
-        raise wire.complaint(
-            document,
-            path,
-            f"samples {interval:g} s apart are too rare for a checkpoint of {policy.checkpoint_seconds:g} s",
-            _value(config, path),
-            f"set the interval to {policy.checkpoint_seconds:g} or less",
-        )

@@ -18,13 +18,12 @@ from memwatch.core.model import (
     Notice,
     Sample,
     Sampled,
-    Signalled,
     Snapshot,
     Unread,
 )
 from memwatch.errors import MemwatchError, TargetGoneError
 from memwatch.health import Health
-from memwatch.interfaces import Clock, EventSource, Signaller, Sink, Waker
+from memwatch.interfaces import Clock, EventSource, Sink, Waker
 
 WRECK_SECONDS = 2.0  # a process without memory that has not ended by then is worth telling
 ARM_SECONDS = 10.0  # between two looks at what arms memwatch: the kernel's levels, the permission to signal
@@ -59,14 +58,24 @@ class Trainer(Protocol):
     def gone(self) -> bool:
         """It has ended."""
 
-    def unreachable(self) -> str | None:
-        """Why no signal would reach it; None when one would."""
-
     def ending(self, t: float, before: Snapshot) -> Sequence[Event]:
         """What its end brought to light, Exited last; `before` is the state in which the end was met."""
 
     def observe(self, event: Event) -> None:
         """Every event that the engine is fed, too."""
+
+
+class Interrupter(Protocol):
+    """What the engine decides, carried out."""
+
+    def powerless(self) -> str | None:
+        """Why no interrupt would reach the trainer; None when one would."""
+
+    def act(self, action: Interrupt | Escalate) -> Sequence[Event]:
+        """Carry it out, without waiting for anything; what came of it."""
+
+    def rest(self, stopped: Callable[[], bool]) -> Sequence[Event]:
+        """The trainer has ended: what is still under way is waited for, in bounded time."""
 
 
 class Daemon:
@@ -79,24 +88,24 @@ class Daemon:
         engine: Engine,
         sampler: Samples,
         trainer: Trainer,
-        signaller: Signaller,
-        choose_signal: Callable[[], str],
+        interrupter: Interrupter,
         diagnose: Callable[[Diagnose], None] = lambda _: None,
         sources: Sequence[EventSource] = (),
         keys: EventSource | None = None,
         sinks: Sequence[Sink] = (),
         journal: Journal | None = None,
         waker: Waker | None = None,
+        sequel: Callable[[Snapshot], Sequence[Event]] = lambda _: (),
         interval: float = 1.0,
-        dry_run: bool = False,
     ) -> None:
         self._clock, self._engine, self._sampler = clock, engine, sampler
-        self._trainer, self._signaller, self._choose_signal = trainer, signaller, choose_signal
+        self._trainer, self._interrupter = trainer, interrupter
         self._diagnose = diagnose
         self._keys = (keys,) if keys is not None else ()  # what somebody waits in front of: asked whenever it may be
         self._sources, self._sinks, self._journal, self._waker = (*sources, *self._keys), sinks, journal, waker
-        self._interval, self._dry_run = interval, dry_run
+        self._sequel = sequel  # what the trainer's end leads to
         self._health = Health()
+        self._interval = interval
         self._unread: set[str] = set()
         self._powerless: str | None = ""  # as last told; "" before
         self._wreck_t: float | None = None  # since when the trainer has had no memory
@@ -114,7 +123,7 @@ class Daemon:
         self._turn([attached])
         while not stopped():
             if woken and self._trainer.gone():
-                return self._finish()
+                return self._finish(stopped)
             if self._clock.now() >= self._due_t:
                 self.tick()
             elif any(sink.asked() for sink in self._sinks):
@@ -164,12 +173,12 @@ class Daemon:
         if now < self._powers_t:
             return
         self._powers_t = now + ARM_SECONDS
-        reason = "a dry run: nothing is sent" if self._dry_run else self._trainer.unreachable()
+        reason = self._interrupter.powerless()
         if reason != self._powerless and not self._trainer.gone():
             self._powerless = reason
             yield ArmedChanged(now, reason is None, reason or "")
 
-    def _finish(self) -> Exited:
+    def _finish(self, stopped: Callable[[], bool]) -> Exited:
         """Read what the trainer wrote last, then conclude."""
         now = self._clock.now()
         for _ in range(LAST_READS):
@@ -179,6 +188,10 @@ class Daemon:
                 break
         *found, exited = self._trainer.ending(now, self._engine.snapshot())
         self._turn([*found, exited])
+        if late := self._interrupter.rest(stopped):
+            self._turn(late)
+        if decided := self._sequel(self._engine.snapshot()):
+            self._turn(decided)
         self._close()
         assert isinstance(exited, Exited)  # noqa: S101 - the Protocol says so, the type cannot
         return exited
@@ -258,17 +271,8 @@ class Daemon:
             elif isinstance(action, Diagnose):
                 self._diagnose(action)
             else:
-                self._feed(self._signal(action), fed, notices)
-
-    def _signal(self, action: Interrupt | Escalate) -> Signalled:
-        name = action.signal if isinstance(action, Escalate) else "SIGINT"
-        try:
-            name = action.signal if isinstance(action, Escalate) else self._choose_signal()
-            if not self._dry_run:
-                self._signaller.send(name)
-        except MemwatchError as error:
-            return Signalled(action.t, name, error=str(error))
-        return Signalled(action.t, name, dry_run=self._dry_run)
+                for outcome in self._interrupter.act(action):
+                    self._feed(outcome, fed, notices)
 
     def _close(self) -> None:
         snapshot = self._engine.snapshot()

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,8 @@ from memwatch.confine import Confinement, confine
 from memwatch.core.model import Cause, Exited
 from memwatch.core.units import format_bytes
 from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
-from memwatch.sources.target import describe, identify, read_argv
+from memwatch.sources.target import describe_started, read_argv
+from memwatch.station import Station
 from memwatch.supervisor import Child, forwarding
 
 LIMIT_BYTES = 512_000_000
@@ -29,16 +30,6 @@ LEAKING = ("--leak", "buffer", "--seconds", "2.5", "--generations", GENERATIONS)
 MENDED = ("--leak", "none", "--seconds", "1.5", "--generations", GENERATIONS, "--resume")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 PREFIX_SECONDS = 5.0  # that the words before a confined command take to become the command
-
-
-class _Trainer(Child):
-    """A child of the demo: a signal to memwatch (Ctrl-C) ends both."""
-
-    stopped = False
-
-    def forward(self, number: int) -> None:
-        self.stopped = True
-        super().forward(number)
 
 
 def demonstrate(config: Config) -> int:
@@ -88,16 +79,18 @@ def _failed(config: Config, what: str, folder: Path) -> int:
 def _watch(config: Config, folder: Path, name: str, options: Sequence[str], confinement: Confinement) -> Exited | None:
     """How the trainer ended; None when it ended before it could be watched."""
     command = (*confinement.prefix, sys.executable, "evolve.py", *options)
-    child = _Trainer(command, folder / f"{name}.log", ONE_THREAD, confinement.before_exec, folder)
+    child = Child(command, folder / f"{name}.log", ONE_THREAD, confinement.before_exec, folder)
     try:
-        with forwarding(child):
+        with forwarding(child.forward):
             _await_command(child.pid, confinement)
-            exited = Watch(config, describe(identify(child.pid)), child).run()
+            facts = describe_started(child.pid)
+            with closing(Station(config, forward=child.forward)) as station:
+                exited = Watch(station, facts, child).run()
     except (AttachError, SourceError):
         exited = None
     finally:
         child.end()
-    if child.stopped:
+    if child.told_to_end:  # by a Ctrl-C, for one: it ends both
         raise KeyboardInterrupt
     return exited
 
@@ -105,7 +98,7 @@ def _watch(config: Config, folder: Path, name: str, options: Sequence[str], conf
 def _await_command(pid: int, confinement: Confinement) -> None:
     """systemd-run enters its scope and becomes the command only then: before, its cgroup is not the trainer's."""
     deadline = time.monotonic() + PREFIX_SECONDS
-    while confinement.prefix and read_argv(pid)[:1] == [confinement.prefix[0]] and time.monotonic() < deadline:
+    while confinement.prefix and read_argv(pid)[:1] in ([], [confinement.prefix[0]]) and time.monotonic() < deadline:
         time.sleep(0.02)
 
 

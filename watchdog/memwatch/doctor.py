@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from memwatch.core.units import format_bytes
 from memwatch.errors import ConfigError, ExitCode, HistoryError, MemwatchError, SourceError
 from memwatch.front import exposure, make_guard
 from memwatch.history.store import HistoryStore
+from memwatch.hooks import check_hook
 from memwatch.outputs.web import WebServer
 from memwatch.sources.cgroup import CgroupReader
 from memwatch.sources.kmsg import KmsgReader
@@ -71,6 +73,8 @@ def _checks(config: Config, facts: TargetFacts | None, test_notify: bool) -> Ite
     yield _listen(config)
     if test_notify and "notify" not in config.extras:
         yield Check("notify", BAD, "no address is configured: notify.urls or notify.file")
+    if config.actions.hook is not None:
+        yield _hook(config, facts)
     for extra in config.extras:
         yield _extra(config, extra, test_notify)
 
@@ -95,6 +99,18 @@ def _signals(config: Config, facts: TargetFacts) -> Iterator[Check]:
             yield Check("signal", BAD if chosen.signal is None else OK if chosen.handled else NOTE, chosen.reason)
     if facts.is_torchrun:
         yield Check("torchrun", NOTE, "told to stop, it kills its workers after 30 s: a checkpoint must fit into that")
+
+
+def _hook(config: Config, facts: TargetFacts | None) -> Check:
+    """Its program was found when the configuration was read."""
+    words = shlex.join(config.actions.hook or ())
+    try:
+        if facts is not None:
+            check_hook(config, facts.environ or {}, facts.argv)
+    except ConfigError as error:
+        return Check("hook", BAD, f"{error}: memwatch would not start. {error.hint}")
+    instead = "" if config.actions.signal else ", in place of the signal"
+    return Check("hook", OK, f"on an interrupt{instead}: {words}")
 
 
 def _files(facts: TargetFacts) -> Check:

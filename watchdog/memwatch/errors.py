@@ -33,6 +33,7 @@ class ConfigError(MemwatchError):
     """A flag or a configuration key that cannot be used."""
 
     exit_code = ExitCode.USAGE
+    others: tuple[ConfigError, ...] = ()  # what else is wrong with the same configuration
 
 
 class AttachError(MemwatchError):

@@ -26,11 +26,16 @@ class Front:
 
     def __init__(self, config: Config, clock: Clock, people: TextIO, *, may_draw: bool) -> None:
         """`may_draw`: a live view, where `people` is a terminal. ConfigError when a place to listen at is not free."""
-        self.remarks: list[str | None] = []
+        self._remarks: list[str | None] = []
         self.view: LiveView | None = None
         self._clock, self._people, self._may_draw, self._listen = clock, people, may_draw, config.listen
         self.web = self._serve(config)
         self.lines = self._lines(config)
+
+    def news(self) -> list[str]:
+        """What there is to say of it, once."""
+        told, self._remarks = list(filter(None, self._remarks)), []
+        return told
 
     @property
     def sinks(self) -> list[Sink]:
@@ -74,10 +79,10 @@ class Front:
         except ConfigError as error:
             if config.listen != Config().listen:
                 raise
-            self.remarks.append(f"nothing is served: {error}; choose a port with --listen")
+            self._remarks.append(f"nothing is served: {error}; choose a port with --listen")
             return None
         web.start()
-        self.remarks = [f"metrics and status: {web.url}", exposure(web)]
+        self._remarks = [f"metrics and status: {web.url}", exposure(web)]
         return web
 
 

@@ -3,185 +3,183 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 
 from memwatch import app
-from memwatch.clock import STOPPING, Sleeper, SystemClock
+from memwatch.clock import Sleeper
 from memwatch.core import news
-from memwatch.core.engine import Engine
-from memwatch.core.model import Awaiting, Event, Notice
+from memwatch.core.model import Awaiting, Event, Notice, Snapshot
 from memwatch.errors import AttachError, ConfigError, ExitCode, NoTrainerError, SourceError
-from memwatch.front import Front
 from memwatch.health import Health
 from memwatch.interfaces import EventSource, Sink
+from memwatch.live_config import LOOK_SECONDS, LiveConfig
 from memwatch.outputs.systemd import Systemd
-from memwatch.settings import LOOK_SECONDS, Settings
 from memwatch.sources.target import TargetFacts
+from memwatch.station import Station
 
 MOST_SHARE = 0.02  # of a core, spent on looking for a trainer
 
 
-class Service:
-    """One watch after the other. It is what they have in common (app.Station)."""
+class Service(Station):
+    """One watch after the other, and what they have in common."""
 
-    def __init__(self, settings: Settings, systemd: Systemd) -> None:
+    def __init__(self, live: LiveConfig, systemd: Systemd) -> None:
         """ConfigError when a place to listen at is not free."""
-        self._settings, self._systemd = settings, systemd
-        self._clock = SystemClock()
-        self._front = Front(settings.config, self._clock, sys.stdout, may_draw=False)
-        self._engine = Engine(settings.config.policy)  # of the latest watch
+        super().__init__(live.config, may_draw=False)
+        self._live, self._systemd = live, systemd
+        self._latest = self.engine()
         self._health = Health()
         self._left_behind = frozenset[tuple[int, int]]()
-        self._stopped = False
 
-    def run(self) -> int:
+    def serve(self) -> int:
         """Serve until a signal ends it; the exit code."""
-        try:
-            with Sleeper((), STOPPING, self.heard):  # between two watches, too, a signal is heard
-                self._tell_remarks()
-                self._systemd.ready()
-                while not self._stopped:
-                    self._adopt()
-                    facts = self._wait()
-                    if facts is not None:
-                        self._watch(facts)
-                self._systemd.stopping()
-        finally:
-            self._front.close()
+        with Sleeper((), self.signals, self.heard):  # between two watches, too, a signal is heard
+            self._tell_of_front()
+            self._systemd.ready()
+            while not self._stopped:
+                self._adopt()
+                facts = self._wait()
+                if facts is not None:
+                    self._watch(facts)
+            self._systemd.stopping()
         return ExitCode.ENDED
 
-    # --- what the watches have in common ---
+    # --- as a station ---
 
     @property
     def sinks(self) -> Sequence[Sink]:
-        """As app.Station."""
-        return (*self._front.sinks, self._systemd)
+        """Systemd is told, too."""
+        return (*super().sinks, self._systemd)
 
     @property
     def sources(self) -> Sequence[EventSource]:
-        """As app.Station."""
-        return (self._settings,)
-
-    def fileno(self) -> int | None:
-        """As app.Station."""
-        return None if self._front.web is None else self._front.web.fileno()
+        """The configuration: it fails while it cannot be read."""
+        return (self._live,)
 
     def heard(self, number: int) -> None:
         """SIGHUP: the configuration is read again; any other ends it."""
         if number == signal.SIGHUP:
-            self._settings.ask()
+            self._live.ask()
         else:
             self._stopped = True
 
     def leaves(self) -> bool:
-        """As app.Station; this is where the configuration is read again."""
-        settings = self._settings
-        if settings.is_due(self._clock.now()):
-            self._systemd.reloading()
-            if settings.read() and settings.fresh is None:
-                self._note("the configuration was read again: nothing has changed")
-            if settings.fresh is None:
-                self._systemd.ready()
-        return self._stopped or settings.fresh is not None
+        """Told to stop, or to go on in another way.
 
-    def sleeping(self, sleep: Callable[[float], bool], seconds: float) -> bool:
-        """As app.Station: systemd gets its signs of life, and the configuration a look."""
-        end = self._clock.now() + seconds
+        Whatever takes long asks this meanwhile: systemd gets a sign of life, and the configuration a look.
+        """
+        self._systemd.ping()
+        live = self._live
+        if live.is_due(self.clock.now()):
+            self._systemd.reloading()
+            if live.read() and live.fresh is None:
+                self._note("the configuration was read again: nothing has changed")
+            if live.fresh is None:
+                self._systemd.ready()
+        return self._stopped or live.fresh is not None
+
+    def sleep(self, sleep: Callable[[float], bool], seconds: float) -> bool:
+        """In parts, so that `leaves` is asked often enough."""
+        end = self.clock.now() + seconds
         most = min(self._systemd.ping_seconds, LOOK_SECONDS)
         while True:
-            self._systemd.ping()
-            left = end - self._clock.now()
+            left = end - self.clock.now()
             if sleep(min(left, most)) or self.leaves():
                 return True
             if left <= most:
                 return False
 
+    def conclude(self, end: Snapshot) -> None:
+        """The journal has it."""
+
+    def rest(self, sleeper: Sleeper) -> None:
+        """The state at the end is served until the next trainer is there."""
+
     # --- one after the other ---
 
     def _wait(self) -> TargetFacts | None:
         """The trainer, once it is there; None when something else is to be done first."""
-        due_t, web = self._clock.now(), self.fileno()
-        with Sleeper([] if web is None else [web], STOPPING, self.heard) as sleeper:
+        due_t, web = self.clock.now(), self.fileno()
+        with Sleeper([] if web is None else [web], self.signals, self.heard) as sleeper:
             while not self.leaves():
                 events: list[Event] = []
-                if self._clock.now() >= due_t:
+                if self.clock.now() >= due_t:
                     before = time.monotonic()
                     facts = self._find(events)
                     if facts is not None:
                         return facts
                     took = time.monotonic() - before
-                    due_t = self._clock.now() + max(self._settings.config.daemon.wait_seconds, took / MOST_SHARE)
-                self._turn([*self._health_of_settings(), *events])
-                self.sleeping(sleeper.sleep, min(due_t - self._clock.now(), LOOK_SECONDS))
+                    due_t = self.clock.now() + max(self.config.daemon.wait_seconds, took / MOST_SHARE)
+                self._turn([*self._health_of_config(), *events])
+                self.sleep(sleeper.sleep, min(due_t - self.clock.now(), LOOK_SECONDS))
         return None
 
     def _find(self, events: list[Event]) -> TargetFacts | None:
         """The trainer; else `events` say why there is none."""
         try:
-            return app.find_target(self._settings.config, self._left_behind)
+            return app.find_target(self.config, self._left_behind)
         except (AttachError, SourceError) as error:
             events += self._unfound(error)
         return None
 
     def _unfound(self, error: Exception) -> Iterable[Event]:
         """That there is none yet is how it should be; anything else is a failure."""
-        now, reason = self._clock.now(), str(error).partition("\n")[0].rstrip(":")
+        now, reason = self.clock.now(), str(error).partition("\n")[0].rstrip(":")
         yield from self._health.told(now, "target", None if isinstance(error, NoTrainerError) else reason)
         yield Awaiting(now, reason)
 
     def _watch(self, facts: TargetFacts) -> None:
-        watch = app.Watch(self._settings.config, facts, station=self)
-        before, self._engine = self._engine, watch.engine
+        watch = app.Watch(self, facts)
+        before, self._latest = self._latest, watch.engine
         try:
             watch.run()
         except (AttachError, ConfigError) as error:  # it has just ended; a preset was broken meanwhile
-            self._engine = before
+            self._latest = before
             self._turn(self._unfound(error))
         else:
             self._left_behind = watch.left_behind
 
-    def _health_of_settings(self) -> Iterable[Event]:
-        now, settings = self._clock.now(), self._settings
+    def _health_of_config(self) -> Iterable[Event]:
+        now, live = self.clock.now(), self._live
         try:
-            settings.poll(now)
+            live.poll(now)
         except SourceError as error:
-            return self._health.told(now, settings.name, str(error))
-        return self._health.told(now, settings.name, None)
+            return self._health.told(now, live.name, str(error))
+        return self._health.told(now, live.name, None)
 
     def _turn(self, events: Iterable[Event]) -> None:
         """Show what has changed while no watch does."""
-        self._tell([said for event in events for said in self._engine.feed(event) if isinstance(said, Notice)])
+        self._tell([said for event in events for said in self._latest.feed(event) if isinstance(said, Notice)])
 
     def _tell(self, notices: Sequence[Notice]) -> None:
         wanted = [sink.turn() for sink in self.sinks]  # each is told
         if notices or any(wanted):
             for sink in self.sinks:
-                sink.publish(self._engine.snapshot(), notices)
+                sink.publish(self._latest.snapshot(), notices)
 
-    def _tell_remarks(self) -> None:
-        for remark in filter(None, self._front.remarks):
+    def _tell_of_front(self) -> None:
+        for remark in self.front.news() if self.front is not None else ():
             self._note(remark)
 
     def _note(self, remark: str) -> None:
-        self._tell([news.note(self._clock.now(), remark)])
+        self._tell([news.note(self.clock.now(), remark)])
 
     # --- another configuration ---
 
     def _adopt(self) -> None:
         """What has changed is in force from here on."""
-        settings = self._settings
-        fresh, old = settings.fresh, settings.config
+        live, fresh = self._live, self._live.fresh
         if fresh is None:
             return
         try:
-            self._front.adopt(fresh)
+            if self.front is not None:
+                self.front.adopt(fresh)
         except ConfigError as error:
-            settings.refuse(error)
+            live.refuse(error)
         else:
-            settings.adopt()
+            live.adopt()
+            self.config = live.config
             self._note("the configuration was read again, and is in force")
-            if fresh.listen != old.listen:
-                self._tell_remarks()
+            self._tell_of_front()
         self._systemd.ready()

@@ -1,77 +1,109 @@
-"""A configuration file that may change while it is in use: what it says is in force once all of it is right."""
+"""`memwatch config`: is a configuration right, what comes of it here, what may be written in one."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from memwatch import wire
+from memwatch.app import manner, presets
+from memwatch.commands import config_file
 from memwatch.config import Config
-from memwatch.core.model import Event
-from memwatch.errors import ConfigError, SourceError
+from memwatch.errors import ConfigError, ExitCode, MemwatchError
+from memwatch.front import make_guard
+from memwatch.layers import Settings, load, settle
 
-LOOK_SECONDS = 2.0  # between two looks whether the file has changed
-
-Signature = tuple[int, int, int, int]  # of a file: it changes with the content
+COMMENT_COLUMN = 40
 
 
-class Settings:
-    """What is in force, and what is to be. As a source of events: it fails while the file cannot be used."""
-
-    name = "configuration"
-
-    def __init__(self, read: Callable[[], Config], path: Path | None) -> None:
-        """`read` gives the configuration, all of it checked; its ConfigError is raised here, the first time."""
-        self._read, self._path = read, path
-        self._seen = self._signature()
-        self._looked_t = 0.0
-        self._problem = ""
-        self._asked = False
-        self.config = read()
-        self.fresh: Config | None = None  # to be adopted
-
-    def ask(self) -> None:
-        """The file is to be read again, whether it seems changed or not."""
-        self._asked = True
-
-    def is_due(self, now: float) -> bool:
-        """The file is to be read again: it has changed, or somebody has asked."""
-        if not self._asked and now - self._looked_t < LOOK_SECONDS:
-            return False
-        self._looked_t = now
-        return self._asked or self._signature() != self._seen
-
-    def read(self) -> bool:
-        """Read it again: whether it is right. `fresh` is there when it says something else."""
-        self._asked, self._seen = False, self._signature()
+def check(files: Sequence[str], flags: Mapping[str, object]) -> int:
+    """`memwatch config check [FILE...]`: a line for each that is right; ConfigError with all that is wrong."""
+    wrong: list[ConfigError] = []
+    paths: Sequence[Path | None] = [Path(name) for name in files] or [config_file(flags)]
+    for path in paths:
+        name = "without a file" if path is None else str(path)
         try:
-            config = self._read()
+            config = load(path, flags=flags, environ=os.environ)
         except ConfigError as error:
-            self.refuse(error)
-            return False
-        self._problem, self.fresh = "", config if config != self.config else None
-        return True
+            wrong += (error, *error.others)
+            continue
+        late = [ConfigError(f"{name}: {error}", error.hint) for error in _tried(config)]
+        wrong += late
+        if not late:
+            print(f"{name}: right: {_gist(config)}")
+    if wrong:
+        wrong[0].others = tuple(wrong[1:])
+        raise wrong[0]
+    return ExitCode.ENDED
 
-    def adopt(self) -> None:
-        """What is fresh is in force."""
-        self.config, self.fresh = self.fresh or self.config, None
 
-    def refuse(self, error: ConfigError) -> None:
-        """What is fresh cannot be had."""
-        self._problem, self.fresh = f"{error} ({error.hint})" if error.hint else str(error), None
+def show(flags: Mapping[str, object]) -> int:
+    """`memwatch config show`: all values that a watch would have here, with the origin of those that are set."""
+    as_json = bool(flags.get("json"))  # how to print it, not a value to be shown
+    flags = {key: value for key, value in flags.items() if key != "json"}
+    settings = settle(config_file(flags), flags=flags, environ=os.environ)
+    settings = replace(settings, config=_masked(settings.config))
+    print(_as_json(settings) if as_json else "\n".join(_lines(settings.config, settings.origins)))
+    return ExitCode.ENDED
 
-    def poll(self, now: float) -> Sequence[Event]:
-        """Nothing ever happens; SourceError while the file cannot be used."""
-        if self._problem:
-            raise SourceError(f"{self._problem}; what it said before stays in force")
-        return ()
 
-    def close(self) -> None:
-        """Nothing is held."""
+def schema() -> int:
+    """`memwatch config schema`: the JSON Schema of a configuration file."""
+    from memwatch.schema import schema as made
 
-    def _signature(self) -> Signature | None:
+    print(json.dumps(made(), indent=2, ensure_ascii=False))
+    return ExitCode.ENDED
+
+
+# --- check ----------------------------------------------------------------------------------------------------------
+
+
+def _tried(config: Config) -> Iterator[MemwatchError]:
+    """What of it a watch would refuse as it begins: other files that it names, what is not installed."""
+    trials: list[Callable[[Config], object]] = [presets, make_guard]
+    if config.extras:
+        from memwatch.trackers import check_extra
+
+        trials += [partial(check_extra, name=name) for name in config.extras]
+    for trial in trials:
         try:
-            found = os.stat(self._path) if self._path is not None else None  # noqa: PTH116 - twice as fast
-        except OSError:
-            return None
-        return None if found is None else (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+            trial(config)
+        except MemwatchError as error:
+            yield error
+
+
+def _gist(config: Config) -> str:
+    address, history = config.listen_address, config.history_path(os.environ)
+    serves = "serves nothing" if address is None else "listens at {}:{}".format(*address)
+    return f"{manner(config)}; {serves}; {'keeps no history' if history is None else f'keeps {history}'}"
+
+
+# --- show -----------------------------------------------------------------------------------------------------------
+
+
+def _masked(config: Config) -> Config:
+    """Without the passwords."""
+    return replace(config, notify=replace(config.notify, urls=tuple(map(wire.masked, config.notify.urls))))
+
+
+def _as_json(settings: Settings) -> str:
+    return wire.to_json({"config": asdict(settings.config), "origins": settings.origins}).decode()
+
+
+def _lines(record: object, origins: Mapping[str, str], path: str = "", indent: str = "") -> Iterator[str]:
+    """A record as YAML."""
+    for item in fields(record):  # type: ignore[arg-type]
+        value, inner = getattr(record, item.name), f"{path}.{item.name}" if path else item.name
+        if is_dataclass(value):
+            yield f"{indent}{item.name}:"
+            yield from _lines(value, origins, inner, f"{indent}  ")
+            continue
+        line = f"{indent}{item.name}: {wire.to_yaml(value)}"
+        notes = [origins[inner]] if inner in origins else []
+        if inner == "notify.urls" and value:
+            notes.append("what is behind :// is left out: this file cannot be used as it is")
+        yield f"{line:<{COMMENT_COLUMN}} # {'; '.join(notes)}" if notes else line

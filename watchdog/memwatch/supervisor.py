@@ -14,14 +14,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from memwatch.clock import STOPPING
 from memwatch.errors import AttachError
 
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_OWN = {
+    *(signal.SIGKILL, signal.SIGSTOP),  # which nobody can handle
+    *(signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ),  # about memwatch's own children and files
+    *(signal.SIGCONT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),  # a shell stops memwatch, not the trainer
+    *(signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP),
+}
+FORWARDED = tuple(sorted(signal.valid_signals() - _OWN))
+ENDING = (*STOPPING, signal.SIGQUIT)  # after these nothing is started again
 COPY_EVERY_SECONDS = 0.1
 
 
 class Child:
-    """A started trainer. stdout and stderr go to `log`, in order, and from there to memwatch's own stdout."""
+    """A started trainer. stdout and stderr go to `log`, in order, and from there to memwatch's own stdout.
+
+    AttachError when it cannot be started, or its log not be made.
+    """
 
     def __init__(
         self,
@@ -31,18 +42,19 @@ class Child:
         before_exec: Callable[[], None] | None = None,
         folder: Path | None = None,
     ) -> None:
-        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        self.told_to_end = False  # a signal went through that asks for the end, of more than this one process
+        descriptor = _create(log)
         try:
-            self._process = subprocess.Popen(
-                command,
-                stdout=descriptor,
-                stderr=descriptor,
-                cwd=folder,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **(environ or {})},
-                start_new_session=True,  # a Ctrl-C reaches memwatch alone, which passes it to this one process
-                preexec_fn=lambda: _prepare(before_exec),  # noqa: PLW1509 - memwatch has no threads yet
-            )
+            with _heard():
+                self._process = subprocess.Popen(
+                    command,
+                    stdout=descriptor,
+                    stderr=descriptor,
+                    cwd=folder,
+                    env={**os.environ, "PYTHONUNBUFFERED": "1", **(environ or {})},
+                    start_new_session=True,  # a Ctrl-C reaches memwatch alone, which passes it to this one process
+                    preexec_fn=before_exec,  # noqa: PLW1509 - the demo's, which has no threads yet
+                )
         except OSError as error:
             log.unlink(missing_ok=True)
             hint = "give the command as you would type it: memwatch run -- python main.py"
@@ -53,7 +65,8 @@ class Child:
         self.log = log
 
     def forward(self, number: int) -> None:
-        """Pass a signal on to the trainer's process alone; nothing when it has ended."""
+        """Pass a signal on to the trainer's process alone, unless it has ended."""
+        self.told_to_end = self.told_to_end or number in ENDING
         self._process.send_signal(number)
 
     def end(self) -> None:
@@ -68,9 +81,9 @@ class Child:
 
 
 @contextmanager
-def forwarding(child: Child) -> Iterator[None]:
-    """Signals to memwatch go to the child, before, during and after the watch, which handles them itself."""
-    before = {number: signal.signal(number, lambda n, _: child.forward(n)) for number in FORWARDED}
+def forwarding(to: Callable[[int], object]) -> Iterator[None]:
+    """Signals to memwatch go `to` the child, before, during and after the watch, which handles them itself."""
+    before = {number: signal.signal(number, lambda n, _: to(n)) for number in FORWARDED}
     try:
         yield
     finally:
@@ -121,13 +134,31 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _prepare(before_exec: Callable[[], None] | None) -> None:
-    # `memwatch run &` in a script starts with SIGINT ignored, which a child would inherit: its checkpoint on SIGINT
-    # would never come.
-    for number in (signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)
-    if before_exec is not None:
-        before_exec()
+def _create(log: Path) -> int:
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        hint = "the trainer's output is kept in a file: set XDG_STATE_HOME to a folder that can be written"
+        raise AttachError(f"cannot make {log}: {error.strerror}", hint) from error
+
+
+@contextmanager
+def _heard() -> Iterator[None]:
+    """Signals that are ignored are not, for a moment: what is started then begins without that.
+
+    `memwatch run &` in a script starts with SIGINT ignored, which a child would inherit: its checkpoint on SIGINT would
+    never come.
+    """
+    numbers = (signal.SIGINT, signal.SIGQUIT)
+    ignored = [number for number in numbers if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, lambda *_: None)
+    try:
+        yield
+    finally:
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _write_all(descriptor: int, data: bytes) -> bool:

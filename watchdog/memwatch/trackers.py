@@ -26,10 +26,11 @@ READABLE_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
 def check(config: Config) -> None:
     """ConfigError for what is wanted and cannot work: an extra that is not installed, a file that cannot be read."""
     for name in config.extras:
-        _check(config, name)
+        check_extra(config, name)
 
 
-def _check(config: Config, name: str) -> None:
+def check_extra(config: Config, name: str) -> None:
+    """As `check`, of one of them."""
     found, file = find_spec(PACKAGES[name]), config.notify.file
     if found is None or found.origin is None:  # a mere folder, as the one that wandb writes, has no origin
         fix = f"pip install 'memwatch[{name}]', into the same environment as memwatch"
@@ -48,7 +49,7 @@ def remarks(config: Config) -> Iterator[str]:
 
 def try_out(config: Config, name: str, send: bool = False) -> str:
     """What one of them would do; MemwatchError when it cannot. `send`: notify sends a message."""
-    _check(config, name)
+    check_extra(config, name)
     if name == "wandb":
         return f"installed; a run in project {config.wandb.project} begins with the watch"
     if name == "tensorboard":

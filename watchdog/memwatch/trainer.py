@@ -24,7 +24,6 @@ from memwatch.core.model import (
 )
 from memwatch.core.units import format_bytes
 from memwatch.errors import SourceError
-from memwatch.interfaces import Signaller
 from memwatch.sources.cgroup import CgroupReader
 from memwatch.sources.kmsg import KmsgReader, OomKill
 from memwatch.supervisor import signal_name
@@ -32,7 +31,6 @@ from memwatch.supervisor import signal_name
 OOM_KILL_SECONDS = 5.0  # a kill is seen in the cgroup's counter no longer before the end than this
 REAPED_WITHIN_SECONDS = 0.5  # a parent takes this long, at most, before its child's status can be read for good
 STATUS_LOOK_SECONDS = 0.02
-FILE_CLOCK = 5  # CLOCK_REALTIME_COARSE stamps files, up to 10 ms behind time.time()
 _OURS = (State.INTERRUPTING, State.SAVED, State.ESCALATED)
 
 
@@ -143,6 +141,7 @@ class WatchedTrainer:
             signalled=sent[-1] if sent else None,
             escalated=len({one.signal for one in sent if not one.error}) > 1,
             checkpoint=saved.evidence if saved is not None and after else None,
+            saved=saved,
             oom_kills_delta=self._oom_kills_since(t - OOM_KILL_SECONDS),
             cgroup_owned=self._memory is not None and self._memory.owned,
             kernel_record=self._kernel_record(),
@@ -190,19 +189,3 @@ def _least_room(levels: Sequence[CgroupLevel]) -> float | None:
 
 def _of_child(status: int) -> ExitStatus:
     return ExitStatus(status, None) if status >= 0 else ExitStatus(None, signal_name(-status))
-
-
-class CarefulSignaller:
-    """The trainer's signaller; what was complete before a signal is not taken for what the signal brought about.
-
-    The signal goes first: a look at folders takes 0.3 ms, and on a network's file system as long as it likes.
-    """
-
-    def __init__(self, signaller: Signaller, checkpoints: CheckpointWatch, now: Callable[[], float]) -> None:
-        self._signaller, self._checkpoints, self._now = signaller, checkpoints, now
-
-    def send(self, signal_name: str) -> None:
-        """As interfaces.Signaller."""
-        sent_ns = time.clock_gettime_ns(FILE_CLOCK)
-        self._signaller.send(signal_name)
-        self._checkpoints.signalled(self._now(), sent_ns)

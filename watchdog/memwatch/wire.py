@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -27,6 +28,7 @@ _TYPE_HINTS = {
     "object": "write keys and values below it",
     "str": "write a text, in quotes",
 }
+_TEXT = "tag:yaml.org,2002:str"
 _COLLECTIONS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 _SCALARS = {f"tag:yaml.org,2002:{kind}": kind for kind in ("null", "bool", "int", "float", "str", "timestamp")}
 
@@ -64,6 +66,11 @@ def from_data(data: object, type_: type[T]) -> T:
         raise ShapeError(str(error)) from error
 
 
+def json_schema(type_: type) -> dict[str, Any]:
+    """As msgspec tells it: a reference to one of its `$defs`, of which each record is one."""
+    return msgspec.json.schema(type_)
+
+
 def _plain(obj: object) -> object:
     if isinstance(obj, Mapping):
         return dict(obj)
@@ -90,14 +97,28 @@ class Document:
     source: str  # the file's name, for messages
     data: Any  # dict, list, str, int, float, bool or None
     lines: Mapping[str, int] = field(default_factory=dict)  # "policy.kill" or "a.b[0]" -> line, counted from 1
-    flags: Mapping[str, str] = field(default_factory=dict)  # "target.pid" -> "--pid": given on the command line instead
+    names: Mapping[str, str] = field(default_factory=dict)  # "target.pid" -> "--pid": where it is no file's
+
+    def tells(self, path: str) -> bool:
+        """There is such a key."""
+        return path in self.lines or path in self.names
+
+    def line(self, path: str) -> int:
+        """Of a key, or of the nearest thing around it that the file has; 0: of none."""
+        return next((self.lines[way] for way in ways_up(path) if way in self.lines), self.lines.get("", 0))
 
     def where(self, path: str) -> str:
         """`FILE:LINE` of a key, or of the nearest thing around it that the file has."""
-        while path and path not in self.lines:
-            path = path[: max(path.rfind("."), path.rfind("["), 0)]
-        line = self.lines.get(path)
-        return f"{self.source}:{line}" if line else self.source
+        name = next((self.names[way] for way in ways_up(path) if way in self.names), "")
+        line = self.line(path)
+        return name or (f"{self.source}:{line}" if line else self.source)
+
+
+def ways_up(path: str) -> Iterator[str]:
+    """`a.b[0].c` -> itself, `a.b[0]`, `a.b`, `a`."""
+    while path:
+        yield path
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
 
 
 def load_yaml(text: str | bytes, source: str) -> Any:
@@ -125,6 +146,23 @@ def read_yaml(text: str | bytes, source: str) -> Document:
         raise ConfigError(f"{source}{line}: not YAML: {problem}", "quote values with : # [ ] { } in them") from error
     except (yaml.YAMLError, UnicodeError, RecursionError) as error:
         raise ConfigError(f"{source}: not YAML: {error}", "save the file as UTF-8 text") from error
+
+
+def to_yaml(value: object) -> str:
+    """Plain data in one line, which `load_yaml` reads as the same."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar(_TEXT, value, None if value.isprintable() else '"')
+
+    Dumper.add_representer(str, text)
+    Dumper.add_representer(tuple, Dumper.represent_list)
+    dumped = yaml.dump([value], Dumper=Dumper, default_flow_style=True, allow_unicode=True, width=math.inf)
+    return dumped.strip()[1:-1]
 
 
 class _Composer:
@@ -186,29 +224,70 @@ class _Composer:
 # --- plain data -> records ------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """What is wrong with a value, and how to mend it."""
+
+    path: str  # of the key
+    problem: str
+    value: object = ...  # ...: it has none
+    hint: str = ""
+    others: tuple[str, ...] = ()  # keys whose values are wrong together with this one
+
+
 def convert(data: object, type_: type[T], document: Document | None = None) -> T:
     """`data` as the dataclass `type_`, strictly: unknown keys and wrong types are a ConfigError that says where.
 
     `document` gives the lines; without it only the path of the key is named.
     """
-    place = document or Document("", data)
-    _refuse_unknown_keys(data, type_, "", place)
-    try:
-        return msgspec.convert(data, type=type_)
-    except msgspec.ValidationError as error:
-        problem, path = _split(str(error))
-        hint = _choices(type_, path) or _type_hint(problem.split(", got")[0])
-        raise complaint(place, path, problem, _at(data, path), hint) from error
+    made, complaints = conform(data, type_)
+    if made is None or complaints:
+        first = complaints[0]
+        raise complaint(document or Document("", data), first.path, first.problem, first.value, first.hint)
+    return made
+
+
+def conform(data: object, type_: type[T]) -> tuple[T | None, list[Complaint]]:
+    """`data` as the dataclass `type_`, without the keys that do not fit, and what is wrong with each of those.
+
+    None where it would not be one even without them.
+    """
+    complaints = list(_unknown_keys(data, type_, ""))
+    while True:
+        try:
+            return msgspec.convert(data, type=type_), complaints
+        except msgspec.ValidationError as error:
+            problem, path = _split(str(error))
+            hint = _choices(type_, path) or _type_hint(problem.split(", got")[0])
+            complaints.append(Complaint(path, problem, at(data, path), hint))
+            rest = _without(data, path.partition("[")[0])
+            if rest == data:
+                return None, complaints
+            data = rest
+
+
+def _without(data: object, path: str) -> object:
+    """The same without the key at `path`."""
+    key, _, inner = path.partition(".")
+    if not isinstance(data, Mapping) or key not in data:
+        return data
+    rest = {name: value for name, value in data.items() if name != key}
+    return {**rest, key: _without(data[key], inner)} if inner else rest
 
 
 def complaint(document: Document, path: str, problem: str, value: object = ..., hint: str = "") -> ConfigError:
     """A ConfigError that names `FILE:LINE`, the path of the key, its value, what is wrong and how to mend it."""
-    if path in document.flags:
-        return ConfigError(f"{document.flags[path]} {value}: {problem}", hint)
+    if document.names.get(path, "").startswith("--"):
+        return ConfigError(f"{document.names[path]} {value}: {problem}", hint)
     where = document.where(path)
     shown = "" if value is ... else f" is {_shown(value)}"
     start = f"{where}: " if where else ""
     return ConfigError(f"{start}{path or 'the whole'}{shown}: {problem}", hint)
+
+
+def masked(text: str) -> str:
+    """Without what is behind ://, where an address may hold a password."""
+    return _BEHIND_SCHEME.sub("://…", text) if "://" in text else "…"
 
 
 def _shown(value: object) -> str:
@@ -225,7 +304,8 @@ def _split(message: str) -> tuple[str, str]:
     return problem[:1].lower() + problem[1:], found[1] if found else ""
 
 
-def _at(data: object, path: str) -> object:
+def at(data: object, path: str) -> object:
+    """What stands at `a.b[0]`; ... where nothing does."""
     for key in re.findall(r"[^.\[\]]+", path):
         if isinstance(data, Mapping) and key in data:
             data = data[key]
@@ -236,7 +316,7 @@ def _at(data: object, path: str) -> object:
     return data
 
 
-def _refuse_unknown_keys(data: object, type_: object, path: str, document: Document) -> None:
+def _unknown_keys(data: object, type_: object, path: str) -> Iterator[Complaint]:
     """msgspec ignores what a dataclass does not have; a misspelt key must not be ignored."""
     if is_dataclass(type_) and isinstance(type_, type) and isinstance(data, Mapping):
         hints = get_type_hints(type_)
@@ -244,17 +324,18 @@ def _refuse_unknown_keys(data: object, type_: object, path: str, document: Docum
         for key, value in data.items():
             inner = f"{path}.{key}" if path else str(key)
             if key not in names:
-                raise complaint(document, inner, "there is no such key", hint=_did_you_mean(str(key), names))
-            _refuse_unknown_keys(value, hints[key], inner, document)
+                yield Complaint(inner, "there is no such key", hint=_did_you_mean(str(key), names))
+            else:
+                yield from _unknown_keys(value, hints[key], inner)
     elif get_origin(type_) in (Union, UnionType):
         for option in get_args(type_):
-            _refuse_unknown_keys(data, option, path, document)
+            yield from _unknown_keys(data, option, path)
     elif get_origin(type_) in (list, tuple) and isinstance(data, list):
         for i, item in enumerate(data):
-            _refuse_unknown_keys(item, get_args(type_)[0], f"{path}[{i}]", document)
+            yield from _unknown_keys(item, get_args(type_)[0], f"{path}[{i}]")
     elif get_origin(type_) is dict and isinstance(data, Mapping):
         for key, value in data.items():
-            _refuse_unknown_keys(value, get_args(type_)[1], f"{path}.{key}", document)
+            yield from _unknown_keys(value, get_args(type_)[1], f"{path}.{key}")
 
 
 def _type_hint(expected: str) -> str:
@@ -274,8 +355,13 @@ def _choices(type_: object, path: str) -> str:
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    known = list(known)
+    close = closest(word, known)
+    return f"did you mean {close}?" if close else f"the keys here are: {', '.join(known)}"
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """Of what is known, what the word may have meant; empty when it is like none."""
     import difflib
 
-    known = list(known)
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]}?" if close else f"the keys here are: {', '.join(known)}"
+    return next(iter(difflib.get_close_matches(word, known, n=1)), "")

@@ -27,6 +27,7 @@ def rows() -> Iterator[tuple[str, list[p.Panel]]]:
     """The title of each row, and its panels from left to right."""
     yield "Now", [*_figures(), _runs()]
     yield "Memory", list(_memory())
+    yield "Many ranks, many nodes", list(_jobs())
     yield "What happened", list(_happened())
 
 
@@ -92,8 +93,41 @@ def _memory() -> Iterator[p.Panel]:
     yield p.chart("Out of memory in", Line(_ETA, _RUN))
 
 
+def _jobs() -> Iterator[p.Panel]:
+    part = f"max by ({_BY}, run_id, node, rank) ({a(f.RUN)})"
+    eta = f"{a(f.OOM_ETA)} * on ({_BY}) group_left (run_id, node, rank) {part}"
+    of_run = f"on ({_BY}) group_left (run_id) {part}"
+    columns = {
+        "nodes watched": Line(f"count by (run_id) (count by (run_id, node) ({a(f.RUN)}))"),
+        "of": Line(f"max by (run_id) ({a(f.RUN_NODES)} * {of_run})"),
+        "ranks below agents": Line(f"count by (run_id) ({a(f.RANK)} * {of_run})"),
+        "out of memory in": Line(f"min by (run_id) ({eta})"),
+    }
+    yield p.listing(
+        "Runs by their launcher's id",
+        columns,
+        labels=("run_id",),
+        looks={"out of memory in": p.coloured("s", p.SOON)},
+        note="One memwatch watches one node, or one rank of it.",
+        width=10,
+        sort="out of memory in",
+    )
+    first = {"in": Line(f"bottomk by (run_id) (1, max by (run_id, node, rank, instance, job, resource) ({eta}))")}
+    looks = {"instance": p.linked("This run in detail", ONE_RUN), "in": p.coloured("s", p.SOON)}
+    labels = ("run_id", "node", "rank", "resource", "instance", "job")
+    note = "Main memory runs out for a node; its dashboard has the memory of each rank, and its GPUs."
+    yield p.listing("First to run out", first, labels=labels, looks=looks, note=note, width=14, sort="in")
+
+
 def _happened() -> Iterator[p.Panel]:
-    counted = {"warned": f.WARNINGS, "interrupted": f.INTERRUPTS, "saved": f.SAVES, "escalated": f.ESCALATIONS}
+    counted = {
+        "warned": f.WARNINGS,
+        "interrupted": f.INTERRUPTS,
+        "saved": f.SAVES,
+        "escalated": f.ESCALATIONS,
+        "hooks": f.HOOKS,
+        "hooks that failed": f.HOOK_FAILURES,
+    }
     lines = [Line(f"sum(increase({a(family)}[$__rate_interval]))", name, "bars") for name, family in counted.items()]
     yield p.chart("Warnings and interrupts", *lines, unit="none", stack=True)
     yield p.chart("Sources failing", Line(f"sum by ({_BY}) (1 - {a(f.SOURCE_UP)})", _RUN), unit="none")

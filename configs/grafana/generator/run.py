@@ -24,6 +24,7 @@ def rows() -> Iterator[tuple[str, list[p.Panel]]]:
     yield "Causes of growth", list(_causes())
     yield "Readings", list(_readings())
     yield "GPUs", list(_gpus())
+    yield "Ranks", list(_ranks())
     yield "memwatch", list(_memwatch())
 
 
@@ -158,6 +159,15 @@ def _readings() -> Iterator[p.Panel]:
     yield p.chart(
         "OOM kills", Line(f"increase({a(f.CGROUP_OOM_KILLS)}[$__rate_interval])", "in its cgroup", "bars"), width=4
     )
+
+
+def _ranks() -> Iterator[p.Panel]:
+    yield p.chart("Memory by rank", Line(a(f.RANK_USED), "rank {{rank}}"), note="Below an agent such as torchrun.")
+    part, ranks, cards = (Line(_by(family)) for family in (f.RUN, f.RANK, f.RANK_GPU))
+    hidden = {"is": p.HIDDEN}
+    yield p.listing("Part of run", {"is": part}, labels=f.RUN.labels, looks=hidden, width=4)
+    yield p.listing("Ranks", {"is": ranks}, labels=f.RANK.labels, looks=hidden, width=4)
+    yield p.listing("GPUs of ranks", {"is": cards}, labels=f.RANK_GPU.labels, looks=hidden, width=4)
 
 
 def _gpus() -> Iterator[p.Panel]:

@@ -192,7 +192,7 @@ class PidfdSignaller:
             status = self._reaped_status()
             if status is None:
                 status = self._zombie_status(root)
-            self._exit = _exit_status(status) if status is not None else None
+            self._exit = ended_with(status) if status is not None else None
         return self._exit
 
     def _reaped_status(self) -> int | None:
@@ -298,7 +298,8 @@ def system_call(number: int, *arguments: int | None) -> int:
     return result
 
 
-def _exit_status(wait_status: int) -> ExitStatus:
+def ended_with(wait_status: int) -> ExitStatus:
+    """What waitpid() told of an end."""
     if os.WIFSIGNALED(wait_status):
         number = os.WTERMSIG(wait_status)
         try:

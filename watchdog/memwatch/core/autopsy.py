@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memwatch.core.model import Cause, Exited, OutOfMemorySeen, Signalled
+from memwatch.core.model import Cause, CheckpointSeen, Exited, OutOfMemorySeen, Signalled
+from memwatch.core.units import format_duration
 
 LAST_WORDS_SECONDS = 60.0  # a failed allocation in the log so shortly before a failure is its reason
 LAST_WORDS_UNCONFIRMED_SECONDS = 10.0  # and so shortly when the exit status is unknown
@@ -46,6 +47,7 @@ class Evidence:
     signalled: Signalled | None = None  # the last one of the episode in which it ended; None after the episode's end
     escalated: bool = False  # a stronger signal followed the first
     checkpoint: str | None = None  # evidence of a checkpoint complete after our signal
+    saved: CheckpointSeen | None = None  # the latest that was complete, whoever asked for it
     oom_kills_delta: int | None = None  # rise of the innermost cgroup's oom_kill counter around the end
     cgroup_owned: bool = False  # only the trainer's tree lives in it
     kernel_record: KernelRecord | None = None  # the one about the trainer's tree, else any other of that time
@@ -75,15 +77,19 @@ def conclude(t: float, evidence: Evidence) -> Exited:
 def _decide(t: float, e: Evidence) -> tuple[Cause, str]:
     ours = e.ours
     if ours and e.checkpoint and not e.escalated:
-        return Cause.SAVED, f"checkpoint complete after {ours.signal}: {e.checkpoint}"
+        return Cause.SAVED, f"checkpoint complete after {_deed(ours)}: {e.checkpoint}"
     kernel = _kernel_oom(e)
     if kernel:
         return kernel
     if ours and e.escalated:
         return Cause.UNSAVED, f"the interrupt had no effect in time and {ours.signal} had to follow"
     if ours:
-        return Cause.UNSAVED, f"no checkpoint was seen after {ours.signal}"
+        return Cause.UNSAVED, f"no checkpoint was seen after {_deed(ours)}"
     return _by_itself(t, e)
+
+
+def _deed(sent: Signalled) -> str:
+    return f"the hook {sent.hook}" if sent.instead else sent.signal
 
 
 def _kernel_oom(e: Evidence) -> tuple[Cause, str] | None:
@@ -154,12 +160,16 @@ def _facts(t: float, e: Evidence) -> list[str]:
     lines = [_status(e)]
     sent = e.signalled
     if sent is not None:
+        done = "started" if sent.instead else "sent"
         how = (
-            "would have sent (dry run)" if sent.dry_run else f"could not send ({sent.error})" if sent.error else "sent"
+            f"would have {done} (dry run)" if sent.dry_run else f"could not send ({sent.error})" if sent.error else done
         )
-        lines.append(f"memwatch {how} {sent.signal} {max(0.0, t - sent.t):.1f} s before the end")
+        lines.append(f"memwatch {how} {_deed(sent)} {max(0.0, t - sent.t):.1f} s before the end")
     if e.ours and e.checkpoint:
-        lines.append(f"checkpoint complete after {e.ours.signal}: {e.checkpoint}")
+        lines.append(f"checkpoint complete after {_deed(e.ours)}: {e.checkpoint}")
+    elif not e.ours and e.saved is not None:
+        before = format_duration(max(0.0, t - e.saved.t))
+        lines.append(f"its latest checkpoint was complete {before} before the end: {e.saved.evidence}")
     if e.kernel_record is not None:
         whose = "" if e.kernel_record.of_trainer else f"process {e.kernel_record.pid}, not the trainer: "
         lines.append(f"kernel: {whose}{e.kernel_record.line}")

@@ -30,13 +30,17 @@ from memwatch.core.model import (
     Expectation,
     Gauge,
     GaugeSeen,
+    GaveUp,
     GenerationSeen,
+    HookRan,
     Limit,
     Notice,
     OutOfMemorySeen,
     PhaseRow,
     PhaseSeen,
     ResourceView,
+    Restarting,
+    RunIdentity,
     Sampled,
     Signalled,
     Snapshot,
@@ -50,6 +54,7 @@ from memwatch.core.model import (
 )
 from memwatch.core.occasions import DiagnosisPolicy
 from memwatch.core.policy import Policy, horizon_seconds
+from memwatch.core.restarts import Reached
 from memwatch.core.track import ForecasterLike
 
 NOTICES_KEPT = 50  # in the snapshot
@@ -74,11 +79,13 @@ class Engine:
         self._out: list[Action] = []
         self._target: Target | None = None
         self._command = self._run_id = ""
+        self._run: RunIdentity | None = None
         self._started_t: float | None = None
         self._exited: Exited | None = None
         self._awaiting: str | None = None  # why there is no trainer
         self._ledger = Ledger()
         self._checkpoints = Checkpoints()
+        self._own_saves = 0  # checkpoints of this attempt that no signal of memwatch's brought about
         self._gauges: dict[str, Gauge] = {}
         self._diagnostician = Diagnostician(diagnosis, ledger=self._ledger, gauges=self._gauges, act=self._act)
         self._looks = Looks(
@@ -106,10 +113,13 @@ class Engine:
             SourceChanged: self._source_changed,
             ArmedChanged: self._armed_changed,
             Signalled: self._signalled,
+            HookRan: self._hook_ran,
             ExaminationAsked: lambda t, event: self._diagnostician.occasions.want("request"),
             SnapshotTaken: lambda t, event: self._act(news.snapshot(t, event)),
             Diagnosed: self._diagnosed,
             Exited: self._has_exited,
+            Restarting: lambda t, event: self._act(news.restarting(t, event)),
+            GaveUp: lambda t, event: self._act(news.gave_up(t, event)),
         }
 
     def feed(self, event: Event) -> list[Action]:
@@ -160,8 +170,9 @@ class Engine:
         again = event.target == self._target and self._exited is None
         successor = self._target is not None and event.target != self._target
         self._target, self._exited, self._awaiting = event.target, None, None
-        self._sources.clear()  # what an earlier memwatch could not read is for this one to find out
+        self._sources.clear()  # what an earlier watch could not read is for this one to find out
         self._command, self._run_id = event.command, event.run_id or self._run_id
+        self._run = event.run or self._run
         self._diagnostician.attach(t, anew=successor or self._started_t is None)
         if self._started_t is None:
             self._started_t = t
@@ -182,6 +193,7 @@ class Engine:
     def _begin_attempt(self, t: float) -> None:
         self._ledger.attach(t, self._ledger.attempt + 1)
         self._checkpoints.restart()
+        self._own_saves = 0
         self._looks.begin_attempt(t)
 
     def _has_exited(self, t: float, event: Exited) -> None:
@@ -249,6 +261,7 @@ class Engine:
             return
         took = self._checkpoints.saved(t, witness, event.seconds)
         self._act(news.checkpoint(t, event, took))
+        self._own_saves += self._looks.state in (State.WATCHING, State.WARNED)
         since_signal = self._looks.saved(t)
         if since_signal is not None:
             self._checkpoints.measured(since_signal)
@@ -270,6 +283,10 @@ class Engine:
     def _signalled(self, t: float, event: Signalled) -> None:
         self._act(news.signalled(t, event))
         self._looks.signalled(t, event)
+
+    def _hook_ran(self, t: float, event: HookRan) -> None:
+        self._act(news.hook(t, event))
+        self._looks.hook_ran(t, event)
 
     # --- what memory says ---
 
@@ -322,6 +339,7 @@ class Engine:
             unarmed=self._unarmed(),
             exited=self._exited,
             warn_horizon_seconds=horizon_seconds(self._policy, ledger.step_seconds(self._t)),
+            run=self._run,
         )
 
     def _state(self) -> State:
@@ -356,6 +374,17 @@ class Engine:
         if not any(usage.limit is not None for usage in self._looks.usages):
             return "its memory, or the limit of it, is not known"
         return None
+
+    @property
+    def is_new(self) -> bool:
+        """Nothing was watched yet."""
+        return self._started_t is None
+
+    @property
+    def reached(self) -> Reached:
+        """How far this attempt has come."""
+        ledger = self._ledger
+        return Reached(ledger.unit, ledger.index, ledger.total, self._own_saves)
 
     @property
     def is_deciding(self) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 
-from memwatch.core.model import Action, Escalate, Interrupt, Notice, Signalled, State
+from memwatch.core.model import Action, Escalate, HookRan, Interrupt, Notice, Signalled, State
 from memwatch.core.policy import Policy
 from memwatch.core.units import format_duration
 
@@ -39,6 +40,7 @@ class Episode:
         self._retry_t = 0.0
         self._since_t = 0.0  # of the stage
         self._signal_t: float | None = None
+        self._by_hook = False  # a hook was started in place of the signal
         self._killed = False
 
     def resume(self) -> None:
@@ -79,8 +81,15 @@ class Episode:
             Stage.IDLE,
             Stage.ASKED,
         ):  # IDLE: an Interrupt that was given up, or stored without its reasons
-            self.stage, self._since_t, self._signal_t = Stage.WAITING, t, t
+            self.stage, self._since_t, self._signal_t, self._by_hook = Stage.WAITING, t, t, event.instead
         return []
+
+    def hook_ran(self, t: float, event: HookRan, writing: bool) -> list[Action]:
+        """The hook has ended. One that failed in place of the signal: it follows, unless a checkpoint is on its way."""
+        failed = self._by_hook and bool(event.error)
+        if not failed or writing or self.stage is not Stage.WAITING or self._request is None:
+            return []
+        return self.begin(replace(self._request, t=t, by_signal=True))
 
     def _failed(self, t: float, event: Signalled) -> list[Action]:
         if self.stage is Stage.ASKED and self._tries >= TRIES:
@@ -122,7 +131,7 @@ class Episode:
         if self._tries >= TRIES:
             return self._escalate(t, "SIGTERM", "the interrupt was never reported as sent")
         self._tries, self._retry_t = self._tries + 1, t + ANSWER_SECONDS
-        return [Interrupt(t, request.resource, request.reason, request.emergency)]
+        return [replace(request, t=t, by_signal=True)]
 
     def _after_sigterm(self, t: float, waited: float) -> list[Action]:
         if self._policy.kill and not self._killed and waited > self._policy.kill_after_seconds:

@@ -19,6 +19,7 @@ from memwatch.core.model import (
     Action,
     CgroupMemory,
     Gauge,
+    HookRan,
     Interrupt,
     Limit,
     ResourceView,
@@ -116,6 +117,11 @@ class Looks:
     def signalled(self, t: float, event: Signalled) -> None:
         """A signal was sent, or could not be."""
         self._act_all(self._episode.signalled(t, event))
+
+    def hook_ran(self, t: float, event: HookRan) -> None:
+        """The hook has ended."""
+        writing = self._checkpoints.is_writing(t, self.checkpoint(t)[0])
+        self._act_all(self._episode.hook_ran(t, event, writing))
 
     def _act_all(self, actions: Sequence[Action]) -> None:
         for action in actions:

@@ -28,6 +28,16 @@ class Target:
     start_ticks: int  # field 22 of /proc/PID/stat, clock ticks since boot
 
 
+@dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """Which part of which run is watched: what Prometheus joins the nodes of a job by."""
+
+    run_id: str  # the same on every node of a job; empty: not known
+    node: str
+    rank: int | None = None  # of the trainer itself; None: it is no rank, or an agent with ranks below it
+    nodes: int | None = None  # that the run has; None: nothing says so
+
+
 # --- what is measured ---------------------------------------------------------------------------------------------
 
 
@@ -39,6 +49,17 @@ class SurveyCost:
     refused: int = 0  # visits that were not permitted
     pages: int = 0  # looked at
     cpu_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RankMemory:
+    """Memory of one rank: the process that its agent started, and all below it."""
+
+    rank: int  # among all of the run
+    local_rank: int  # on this node
+    pid: int
+    used_bytes: int
+    pids: tuple[int, ...]  # of all its processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +83,7 @@ class TreeMemory:
     cow_bytes_per_second: float | None = None
     reason: str = ""  # why pages could not be sampled, where that is so
     survey_cost: SurveyCost = SurveyCost()
+    ranks: tuple[RankMemory, ...] = ()  # below an agent such as torchrun, by rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +142,7 @@ class GpuMemory:
     total_bytes: int | None
     attribution: str  # "exact", "nspid", "device", "unified" or "unavailable"
     reason: str = ""  # why a figure is None, where that is known
+    pids: tuple[int, ...] = ()  # of the trainer's processes that are known to use it
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +216,7 @@ class Attached:
     command: str  # printable, escaped
     run_id: str = ""
     remarks: tuple[str, ...] = ()  # what the user should know of this watch, a line each
+    run: RunIdentity | None = None  # None: stored by a memwatch that did not look
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,12 +345,26 @@ class ArmedChanged:
 
 @dataclass(frozen=True, slots=True)
 class Signalled:
-    """memwatch sent (or, in a dry run, would have sent) a signal to the trainer."""
+    """memwatch sent (or, in a dry run, would have sent) a signal to the trainer, started the hook, or both."""
 
     t: float
     signal: str  # "SIGINT"
     dry_run: bool = False
     error: str = ""  # why it could not be sent
+    hook: str = ""  # the command that was started with it
+    instead: bool = False  # the hook took its place, and no signal was sent
+
+
+@dataclass(frozen=True, slots=True)
+class HookRan:
+    """The hook has ended, was ended, or could not be started."""
+
+    t: float
+    command: str  # printable
+    status: int | None  # with which it ended; None: not by itself
+    seconds: float  # that it took
+    error: str = ""  # what went wrong: "status 3"; empty: nothing, or it fell to the signal that it brought about
+    output: str = ""  # its first line, printable
 
 
 class Cause(str, Enum):
@@ -381,6 +419,26 @@ class Exited:
     signal: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Restarting:
+    """The trainer that was interrupted and saved will be started again."""
+
+    t: float
+    number: int  # of the restart, from 1
+    most: int | None  # restarts that are allowed; None: as many as gain something
+    after_seconds: float
+    command: str  # printable
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp:
+    """The trainer that was interrupted and saved is not started again."""
+
+    t: float
+    restarts: int  # so far
+    reason: str
+
+
 Event = (
     Attached
     | Sampled
@@ -394,10 +452,13 @@ Event = (
     | Awaiting
     | ArmedChanged
     | Signalled
+    | HookRan
     | ExaminationAsked
     | SnapshotTaken
     | Diagnosed
     | Exited
+    | Restarting
+    | GaveUp
 )
 
 
@@ -416,12 +477,13 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """Send the first signal of the trainer's signal plan now."""
+    """Interrupt the trainer now: by the first signal of its signal plan, by the hook, or both."""
 
     t: float
     resource: str
     reason: str
     emergency: bool = False
+    by_signal: bool = False  # by the signal alone: the hook has had its turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -613,6 +675,7 @@ class Snapshot:
     unarmed: str | None  # why no interrupt would reach the trainer now; None: it would
     exited: Exited | None
     warn_horizon_seconds: float | None = None  # how far ahead people are told; None: another memwatch did not say
+    run: RunIdentity | None = None  # None: another memwatch did not say
 
     @property
     def up(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from memwatch.core import sentence as words
@@ -17,11 +18,15 @@ from memwatch.core.model import (
     Diagnosed,
     Exited,
     Expectation,
+    GaveUp,
     GenerationRow,
     GenerationSeen,
+    HookRan,
     Notice,
     OutOfMemorySeen,
     PhaseRow,
+    Restarting,
+    RunIdentity,
     Signalled,
     SnapshotTaken,
     SourceChanged,
@@ -38,8 +43,19 @@ EXAMINED_MOST = 10  # types, and attributes, that are told of with an examinatio
 def attached(t: float, event: Attached, how: str, attempt: int, run_id: str) -> Notice:
     """A watch begins, or goes on; `how` says which."""
     pid, command = event.target.pid, event.command
-    text = f"{how}: PID {pid}, {command or 'command unknown'}"
-    return Notice(t, "attached", text, {"pid": pid, "attempt": attempt, "command": command, "run_id": run_id})
+    text = f"{how}: PID {pid}, {command or 'command unknown'}{_part(event.run, run_id)}"
+    run = asdict(event.run) if event.run is not None else None
+    return Notice(
+        t, "attached", text, {"pid": pid, "attempt": attempt, "command": command, "run_id": run_id, "run": run}
+    )
+
+
+def _part(run: RunIdentity | None, run_id: str) -> str:
+    """Of which job it is a part, where a launcher said so."""
+    if run is None or run.run_id in ("", run_id):
+        return ""
+    rank = "" if run.rank is None else f", rank {run.rank}"
+    return f"; run {run.run_id}, node {run.node}{rank}"
 
 
 def waiting(t: float, event: Awaiting) -> Notice:
@@ -68,14 +84,69 @@ def exited(t: float, event: Exited) -> Notice:
     )
 
 
+def restarting(t: float, event: Restarting) -> Notice:
+    """The trainer will be started again."""
+    of = f" of {event.most}" if event.most is not None else ""
+    text = f"restart {event.number}{of} in {format_duration(event.after_seconds)}: {event.command}"
+    return Notice(
+        t,
+        "restarting",
+        text,
+        {"restart": event.number, "most": event.most, "after_s": event.after_seconds, "command": event.command},
+    )
+
+
+def gave_up(t: float, event: GaveUp) -> Notice:
+    """The trainer is not started again, though it saved."""
+    text = f"gave up after restart {event.restarts}: {event.reason}"
+    return Notice(t, "gave_up", text, {"restarts": event.restarts, "reason": event.reason})
+
+
 def signalled(t: float, event: Signalled) -> Notice:
-    """A signal was sent, or could not be."""
-    text = f"{event.signal} sent to the trainer"
+    """A signal was sent, or could not be; the hook was started with it, or in its place."""
+    return Notice(
+        t,
+        "signalled",
+        _signalled(event),
+        {
+            "signal": event.signal,
+            "dry_run": event.dry_run,
+            "error": event.error,
+            "hook": event.hook,
+            "instead": event.instead,
+        },
+    )
+
+
+def _signalled(event: Signalled) -> str:
+    if event.dry_run:
+        hook = f", and the hook started: {event.hook}" if event.hook else ""
+        sent = f"{event.signal} would have been sent now{hook}"
+        return f"dry run: {f'the hook would have been started now: {event.hook}' if event.instead else sent}"
+    if event.instead:
+        return f"hook started in place of {event.signal}: {event.hook}"
+    sent = f"{event.signal} could not be sent: {event.error}" if event.error else f"{event.signal} sent to the trainer"
+    return sent + (f"; hook started: {event.hook}" if event.hook else "")
+
+
+def hook(t: float, event: HookRan) -> Notice:
+    """The hook has ended, or could not be started."""
+    took = round(event.seconds, 3)
+    text = f"hook ended after {format_duration(took)}: {event.command}"
     if event.error:
-        text = f"{event.signal} could not be sent: {event.error}"
-    elif event.dry_run:
-        text = f"dry run: {event.signal} would have been sent now"
-    return Notice(t, "signalled", text, {"signal": event.signal, "dry_run": event.dry_run, "error": event.error})
+        text = f"hook failed: {event.error}: {event.command}" + (f": {event.output}" if event.output else "")
+    return Notice(
+        t,
+        "hook_failed" if event.error else "hook",
+        text,
+        {
+            "command": event.command,
+            "status": event.status,
+            "seconds": took,
+            "error": event.error,
+            "output": event.output,
+        },
+    )
 
 
 # --- its log and files ----------------------------------------------------------------------------------------------

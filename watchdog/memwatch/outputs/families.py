@@ -57,12 +57,14 @@ def _process(name: str, text: str, kind: str = "gauge") -> Family:
 
 # --- memwatch itself --------------------------------------------------------------------------------------------------
 
-BUILD = _info("build", "The version of memwatch.", "version")
+BUILD = _info("build", "The version of memwatch, its commit, and the Python.", "version", "commit", "python")
 TICKS = _counter("ticks", "Turns of memwatch's loop.")
 WARNINGS = _counter("warnings", "Warnings that memory will run out.")
 INTERRUPTS = _counter("interrupts", "Interrupts decided; in a dry run no signal is sent.")
 SAVES = _counter("saves", "Interrupts after which a clean checkpoint was seen.")
 ESCALATIONS = _counter("escalations", "Stronger signals, after an interrupt had no effect.")
+HOOKS = _counter("hooks", "Hooks that ended well.")
+HOOK_FAILURES = _counter("hook_failures", "Hooks that failed, took too long or could not be started.")
 BREACHES = _counter("breaches", "Expectations that began to be broken.")
 FINDINGS = _counter("findings", "Causes of growth found.")
 SOURCE_FAILURES = _counter("source_failures", "Times that a source began to fail.")
@@ -90,6 +92,8 @@ TARGET_EXIT_TIMESTAMP = _gauge("target_exit_timestamp_seconds", "When it was gon
 # --- the trainer and its log ------------------------------------------------------------------------------------------
 
 TARGET = _info("target", "The watched trainer.", "pid", "command", "run_id")
+RUN = _info("run", "Which part of which run it is; rank is empty where it has none.", "run_id", "node", "rank")
+RUN_NODES = _gauge("run_nodes", "Nodes that the run has, as its launcher says.")
 ATTEMPT = _gauge("attempt", "Restarts of the trainer within this run.")
 WATCH_START = _gauge("watch_start_timestamp_seconds", "When this run's watch began.")
 GENERATION = _gauge("generation", "The generation (epoch, step ...) that the log is in, as the program counts.")
@@ -153,6 +157,11 @@ SURVEY_VISITS = _counter("survey_visits", "Samples taken of a process's pages, t
 SURVEY_REFUSED = _counter("survey_refused", "Samples that were not permitted.")
 SURVEY_PAGES = _counter("survey_pages", "Pages looked at in samples.")
 SURVEY_CPU = _counter("survey_cpu_seconds", "CPU time spent on samples of pages.")
+RANK = _info("rank", "A rank below the trainer, an agent such as torchrun.", "rank", "local_rank", "pid")
+RANK_USED = _gauge(
+    "rank_memory_used_bytes", "Main memory of a rank and all below it, shared pages at most once.", "rank"
+)
+RANK_GPU = _info("rank_gpu", "A GPU that a rank uses.", "rank", "gpu")
 CGROUP_USAGE = _gauge("cgroup_usage_bytes", "Memory charged to a cgroup, of every level up to the root.", "path")
 CGROUP_RECLAIMABLE = _gauge(
     "cgroup_reclaimable_bytes", "Page cache that the kernel gives back before it kills.", "path"

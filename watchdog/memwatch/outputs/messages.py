@@ -31,6 +31,8 @@ MANNERS: Mapping[str, Manner] = {
     "saved": Manner("success", "checkpoint saved", "resume from it, with the cause mended or more memory"),
     "escalated": Manner("failure", "no checkpoint in time", "see what the trainer does; resume from the one before"),
     "failed": Manner("failure", "the trainer cannot be stopped", "stop it yourself before its memory runs out"),
+    "hook": Manner("info", "the hook has run"),
+    "hook_failed": Manner("failure", "the hook failed", "see whether the other nodes of the run were stopped"),
     "continued": Manner("warning", "the trainer runs on", "see whether it heard the signal"),
     "breach": Manner("warning", "not as expected"),
     "finding": Manner("info", "a cause of growth"),
@@ -41,6 +43,8 @@ MANNERS: Mapping[str, Manner] = {
     "unarmed": Manner("warning", "no interrupt would reach the trainer", "memwatch doctor says why"),
     "armed": Manner("info", "an interrupt would reach the trainer"),
     "exited": Manner("failure", "the trainer has ended"),
+    "restarting": Manner("info", "the trainer is started again"),
+    "gave_up": Manner("failure", "the trainer is not started again", "mend the cause or give it more memory"),
 }  # of the events that can be asked for
 _ENDS_WELL = {Cause.COMPLETED: "success", Cause.SAVED: "warning", Cause.UNKNOWN: "info"}
 

@@ -5,14 +5,26 @@ from __future__ import annotations
 import math
 import os
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 
 import memwatch
+from memwatch import packaged
 from memwatch.core.examination import Diagnosis
-from memwatch.core.model import CgroupMemory, GpuMemory, ResourceView, Sample, Snapshot, State, TreeMemory, Verdict
+from memwatch.core.model import (
+    CgroupMemory,
+    GpuMemory,
+    RankMemory,
+    ResourceView,
+    Sample,
+    Snapshot,
+    State,
+    TreeMemory,
+    Verdict,
+)
 from memwatch.core.text import printable
 from memwatch.interfaces import Clock
 from memwatch.outputs import families as f
@@ -35,6 +47,8 @@ class Exposition:
         self, read: Callable[[], Snapshot | None], counts: Mapping[str, int], clock: Clock, proc: str = "/proc"
     ) -> None:
         self._read, self._counts, self._clock, self._proc = read, counts, clock, proc
+        python = ".".join(map(str, sys.version_info[:3]))
+        self._build = (memwatch.__version__, packaged.build().get("commit", ""), python)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """The exposition and its content type: OpenMetrics where `accept` asks for it, else the plain text format."""
@@ -46,7 +60,7 @@ class Exposition:
         began = time.perf_counter()
         snapshot = self._read()
         yield from _levels(_process(self._proc))
-        yield from _rows(f.BUILD, [((memwatch.__version__,), 1.0)])
+        yield from _rows(f.BUILD, [(self._build, 1.0)])
         yield from _levels((family, self._counts.get(event, 0)) for event, family in _COUNTERS.items())
         if snapshot is not None:
             yield from _watch(snapshot, self._clock.now())
@@ -87,6 +101,8 @@ _COUNTERS = {
     "interrupt": f.INTERRUPTS,
     "saved": f.SAVES,
     "escalated": f.ESCALATIONS,
+    "hook": f.HOOKS,
+    "hook_failed": f.HOOK_FAILURES,
     "breach": f.BREACHES,
     "finding": f.FINDINGS,
     "source_failed": f.SOURCE_FAILURES,
@@ -137,11 +153,14 @@ def _watch(snapshot: Snapshot, now: float) -> Iterator[Metric]:
     yield from _rows(f.SOURCE_UP, [((source.source,), source.ok) for source in snapshot.sources])
     if snapshot.exited is not None:
         end = snapshot.exited
-        code = "" if end.exit_code is None else str(end.exit_code)
-        yield from _rows(f.TARGET_EXIT, [((end.cause.value, code, end.signal or ""), 1.0)])
+        yield from _rows(f.TARGET_EXIT, [((end.cause.value, _text(end.exit_code), end.signal or ""), 1.0)])
         yield from _levels([(f.TARGET_EXIT_TIMESTAMP, end.t)])
     elif snapshot.sample_t is not None:
         yield from _levels([(f.SAMPLE_AGE, max(0.0, now - snapshot.sample_t))])
+
+
+def _text(number: int | None) -> str:
+    return "" if number is None else str(number)
 
 
 def _expectations(snapshot: Snapshot) -> Iterator[Metric]:
@@ -153,6 +172,9 @@ def _expectations(snapshot: Snapshot) -> Iterator[Metric]:
 def _target(snapshot: Snapshot) -> Iterator[Metric]:
     pid = str(snapshot.target.pid) if snapshot.target else ""
     yield from _rows(f.TARGET, [((pid, snapshot.command, snapshot.run_id), 1.0)])
+    if (run := snapshot.run) is not None:
+        yield from _rows(f.RUN, [((run.run_id, run.node, _text(run.rank)), 1.0)])
+        yield from _levels([(f.RUN_NODES, run.nodes)])
     yield from _levels(
         (
             (f.ATTEMPT, snapshot.attempt),
@@ -254,6 +276,15 @@ def _sample(sample: Sample | None) -> Iterator[Metric]:
             )
         )
     yield from _gpus(sample.gpus)
+    if sample.tree is not None and sample.tree.ranks:
+        yield from _ranks(sample.tree.ranks, sample.gpus)
+
+
+def _ranks(ranks: Sequence[RankMemory], gpus: Sequence[GpuMemory]) -> Iterator[Metric]:
+    yield from _rows(f.RANK, [((str(one.rank), str(one.local_rank), str(one.pid)), 1.0) for one in ranks])
+    yield from _rows(f.RANK_USED, [((str(one.rank),), one.used_bytes) for one in ranks])
+    users = [(str(one.rank), gpu.resource) for one in ranks for gpu in gpus if not set(one.pids).isdisjoint(gpu.pids)]
+    yield from _rows(f.RANK_GPU, [(user, 1.0) for user in users])
 
 
 def _tree(tree: TreeMemory) -> Iterator[Metric]:

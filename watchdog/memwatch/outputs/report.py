@@ -23,7 +23,7 @@ from memwatch.outputs.story import Said, Story
 ROWS_FIRST, ROWS_LAST = 200, 200  # of the timeline, where there are more
 MOST_ROWS = 20  # of types, attributes and lines
 IN_TABLES = frozenset({"marker", "phase", "generation"})  # events that other parts of the page tell of
-DEEDS = {"warn": "warned", "interrupt": "interrupted", "saved": "saved", "escalated": "escalated"}
+DEEDS = {"warn": "warned", "interrupt": "interrupted", "saved": "saved", "escalated": "escalated", "gave_up": "gave up"}
 LocalTime = Callable[[float], time.struct_time]
 
 

@@ -72,6 +72,8 @@ _EVENT_TONE = {
     "finding": BAD,
     "breach": WARN,
     "escalated": BAD,
+    "hook_failed": BAD,
+    "gave_up": BAD,
     "saved": GOOD,
 }
 

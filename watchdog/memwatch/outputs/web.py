@@ -29,7 +29,8 @@ BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1
 
 # What is counted: turns of the loop, notices by their event, bugs in pages, and whom the server turned away.
 COUNTED = (
-    *("tick", "warn", "interrupt", "saved", "escalated", "finding", "breach", "source_failed"),
+    *("tick", "warn", "interrupt", "saved", "escalated", "hook", "hook_failed"),
+    *("finding", "breach", "source_failed"),
     *("page_failed", "refused", "handshake_failed"),
 )
 

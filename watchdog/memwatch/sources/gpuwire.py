@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from memwatch.core.model import GpuMemory
@@ -71,4 +71,9 @@ def _rows(gpus: Iterable[GpuMemory]) -> list[list[Any]]:
 
 
 def _gpus(rows: Iterable[Sequence[Any]]) -> tuple[GpuMemory, ...]:
-    return tuple(GpuMemory(*row) for row in rows)
+    return tuple(_gpu(*row) for row in rows)
+
+
+def _gpu(*facts: Any) -> GpuMemory:
+    *others, pids = facts
+    return replace(GpuMemory(*others), pids=tuple(pids))

@@ -221,7 +221,8 @@ class _Session:
         how = "device" if used is None else "exact" if own else "nspid"
         unlisted = "" if own or mapped else "NVML lists none of the trainer's processes here"
         reason = reason or bad_memory or bad_use or unlisted
-        return GpuMemory(unit.resource, unit.uuid, unit.name, used, device_used, total, trouble or how, reason)
+        pids = tuple(sorted(own or filter(None, map(self._member, mapped))))
+        return GpuMemory(unit.resource, unit.uuid, unit.name, used, device_used, total, trouble or how, reason, pids)
 
     def _member(self, pid: int) -> int | None:
         if pid not in self._mapped:

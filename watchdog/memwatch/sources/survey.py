@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from memwatch.core.model import SurveyCost
-from memwatch.core.sharing import UNSEEN, Member, Share, Union, Visit, copied, draw_on, sampled_share
+from memwatch.core.sharing import UNSEEN, Share, Union, Visit, copied, draw_on, sampled_share
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.pages import (
     ANON_OWN,
@@ -32,6 +32,7 @@ from memwatch.sources.pages import (
     mask,
     read_space,
 )
+from memwatch.sources.ranks import RankMember
 
 _ERROR = 0.012  # of the whole tree: the standard error of all samples together that is aimed at
 _SMALL_BYTES = 256 << 20  # a tree below this is sampled as if it were as large
@@ -67,15 +68,13 @@ class SurveyBudget:
         return min(max(self.cpu_share_per_gib * rss_bytes / 2**30, self.least_cpu_share), self.most_cpu_share)
 
 
-class Visitable(Member):
+class Visitable(RankMember):
     """A member of the tree that can be visited."""
 
-    __slots__ = ("gone", "layout", "pid", "queued", "refused", "runs", "size_bytes", "space", "space_size", "space_t")
+    __slots__ = ("gone", "queued", "refused", "runs", "size_bytes", "space", "space_size", "space_t")
 
     def __init__(self, pid: int) -> None:
-        super().__init__()
-        self.pid = pid
-        self.layout: tuple[int, int] | None = None
+        super().__init__(pid)
         self.size_bytes = 0
         self.gone = self.queued = False
         self.refused = ""  # why its latest visit gave nothing

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -17,6 +18,7 @@ from memwatch.sources.reading import read_whole
 
 _TORCHRUN_WORDS = ("torch.distributed.run", "torch.distributed.launch")  # after -m, or as torchrun's own script
 _MANY_ENVIRON_BYTES = 1 << 20
+EXEC_SECONDS, EXEC_LOOK_SECONDS = 1.0, 0.001  # the kernel takes microseconds, a busy machine more
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,17 @@ def identify(pid: int, root: str = "/proc") -> Target:
     return Target(_boot_id(root), pid, found.start_ticks)
 
 
+def refuse_foreign_proc(root: str = "/proc") -> None:
+    """AttachError when the PIDs in /proc are not those that memwatch has and signals: each would mean another process.
+
+    As in a new PID namespace, or a container, where /proc is mounted from outside.
+    """
+    own = _link(f"{root}/self")
+    if own != str(os.getpid()):
+        hint = "Mount one: mount -t proc proc /proc, or unshare --mount-proc; a container needs its own."
+        raise AttachError(f"{root} does not show the processes of memwatch's own PID namespace", hint)
+
+
 def is_same(target: Target, root: str = "/proc") -> bool:
     """The process still runs, and the PID has not been given to another."""
     try:
@@ -82,7 +95,7 @@ def describe(target: Target, root: str = "/proc") -> TargetFacts:
     path, reason = _stdout(base)
     facts = TargetFacts(
         target=target,
-        command=_command(argv) or printable(read_stat(target.pid, root).name),
+        command=typed(argv) or printable(read_stat(target.pid, root).name),
         argv=argv,
         cwd=_link(f"{base}/cwd"),
         uid=_uid(base),
@@ -97,6 +110,19 @@ def describe(target: Target, root: str = "/proc") -> TargetFacts:
     if not is_same(target, root):
         raise TargetGoneError(f"process {target.pid} has ended")
     return facts
+
+
+def describe_started(pid: int) -> TargetFacts:
+    """As describe(), of a process that was started just now: within its exec it has no command line for a moment."""
+    deadline = time.monotonic() + EXEC_SECONDS
+    while not (facts := describe(identify(pid))).argv and time.monotonic() < deadline:
+        time.sleep(EXEC_LOOK_SECONDS)
+    return facts
+
+
+def typed(argv: Sequence[str]) -> str:
+    """The command line as one would type it: the program without its folder. Printable."""
+    return printable(" ".join((PurePath(argv[0]).name, *argv[1:]))) if argv else ""
 
 
 def read_argv(pid: int, root: str = "/proc") -> list[str]:
@@ -191,11 +217,6 @@ def _stdout(base: str) -> tuple[str | None, str]:
             if os.path.samestat(Path(path).stat(), seen):
                 return path, ""
     return None, f"the file of its standard output is not to be seen from here: {printable(name, 120)}"
-
-
-def _command(argv: Sequence[str]) -> str:
-    """The command line as one would type it: the program without its folder."""
-    return printable(" ".join((PurePath(argv[0]).name, *argv[1:]))) if argv else ""
 
 
 def _is_python(exe: str | None, argv: Sequence[str]) -> bool:

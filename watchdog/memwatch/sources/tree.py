@@ -10,6 +10,7 @@ from memwatch.core.sharing import Union, union
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.descendants import Descendants
 from memwatch.sources.procfs import Status, parse_limits, parse_statm, parse_status, read_stat
+from memwatch.sources.ranks import Ranks
 from memwatch.sources.reading import read_whole, unreadable
 from memwatch.sources.survey import Survey, SurveyBudget, Visitable
 
@@ -98,6 +99,7 @@ class TreeReader:
         self._members: tuple[_Process, ...] = ()  # those that have memory, from the eldest on
         self._descendants = Descendants(root)
         self._survey = Survey(root, survey)
+        self._ranks = Ranks(pid, root)
         self._detail_t = self._limits_t = self._turn_t = float("-inf")
         self._turn = 0  # whose details are read next
         self._rlimits: tuple[int | None, int | None] = (None, None)
@@ -179,6 +181,7 @@ class TreeReader:
             process.eldest = process.layout not in families
             families.add(process.layout)
         self._members, self._record = tuple(members), None
+        self._ranks.order(members)
 
     def _make_record(self, now: float) -> TreeMemory:
         root, others = self._root, self._members[1:]
@@ -203,6 +206,7 @@ class TreeReader:
             cow_bytes_per_second=whole.cow_bytes_per_second if self._sampled else None,
             reason=next((process.refused for process in others if process.refused), ""),
             survey_cost=self._survey.cost,
+            ranks=self._ranks.memory(now),
         )
 
     def _is_sampled(self, others: Sequence[_Process]) -> bool:
@@ -232,6 +236,7 @@ class TreeReader:
             self._known.add(pid)
             self._read_status(process)
             process.layout = self._layout(process)
+            process.rank = self._ranks.of_new(process, parent)
             process.met_late = not self._whole.rss_bytes  # the first look
             if process.layout == parent.layout:
                 process.inherited_bytes = min(process.anon_bytes, parent.anon_bytes)
@@ -272,6 +277,7 @@ class TreeReader:
         if not first:
             process.inherited_bytes, process.met_late = 0, False
             process.visit = process.change = process.space = None
+            process.rank = self._ranks.of_program(process)
             self._survey.hurry(process)
         self._order()
 

@@ -1,0 +1,140 @@
+"""An interrupt reaches the trainer by a signal, by the hook, or by both; and by the signal where the hook fails."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from memwatch.actions.checkpoint import CheckpointWatch
+from memwatch.actions.hook import SYSTEM, Hook
+from memwatch.core.model import Attached, Escalate, HookRan, Interrupt, RunIdentity, Signalled
+from memwatch.errors import SourceError
+from memwatch.interrupter import Interrupter
+from support.mainjob import until
+from support.watch import TARGET, Watch
+
+ASKED = Interrupt(5.0, "host", "no room for another generation")
+
+
+class World:
+    """The trainer's signals, and the moments at which it was asked to save, in their order."""
+
+    def __init__(self, folder: Path) -> None:
+        self.calls: list[str] = []
+        self.hooked = folder / "hooked"
+        self.error: SourceError | None = None
+
+    def send(self, signal_name: str) -> None:
+        if self.error is not None:
+            raise self.error
+        assert not self.hooked.exists(), "the signal goes first"
+        self.calls.append(signal_name)
+
+    def asked(self, before_ns: int) -> None:
+        self.calls.append("asked")
+
+    def interrupter(self, *words: str, **options: object) -> Interrupter:
+        words = words or ("sh", "-c", f'echo "$MEMWATCH_RANK $MEMWATCH_REASON $1" >> {self.hooked}', "sh", "{pid}")
+        hook = Hook(words, SYSTEM, {}, now=lambda: ASKED.t)
+        watch = Watch()
+        watch.feed(Attached(0.0, TARGET, "python main.py", run=RunIdentity("job-7", "a", 3)))
+        state = watch.engine.snapshot
+        return Interrupter(self, lambda: "SIGINT", asked=self.asked, hook=hook, state=state, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_the_signal_goes_first_and_the_hook_follows(world: World) -> None:
+    interrupter = world.interrupter()
+    [told] = interrupter.act(ASKED)
+    assert isinstance(told, Signalled) and not told.instead and told.hook.endswith("sh 100")
+    assert world.calls == ["SIGINT", "asked"]
+    [ran] = interrupter.rest(lambda: False)
+    assert isinstance(ran, HookRan) and ran.error == ""
+    assert world.hooked.read_text() == "3 no room for another generation 100\n"
+
+
+def test_in_place_of_the_signal_nothing_is_sent(world: World) -> None:
+    interrupter = world.interrupter(instead=True)
+    [told] = interrupter.act(ASKED)
+    assert isinstance(told, Signalled) and told.instead and told.signal == "SIGINT"
+    assert world.calls == ["asked"]
+    until(world.hooked.exists)
+
+
+@pytest.mark.parametrize(
+    "action", [Interrupt(5.0, "host", "again", by_signal=True), Escalate(5.0, "SIGTERM", "no checkpoint")]
+)
+def test_it_has_one_turn_and_what_follows_is_signalled(world: World, action: Interrupt | Escalate) -> None:
+    [told] = world.interrupter(instead=True).act(action)
+    assert told == Signalled(5.0, "SIGTERM" if isinstance(action, Escalate) else "SIGINT")
+    assert not world.hooked.exists()
+
+
+@pytest.mark.parametrize("instead", [False, True])
+def test_a_dry_run_starts_nothing(world: World, instead: bool) -> None:
+    interrupter = world.interrupter(instead=instead, dry_run=True)
+    [told] = interrupter.act(ASKED)
+    assert isinstance(told, Signalled) and told.dry_run and told.hook
+    assert world.calls == [] and interrupter.rest(lambda: False) == ()
+    assert interrupter.powerless() == "a dry run: nothing is sent"
+
+
+def gone(folder: Path) -> str:
+    """A program that is there until the hook is made."""
+    program = folder / "stop-job"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.parametrize("instead", [False, True])
+def test_the_signal_is_sent_where_the_hook_cannot_be_started(world: World, tmp_path: Path, instead: bool) -> None:
+    program = gone(tmp_path)
+    interrupter = world.interrupter(program, instead=instead)
+    Path(program).unlink()
+    told = interrupter.act(ASKED)
+    assert Signalled(5.0, "SIGINT") in told
+    [failed] = [one for one in told if isinstance(one, HookRan)]
+    assert failed.status is None and "No such file" in failed.error
+    assert world.calls == ["SIGINT", "asked"]
+
+
+def test_a_signal_that_cannot_be_sent_leaves_the_hook(world: World) -> None:
+    world.error = SourceError("not permitted")
+    [told] = world.interrupter().act(ASKED)
+    assert isinstance(told, Signalled) and told.error == "not permitted" and told.hook
+    until(world.hooked.exists)
+
+
+def test_a_hook_in_place_of_the_signal_needs_no_permission_to_signal(world: World) -> None:
+    assert world.interrupter(instead=True, unreachable=lambda: "no permission").powerless() is None
+    assert world.interrupter(unreachable=lambda: "no permission").powerless() == "no permission"
+
+
+# --- what it brought about ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", range(8))
+def test_a_trainer_as_quick_as_the_signal_has_saved_after_it(tmp_path: Path, phase: int) -> None:
+    """Files are stamped by a clock that stands still for milliseconds: their time may be before that of the signal."""
+
+    class Quick:
+        def send(self, signal_name: str) -> None:
+            file = os.open(tmp_path / "state.ckpt", os.O_CREAT | os.O_WRONLY)
+            os.write(file, b"weights")
+            os.close(file)
+
+    watch = CheckpointWatch(os.getpid(), (), str(tmp_path))
+    watch.poll(0.0)
+    time.sleep(phase / 1000)
+    Interrupter(Quick(), lambda: "SIGINT", asked=lambda before_ns: watch.signalled(1.0, before_ns)).act(ASKED)
+    [seen] = watch.after_exit(2.0, killed=False)
+    assert "state.ckpt" in seen.evidence
+    watch.close()

@@ -1,0 +1,104 @@
+"""What a watch belongs to: what outlives it when others follow, who may end it, what comes after its trainer's end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from signal import Signals
+from typing import TextIO
+
+from memwatch.clock import STOPPING, Sleeper, SystemClock
+from memwatch.config import Config
+from memwatch.core.engine import Engine
+from memwatch.core.model import Event, Snapshot
+from memwatch.front import Front
+from memwatch.interfaces import EventSource, Sink
+from memwatch.outputs.summary import render
+from memwatch.supervisor import FORWARDED
+
+
+class Station:
+    """Of a watch that stands alone. `runner` and `service` have stations whose watches follow each other."""
+
+    def __init__(
+        self,
+        config: Config,
+        people: TextIO | None = None,
+        *,
+        may_draw: bool = True,
+        once: bool = False,
+        forward: Callable[[int], None] | None = None,
+    ) -> None:
+        """`people`: where they read, default stdout; `may_draw`: a live view, if that is a terminal.
+
+        `once`: a screen is printed; nothing is kept, served or sent. `forward`: takes the signals that memwatch gets;
+        without it they end the watch. ConfigError when a place to listen at is not free.
+        """
+        self.config, self.clock = config, SystemClock()
+        self.people = people or sys.stdout
+        self.once = once
+        self.front = None if once else Front(config, self.clock, self.people, may_draw=may_draw)
+        self._forward, self._stopped = forward, False
+
+    def close(self) -> None:
+        """Nothing is served any more."""
+        if self.front is not None:
+            self.front.close()
+
+    def engine(self) -> Engine:
+        """That of the next watch."""
+        return Engine(self.config.policy, diagnosis=self.config.examining, expectations=self.config.checks)
+
+    # --- during a watch ---
+
+    @property
+    def sinks(self) -> Sequence[Sink]:
+        """Outputs that outlive it."""
+        return () if self.front is None else self.front.sinks
+
+    @property
+    def sources(self) -> Sequence[EventSource]:
+        """What is to be polled besides its own."""
+        return ()
+
+    @property
+    def signals(self) -> Sequence[Signals]:
+        """What `heard` is to be told of."""
+        return STOPPING if self._forward is None else FORWARDED
+
+    def fileno(self) -> int | None:
+        """Readable when somebody has asked for the state."""
+        return None if self.front is None or self.front.web is None else self.front.web.fileno()
+
+    def heard(self, number: int) -> None:
+        """A signal has come."""
+        if self._forward is None:
+            self._stopped = True
+        else:
+            self._forward(number)
+
+    def leaves(self) -> bool:
+        """The watch is to end, though its trainer runs on."""
+        return self._stopped
+
+    def sleep(self, sleep: Callable[[float], bool], seconds: float) -> bool:
+        """`sleep` so long; whether it was ended early."""
+        return sleep(seconds)
+
+    # --- after it ---
+
+    def sequel(self, end: Snapshot) -> Sequence[Event]:
+        """What the trainer's end leads to."""
+        return ()
+
+    def conclude(self, end: Snapshot) -> None:
+        """Tell people how it ended."""
+        if not self.config.json:
+            with suppress(OSError):  # its reader or its terminal is gone; the exit code still tells
+                print(render(end), file=self.people, flush=True)
+
+    def rest(self, sleeper: Sleeper) -> None:
+        """The trainer has ended: for a while, who asks now and then learns how."""
+        if self.front is not None and self.front.web is not None:
+            sleeper.rest(self.config.daemon.linger_seconds)
