@@ -16,8 +16,9 @@ import pytest
 import yaml
 
 from memwatch import __version__
-from memwatch.config import Config, load
+from memwatch.config import Config
 from memwatch.core.units import parse_size
+from memwatch.layers import load
 from memwatch.outputs.pages import PAGES
 
 ROOT = Path(__file__).parents[2]
@@ -226,9 +227,10 @@ def test_memwatch_takes_its_configuration(name: str, tmp_path: Path) -> None:
 def test_what_the_image_runs_is_what_the_manifests_mount() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text()
     assert json.loads(re.findall(r"^CMD (.*)", dockerfile, re.MULTILINE)[-1])[-1] == "/etc/memwatch/memwatch.yaml"
-    assert memwatch("job")["args"][:2] == ["serve", "--config=/etc/memwatch/memwatch.yaml"]
     assert "XDG_STATE_HOME=/var/lib" in dockerfile
     for name in ("job", "daemonset"):
+        assert not {"command", "args"} & set(memwatch(name))
+        assert {"name": "MEMWATCH_CONFIG", "value": "/etc/memwatch/memwatch.yaml"} in memwatch(name)["env"]
         assert "/var/lib/memwatch" in {each["mountPath"] for each in memwatch(name)["volumeMounts"]}
 
 
@@ -255,12 +257,12 @@ def test_the_sidecar_ends_with_the_trainer_and_knows_its_limit() -> None:
     container, spec = memwatch("job"), pod("job")["spec"]
     assert container in spec["initContainers"] and container["restartPolicy"] == "Always"
     assert spec["shareProcessNamespace"] is True
-    [variable] = container["env"]
+    [variable] = [each for each in container["env"] if "valueFrom" in each]
     field = variable["valueFrom"]["resourceFieldRef"]
     assert field == {"containerName": "trainer", "resource": "limits.memory"}
-    assert f"--limit=$({variable['name']})" in container["args"]
     assert "trainer" in {each["name"] for each in spec["containers"]}
-    assert load(flags={"limit": str(64 << 30)}).memory.limit_bytes == 64 << 30, "bytes, as the kubelet writes it"
+    read = load(environ={variable["name"]: str(64 << 30)})  # bytes, as the kubelet writes it
+    assert read.memory.limit_bytes == 64 << 30
 
 
 def test_log_and_checkpoints_are_at_the_same_path_for_both(tmp_path: Path) -> None:
