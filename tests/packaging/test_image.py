@@ -22,13 +22,16 @@ from support.images import ROOT, Image
 from support.mainjob import until
 
 HADOLINT = Path(sys.executable).with_name("hadolint")
+pytestmark = pytest.mark.timeout(300)  # the first to ask for the image waits for it to be built
+
 LOCKS = ("requirements-image.txt", "requirements-build.txt")
-CONFIG = r"""
-target: {match: '/programs/leak\.py'}
-log: {path: /runs/main.log}
-memory: {limit: 120MB, interval_seconds: 0.2}
-diagnosis: {enabled: false}
-"""
+SIDECAR = ROOT / "configs" / "kubernetes" / "sidecar" / "memwatch.yaml"
+# As in the sidecar's manifest, but for a trainer that is no other test's, and a pace that tests can wait for.
+ENVIRONMENT = (
+    "MEMWATCH_MEMORY__LIMIT=120000000",
+    "MEMWATCH_TARGET__MATCH=/programs/leak",
+    "MEMWATCH_MEMORY__INTERVAL_SECONDS=0.2",
+)
 TRAINER = "cd /runs; exec python -u /programs/leak.py saves 60 4 0.5 > main.log 2>&1"
 
 needs_hadolint = pytest.mark.skipif(not HADOLINT.exists(), reason="hadolint: pip install -r requirements-dev.txt")
@@ -166,7 +169,7 @@ def pod(tmp_path: Path) -> tuple[Path, Path]:
     runs.mkdir()
     runs.chmod(0o777)
     etc.mkdir()
-    (etc / "memwatch.yaml").write_text(CONFIG)
+    shutil.copy(SIDECAR, etc)
     return runs, etc
 
 
@@ -175,7 +178,7 @@ def test_a_service_from_it_waits_is_healthy_and_saves_a_trainer_beside_it(image:
     programs = ROOT / "tests" / "programs"
     with ExitStack() as held:
         volumes = [(etc, "/etc/memwatch", "ro"), (runs, "/runs", "ro")]
-        watch = held.enter_context(container(image, *image.start, "--json", volumes=volumes))
+        watch = held.enter_context(container(image, "env", *ENVIRONMENT, *image.start, "--json", volumes=volumes))
         assert watch.stdout is not None
         assert any('"event":"waiting"' in line for line in watch.stdout)
         until(lambda: health(image, watch.pid) == 0)
@@ -191,8 +194,7 @@ def test_a_service_from_it_waits_is_healthy_and_saves_a_trainer_beside_it(image:
 
 
 def test_without_an_answer_it_is_not_healthy(image: Image, pod: tuple[Path, Path]) -> None:
-    with container(
-        image, *image.start, "--listen", "127.0.0.1:9878", volumes=[(pod[1], "/etc/memwatch", "ro")]
-    ) as watch:
+    elsewhere = ("env", *ENVIRONMENT, *image.start, "--listen", "127.0.0.1:9878")
+    with container(image, *elsewhere, volumes=[(pod[1], "/etc/memwatch", "ro")]) as watch:
         assert watch.stdout is not None and any("waiting" in line for line in watch.stdout)
         assert health(image, watch.pid) == 1

@@ -121,7 +121,7 @@ class Image:
 
 
 def build(work: Path) -> Image:
-    """Every step of the Dockerfile; CalledProcessError with what was printed when one fails."""
+    """Every step of the Dockerfile; a failed assertion with what was printed when one fails."""
     base = work / "base"
     base.mkdir(parents=True)
     _lay_base(base / "tree")
