@@ -177,7 +177,7 @@ def _from_processes(
     scope = [processes[pid] for pid in among(Everyone(processes, root)) if pid in processes]
     matching = {process.pid: process for process in scope if pattern.search(process.command)}
     roots = _trainers(matching, processes)
-    said = " of ".join(filter(None, [f"--match {regex!r}" if regex is not None else "", name]))
+    said = " of ".join(filter(None, [f"--match '{printable(regex)}'" if regex is not None else "", name]))
     if len(roots) == 1:
         return roots[0].pid
     if roots:
