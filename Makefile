@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test thorough fast check lint types contracts pictures dashboards config-schema schema bench tables pythons libraries trackers wheel clean
+.PHONY: demo test thorough fast check lint types contracts pictures dashboards config-schema schema bench tables pythons libraries trackers site wheel clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
@@ -62,6 +62,10 @@ libraries: .venv/.dev  ## stable-baselines3 and torch in .venv/libraries, 1.5 GB
 
 trackers: .venv/trackers/.made  ## wandb, tensorboard and apprise in .venv/trackers, 300 MB, for the tests that use them
 
+site: .venv/docs/.made  ## docs/ as a site in site/, every warning an error: a dead link, a page that docs/conf.py does not place
+	rm -rf site
+	.venv/docs/bin/sphinx-build -q -E -W --keep-going -c docs -d .venv/docs/doctrees . site
+
 wheel: .venv/.dev
 	$(BIN)/pip wheel -q --no-deps --no-build-isolation -w dist .
 
@@ -80,6 +84,11 @@ wheel: .venv/.dev
 	.venv/trackers/bin/pip install -q -r requirements-trackers.txt
 	touch $@
 
+.venv/docs/.made: requirements-docs.txt
+	$(PYTHON) -m venv .venv/docs
+	.venv/docs/bin/pip install -q -r requirements-docs.txt
+	touch $@
+
 .venv-bench/.made: requirements-bench.txt requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/pip install -q -r requirements-bench.txt
@@ -87,4 +96,4 @@ wheel: .venv/.dev
 	touch $@
 
 clean:
-	rm -rf .venv .venv-bench dist build
+	rm -rf .venv .venv-bench dist build site
