@@ -137,5 +137,5 @@ def test_every_page_can_be_read_on_a_phone_from_a_file(site: Path, browser: Brow
 @needs_sphinx
 @needs_chromium
 def test_what_is_searched_for_is_found_without_a_server(site: Path, browser: Browser) -> None:
-    page = browser.open((site / "search.html").as_uri() + "?q=headroom")
+    page = browser.open((site / "search.html").as_uri() + "?q=memwatch_memory_headroom_bytes")
     page.until("[...document.querySelectorAll('ul.search a')].some(a => a.href.includes('docs/metrics.html'))")
