@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test thorough fast check lint types contracts pictures dashboards manifests locks config-schema schema bench tables manual pythons libraries trackers wheel packaging clean
+.PHONY: demo test thorough fast check lint types contracts pictures dashboards manifests locks config-schema schema bench tables manual pythons libraries trackers site wheel packaging clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
@@ -76,6 +76,10 @@ libraries: .venv/.dev  ## stable-baselines3 and torch in .venv/libraries, 1.5 GB
 
 trackers: .venv/trackers/.made  ## wandb, tensorboard and apprise in .venv/trackers, 300 MB, for the tests that use them
 
+site: .venv/docs/.made  ## docs/ as a site in site/, every warning an error: a dead link, a page that docs/conf.py does not place
+	rm -rf site
+	.venv/docs/bin/sphinx-build -q -E -W --keep-going -c docs -d .venv/docs/doctrees . site
+
 wheel: .venv/.dev  ## dist: sdist and wheel, the same bytes for the same commit
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
@@ -100,6 +104,11 @@ packaging: .venv/.dev trackers  ## the wheel in use, with each extra; with the l
 	.venv/trackers/bin/pip install -q -r requirements-trackers.txt
 	touch $@
 
+.venv/docs/.made: requirements-docs.txt
+	$(PYTHON) -m venv .venv/docs
+	.venv/docs/bin/pip install -q -r requirements-docs.txt
+	touch $@
+
 .venv-bench/.made: requirements-bench.txt requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/pip install -q -r requirements-bench.txt
@@ -107,4 +116,4 @@ packaging: .venv/.dev trackers  ## the wheel in use, with each extra; with the l
 	touch $@
 
 clean:
-	rm -rf .venv .venv-bench dist build
+	rm -rf .venv .venv-bench dist build site

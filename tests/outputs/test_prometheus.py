@@ -72,6 +72,15 @@ def test_the_page_the_registry_and_the_export_say_the_same():
     assert {name: row[:2] for name, row in documented().items()} == registered() == exported()
 
 
+def test_the_help_that_is_scraped_is_that_of_the_registry():
+    scraped = {
+        family.name: family.documentation
+        for snapshot in (full_snapshot(), make_dead())
+        for family in parse_openmetrics(render(snapshot, OPENMETRICS))
+    }
+    assert scraped == {one.name: one.text for one in FAMILIES}
+
+
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda one: one.sample)
 def test_the_help_is_what_the_page_begins_with(family):
     text = documented()[family.sample][2]
