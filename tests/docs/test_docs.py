@@ -113,8 +113,13 @@ def test_no_machine_is_named(page: Path) -> None:
 # --- commands -------------------------------------------------------------------------------------------------------
 
 
+def typed(console: str) -> str:
+    return "\n".join(line for line in console.splitlines() if line.startswith(("$ ", "```")))
+
+
 def command_lines(text: str) -> Iterator[str]:
-    """Every `memwatch ...` in a line of code or in backticks. What memwatch prints begins with `memwatch:`."""
+    """Every `memwatch ...` in a line of code or in backticks; what a console prints below its `$` is none."""
+    text = re.sub(r"^```console$.*?^```$", lambda block: typed(block[0]), text, flags=re.MULTILINE | re.DOTALL)
     for line in re.findall(r"^ *(?:\$ )?(memwatch(?: .*)?)$", re.sub(r"\\\n\s*", " ", text), re.MULTILINE):
         if line in without_code(text).splitlines():
             continue  # a line of prose
@@ -143,7 +148,7 @@ def is_only_a_name(arguments: list[str]) -> bool:
 def test_every_command_line_is_understood(page: Path) -> None:
     for line in command_lines(page.read_text()):
         arguments = own_words(line)
-        if is_only_a_name(arguments) or arguments == ["--help"]:
+        if is_only_a_name(arguments) or arguments in (["--help"], ["--version"]):
             continue
         if "--" not in arguments and arguments[:1] == ["run"]:
             arguments += ["--", "true"]  # shortened in a sentence: `memwatch run --json`
@@ -155,7 +160,8 @@ def test_every_command_line_is_understood(page: Path) -> None:
 
 def test_the_check_of_command_lines_finds_what_is_wrong() -> None:
     text = "    memwatch --no-such-flag 1\n\nand `memwatch launch x` in a sentence, memwatch itself not\n"
-    assert list(command_lines(text)) == ["memwatch --no-such-flag 1", "memwatch launch x"]
+    text += "\n```console\n$ memwatch fly\nmemwatch 0.1.0\n```\n"
+    assert list(command_lines(text)) == ["memwatch --no-such-flag 1", "memwatch fly", "memwatch launch x"]
     for line in command_lines(text):
         with pytest.raises(ConfigError):
             cli._parse(own_words(line))
