@@ -173,7 +173,7 @@ class _Climb:
         """These are held by nothing that is known: by a local variable, or by C code."""
         for address, ways in below.items():
             for way, number in ways.items():
-                begin = self._names.variables.get(address) or f"{UNNAMED}{self._kinds.get(address, '')}"
+                begin = self._names.variables.get(address) or f"{UNNAMED}{self._kinds.get(address) or 'an object'}"
                 self._found[begin + way] += number
 
 
