@@ -58,7 +58,7 @@ class MemoryFile:
 class SystemCall:
     """process_vm_readv(2). CAP_SYS_PTRACE alone permits it, where the file asks for CAP_DAC_READ_SEARCH as well.
 
-    It takes 2 us more than a read of the file, and a census a fifth more CPU. It reads what the PID runs now: `is_there`
+    It takes 2 us more than a read of the file, a census a fifth more CPU. It reads what the PID runs now: `is_there`
     tells whether that is the same.
     """
 
