@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 
 from memwatch import app
@@ -107,11 +107,11 @@ class Service:
             while not self.leaves():
                 events: list[Event] = []
                 if self._clock.now() >= due_t:
-                    before = time.monotonic()
+                    before = _cpu_seconds()
                     facts = self._find(events)
                     if facts is not None:
                         return facts
-                    took = time.monotonic() - before
+                    took = _cpu_seconds() - before
                     due_t = self._clock.now() + max(self._settings.config.daemon.wait_seconds, took / MOST_SHARE)
                 self._turn([*self._health_of_settings(), *events])
                 self.sleeping(sleeper.sleep, min(due_t - self._clock.now(), LOOK_SECONDS))
@@ -185,3 +185,8 @@ class Service:
             if fresh.listen != old.listen:
                 self._tell_remarks()
         self._systemd.ready()
+
+
+def _cpu_seconds() -> float:
+    """That memwatch and its children that have ended took: systemctl is one."""
+    return sum(os.times()[:4])
