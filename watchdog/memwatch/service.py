@@ -12,7 +12,7 @@ from memwatch.clock import STOPPING, Sleeper, SystemClock
 from memwatch.core import news
 from memwatch.core.engine import Engine
 from memwatch.core.model import Awaiting, Event, Notice
-from memwatch.errors import AttachError, ConfigError, ExitCode, NoTrainerError, SourceError
+from memwatch.errors import AttachError, ConfigError, ExitCode, NoTrainerError, SourceError, TargetGoneError
 from memwatch.front import Front
 from memwatch.health import Health
 from memwatch.interfaces import EventSource, Sink
@@ -128,7 +128,8 @@ class Service:
     def _unfound(self, error: Exception) -> Iterable[Event]:
         """That there is none yet is how it should be; anything else is a failure."""
         now, reason = self._clock.now(), str(error).partition("\n")[0].rstrip(":")
-        yield from self._health.told(now, "target", None if isinstance(error, NoTrainerError) else reason)
+        is_none = isinstance(error, (NoTrainerError, TargetGoneError))
+        yield from self._health.told(now, "target", None if is_none else reason)
         yield Awaiting(now, reason)
 
     def _watch(self, facts: TargetFacts) -> None:
