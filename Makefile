@@ -4,20 +4,23 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test thorough fast check lint types contracts pictures dashboards manifests locks config-schema schema bench tables manual pythons libraries trackers site wheel packaging clean
+.PHONY: demo test thorough machines fast check lint types contracts pictures dashboards manifests locks config-schema schema bench tables manual pythons libraries trackers site wheel packaging clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
 
 test: .venv/.dev
-	$(BIN)/pytest -n 2 --dist loadfile --reruns 2 --reruns-delay 2 -r aR --durations 10 -m "not paced and not thorough"
+	$(BIN)/pytest -n 2 --dist loadfile --reruns 2 --reruns-delay 2 -r aR --durations 10 -m "not paced and not thorough and not vm and not nspawn"
 	$(BIN)/pytest -n 3 --reruns 2 --reruns-delay 2 -r aR -m "paced and not thorough" tests/integration
 
 thorough: .venv/.dev  ## what tests run in part, on all interpreters
 	$(BIN)/pytest -n 3 --reruns 2 --reruns-delay 2 -r aR -m thorough
 
+machines: .venv/.dev  ## memwatch as a service: in a container, and in the virtual machine of ../shared/vm; root, minutes
+	$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 -r aR --durations 10 -m "vm or nspawn"
+
 fast: .venv/.dev  ## without the tests that run real trainers
-	$(BIN)/pytest -m "not integration and not paced"
+	$(BIN)/pytest -m "not integration and not paced and not vm and not nspawn"
 
 check: lint types contracts
 

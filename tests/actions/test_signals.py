@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from memwatch.actions.signals import ExitStatus, PidfdSignaller, RanksSignaller, plan, system_call
 from memwatch.core.model import Target
-from memwatch.errors import AttachError, ConfigError, SourceError, TargetGoneError
+from memwatch.errors import AttachError, ConfigError, NoTrainerError, SourceError, TargetGoneError
 from memwatch.sources.target import identify, is_same
 from support.processes import READY, WAIT, python, running, stranger
 
@@ -216,7 +216,7 @@ def test_a_recycled_pid_is_never_signalled():
         assert not held.may_signal()
         with pytest.raises(TargetGoneError):
             held.send("SIGKILL")
-        with pytest.raises(AttachError, match="another one"):
+        with pytest.raises(NoTrainerError, match="another one"):
             PidfdSignaller(target, is_same)
         assert identify(second.pid) != target
         assert second.poll() is None, "the stranger was hit"

@@ -26,11 +26,15 @@ from memwatch.core.sentence import forecast_fields
 from memwatch.errors import ConfigError, ExitCode
 from memwatch.layers import load
 from memwatch.sources.presets import _PRESET_KEYS, _RULE_KEYS, KINDS
+from support.markdown import rows, section, words
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "watchdog" / "memwatch"
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(page for name in ("docs", "examples", "configs") for page in (ROOT / name).rglob("*.md"))]
+    [
+        *ROOT.glob("*.md"),
+        *(page for name in ("docs", "examples", "configs", "systemd") for page in (ROOT / name).rglob("*.md")),
+    ]
 )
 IN_EVERY_EVENT = {"event", "t", "text"}
 
@@ -45,26 +49,6 @@ def without_code(text: str) -> str:
     """Prose alone: what looks like a link in a block of code is none."""
     text = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
     return re.sub(r"^ {4,}.*$", "", text, flags=re.MULTILINE)
-
-
-def section(text: str, title: str) -> str:
-    """What stands below a heading, up to the next."""
-    found = re.search(rf"^#+ {re.escape(title)}$(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
-    assert found, f"no section {title!r}"
-    return found[1]
-
-
-def rows(text: str) -> list[list[str]]:
-    """The cells of all tables, without heads and rules; `\\|` within a cell is a bar."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
-    rules = [i for i, row in enumerate(cells) if set("".join(row)) <= set("-: ")]
-    return [row for i, row in enumerate(cells) if i not in rules and i + 1 not in rules]
-
-
-def words(cell: str) -> list[str]:
-    """What stands in backticks."""
-    return re.findall(r"`([^`]+)`", cell)
 
 
 # --- links and paths ------------------------------------------------------------------------------------------------

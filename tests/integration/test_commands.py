@@ -184,6 +184,12 @@ def test_doctor_of_the_machine(folder: Folder) -> None:
         assert (checks["gpu"]["level"], checks["gpu"]["text"]) == ("note", "no NVIDIA driver here")
 
 
+def test_doctor_says_why_a_history_cannot_be_looked_at(folder: Folder) -> None:
+    status, checks = examined(folder, "--listen", "none", "--history", f"/{'x' * 300}")  # as a folder closed to it
+    assert status == 0 and checks["history"]["level"] == "note"
+    assert "cannot be used: File name too long" in checks["history"]["text"]
+
+
 def test_doctor_of_a_trainer(folder: Folder) -> None:
     with trainer(folder, "--seconds", "0.3") as process:
         until(lambda: "Generation 3" in folder.log.read_text())

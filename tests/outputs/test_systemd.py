@@ -121,6 +121,24 @@ def test_a_status_that_changes_with_each_look_is_told_now_and_then_and_with_news
     assert listener.heard() == [f"STATUS={told}" for told in ("0 MB used", "5 MB used", "10 MB used", "soon")]
 
 
+def test_a_status_that_was_held_back_is_told_once_it_is_due_though_nothing_else_happens(
+    tmp_path: Path, listener: Listener, speaking: Callable[..., Systemd]
+) -> None:
+    clock, snapshot = Time(), Engine(Policy()).snapshot()
+    systemd = speaking(environ(tmp_path), PID, clock)
+    systemd.publish(replace(snapshot, sentence="no reading yet"), ())
+    assert not systemd.turn()
+    clock.t += 1.0
+    waiting = replace(snapshot, sentence="waiting for a trainer")
+    systemd.publish(waiting, ())
+    assert not systemd.turn()
+    clock.t += STATUS_SECONDS
+    assert systemd.turn()
+    systemd.publish(waiting, ())
+    assert not systemd.turn()
+    assert listener.heard() == ["STATUS=no reading yet", "STATUS=waiting for a trainer"]
+
+
 def test_what_must_not_be_lost_waits_for_a_busy_systemd(
     tmp_path: Path, listener: Listener, speaking: Callable[..., Systemd]
 ) -> None:

@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(600)]
+from support.guest import Guest
 
-ROOT = Path(__file__).resolve().parents[2]
-VM = ROOT.parent / "shared" / "vm" / "vmrun"
-LEAK = ROOT / "tests" / "programs" / "leak.py"
-GUEST_PYTHON = "3.13"
-NO_GUEST = 77
-
-Guest = Callable[..., "subprocess.CompletedProcess[str]"]
-
-SETUP = """
-set -e
-/opt/venv/bin/pip install -q --no-index --find-links /share memwatch
-mkdir -p /srv/run && cp /share/leak.py /srv/run
-/opt/venv/bin/memwatch --help > /dev/null   # its bytecode is compiled
-"""
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(900), pytest.mark.xdist_group("vm")]
 
 # The trainer in a unit of its own within a slice, its output in a file, as a deployment has it.
 START = """
@@ -37,14 +19,14 @@ systemd-run -q --unit=trainer --slice=training -p MemoryMax=140M -p MemorySwapMa
 until grep -qs 'Generation 1' main.log; do sleep 0.1; done
 pid=$(systemctl show -P MainPID trainer)
 """
-WATCH = "/opt/venv/bin/memwatch --pid $pid --listen none --interval 0.5 --checkpoint-time 2 --json"
+WATCH = "/opt/memwatch/bin/memwatch --pid $pid --listen none --interval 0.5 --checkpoint-time 2 --json"
 
 # What wakes memwatch for a process that goes beyond memory.high, and what does not while it stays below.
 WAKES = """
 systemd-run -q --unit=holder --slice=training -p MemoryHigh=60M -p MemoryMax=140M -p MemorySwapMax=0 \\
     sh -c 'until test -e /run/go; do sleep 0.1; done; exec python3 -c "b = bytearray(90 << 20); input()" < /dev/zero'
 until pid=$(systemctl show -P MainPID holder) && test "$pid" != 0; do sleep 0.1; done
-/opt/venv/bin/python - $pid <<'END'
+/opt/memwatch/bin/python - $pid <<'END'
 import json, select, sys, time
 from pathlib import Path
 from memwatch.core.model import Limit
@@ -94,46 +76,13 @@ trainer() {  # WHO ARGUMENT...
 """
 
 
-def vmrun(script: str, *options: str) -> subprocess.CompletedProcess[str]:
-    if not VM.exists():
-        pytest.skip("no ../shared/vm here")
-    done = subprocess.run(
-        [VM, "--timeout", "300", *options, "-"], input=script, text=True, capture_output=True, check=False
-    )
-    if done.returncode == NO_GUEST:
-        pytest.skip(done.stderr.strip())
-    return done
-
-
-@pytest.fixture(scope="session")
-def guest(tmp_path_factory: pytest.TempPathFactory) -> Guest:
-    """Runs a script in a guest that has memwatch, with a trainer beside it."""
-    share = tmp_path_factory.mktemp("share")
-    if not VM.exists():
-        pytest.skip("no ../shared/vm here")
-    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
-    for command in (
-        [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", share, ROOT],
-        [*pip, "download", "--only-binary=:all:", "--python-version", GUEST_PYTHON, "-d", share, "--find-links", share],
-    ):
-        if command[-1] is share:
-            command.append(next(share.glob("memwatch-*.whl")))
-        built = subprocess.run(command, capture_output=True, text=True, check=False)
-        if built.returncode:
-            pytest.skip(f"no wheels for the guest: {built.stderr.strip()[-300:]}")
-    shutil.copy(LEAK, share)
-    done = vmrun(SETUP, "--save", "memwatch-tests", "--share", str(share))
-    assert done.returncode == 0, done.stdout + done.stderr
-    return lambda script: vmrun(script, "--from", "memwatch-tests")
-
-
 def events(output: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
 def test_interrupted_and_saved_below_memory_max(guest: Guest) -> None:
     done = guest(
-        f"{START}\n/opt/venv/bin/memwatch doctor --pid $pid --json --listen none\n{WATCH}\necho code $?\n"
+        f"{START}\n/opt/memwatch/bin/memwatch doctor --pid $pid --json --listen none\n{WATCH}\necho code $?\n"
         "systemctl show -P Result trainer; tail -n 1 main.log\n"
         "cat /sys/fs/cgroup/training.slice/memory.events\n"
     )

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import IO
 
+from memwatch.standing import kill_first
+
 ANSWER_BYTES = 16 << 20
 _PACKAGE = str(Path(__file__).parents[1])
 
@@ -16,10 +18,11 @@ _PACKAGE = str(Path(__file__).parents[1])
 def start(code: str, stdin: int | IO[bytes], stdout: int | IO[bytes] = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     """Run a line of Python that finds this package, in a session of its own: Ctrl-C is not meant for it.
 
-    It takes as long as an exec, 1 ms; OSError when it cannot be done.
+    It takes as long as an exec, 1 ms; OSError when it cannot be done. From its first moment on the kernel kills it
+    before memwatch: it would inherit what protects memwatch (OOMScoreAdjust= of its unit), and memwatch is larger.
     """
     # -S: all of sys.path is given, and looking for it again is half of Python's own start
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-S", "-c", code],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (_PACKAGE, *sys.path)))},
         stdin=stdin,
@@ -27,6 +30,8 @@ def start(code: str, stdin: int | IO[bytes], stdout: int | IO[bytes] = subproces
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+    kill_first(process.pid)
+    return process
 
 
 class Peer:

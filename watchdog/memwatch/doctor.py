@@ -241,8 +241,11 @@ def _history(config: Config) -> str:
     path = config.history_path(os.environ)
     if path is None:
         raise HistoryError("switched off")
-    if not path.exists():  # not made by the doctor, who may be another user
-        above = next(folder for folder in path.absolute().parents if folder.exists())
+    try:
+        above = None if path.exists() else next(folder for folder in path.absolute().parents if folder.exists())
+    except OSError as error:  # a folder that is closed to this user
+        raise HistoryError(f"{path} cannot be used: {error.strerror}") from error
+    if above is not None:  # not made by the doctor, who may be another user
         if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
             raise HistoryError(f"{path} cannot be made")
         return f"{path}, to be made"

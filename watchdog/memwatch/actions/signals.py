@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from memwatch.core.model import Target
 from memwatch.core.procstat import parse_stat
-from memwatch.errors import AttachError, ConfigError, SourceError, TargetGoneError
+from memwatch.errors import AttachError, ConfigError, NoTrainerError, SourceError, TargetGoneError
 
 DEFAULT_SIGNALS = ("SIGINT", "SIGTERM")
 
@@ -109,7 +109,7 @@ class PidfdSignaller:
     """Holds the trainer's process by a pidfd, which no other process ever inherits; signals nothing else.
 
     `is_same` (sources.target.is_same) is asked after the pidfd is opened: had the PID been recycled before, it would
-    hold a stranger. AttachError then. Without pidfd_open (Linux < 5.3, a seccomp filter) `.problem` says so, sending
+    hold a stranger. NoTrainerError then. Without pidfd_open (Linux < 5.3, a seccomp filter) `.problem` says so, sending
     is refused, and liveness is judged by the start time.
     """
 
@@ -132,13 +132,13 @@ class PidfdSignaller:
             self._ended.register(self._fd, select.POLLIN)
         if not is_same(target):
             self.close()
-            raise AttachError(f"process {target.pid} has ended, or is another one by now", "Name it anew.")
+            raise NoTrainerError(f"process {target.pid} has ended, or is another one by now", "Name it anew.")
 
     def _open(self, pidfd_open: Callable[[int], int]) -> int | None:
         try:
             return pidfd_open(self.target.pid)
         except ProcessLookupError as error:
-            raise AttachError(f"no process {self.target.pid}", "It may have ended.") from error
+            raise NoTrainerError(f"no process {self.target.pid}", "It may have ended.") from error
         except OSError as error:
             self.problem = f"no pidfd of process {self.target.pid}: {error.strerror}"
             return None

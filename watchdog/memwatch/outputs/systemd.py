@@ -34,6 +34,7 @@ class Systemd:
         self._monotonic = monotonic
         self._status = ""
         self._pinged_t = self._status_t = -math.inf
+        self._holds_back = False  # a status that came too soon after another
         self._socket = _connected(environ.pop("NOTIFY_SOCKET", ""))
         # half of what systemd allows, as sd_watchdog_enabled(3) wants it; infinite: nobody waits for a sign of life
         self.ping_seconds = _watchdog_seconds(environ, os.getpid() if pid is None else pid) / 2
@@ -62,9 +63,9 @@ class Systemd:
             self._send("WATCHDOG=1")
 
     def turn(self) -> bool:
-        """The loop has turned."""
+        """The loop has turned; True: the status that was held back is due."""
         self.ping()
-        return False
+        return self._holds_back and self._monotonic() - self._status_t >= STATUS_SECONDS
 
     def asked(self) -> bool:
         """Nobody can ask."""
@@ -74,7 +75,9 @@ class Systemd:
         """Its status is the one sentence."""
         now = self._monotonic()
         grave = any(journal_priority(notice) < INFORMATION for notice in notices)
-        if snapshot.sentence != self._status and (grave or now - self._status_t >= STATUS_SECONDS):
+        is_new, is_due = snapshot.sentence != self._status, grave or now - self._status_t >= STATUS_SECONDS
+        self._holds_back = is_new and not is_due
+        if is_new and is_due:
             self._status, self._status_t = snapshot.sentence, now
             line = " ".join(self._status.split()).encode("utf-8", "replace")[:MOST_STATUS_BYTES]
             self._send(f"STATUS={line.decode('utf-8', 'ignore')}")

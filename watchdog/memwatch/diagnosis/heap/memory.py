@@ -1,13 +1,13 @@
-"""The memory of another process, read through /proc/PID/mem while it runs."""
+"""The memory of another process, read while it runs."""
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from struct import unpack_from
 
+from memwatch.diagnosis.heap.access import open_memory
 from memwatch.errors import SourceError, TargetGoneError
 
 _LINE_FIELDS = 6
@@ -78,13 +78,7 @@ class Memory:
     def __init__(self, pid: int, root: str = "/proc") -> None:
         """SourceError without the right to read it, TargetGoneError when there is no such process."""
         self.pid, self.folder = pid, f"{root}/{pid}"
-        try:
-            self._fd = os.open(f"{self.folder}/mem", os.O_RDONLY | os.O_CLOEXEC)
-        except PermissionError as error:
-            hint = "run memwatch as the trainer's user (kernel.yama.ptrace_scope 0) or with CAP_SYS_PTRACE"
-            raise SourceError(f"the memory of process {pid} may not be read", hint) from error
-        except OSError as error:
-            raise TargetGoneError(f"no process {pid}") from error
+        self._access = open_memory(pid, self.folder)
         self.refresh()
 
     def refresh(self) -> None:
@@ -102,8 +96,8 @@ class Memory:
         self.files = Ranges((one.start, one.end) for one in self.maps if one.path.startswith("/"))
 
     def close(self) -> None:
-        """Give the file back."""
-        os.close(self._fd)
+        """Give the way to it back."""
+        self._access.close()
 
     def is_there(self) -> bool:
         """Its program still runs: it has not ended, and the process executes no other."""
@@ -113,12 +107,12 @@ class Memory:
             return False
         except SourceError:  # unmapped since
             pass
-        return True
+        return self._access.is_there()
 
     def read(self, address: int, size: int) -> bytes:
         """So many bytes; SourceError when they are not all mapped."""
         try:
-            raw = os.pread(self._fd, size, address)
+            raw = self._access.read(address, size)
         except (OSError, OverflowError, ValueError) as error:
             raise SourceError(f"{size} bytes at {address:#x} cannot be read: {error}") from error
         if len(raw) < size:

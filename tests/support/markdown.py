@@ -1,0 +1,30 @@
+"""Parts of a page in Markdown."""
+
+from __future__ import annotations
+
+import re
+
+
+def section(text: str, title: str) -> str:
+    """What stands below a heading, up to the next."""
+    found = re.search(rf"^#+ {re.escape(title)}$(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found, f"no section {title!r}"
+    return found[1]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of all tables, without heads and rules; `\\|` within a cell is a bar."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    rules = [i for i, row in enumerate(cells) if set("".join(row)) <= set("-: ")]
+    return [row for i, row in enumerate(cells) if i not in rules and i + 1 not in rules]
+
+
+def words(cell: str) -> list[str]:
+    """What stands in backticks."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The contents of fenced blocks in a language."""
+    return re.findall(rf"^```{language}$\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)

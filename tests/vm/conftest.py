@@ -1,0 +1,46 @@
+"""A guest with memwatch and its units installed, made once for all tests."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from support import elsewhere
+from support.exposure import SYSTEMD
+from support.guest import PYTHON, VM, Guest, vmrun
+from support.markdown import blocks, section
+
+TESTS = Path(__file__).parents[1]
+NAME = "memwatch-tests"
+
+# What pip would do takes minutes here; the rest of the README's commands are run as they are.
+SETUP = """
+set -e
+python3 -m venv --without-pip /opt/memwatch
+cp -r site/. /opt/memwatch/lib/python3.13/site-packages
+install -m 755 site/bin/* /opt/memwatch/bin
+sed -i '1s|.*|#!/opt/memwatch/bin/python|' /opt/memwatch/bin/memwatch
+/opt/memwatch/bin/python -m compileall -q /opt/memwatch/lib/python3.13/site-packages/memwatch
+mkdir -p /srv/run /srv/memwatch
+cp tests/programs/leak.py /srv/run
+cp -r tests systemd /srv/memwatch
+"""
+
+
+@pytest.fixture(scope="session")
+def guest(tmp_path_factory: pytest.TempPathFactory) -> Guest:
+    """Runs a script in such a guest; nothing of it is kept."""
+    if not VM.exists():
+        pytest.skip("no ../shared/vm here")
+    share = tmp_path_factory.mktemp("share")
+    elsewhere.unpack(elsewhere.build(tmp_path_factory.mktemp("wheel")), PYTHON, share / "site")
+    shutil.copytree(SYSTEMD, share / "systemd")
+    for name in ("support", "programs"):
+        shutil.copytree(TESTS / name, share / "tests" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    [install, *_] = blocks(section((SYSTEMD / "README.md").read_text(), "Install"), "sh")
+    commands = "\n".join(line for line in install.splitlines() if "venv" not in line and "pip install" not in line)
+    done = vmrun(f"{SETUP}{commands}\nsystemctl stop memwatch@trainer", "--save", NAME, "--share", str(share))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return lambda script: vmrun(script, "--from", NAME)

@@ -1,0 +1,30 @@
+"""memwatch@.service where a real kernel bounds memory: stories that are told within a guest (tests/vm/stories)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.exposure import ANALYZE, MOST, counted, explained, overall
+from support.guest import Guest
+
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(900), pytest.mark.xdist_group("vm")]
+
+STORIES = sorted((Path(__file__).parent / "stories").glob("*.py"))
+INSTANCE = "cd /tmp && cp /etc/systemd/system/memwatch@.service memwatch@x.service"
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda path: path.stem)
+def test_story(guest: Guest, story: Path) -> None:
+    done = guest(story.read_text())
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_its_exposure_under_a_newer_systemd(guest: Guest) -> None:
+    done = guest(f"{INSTANCE}; {ANALYZE} memwatch@x.service; echo ====; {ANALYZE} --json=short memwatch@x.service")
+    assert done.returncode == 0, done.stdout + done.stderr
+    text, report = done.stdout.split("====")
+    assert overall(text) <= MOST
+    assert counted(report) == explained()
