@@ -124,7 +124,7 @@ def test_what_wakes_it_when_memory_high_is_met(guest: Guest) -> None:
 
 
 def test_beside_the_trainers_container_its_limit_is_seen_and_its_end_is_survived(guest: Guest) -> None:
-    watch = "/opt/venv/bin/memwatch --pid $pid --log main.log --listen none --interval 0.5 --json --dry-run"
+    watch = "/opt/memwatch/bin/memwatch --pid $pid --log main.log --listen none --interval 0.5 --json --dry-run"
     done = guest(
         f'{POD}\ntrainer "$user" 60 8 0.5\n/srv/within memwatch "$user" {watch}\necho code $?\n'
         "cat /sys/fs/cgroup/pod/trainer/memory.events"
@@ -154,7 +154,7 @@ def test_beside_the_trainers_container_its_limit_is_seen_and_its_end_is_survived
 def test_who_sees_the_limit_of_another_container_and_may_signal(
     guest: Guest, trainer: str, memwatch: str, origin: str, signal: bool
 ) -> None:
-    doctor = "/opt/venv/bin/memwatch doctor --pid $pid --limit 140MiB --listen none --json"
+    doctor = "/opt/memwatch/bin/memwatch doctor --pid $pid --limit 140MiB --listen none --json"
     done = guest(f'{POD}\ntrainer "${trainer}" 900 0.05 1\n/srv/within memwatch "${memwatch}" {doctor}')
     assert done.stdout.startswith("["), done.stdout + done.stderr
     found = {check["part"]: check for check in json.loads(done.stdout.splitlines()[0])}
