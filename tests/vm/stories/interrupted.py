@@ -8,7 +8,7 @@ LIMITED = SLOW.replace("1}", "1, limit: 130MB}")
 
 here = machine()
 here.configure(configuration(quick=SLOW + "daemon: {wait_seconds: 0.2}\n"))
-here.drop_in("WatchdogSec=20s")
+here.drop_in("WatchdogSec=12s")
 here.sh(f"systemctl restart {WATCH}")
 here.trainer("saves 60 6 4 40")
 here.until(lambda: len(here.main_memory().get("generations", ())) > 2)
@@ -43,6 +43,7 @@ assert here.sh("stat -c %s /srv/trainer/state.ckpt").strip() == "1000000"
 assert "oom_kill 0" in here.sh("cat /sys/fs/cgroup/training.slice/memory.events")
 print("interrupted and saved below memory.max")
 
+here.configure(configuration(quick=SLOW))
 before = here.pid()
 here.sh(f"kill -STOP {before}")
 here.until(lambda: here.show(WATCH, "NRestarts") == "2" and here.show(WATCH, "ActiveState") == "active")

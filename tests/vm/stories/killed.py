@@ -13,7 +13,7 @@ for evidence in ("oom_kill counter of the trainer's own cgroup rose by 1", "OOM 
     here.turn_over()
     here.sh("systemctl stop trainer || true")
     before = here.pid()
-    here.trainer("saves 60 4 1 40")
+    here.trainer("saves 60 6 1 40")
     here.until(lambda: here.told("exited"))
     [exited] = here.told("exited")
     assert "killed by the kernel's OOM killer at the cgroup's limit" in exited and evidence in exited, exited
