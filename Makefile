@@ -17,7 +17,8 @@ thorough: .venv/.dev  ## what tests run in part, on all interpreters
 	$(BIN)/pytest -n 3 --reruns 2 --reruns-delay 2 -r aR -m thorough
 
 machines: .venv/.dev  ## memwatch as a service: in a container, and in the virtual machine of ../shared/vm; root, minutes
-	$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 -r aR --durations 10 -m "vm or nspawn"
+	$(BIN)/pytest --reruns 1 -r aR --durations 10 -m nspawn tests/systemd
+	$(BIN)/pytest --reruns 1 -r aR --durations 10 -m "vm and not thorough" tests/vm
 
 fast: .venv/.dev  ## without the tests that run real trainers
 	$(BIN)/pytest -m "not integration and not paced and not vm and not nspawn"

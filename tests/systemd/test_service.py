@@ -11,7 +11,7 @@ from support.exposure import SYSTEMD
 from support.machine import NEW_USER, QUICK, WATCH, Machine, configuration
 from support.markdown import blocks
 
-pytestmark = [pytest.mark.nspawn, pytest.mark.timeout(300), pytest.mark.xdist_group("nspawn")]
+pytestmark = [pytest.mark.nspawn, pytest.mark.timeout(300)]
 
 CAPABILITIES = 1 << 5 | 1 << 19  # CAP_KILL, CAP_SYS_PTRACE
 ROOMY = QUICK.replace("200MB", "10GB")

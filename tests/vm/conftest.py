@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -13,7 +15,8 @@ from support.guest import PYTHON, VM, Guest, vmrun
 from support.markdown import blocks, section
 
 TESTS = Path(__file__).parents[1]
-NAME = "memwatch-tests"
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
+NAME = f"memwatch-{crc32(bytes(TESTS)):08x}{WORKER}"  # each checkout, and each process of tests, has a guest of its own
 
 # What pip would do takes minutes here; the rest of the README's commands are run as they are.
 SETUP = """

@@ -9,7 +9,7 @@ import pytest
 
 from support.guest import Guest
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(900), pytest.mark.xdist_group("vm")]
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(900)]
 
 # The trainer in a unit of its own within a slice, its output in a file, as a deployment has it.
 START = """

@@ -9,7 +9,7 @@ import pytest
 from support.exposure import ANALYZE, MOST, counted, explained, overall
 from support.guest import Guest
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(900), pytest.mark.xdist_group("vm")]
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(900)]
 
 STORIES = sorted((Path(__file__).parent / "stories").glob("*.py"))
 INSTANCE = "cd /tmp && cp /etc/systemd/system/memwatch@.service memwatch@x.service"
