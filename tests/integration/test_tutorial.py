@@ -16,7 +16,7 @@ from support.transcript import RUN, difference, renamed, steps
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
-SOURCES = ("watchdog", "configs", "examples", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("watchdog", "configs", "docs", "examples", "hatch_build.py", "pyproject.toml", "README.md", "LICENSE")
 DEFAULT_ADDRESS = "127.0.0.1:9877"
 
 pytestmark = [pytest.mark.integration, pytest.mark.paced, pytest.mark.timeout(300)]
