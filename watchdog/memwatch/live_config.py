@@ -9,10 +9,9 @@ from pathlib import Path
 from memwatch.config import Config
 from memwatch.core.model import Event
 from memwatch.errors import ConfigError, SourceError
+from memwatch.outputs.access import Stamp, stamp
 
 LOOK_SECONDS = 2.0  # between two looks whether the file has changed
-
-Signature = tuple[int, int, int, int]  # of a file: it changes with the content
 
 
 class LiveConfig:
@@ -23,7 +22,7 @@ class LiveConfig:
     def __init__(self, read: Callable[[], Config], path: Path | None) -> None:
         """`read` gives the configuration, all of it checked; its ConfigError is raised here, the first time."""
         self._read, self._path = read, path
-        self._seen = self._signature()
+        self._seen = self._stamp()
         self._looked_t = 0.0
         self._problem = ""
         self._asked = False
@@ -39,11 +38,11 @@ class LiveConfig:
         if not self._asked and now - self._looked_t < LOOK_SECONDS:
             return False
         self._looked_t = now
-        return self._asked or self._signature() != self._seen
+        return self._asked or self._stamp() != self._seen
 
     def read(self) -> bool:
         """Read it again: whether it is right. `fresh` is there when it says something else."""
-        self._asked, self._seen = False, self._signature()
+        self._asked, self._seen = False, self._stamp()
         try:
             config = self._read()
         except ConfigError as error:
@@ -70,9 +69,8 @@ class LiveConfig:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _signature(self) -> Signature | None:
+    def _stamp(self) -> Stamp | None:
         try:
-            found = os.stat(self._path) if self._path is not None else None  # noqa: PTH116 - twice as fast
+            return None if self._path is None else stamp(os.stat(self._path))  # noqa: PTH116 - twice as fast
         except OSError:
             return None
-        return None if found is None else (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
