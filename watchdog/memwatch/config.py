@@ -207,12 +207,6 @@ class Config:
         """(address without brackets, port); None: nothing is served."""
         return parse_listen(self.listen or DEFAULT_LISTEN)
 
-    def hook_environ(self, own: Mapping[str, str]) -> Mapping[str, str]:
-        """What the hook finds in its environment, besides what it is told."""
-        from memwatch.actions.hook import hook_environ
-
-        return hook_environ(self.actions.environment, own)
-
     def history_path(self, environ: Mapping[str, str]) -> Path | None:
         """Where the history is kept; None: nowhere."""
         if self.history == NONE:

@@ -33,9 +33,10 @@ def make_hook(
     actions = config.actions
     if actions.hook is None:
         return None
-    from memwatch.actions.hook import Hook
+    from memwatch.actions.hook import Hook, hook_environ
 
-    hook = Hook(actions.hook, config.hook_environ(os.environ), environ, seconds=actions.hook_seconds, now=now)
+    own = hook_environ(actions.environment, os.environ)
+    hook = Hook(actions.hook, own, environ, seconds=actions.hook_seconds, now=now)
     known = {"run_id": run is not None and run.run_id != "", "rank": run is not None and run.rank is not None}
     for name, key in (("run_id", "run.id"), ("rank", "run.rank")):
         if name in hook.facts and not known[name]:

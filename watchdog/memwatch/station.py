@@ -15,6 +15,7 @@ from memwatch.core.model import Event, Snapshot
 from memwatch.front import Front
 from memwatch.interfaces import EventSource, Sink
 from memwatch.outputs.summary import render
+from memwatch.outputs.web import WebServer
 from memwatch.supervisor import FORWARDED
 
 
@@ -69,7 +70,7 @@ class Station:
 
     def fileno(self) -> int | None:
         """Readable when somebody has asked for the state."""
-        return None if self.front is None or self.front.web is None else self.front.web.fileno()
+        return None if self._web is None else self._web.fileno()
 
     def heard(self, number: int) -> None:
         """A signal has come."""
@@ -86,6 +87,10 @@ class Station:
         """`sleep` so long; whether it was ended early."""
         return sleep(seconds)
 
+    @property
+    def _web(self) -> WebServer | None:
+        return None if self.front is None else self.front.web
+
     # --- after it ---
 
     def sequel(self, end: Snapshot) -> Sequence[Event]:
@@ -100,5 +105,5 @@ class Station:
 
     def rest(self, sleeper: Sleeper) -> None:
         """The trainer has ended: for a while, who asks now and then learns how."""
-        if self.front is not None and self.front.web is not None:
+        if self._web is not None:
             sleeper.rest(self.config.daemon.linger_seconds)
