@@ -50,6 +50,7 @@ from memwatch.supervisor import Child
 from memwatch.trainer import WatchedTrainer
 
 if TYPE_CHECKING:
+    from memwatch.actions.hook import Hook
     from memwatch.relay import Relay
 
 RUN_LOGS_KEPT = 20
@@ -144,11 +145,7 @@ class Watch:
         if log is not None:
             sources.insert(0, LogSource(log, presets(config), catch_up=self._child is None))
             held.callback(sources[0].close)
-        if self._child is None:
-            self._remarks.append(self._plan().reason)
-        if config.profile != DEFAULT_PROFILE or not config.policy.act:
-            self._remarks.append(manner(config))
-        self._remark_bounds(checkpoints)
+        self._remark_ways(checkpoints)
         store, attached = self._open_history(log, held)
         environ = facts.environ or {}
         attached = replace(attached, run=identify_part(config, environ, facts.argv, attached.run_id))
@@ -164,22 +161,12 @@ class Watch:
         if hook is not None:
             held.callback(hook.close)
             sources.append(hook)
-        interrupter = Interrupter(
-            self._recipient(signaller),
-            self._signal,
-            unreachable=trainer.unreachable,
-            asked=lambda before_ns: checkpoints.signalled(self._clock.now(), before_ns),
-            hook=hook,
-            instead=not config.actions.signal,
-            state=engine.snapshot,
-            dry_run=config.dry_run,
-        )
         daemon = Daemon(
             clock=self._clock,
             engine=engine,
             sampler=readers.sampler,
             trainer=trainer,
-            interrupter=interrupter,
+            interrupter=self._interrupter(signaller, trainer, checkpoints, hook),
             diagnose=examiner.begin,
             sources=sources,
             keys=self._keyboard,
@@ -223,8 +210,26 @@ class Watch:
             status = self._facts.status
         return plan(status, self._config.signals.wanted)
 
-    def _remark_bounds(self, checkpoints: CheckpointWatch) -> None:
-        """What may not be read of this trainer, and what bounds a checkpoint of torchrun's ranks."""
+    def _interrupter(
+        self, signaller: PidfdSignaller, trainer: WatchedTrainer, checkpoints: CheckpointWatch, hook: Hook | None
+    ) -> Interrupter:
+        return Interrupter(
+            self._recipient(signaller),
+            self._signal,
+            unreachable=trainer.unreachable,
+            asked=lambda before_ns: checkpoints.signalled(self._clock.now(), before_ns),
+            hook=hook,
+            instead=not self._config.actions.signal,
+            state=self.engine.snapshot,
+            dry_run=self._config.dry_run,
+        )
+
+    def _remark_ways(self, checkpoints: CheckpointWatch) -> None:
+        """How it will be dealt with, what may not be read of it, and what bounds a checkpoint of torchrun's ranks."""
+        if self._child is None:
+            self._remarks.append(self._plan().reason)
+        if self._config.profile != DEFAULT_PROFILE or not self._config.policy.act:
+            self._remarks.append(manner(self._config))
         try:
             checkpoints.poll(self._clock.now())
         except SourceError as error:
