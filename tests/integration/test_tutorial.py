@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs" / "tutorial.md").read_text()
 SOURCES = ("watchdog", "configs", "docs", "examples", "hatch_build.py", "pyproject.toml", "README.md", "LICENSE")
 DEFAULT_ADDRESS = "127.0.0.1:9877"
 
-pytestmark = [pytest.mark.integration, pytest.mark.thorough, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.paced, pytest.mark.timeout(300)]
 
 
 class Newcomer:
