@@ -12,8 +12,10 @@ from pathlib import Path
 
 from memwatch.backtest.replay import replay
 from memwatch.backtest.trace import read_trace
-from memwatch.core.model import HOST, Notice, Snapshot
+from memwatch.core.events import Notice
+from memwatch.core.model import HOST
 from memwatch.core.policy import Policy
+from memwatch.core.snapshot import Snapshot
 from memwatch.core.units import format_duration
 from memwatch.outputs.chart import WIDE, Label, Panel, document
 from memwatch.outputs.marks import Axis, Line, Mark, Shape

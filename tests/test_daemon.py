@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from memwatch.core.engine import Engine
-from memwatch.core.model import (
+from memwatch.core.events import (
     ArmedChanged,
     Attached,
     Cause,
@@ -17,17 +17,14 @@ from memwatch.core.model import (
     Exited,
     GaveUp,
     GenerationSeen,
-    Limit,
     Notice,
-    Sample,
     Sampled,
     Signalled,
-    Snapshot,
     SourceChanged,
-    State,
-    Unread,
 )
+from memwatch.core.model import Limit, Sample, Unread
 from memwatch.core.policy import Policy
+from memwatch.core.snapshot import Snapshot, State
 from memwatch.daemon import Daemon
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.interfaces import Sink

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from memwatch.core.events import Diagnose, Diagnosed
 from memwatch.core.examination import Examination
-from memwatch.core.model import Diagnose, Diagnosed
 from memwatch.core.profile import by_line
 from memwatch.examine import within_memory
 from memwatch.examiner import SECONDS, Examiner

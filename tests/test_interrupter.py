@@ -10,7 +10,8 @@ import pytest
 
 from memwatch.actions.checkpoint import CheckpointWatch
 from memwatch.actions.hook import SYSTEM, Hook
-from memwatch.core.model import Attached, Escalate, HookRan, Interrupt, RunIdentity, Signalled
+from memwatch.core.events import Attached, Escalate, HookRan, Interrupt, Signalled
+from memwatch.core.model import RunIdentity
 from memwatch.errors import SourceError
 from memwatch.interrupter import Interrupter
 from support.mainjob import until

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from memwatch import relay as relays
-from memwatch.core.model import Notice, Snapshot
+from memwatch.core.events import Notice
+from memwatch.core.snapshot import Snapshot
 from memwatch.errors import SourceError
 from memwatch.relay import Order, Relay, finish
 from support.snapshots import make_snapshot

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from memwatch.cli import main
-from memwatch.core.model import Attached, Cause, Exited, GenerationSeen, Notice, Target
+from memwatch.core.events import Attached, Cause, Exited, GenerationSeen, Notice
+from memwatch.core.model import Target
 from memwatch.history.store import HistoryStore
 from memwatch.sources.target import identify
 from support.examinations import examined

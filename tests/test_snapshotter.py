@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memwatch import snapshots
-from memwatch.core.model import SnapshotTaken
+from memwatch.core.events import SnapshotTaken
 from memwatch.snapshotter import Snapshotter
 from support.processes import running
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from memwatch.clock import SystemClock
-from memwatch.core.model import Forecast, Snapshot
+from memwatch.core.snapshot import Forecast, Snapshot
 from memwatch.endpoint import Endpoint
 from memwatch.errors import AttachError, ConfigError, ExitCode
 from memwatch.outputs.status import status

@@ -10,22 +10,10 @@ import pytest
 
 from memwatch.actions.signals import ExitStatus
 from memwatch.core.engine import Engine
-from memwatch.core.model import (
-    Cause,
-    CgroupLevel,
-    CgroupMemory,
-    CheckpointSeen,
-    Event,
-    Exited,
-    HostMemory,
-    OutOfMemorySeen,
-    Sample,
-    Sampled,
-    Signalled,
-    Snapshot,
-    State,
-)
+from memwatch.core.events import Cause, CheckpointSeen, Event, Exited, OutOfMemorySeen, Sampled, Signalled
+from memwatch.core.model import CgroupLevel, CgroupMemory, HostMemory, Sample
 from memwatch.core.policy import Policy
+from memwatch.core.snapshot import Snapshot, State
 from memwatch.errors import SourceError
 from memwatch.sources.kmsg import OomKill
 from memwatch.trainer import WatchedTrainer

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch import wire
-from memwatch.core.model import Attached, Cause, Exited, Notice, Target
+from memwatch.core.events import Attached, Cause, Exited, Notice
+from memwatch.core.model import Target
 from memwatch.errors import ConfigError
 
 

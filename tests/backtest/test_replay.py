@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from memwatch.backtest.replay import replay
 from memwatch.backtest.trace import read_trace
-from memwatch.core.model import Attached, GaugeSeen, GenerationSeen, PhaseSeen, Sampled
+from memwatch.core.events import Attached, GaugeSeen, GenerationSeen, PhaseSeen, Sampled
 from memwatch.core.policy import Policy
 from memwatch.core.sentence import to_json_line
 from memwatch.errors import ConfigError, MemwatchError

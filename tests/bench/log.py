@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from memwatch.core.model import GenerationSeen
+from memwatch.core.events import GenerationSeen
 from memwatch.sources.logscan import scan
 from memwatch.sources.logsource import LogSource
 from support.measure import ENVIRON, cpu_seconds, peak_rss_mib

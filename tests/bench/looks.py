@@ -17,7 +17,7 @@ from bench.cost import TREES, trainer
 from memwatch.app import make_readers
 from memwatch.config import Config
 from memwatch.core.engine import Engine
-from memwatch.core.model import Attached, Sampled
+from memwatch.core.events import Attached, Sampled
 from memwatch.core.policy import Policy
 from memwatch.sources.target import describe, identify
 from support.measure import median, quantile

@@ -21,8 +21,8 @@ from typing import Any
 
 from bench.cost import trainer
 from memwatch.core.engine import Engine
+from memwatch.core.events import Event
 from memwatch.core.forecast import Forecaster
-from memwatch.core.model import Event
 from memwatch.core.policy import Policy
 from memwatch.core.track import ForecasterLike
 from support.endless import generations_pass, time_passes

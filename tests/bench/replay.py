@@ -26,7 +26,7 @@ from typing import Any
 from memwatch.backtest.replay import replay
 from memwatch.backtest.trace import read_stretches, read_trace
 from memwatch.core.engine import Engine
-from memwatch.core.model import Sampled
+from memwatch.core.events import Sampled
 from memwatch.core.policy import Policy
 from support.measure import median
 

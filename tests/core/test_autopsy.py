@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.autopsy import Evidence, KernelRecord, conclude
-from memwatch.core.model import Cause, CheckpointSeen, OutOfMemorySeen, Signalled
+from memwatch.core.events import Cause, CheckpointSeen, OutOfMemorySeen, Signalled
 
 T = 1000.0
 INT = Signalled(990.0, "SIGINT")

@@ -7,20 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from memwatch.core.engine import Engine
-from memwatch.core.model import (
-    Attached,
-    CheckpointSeen,
-    Event,
-    GenerationSeen,
-    Interrupt,
-    Limit,
-    Notice,
-    Sample,
-    Sampled,
-    Signalled,
-    Target,
-    Usage,
-)
+from memwatch.core.events import Attached, CheckpointSeen, Event, GenerationSeen, Interrupt, Notice, Sampled, Signalled
+from memwatch.core.model import Limit, Sample, Target, Usage
 from memwatch.core.policy import Policy
 from traces.families import FAMILIES
 from traces.runs import PAUSE_SECONDS, Run

@@ -10,8 +10,7 @@ import pytest
 from memwatch.core.census import Tracked
 from memwatch.core.diagnosis import RECORDINGS
 from memwatch.core.engine import Engine
-from memwatch.core.examination import Credit, Examination, Frame, Profile
-from memwatch.core.model import (
+from memwatch.core.events import (
     Action,
     Attached,
     Diagnose,
@@ -22,11 +21,12 @@ from memwatch.core.model import (
     GenerationSeen,
     Notice,
     PhaseSeen,
-    Target,
-    Verdict,
 )
+from memwatch.core.examination import Credit, Examination, Frame, Profile
+from memwatch.core.model import Target
 from memwatch.core.occasions import CREDIT_SECONDS, LATE_SECONDS, DiagnosisPolicy
 from memwatch.core.policy import Policy
+from memwatch.core.snapshot import Verdict
 from support.examinations import examined
 from support.watch import CALM, GB, TARGET, Script, growing, sampled
 

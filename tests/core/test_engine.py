@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memwatch.core.engine import Engine
-from memwatch.core.forecast import Forecaster
-from memwatch.core.model import (
+from memwatch.core.events import (
     Attached,
     Cause,
     CheckpointSeen,
@@ -22,26 +21,19 @@ from memwatch.core.model import (
     GaugeSeen,
     GaveUp,
     GenerationSeen,
-    GpuMemory,
     HookRan,
     Interrupt,
-    Limit,
     Notice,
     OutOfMemorySeen,
     PhaseSeen,
     Restarting,
-    Sample,
     Sampled,
     Signalled,
     SourceChanged,
-    State,
-    Target,
     TotalSeen,
-    TreeMemory,
-    Unread,
-    Usage,
-    Verdict,
 )
+from memwatch.core.forecast import Forecaster
+from memwatch.core.model import GpuMemory, Limit, Sample, Target, TreeMemory, Unread, Usage
 from memwatch.core.policy import (
     PACE_FLOOR_SECONDS,
     PACE_IDLE_SECONDS,
@@ -52,6 +44,7 @@ from memwatch.core.policy import (
     lead_seconds,
 )
 from memwatch.core.restarts import Reached
+from memwatch.core.snapshot import State, Verdict
 from support.watch import CALM, GB, TARGET, Watch, ends_in, growing, sampled
 
 CHECKPOINT = Policy(checkpoint_seconds=10.0)

@@ -14,7 +14,7 @@ from memwatch.core.evidence import Evidence
 from memwatch.core.examination import Driver, Finding
 from memwatch.core.findings import RULES, conclude
 from memwatch.core.holdings import Situation
-from memwatch.core.model import Gauge
+from memwatch.core.snapshot import Gauge
 from support.examinations import examined
 
 MB = 10**6

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memwatch.core.forecast import Forecaster, Outlook
-from memwatch.core.model import Gauge, Verdict
+from memwatch.core.snapshot import Gauge, Verdict
 from support.feeding import ask, fed, feed, outlooks
 from traces import generators
 from traces.generators import GB, Row, Trace

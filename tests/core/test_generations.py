@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from memwatch.core.events import GenerationSeen, PhaseSeen
 from memwatch.core.generations import KEEP_FIRST, KEEP_LAST, MAX_PHASES, Ledger
-from memwatch.core.model import GenerationSeen, PhaseSeen
 
 MB = 10**6
 

@@ -10,8 +10,8 @@ from itertools import islice
 import pytest
 
 from memwatch.core.engine import Engine
+from memwatch.core.events import Event
 from memwatch.core.forecast import Forecaster
-from memwatch.core.model import Event
 from memwatch.core.policy import Policy
 from memwatch.core.track import ForecasterLike
 from support.endless import attempts_pass, generations_pass, time_passes

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.checkpoints import Checkpoints
-from memwatch.core.model import Forecast, Verdict
 from memwatch.core.policy import (
     PACE_FLOOR_SECONDS,
     PACE_IDLE_SECONDS,
@@ -27,6 +26,7 @@ from memwatch.core.policy import (
     threatens,
     warns,
 )
+from memwatch.core.snapshot import Forecast, Verdict
 
 GB = 10**9
 

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core import sentence as words
+from memwatch.core.events import Cause, Exited, Notice
 from memwatch.core.forecast import Outlook
-from memwatch.core.model import Cause, Exited, Forecast, Limit, Notice, ResourceView, State, Trend, Usage, Verdict
+from memwatch.core.model import Limit, Usage
+from memwatch.core.snapshot import Forecast, ResourceView, State, Trend, Verdict
 
 GB = 10**9
 LIMIT = Limit(175 * GB, "cgroup /kubepods/pod1", 100 * GB)

@@ -16,12 +16,13 @@ from memwatch.backtest.replay import replay
 from memwatch.backtest.trace import read_trace
 from memwatch.core.burst import Burst, Ramp
 from memwatch.core.engine import Engine
+from memwatch.core.events import Attached, Notice, Series, Signalled, Stretch
 from memwatch.core.forecast import Forecaster
 from memwatch.core.generations import Ledger
-from memwatch.core.model import Attached, Notice, Series, Signalled, Snapshot, Stretch
 from memwatch.core.policy import Policy
 from memwatch.core.rate import PeakRate
 from memwatch.core.rhythm import Rhythm
+from memwatch.core.snapshot import Snapshot
 from memwatch.core.teeth import Teeth
 from support.watch import TARGET
 

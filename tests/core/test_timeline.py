@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.model import Step
+from memwatch.core.snapshot import Step
 from memwatch.core.timeline import FIRST_SECONDS, MOST, Timeline
 
 

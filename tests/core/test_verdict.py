@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.model import Verdict
+from memwatch.core.snapshot import Verdict
 from memwatch.core.trend import Fit, Point, fit
 from memwatch.core.verdict import ENOUGH, Evidence, judge
 

@@ -20,9 +20,11 @@ from memwatch import cli
 from memwatch.actions.hook import fill
 from memwatch.commands import EXIT_CODES
 from memwatch.config import Config
+from memwatch.core.events import Cause
 from memwatch.core.forecast import Outlook
-from memwatch.core.model import Cause, Usage, Verdict
+from memwatch.core.model import Usage
 from memwatch.core.sentence import forecast_fields
+from memwatch.core.snapshot import Verdict
 from memwatch.errors import ConfigError, ExitCode
 from memwatch.layers import load
 from memwatch.sources.presets import _PRESET_KEYS, _RULE_KEYS, KINDS

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.model import Event, Limit, Sample, Sampled, SourceChanged, Usage
+from memwatch.core.events import Event, Sampled, SourceChanged
+from memwatch.core.model import Limit, Sample, Usage
 from memwatch.history.codec import decode_event, decode_usage, encode_event, encode_usages
 
 EVENTS = [kind for kind in get_args(Event) if kind is not Sampled]

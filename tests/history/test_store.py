@@ -13,20 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.core.model import (
-    HOST,
-    Attached,
-    Cause,
-    Event,
-    Exited,
-    GenerationSeen,
-    Limit,
-    Notice,
-    Sample,
-    Sampled,
-    Target,
-    Usage,
-)
+from memwatch.core.events import Attached, Cause, Event, Exited, GenerationSeen, Notice, Sampled
+from memwatch.core.model import HOST, Limit, Sample, Target, Usage
 from memwatch.errors import HistoryError
 from memwatch.history.identity import start_ticks
 from memwatch.history.schema import STEPS

@@ -17,7 +17,7 @@ import pytest
 
 from memwatch.errors import ExitCode
 from support.mainjob import Folder, Memwatch, memwatch, trainer, until
-from support.processes import WAIT, python, running
+from support.processes import READY, WAIT, python, running
 
 pytestmark = pytest.mark.integration
 
@@ -121,12 +121,13 @@ def test_killed_at_any_time_memwatch_leaves_the_trainer_alive_and_unharmed(folde
 
 
 def test_stopped_it_leaves_the_trainer_alone(folder: Folder) -> None:
-    with trainer(folder, program=code(EPOCHS)) as process:
+    with running(python(READY + "input()")) as process:
         with memwatch(folder, "--pid", str(process.pid), *QUIET, "--json") as watch:
             until(lambda: watch.named("attached"))
             watch.process.send_signal(signal.SIGTERM)
             assert watch.wait() == ExitCode.STOPPED
-        assert process.wait() == 0
+        process.communicate("\n")
+        assert process.returncode == 0
 
 
 def test_the_default_port_taken_is_a_note_and_no_more(folder: Folder) -> None:

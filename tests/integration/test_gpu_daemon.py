@@ -22,8 +22,9 @@ from memwatch.app import presets, sleep_asking
 from memwatch.clock import Sleeper, SystemClock
 from memwatch.config import Config
 from memwatch.core.engine import Engine
-from memwatch.core.model import Attached, Cause, Exited, Notice, Snapshot, State, Verdict
+from memwatch.core.events import Attached, Cause, Exited, Notice
 from memwatch.core.policy import Policy
+from memwatch.core.snapshot import Snapshot, State, Verdict
 from memwatch.daemon import Daemon
 from memwatch.errors import ExitCode
 from memwatch.interrupter import Interrupter

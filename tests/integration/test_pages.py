@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memwatch.cli import main
-from memwatch.core.model import Snapshot
+from memwatch.core.snapshot import Snapshot
 from memwatch.outputs.web import WebServer
 from support import chromium
 from support.chromium import Browser

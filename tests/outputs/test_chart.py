@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from memwatch.core.model import Verdict
+from memwatch.core.snapshot import Verdict
 from memwatch.core.text import printable
 from memwatch.outputs import chart
 from memwatch.outputs.chart import NARROW, WIDE, Boundaries, Frame, Label, Panel, Ribbon, document, drawing

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.model import Forecast, Limit, ResourceView, Step, Usage
+from memwatch.core.model import Limit, Usage
+from memwatch.core.snapshot import Forecast, ResourceView, Step
 from memwatch.outputs.dots import EDGE, FORECAST, LIMIT, MEMORY, chart
 from support.snapshots import make_view
 

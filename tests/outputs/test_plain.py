@@ -11,7 +11,7 @@ from typing import TextIO
 
 import pytest
 
-from memwatch.core.model import Notice
+from memwatch.core.events import Notice
 from memwatch.core.sentence import to_json_line
 from memwatch.outputs.plain import JsonLines, PlainLines, wants_live_view
 from support.snapshots import SENTENCE, make_notices, make_snapshot

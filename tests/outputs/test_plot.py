@@ -17,7 +17,8 @@ from xml.etree import ElementTree
 import pytest
 
 from memwatch.cli import main
-from memwatch.core.model import Attached, Event, Limit, Notice, PhaseSeen, Sample, Sampled, Target, Usage
+from memwatch.core.events import Attached, Event, Notice, PhaseSeen, Sampled
+from memwatch.core.model import Limit, Sample, Target, Usage
 from memwatch.errors import ConfigError, ExitCode
 from memwatch.outputs import panels, plot, whole
 from memwatch.outputs.marks import Band, Dots, Line, Rules, Slope, Spans

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from memwatch.core import model as m
+from memwatch.core.model import RunIdentity, Sample, TreeMemory, Usage
+from memwatch.core.snapshot import Expectation, Forecast, Gauge, Snapshot
 from memwatch.outputs.families import FAMILIES
 from memwatch.outputs.prometheus import _COUNTERS, Exposition
 from memwatch.outputs.web import COUNTED
@@ -24,28 +25,28 @@ DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
-def render(snapshot: m.Snapshot | None, accept: str = "", late: float = 0.0, **counts: int) -> str:
+def render(snapshot: Snapshot | None, accept: str = "", late: float = 0.0, **counts: int) -> str:
     clock = FakeClock((snapshot.t if snapshot else 0.0) + late)
     return Exposition(lambda: snapshot, counts, clock).render(accept)[0].decode()
 
 
-def values(snapshot: m.Snapshot | None, **options) -> dict[tuple[str, frozenset], float]:
+def values(snapshot: Snapshot | None, **options) -> dict[tuple[str, frozenset], float]:
     families = parse_text(render(snapshot, **options))
     return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
 
 
-def names(snapshot: m.Snapshot | None) -> set[str]:
+def names(snapshot: Snapshot | None) -> set[str]:
     return {name for name, _ in values(snapshot)}
 
 
-def value(snapshot: m.Snapshot | None, name: str, late: float = 0.0, **labels: str) -> float:
+def value(snapshot: Snapshot | None, name: str, late: float = 0.0, **labels: str) -> float:
     return values(snapshot, late=late)[name, frozenset(labels.items())]
 
 
-def full_snapshot() -> m.Snapshot:
+def full_snapshot() -> Snapshot:
     """One in which everything is known."""
-    expected = m.Expectation("growth < 5GB/generation", met=False, breaches=3, first="generation 1: +12.9 GB")
-    run = m.RunIdentity("job-7", "node-a", 3, 2)
+    expected = Expectation("growth < 5GB/generation", met=False, breaches=3, first="generation 1: +12.9 GB")
+    run = RunIdentity("job-7", "node-a", 3, 2)
     return make_snapshot(7, 2, diagnosis=make_diagnosis(), expectations=(expected,), run=run)
 
 
@@ -127,10 +128,10 @@ def test_sample_age_is_taken_at_the_scrape():
 
 
 def test_unknown_is_absent():
-    bare = m.TreeMemory(1, 5, 5, "rss")
-    view = make_view(0, usage=m.Usage("host", 5, None), trend=None, forecast=None)
+    bare = TreeMemory(1, 5, 5, "rss")
+    view = make_view(0, usage=Usage("host", 5, None), trend=None, forecast=None)
     snapshot = make_snapshot(
-        0, resources=(view,), sample=m.Sample((view.usage,), bare), generation=None, total=None, phase=None
+        0, resources=(view,), sample=Sample((view.usage,), bare), generation=None, total=None, phase=None
     )
     shown = names(snapshot)
     assert "memwatch_process_tree_used_bytes" in shown
@@ -142,7 +143,7 @@ def test_unknown_is_absent():
 
 
 def test_a_forecast_out_of_sight_or_not_finite_is_absent():
-    far = make_view(forecast=m.Forecast(None, 100.0, math.inf, None, math.nan, None, None))
+    far = make_view(forecast=Forecast(None, 100.0, math.inf, None, math.nan, None, None))
     shown = names(make_snapshot(resources=(far,)))
     assert [name for name in sorted(shown) if name.startswith("memwatch_oom")] == ["memwatch_oom_eta_low_seconds"]
 
@@ -177,7 +178,7 @@ def test_every_counted_event_is_a_counter():
 
 
 def test_log_gauges_are_bounded():
-    gauges = tuple(m.Gauge(f"gauge {i}", float(i), None, 0.0) for i in range(1000))
+    gauges = tuple(Gauge(f"gauge {i}", float(i), None, 0.0) for i in range(1000))
     text = render(make_snapshot(gauges=gauges))
     assert text.count("\nmemwatch_log_value{") == 64
 
@@ -188,7 +189,7 @@ hostile = st.text(st.characters(), max_size=300)
 @settings(max_examples=60, deadline=None)
 @given(hostile, st.lists(hostile, max_size=5), st.floats())
 def test_no_name_breaks_the_exposition(command, gauge_names, level):
-    gauges = tuple(m.Gauge(name, level, level, 0.0) for name in [*gauge_names, *gauge_names])
+    gauges = tuple(Gauge(name, level, level, 0.0) for name in [*gauge_names, *gauge_names])
     snapshot = make_snapshot(command=command, gauges=gauges, phase=command)
     text = render(snapshot)
     series = [line.rsplit(" ", 1)[0] for line in text.splitlines() if not line.startswith("#")]

@@ -13,7 +13,7 @@ import pytest
 from memwatch import recall
 from memwatch.cli import main
 from memwatch.config import Config
-from memwatch.core.model import Attached
+from memwatch.core.events import Attached
 from memwatch.history import past
 from memwatch.history.store import HistoryStore
 from memwatch.outputs import interactive, report

@@ -10,7 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from memwatch.core import model as m
+from memwatch.core.events import Notice
+from memwatch.core.model import CgroupLevel, Limit, Usage
+from memwatch.core.snapshot import Gauge, GenerationRow, PhaseRow, Snapshot, SourceHealth, State
 from memwatch.outputs.screen import Look, Mode, Status, frame
 from support.snapshots import make_dead, make_diagnosis, make_snapshot, make_view
 
@@ -19,7 +21,7 @@ KEYS = {"q": "quit: the watch goes on", "h": "help"}
 
 
 def lines_of(
-    snapshot: m.Snapshot, width: int = 80, height: int = 24, status: Status = NOTHING, ascii_only: bool = False
+    snapshot: Snapshot, width: int = 80, height: int = 24, status: Status = NOTHING, ascii_only: bool = False
 ) -> list[str]:
     look = Look(width, height, local_time=time.gmtime, ascii_only=ascii_only)
     return ["".join(segment.text for segment in line).rstrip() for line in frame(snapshot, look, status)]
@@ -106,7 +108,7 @@ def test_the_end_is_told_with_its_evidence():
 def test_before_anything_is_known():
     nothing = make_snapshot(
         resources=(), sample=None, target=None, generation=None, phase=None, gauges=(), sources=(), notices=(),
-        sentence="no reading yet", started_t=None, checkpoint_t=None, state=m.State.WATCHING,
+        sentence="no reading yet", started_t=None, checkpoint_t=None, state=State.WATCHING,
     )  # fmt: skip
     assert "no markers in the log yet: time alone · no checkpoint seen, takes 12 s" in lines_of(nothing)
 
@@ -139,7 +141,7 @@ hostile = st.text(st.characters(), max_size=60)
 @settings(max_examples=80, deadline=None)
 @given(st.integers(1, 250), st.integers(1, 80), hostile, hostile, st.integers(0, 10), st.sampled_from(Mode))
 def test_a_frame_fits_its_terminal_and_has_no_control_character(width, height, foreign, phase, gpus, mode):
-    rows = (m.GenerationRow(1, 0, 0.0, 1.0, 0, 1, 1, (m.PhaseRow(phase, 0.0, 1.0, 1, 1),)),)
+    rows = (GenerationRow(1, 0, 0.0, 1.0, 0, 1, 1, (PhaseRow(phase, 0.0, 1.0, 1, 1),)),)
     snapshot = make_snapshot(
         3,
         gpus,
@@ -147,10 +149,10 @@ def test_a_frame_fits_its_terminal_and_has_no_control_character(width, height, f
         sentence=foreign,
         unit=phase,
         phase=phase,
-        gauges=(m.Gauge(foreign, 1.5, 2.5, 0.0),),
-        sources=(m.SourceHealth("log", False, foreign, 0.0),),
-        notices=(m.Notice(0.0, "warn", foreign),),
-        resources=(replace(make_view(), generations=rows, usage=m.Usage("host", 5, m.Limit(0, foreign, -5))),),
+        gauges=(Gauge(foreign, 1.5, 2.5, 0.0),),
+        sources=(SourceHealth("log", False, foreign, 0.0),),
+        notices=(Notice(0.0, "warn", foreign),),
+        resources=(replace(make_view(), generations=rows, usage=Usage("host", 5, Limit(0, foreign, -5))),),
     )
     status = Status(mode, KEYS, foreign)
     lines = frame(snapshot, Look(width, height), status)
@@ -162,8 +164,8 @@ def test_a_frame_fits_its_terminal_and_has_no_control_character(width, height, f
 
 
 def test_phases_lose_an_ending_that_they_share():
-    parts = tuple(m.PhaseRow(f"{phase}_population", 0.0, 3.0, 3, 3) for phase in ("evaluate", "train"))
-    view = dataclasses.replace(make_view(), generations=(m.GenerationRow(1, 0, 0.0, 9.0, 0, 9, 9, parts),))
+    parts = tuple(PhaseRow(f"{phase}_population", 0.0, 3.0, 3, 3) for phase in ("evaluate", "train"))
+    view = dataclasses.replace(make_view(), generations=(GenerationRow(1, 0, 0.0, 9.0, 0, 9, 9, parts),))
     [table] = [line for line in lines_of(make_snapshot(resources=(view,))) if "change" in line]
     assert table.split()[-2:] == ["evaluate", "train"]
 
@@ -172,7 +174,7 @@ def test_main_memory_is_told_by_tree_cgroups_and_host_against_their_limits():
     snapshot = make_snapshot()
     text = "\n".join(lines_of(snapshot, 120, 30))
     assert "tree 91.5 GB in 17 processes · cgroup ███░░░ 52% of 175.0 GB · host █░░░░░ 15% of 2.0 TB" in text
-    parent = m.CgroupLevel("/kubepods", 380 * 10**9, 0, 400 * 10**9)
+    parent = CgroupLevel("/kubepods", 380 * 10**9, 0, 400 * 10**9)
     inner = replace(snapshot.sample.cgroup, levels=(snapshot.sample.cgroup.levels[0], parent))
     nested = replace(snapshot, sample=replace(snapshot.sample, cgroup=inner))
     text = "\n".join(lines_of(nested, 160, 30, ascii_only=True))

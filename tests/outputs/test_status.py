@@ -9,14 +9,15 @@ from dataclasses import fields
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core import model as m
+from memwatch.core.model import Limit, Usage
+from memwatch.core.snapshot import Forecast, Gauge, Snapshot, Trend, Verdict
 from memwatch.outputs.status import SCHEMA, jsonable, status
 from support.snapshots import make_dead, make_snapshot, make_view
 
 
 def test_every_field_of_the_snapshot_is_there():
     shown = status(make_snapshot(gpus=1))
-    missing = {field.name for field in fields(m.Snapshot)} - set(shown)
+    missing = {field.name for field in fields(Snapshot)} - set(shown)
     assert missing == {"command"}
     assert shown["target"]["command"] == make_snapshot().command
     assert (shown["schema"], shown["up"], shown["state"]) == (SCHEMA, True, "warned")
@@ -43,16 +44,16 @@ def test_a_long_ledger_is_cut_to_the_newest():
 def test_zero_stays_zero_and_unknown_is_null():
     view = make_view(
         0,
-        usage=m.Usage("host", 0, m.Limit(0, "host", 0)),
-        trend=m.Trend("flat", 0.0, None, 0.0),
-        forecast=m.Forecast(0.0, None, math.inf),
+        usage=Usage("host", 0, Limit(0, "host", 0)),
+        trend=Trend("flat", 0.0, None, 0.0),
+        forecast=Forecast(0.0, None, math.inf),
     )
     shown = status(make_snapshot(resources=(view,), target=None))
     assert shown["target"] is None
     resource = shown["resources"][0]
     assert (resource["limit"], resource["headroom"], resource["growth_per_s"], resource["eta_s"]) == (0, 0, 0, 0)
     assert (resource["growth_per_gen"], resource["eta_lo_s"], resource["eta_hi_s"]) == (None, None, None)
-    bare = status(make_snapshot(resources=(make_view(0, usage=m.Usage("host", 5, None), trend=None, forecast=None),)))
+    bare = status(make_snapshot(resources=(make_view(0, usage=Usage("host", 5, None), trend=None, forecast=None),)))
     assert bare["resources"][0]["limit"] is None
     assert bare["resources"][0]["model"] is None
 
@@ -70,9 +71,9 @@ anything = st.recursive(
     | st.integers()
     | st.floats()
     | st.text(st.characters())
-    | st.sampled_from(m.Verdict)
+    | st.sampled_from(Verdict)
     | st.binary()
-    | st.builds(m.Gauge, st.text(), st.floats(), st.none() | st.floats(), st.floats()),
+    | st.builds(Gauge, st.text(), st.floats(), st.none() | st.floats(), st.floats()),
     lambda inner: st.lists(inner) | st.tuples(inner) | st.dictionaries(st.text(st.characters()) | st.integers(), inner),
     max_leaves=10,
 )

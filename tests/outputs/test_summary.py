@@ -7,7 +7,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core import model as m
+from memwatch.core.events import Cause, Exited
+from memwatch.core.model import Limit, Usage
+from memwatch.core.snapshot import Expectation, GenerationRow, PhaseRow, Trend, Verdict
 from memwatch.outputs.summary import MOST_ROWS, render
 from support.snapshots import SENTENCE, make_dead, make_diagnosis, make_row, make_snapshot, make_view
 
@@ -52,7 +54,7 @@ def test_a_gpu_has_a_table_only_when_it_grows():
     snapshot = make_snapshot(3, 1)
     assert "gpu0  generation" not in render(snapshot)
     assert "gpu0: stable; from 29.0 GB to 30.0 GB" in render(snapshot)
-    leaking = replace(snapshot.resources[1], verdict=m.Verdict.LEAK)
+    leaking = replace(snapshot.resources[1], verdict=Verdict.LEAK)
     assert "gpu0  generation" in render(replace(snapshot, resources=(snapshot.resources[0], leaking)))
 
 
@@ -68,7 +70,7 @@ def test_without_markers_or_readings():
         resources=(), sample=None, target=None, command="", generation=None, total=None, started_t=None
     )
     assert render(nothing).startswith("memwatch: no trainer\n\nThe trainer runs on.")
-    by_time = make_view(0, trend=m.Trend("linear", 1e6, None, 0.9))
+    by_time = make_view(0, trend=Trend("linear", 1e6, None, 0.9))
     assert "leak, +3.6 GB/h" in render(make_snapshot(resources=(by_time,), generation=None))
 
 
@@ -78,18 +80,18 @@ hostile = st.text(st.characters(), max_size=100)
 @settings(deadline=None)
 @given(hostile, hostile, hostile)
 def test_nothing_foreign_reaches_the_terminal_raw(command, evidence, phase):
-    rows = (m.GenerationRow(1, 0, 0.0, 1.0, 0, 1, 1, (m.PhaseRow(phase, 0.0, 1.0, 1, 1),)),)
-    end = m.Exited(1.0, m.Cause.UNKNOWN, (evidence,))
-    view = replace(make_view(), generations=rows, usage=m.Usage("host", 1, m.Limit(2, evidence, 1)))
+    rows = (GenerationRow(1, 0, 0.0, 1.0, 0, 1, 1, (PhaseRow(phase, 0.0, 1.0, 1, 1),)),)
+    end = Exited(1.0, Cause.UNKNOWN, (evidence,))
+    view = replace(make_view(), generations=rows, usage=Usage("host", 1, Limit(2, evidence, 1)))
     text = render(make_snapshot(command=command, resources=(view,), exited=end, sentence=evidence))
     assert all(line.isprintable() or not line for line in text.split("\n"))
 
 
 def test_what_was_found_comes_first_and_what_was_expected_before_the_end():
-    broken = m.Expectation(
+    broken = Expectation(
         "growth < 5GB", met=False, breaches=2, first="generation 1: +12.9 GB", latest="generation 2: +7.0 GB"
     )
-    unseen = m.Expectation("Agent == 16")
+    unseen = Expectation("Agent == 16")
     text = render(make_snapshot(3, diagnosis=make_diagnosis(), expectations=(broken, unseen)))
     lines = text.splitlines()
     assert lines[:3] == [

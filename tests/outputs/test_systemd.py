@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from memwatch.core.engine import Engine
-from memwatch.core.model import Awaiting, Notice
+from memwatch.core.events import Awaiting, Notice
 from memwatch.core.policy import Policy
 from memwatch.outputs.plain import PlainLines
 from memwatch.outputs.systemd import STATUS_SECONDS, Systemd, journal_priority, reaches_journal

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from memwatch.core import news
+from memwatch.core.events import Notice
 from memwatch.core.examination import Growth
-from memwatch.core.model import Forecast, Notice, Snapshot
+from memwatch.core.snapshot import Forecast, Snapshot
 from memwatch.outputs.tracking import Tracking, tag_name
 from support.snapshots import GB, GENERATION_SECONDS, START_T, make_diagnosis, make_row, make_snapshot
 

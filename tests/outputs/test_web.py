@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.core.model import Notice, Snapshot
+from memwatch.core.events import Notice
+from memwatch.core.snapshot import Snapshot
 from memwatch.errors import ConfigError, ExitCode
 from memwatch.outputs.web import ANSWER_SECONDS, MOST_CLIENTS, WebServer
 from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot

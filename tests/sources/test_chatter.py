@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.model import GenerationSeen
+from memwatch.core.events import GenerationSeen
 from memwatch.sources.chatter import Chatter
 from memwatch.sources.forms import form_of, whatever_the_digits
 from memwatch.sources.logtail import Segmenter

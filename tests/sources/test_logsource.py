@@ -8,15 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.core.model import (
-    CheckpointSeen,
-    Event,
-    GaugeSeen,
-    GenerationSeen,
-    OutOfMemorySeen,
-    PhaseSeen,
-    TotalSeen,
-)
+from memwatch.core.events import CheckpointSeen, Event, GaugeSeen, GenerationSeen, OutOfMemorySeen, PhaseSeen, TotalSeen
 from memwatch.errors import SourceError
 from memwatch.sources.logscan import render, scan, scan_json
 from memwatch.sources.logsource import CATCH_UP_SECONDS, HEAD_BYTES, POLL_SECONDS, TAIL_BYTES, LogSource

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memwatch.core.model import GenerationSeen
+from memwatch.core.events import GenerationSeen
 from memwatch.sources.logtail import Segmenter
 from memwatch.sources.markers import MarkerFinder
 from memwatch.sources.streams import Hit

@@ -9,15 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.model import (
-    CheckpointSeen,
-    Event,
-    GaugeSeen,
-    GenerationSeen,
-    OutOfMemorySeen,
-    PhaseSeen,
-    TotalSeen,
-)
+from memwatch.core.events import CheckpointSeen, Event, GaugeSeen, GenerationSeen, OutOfMemorySeen, PhaseSeen, TotalSeen
 from memwatch.sources.logtail import Segmenter
 from memwatch.sources.markers import MarkerFinder
 from memwatch.sources.presets import Preset

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memwatch.core.model import GenerationSeen
+from memwatch.core.events import GenerationSeen
 from memwatch.sources.logscan import render, scan, scan_json
 from memwatch.sources.logsource import LogSource
 from support.presets import packaged_presets

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
-from memwatch.core.model import (
-    HOST,
+from memwatch.core.events import (
     Attached,
     CheckpointSeen,
     Event,
     GaugeSeen,
     GenerationSeen,
-    Limit,
     PhaseSeen,
-    Sample,
     Sampled,
     SourceChanged,
-    Target,
-    Usage,
 )
+from memwatch.core.model import HOST, Limit, Sample, Target, Usage
 
 GB = 10**9
 LIMIT = 100 * GB

@@ -6,7 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from memwatch.core.model import HOST, Attached, GenerationSeen, Limit, Notice, Sample, Sampled, Target, Usage
+from memwatch.core.events import Attached, GenerationSeen, Notice, Sampled
+from memwatch.core.model import HOST, Limit, Sample, Target, Usage
 from memwatch.history.store import HistoryStore
 
 

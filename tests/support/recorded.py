@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memwatch.core.engine import Engine
-from memwatch.core.model import (
-    HOST,
+from memwatch.core.events import (
     Attached,
     Cause,
     CheckpointSeen,
@@ -20,15 +19,12 @@ from memwatch.core.model import (
     GaugeSeen,
     GenerationSeen,
     Interrupt,
-    Limit,
     Notice,
     PhaseSeen,
-    Sample,
     Sampled,
     Signalled,
-    Target,
-    Usage,
 )
+from memwatch.core.model import HOST, Limit, Sample, Target, Usage
 from memwatch.core.policy import Policy
 from memwatch.history.store import HistoryStore
 from support.examinations import examined

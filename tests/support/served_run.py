@@ -16,13 +16,9 @@ from dataclasses import replace
 
 from memwatch.core.accounting import usages
 from memwatch.core.engine import Engine
-from memwatch.core.examination import Examination
-from memwatch.core.expectations import parse
-from memwatch.core.model import (
+from memwatch.core.events import (
     Attached,
     Cause,
-    CgroupLevel,
-    CgroupMemory,
     CheckpointSeen,
     Diagnose,
     Diagnosed,
@@ -30,19 +26,25 @@ from memwatch.core.model import (
     Exited,
     GaugeSeen,
     GenerationSeen,
+    PhaseSeen,
+)
+from memwatch.core.examination import Examination
+from memwatch.core.expectations import parse
+from memwatch.core.model import (
+    CgroupLevel,
+    CgroupMemory,
     GpuMemory,
     HostMemory,
-    PhaseSeen,
     RankMemory,
     RunIdentity,
     Sample,
-    Snapshot,
     SurveyCost,
     Target,
     TreeMemory,
 )
 from memwatch.core.occasions import DiagnosisPolicy
 from memwatch.core.policy import Policy
+from memwatch.core.snapshot import Snapshot
 from memwatch.daemon import Daemon
 from memwatch.errors import SourceError
 from memwatch.interrupter import Interrupter

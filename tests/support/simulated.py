@@ -10,8 +10,9 @@ from pathlib import Path
 from memwatch.app import make_readers
 from memwatch.config import Config
 from memwatch.core.engine import Engine
-from memwatch.core.model import Attached, Event, Snapshot
+from memwatch.core.events import Attached, Event
 from memwatch.core.policy import Policy
+from memwatch.core.snapshot import Snapshot
 from memwatch.daemon import Daemon
 from memwatch.history.store import HistoryStore
 from memwatch.interrupter import Interrupter

@@ -6,8 +6,35 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from memwatch.core import examination as e
-from memwatch.core import model as m
 from memwatch.core.census import Census, Large, Storages, Tracked, TypeCount
+from memwatch.core.events import Cause, Exited, Notice
+from memwatch.core.model import (
+    HOST,
+    CgroupLevel,
+    CgroupMemory,
+    GpuMemory,
+    HostMemory,
+    Limit,
+    RankMemory,
+    Sample,
+    Target,
+    TreeMemory,
+    Unread,
+    Usage,
+)
+from memwatch.core.snapshot import (
+    Forecast,
+    Gauge,
+    GenerationRow,
+    PhaseRow,
+    ResourceView,
+    Snapshot,
+    SourceHealth,
+    State,
+    Step,
+    Trend,
+    Verdict,
+)
 
 GB = 10**9
 START_T = 1_760_000_000.0
@@ -29,31 +56,31 @@ class FakeClock:
         return self.t
 
 
-def make_row(index: int, growth: int = GROWTH, base: int = 1_200_000_000, *, open_row: bool = False) -> m.GenerationRow:
+def make_row(index: int, growth: int = GROWTH, base: int = 1_200_000_000, *, open_row: bool = False) -> GenerationRow:
     """A generation that grows by `growth`, nine tenths of it in evaluate."""
     start_t = START_T + (index - 1) * GENERATION_SECONDS
     start = base + (index - 1) * growth
     phases = (
-        m.PhaseRow("evaluate", start_t, start_t + 900, growth * 9 // 10, start + growth),
-        m.PhaseRow("train", start_t + 900, start_t + 1400, growth // 10, start + growth + 300_000_000),
-        m.PhaseRow("evolve", start_t + 1400, None if open_row else start_t + GENERATION_SECONDS, -50_000_000, start),
+        PhaseRow("evaluate", start_t, start_t + 900, growth * 9 // 10, start + growth),
+        PhaseRow("train", start_t + 900, start_t + 1400, growth // 10, start + growth + 300_000_000),
+        PhaseRow("evolve", start_t + 1400, None if open_row else start_t + GENERATION_SECONDS, -50_000_000, start),
     )
     end_t = None if open_row else start_t + GENERATION_SECONDS
-    return m.GenerationRow(index, 0, start_t, end_t, start, start + growth, start + growth + 400_000_000, phases)
+    return GenerationRow(index, 0, start_t, end_t, start, start + growth, start + growth + 400_000_000, phases)
 
 
-def make_view(generations: int = 7, resource: str = m.HOST, growth: int = GROWTH, **changes: Any) -> m.ResourceView:
+def make_view(generations: int = 7, resource: str = HOST, growth: int = GROWTH, **changes: Any) -> ResourceView:
     """A leaking resource after `generations`, the last one still open."""
     rows = tuple(make_row(i, growth, open_row=i == generations) for i in range(1, generations + 1))
     used = rows[-1].end_bytes if rows else 1_200_000_000
-    origin = "cgroup /kubepods/pod7" if resource == m.HOST else resource
-    view = m.ResourceView(
-        usage=m.Usage(resource, used, m.Limit(LIMIT, origin, LIMIT - used)),
+    origin = "cgroup /kubepods/pod7" if resource == HOST else resource
+    view = ResourceView(
+        usage=Usage(resource, used, Limit(LIMIT, origin, LIMIT - used)),
         baseline_bytes=1_200_000_000,
         peak_bytes=used + 400_000_000,
-        verdict=m.Verdict.LEAK,
-        trend=m.Trend("linear", growth / GENERATION_SECONDS, float(growth), 0.97),
-        forecast=m.Forecast(18600.0, 16200.0, 21000.0, 13.0, 12.0, 14.0, False),
+        verdict=Verdict.LEAK,
+        trend=Trend("linear", growth / GENERATION_SECONDS, float(growth), 0.97),
+        forecast=Forecast(18600.0, 16200.0, 21000.0, 13.0, 12.0, 14.0, False),
         generations=rows,
         timeline=tuple(step for row in rows for step in _steps(row)),
         warned=True,
@@ -61,51 +88,49 @@ def make_view(generations: int = 7, resource: str = m.HOST, growth: int = GROWTH
     return replace(view, **changes)
 
 
-def _steps(row: m.GenerationRow) -> list[m.Step]:
+def _steps(row: GenerationRow) -> list[Step]:
     """Growth in the first six tenths, a peak at the end."""
     seconds, grown = GENERATION_SECONDS / 10, row.end_bytes - row.start_bytes
     levels = [row.start_bytes + grown * min(6, i) // 6 for i in range(11)]
     return [
-        m.Step(row.start_t + i * seconds, seconds, levels[i], row.peak_bytes if i == 9 else levels[i + 1])
+        Step(row.start_t + i * seconds, seconds, levels[i], row.peak_bytes if i == 9 else levels[i + 1])
         for i in range(5 if row.end_t is None else 10)
     ]
 
 
-def make_sample(view: m.ResourceView, gpus: int = 0) -> m.Sample:
+def make_sample(view: ResourceView, gpus: int = 0) -> Sample:
     """All sources read, but pressure."""
     used = view.usage.used_bytes
-    return m.Sample(
+    return Sample(
         usages=(view.usage,),
-        tree=m.TreeMemory(
+        tree=TreeMemory(
             *(17, used - GB, used, "pages", used - 2 * GB, GB, 2 * GB, 0, used + 40 * GB, used),
             error_bytes=GB // 10,
             cow_bytes=3 * GB,
             cow_bytes_per_second=2e6,
-            ranks=tuple(m.RankMemory(i, i, 5000 + i, used // max(1, gpus), (5000 + i, 6000 + i)) for i in range(gpus)),
+            ranks=tuple(RankMemory(i, i, 5000 + i, used // max(1, gpus), (5000 + i, 6000 + i)) for i in range(gpus)),
         ),
-        cgroup=m.CgroupMemory(
+        cgroup=CgroupMemory(
             2,
             (
-                m.CgroupLevel("/kubepods/pod7", used + 3 * GB, 3 * GB, LIMIT),
-                m.CgroupLevel("/", used + 50 * GB, 20 * GB, None),
+                CgroupLevel("/kubepods/pod7", used + 3 * GB, 3 * GB, LIMIT),
+                CgroupLevel("/", used + 50 * GB, 20 * GB, None),
             ),
             True,
             0,
             0,
             0,
         ),
-        host=m.HostMemory(2000 * GB, 1700 * GB, 0),
+        host=HostMemory(2000 * GB, 1700 * GB, 0),
         gpus=tuple(
-            m.GpuMemory(
-                f"gpu{i}", f"GPU-0000-{i}", "NVIDIA H200", 30 * GB, 31 * GB, 141 * GB, "exact", pids=(5000 + i,)
-            )
+            GpuMemory(f"gpu{i}", f"GPU-0000-{i}", "NVIDIA H200", 30 * GB, 31 * GB, 141 * GB, "exact", pids=(5000 + i,))
             for i in range(gpus)
         ),
-        unread=(m.Unread("pressure", "/proc/pressure/memory: no such file"),),
+        unread=(Unread("pressure", "/proc/pressure/memory: no such file"),),
     )
 
 
-def make_snapshot(generations: int = 7, gpus: int = 0, **changes: Any) -> m.Snapshot:
+def make_snapshot(generations: int = 7, gpus: int = 0, **changes: Any) -> Snapshot:
     """The state in the middle of generation `generations`; any field can be replaced by name."""
     view = make_view(generations)
     cards = tuple(
@@ -113,10 +138,10 @@ def make_snapshot(generations: int = 7, gpus: int = 0, **changes: Any) -> m.Snap
             generations,
             f"gpu{i}",
             0,
-            usage=m.Usage(f"gpu{i}", 30 * GB, m.Limit(141 * GB, f"gpu{i}", 110 * GB)),
-            verdict=m.Verdict.STABLE,
+            usage=Usage(f"gpu{i}", 30 * GB, Limit(141 * GB, f"gpu{i}", 110 * GB)),
+            verdict=Verdict.STABLE,
             warned=False,
-            trend=m.Trend("flat", 0.0, 0.0, 0.9),
+            trend=Trend("flat", 0.0, 0.0, 0.9),
             forecast=None,
             peak_bytes=31 * GB,
             baseline_bytes=29 * GB,
@@ -124,11 +149,11 @@ def make_snapshot(generations: int = 7, gpus: int = 0, **changes: Any) -> m.Snap
         for i in range(gpus)
     )
     t = START_T + (generations - 0.5) * GENERATION_SECONDS
-    snapshot = m.Snapshot(
+    snapshot = Snapshot(
         t=t,
         sentence=SENTENCE,
-        state=m.State.WARNED,
-        target=m.Target("5b2c9e5e-0000-4000-8000-1f0f3a0e7f11", 4242, 987654),
+        state=State.WARNED,
+        target=Target("5b2c9e5e-0000-4000-8000-1f0f3a0e7f11", 4242, 987654),
         command="python main.py --population 32 --buffer 50000",
         run_id="run-1",
         attempt=0,
@@ -140,10 +165,10 @@ def make_snapshot(generations: int = 7, gpus: int = 0, **changes: Any) -> m.Snap
         sample=make_sample(view, gpus),
         sample_t=t - 0.5,
         resources=(view, *cards),
-        gauges=(m.Gauge("Replay Buffer", 15680.0, 50000.0, t - 60), m.Gauge("Population", 32.0, None, t - 60)),
+        gauges=(Gauge("Replay Buffer", 15680.0, 50000.0, t - 60), Gauge("Population", 32.0, None, t - 60)),
         sources=(
-            m.SourceHealth("procfs", True, "", START_T),
-            m.SourceHealth("nvml", False, "no NVIDIA driver", START_T),
+            SourceHealth("procfs", True, "", START_T),
+            SourceHealth("nvml", False, "no NVIDIA driver", START_T),
         ),
         notices=make_notices(),
         diagnosis=None,
@@ -176,7 +201,7 @@ def make_diagnosis(**changes: Any) -> e.Diagnosis:
     finding = e.Finding(
         cause="buffer_cannot_fit",
         title="a buffer fills that can never fit",
-        resource=m.HOST,
+        resource=HOST,
         growth=growth,
         share=0.99,
         phase="evaluate",
@@ -221,19 +246,19 @@ def make_diagnosis(**changes: Any) -> e.Diagnosis:
     return replace(known, **changes)
 
 
-def make_notices() -> tuple[m.Notice, ...]:
+def make_notices() -> tuple[Notice, ...]:
     """What was told so far."""
     return (
-        m.Notice(START_T, "attached", "watching python main.py (pid 4242)"),
-        m.Notice(START_T + 3000, "forecast", "grows 12.9 GB/generation", {"verdict": "growing"}),
-        m.Notice(START_T + 6000, "warn", SENTENCE, {"verdict": "leak", "oom_gen": 13.0}),
+        Notice(START_T, "attached", "watching python main.py (pid 4242)"),
+        Notice(START_T + 3000, "forecast", "grows 12.9 GB/generation", {"verdict": "growing"}),
+        Notice(START_T + 6000, "warn", SENTENCE, {"verdict": "leak", "oom_gen": 13.0}),
     )
 
 
-def make_dead(**changes: Any) -> m.Snapshot:
+def make_dead(**changes: Any) -> Snapshot:
     """The trainer was killed by the kernel."""
-    end = m.Exited(
-        START_T + 19000, m.Cause.OOM_CGROUP, ("memory.events oom_kill 0 -> 1", "ended by SIGKILL"), None, "SIGKILL"
+    end = Exited(
+        START_T + 19000, Cause.OOM_CGROUP, ("memory.events oom_kill 0 -> 1", "ended by SIGKILL"), None, "SIGKILL"
     )
     text = "ended: killed by the kernel's OOM killer at the cgroup's limit"
-    return make_snapshot(13, **{"state": m.State.ENDED, "exited": end, "sentence": text, **changes})
+    return make_snapshot(13, **{"state": State.ENDED, "exited": end, "sentence": text, **changes})

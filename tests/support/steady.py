@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from memwatch.core.forecast import Outlook
-from memwatch.core.model import Forecast, Gauge, Trend, Verdict
+from memwatch.core.snapshot import Forecast, Gauge, Trend, Verdict
 
 
 class Steady:

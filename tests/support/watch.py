@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from memwatch.core.axes import Calendar
 from memwatch.core.engine import Engine
-from memwatch.core.forecast import Outlook
-from memwatch.core.meeting import Ends, Timing, weighed
-from memwatch.core.model import (
+from memwatch.core.events import (
     Action,
     Attached,
     CheckpointSeen,
     Escalate,
     Event,
-    Forecast,
     GenerationSeen,
     Interrupt,
-    Limit,
     Notice,
-    Sample,
     Sampled,
     Signalled,
-    Target,
-    Trend,
-    Usage,
-    Verdict,
 )
+from memwatch.core.forecast import Outlook
+from memwatch.core.meeting import Ends, Timing, weighed
+from memwatch.core.model import Limit, Sample, Target, Usage
 from memwatch.core.policy import Policy
+from memwatch.core.snapshot import Forecast, Trend, Verdict
 from support.steady import Steady
 
 GB = 10**9

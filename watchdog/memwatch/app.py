@@ -19,7 +19,8 @@ from memwatch.actions.checkpoint import CheckpointWatch
 from memwatch.actions.signals import PidfdSignaller, RanksSignaller, SignalPlan, plan
 from memwatch.clock import Sleeper
 from memwatch.config import DEFAULT_PROFILE, Config, default_history
-from memwatch.core.model import Attached, Exited, Snapshot
+from memwatch.core.events import Attached, Exited
+from memwatch.core.snapshot import Snapshot
 from memwatch.daemon import Daemon
 from memwatch.errors import ConfigError, HistoryError, SourceError
 from memwatch.examiner import Examiner

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, TextIO
 from memwatch import wire
 from memwatch.app import Watch, find_target, presets
 from memwatch.config import Config
-from memwatch.core.model import Cause, Notice, Snapshot
+from memwatch.core.events import Cause, Notice
 from memwatch.core.sentence import render, to_json_line
+from memwatch.core.snapshot import Snapshot
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
 from memwatch.front import make_guard

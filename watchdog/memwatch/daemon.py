@@ -7,20 +7,9 @@ from contextlib import suppress
 from typing import Protocol
 
 from memwatch.core.engine import Engine
-from memwatch.core.model import (
-    ArmedChanged,
-    Attached,
-    Diagnose,
-    Escalate,
-    Event,
-    Exited,
-    Interrupt,
-    Notice,
-    Sample,
-    Sampled,
-    Snapshot,
-    Unread,
-)
+from memwatch.core.events import ArmedChanged, Attached, Diagnose, Escalate, Event, Exited, Interrupt, Notice, Sampled
+from memwatch.core.model import Sample, Unread
+from memwatch.core.snapshot import Snapshot
 from memwatch.errors import MemwatchError, TargetGoneError
 from memwatch.health import Health
 from memwatch.interfaces import Clock, EventSource, Sink, Waker

@@ -17,7 +17,7 @@ from memwatch import packaged
 from memwatch.app import Watch
 from memwatch.config import Config
 from memwatch.confine import Confinement, confine
-from memwatch.core.model import Cause, Exited
+from memwatch.core.events import Cause, Exited
 from memwatch.core.units import format_bytes
 from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
 from memwatch.sources.target import describe_started, read_argv

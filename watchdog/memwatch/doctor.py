@@ -15,7 +15,8 @@ from memwatch.actions.signals import PidfdSignaller, plan
 from memwatch.app import find_target, make_readers, presets
 from memwatch.clock import SystemClock
 from memwatch.config import Config
-from memwatch.core.model import HOST, CgroupMemory, GenerationSeen, Sample, Target, TreeMemory, Usage
+from memwatch.core.events import GenerationSeen
+from memwatch.core.model import HOST, CgroupMemory, Sample, Target, TreeMemory, Usage
 from memwatch.core.sentence import limit_name
 from memwatch.core.units import format_bytes
 from memwatch.errors import ConfigError, ExitCode, HistoryError, MemwatchError, SourceError

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from memwatch import wire
-from memwatch.core.model import Snapshot
+from memwatch.core.snapshot import Snapshot
 from memwatch.core.text import printable
 from memwatch.errors import AttachError, ConfigError
 from memwatch.outputs.status import SCHEMA, snapshot_shape

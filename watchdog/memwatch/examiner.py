@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from memwatch import wire
 from memwatch.children import Errand
+from memwatch.core.events import Diagnose, Diagnosed, Event
 from memwatch.core.examination import Examination
-from memwatch.core.model import Diagnose, Diagnosed, Event, Target
+from memwatch.core.model import Target
 
 SECONDS = 180.0  # after which an examination is ended: it gives way to others, and may wait long for a core
 _CODE = "from memwatch.examine import serve; serve()"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from memwatch.core.model import SourceChanged
+from memwatch.core.events import SourceChanged
 
 
 class Health:

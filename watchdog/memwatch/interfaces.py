@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from memwatch.core.model import CgroupMemory, Event, Limit, Notice, Snapshot
+from memwatch.core.events import Event, Notice
+from memwatch.core.model import CgroupMemory, Limit
+from memwatch.core.snapshot import Snapshot
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from memwatch.core.model import Escalate, Event, HookRan, Interrupt, Signalled, Snapshot
+from memwatch.core.events import Escalate, Event, HookRan, Interrupt, Signalled
 from memwatch.core.sentence import index_text
+from memwatch.core.snapshot import Snapshot
 from memwatch.errors import MemwatchError, SourceError
 from memwatch.interfaces import Signaller
 

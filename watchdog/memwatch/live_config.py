@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from memwatch.config import Config
-from memwatch.core.model import Event
+from memwatch.core.events import Event
 from memwatch.errors import ConfigError, SourceError
 from memwatch.outputs.access import Stamp, stamp
 

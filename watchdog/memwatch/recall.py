@@ -8,7 +8,7 @@ from pathlib import Path
 
 from memwatch.config import Config
 from memwatch.core.engine import NO_DIAGNOSIS, Engine
-from memwatch.core.model import Snapshot
+from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, HistoryError
 from memwatch.history import past
 from memwatch.history.past import PastRun

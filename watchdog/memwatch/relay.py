@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from memwatch import wire
 from memwatch.children import Peer
-from memwatch.core.model import Notice, Snapshot
+from memwatch.core.events import Notice
+from memwatch.core.snapshot import Snapshot
 from memwatch.errors import SourceError
 
 MOST_WAITING = 1000  # records; of more the oldest are dropped

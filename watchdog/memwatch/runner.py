@@ -19,8 +19,10 @@ from memwatch.config import Config
 from memwatch.core import restarts
 from memwatch.core.autopsy import Evidence, conclude
 from memwatch.core.engine import Engine
-from memwatch.core.model import Cause, Event, Limit, Notice, Restarting, Snapshot
+from memwatch.core.events import Cause, Event, Notice, Restarting
+from memwatch.core.model import Limit
 from memwatch.core.sentence import to_json_line
+from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, MemwatchError, SourceError
 from memwatch.front import make_guard
 from memwatch.hooks import check_hook

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from memwatch import app
 from memwatch.clock import Sleeper
 from memwatch.core import news
-from memwatch.core.model import Awaiting, Event, Notice, Snapshot
+from memwatch.core.events import Awaiting, Event, Notice
+from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, ExitCode, NoTrainerError, SourceError, TargetGoneError
 from memwatch.health import Health
 from memwatch.interfaces import EventSource, Sink

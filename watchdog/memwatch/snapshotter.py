@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from memwatch import wire
 from memwatch.children import Errand
-from memwatch.core.model import Event, SnapshotTaken
+from memwatch.core.events import Event, SnapshotTaken
 
 SECONDS = 300.0  # after which one is ended
 _CODE = "from memwatch.snapshots import serve; serve()"

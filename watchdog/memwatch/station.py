@@ -11,7 +11,8 @@ from typing import TextIO
 from memwatch.clock import STOPPING, Sleeper, SystemClock
 from memwatch.config import Config
 from memwatch.core.engine import Engine
-from memwatch.core.model import Event, Snapshot
+from memwatch.core.events import Event
+from memwatch.core.snapshot import Snapshot
 from memwatch.front import Front
 from memwatch.interfaces import EventSource, Sink
 from memwatch.outputs.summary import render

@@ -11,7 +11,7 @@ from functools import partial
 
 from memwatch.app import show_once
 from memwatch.clock import SystemClock
-from memwatch.core.model import Snapshot
+from memwatch.core.snapshot import Snapshot
 from memwatch.endpoint import Endpoint
 from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
 from memwatch.outputs.terminal import LiveView

@@ -9,19 +9,9 @@ from collections.abc import Callable, Sequence
 from memwatch.actions.checkpoint import CheckpointWatch
 from memwatch.actions.signals import ExitStatus, PidfdSignaller
 from memwatch.core.autopsy import Evidence, KernelRecord, conclude
-from memwatch.core.model import (
-    CgroupLevel,
-    CgroupMemory,
-    CheckpointSeen,
-    Event,
-    HostMemory,
-    Notice,
-    OutOfMemorySeen,
-    Sampled,
-    Signalled,
-    Snapshot,
-    State,
-)
+from memwatch.core.events import CheckpointSeen, Event, Notice, OutOfMemorySeen, Sampled, Signalled
+from memwatch.core.model import CgroupLevel, CgroupMemory, HostMemory
+from memwatch.core.snapshot import Snapshot, State
 from memwatch.core.units import format_bytes
 from memwatch.errors import SourceError
 from memwatch.sources.cgroup import CgroupReader

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from generator import panels as p
 from generator.queries import FLEET, Line, code, filled, selector
-from memwatch.core.model import HOST, State, Verdict
+from memwatch.core.model import HOST
+from memwatch.core.snapshot import State, Verdict
 from memwatch.outputs import families as f
 
 STATES = p.states(State, (p.GREEN, p.ORANGE, p.RED, p.BLUE, p.RED, p.GREY, p.YELLOW))

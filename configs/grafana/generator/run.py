@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from generator import panels as p
 from generator.fleet import STATES, VERDICTS
 from generator.queries import RUN, Line, code, filled, selector
-from memwatch.core.model import State, Verdict
+from memwatch.core.snapshot import State, Verdict
 from memwatch.outputs import families as f
 
 a = selector(RUN)

@@ -25,7 +25,7 @@ from memwatch.actions.filesigns import (
     mapped_inodes,
     write_position,
 )
-from memwatch.core.model import CheckpointSeen
+from memwatch.core.events import CheckpointSeen
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes
 from memwatch.errors import SourceError

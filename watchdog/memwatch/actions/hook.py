@@ -16,7 +16,7 @@ from functools import partial
 from string import Formatter
 
 from memwatch.actions.signals import ExitStatus, ended_with
-from memwatch.core.model import HookRan
+from memwatch.core.events import HookRan
 from memwatch.core.text import printable
 from memwatch.errors import ConfigError, SourceError
 

@@ -7,18 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 from memwatch.backtest.trace import GPU
-from memwatch.core.model import (
-    HOST,
-    Attached,
-    Event,
-    GaugeSeen,
-    GenerationSeen,
-    PhaseSeen,
-    Sampled,
-    Stretch,
-    TotalSeen,
-    Usage,
-)
+from memwatch.core.events import Attached, Event, GaugeSeen, GenerationSeen, PhaseSeen, Sampled, Stretch, TotalSeen
+from memwatch.core.model import HOST, Usage
 
 COLUMNS = ("t", "rss", "limit", "gen", "phase", "total_gens", "gpu_used", "gpu_limit", "driver", "driver_capacity")
 Cell = str | int | float | None

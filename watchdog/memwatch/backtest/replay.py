@@ -7,10 +7,12 @@ from pathlib import Path
 
 from memwatch.backtest.trace import read_stretches
 from memwatch.core.engine import Engine
+from memwatch.core.events import Action, Event, Interrupt, Notice, Signalled, Stretch
 from memwatch.core.forecast import Outlook
-from memwatch.core.model import HOST, Action, Event, Interrupt, Notice, Signalled, Snapshot, Stretch, Usage, Verdict
+from memwatch.core.model import HOST, Usage
 from memwatch.core.policy import Policy
 from memwatch.core.sentence import forecast_fields
+from memwatch.core.snapshot import Snapshot, Verdict
 
 
 def replay(

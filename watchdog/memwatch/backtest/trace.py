@@ -24,17 +24,8 @@ from operator import le
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from memwatch.core.model import (
-    HOST,
-    Attached,
-    Event,
-    GaugeSeen,
-    GenerationSeen,
-    PhaseSeen,
-    Series,
-    Stretch,
-    Target,
-)
+from memwatch.core.events import Attached, Event, GaugeSeen, GenerationSeen, PhaseSeen, Series, Stretch
+from memwatch.core.model import HOST, Target
 from memwatch.errors import ConfigError
 
 GPU = "gpu0"

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memwatch.core.model import Cause, CheckpointSeen, Exited, OutOfMemorySeen, Signalled
+from memwatch.core.events import Cause, CheckpointSeen, Exited, OutOfMemorySeen, Signalled
 from memwatch.core.units import format_duration
 
 LAST_WORDS_SECONDS = 60.0  # a failed allocation in the log so shortly before a failure is its reason

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from memwatch.core.checkpoints import Checkpoints
 from memwatch.core.generations import Ledger
-from memwatch.core.model import Forecast, Limit
+from memwatch.core.model import Limit
 from memwatch.core.policy import (
     POINT_GENERATIONS,
     POINT_ODDS,
@@ -26,6 +26,7 @@ from memwatch.core.policy import (
     runs_out_within,
     threatens,
 )
+from memwatch.core.snapshot import Forecast
 from memwatch.core.track import Decision, Track
 
 URGENCY = ("time", "boundary", "saved")  # the kinds of reasons, most urgent first

@@ -9,14 +9,16 @@ from dataclasses import replace
 
 from memwatch.core import news
 from memwatch.core.drivers import Drivers
+from memwatch.core.events import Action, Diagnosed
 from memwatch.core.evidence import Evidence
 from memwatch.core.examination import Credit, Diagnosis, Finding, Profile
 from memwatch.core.findings import conclude
 from memwatch.core.generations import Ledger
 from memwatch.core.holdings import Situation, levels
-from memwatch.core.model import HOST, Action, Diagnosed, Gauge, Sample
+from memwatch.core.model import HOST, Sample
 from memwatch.core.occasions import DiagnosisPolicy, Occasions, Reading
 from memwatch.core.profile import by_line, merged
+from memwatch.core.snapshot import Gauge
 
 RECORDINGS = 4  # that are told of together: the latest
 LINES_TOLD = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from memwatch.core.examination import Driver
-from memwatch.core.model import Gauge
+from memwatch.core.snapshot import Gauge
 from memwatch.core.stats import straight_line, variance
 
 KEPT = 256  # readings of a gauge; of more, every other one goes

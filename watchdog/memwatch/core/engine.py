@@ -12,49 +12,40 @@ from memwatch.core import news
 from memwatch.core import sentence as words
 from memwatch.core.checkpoints import Checkpoints
 from memwatch.core.diagnosis import Diagnostician
-from memwatch.core.expectations import Check, Expectations
-from memwatch.core.forecast import Forecaster
-from memwatch.core.generations import Ledger
-from memwatch.core.looks import Looks
-from memwatch.core.model import (
+from memwatch.core.events import (
     Action,
     ArmedChanged,
     Attached,
     Awaiting,
-    CgroupMemory,
     CheckpointSeen,
     Diagnosed,
     Event,
     ExaminationAsked,
     Exited,
-    Expectation,
-    Gauge,
     GaugeSeen,
     GaveUp,
     GenerationSeen,
     HookRan,
-    Limit,
     Notice,
     OutOfMemorySeen,
-    PhaseRow,
     PhaseSeen,
-    ResourceView,
     Restarting,
-    RunIdentity,
     Sampled,
     Signalled,
-    Snapshot,
     SnapshotTaken,
     SourceChanged,
-    SourceHealth,
-    State,
     Stretch,
-    Target,
     TotalSeen,
 )
+from memwatch.core.expectations import Check, Expectations
+from memwatch.core.forecast import Forecaster
+from memwatch.core.generations import Ledger
+from memwatch.core.looks import Looks
+from memwatch.core.model import CgroupMemory, Limit, RunIdentity, Target
 from memwatch.core.occasions import DiagnosisPolicy
 from memwatch.core.policy import Policy, horizon_seconds
 from memwatch.core.restarts import Reached
+from memwatch.core.snapshot import Expectation, Gauge, PhaseRow, ResourceView, Snapshot, SourceHealth, State
 from memwatch.core.track import ForecasterLike
 
 NOTICES_KEPT = 50  # in the snapshot

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum
 
-from memwatch.core.model import Action, Escalate, HookRan, Interrupt, Notice, Signalled, State
+from memwatch.core.events import Action, Escalate, HookRan, Interrupt, Notice, Signalled
 from memwatch.core.policy import Policy
+from memwatch.core.snapshot import State
 from memwatch.core.units import format_duration
 
 ANSWER_SECONDS = 10.0  # an Interrupt that nobody reports as sent is lost (memwatch died between): ask again

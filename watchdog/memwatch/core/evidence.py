@@ -9,8 +9,8 @@ from itertools import pairwise
 from operator import mul
 
 from memwatch.core.census import Census
+from memwatch.core.events import Diagnose, Diagnosed
 from memwatch.core.examination import Finding, Growth, Moment
-from memwatch.core.model import Diagnose, Diagnosed
 from memwatch.core.stats import median
 
 COLUMNS = 8  # types, and attributes, that are told of at each of them

@@ -15,7 +15,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from memwatch.core.model import HOST, Expectation, GenerationRow
+from memwatch.core.model import HOST
+from memwatch.core.snapshot import Expectation, GenerationRow
 from memwatch.core.stats import median
 from memwatch.core.units import format_bytes, format_duration, parse_size
 

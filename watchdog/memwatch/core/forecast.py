@@ -14,11 +14,11 @@ from memwatch.core.axes import Calendar, Readings
 from memwatch.core.course import Course, by_generation, by_time, levels_by_generation, levels_by_time
 from memwatch.core.growth import Model
 from memwatch.core.meeting import Ends, Outcomes, Timing, outcomes
-from memwatch.core.model import Forecast, Gauge, Trend, Verdict
 from memwatch.core.near import Near
 from memwatch.core.rate import PeakRate
 from memwatch.core.rhythm import Rhythm
 from memwatch.core.shapes import SLOTS, Bins
+from memwatch.core.snapshot import Forecast, Gauge, Trend, Verdict
 from memwatch.core.teeth import Teeth
 from memwatch.core.verdict import ENOUGH, Evidence, judge
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from memwatch.core.model import GenerationRow, GenerationSeen, PhaseRow, PhaseSeen
+from memwatch.core.events import GenerationSeen, PhaseSeen
+from memwatch.core.snapshot import GenerationRow, PhaseRow
 from memwatch.core.stats import median
 
 KEEP_FIRST = 50  # rows kept from the beginning of a run: the baseline of the trend table

@@ -10,8 +10,8 @@ from memwatch.core.census import ARRAYS
 from memwatch.core.drivers import driver
 from memwatch.core.evidence import Evidence, Shown
 from memwatch.core.examination import Driver, Growth
-from memwatch.core.model import Gauge
 from memwatch.core.sentence import main_less
+from memwatch.core.snapshot import Gauge
 
 ARRAYS_MOST = 4  # that are followed as they fill, the largest
 MATERIAL = 0.05  # of the growth of memory: what grows by less is not worth telling

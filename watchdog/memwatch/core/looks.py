@@ -11,28 +11,14 @@ from memwatch.core.checkpoints import Checkpoints
 from memwatch.core.decision import Decider
 from memwatch.core.emergency import Emergencies
 from memwatch.core.episode import Episode, Stage
+from memwatch.core.events import Action, HookRan, Interrupt, Series, Signalled, Stretch
 from memwatch.core.generations import Boundary, Ledger
 from memwatch.core.lead import Lead
 from memwatch.core.levels import look_headrooms
-from memwatch.core.model import (
-    HOST,
-    Action,
-    CgroupMemory,
-    Gauge,
-    HookRan,
-    Interrupt,
-    Limit,
-    ResourceView,
-    Sample,
-    Series,
-    Signalled,
-    State,
-    Stretch,
-    TreeMemory,
-    Usage,
-)
+from memwatch.core.model import HOST, CgroupMemory, Limit, Sample, TreeMemory, Usage
 from memwatch.core.policy import PACE_FLOOR_SECONDS, PACE_IDLE_SECONDS, Policy, pace_seconds
 from memwatch.core.sharing import cow_matters
+from memwatch.core.snapshot import Gauge, ResourceView, State
 from memwatch.core.track import Decision, ForecasterLike, Track
 
 

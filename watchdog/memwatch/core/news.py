@@ -7,31 +7,28 @@ from dataclasses import asdict
 from typing import Any
 
 from memwatch.core import sentence as words
-from memwatch.core.evidence import Shown
-from memwatch.core.examination import Finding
-from memwatch.core.generations import Ledger
-from memwatch.core.model import (
+from memwatch.core.events import (
     ArmedChanged,
     Attached,
     Awaiting,
     CheckpointSeen,
     Diagnosed,
     Exited,
-    Expectation,
     GaveUp,
-    GenerationRow,
     GenerationSeen,
     HookRan,
     Notice,
     OutOfMemorySeen,
-    PhaseRow,
     Restarting,
-    RunIdentity,
     Signalled,
     SnapshotTaken,
     SourceChanged,
-    TreeMemory,
 )
+from memwatch.core.evidence import Shown
+from memwatch.core.examination import Finding
+from memwatch.core.generations import Ledger
+from memwatch.core.model import RunIdentity, TreeMemory
+from memwatch.core.snapshot import Expectation, GenerationRow, PhaseRow
 from memwatch.core.track import Decision, Track
 from memwatch.core.units import format_bytes, format_duration
 

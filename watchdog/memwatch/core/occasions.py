@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from memwatch.core.events import Diagnose
 from memwatch.core.examination import Diagnosis, Growth
 from memwatch.core.generations import Ledger
-from memwatch.core.model import HOST, Diagnose, Sample
+from memwatch.core.model import HOST, Sample
 
 MORE = 1.1  # times as many generations (or seconds) until the next examination, from the tenth on
 PHASED = 4  # generations within which it is examined at each phase, too; in the middle, where there are none

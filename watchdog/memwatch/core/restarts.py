@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from memwatch.core.model import GaveUp, Limit, Restarting
+from memwatch.core.events import GaveUp, Restarting
+from memwatch.core.model import Limit
 from memwatch.core.sentence import index_text
 from memwatch.core.units import format_bytes
 

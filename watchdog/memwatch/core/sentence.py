@@ -7,21 +7,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from memwatch.core.events import Cause, Exited, Notice
 from memwatch.core.examination import Driver, Finding
 from memwatch.core.forecast import Outlook
-from memwatch.core.model import (
-    HOST,
-    Cause,
-    Exited,
-    Forecast,
-    Limit,
-    Notice,
-    ResourceView,
-    State,
-    Usage,
-    Verdict,
-)
+from memwatch.core.model import HOST, Limit, Usage
 from memwatch.core.policy import outlasts
+from memwatch.core.snapshot import Forecast, ResourceView, State, Verdict
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes, format_duration
 

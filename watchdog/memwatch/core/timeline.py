@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from memwatch.core.model import Step
+from memwatch.core.snapshot import Step
 
 MOST = 240  # steps; with more to tell, two become one
 FIRST_SECONDS = 0.25  # of a step, as the watch begins

@@ -9,9 +9,10 @@ from typing import Protocol
 
 from memwatch.core.burst import Burst, Ramp
 from memwatch.core.forecast import LIMIT_MOVED, Outlook
-from memwatch.core.model import Gauge, Usage, Verdict
+from memwatch.core.model import Usage
 from memwatch.core.policy import Policy, clears, hold_seconds, outlasts, until_warning, warns
 from memwatch.core.rate import WINDOW, PeakRate
+from memwatch.core.snapshot import Gauge, Verdict
 from memwatch.core.timeline import Timeline
 
 FORECAST_SHARE = 0.02  # of the time observed: forecast notices come no closer where no generation gives one

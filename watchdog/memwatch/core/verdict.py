@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from memwatch.core.growth import Model
-from memwatch.core.model import Verdict
+from memwatch.core.snapshot import Verdict
 from memwatch.core.trend import Fit
 
 ENOUGH = 3  # complete generations (or blocks of time)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import get_args
 
 from memwatch import wire
-from memwatch.core.model import Event, Limit, Sample, Sampled, Usage
+from memwatch.core.events import Event, Sampled
+from memwatch.core.model import Limit, Sample, Usage
 from memwatch.core.text import encodable
 
 _KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event) if kind is not Sampled}

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from memwatch import wire
-from memwatch.core.model import Event, Notice, Sample, Sampled, Series, Stretch, Target
+from memwatch.core.events import Event, Notice, Sampled, Series, Stretch
+from memwatch.core.model import Sample, Target
 from memwatch.errors import HistoryError
 from memwatch.history import codec, files
 from memwatch.history.schema import refuse_foreign

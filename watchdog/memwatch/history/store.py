@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from memwatch import wire
-from memwatch.core.model import Attached, Cause, Event, Exited, Notice, Sampled, Target
+from memwatch.core.events import Attached, Cause, Event, Exited, Notice, Sampled
+from memwatch.core.model import Target
 from memwatch.core.text import encodable
 from memwatch.history import codec, files, identity, past
 from memwatch.history.writer import Row, Run, Writer, roll_back

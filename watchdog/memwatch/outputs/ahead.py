@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memwatch.core.model import ResourceView
+from memwatch.core.snapshot import ResourceView
 
 AHEAD_MOST = 2.5  # of the time that was watched: a meeting that is farther off ...
 AHEAD_ELSE = 1.0  # ... is left out, and so much is shown

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from memwatch.core.census import TypeCount
-from memwatch.core.model import GenerationRow, ResourceView
 from memwatch.core.sentence import main_less
+from memwatch.core.snapshot import GenerationRow, ResourceView
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.outputs.chart import SERIES, Panel

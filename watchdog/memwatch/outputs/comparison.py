@@ -10,7 +10,8 @@ from typing import Any
 import memwatch
 from memwatch.core import sentence as sentences
 from memwatch.core.examination import Diagnosis, Finding
-from memwatch.core.model import HOST, ResourceView
+from memwatch.core.model import HOST
+from memwatch.core.snapshot import ResourceView
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.outputs import page

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
 
-from memwatch.core.model import ResourceView, Step
+from memwatch.core.snapshot import ResourceView, Step
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.outputs.ahead import shown_limit, until
 from memwatch.outputs.figures import format_index

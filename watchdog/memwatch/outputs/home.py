@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import memwatch
-from memwatch.core.model import Notice, ResourceView, Snapshot, State, Usage, Verdict
+from memwatch.core.events import Notice
+from memwatch.core.model import Usage
+from memwatch.core.snapshot import ResourceView, Snapshot, State, Verdict
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.outputs import page, parts

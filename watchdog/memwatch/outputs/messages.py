@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from memwatch.core.model import Cause, Notice, Snapshot
+from memwatch.core.events import Cause, Notice
+from memwatch.core.snapshot import Snapshot
 from memwatch.core.text import printable
 
 TITLE_LENGTH = 120

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import memwatch
 from memwatch.core.examination import Credit
-from memwatch.core.model import State
+from memwatch.core.snapshot import State
 from memwatch.core.units import format_duration
 from memwatch.outputs import profile
 from memwatch.outputs.prometheus import Exposition

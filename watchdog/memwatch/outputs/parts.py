@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from memwatch.core import sentence as sentences
 from memwatch.core.examination import Diagnosis
-from memwatch.core.model import Expectation, GenerationRow
+from memwatch.core.snapshot import Expectation, GenerationRow
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.outputs import page
 from memwatch.outputs.diagnosis import details

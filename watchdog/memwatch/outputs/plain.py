@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
-from memwatch.core.model import Notice, Snapshot
+from memwatch.core.events import Notice
 from memwatch.core.sentence import render
+from memwatch.core.snapshot import Snapshot
 from memwatch.outputs.figures import ROUTINE
 
 MOST_WAITING = 1000  # lines that a reader has not taken yet

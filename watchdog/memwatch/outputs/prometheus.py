@@ -14,17 +14,8 @@ from itertools import islice
 import memwatch
 from memwatch import packaged
 from memwatch.core.examination import Diagnosis
-from memwatch.core.model import (
-    CgroupMemory,
-    GpuMemory,
-    RankMemory,
-    ResourceView,
-    Sample,
-    Snapshot,
-    State,
-    TreeMemory,
-    Verdict,
-)
+from memwatch.core.model import CgroupMemory, GpuMemory, RankMemory, Sample, TreeMemory
+from memwatch.core.snapshot import ResourceView, Snapshot, State, Verdict
 from memwatch.core.text import printable
 from memwatch.interfaces import Clock
 from memwatch.outputs import families as f

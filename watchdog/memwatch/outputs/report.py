@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import memwatch
 from memwatch.core import sentence as sentences
 from memwatch.core.examination import Diagnosis
-from memwatch.core.model import Snapshot
+from memwatch.core.snapshot import Snapshot
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.outputs import by_generation, page, parts, profile
 from memwatch.outputs.figures import (

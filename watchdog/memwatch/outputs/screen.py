@@ -14,18 +14,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 
-from memwatch.core.model import (
-    HOST,
-    GenerationRow,
-    GpuMemory,
-    ResourceView,
-    Sample,
-    Snapshot,
-    State,
-    Usage,
-    Verdict,
-)
+from memwatch.core.model import HOST, GpuMemory, Sample, Usage
 from memwatch.core.sentence import finding_text
+from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot, State, Verdict
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.outputs import diagnosis, dots

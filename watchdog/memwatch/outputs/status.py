@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from memwatch.core.examination import Diagnosis
-from memwatch.core.model import GenerationRow, ResourceView, Snapshot
+from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot
 
 _TREND = {
     "model": "model",

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memwatch.core.model import HOST, Attached, Diagnosed, Event, Notice, PhaseSeen, Sampled, Snapshot, Stretch
+from memwatch.core.events import Attached, Diagnosed, Event, Notice, PhaseSeen, Sampled, Stretch
+from memwatch.core.model import HOST
+from memwatch.core.snapshot import Snapshot
 
 OUTLOOKS = ("forecast", "warn", "cleared", "held", "interrupt")  # the other notices repeat what these said last
 MOVES = 0.02  # a GPU whose memory moves by less than this share of its limit, and that nothing is said of, is left out

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TextIO
 
-from memwatch.core.model import Notice, Snapshot
+from memwatch.core.events import Notice
+from memwatch.core.snapshot import Snapshot
 
 MOST_STATUS_BYTES = 1000
 STATUS_SECONDS = 5.0  # between two that only figures set apart

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from memwatch.core.model import Snapshot
+from memwatch.core.snapshot import Snapshot
 from memwatch.outputs.figures import phase_delta
 
 _BYTES = ("start_bytes", "end_bytes", "delta_bytes", "peak_bytes")

@@ -19,7 +19,8 @@ from rich.console import Console
 from rich.control import Control
 from rich.segment import Segment, Segments
 
-from memwatch.core.model import Notice, Snapshot
+from memwatch.core.events import Notice
+from memwatch.core.snapshot import Snapshot
 from memwatch.interfaces import Clock
 from memwatch.outputs.screen import Line, Look, Mode, Status, frame
 

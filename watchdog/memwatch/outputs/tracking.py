@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from memwatch.core.events import Notice
 from memwatch.core.evidence import SPACED
-from memwatch.core.model import Notice, ResourceView, Snapshot
+from memwatch.core.snapshot import ResourceView, Snapshot
 from memwatch.core.text import printable
 
 MINUTE_SECONDS = 60.0

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from memwatch.core.model import Notice, Snapshot
+from memwatch.core.events import Notice
+from memwatch.core.snapshot import Snapshot
 from memwatch.errors import ConfigError, SourceError
 from memwatch.interfaces import Clock
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TextIO
 
-from memwatch.core.model import Event, ExaminationAsked
+from memwatch.core.events import Event, ExaminationAsked
 from memwatch.errors import SourceError
 
 EXAMINE = "c"

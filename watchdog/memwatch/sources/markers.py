@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from memwatch.core.model import Event, GaugeSeen, PhaseSeen, TotalSeen
+from memwatch.core.events import Event, GaugeSeen, PhaseSeen, TotalSeen
 from memwatch.sources.chatter import Chatter, Reading
 from memwatch.sources.counter import BAR, Counter
 from memwatch.sources.forms import form_of

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from memwatch.core.model import Event, GenerationSeen
+from memwatch.core.events import Event, GenerationSeen
 from memwatch.core.text import TERMINAL_ESCAPE
 
 KEPT_HITS = 4096  # of a counter that is not chosen yet; the oldest are dropped

@@ -1,0 +1,321 @@
+"""What the engine is told (events) and what it asks for (actions). Units are those of `core.model`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from memwatch.core.examination import Examination
+from memwatch.core.model import Limit, RunIdentity, Sample, Target, Usage
+
+# --- actions: all that the engine asks for --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to tell people and machines, once. `fields` are JSON-ready and use replay's names."""
+
+    t: float
+    event: str  # attached, marker, generation, forecast, warn, interrupt, held, saved, escalated, source_failed ...
+    text: str  # one line for people
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """Interrupt the trainer now: by the first signal of its signal plan, by the hook, or both."""
+
+    t: float
+    resource: str
+    reason: str
+    emergency: bool = False
+    by_signal: bool = False  # by the signal alone: the hook has had its turn
+
+
+@dataclass(frozen=True, slots=True)
+class Escalate:
+    """The interrupt had no effect in time: send this stronger signal."""
+
+    t: float
+    signal: str  # "SIGTERM" or "SIGKILL"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnose:
+    """Examine the trainer, in a process that gives way to all others. An action; its outcome is told with it."""
+
+    t: float
+    reason: str  # "generation", "phase", "middle" (of a generation), "time", "warn", "request", "rise"
+    generation: float | None  # under way, as the program counts
+    phase: str | None  # under way
+    used_bytes: int | None  # of main memory
+    memory_bytes: int  # that the examination may take
+    types: tuple[str, ...] = ()  # of which it is to tell who holds their objects, besides those it chooses itself
+    paths: tuple[str, ...] = ()  # of which it is to tell the size, besides those that it finds itself
+    gpu_bytes: int | None = None  # of all GPUs, used by the trainer; None: there is none, or it is not known
+    record_seconds: float = 0.0  # follow memory for so long, to see which code raises it, and do nothing else
+    cow_bytes: int = 0  # copied by forked workers, so far
+
+
+Action = Notice | Interrupt | Escalate | Diagnose
+
+
+# --- events: all that the engine is told ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A watch begins: the first trainer process of a run, or its successor after a restart."""
+
+    t: float
+    target: Target
+    command: str  # printable, escaped
+    run_id: str = ""
+    remarks: tuple[str, ...] = ()  # what the user should know of this watch, a line each
+    run: RunIdentity | None = None  # None: stored by a memwatch that did not look
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One look at memory."""
+
+    t: float
+    sample: Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Readings of one pool, one after the other, under one limit."""
+
+    resource: str
+    used: Sequence[int]  # bytes
+    limit_bytes: int | None
+    origin: str
+    taken: Sequence[int] | None = None  # of the limit, by anybody; None: nobody else takes any
+
+    def usage(self, i: int) -> Usage:
+        """The reading of this index."""
+        used, limit = self.used[i], self.limit_bytes
+        if limit is None:
+            return Usage(self.resource, used, None)
+        taken = used if self.taken is None else self.taken[i]
+        return Usage(self.resource, used, Limit(limit, self.origin, limit - taken))
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Recorded looks at memory one after the other, between which nothing else was told."""
+
+    times: Sequence[float]  # seconds, in order
+    pools: tuple[Series, ...]  # each of as many readings
+
+    def sampled(self, i: int) -> Sampled:
+        """The look of this index."""
+        return Sampled(self.times[i], Sample(tuple(series.usage(i) for series in self.pools)))
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationSeen:
+    """The log names a generation (epoch, iteration ...). `index` counts as the program counts."""
+
+    t: float
+    index: float
+    total: int | None = None
+    unit: str = "generation"
+    at: str = "start"  # "start": the work of `index` begins; "end": it has ended; "progress": it is under way
+    before_watch: bool = False  # the marker was there before the watch: when it was printed is not known
+
+
+@dataclass(frozen=True, slots=True)
+class TotalSeen:
+    """The log says how many generations there will be, apart from any marker."""
+
+    t: float
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSeen:
+    """The log names a phase within a generation; at "end" the phase is over and none is known until the next."""
+
+    t: float
+    phase: str
+    at: str = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class GaugeSeen:
+    """The log prints a level, such as `Replay Buffer: 15,680 / 50,000`."""
+
+    t: float
+    name: str
+    value: float
+    capacity: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSeen:
+    """A checkpoint is being written, or is complete; from the log or from the file system."""
+
+    t: float
+    state: str  # "writing" or "saved"
+    evidence: str  # "log: Checkpoint saved: ckpt.pt", "file: /runs/ckpt.pt, 12.1 MB, still for 2.0 s"
+    seconds: float | None = None  # that writing it took, where its witness saw that
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemorySeen:
+    """The log shows that an allocation failed."""
+
+    t: float
+    kind: str  # "MemoryError" or "CUDA out of memory"
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChanged:
+    """A source began to fail or works again (told once per change)."""
+
+    t: float
+    source: str
+    ok: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Awaiting:
+    """There is no trainer to watch, and why (told when it begins to be so, and once per change)."""
+
+    t: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArmedChanged:
+    """A signal would reach the trainer from now on, or would not, and why (told at the attach, and once per change)."""
+
+    t: float
+    armed: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """memwatch sent (or, in a dry run, would have sent) a signal to the trainer, started the hook, or both."""
+
+    t: float
+    signal: str  # "SIGINT"
+    dry_run: bool = False
+    error: str = ""  # why it could not be sent
+    hook: str = ""  # the command that was started with it
+    instead: bool = False  # the hook took its place, and no signal was sent
+
+
+@dataclass(frozen=True, slots=True)
+class HookRan:
+    """The hook has ended, was ended, or could not be started."""
+
+    t: float
+    command: str  # printable
+    status: int | None  # with which it ended; None: not by itself
+    seconds: float  # that it took
+    error: str = ""  # what went wrong: "status 3"; empty: nothing, or it fell to the signal that it brought about
+    output: str = ""  # its first line, printable
+
+
+class Cause(str, Enum):
+    """How a trainer ended. Never a guess: UNKNOWN where the evidence does not say."""
+
+    COMPLETED = "completed"  # ended by itself, status 0
+    FAILED = "failed"  # ended by itself, another status
+    SAVED = "interrupted_saved"  # memwatch interrupted it and a clean checkpoint was seen
+    UNSAVED = "interrupted_unsaved"  # memwatch interrupted it, and it ended without such evidence or was escalated
+    OOM_CGROUP = "oom_cgroup"  # the kernel's OOM killer, at a cgroup's limit
+    OOM_HOST = "oom_host"  # the kernel's OOM killer, host out of memory
+    MEMORY_ERROR = "memory_error"  # Python's MemoryError ended it
+    CUDA_OOM = "cuda_oom"  # a GPU allocation failed and ended it
+    SIGNALLED = "signalled"  # another signal, not ours
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminationAsked:
+    """Somebody wants to know now what the trainer holds."""
+
+    t: float
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """What the trainer holds was kept in a file, because somebody asked for it; or it could not be."""
+
+    t: float
+    label: str
+    path: str
+    reason: str = ""  # why there is none
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosed:
+    """An examination that was asked for has ended."""
+
+    t: float
+    asked: Diagnose
+    found: Examination
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The trainer is gone."""
+
+    t: float
+    cause: Cause
+    evidence: tuple[str, ...] = ()
+    exit_code: int | None = None
+    signal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Restarting:
+    """The trainer that was interrupted and saved will be started again."""
+
+    t: float
+    number: int  # of the restart, from 1
+    most: int | None  # restarts that are allowed; None: as many as gain something
+    after_seconds: float
+    command: str  # printable
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp:
+    """The trainer that was interrupted and saved is not started again."""
+
+    t: float
+    restarts: int  # so far
+    reason: str
+
+
+Event = (
+    Attached
+    | Sampled
+    | GenerationSeen
+    | TotalSeen
+    | PhaseSeen
+    | GaugeSeen
+    | CheckpointSeen
+    | OutOfMemorySeen
+    | SourceChanged
+    | Awaiting
+    | ArmedChanged
+    | Signalled
+    | HookRan
+    | ExaminationAsked
+    | SnapshotTaken
+    | Diagnosed
+    | Exited
+    | Restarting
+    | GaveUp
+)
