@@ -43,6 +43,7 @@ def test_a_long_run_has_a_process_of_its_own():
         assert told["events"] == 100 and 5 < told["rss_mib"][0] < 100
 
 
+@pytest.mark.thorough
 def test_monitors_are_measured_side_by_side():
     told = cost.side_by_side(start=1.5, warm=0.1, windows=2, seconds=1.1)
     absent = told.pop("absent")
@@ -79,6 +80,7 @@ def test_harm_is_measured_in_blocks_by_turns():
     assert told["p999_ratio"][harm.MEMWATCH] < 20
 
 
+@pytest.mark.thorough
 def test_a_scrape_is_measured_and_does_not_wait_for_a_sample():
     gpus = 0 if missing() else 1
     told = scrape.measure(rounds=1, count=15, gpus=gpus)
@@ -91,6 +93,7 @@ def test_a_scrape_is_measured_and_does_not_wait_for_a_sample():
     assert told["latency_while_stuck"]["max_ms"] < 500
 
 
+@pytest.mark.thorough
 @pytest.mark.cgroup
 @pytest.mark.skipif(reaction.impossible() is not None, reason=str(reaction.impossible()))
 def test_reactions_to_ramps_are_measured():
@@ -110,6 +113,7 @@ def test_a_signal_that_did_not_come_is_later_than_all():
     assert (told["earlyoom"]["sent"], told["earlyoom"]["ms_median"]) == (1, None)
 
 
+@pytest.mark.thorough
 def test_what_a_log_costs_is_measured_in_processes_of_their_own(tmp_path):
     told = log.measure(tmp_path, megabytes=3, runs=1, rate=200, seconds=6)
     assert told["bytes"] > 3e6
@@ -153,6 +157,7 @@ def test_a_census_is_measured_beside_nobody():
     assert all(len(found) == 1 and found[0] > 0 for found in told["longest_ms"].values())
 
 
+@pytest.mark.thorough
 def test_the_lines_that_leak_are_looked_for(tmp_path):
     told = lines.profile("losses", tmp_path)
     assert told["first"] and told["grown_mb"] > 10 and 0 < told["share"] <= 1 and 0 < told["cpu_percent"] < 60
