@@ -17,7 +17,7 @@ test: .venv/.dev  ## what runs real processes waits more than it works; where it
 	$(PYTEST) -n 3 -m "paced and not thorough" tests/integration
 
 thorough: .venv/.dev  ## what is left out to be done in time: more pairs of leak and interpreter, what is large or measured
-	$(PYTEST) -n 3 -m "thorough and not vm and not nspawn"
+	$(PYTEST) -n 3 -m thorough
 
 machines: .venv/.dev  ## memwatch as a service: in a container, and in the virtual machine of ../shared/vm; root, minutes
 	$(PYTEST) -n 3 --dist loadfile -m "(vm or nspawn) and not thorough" tests/systemd tests/vm
