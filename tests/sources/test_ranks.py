@@ -68,6 +68,15 @@ def test_one_that_was_met_before_it_started_its_program(fake: FakeProc) -> None:
     assert used(tree.read(1.0)) == {2: 50 * MB}
 
 
+def test_one_that_was_met_while_it_started_its_program(fake: FakeProc) -> None:
+    fake.process(10, anon=200 * MB, children=(11,), environ={})
+    fake.process(11, anon=MB, parent=10, layout=0, environ={})  # a new memory, and nothing in it yet
+    tree = TreeReader(10, root=str(fake), survey=NEVER)
+    assert tree.read(0.0).ranks == ()
+    fake.process(11, anon=50 * MB, parent=10, layout=99, environ=rank(2))
+    assert used(tree.read(1.0)) == {2: 50 * MB}
+
+
 def test_one_whose_environment_may_not_be_read_is_none(fake: FakeProc) -> None:
     fake.process(10, anon=MB, children=(11,), environ={})
     fake.process(11, anon=MB, parent=10, layout=5)
@@ -99,14 +108,14 @@ def test_below_a_real_agent_with_workers_of_their_own(tmp_path: Path) -> None:
             told = [one.used_bytes for one in memory.ranks if len(one.pids) == 2]
             return len(told) == 4 and all(size > (20 * (5 + i) + 10) * MB for i, size in enumerate(told))
 
-        until(whole)
-        time.sleep(1.0)  # every process has been visited
-        memory = tree.read(time.monotonic())
+        def is_near() -> bool:
+            return all(
+                one.used_bytes == pytest.approx(read_pss(one.pids)[0], rel=0.1, abs=8 * MB) for one in memory.ranks
+            )
+
+        until(lambda: whole() and is_near())  # every process has been visited
         assert [one.rank for one in memory.ranks] == [4, 5, 6, 7]
         assert sum(used(memory).values()) <= memory.used_bytes
-        for one in memory.ranks:
-            pss = read_pss(one.pids)[0]
-            assert one.used_bytes == pytest.approx(pss, rel=0.1, abs=8 * MB)
         tree.close()
         for pid in [pid for one in memory.ranks for pid in one.pids]:
             os.kill(pid, signal.SIGKILL)

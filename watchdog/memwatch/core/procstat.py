@@ -19,7 +19,7 @@ class ProcStat:
     parent: int
     flags: int
     start_ticks: int
-    layout: tuple[int, int] | None  # where code and stack begin: random for each program started, the same in its forks
+    layout: tuple[int, int] | None  # where code and stack begin, the same in forks; None: it is being started
     wait_status: int | None  # field 52, as wait() gives it; 0 without permission, meaningful in a zombie only
 
     @property
@@ -55,9 +55,13 @@ def parse_stat(data: bytes) -> ProcStat:
         parent=_whole(fields[1]),
         flags=_whole(fields[6]),
         start_ticks=_whole(fields[19]),
-        layout=(_whole(fields[23]), _whole(fields[25])) if len(fields) > 25 else None,
+        layout=_layout(*fields[23:26]) if len(fields) > 25 else None,
         wait_status=_whole(fields[49]) if len(fields) > 49 else None,
     )
+
+
+def _layout(code: bytes, _: bytes, stack: bytes) -> tuple[int, int] | None:
+    return (_whole(code), _whole(stack)) if _whole(code) else None
 
 
 def _whole(field: bytes) -> int:

@@ -159,7 +159,7 @@ class TreeReader:
         step = self._whole.used_bytes // _STEP
         self._record = None
         for process in changed:
-            if process.looks_like_another_program:
+            if process.layout is None or process.looks_like_another_program:
                 self._know_layout(process)
             if process.has_changed(step):
                 self._survey.hurry(process)
@@ -267,17 +267,16 @@ class TreeReader:
             process.status, self._record = status, None
 
     def _know_layout(self, process: _Process) -> None:
-        """Notice that it has started a program of its own: what it held before is gone."""
+        """Notice that it has started a program: what it held before, of another one, is gone."""
         layout = self._layout(process)
         if layout is None or layout == process.layout:
             process.inherited_bytes = min(process.inherited_bytes, process.anon_bytes)
             return
-        first = process.layout is None
-        process.layout = layout
-        if not first:
+        known, process.layout = process.layout is not None, layout
+        process.rank = self._ranks.of_program(process)
+        if known:
             process.inherited_bytes, process.met_late = 0, False
             process.visit = process.change = process.space = None
-            process.rank = self._ranks.of_program(process)
             self._survey.hurry(process)
         self._order()
 
