@@ -167,6 +167,7 @@ class Bench:
         source: FakeSource | None = None,
         sinks: Sequence[Sink] = (),
         sequel: Callable[[Snapshot], Sequence[Event]] = lambda _: (),
+        interval: float = 1.0,
     ) -> None:
         self.clock, self.samples, self.trainer = HandClock(), Samples(), FakeTrainer()
         self.signaller, self.source, self.journal = FakeSignaller(), source or FakeSource(), FakeJournal()
@@ -190,6 +191,7 @@ class Bench:
             journal=self.journal,
             waker=self.waker,
             sequel=sequel,
+            interval=interval,
         )
 
     def run(self, seconds: int, then: Callable[[], object] = lambda: None) -> Exited | None:
@@ -484,17 +486,11 @@ def test_who_asks_between_two_ticks_sees_the_state_and_causes_no_look() -> None:
     assert 5.5 not in times
 
 
-def test_samples_of_a_calm_watch_are_put_on_disk_together() -> None:
-    bench = Bench()
+@pytest.mark.parametrize(("interval", "wait"), [(0.25, 0.75), (1.0, 0.0), (5.0, 0.0)])
+def test_samples_wait_for_others_no_longer_than_a_kill_may_cost(interval: float, wait: float) -> None:
+    bench = Bench(interval=interval)
     bench.run(4)
-    assert set(bench.journal.waits[2:]) == {19.0}
-
-
-def test_where_the_limit_is_near_they_are_not_kept_back() -> None:
-    bench = Bench()
-    bench.each = bench.leak
-    bench.run(4)
-    assert bench.journal.waits[-1] == 0.5
+    assert set(bench.journal.waits[2:]) == {wait}
 
 
 # --- between two ticks --------------------------------------------------------------------------------------------

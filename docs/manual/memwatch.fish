@@ -302,7 +302,7 @@ complete -c memwatch -n '_shtab_memwatch_using markers' -l dry-run -d 'everythin
 complete -c memwatch -n '_shtab_memwatch_using markers' -l json -d 'events as JSON lines on stdout'
 complete -c memwatch -n '_shtab_memwatch_using markers' -s v -l verbose -d 'tell every marker and generation'
 complete -c memwatch -n '_shtab_memwatch_using markers; and test $_shtab_memwatch_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d LOG
-complete -c memwatch -n '_shtab_memwatch_using; and test $_shtab_memwatch_npos -eq 0' -a replay -d 'The same engine over a recorded trace.'
+complete -c memwatch -n '_shtab_memwatch_using; and test $_shtab_memwatch_npos -eq 0' -a replay -d 'The same engine over a recorded trace, or over a run of the history.'
 complete -c memwatch -n '_shtab_memwatch_using replay' -s h -l help -d 'show this help message and exit'
 complete -c memwatch -n '_shtab_memwatch_using replay' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'settings in YAML; default: $MEMWATCH_CONFIG'
 complete -c memwatch -n '_shtab_memwatch_using replay' -l profile -xka "default observe aggressive" -d 'settings that go together: observe, default, aggressive'
@@ -315,8 +315,9 @@ complete -c memwatch -n '_shtab_memwatch_using replay' -l checkpoint-time -x -d 
 complete -c memwatch -n '_shtab_memwatch_using replay' -l dry-run -d 'everything but the signal'
 complete -c memwatch -n '_shtab_memwatch_using replay' -l json -d 'events as JSON lines on stdout'
 complete -c memwatch -n '_shtab_memwatch_using replay' -s v -l verbose -d 'tell every marker and generation'
+complete -c memwatch -n '_shtab_memwatch_using replay' -l run -x -d 'of a history; default: the latest'
 complete -c memwatch -n '_shtab_memwatch_using replay' -l plot -xka "(__fish_complete_path (commandline -ct))" -d 'draw it all: a page (.html) or a picture (.svg)'
-complete -c memwatch -n '_shtab_memwatch_using replay; and test $_shtab_memwatch_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d TRACE.csv
+complete -c memwatch -n '_shtab_memwatch_using replay; and test $_shtab_memwatch_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d 'a trace (.csv), or a history: is all told as it was?'
 complete -c memwatch -n '_shtab_memwatch_using; and test $_shtab_memwatch_npos -eq 0' -a man -d 'The manual page.'
 complete -c memwatch -n '_shtab_memwatch_using man' -s h -l help -d 'show this help message and exit'
 complete -c memwatch -n '_shtab_memwatch_using; and test $_shtab_memwatch_npos -eq 0' -a completion -d 'A script that completes memwatch'"'"'s commands and options with Tab.'

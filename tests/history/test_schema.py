@@ -31,7 +31,7 @@ def test_an_empty_file_gets_all_tables(connection: sqlite3.Connection) -> None:
     migrate(connection)
     assert version(connection) == len(STEPS)
     assert connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
-    assert tables(connection) == {"runs", "attempts", "events", "samples", "origins", "notices"}
+    assert tables(connection) == {"runs", "attempts", "events", "samples", "origins", "notices", "watches"}
     migrate(connection)
 
 

@@ -120,17 +120,27 @@ def test_samples_that_came_alone_wait_for_others_as_long_as_they_may(path: Path)
     assert kept() == 14
 
 
-def test_a_sample_a_second_and_each_that_came_with_something(path: Path) -> None:
+def test_each_sample_is_kept_and_a_grid_has_one_a_second_and_each_that_came_with_something(path: Path) -> None:
     store, opening = begun(path)
     for i in range(100):  # 20 Hz
         told = [GenerationSeen(T0 + 2.55, 1)] if i == 51 else []
         store.append([*told, sampled(T0 + i / 20, i)], [])
-    assert eventually(lambda: rows(path, "SELECT count(*) FROM samples") == [(2 * 7,)])
+    assert eventually(lambda: rows(path, "SELECT count(*) FROM samples") == [(2 * 100,)])
     used = [e.sample.usages[0].used_bytes for e in store.replay_events(opening.run_id) if isinstance(e, Sampled)]
+    assert used == [*range(100)]
+    used = [i for (i,) in rows(path, "SELECT used FROM samples WHERE grid > 0 AND slot = 0 ORDER BY seq")]
     assert used.pop(3) == 51
     assert used[0] == 0
     assert {later - earlier for earlier, later in itertools.pairwise(used)} <= {19, 20}
     assert len(used) == 6
+    store.close()
+
+
+def test_looks_at_which_nothing_could_be_read_are_kept_too(path: Path) -> None:
+    store, opening = begun(path)
+    looks = [Sampled(T0 + 1, Sample(())), Sampled(T0 + 2, Sample((Usage("host", 1, None),), accounting="pages"))]
+    store.append(looks, [])
+    assert list(store.replay_events(opening.run_id))[1:] == looks
     store.close()
 
 
@@ -150,7 +160,7 @@ def test_a_replay_of_a_long_run_is_thinned_but_for_its_latest_part(path: Path, s
     store.close()
     with sqlite3.connect(path) as connection:
         connection.executemany(
-            "INSERT INTO samples VALUES (?, ?, 0, 0, ?, ?, 'host', 1, NULL, NULL, NULL)",
+            "INSERT INTO samples VALUES (?, ?, 0, 0, ?, ?, 'host', 1, NULL, NULL, NULL, NULL)",
             ((number, i + 2, float(i), next(g for g in (600, 60, 10, 1) if i % g == 0)) for i in range(seconds)),
         )
     connection.close()

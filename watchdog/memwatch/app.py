@@ -30,6 +30,7 @@ from memwatch.history.store import HistoryStore
 from memwatch.hooks import identify_part, make_hook
 from memwatch.interfaces import Clock, EventSource, Signaller, Sink
 from memwatch.interrupter import Interrupter
+from memwatch.judge import Settings
 from memwatch.outputs.status import status
 from memwatch.sampler import Sampler
 from memwatch.snapshotter import Snapshotter
@@ -283,6 +284,8 @@ class Watch:
         cwd, log_name = facts.cwd or "", str(log) if log is not None and self._child is None else ""
         key = run_key(facts.argv, cwd, log_name or None, facts.uid or 0)
         opening = store.begin(key, attached, attached.t, cwd, log_name)
+        if self.engine.is_new:
+            store.judged_by(Settings.of(self._config).to_keep(), attached.t)
         return store, replace(attached, run_id=opening.run_id)
 
     def _replay(self, run_id: str, trainer: WatchedTrainer) -> None:

@@ -40,6 +40,16 @@ def main(arguments: Sequence[str] | None = None, announce: Callable[[int], None]
         return _unwritten(error, ExitCode.ENDED)
 
 
+def _replay(file: Path, flags: dict[str, object]) -> int:
+    from memwatch import commands, reports
+
+    if reports.is_history(file):
+        return reports.replay(file, flags)
+    if "run_id" in flags:
+        raise ConfigError(f"{file}: no history, which --run names a run of", "leave --run out, or name a history")
+    return commands.replay(file, flags)
+
+
 def _dispatch(flags: dict[str, object], trainer: list[str], announce: Callable[[int], None]) -> int:
     command = flags.pop("command", None)
     if command in ("completion", "man") or "version" in flags:
@@ -50,7 +60,7 @@ def _dispatch(flags: dict[str, object], trainer: list[str], announce: Callable[[
     if command == "markers":
         return commands.markers(file, flags)
     if command == "replay":
-        return commands.replay(file, flags)
+        return _replay(file, flags)
     if command == "config":
         return _config(flags)
     if command in ("report", "compare", "export"):
@@ -189,8 +199,9 @@ def _parser() -> _Parser:
     _add_reports(add, common, files)
     _add_config(add, target, common)
     add("markers", "which markers memwatch finds in a log", common, epilog=files).add_argument("file", metavar="LOG")
-    replay = add("replay", "the same engine over a recorded trace", common, epilog=files)
-    replay.add_argument("file", metavar="TRACE.csv")
+    replay = add("replay", "the same engine over a recorded trace, or over a run of the history", common, epilog=files)
+    replay.add_argument("file", metavar="FILE", help="a trace (.csv), or a history: is all told as it was?")
+    replay.add_argument("--run", dest="run_id", metavar="ID", help="of a history; default: the latest")
     replay.add_argument("--plot", metavar="FILE", help="draw it all: a page (.html) or a picture (.svg)")
     add("man", "the manual page")
     completion = add("completion", "a script that completes memwatch's commands and options with Tab")

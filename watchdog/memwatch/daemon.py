@@ -17,8 +17,7 @@ from memwatch.interfaces import Clock, EventSource, Sink, Waker
 WRECK_SECONDS = 2.0  # a process without memory that has not ended by then is worth telling
 ARM_SECONDS = 10.0  # between two looks at what arms memwatch: the kernel's levels, the permission to signal
 HURRY_SECONDS = 0.25  # looks closer than this leave no time to arm levels
-KEPT_SECONDS = 20.0  # samples that come alone are on disk after so long, many at once ...
-RUSH_SECONDS = 0.5  # ... or with the next look after so long, where the limit may be near
+KEPT_SECONDS = 1.0  # what a kill may cost: samples that come alone are on disk after so long, many at once
 ONCE_LOOKS, ONCE_SECONDS = 4, 0.25  # where one screen is all that is wanted
 LAST_READS = 64  # of a log, a bounded piece each, after the trainer's end
 
@@ -234,11 +233,8 @@ class Daemon:
         return notices
 
     def _patience(self) -> float:
-        """Seconds that samples may wait to be kept: none is lost that is older than the constants say."""
-        next_look = min(self._pace, self._interval)
-        if self._pace > max(self._interval, 1.0):
-            return max(0.0, KEPT_SECONDS - next_look)
-        return RUSH_SECONDS if next_look <= 1.0 else 0.0
+        """Seconds that samples may wait for the next look: none is lost that is older than the constant says."""
+        return max(0.0, KEPT_SECONDS - min(self._pace, self._interval))
 
     def _show(self, notices: Sequence[Notice]) -> None:
         """To every sink; one that fails is told of with the next turn, by the others."""

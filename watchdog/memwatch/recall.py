@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memwatch.config import Config
-from memwatch.core.engine import NO_DIAGNOSIS, Engine
+from memwatch.core.engine import NO_DIAGNOSIS
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, HistoryError
 from memwatch.history import past
 from memwatch.history.past import PastRun
+from memwatch.judge import Settings
 from memwatch.outputs.story import Story, Tape
 from memwatch.progress import Progress
 from memwatch.sources.target import identify
@@ -68,8 +69,8 @@ def names(run: PastRun) -> list[str]:
 
 def recall(path: Path, run: PastRun, config: Config, progress: Progress) -> Recalled:
     """All that the file tells of a run; HistoryError when it cannot be read."""
-    examining = config.examining if run.was_examined else NO_DIAGNOSIS
-    engine = Engine(config.policy, diagnosis=examining, expectations=config.checks)
+    settings = Settings.of(config)
+    engine = (settings if run.was_examined else replace(settings, diagnosis=NO_DIAGNOSIS)).engine()
     tape = Tape()
     for told in progress.over(past.stretches(path, run), run.share):
         tape.take(told)

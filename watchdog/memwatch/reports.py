@@ -1,4 +1,4 @@
-"""The commands that read the history: report, compare, export."""
+"""The commands that read the history: report, compare, export, and replay of a run that it has."""
 
 from __future__ import annotations
 
@@ -6,28 +6,34 @@ import gzip
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from memwatch import recall, wire
+from memwatch import __version__, recall, wire
 from memwatch.backtest import export as traces
 from memwatch.commands import configure
 from memwatch.config import Config
+from memwatch.core.events import Notice
+from memwatch.core.sentence import render, to_json_line
 from memwatch.core.text import printable
 from memwatch.core.units import format_duration
 from memwatch.errors import ConfigError, ExitCode
 from memwatch.history import past
 from memwatch.outputs import comparison, page, tables, whole
 from memwatch.outputs import report as pages
+from memwatch.outputs.plain import News
 from memwatch.outputs.status import jsonable, status
 from memwatch.outputs.summary import render as render_summary
 from memwatch.progress import Progress
 from memwatch.recall import Recalled
+from memwatch.retell import Retold, retell
 
 FORMS = {".html": "html", ".txt": "text", ".json": "json", ".csv": "csv"}  # by suffix
+MAGIC = b"SQLite format 3\0"
 READING = "reading the history"
+AS_IT_WAS = {"json", "verbose", "config"}  # options that judge nothing
 
 
 def report(flags: dict[str, Any]) -> int:
@@ -124,6 +130,55 @@ def export(flags: dict[str, Any]) -> int:
     with _opened(output) as file, Progress(READING, is_wanted=not file.isatty()) as progress:
         traces.write(progress.over(past.stretches(path, run), run.share), file)
     return ExitCode.ENDED
+
+
+def is_history(path: Path) -> bool:
+    """It is a database, not a trace."""
+    try:
+        if not path.is_file():  # a pipe would be emptied
+            return False
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def replay(path: Path, flags: dict[str, Any]) -> int:
+    """`memwatch replay HISTORY`: a run judged again, as it was judged; INTERNAL when anything is told otherwise."""
+    wanted = flags.pop("run_id", None)
+    if set(flags) - AS_IT_WAS:
+        raise ConfigError(
+            f"{path}: a run of the history is judged again as it was judged, by its own limits and settings",
+            "to judge it otherwise, export it as a trace: memwatch export HISTORY -o trace.csv",
+        )
+    config = configure(flags)
+    run = recall.find(path, wanted)
+    with Progress("judging it again") as progress:
+        watches = list(retell(path, run, progress.reach))
+    _print_all([notice for watch in watches for notice in watch.now], config)
+    conclusion = _conclusion(watches)
+    print(conclusion, file=sys.stderr if config.json else sys.stdout)
+    return ExitCode.INTERNAL if any(watch.difference for watch in watches) else ExitCode.ENDED
+
+
+def _print_all(notices: Sequence[Notice], config: Config) -> None:
+    is_news = News()
+    for notice in notices:
+        if config.json:
+            print(to_json_line(notice))
+        elif config.verbose or is_news(notice):
+            print(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(notice.t))} {render(notice)}")
+
+
+def _conclusion(watches: Sequence[Retold]) -> str:
+    for i, one in enumerate(watches, 1):
+        if one.difference is not None:
+            then, now = (to_json_line(notice) if notice is not None else "nothing" for notice in one.difference)
+            whose = f"watch {i} of {len(watches)}, by memwatch {one.watch.version}; this is {__version__}"
+            return f"\ntold otherwise than it was ({whose}):\n  then {then}\n  now  {now}"
+    many = "1 watch" if len(watches) == 1 else f"{len(watches)} watches"
+    events = sum(len(watch.now) for watch in watches)
+    return f"\njudged again, {many}: each of {events} events as it was told, bit for bit"
 
 
 @contextmanager

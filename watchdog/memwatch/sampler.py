@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from memwatch.core.accounting import usages
+from memwatch.core.accounting import accounting, usages
 from memwatch.core.model import HOST, CgroupMemory, GpuMemory, HostMemory, Sample, TreeMemory, Unread
 from memwatch.errors import AbsentError, SourceError, TargetGoneError
 from memwatch.interfaces import Reader
@@ -54,7 +54,7 @@ class Sampler:
         if gpus is self._seen:
             pools = tuple(usage for usage in pools if usage.resource == HOST)
         self._seen = gpus
-        return Sample(pools, tree, cgroup, host, gpus, tuple(unread))
+        return Sample(pools, tree, cgroup, host, gpus, tuple(unread), accounting(tree, cgroup, gpus))
 
     def _attempt(self, reader: Reader[T], now: float, unread: list[Unread], expected: bool = False) -> T | None:
         again_t, absent = self._absent.get(reader.name, _NEVER)

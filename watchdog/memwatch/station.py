@@ -15,6 +15,7 @@ from memwatch.core.events import Event
 from memwatch.core.snapshot import Snapshot
 from memwatch.front import Front
 from memwatch.interfaces import EventSource, Sink
+from memwatch.judge import Settings
 from memwatch.outputs.summary import render
 from memwatch.outputs.web import WebServer
 from memwatch.supervisor import FORWARDED
@@ -50,7 +51,7 @@ class Station:
 
     def engine(self) -> Engine:
         """That of the next watch."""
-        return Engine(self.config.policy, diagnosis=self.config.examining, expectations=self.config.checks)
+        return Settings.of(self.config).engine()
 
     # --- during a watch ---
 

@@ -111,10 +111,12 @@ class Stretch:
 
     times: Sequence[float]  # seconds, in order
     pools: tuple[Series, ...]  # each of as many readings
+    accounting: str | None = None  # of all of them
 
     def sampled(self, i: int) -> Sampled:
         """The look of this index."""
-        return Sampled(self.times[i], Sample(tuple(series.usage(i) for series in self.pools)))
+        usages = tuple(series.usage(i) for series in self.pools)
+        return Sampled(self.times[i], Sample(usages, accounting=self.accounting))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from memwatch.core import news
-from memwatch.core.accounting import accounting, gpu_usage
+from memwatch.core import basis, news
+from memwatch.core.accounting import gpu_usage
+from memwatch.core.basis import Basis
 from memwatch.core.checkpoints import Checkpoints
 from memwatch.core.decision import Decider
 from memwatch.core.emergency import Emergencies
@@ -121,10 +122,9 @@ class Looks:
         self.sample, self.sample_t, self.usages = sample, t, sample.usages
         if sample.gpus:
             self.usages += tuple(self._standing(sample))
-        how = accounting(sample.tree, sample.cgroup, sample.gpus)
-        if how != self._accounting and HOST in self._tracks:
+        if sample.accounting != self._accounting and HOST in self._tracks:
             self._tracks[HOST].recount()
-        self._accounting = how
+        self._accounting = sample.accounting
         for usage in sample.usages:
             self._observe(t, usage)
         self._look_for_copies(t, sample.tree)
@@ -215,7 +215,7 @@ class Looks:
 
     def _same_tracks(self, stretch: Stretch) -> list[Track]:
         """Of its pools; none when they do not go on as before."""
-        if any(series.resource not in self._fresh for series in stretch.pools):
+        if stretch.accounting != self._accounting or any(one.resource not in self._fresh for one in stretch.pools):
             return []
         tracks = [self._tracks[series.resource] for series in stretch.pools]
         as_before = (_goes_on(track.usage, series) for track, series in zip(tracks, stretch.pools, strict=True))
@@ -257,7 +257,7 @@ class Looks:
             if track.take_news(t, silent):
                 self._act(news.forecast(t, ledger, track))
             if track.turn(t, self._policy, step):
-                self._act(news.warning(t, ledger, track))
+                self._act(news.warning(t, ledger, track, basis.of_warning(self._policy, track, step)))
 
     def _drop(self) -> None:
         """No interrupt can begin now."""
@@ -269,26 +269,30 @@ class Looks:
     def _begin(self, t: float, decision: Decision, writing: bool) -> bool:
         """Interrupt, unless a checkpoint is being written that can be waited for."""
         if writing and not _exhausts(decision.track):
-            self._hold(t, decision.track)
+            self._hold(t, decision)
             return False
         self._interrupt(t, decision)
         return True
 
-    def _hold(self, t: float, track: Track) -> None:
+    def _hold(self, t: float, decision: Decision) -> None:
         if not self._held:
             self._held = True
-            self._act(news.held(t, self._ledger, track))
+            self._act(news.held(t, self._ledger, decision, self._basis(t, decision)))
+
+    def _basis(self, t: float, decision: Decision) -> Basis:
+        need = self.checkpoint(t)
+        return basis.of_interrupt(self._policy, decision, self._lead.seconds(need[0]), need)
 
     def _interrupt(self, t: float, decision: Decision) -> None:
         track, ledger = decision.track, self._ledger
-        reason = news.reason(ledger, decision, *self.checkpoint(t))
+        reason, stood_on = news.reason(ledger, decision, *self.checkpoint(t)), self._basis(t, decision)
         self._drop()
         self._held = False
         if not self._policy.act:
             self._episode.skip(t)
-            self._act(news.no_interrupt(t, ledger, track, reason))
+            self._act(news.no_interrupt(t, ledger, decision, reason, stood_on))
             return
-        self._act(news.interrupt(t, ledger, track, decision.kind, reason))
+        self._act(news.interrupt(t, ledger, decision, reason, stood_on))
         emergency = decision.kind == "emergency"
         self._act_all(self._episode.begin(Interrupt(t, track.usage.resource, reason, emergency)))
 

@@ -169,7 +169,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Everything that one look at the trainer's memory gave. `usages` is derived from the rest (core.accounting).
+    """Everything that one look at the trainer's memory gave. Usages and accounting are derived from the rest.
 
     A GPU is among the `usages` when its reading is a new one, and among the `gpus` until there is another.
     """
@@ -180,3 +180,4 @@ class Sample:
     host: HostMemory | None = None
     gpus: tuple[GpuMemory, ...] = ()
     unread: tuple[Unread, ...] = ()
+    accounting: str | None = None  # how the use of main memory came about (core.accounting); None: it is not known

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from memwatch.core import sentence as words
+from memwatch.core.basis import Basis
 from memwatch.core.events import (
     ArmedChanged,
     Attached,
@@ -244,11 +245,12 @@ def forecast(t: float, ledger: Ledger, track: Track) -> Notice:
     return Notice(t, "forecast", _outlook(ledger, track), _fields(ledger, track))
 
 
-def warning(t: float, ledger: Ledger, track: Track) -> Notice:
+def warning(t: float, ledger: Ledger, track: Track, basis: Basis) -> Notice:
     """The end is near, or no longer."""
     if track.warned:
-        return Notice(t, "warn", _outlook(ledger, track), _fields(ledger, track, "warn"))
-    return Notice(t, "cleared", f"the warning is withdrawn: {_outlook(ledger, track)}", _fields(ledger, track))
+        return Notice(t, "warn", _outlook(ledger, track), {**_fields(ledger, track, "warn"), **basis})
+    text = f"the warning is withdrawn: {_outlook(ledger, track)}"
+    return Notice(t, "cleared", text, {**_fields(ledger, track), **basis})
 
 
 def cow(t: float, tree: TreeMemory) -> Notice:
@@ -263,19 +265,21 @@ def cow(t: float, tree: TreeMemory) -> Notice:
     return Notice(t, "cow", text, {"cow_bytes": copied, "cow_bytes_per_s": round(rate), "processes": tree.processes})
 
 
-def held(t: float, ledger: Ledger, track: Track) -> Notice:
+def held(t: float, ledger: Ledger, decision: Decision, basis: Basis) -> Notice:
     """An interrupt waits for the checkpoint that is being written."""
-    return Notice(t, "held", "the interrupt waits: a checkpoint is being written", _fields(ledger, track))
+    text = "the interrupt waits: a checkpoint is being written"
+    return Notice(t, "held", text, {**_decided(ledger, decision), **basis})
 
 
-def interrupt(t: float, ledger: Ledger, track: Track, kind: str, reason: str) -> Notice:
+def interrupt(t: float, ledger: Ledger, decision: Decision, reason: str, basis: Basis) -> Notice:
     """It was decided."""
-    return Notice(t, "interrupt", reason, {**_fields(ledger, track, "interrupt"), "kind": kind})
+    return Notice(t, "interrupt", reason, {**_decided(ledger, decision, "interrupt"), **basis})
 
 
-def no_interrupt(t: float, ledger: Ledger, track: Track, reason: str) -> Notice:
+def no_interrupt(t: float, ledger: Ledger, decision: Decision, reason: str, basis: Basis) -> Notice:
     """It would have been, if memwatch might act."""
-    return Notice(t, "warn", f"no interrupt, acting is off: {reason}", _fields(ledger, track, "warn"))
+    text = f"no interrupt, acting is off: {reason}"
+    return Notice(t, "warn", text, {**_decided(ledger, decision, "warn"), **basis})
 
 
 def reason(ledger: Ledger, decision: Decision, need_seconds: float, origin: str) -> str:
@@ -299,6 +303,10 @@ def reason(ledger: Ledger, decision: Decision, need_seconds: float, origin: str)
 def _outlook(ledger: Ledger, track: Track) -> str:
     phase = ledger.leading_phase(track.usage.resource)
     return words.outlook_text(track.usage, track.outlook_now, ledger.unit, ledger.last_generation, phase)
+
+
+def _decided(ledger: Ledger, decision: Decision, action: str | None = None) -> dict[str, Any]:
+    return {**_fields(ledger, decision.track, action), "kind": decision.kind}
 
 
 def _fields(ledger: Ledger, track: Track, action: str | None = None) -> dict[str, Any]:

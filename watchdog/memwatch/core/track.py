@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,6 +19,7 @@ from memwatch.core.timeline import Timeline
 FORECAST_SHARE = 0.02  # of the time observed: forecast notices come no closer where no generation gives one
 FORECAST_FLOOR_SECONDS = 5.0
 ETA_CHANGE = 0.10  # a forecast that moved by this share is news
+LATEST = 16  # readings that are told with a decision
 WAITING = 16  # readings, at most, that nobody has asked about are taken together: each then costs a fifth
 
 
@@ -51,6 +53,7 @@ class Track:
         self._waiting: list[tuple[float, int, int]] = []  # readings that nobody has asked about: t, used, taken
         self._fastest = 0.0
         self._timeline = Timeline(t)
+        self.latest: deque[tuple[float, int, int]] = deque(maxlen=LATEST)  # t, used, taken
         self.usage = usage
         self.begin(usage.used_bytes, t)
 
@@ -62,6 +65,7 @@ class Track:
     def begin(self, used_bytes: int, t: float) -> None:
         """A process begins with this reading."""
         self._settle()
+        self.latest.clear()
         self.first_t = t
         self.baseline = self.peak = used_bytes
         self.recount()
@@ -90,7 +94,9 @@ class Track:
         rises = used - self._used > known or taken - self._taken > known
         self._risen = WINDOW if rises else self._risen - 1  # a fast step may make the rises of all that see it faster
         self._t, self._used, self._taken, self.peak = t, used, taken, max(self.peak, used)
-        self._waiting.append((t, used, taken))
+        reading = (t, used, taken)
+        self.latest.append(reading)
+        self._waiting.append(reading)
         if self._risen > 0 or len(self._waiting) >= WAITING:
             self._settle()
 
@@ -99,6 +105,7 @@ class Track:
         self._settle()
         self.usage, self._t, self._used, self._taken = usage, times[-1], used[-1], taken[-1]
         self.peak = max(self.peak, *used)
+        self.latest.extend(zip(times[-LATEST:], used[-LATEST:], taken[-LATEST:], strict=True))
         self._take(times, used, taken)
 
     def _settle(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import get_args
 
 from memwatch import wire
@@ -14,7 +14,8 @@ from memwatch.core.text import encodable
 _KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event) if kind is not Sampled}
 _INT_MAX = 2**63 - 1  # what SQLite holds
 
-SampleRow = tuple[str, int, "int | None", "str | None", "int | None"]  # resource, used, bound, origin, headroom
+# resource (empty: none could be read), used, bound, origin, headroom, accounting
+SampleRow = tuple[str, int, "int | None", "str | None", "int | None", "str | None"]
 
 
 def encode_event(event: Event) -> tuple[str, bytes]:
@@ -33,20 +34,26 @@ def decode_event(kind: str, json: bytes) -> Event | None:
         return None
 
 
-def encode_usages(sample: Sample) -> Iterator[SampleRow]:
+def encode_sample(sample: Sample) -> Iterator[SampleRow]:
     """One row per resource. SQLite takes no lone surrogates, and a cgroup's path may hold any byte."""
+    if not sample.usages:
+        yield "", 0, None, None, None, sample.accounting
     for usage in sample.usages:
-        limit = usage.limit
+        limit, name, used = usage.limit, encodable(usage.resource), _int(usage.used_bytes)
         if limit is None:
-            yield encodable(usage.resource), _int(usage.used_bytes), None, None, None
+            yield name, used, None, None, None, sample.accounting
         else:
             bound, headroom = _int(limit.bytes), _int(limit.headroom_bytes)
-            yield encodable(usage.resource), _int(usage.used_bytes), bound, encodable(limit.origin), headroom
+            yield name, used, bound, encodable(limit.origin), headroom, sample.accounting
 
 
-def decode_usage(row: SampleRow) -> Usage:
-    """The usage that a row holds."""
-    resource, used, bound, origin, headroom = row
+def decode_sample(rows: Sequence[SampleRow]) -> Sample:
+    """What the rows of a look hold of it: its usages, and how they came about."""
+    return Sample(tuple(_usage(row) for row in rows if row[0]), accounting=rows[0][5])
+
+
+def _usage(row: SampleRow) -> Usage:
+    resource, used, bound, origin, headroom, _ = row
     if bound is None or headroom is None:
         return Usage(resource, used, None)
     return Usage(resource, used, Limit(bound, origin or "", headroom))

@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from memwatch.errors import HistoryError
@@ -43,10 +44,27 @@ def open_database(path: Path) -> tuple[sqlite3.Connection, str]:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """A second connection, to a file that is open already."""
+    """A connection that writes nothing; to a file of an older memwatch, one to a copy in memory that is up to date.
+
+    HistoryError for another program's database and for one that a newer memwatch wrote.
+    """
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=_OPEN_SECONDS, uri=True)
-    connection.execute("PRAGMA query_only = on")
+    try:
+        if schema.is_older(connection):
+            connection = _brought_up_to_date(connection)
+        connection.execute("PRAGMA query_only = on")
+    except BaseException:
+        connection.close()
+        raise
     return connection
+
+
+def _brought_up_to_date(connection: sqlite3.Connection) -> sqlite3.Connection:
+    with closing(connection):
+        copy = sqlite3.connect(":memory:", isolation_level=None)
+        connection.backup(copy)
+    schema.migrate(copy)
+    return copy
 
 
 def presence(path: Path) -> Callable[[], bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,21 +13,23 @@ from typing import Any
 
 from memwatch import wire
 from memwatch.core.events import Event, Notice, Sampled, Series, Stretch
-from memwatch.core.model import Sample, Target
+from memwatch.core.model import Target
 from memwatch.errors import HistoryError
 from memwatch.history import codec, files
-from memwatch.history.schema import refuse_foreign
 
 REPLAYED = 5_000  # samples, about, at most: a start must not take long
 DRAWN = 150_000  # of a report
 BLOCK = 1024  # looks of a stretch, at most
 Look = tuple[float, list[codec.SampleRow]]
-_GRIDS = (1, 10, 60)  # of which the first is read that holds so few
+_GRIDS = (1, 10, 60)  # seconds, of which the first is read that holds so few
 _REPLAY_RECENT = 1200  # the latest records, about the last 10 minutes, are read whole
-_SAMPLES = """SELECT seq, t, resource, used, bound, origins.text, headroom
-    FROM samples {} LEFT JOIN origins ON origin = origins.id WHERE run = ? AND {} ORDER BY seq, slot"""
+_SAMPLES = """SELECT seq, t, resource, used, bound, origins.text, headroom, counts.text
+    FROM samples {} LEFT JOIN origins ON origin = origins.id LEFT JOIN origins AS counts ON counted = counts.id
+    WHERE run = ? AND {} ORDER BY seq, slot"""
 
 
+_END = "SELECT seq, t FROM samples WHERE run = ? {} ORDER BY seq {} LIMIT 1"
+_WATCHES = "SELECT seq, t, version, settings FROM watches WHERE run = ? ORDER BY seq"
 _EVENTS = "SELECT seq, kind, json FROM events WHERE run = ?"
 _NOTICES = "SELECT t, event, text, json FROM notices WHERE run = ?"
 _RUNS = """SELECT runs.run_id, created, command, host,
@@ -60,11 +62,26 @@ class PastRun:
         return min(1.0, max(0.0, (t - self.begun_t) / lasted)) if lasted > 0 else 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class PastWatch:
+    """One engine's part of a run."""
+
+    begun_seq: int
+    t: float
+    version: str  # of memwatch
+    settings: bytes  # JSON
+    end_seq: int | None  # where the next one began
+
+    @property
+    def condition(self) -> str:
+        """Of the rows that are its own."""
+        return f"AND seq > {self.begun_seq:d}" + ("" if self.end_seq is None else f" AND seq < {self.end_seq:d}")
+
+
 def runs(path: Path) -> list[PastRun]:
     """All runs in a file, the latest first; HistoryError when it is none of memwatch's."""
     try:
         with closing(files.open_for_reading(path)) as connection:
-            refuse_foreign(connection)
             rows = connection.execute(_RUNS).fetchall()
     except (sqlite3.Error, OSError) as error:
         raise HistoryError(f"history {path}: {error}", "name a history file: memwatch report FILE") from error
@@ -79,7 +96,6 @@ def run_of(path: Path, target: Target) -> str:
     process = (target.boot_id, target.pid, target.start_ticks)
     try:
         with closing(files.open_for_reading(path)) as connection:
-            refuse_foreign(connection)
             found = connection.execute(_RUN_OF, process).fetchone()
     except (sqlite3.Error, OSError, HistoryError):
         return ""
@@ -92,27 +108,50 @@ def events(path: Path, run_id: str) -> Iterator[Event]:
     Of a run with very many samples the older ones come on a coarser grid. HistoryError when it cannot be read.
     """
     with _run(path, run_id) as (connection, run):
-        for _, told in _told(connection, run, REPLAYED, None):
-            yield _sampled(*told) if isinstance(told, tuple) else told
+        yield from _one_by_one(_told(connection, run, REPLAYED))
 
 
 def stretches(path: Path, of: PastRun) -> Iterator[Event | Stretch]:
     """As events, on a coarser grid only beyond 150,000 samples, and looks that nothing comes between together."""
     with _run(path, of.run_id) as (connection, run):
-        for kind, group in itertools.groupby(_told(connection, run, DRAWN, of.attempt), key=_alike):
-            told = [one for _, one in group]
-            if kind is None:
-                yield from (_sampled(*one) if isinstance(one, tuple) else one for one in told)
-                continue
-            looks = [one for one in told if isinstance(one, tuple)]
-            for i in range(0, len(looks), BLOCK):
-                yield _stretch(looks[i : i + BLOCK])
+        yield from _together(_told(connection, run, DRAWN, _of(of.attempt)))
+
+
+def watches(path: Path, of: PastRun) -> list[PastWatch]:
+    """What the run was judged by, one after the other; HistoryError when it cannot be read."""
+    with _run(path, of.run_id) as (connection, run):
+        rows = connection.execute(_WATCHES, (run,)).fetchall()
+    ends = [*(seq for seq, *_ in rows), None][1:]
+    return [
+        PastWatch(seq, t, version, settings, end) for (seq, t, version, settings), end in zip(rows, ends, strict=True)
+    ]
+
+
+def before(path: Path, of: PastRun, watch: PastWatch) -> Iterator[Event]:
+    """What its engine was fed at its beginning: `events` as they were then."""
+    with _run(path, of.run_id) as (connection, run):
+        yield from _one_by_one(_told(connection, run, REPLAYED, f"AND seq < {watch.begun_seq:d}"))
+
+
+def during(path: Path, of: PastRun, watch: PastWatch) -> Iterator[Event | Stretch]:
+    """All that its engine was fed from then on."""
+    with _run(path, of.run_id) as (connection, run):
+        yield from _together(_told(connection, run, None, watch.condition))
+
+
+def told(path: Path, of: PastRun, watch: PastWatch) -> list[Notice]:
+    """All that it told, in order; HistoryError when it cannot be read."""
+    return _notices(path, of, watch.condition)
 
 
 def notices(path: Path, of: PastRun) -> list[Notice]:
     """All that was told of a run, in order; HistoryError when it cannot be read."""
+    return _notices(path, of, _of(of.attempt))
+
+
+def _notices(path: Path, of: PastRun, which: str) -> list[Notice]:
     with _run(path, of.run_id) as (connection, run):
-        rows = connection.execute(f"{_NOTICES} {_of(of.attempt)} ORDER BY seq", (run,))
+        rows = connection.execute(f"{_NOTICES} {which} ORDER BY seq", (run,))
         return [Notice(t, event, text, wire.from_json(json, dict)) for t, event, text, json in rows]
 
 
@@ -129,10 +168,25 @@ def _run(path: Path, run_id: str) -> Iterator[tuple[sqlite3.Connection, int]]:
 
 
 def _told(
-    connection: sqlite3.Connection, run: int, most: int, attempt: int | None
+    connection: sqlite3.Connection, run: int, most: int | None, which: str = ""
 ) -> Iterator[tuple[int, Event | Look]]:
     """What was told of a run, with its place; of more than `most` samples the older ones on a coarser grid."""
-    return heapq.merge(_events(connection, run, attempt), _looks(connection, run, most, attempt), key=_first)
+    return heapq.merge(_events(connection, run, which), _looks(connection, run, most, which), key=_first)
+
+
+def _one_by_one(told: Iterable[tuple[int, Event | Look]]) -> Iterator[Event]:
+    for _, one in told:
+        yield _sampled(*one) if isinstance(one, tuple) else one
+
+
+def _together(told: Iterable[tuple[int, Event | Look]]) -> Iterator[Event | Stretch]:
+    for kind, group in itertools.groupby(told, key=_alike):
+        if kind is None:
+            yield from _one_by_one(group)
+            continue
+        looks = [one for _, one in group if isinstance(one, tuple)]
+        for i in range(0, len(looks), BLOCK):
+            yield _stretch(looks[i : i + BLOCK])
 
 
 def _of(attempt: int | None) -> str:
@@ -144,21 +198,18 @@ def _first(pair: Sequence[Any]) -> Any:
     return pair[0]
 
 
-def _events(connection: sqlite3.Connection, run: int, attempt: int | None) -> Iterator[tuple[int, Event]]:
-    rows = connection.execute(f"{_EVENTS} {_of(attempt)} ORDER BY seq", (run,))
+def _events(connection: sqlite3.Connection, run: int, which: str) -> Iterator[tuple[int, Event]]:
+    rows = connection.execute(f"{_EVENTS} {which} ORDER BY seq", (run,))
     for seq, kind, json in rows:
         event = codec.decode_event(kind, json)
         if event is not None:
             yield seq, event
 
 
-def _looks(connection: sqlite3.Connection, run: int, most: int, attempt: int | None) -> Iterator[tuple[int, Look]]:
-    latest = connection.execute("SELECT max(seq) FROM samples WHERE run = ?", (run,)).fetchone()[0] or 0
-    grid = next((grid for grid in _GRIDS if latest <= most * grid), 600)
-    recent = latest - _REPLAY_RECENT if grid > 1 else 0
+def _looks(connection: sqlite3.Connection, run: int, most: int | None, which: str) -> Iterator[tuple[int, Look]]:
+    grid, recent = _thinned(connection, run, most, which)
     # INDEXED BY and the index's own condition: SQLite would scan a month of rows otherwise
     index, coarse = ("INDEXED BY coarse_samples", "AND grid >= 60") if grid >= 60 else ("", "")
-    which = _of(attempt)
     older = connection.execute(_SAMPLES.format(index, f"seq < ? {coarse} AND grid >= {grid:d} {which}"), (run, recent))
     newer = connection.execute(_SAMPLES.format("", f"seq >= ? {which}"), (run, recent))
     for seq, group in itertools.groupby(itertools.chain(older, newer), key=_first):
@@ -166,26 +217,36 @@ def _looks(connection: sqlite3.Connection, run: int, most: int, attempt: int | N
         yield seq, (rows[0][1], [row[2:] for row in rows])
 
 
+def _thinned(connection: sqlite3.Connection, run: int, most: int | None, which: str) -> tuple[int, int]:
+    """The grid to read, and the place from which on all is read."""
+    ends = (connection.execute(_END.format(which, way), (run,)).fetchone() for way in ("ASC", "DESC"))
+    (_, began_t), (latest, ended_t) = (end or (0, 0.0) for end in ends)
+    if most is None or latest <= most:
+        return 0, 0
+    seconds = ended_t - began_t
+    return next((grid for grid in _GRIDS if seconds <= most * grid), 600), latest - _REPLAY_RECENT
+
+
 def _sampled(t: float, rows: Sequence[codec.SampleRow]) -> Sampled:
-    return Sampled(t, Sample(tuple(map(codec.decode_usage, rows))))
+    return Sampled(t, codec.decode_sample(rows))
 
 
 def _alike(told: tuple[int, Event | Look]) -> object:
-    """The same for looks under the same limits; None for all else."""
-    if not isinstance(told[1], tuple):
+    """The same for looks under the same limits, of use that is counted in the same way; None for all else."""
+    if not isinstance(told[1], tuple) or not told[1][1][0][0]:
         return None
-    return [(resource, bound, origin) for resource, _, bound, origin, _ in told[1][1]]
+    return [(resource, bound, origin, counted) for resource, _, bound, origin, _, counted in told[1][1]]
 
 
 def _stretch(looks: Sequence[Look]) -> Stretch:
     pools = [_series(rows) for rows in zip(*(rows for _, rows in looks), strict=True)]
-    return Stretch([t for t, _ in looks], tuple(pools))
+    return Stretch([t for t, _ in looks], tuple(pools), looks[0][1][0][5])
 
 
 def _series(rows: Sequence[codec.SampleRow]) -> Series:
-    resource, _, bound, origin, _ = rows[0]
+    resource, _, bound, origin, *_ = rows[0]
     used = [row[1] for row in rows]
     if bound is None:
         return Series(resource, used, None, "")
-    taken = [bound - (headroom or 0) for *_, headroom in rows]
+    taken = [bound - (headroom or 0) for *_, headroom, _ in rows]
     return Series(resource, used, bound, origin or "", None if taken == used else taken)

@@ -10,7 +10,8 @@ from memwatch.errors import HistoryError
 APPLICATION_ID = 0x6D656D77  # "memw": tells a history file from any other SQLite file
 
 # Step n turns version n into version n + 1. A step that was released is never changed: a new one is added.
-# `run` is runs.id, `seq` orders all that happened within a run. A sample is one row per resource, in order of `slot`.
+# `run` is runs.id, `seq` orders all that happened within a run. A sample is one row per resource, in order of `slot`,
+# or one without a resource (an empty name) when nothing could be read.
 STEPS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE runs (
@@ -27,8 +28,8 @@ STEPS: tuple[tuple[str, ...], ...] = (
             run INTEGER NOT NULL, seq INTEGER NOT NULL, attempt INTEGER NOT NULL, t REAL NOT NULL,
             kind TEXT NOT NULL, json BLOB NOT NULL,
             PRIMARY KEY (run, seq)) WITHOUT ROWID""",
-        # grid: 600, 60, 10 or 1, the coarsest grid of seconds that this sample stands on; a replay of a long run reads
-        # the coarse ones only. 600 as well for a sample that was taken together with an event.
+        # grid: 600, 60, 10 or 1, the coarsest grid of seconds that this sample stands on, 0 where it stands on none; a
+        # replay of a long run reads the coarse ones only. 600 as well for one that was taken together with an event.
         """CREATE TABLE samples (
             run INTEGER NOT NULL, seq INTEGER NOT NULL, slot INTEGER NOT NULL, attempt INTEGER NOT NULL,
             t REAL NOT NULL, grid INTEGER NOT NULL, resource TEXT NOT NULL, used INTEGER NOT NULL,
@@ -40,6 +41,13 @@ STEPS: tuple[tuple[str, ...], ...] = (
             run INTEGER NOT NULL, seq INTEGER NOT NULL, attempt INTEGER NOT NULL, t REAL NOT NULL,
             event TEXT NOT NULL, text TEXT NOT NULL, json BLOB NOT NULL,
             PRIMARY KEY (run, seq)) WITHOUT ROWID""",
+    ),
+    (
+        # a memwatch began at `seq` to judge the run: with what, as JSON; before that it was fed what was there
+        """CREATE TABLE watches (
+            run INTEGER NOT NULL, seq INTEGER NOT NULL, t REAL NOT NULL, version TEXT NOT NULL, settings BLOB NOT NULL,
+            PRIMARY KEY (run, seq)) WITHOUT ROWID""",
+        "ALTER TABLE samples ADD COLUMN counted INTEGER REFERENCES origins (id)",  # how main memory's use came about
     ),
 )
 
@@ -64,6 +72,12 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[Sequence[str]] = STE
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def is_older(connection: sqlite3.Connection) -> bool:
+    """It lacks what later steps added; HistoryError as `refuse_foreign`."""
+    refuse_foreign(connection)
+    return _version(connection) < len(STEPS)
 
 
 def refuse_foreign(connection: sqlite3.Connection, newest: int = len(STEPS)) -> None:

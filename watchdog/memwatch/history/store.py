@@ -31,6 +31,14 @@ class Opening:
     new_attempt: bool  # ... and this trainer process is a successor of the one watched before
 
 
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """An engine: whose, and what it goes by."""
+
+    version: str  # of memwatch
+    settings: bytes  # JSON
+
+
 class HistoryStore:
     """One history file, for one watch at a time. Of its methods only `open` and `replay_events` raise HistoryError."""
 
@@ -89,6 +97,12 @@ class HistoryStore:
         self._attempt = opening.attempt
         self._last_on_grid = {}
         return opening
+
+    def judged_by(self, judge: Judge, now: float) -> None:
+        """An engine begins to judge the run: it is fed what `replay_events` gives, and then what is appended."""
+        if self._run is not None:
+            row = (self._next(), now, judge.version, judge.settings)
+            self._writer.put(self._run, [("watches", row)], patient=False)
 
     def append(self, events: Sequence[Event], notices: Sequence[Notice], wait_seconds: float = 0.0) -> None:
         """Keep them: one transaction, on disk (safe from a kill) when this returns, or after 50 ms in the background.
@@ -191,17 +205,15 @@ class HistoryStore:
             yield "endings", (self._attempt, event.t, event.cause.value)
 
     def _sample_rows(self, event: Sampled, told: bool) -> Iterable[Row]:
-        """At most one sample a second, and each that was taken together with something else."""
+        """All samples; those that were taken together with something else are on each grid."""
         t = event.t
         steps = [grid for grid, seconds in _GRIDS if not 0 <= t - self._last_on_grid.get(grid, -1e18) < seconds]
-        if not steps and not told:
-            return
         for grid in steps:
             self._last_on_grid[grid] = t
-        coarsest = _GRIDS[0][0] if told else steps[0]
+        coarsest = _GRIDS[0][0] if told else steps[0] if steps else 0
         seq = self._next()
-        for slot, usage in enumerate(codec.encode_usages(event.sample)):
-            yield "samples", (seq, slot, self._attempt, t, coarsest, *usage)
+        for slot, row in enumerate(codec.encode_sample(event.sample)):
+            yield "samples", (seq, slot, self._attempt, t, coarsest, *row)
 
     def _notice_rows(self, notice: Notice) -> Iterable[Row]:
         try:

@@ -10,16 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-_KEEP = {"events": 2000, "samples": 4000, "notices": 1000, "endings": 10}  # rows that wait for a disk that works
+# rows that wait for a disk that works
+_KEEP = {"watches": 10, "events": 2000, "samples": 4000, "notices": 1000, "endings": 10}
 _INSERT = {
+    "watches": "INSERT OR IGNORE INTO watches VALUES (?, ?, ?, ?, ?)",
     "events": "INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?, ?, ?)",
-    "samples": "INSERT OR IGNORE INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "samples": "INSERT OR IGNORE INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     "notices": "INSERT OR IGNORE INTO notices VALUES (?, ?, ?, ?, ?, ?, ?)",
     "endings": "WITH this(run, attempt, t, cause) AS (VALUES (?, ?, ?, ?)) UPDATE attempts"
     " SET exited_t = (SELECT t FROM this), cause = (SELECT cause FROM this)"
     " WHERE run = (SELECT run FROM this) AND attempt = (SELECT attempt FROM this)",
 }
-_ORIGIN = 9  # the column of `samples` that is a text here and a number in the file
+_TEXTS = (8, 10)  # the columns of `samples` after `run` that are texts here and numbers in the file
 
 WAIT_SECONDS = 0.05  # for a commit, which takes 0.2 ms on a disk that is well
 _RETRY_SECONDS = (1.0, 2.0, 4.0, 8.0)
@@ -159,7 +161,7 @@ class Writer:
                         if run.id is None and id(run) not in entered:
                             entered[id(run)] = run.enter(self._connection)
                         number = entered.get(id(run), run.id)
-                        row = self._with_origin(values) if table == "samples" else values
+                        row = self._with_numbers(values) if table == "samples" else values
                         self._connection.execute(_INSERT[table], (number, *row))
                 self._connection.execute("COMMIT")
             except sqlite3.Error as error:
@@ -171,16 +173,19 @@ class Writer:
                 run.id = entered.get(id(run), run.id)
         return None
 
-    def _with_origin(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        text = values[_ORIGIN - 1]
+    def _with_numbers(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(self._number(value) if i in _TEXTS else value for i, value in enumerate(values))
+
+    def _number(self, text: str | None) -> int | None:
+        """Of a text that very many samples have in common."""
         if text is None:
-            return values
+            return None
         number = self._origins.get(text)
         if number is None:
             self._connection.execute("INSERT OR IGNORE INTO origins VALUES (NULL, ?)", (text,))
             found = self._connection.execute("SELECT id FROM origins WHERE text = ?", (text,)).fetchone()
             number = self._origins[text] = int(found[0])
-        return (*values[: _ORIGIN - 1], number, *values[_ORIGIN:])
+        return number
 
 
 def roll_back(connection: sqlite3.Connection) -> None:

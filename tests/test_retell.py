@@ -1,0 +1,141 @@
+"""A run of the history judged again: told as it was, and what is not is found."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memwatch.cli import main
+from memwatch.core.events import Attached, Event, Interrupt, Notice, Sampled, Signalled
+from memwatch.core.occasions import DiagnosisPolicy
+from memwatch.core.policy import Policy
+from memwatch.errors import ConfigError, ExitCode
+from memwatch.history import past
+from memwatch.history.store import HistoryStore
+from memwatch.judge import Settings
+from memwatch.retell import Retold, retell
+from support.recorded import GB, Recording
+
+SETTINGS = Settings(Policy(), DiagnosisPolicy(), ("growth < 5GB/generation",))
+LEAK = Recording(generations=12, samples=60, limit=100 * GB, killed_in=9.5)
+
+
+def watched(path: Path, events: Iterator[Event], settings: Settings = SETTINGS) -> list[Notice]:
+    """Judge, and keep all of it as a daemon does; what was told."""
+    store, engine, told = HistoryStore.open(path), settings.engine(), list[Notice]()
+    for event in events:
+        if isinstance(event, Attached):
+            event = replace(event, run_id=store.begin("key", event, event.t).run_id)  # noqa: PLW2901
+            store.judged_by(settings.to_keep(), event.t)
+            for earlier in store.replay_events(event.run_id):
+                engine.feed(earlier)
+        fed: list[Event] = [event]
+        actions = engine.feed(event)
+        if any(isinstance(action, Interrupt) for action in actions):
+            fed.append(Signalled(event.t, "SIGINT"))
+            actions += engine.feed(fed[-1])
+        notices = [action for action in actions if isinstance(action, Notice)]
+        store.append(fed, notices)
+        told += notices
+    store.close()
+    return told
+
+
+def again(path: Path) -> list[Retold]:
+    [run] = past.runs(path)
+    return list(retell(path, run, lambda share: None))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "history.db"
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_each_event_comes_out_as_it_was_told(path: Path, gpus: int, capsys: pytest.CaptureFixture[str]) -> None:
+    told = watched(path, replace(LEAK, gpus=gpus).events())
+    assert {"forecast", "warn", "interrupt", "finding", "breach", "exited"} <= {one.event for one in told}
+    [one] = again(path)
+    assert one.difference is None and len(one.now) == len(told)
+    assert main(["replay", str(path)]) == ExitCode.ENDED
+    assert f"judged again, 1 watch: each of {len(told)} events as it was told" in capsys.readouterr().out
+
+
+def test_a_decision_tells_what_it_stood_on(path: Path) -> None:
+    told = watched(path, LEAK.events())
+    [interrupt] = [one for one in told if one.event == "interrupt"]
+    samples, threshold = interrupt.fields["samples"], interrupt.fields["threshold"]
+    assert len(samples) == 16 and samples[-1][:2] == [interrupt.t, interrupt.fields["used"]]
+    assert threshold["lead_s"] > threshold["checkpoint_s"] > 0
+    assert threshold["odds_within_next"] > 1 - threshold["confidence"]
+    warn = next(one for one in told if one.event == "warn")
+    assert warn.fields["eta_s"] <= warn.fields["threshold"]["horizon_s"] and len(warn.fields["samples"]) == 16
+
+
+def test_each_watch_is_judged_from_what_it_found(path: Path) -> None:
+    events = list(LEAK.events())
+    third = len(events) // 3
+    for part in (events[:third], events[third : 2 * third], events[2 * third :]):
+        watched(path, iter([replace(events[0], t=part[0].t), *part] if part[0] is not events[0] else part))
+    found = again(path)
+    assert [one.difference for one in found] == [None] * 3
+    assert [one.now[0].text.split(":")[0] for one in found] == ["watching", "watching again", "watching again"]
+
+
+def test_every_look_counts(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = watched(path, LEAK.events())
+    [interrupt] = [one for one in told if one.event == "interrupt"]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE samples SET used = used + 1 WHERE t = ?", (interrupt.t,))
+    [one] = again(path)
+    assert one.difference is not None
+    then, now = one.difference
+    assert then is not None and now is not None and then.fields != now.fields
+    assert main(["replay", "--json", str(path)]) == ExitCode.INTERNAL
+    assert "told otherwise than it was (watch 1 of 1" in capsys.readouterr().err
+
+
+def test_it_is_judged_by_the_settings_of_that_time_and_by_no_others(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watched(path, LEAK.events(), replace(SETTINGS, policy=Policy(act=False, warn_horizon_seconds=60.0)))
+    [one] = again(path)
+    assert one.difference is None and not any(notice.event == "interrupt" for notice in one.now)
+    assert main(["replay", str(path), "--limit", "3GB"]) == ExitCode.USAGE
+    assert "memwatch export" in capsys.readouterr().err
+
+
+def test_settings_of_another_memwatch_are_refused(path: Path) -> None:
+    watched(path, LEAK.events())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("""UPDATE watches SET version = '9.9', settings = '{"policy": 3}'""")
+    with pytest.raises(ConfigError, match=r"memwatch 9\.9 judged by other settings"):
+        again(path)
+
+
+def test_a_run_that_was_not_wholly_kept_is_told(path: Path) -> None:
+    watched(path, LEAK.events())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM watches")
+    with pytest.raises(ConfigError, match="did not keep all of it"):
+        again(path)
+
+
+def test_a_name_of_a_run_goes_with_a_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("t,rss,limit\n0,1,2\n")
+    assert main(["replay", "--run", "x", str(trace)]) == ExitCode.USAGE
+    assert "--run" in capsys.readouterr().err
+
+
+def test_looks_between_the_seconds_are_kept(path: Path) -> None:
+    told = watched(path, replace(LEAK, seconds=0.05, samples=400, generations=4, killed_in=None).events())
+    [run] = past.runs(path)
+    kept = sum(isinstance(event, Sampled) for event in past.events(path, run.run_id))
+    assert kept == 4 * 400 and told
+    assert [one.difference for one in again(path)] == [None]

@@ -1,0 +1,46 @@
+"""What a decision stood on: the looks before it, and what it was measured by. Its fit and limit are its forecast's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memwatch.core.policy import Policy, hold_seconds, horizon_seconds
+from memwatch.core.track import Decision, Track
+
+Basis = Mapping[str, Any]  # JSON-ready: bytes, seconds, shares; None is unknown
+
+
+def of_interrupt(policy: Policy, decision: Decision, lead: float, need: tuple[float, str]) -> Basis:
+    """`lead`: seconds before the end at which a checkpoint must be asked for; `need`: those that one takes, and why."""
+    track, (need_seconds, origin) = decision.track, need
+    limit, ends = track.usage.limit, track.outlook.ends
+    threshold = {
+        "lead_s": _round(lead),
+        "checkpoint_s": _round(need_seconds),
+        "checkpoint_origin": origin,
+        "confidence": policy.confidence,
+        "odds_within_lead": None if ends is None else _round(ends.odds(lead)),
+        "odds_within_next": None if ends is None else _round(ends.odds(lead + ends.step_seconds)),
+        "guard": None if limit is None else round(policy.headroom_guard * limit.bytes),
+        "rate": round(decision.rate) if decision.kind == "emergency" else None,
+    }
+    return {"samples": _samples(track), "threshold": threshold}
+
+
+def of_warning(policy: Policy, track: Track, step_seconds: float | None) -> Basis:
+    """`step_seconds`: how long a generation lasts; None: there are none."""
+    threshold = {
+        "horizon_s": _round(horizon_seconds(policy, step_seconds)),
+        "held_s": _round(hold_seconds(track.outlook.forecast)),
+    }
+    return {"samples": _samples(track), "threshold": threshold}
+
+
+def _samples(track: Track) -> list[list[float]]:
+    """Time, bytes in use and bytes taken of the limit by anybody, oldest first."""
+    return [[_round(t), used, taken] for t, used, taken in track.latest]
+
+
+def _round(value: float) -> float:
+    return round(value, 3)
