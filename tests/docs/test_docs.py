@@ -20,11 +20,14 @@ from memwatch import cli
 from memwatch.actions.hook import fill
 from memwatch.commands import EXIT_CODES
 from memwatch.config import Config
+from memwatch.core import basis
 from memwatch.core.events import Cause
-from memwatch.core.forecast import Outlook
-from memwatch.core.model import Usage
+from memwatch.core.forecast import Forecaster, Outlook
+from memwatch.core.model import Limit, Usage
+from memwatch.core.policy import Policy
 from memwatch.core.sentence import forecast_fields
 from memwatch.core.snapshot import Verdict
+from memwatch.core.track import Decision, Track
 from memwatch.errors import ConfigError, ExitCode
 from memwatch.layers import load
 from memwatch.sources.presets import _PRESET_KEYS, _RULE_KEYS, KINDS
@@ -198,6 +201,10 @@ def fields_of(call: ast.Call) -> set[str]:
 def keys_of(node: ast.expr) -> set[str]:
     if isinstance(node, ast.Call) and called(node) == "_fields":
         return outlook_fields()
+    if isinstance(node, ast.Call) and called(node) == "_decided":
+        return outlook_fields() | {"kind"}
+    if isinstance(node, ast.Name) and node.id == "basis":
+        return {"samples", "threshold"}
     assert isinstance(node, ast.Dict), ast.unparse(node)
     named = {key.value for key in node.keys if isinstance(key, ast.Constant)}
     spread = [keys_of(value) for key, value in zip(node.keys, node.values, strict=True) if key is None]
@@ -232,6 +239,21 @@ def test_the_fields_of_an_event_are_those_of_the_table(event: str) -> None:
 def test_the_fields_of_an_outlook_are_those_of_the_table() -> None:
     table = [row for row in rows(section(text_of("operations.md"), "Events")) if len(row) == 2]
     assert {word for row in table for word in words(row[0])} == outlook_fields()
+
+
+def test_what_a_decision_stood_on_is_that_of_the_table() -> None:
+    limit = Limit(10, "host", 9)
+    track = Track(Usage("host", 1, limit), Forecaster(), 0.0)
+    interrupt = basis.of_interrupt(Policy(), Decision(track, "time"), 1.0, (1.0, "assumed"))
+    warning = basis.of_warning(Policy(), track, None)
+    told = {words(name)[0] + name.rpartition("`")[2]: set(words(cell)) for name, cell in stood_on()}
+    assert told["threshold of an interrupt"] == set(interrupt["threshold"])
+    assert told["threshold of a warning"] == set(warning["threshold"])
+    assert {name.split()[0] for name in told} == set(interrupt) == set(warning)
+
+
+def stood_on() -> list[list[str]]:
+    return rows(section(text_of("operations.md"), "What a decision stood on"))
 
 
 # --- exit codes, causes, keys, rooms --------------------------------------------------------------------------------
