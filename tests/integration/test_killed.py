@@ -1,0 +1,96 @@
+"""memwatch killed with -9 at random moments: its history is whole, a second is lost at most, the forecast stays."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from memwatch.core.events import Attached, Sampled
+from memwatch.history import past
+from memwatch.retell import retell
+from support.mainjob import Folder, Memwatch, trainer
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+
+LEAK = """
+import time
+kept, begun = [], time.monotonic()
+for i in range(1, 100_000):
+    print(f'Generation {i} / 100000', flush=True)
+    kept.append(bytearray(b'x' * 1_000_000))
+    time.sleep(max(0.0, begun + 0.25 * i - time.monotonic()))
+"""
+LOSS_SECONDS = 1.0
+LATE_SECONDS = 0.5  # that a look may come late on a busy machine
+LONGEST_SECONDS = 3.0  # of a watch, its start included
+
+
+def kill_in(folder: Folder, pid: int, seconds: float, name: str) -> tuple[Memwatch, float]:
+    """A watch that lives so long; when it was killed."""
+    options = ("--log", str(folder.log), "--limit", "2GB", "--interval", "0.2", "--listen", "none", "--json")
+    watch = Memwatch(folder, "--pid", str(pid), *options, "--dry-run", name=name)
+    time.sleep(seconds)
+    killed_t = time.time()
+    watch.process.kill()
+    watch.process.wait()
+    return watch, killed_t
+
+
+def is_sound(path: Path) -> bool:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("PRAGMA quick_check").fetchone() == ("ok",)
+
+
+def lost(path: Path, killed_t: float) -> float | None:
+    """Seconds before the kill of which nothing is kept; None: that watch had hardly begun."""
+    [run] = past.runs(path)
+    events = list(past.events(path, run.run_id))
+    begun_t = max(event.t for event in events if isinstance(event, Attached))
+    if killed_t - begun_t <= LOSS_SECONDS + LATE_SECONDS:
+        return None
+    return killed_t - max(event.t for event in events if isinstance(event, Sampled))
+
+
+@pytest.mark.parametrize("kills", [12, pytest.param(200, marks=pytest.mark.thorough)])
+def test_killed_at_random_moments_it_goes_on_as_if_it_had_not_been(tmp_path: Path, kills: int) -> None:
+    folder, chance = Folder(tmp_path), random.Random(kills)
+    moments = [chance.uniform(0.0, LONGEST_SECONDS) for _ in range(kills - 1)] + [LONGEST_SECONDS]
+    losses: list[float] = []
+    with trainer(folder, program=[sys.executable, "-S", "-c", LEAK]) as run:
+        for i, moment in enumerate(moments):
+            _, killed_t = kill_in(folder, run.pid, moment, f"watch-{i}")
+            if not folder.history.exists():
+                continue  # it had not come so far
+            assert is_sound(folder.history)
+            if (seconds := lost(folder.history, killed_t)) is not None:
+                losses.append(seconds)
+        assert run.poll() is None, "the trainer runs on"
+    assert losses and max(losses) <= LOSS_SECONDS + LATE_SECONDS, losses
+    [kept] = past.runs(folder.history)
+    watches = list(retell(folder.history, kept, lambda share: None))
+    assert len(watches) > kills // 2
+    assert [one.difference for one in watches] == [None] * len(watches)
+    forecasts = [[n for n in one.then if n.event == "forecast" and n.fields["eta_s"]] for one in watches]
+    told = [ones for ones in forecasts if ones]
+    assert len(told) > 2, "after the first it knows at once what it knew"
+    for before, after in itertools.pairwise(told):
+        a, b = before[-1], after[0]
+        assert b.fields["eta_s"] == pytest.approx(a.fields["eta_s"] - (b.t - a.t), rel=0.15), (a, b)
+
+
+def test_a_history_of_a_killed_watch_is_read_by_others(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    with trainer(folder, program=[sys.executable, "-S", "-c", LEAK]) as run:
+        kill_in(folder, run.pid, LONGEST_SECONDS, "watch")
+    command = [sys.executable, "-m", "memwatch", "replay", str(folder.history)]
+    done = subprocess.run(command, env=folder.environ(), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "as it was told, bit for bit" in done.stdout
