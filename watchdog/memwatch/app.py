@@ -275,7 +275,7 @@ class Watch:
         if self._station.once:
             return None, replace(attached, run_id=past.run_of(path, facts.target) if path.exists() else "")
         try:
-            store = HistoryStore.open(path)
+            store = HistoryStore.open(path, most_bytes=self._config.history_bytes)
         except HistoryError as error:
             self._remarks.append(f"no history is kept: {error}")
             return None, attached

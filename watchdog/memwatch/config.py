@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from memwatch.core.expectations import Check
-from memwatch.core.expectations import parse as parse_expectation
 from memwatch.core.occasions import DiagnosisPolicy
 from memwatch.core.policy import Policy
 from memwatch.core.units import parse_size
@@ -174,6 +172,7 @@ class Config:
     listen: str | None = None  # None: DEFAULT_LISTEN, when that is free
     web_config: str | None = None  # who may ask what is served; None: who can reach it
     history: str | None = None  # None: the state folder
+    history_size: int | str = "500MB"  # that it may grow to: what is oldest goes
     dry_run: bool = False
     json: bool = False
     verbose: bool = False
@@ -186,11 +185,6 @@ class Config:
         return DiagnosisPolicy(
             set_.enabled, set_.every_generations, set_.cpu_share, memory, threshold, tuple(self.track)
         )
-
-    @property
-    def checks(self) -> tuple[Check, ...]:
-        """The expectations, as the engine checks them."""
-        return tuple(map(parse_expectation, self.expectations))
 
     @property
     def extras(self) -> tuple[str, ...]:
@@ -206,6 +200,11 @@ class Config:
     def listen_address(self) -> tuple[str, int] | None:
         """(address without brackets, port); None: nothing is served."""
         return parse_listen(self.listen or DEFAULT_LISTEN)
+
+    @property
+    def history_bytes(self) -> int:
+        """What the history may grow to."""
+        return parse_size(str(self.history_size))
 
     def history_path(self, environ: Mapping[str, str]) -> Path | None:
         """Where the history is kept; None: nowhere."""
@@ -252,7 +251,7 @@ RANGES: Mapping[str, tuple[float, float]] = {  # of numbers: from, to
     "daemon.linger_seconds": (0, 3600),
     "daemon.wait_seconds": (0.1, 3600),
 }
-SIZES = ("memory.limit", "diagnosis.memory")  # as 175GB
+SIZES = ("memory.limit", "diagnosis.memory", "history_size")  # as 175GB
 PATHS = (  # `~` at their start is the user's home folder
     *(
         "target.pidfile",

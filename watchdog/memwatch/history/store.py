@@ -15,6 +15,7 @@ from memwatch.core.events import Attached, Cause, Event, Exited, Notice, Sampled
 from memwatch.core.model import Target
 from memwatch.core.text import encodable
 from memwatch.history import codec, files, identity, past
+from memwatch.history.retention import Retention
 from memwatch.history.writer import Row, Run, Writer, roll_back
 
 _GRIDS = ((600, 599.5), (60, 59.5), (10, 9.5), (1, 0.95))  # (name in the file, seconds that make a step of it)
@@ -44,21 +45,27 @@ class HistoryStore:
 
     name = "history"
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, set_aside: str, proc: Path) -> None:
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, set_aside: str, proc: Path, most_bytes: int | None
+    ) -> None:
         self.path = path
         self.set_aside = set_aside  # a sentence for the user when a damaged file was replaced, else empty
         self._connection, self._proc = connection, proc
-        self._writer = Writer(connection, files.presence(path))
+        retention = None if most_bytes is None else Retention(most_bytes, self._is_another)
+        self._writer = Writer(connection, files.presence(path), retention)
         self._run: Run | None = None
         self._attempt = self._seq = 0
         self._last_on_grid: dict[int, float] = {}
         self._held: list[Sampled] = []  # that came alone, and wait for others
 
     @classmethod
-    def open(cls, path: Path, proc: Path = Path("/proc")) -> HistoryStore:
-        """Open or make the file (0600, in a 0700 folder if that is made too); HistoryError when it cannot be used."""
+    def open(cls, path: Path, proc: Path = Path("/proc"), most_bytes: int | None = None) -> HistoryStore:
+        """Open or make the file (0600, in a 0700 folder if that is made too); HistoryError when it cannot be used.
+
+        Where it grows beyond `most_bytes`, what is oldest goes.
+        """
         connection, set_aside = files.open_database(path)
-        return cls(path, connection, set_aside, proc)
+        return cls(path, connection, set_aside, proc, most_bytes)
 
     @property
     def failure(self) -> str | None:
@@ -168,6 +175,10 @@ class HistoryStore:
                 break
             return Opening(run_id, attempt + 1, resumed=True, new_attempt=True)
         return None
+
+    def _is_another(self, pid: int, ticks: int) -> bool:
+        """Another memwatch, which still runs: its runs are its own to shorten."""
+        return pid != os.getpid() and identity.start_ticks(pid, self._proc) == ticks
 
     def _lives(self, process: list[Any], boot: str) -> bool:
         boot_id, pid, ticks = process

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from memwatch.history.retention import Retention
+
 # rows that wait for a disk that works
 _KEEP = {"watches": 10, "events": 2000, "samples": 4000, "notices": 1000, "endings": 10}
 _INSERT = {
@@ -24,6 +26,7 @@ _INSERT = {
 _TEXTS = (8, 10)  # the columns of `samples` after `run` that are texts here and numbers in the file
 
 WAIT_SECONDS = 0.05  # for a commit, which takes 0.2 ms on a disk that is well
+_ROOM_SECONDS = 60.0  # between two looks at the size of the file
 _RETRY_SECONDS = (1.0, 2.0, 4.0, 8.0)
 
 
@@ -76,11 +79,16 @@ class Writer:
     """Owns the connection's writing side. `failure` says why the last try did not work, None when it did."""
 
     def __init__(
-        self, connection: sqlite3.Connection, still_there: Callable[[], bool], stalled_seconds: float = 5.0
+        self,
+        connection: sqlite3.Connection,
+        still_there: Callable[[], bool],
+        retention: Retention | None = None,
+        stalled_seconds: float = 5.0,
     ) -> None:
         self.failure: str | None = None
         self.connection_lock = threading.Lock()
         self._connection, self._still_there = connection, still_there
+        self._retention, self._retained_t = retention, 0.0  # when it is asked again
         self._stalled_seconds = stalled_seconds
         self._state = threading.Condition()
         self._waiting = Backlog()
@@ -138,6 +146,7 @@ class Writer:
             failure = self._write(held)
             failures = 0 if failure is None else failures + 1
             if failure is None:
+                self._make_room(held)
                 held = Backlog()
             elif held.lost:
                 failure = f"{failure}; the oldest {held.lost} records that waited are lost"
@@ -172,6 +181,21 @@ class Writer:
             for run, _ in waiting:
                 run.id = entered.get(id(run), run.id)
         return None
+
+    def _make_room(self, written: Backlog) -> None:
+        """A step of it after what was written, while there is something to do."""
+        run = next((rows[-1][0] for rows in written.rows.values() if rows), None)
+        if self._retention is None or run is None or run.id is None or time.monotonic() < self._retained_t:
+            return
+        with self.connection_lock:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                more = self._retention.step(self._connection, run.id)
+                self._connection.execute("COMMIT")
+            except sqlite3.Error:  # the next write tells what is wrong
+                roll_back(self._connection)
+                more = False
+        self._retained_t = 0.0 if more else time.monotonic() + _ROOM_SECONDS
 
     def _with_numbers(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(self._number(value) if i in _TEXTS else value for i, value in enumerate(values))

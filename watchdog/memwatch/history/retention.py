@@ -1,0 +1,91 @@
+"""How large the history may grow: the oldest runs go first, then the oldest details of the run that is watched."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+
+SEQS = 5_000  # records that one step looks at: some milliseconds, and no longer is the file locked
+LATEST = 20_000  # records of the run that is watched keep all their detail
+DOWN_TO = 0.9  # of what it may be, once it is more
+_GRIDS = (1, 10, 60, 600)  # seconds: what stands on none of them, nor on a coarser one, goes
+_OTHERS = """SELECT runs.id, watcher_pid, watcher_start_ticks FROM runs JOIN attempts ON run = runs.id
+    WHERE runs.id != ? ORDER BY runs.id"""
+_FIRST = "SELECT seq FROM {} WHERE run = ? ORDER BY seq LIMIT 1"
+_TAKE = "DELETE FROM {} WHERE run = ? AND seq < ?"
+_LAST = "SELECT seq FROM samples WHERE run = ? ORDER BY seq DESC LIMIT 1"
+
+IsAnother = Callable[[int, int], bool]  # whether the PID and the start are those of another memwatch that runs
+
+
+class Retention:
+    """Makes room in a history file that has grown beyond a size, step by step, while a run is watched."""
+
+    def __init__(self, most_bytes: int, is_another: IsAnother) -> None:
+        self._most_bytes, self._is_another = most_bytes, is_another
+        self._shrinks = False
+        self._going: int | None = None  # the run that is being taken: a part of it would tell nothing true
+        self._level = self._seq = 0  # how far the watched run is thinned: the grid, and the place
+
+    def step(self, connection: sqlite3.Connection, watched: int) -> bool:
+        """A bounded piece of the work, within the caller's transaction; False: there is none. sqlite3.Error may come.
+
+        `watched` is the number of the run that is kept whatever comes.
+        """
+        if self._going is None:
+            self._shrinks = used_bytes(connection) > self._most_bytes * (DOWN_TO if self._shrinks else 1.0)
+            if not self._shrinks:
+                return False
+            self._going = self._oldest_but(connection, watched)
+        if self._going is None:
+            return self._thin(connection, watched)
+        if _take(connection, self._going):
+            self._going = None
+        return True
+
+    def _oldest_but(self, connection: sqlite3.Connection, watched: int) -> int | None:
+        others: dict[int, bool] = {}
+        for run, *watcher in connection.execute(_OTHERS, (watched,)):
+            others[run] = others.get(run, False) or self._is_another(*watcher)
+        return next((run for run, is_watched in others.items() if not is_watched), None)
+
+    def _thin(self, connection: sqlite3.Connection, run: int) -> bool:
+        """Take from the older part of it what stands on no grid, the finest first."""
+        if self._level == len(_GRIDS):
+            return False
+        _forget_watches(connection, run)
+        connection.execute(
+            "DELETE FROM samples WHERE run = ? AND seq BETWEEN ? AND ? AND grid < ?",
+            (run, self._seq, self._seq + SEQS - 1, _GRIDS[self._level]),
+        )
+        self._seq += SEQS
+        last = connection.execute(_LAST, (run,)).fetchone()
+        if last is None or self._seq >= last[0] - LATEST:
+            self._level, self._seq = self._level + 1, 0
+        return True
+
+
+def used_bytes(connection: sqlite3.Connection) -> int:
+    """Of the file, without the pages that are free to be used again."""
+    pages, free, size = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+    )
+    return int((pages - free) * size)
+
+
+def _take(connection: sqlite3.Connection, run: int) -> bool:
+    """The first records of a run, and at last the run itself: True."""
+    _forget_watches(connection, run)
+    for table in ("samples", "events", "notices"):
+        first = connection.execute(_FIRST.format(table), (run,)).fetchone()
+        if first is not None:
+            connection.execute(_TAKE.format(table), (run, first[0] + SEQS))
+            return False
+    connection.execute("DELETE FROM attempts WHERE run = ?", (run,))
+    connection.execute("DELETE FROM runs WHERE id = ?", (run,))
+    return True
+
+
+def _forget_watches(connection: sqlite3.Connection, run: int) -> None:
+    """What is not whole cannot be judged again."""
+    connection.execute("DELETE FROM watches WHERE run = ?", (run,))
