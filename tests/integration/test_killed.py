@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.core.events import Attached, Sampled
+from memwatch.core.events import Sampled
 from memwatch.history import past
 from memwatch.retell import retell
 from support.mainjob import Folder, Memwatch, trainer
@@ -33,15 +33,16 @@ LATE_SECONDS = 0.5  # that a look may come late on a busy machine
 LONGEST_SECONDS = 3.0  # of a watch, its start included
 
 
-def kill_in(folder: Folder, pid: int, seconds: float, name: str) -> tuple[Memwatch, float]:
-    """A watch that lives so long; when it was killed."""
+def kill_in(folder: Folder, pid: int, seconds: float, name: str) -> tuple[float, float]:
+    """A watch that lives so long; when it began, and when it was killed."""
+    began_t = time.time()
     options = ("--log", str(folder.log), "--limit", "2GB", "--interval", "0.2", "--listen", "none", "--json")
     watch = Memwatch(folder, "--pid", str(pid), *options, "--dry-run", name=name)
     time.sleep(seconds)
     killed_t = time.time()
     watch.process.kill()
     watch.process.wait()
-    return watch, killed_t
+    return began_t, killed_t
 
 
 def is_sound(path: Path) -> bool:
@@ -49,12 +50,10 @@ def is_sound(path: Path) -> bool:
         return connection.execute("PRAGMA quick_check").fetchone() == ("ok",)
 
 
-def lost(path: Path, killed_t: float) -> float | None:
+def lost(path: Path, began_t: float, killed_t: float) -> float | None:
     """Seconds before the kill of which nothing is kept; None: that watch had not begun to look."""
     [run] = past.runs(path)
-    events = list(past.events(path, run.run_id))
-    begun = max(i for i, event in enumerate(events) if isinstance(event, Attached))
-    looks = [event.t for event in events[begun:] if isinstance(event, Sampled)]
+    looks = [event.t for event in past.events(path, run.run_id) if isinstance(event, Sampled) and event.t > began_t]
     return killed_t - looks[-1] if looks else None
 
 
@@ -65,11 +64,11 @@ def test_killed_at_random_moments_it_goes_on_as_if_it_had_not_been(tmp_path: Pat
     losses: list[float] = []
     with trainer(folder, program=[sys.executable, "-S", "-c", LEAK]) as run:
         for i, moment in enumerate(moments):
-            _, killed_t = kill_in(folder, run.pid, moment, f"watch-{i}")
+            began_t, killed_t = kill_in(folder, run.pid, moment, f"watch-{i}")
             if not folder.history.exists():
                 continue  # it had not come so far
             assert is_sound(folder.history)
-            if (seconds := lost(folder.history, killed_t)) is not None:
+            if (seconds := lost(folder.history, began_t, killed_t)) is not None:
                 losses.append(seconds)
         assert run.poll() is None, "the trainer runs on"
     assert len(losses) > kills // 3
