@@ -169,8 +169,8 @@ def test_killed_and_started_again_memwatch_goes_on_with_its_ledger(folder: Folde
             before = [one["gen"] for one in watch.named("generation")]
             watch.kill()
         with memwatch(folder, *arguments, name="again") as again:
-            until(lambda: again.named("generation") or again.process.poll() is not None)
-            assert again.named("generation"), again.said()
+            until(lambda: (again.named("generation") and again.named("forecast")) or again.process.poll() is not None)
+            assert again.named("generation") and again.named("forecast"), again.said()
             assert again.named("generation")[0]["gen"] == before[-1] + 1
             assert again.named("forecast")[0]["growth_per_gen"] == pytest.approx(34 * MB, rel=0.3)
             assert again.wait() == ExitCode.SAVED, again.said()

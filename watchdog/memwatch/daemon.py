@@ -250,12 +250,12 @@ class Daemon:
     def _feed(self, event: Event, fed: list[Event], notices: list[Notice]) -> None:
         fed.append(event)
         self._trainer.observe(event)
-        for action in self._engine.feed(event):
-            if isinstance(action, Notice):
-                notices.append(action)
-            elif isinstance(action, Diagnose):
+        actions = self._engine.feed(event)
+        notices += (action for action in actions if isinstance(action, Notice))
+        for action in actions:
+            if isinstance(action, Diagnose):
                 self._diagnose(action)
-            else:
+            elif not isinstance(action, Notice):
                 for outcome in self._interrupter.act(action):
                     self._feed(outcome, fed, notices)
 

@@ -1,0 +1,21 @@
+"""What holds after each test of real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memwatch.history import past
+from memwatch.retell import retell
+
+
+@pytest.fixture(autouse=True)
+def each_watch_is_judged_again_as_it_was(tmp_path: Path) -> Iterator[None]:
+    """Whatever happened to it: the history holds all that it went by."""
+    yield
+    for path in tmp_path.rglob("history.db"):
+        for run in past.runs(path):
+            for watch in retell(path, run, lambda share: None):
+                assert watch.difference is None, f"{path}: {run.run_id}"
