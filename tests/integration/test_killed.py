@@ -71,11 +71,11 @@ def test_killed_at_random_moments_it_goes_on_as_if_it_had_not_been(tmp_path: Pat
             if (seconds := lost(folder.history, began_t, killed_t)) is not None:
                 losses.append(seconds)
         assert run.poll() is None, "the trainer runs on"
-    assert len(losses) > kills // 3
+    assert len(losses) > kills // 5
     assert max(losses) <= LOSS_SECONDS + LATE_SECONDS, losses
     [kept] = past.runs(folder.history)
     watches = list(retell(folder.history, kept, lambda share: None))
-    assert len(watches) > kills // 2
+    assert len(watches) > kills // 5
     assert [one.difference for one in watches] == [None] * len(watches)
     forecasts = [[n for n in one.then if n.event == "forecast" and n.fields["eta_s"]] for one in watches]
     told = [ones for ones in forecasts if ones]
