@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,9 @@ import pytest
 from memwatch.core.events import Attached, Cause, Event, Exited, GenerationSeen, Notice, Sampled
 from memwatch.core.model import HOST, Limit, Sample, Target, Usage
 from memwatch.errors import HistoryError
+from memwatch.history import past
 from memwatch.history.identity import start_ticks
-from memwatch.history.schema import STEPS
+from memwatch.history.schema import STEPS, migrate
 from memwatch.history.store import HistoryStore, Opening
 
 ROOT = Path(__file__).parents[2]
@@ -496,6 +498,22 @@ def test_a_newer_file_is_refused_and_left_as_it_is(path: Path) -> None:
     assert str(path) in str(caught.value)
     assert "update memwatch" in caught.value.hint
     assert path.read_bytes() == before
+
+
+def test_a_file_of_an_older_memwatch_is_read_as_it_is_and_brought_up_to_date_by_a_watch(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate(connection, STEPS[:1])
+        connection.execute("INSERT INTO runs VALUES (NULL, 'r', 'k', 1.0, 'c', '/', '', 'h')")
+        connection.execute("INSERT INTO attempts VALUES (1, 0, 'boot', 1, 2, 1.0, 3, 4, NULL, NULL)")
+        connection.execute("INSERT INTO samples VALUES (1, 1, 0, 0, 5.0, 1, 'host', 7, NULL, NULL, NULL)")
+    [run] = past.runs(path)
+    assert list(past.events(path, "r")) == [Sampled(5.0, Sample((Usage("host", 7, None),)))]
+    assert past.watches(path, run) == []
+    assert rows(path, "PRAGMA user_version") == [(1,)], "reading changes nothing"
+    HistoryStore.open(path).close()
+    assert rows(path, "PRAGMA user_version") == [(len(STEPS),)]
+    assert len(list(past.events(path, "r"))) == 1
 
 
 def test_another_programs_database_is_left_as_it_is(tmp_path: Path) -> None:
