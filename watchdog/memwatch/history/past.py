@@ -30,6 +30,9 @@ _SAMPLES = """SELECT seq, t, resource, used, bound, origins.text, headroom, coun
 
 _END = "SELECT seq, t FROM samples WHERE run = ? {} ORDER BY seq {} LIMIT 1"
 _WATCHES = "SELECT seq, t, version, settings FROM watches WHERE run = ? ORDER BY seq"
+_LATEST = """SELECT max((SELECT coalesce(max(seq), 0) FROM events WHERE run = :run),
+    (SELECT coalesce(max(seq), 0) FROM samples WHERE run = :run),
+    (SELECT coalesce(max(seq), 0) FROM notices WHERE run = :run))"""
 _EVENTS = "SELECT seq, kind, json FROM events WHERE run = ?"
 _NOTICES = "SELECT t, event, text, json FROM notices WHERE run = ?"
 _RUNS = """SELECT runs.run_id, created, command, host,
@@ -70,12 +73,12 @@ class PastWatch:
     t: float
     version: str  # of memwatch
     settings: bytes  # JSON
-    end_seq: int | None  # where the next one began
+    end_seq: int  # where the next one began; of the last, after what it had told when it was asked for
 
     @property
     def condition(self) -> str:
         """Of the rows that are its own."""
-        return f"AND seq > {self.begun_seq:d}" + ("" if self.end_seq is None else f" AND seq < {self.end_seq:d}")
+        return f"AND seq > {self.begun_seq:d} AND seq < {self.end_seq:d}"
 
 
 def runs(path: Path) -> list[PastRun]:
@@ -121,7 +124,8 @@ def watches(path: Path, of: PastRun) -> list[PastWatch]:
     """What the run was judged by, one after the other; HistoryError when it cannot be read."""
     with _run(path, of.run_id) as (connection, run):
         rows = connection.execute(_WATCHES, (run,)).fetchall()
-    ends = [*(seq for seq, *_ in rows), None][1:]
+        latest = latest_seq(connection, run)
+    ends = [*(seq for seq, *_ in rows), latest + 1][1:]
     return [
         PastWatch(seq, t, version, settings, end) for (seq, t, version, settings), end in zip(rows, ends, strict=True)
     ]
@@ -153,6 +157,11 @@ def _notices(path: Path, of: PastRun, which: str) -> list[Notice]:
     with _run(path, of.run_id) as (connection, run):
         rows = connection.execute(f"{_NOTICES} {which} ORDER BY seq", (run,))
         return [Notice(t, event, text, wire.from_json(json, dict)) for t, event, text, json in rows]
+
+
+def latest_seq(connection: sqlite3.Connection, run: int) -> int:
+    """The place of what is latest of a run; 0: there is nothing."""
+    return int(connection.execute(_LATEST, {"run": run}).fetchone()[0])
 
 
 @contextmanager

@@ -192,13 +192,7 @@ class HistoryStore:
             "UPDATE attempts SET watcher_pid = ?, watcher_start_ticks = ? WHERE run = ? AND attempt = ?",
             (watcher, watcher_ticks, run.id, attempt),
         )
-        found = self._connection.execute(
-            """SELECT max((SELECT coalesce(max(seq), 0) FROM events WHERE run = :run),
-                (SELECT coalesce(max(seq), 0) FROM samples WHERE run = :run),
-                (SELECT coalesce(max(seq), 0) FROM notices WHERE run = :run))""",
-            {"run": run.id},
-        )
-        self._seq = int(found.fetchone()[0])
+        self._seq = past.latest_seq(self._connection, run.id)
 
     # --- rows ---
 
