@@ -256,6 +256,20 @@ def test_a_buffer_that_does_not_fit_still_meets_the_limit() -> None:
     assert explained is not None and explained.eta_seconds == pytest.approx(plain.eta_seconds, rel=0.1)
 
 
+def test_since_when_it_grows_is_a_generation_whatever_explains_the_growth() -> None:
+    forecaster, gauge = Forecaster(), Gauge("buffer", 0.0, 100_000.0, 0.0)
+    for index in range(1, 13):
+        forecaster.begin_generation(100.0 * (index - 1), index)
+        for i in range(100):
+            t = 100.0 * (index - 1) + i
+            forecaster.observe([t], [10**9 + int(7e7 * t / 100)])
+            gauge = Gauge("buffer", 232.0 * t / 100, 100_000.0, t)
+            said = forecaster.outlook(t, 10**11, None, 25.0, (gauge,))
+    assert said.verdict is Verdict.GROWING, "the gauge explains it"
+    assert said.trend is not None and said.trend.since_generation is not None
+    assert 1 <= said.trend.since_generation <= 4
+
+
 def test_a_full_gauge_and_one_that_stands_still_excuse_no_growth() -> None:
     trace = generators.linear_leak(0)
     until = trace.truth.begins_t[9]

@@ -38,6 +38,12 @@ class Strand:
     weight: float
     latest_x: float  # place in the course of the latest level
 
+    @property
+    def first_x(self) -> float:
+        """Place in the course of the first level that its best model rests on."""
+        best = self.fit.best
+        return best.x - best.span if self.axis.name == "course" else self.latest_x - (best.points - 1)
+
     def ahead(self, period: float) -> tuple[float, float]:
         """Growth over the next `period` of the course, bytes a unit of it, and its standard error."""
         models, span, pace = self.fit.models, period * self.axis.pace, self.axis.pace

@@ -282,9 +282,9 @@ class Forecaster:
         if rhythm is not None and rhythm.seconds is not None:
             seconds = course.calendar.seconds if rhythm is self._beat else rhythm.seconds
             per_generation = per_second * seconds / (rhythm.step * rhythm.bundle)
-        best = course.fit.best
-        since = None if rhythm is None or rhythm is not self._beat else _index(rhythm, best.x - best.span)
-        weight = course.strands[0].weight * best.weight
+        strand, best = course.strands[0], course.fit.best
+        since = None if rhythm is None or rhythm is not self._beat else _index(rhythm, strand.first_x)
+        weight = strand.weight * best.weight
         return Trend(best.kind, per_second, per_generation, course.fit.explained, weight, best.points, since)
 
     def _outcomes_of(self, course: Course, timing: Timing, limit: float) -> Outcomes:
