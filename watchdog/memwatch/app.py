@@ -153,6 +153,8 @@ class Watch:
         attached = replace(attached, run=identify_part(config, environ, facts.argv, attached.run_id))
         if attached.run_id and engine.is_new:
             self._replay(attached.run_id, trainer)
+            self._clock.not_before(engine.snapshot().t)
+            attached = replace(attached, t=self._clock.now())
         snapshotter = Snapshotter(pid)
         held.callback(snapshotter.close)
         sinks = [trainer, *self._sinks(snapshotter), *self._relays(attached.run_id, held)]
