@@ -1,4 +1,4 @@
-"""What the machine does to a watch: its clock set, no process, thread or descriptor left, no CPU, hidden processes, rude clients."""
+"""What the machine does to a watch: its clock set back, nothing left to take, processes hidden, rude clients, load."""
 
 from __future__ import annotations
 
@@ -161,8 +161,9 @@ exec setpriv --bounding-set=-all --inh-caps=-all --groups=65534 --regid=65534 "$
 @pytest.mark.parametrize("hidepid", ["1", "2"])
 def test_ones_own_trainer_is_watched_and_interrupted_though_others_are_hidden(folder: Folder, hidepid: str) -> None:
     inside = (
-        f'{sys.executable} {LEAK} saves 60 12 0.3 > {folder.log} 2>&1 & '
-        f"exec {sys.executable} -m memwatch --pid $! --log {folder.log} {' '.join((*QUIET, *LIMIT, *configured(folder)))}"
+        f"{sys.executable} {LEAK} saves 60 12 0.3 > {folder.log} 2>&1 & "
+        f"exec {sys.executable} -m memwatch --pid $! --log {folder.log} "
+        + " ".join((*QUIET, *LIMIT, *configured(folder)))
     )
     done = _behind(folder, hidepid, inside)
     assert done.returncode == ExitCode.SAVED, done.stdout + done.stderr
