@@ -12,8 +12,9 @@ for change in ("2 hours", "4 hours ago"):
     known = len(here.main_memory().get("generations", ()))
     here.sh(f"date -s '{change}'")
     here.until(lambda known=known: len(here.main_memory().get("generations", ())) > known + 1)
-lengths = [one["seconds"] for one in here.main_memory()["generations"] if one.get("seconds")]
-assert all(0 < length < 60 for length in lengths), lengths
+rows = [one for one in here.main_memory()["generations"] if one["end_t"] is not None]
+lengths = [round(one["end_t"] - one["start_t"]) for one in rows]
+assert lengths and all(0 < length < 60 for length in lengths), lengths
 print("set forward and back, and no generation is longer for it:", lengths)
 
 here.sh(f"date -s '3 hours ago'; kill -9 {here.pid()}")
