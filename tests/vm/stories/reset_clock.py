@@ -1,5 +1,5 @@
 #!/usr/bin/env -S PYTHONPATH=/srv/memwatch/tests python3
-"""The machine's clock is set forward and back, also while memwatch is away: its trainer is saved all the same, in time."""
+"""The machine's clock is set forward and back, also while memwatch is away: its trainer is saved all the same."""
 
 from support.here import SLOW, machine
 from support.machine import WATCH, configuration
@@ -7,7 +7,7 @@ from support.machine import WATCH, configuration
 here = machine()
 here.configure(configuration(quick=SLOW + "daemon: {wait_seconds: 0.2}\n"))
 here.sh(f"systemctl stop systemd-timesyncd || true; systemctl restart {WATCH}")
-here.trainer("saves 60 6 4 40")
+here.trainer("saves 60 3 4 40")
 for change in ("2 hours", "4 hours ago"):
     known = len(here.main_memory().get("generations", ()))
     here.sh(f"date -s '{change}'")

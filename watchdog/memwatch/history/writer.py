@@ -100,7 +100,7 @@ class Writer:
                 self._begin()
             self._state.notify_all()
             mine, behind = self._put, self._done < self._put - 1
-            if patient and self._thread is not None and self.failure is None and not behind:
+            if patient and self.failure is None and not behind:
                 self._state.wait_for(lambda: self._done >= mine, WAIT_SECONDS)
             self._notice_stall()
 
