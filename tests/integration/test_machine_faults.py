@@ -121,7 +121,9 @@ def test_without_a_free_descriptor_it_goes_on_and_signals(folder: Folder) -> Non
 
 @pytest.mark.cgroup
 @needs_root
-@pytest.mark.parametrize("when", ["at the start", "at the start for a while", "while it watches"])
+@pytest.mark.parametrize(
+    "when", [pytest.param("at the start", marks=pytest.mark.thorough), "at the start for a while", "while it watches"]
+)
 def test_where_no_process_and_no_thread_can_be_started_it_goes_on_and_signals(folder: Folder, when: str) -> None:
     group = Path(f"/sys/fs/cgroup/pids/memwatch-{os.getpid()}")
     if not group.parent.is_dir():
@@ -245,7 +247,13 @@ def test_a_hundred_scrapes_a_second_beside_clients_that_hang_delay_no_look(folde
 @pytest.mark.cgroup
 @pytest.mark.paced
 @needs_root
-@pytest.mark.parametrize("powers", [(), ("setpriv", "--bounding-set=-all", "--inh-caps=-all")], ids=["root", "user"])
+@pytest.mark.parametrize(
+    "powers",
+    [
+        pytest.param((), id="root", marks=pytest.mark.thorough),
+        pytest.param(("setpriv", "--bounding-set=-all", "--inh-caps=-all"), id="user"),
+    ],
+)
 def test_at_load_20_with_its_cgroup_almost_full_it_looks_and_signals_in_time(
     folder: Folder, powers: tuple[str, ...]
 ) -> None:

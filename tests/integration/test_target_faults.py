@@ -149,7 +149,7 @@ def test_a_pid_that_is_gone_or_a_zombie_is_refused_with_a_hint(folder: Folder) -
 @pytest.mark.parametrize(
     ("pids", "seconds"),
     [
-        (1_000, 3.0),
+        (500, 3.0),
         pytest.param(100_000, 60.0, marks=[pytest.mark.thorough, pytest.mark.timeout(1800)]),
     ],
 )
