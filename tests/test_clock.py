@@ -51,6 +51,15 @@ def test_the_clock_is_unix_time_and_goes_on() -> None:
     assert 0.02 <= clock.now() - first < 1
 
 
+def test_what_is_past_stays_past_though_the_machines_clock_was_set_back() -> None:
+    clock = SystemClock()
+    ahead = clock.now() + 3600
+    clock.not_before(ahead)
+    assert ahead <= clock.now() < ahead + 1
+    clock.not_before(ahead - 60)
+    assert ahead <= clock.now() < ahead + 1
+
+
 def test_it_sleeps_to_the_end_when_nothing_happens() -> None:
     with Sleeper() as sleeper:
         assert 0.05 <= slept(sleeper, 0.05) < 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -107,6 +108,27 @@ def test_a_log_that_comes_late_is_a_failing_source_until_it_is_there(folder: Fol
         until(lambda: generations(watch) == [1, 2])
         assert [one["source"] for one in watch.named("source_recovered")] == ["log"]
         assert len(watch.named("source_failed")) == 1, "told once"
+
+
+def test_a_pipe_in_the_place_of_the_log_is_told_once_and_blocks_nothing(folder: Folder) -> None:
+    log = folder.path / "run.log"
+    with writer(folder) as run:
+        run.say("Generation 1 / 9")
+        until(log.exists)
+        with memwatch(folder, "--pid", str(run.pid), "--log", "run.log", *QUIET) as watch:
+            until(lambda: watch.named("attached"))
+            log.rename(folder.path / "run.log.1")  # the trainer has it open
+            os.mkfifo(log)
+            until(lambda: watch.named("source_failed"))
+            for generation in (2, 3, 4):
+                run.say(f"Generation {generation} / 9")
+                until(lambda generation=generation: generation in generations(watch))
+            log.unlink()
+            until(lambda: watch.named("source_recovered"))
+            run.process.stdin.close()
+            assert watch.wait(10) == ExitCode.ENDED, watch.said()
+    [failed] = watch.named("source_failed")
+    assert failed["source"] == "log" and "not a regular file; what was there before is read on" in failed["text"]
 
 
 def test_without_a_log_the_trainers_own_output_is_followed_and_that_is_said(folder: Folder) -> None:

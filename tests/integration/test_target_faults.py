@@ -22,7 +22,8 @@ from support.trainers import memory_cgroup
 
 pytestmark = pytest.mark.integration
 
-LEAK = Path(__file__).parents[1] / "programs" / "leak.py"
+PROGRAMS = Path(__file__).parents[1] / "programs"
+LEAK, RECYCLED = PROGRAMS / "leak.py", PROGRAMS / "recycled.py"
 QUIET = ("--listen", "none", "--interval", "0.1", "--json")
 FAST = "policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.5, save_timeout_seconds: 4}\n"
 NOBODY = 65534
@@ -48,6 +49,17 @@ def program(text: str) -> tuple[str, ...]:
 
 
 WAIT = "while not os.path.exists('go'): time.sleep(0.02)\n"  # until memwatch is attached
+
+
+PERL = "/usr/bin/perl"
+GROWS_IN_PERL = """
+$SIG{TERM} = sub {
+    open(F, ">state.ckpt"); print F "x" x 4096; close F;
+    print "Checkpoint saved: state.ckpt\\n"; exit 0
+};
+$| = 1;
+for (1..60) { print "Generation $_ / 60\\n"; push @kept, "x" x 12_000_000; select(undef, undef, undef, 0.3) }
+"""
 
 
 def go(folder: Folder, watch: Memwatch) -> None:
@@ -98,6 +110,20 @@ def test_after_exec_it_is_the_same_target(folder: Folder) -> None:
     assert len(watch.named("attached")) == 1
 
 
+def test_exec_of_another_program_leaves_the_target_and_changes_what_is_sent(folder: Folder) -> None:
+    """It is the same process, its memory meets the same limit; which signal it handles is asked when one is sent."""
+    text = (
+        WAIT
+        + "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        + f"os.execv({PERL!r}, ['perl', '-e', {GROWS_IN_PERL!r}])"
+    )
+    with watched(folder, program(text), "--limit", "150MB", *configured(folder)) as (_, watch):
+        go(folder, watch)
+        assert watch.wait() == ExitCode.SAVED, watch.said()
+    assert "it handles SIGINT" in notes(watch)
+    assert [one["signal"] for one in watch.named("signalled")] == ["SIGTERM"] and len(watch.named("attached")) == 1
+
+
 def test_what_daemonizes_ends_and_its_orphan_is_not_the_target(folder: Folder) -> None:
     text = WAIT + "if not os.fork():\n    os.setsid()\n    time.sleep(2)\nprint('left')"
     with watched(folder, program(text)) as (_, watch):
@@ -118,6 +144,24 @@ def test_a_pid_that_is_gone_or_a_zombie_is_refused_with_a_hint(folder: Folder) -
     with memwatch(folder, "--pid", str(gone.pid), *QUIET, name="gone") as watch:
         assert watch.wait(10) == ExitCode.CANNOT_ATTACH
     assert f"no process {gone.pid}" in watch.err.read_text()
+
+
+@pytest.mark.parametrize(
+    ("pids", "seconds"),
+    [
+        (500, 3.0),
+        pytest.param(100_000, 60.0, marks=[pytest.mark.thorough, pytest.mark.timeout(1800)]),
+    ],
+)
+def test_a_pid_that_was_given_to_a_stranger_is_never_the_trainer(folder: Folder, pids: int, seconds: float) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, for a PID namespace whose next PID can be chosen")
+    space = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+    command = [*space, sys.executable, RECYCLED, str(pids), str(seconds), folder.path]
+    done = subprocess.run(command, env=folder.environ(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    met = json.loads(done.stdout)
+    assert (met["signal"], met["attach"], met["pidfile"]) == (pids, pids, pids) and met["match"] > 0, met
 
 
 def test_workers_that_come_and_go_are_no_failure_and_no_growth(folder: Folder) -> None:

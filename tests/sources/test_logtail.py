@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from memwatch.errors import SourceError
 from memwatch.sources.logtail import LINE_BYTES, READ_BYTES, LogTail, Segment, Segmenter
 
+NOBODY = 65534
+
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
@@ -248,6 +250,65 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
         with pytest.raises(SourceError, match="not a regular file") as caught:
             LogTail(path).read(0.0)
         assert caught.value.hint
+
+
+def replaced_by(kind: str, log: Path) -> None:
+    log.rename(log.with_suffix(".1"))
+    if kind == "pipe":
+        os.mkfifo(log)
+    elif kind == "folder":
+        log.mkdir()
+    else:
+        log.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link to a device"])
+def test_what_takes_the_place_of_a_log_is_told_and_the_log_is_read_on(
+    log: Path, tail: LogTail, poll: Polls, kind: str
+) -> None:
+    log.write_bytes(b"one\n")
+    poll()
+    replaced_by(kind, log)
+    assert poll() == []
+    assert "not a regular file; what was there before is read on" in str(tail.displaced)
+    append(log.with_suffix(".1"), b"two\n")
+    assert poll() == [b"two"] and tail.displaced is not None
+    if log.is_dir():
+        log.rmdir()
+    else:
+        log.unlink()
+    log.write_bytes(b"three\n")
+    assert poll() == [b"three"] and tail.displaced is None
+
+
+def test_a_link_is_followed_and_again_when_it_leads_to_another_file(log: Path, poll: Polls, tail: LogTail) -> None:
+    first, second = log.with_suffix(".1"), log.with_suffix(".2")
+    first.write_bytes(b"one\n")
+    second.write_bytes(b"two\n")
+    log.symlink_to(first)
+    assert poll() == [b"one"]
+    log.with_suffix(".new").symlink_to(second)
+    log.with_suffix(".new").rename(log)
+    assert poll() == [b"two"] and tail.displaced is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to have two users")
+def test_a_link_that_another_user_made_to_what_is_not_his_is_not_followed(
+    log: Path, tmp_path: Path, poll: Polls, tail: LogTail
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"roots\n")
+    log.write_bytes(b"one\n")
+    poll()
+    log.rename(log.with_suffix(".1"))
+    log.symlink_to(secret)
+    os.chown(log, NOBODY, NOBODY, follow_symlinks=False)
+    assert poll() == []
+    assert f"a link of user {NOBODY} to a file of user 0" in str(tail.displaced)
+    with pytest.raises(SourceError, match="a link of user"):
+        LogTail(log).read(0.0)
+    os.chown(secret, NOBODY, NOBODY)
+    assert poll() == [b"roots"] and tail.displaced is None
 
 
 def test_a_closed_tail_goes_on_where_it_stopped(log: Path, tail: LogTail, poll: Polls) -> None:

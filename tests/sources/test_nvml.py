@@ -265,6 +265,14 @@ def test_more_used_than_there_is(bench: Bench) -> None:
     assert only(bench.reader().read(0)).device_used_bytes is None
 
 
+def test_a_total_that_is_no_number_of_bytes(bench: Bench) -> None:
+    bench.world.gpu(0, total=2**64 - 1, free=2**64 - 1)
+    bench.world.process("0", TRAINER, GIB)
+    gpu = only(bench.reader().read(0))
+    assert (gpu.total_bytes, gpu.device_used_bytes, gpu.used_bytes) == (None, None, GIB)
+    assert "a total of" in gpu.reason
+
+
 # --- MIG ----------------------------------------------------------------------------------------------------------
 
 

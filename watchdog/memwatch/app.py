@@ -22,7 +22,7 @@ from memwatch.config import DEFAULT_PROFILE, Config, default_history
 from memwatch.core.events import Attached, Exited
 from memwatch.core.snapshot import Snapshot
 from memwatch.daemon import Daemon
-from memwatch.errors import ConfigError, HistoryError, SourceError
+from memwatch.errors import ConfigError, HistoryError, NoTrainerError, SourceError
 from memwatch.examiner import Examiner
 from memwatch.history import past
 from memwatch.history.identity import run_key
@@ -153,6 +153,8 @@ class Watch:
         attached = replace(attached, run=identify_part(config, environ, facts.argv, attached.run_id))
         if attached.run_id and engine.is_new:
             self._replay(attached.run_id, trainer)
+            self._clock.not_before(engine.snapshot().t)
+            attached = replace(attached, t=self._clock.now())
         snapshotter = Snapshotter(pid)
         held.callback(snapshotter.close)
         sinks = [trainer, *self._sinks(snapshotter), *self._relays(attached.run_id, held)]
@@ -375,7 +377,11 @@ def find_target(config: Config, apart: Collection[tuple[int, int]] = ()) -> Targ
     if not config.target.is_named:
         raise ConfigError("no trainer is named", f"give one of {WAYS}; or use memwatch run")
     refuse_foreign_proc()
-    return describe(identify(find(**asdict(config.target), apart=apart)))
+    named = partial(find, **asdict(config.target), apart=apart)
+    facts = describe(identify(named()))
+    if named() != facts.target.pid or not is_same(facts.target):  # between two looks a PID may go to a stranger
+        raise NoTrainerError(f"process {facts.target.pid} has ended just now", "Is the trainer started again?")
+    return facts
 
 
 def manner(config: Config) -> str:

@@ -22,6 +22,10 @@ class SystemClock:
         """Seconds, as Unix time; suspended time counts."""
         return self._origin + time.clock_gettime(time.CLOCK_BOOTTIME)
 
+    def not_before(self, t: float) -> None:
+        """Go on from `t` where it is not reached yet: what was kept before the machine's clock was set back is past."""
+        self._origin += max(0.0, t - self.now())
+
 
 class Sleeper:
     """A sleep that ends early when a watched descriptor becomes readable or memwatch gets a signal.

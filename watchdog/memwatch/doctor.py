@@ -144,7 +144,7 @@ def _generations(config: Config, path: Path) -> str:
         count, total, preset = f"{len(seen)} marker{'s' * (len(seen) != 1)}, latest: ", whole.total, whole.preset
     else:
         with closing(LogSource(path, presets(config))) as source:
-            events = source.poll(0.0)
+            events = list(source.poll(0.0))
             while source.catching_up:
                 events += source.poll(0.0)
             seen = [event for event in events if isinstance(event, GenerationSeen)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from memwatch.core.events import Event, Notice
@@ -36,8 +36,8 @@ class EventSource(Protocol):
 
     name: str
 
-    def poll(self, now: float) -> Sequence[Event]:
-        """What is new; SourceError when it cannot be read."""
+    def poll(self, now: float) -> Iterable[Event]:
+        """What is new; SourceError when it cannot be read, also after what could be."""
 
     def close(self) -> None:
         """Give back what is held."""

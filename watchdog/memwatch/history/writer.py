@@ -105,8 +105,7 @@ class Writer:
                 self._waiting.add(table, run, values)
             self._put += 1
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="history", daemon=True)
-                self._thread.start()
+                self._begin()
             self._state.notify_all()
             mine, behind = self._put, self._done < self._put - 1
             if patient and self.failure is None and not behind:
@@ -118,10 +117,22 @@ class Writer:
         with self._state:
             self._closing = True
             self._state.notify_all()
-        if self._thread is None:
-            self._connection.close()
-        else:
+        if self._thread is not None:
             self._thread.join(patience_seconds)
+        elif self._waiting:
+            self._work()  # no thread could be had
+        else:
+            self._connection.close()
+
+    def _begin(self) -> None:
+        """Start the thread; where none can be had, what is handed over waits for the next try."""
+        thread = threading.Thread(target=self._work, name="history", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the pids cgroup, or the user's limit of processes, is used up
+            self.failure = "no thread can be started to write it: raise pids.max, or ulimit -u"
+        else:
+            self._thread, self.failure = thread, None
 
     def _notice_stall(self) -> None:
         since = self._trying_since

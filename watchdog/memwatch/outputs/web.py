@@ -118,6 +118,7 @@ class WebServer:
         self._lock = threading.Lock()  # guards _clients
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._accept, name="memwatch-web", daemon=True)
+        self._threadless = False  # it could not be started yet
 
     @property
     def url(self) -> str:
@@ -138,8 +139,13 @@ class WebServer:
         return ip_address(self._listener.getsockname()[0].partition("%")[0]).is_loopback
 
     def start(self) -> None:
-        """Begin to answer."""
-        self._thread.start()
+        """Begin to answer; where no thread can be had, that is told as who publishes learns it, and tried each turn."""
+        try:
+            self._thread.start()
+        except RuntimeError:  # the pids cgroup, or the user's limit of processes, is used up
+            self._threadless = True
+        else:
+            self._threadless = False
 
     def fileno(self) -> int:
         """Readable when somebody has asked for the state."""
@@ -147,6 +153,8 @@ class WebServer:
 
     def turn(self) -> bool:
         """Note that the loop turns; whether somebody has asked for the state."""
+        if self._threadless:
+            self.start()
         self.board.turn()
         return self.board.rung()
 
@@ -155,8 +163,10 @@ class WebServer:
         return self.board.rung()
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
-        """Show this state from now on; SourceError, when that is done, while who may ask cannot be read anew."""
+        """Show this state from now on; SourceError, when that is done, while nobody is answered, or asked as wanted."""
         self.board.post(snapshot, notices)
+        if self._threadless:
+            raise SourceError("nobody is answered: no thread can be started", "raise pids.max, or ulimit -u")
         guard = self.guard
         if guard is not None and guard.problem:
             raise SourceError(guard.problem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,12 +66,14 @@ class LogSource:
         """There are old lines left to read."""
         return self._to_catch_up or self._behind or self._reader is not None
 
-    def poll(self, now: float) -> list[Event]:
-        """What the log said since the last call; SourceError when it cannot be read."""
+    def poll(self, now: float) -> Iterable[Event]:
+        """What the log said since the last call; SourceError when it cannot be read, or its path leads elsewhere."""
         if self._to_catch_up:
             self._begin()
         end = self._cpu_seconds() + POLL_SECONDS
-        return self._follow(now, end) + self._read_more(now, end)
+        events = self._follow(now, end) + self._read_more(now, end)
+        displaced = self._follower.tail.displaced
+        return events if displaced is None else _told_before(displaced, events)
 
     def close(self) -> None:
         """Give the file back."""
@@ -223,6 +225,12 @@ class _Follower:
         slow = self._cpu_seconds() - begun > _SLOW_SECONDS
         self._limit = _LEAST_BYTES if slow else min(2 * self._limit, READ_BYTES)
         return self.tail.position - before == limit
+
+
+def _told_before(trouble: SourceError, events: Sequence[Event]) -> Iterator[Event]:
+    """Each event, and then the error: what is read counts all the same."""
+    yield from events
+    raise trouble
 
 
 def _as_of(t: float, event: Event) -> Event:

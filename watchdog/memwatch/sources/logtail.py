@@ -137,12 +137,16 @@ class Segmenter:
 class LogTail:
     """Follow `path`: rename-and-create rotation, copytruncate, truncation, late creation and deletion.
 
-    An idle poll costs one fstat, and one stat of the path per second. Only regular files are followed.
+    An idle poll costs one fstat, and one stat of the path per second. Only regular files are followed, and a symbolic
+    link only if its owner is root, memwatch's own user, or the owner of the file that it leads to: who may write to the
+    log's folder would else choose what a more powerful memwatch reads. Where the path leads to anything else, the file
+    that it led to is read on, and `displaced` says why.
     """
 
     def __init__(self, path: Path | str, chatter: Chatter | None = None) -> None:
         self.path, self._name = Path(path), os.fspath(path)
         self._chatter = chatter or Chatter()  # knows the lines that nobody needs
+        self.displaced: SourceError | None = None  # what has taken the path's place cannot be followed
         self.restarts = 0  # how often the reading began anew at byte 0: rotation or truncation
         self._fd: int | None = None
         self._identity = (0, 0)
@@ -173,8 +177,9 @@ class LogTail:
                 self._restart()
             if size > self._position:
                 return self._read_new(fd, limit)
-            if self._rotated(now):
-                return self._follow_to_new_file()
+            if now >= self._path_due:
+                self._path_due = now + PATH_CHECK_SECONDS
+                return self._look_at_path()
         except OSError as error:
             self.close()
             raise SourceError(f"log {self.path} cannot be read: {error.strerror}", _HINT) from error
@@ -199,12 +204,12 @@ class LogTail:
             self._fd = None
 
     def _opened(self) -> int:
-        if self._fd is not None:
-            return self._fd
-        fd, identity = _open_regular(self.path)
+        return self._fd if self._fd is not None else self._hold(*_open_regular(self.path))
+
+    def _hold(self, fd: int, identity: tuple[int, int]) -> int:
         if self._identity not in ((0, 0), identity):
             self._restart()
-        self._fd, self._identity = fd, identity
+        self._fd, self._identity, self.displaced = fd, identity, None
         return fd
 
     def _restart(self) -> None:
@@ -233,22 +238,23 @@ class LogTail:
         except OSError:  # not supported here, or nothing but a hole up to the end
             return 0
 
-    def _rotated(self, now: float) -> bool:
-        """A new file with content has taken the path's place (an empty one can wait: the old may still be written)."""
-        if now < self._path_due:
-            return False
-        self._path_due = now + PATH_CHECK_SECONDS
+    def _look_at_path(self) -> Iterable[Segment]:
+        """Go over to a new file with content (an empty one can wait: the old may still be written), if there is one."""
+        self.displaced = None
         try:
             status = os.stat(self._name)  # noqa: PTH116 -- often
         except OSError:
-            return False  # renamed or deleted, nothing new yet: the held file may still be written to
-        changed = (status.st_dev, status.st_ino) != self._identity
-        return changed and stat.S_ISREG(status.st_mode) and status.st_size > 0
-
-    def _follow_to_new_file(self) -> Iterable[Segment]:
+            return self._quiet_bar()  # renamed or deleted, nothing new yet: the held file may still be written to
+        if (status.st_dev, status.st_ino) == self._identity or (stat.S_ISREG(status.st_mode) and not status.st_size):
+            return self._quiet_bar()
+        try:
+            opened = _open_regular(self.path)
+        except SourceError as error:
+            self.displaced = SourceError(f"{error}; what was there before is read on", error.hint)
+            return self._quiet_bar()
         left = self._segmenter.flush()
         self.close()
-        return chain(left, self._read_new(self._opened()))
+        return chain(left, self._read_new(self._hold(*opened)))
 
     def _quiet_bar(self) -> list[Segment]:
         bar = self._segmenter.bar()
@@ -267,6 +273,7 @@ def _read_at(fd: int, position: int, most: int) -> bytes:
 def _open_regular(path: Path) -> tuple[int, tuple[int, int]]:
     """A held descriptor and (device, inode) of a regular file; SourceError for anything else."""
     try:
+        named = path.lstat()
         if not stat.S_ISREG(path.stat().st_mode):  # looked at first: opening a pipe would already disturb it
             raise SourceError(f"log {path} is not a regular file", _HINT + "; a pipe can be read by its owner only")
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -278,4 +285,15 @@ def _open_regular(path: Path) -> tuple[int, tuple[int, int]]:
     if not stat.S_ISREG(status.st_mode):
         os.close(fd)
         raise SourceError(f"log {path} is not a regular file", _HINT)
+    if not _is_meant(named, status):
+        os.close(fd)
+        text = f"log {path} is a link of user {named.st_uid} to a file of user {status.st_uid}"
+        raise SourceError(text, "give --log the file itself, or make the link root's: chown -h root")
     return fd, (status.st_dev, status.st_ino)
+
+
+def _is_meant(named: os.stat_result, opened: os.stat_result) -> bool:
+    """What was opened is what stood at the path, or what a link there may lead to."""
+    if stat.S_ISLNK(named.st_mode):
+        return named.st_uid in (0, os.geteuid(), opened.st_uid)
+    return (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino)  # else it was swapped for a link meanwhile

@@ -119,7 +119,7 @@ class TreeReader:
         if self._root.size_bytes == 0:
             raise TargetGoneError(f"process {self._root.pid} has no memory: it has ended")
         self._update_others()
-        if found := self._descendants.look(now, self._known):
+        if found := self._newcomers(now):
             self._admit(found)
         if now >= self._detail_t or now >= self._turn_t:
             self._read_details(now)
@@ -137,6 +137,15 @@ class TreeReader:
         self._others.clear()
 
     # --- each look
+
+    def _newcomers(self, now: float) -> dict[int, int]:
+        """PID -> parent; none while nothing can be opened to look for them: those that are known are read on."""
+        try:
+            return self._descendants.look(now, self._known)
+        except TargetGoneError:
+            raise
+        except SourceError:  # no descriptor is left
+            return {}
 
     def _update_others(self) -> None:
         """Written out: 200 processes are read here, and most have not changed."""

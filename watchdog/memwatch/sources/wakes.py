@@ -172,7 +172,8 @@ class Wakes:
             else:
                 kept.append(near)
         try:
-            kept += [self._threshold(level, slack) for level, slack in missing[:most]]
+            for level, slack in missing[:most]:
+                kept.append(self._threshold(level, slack))  # one by one: what is armed can ring, whatever fails next
         except OSError as error:
             self.failure = f"no threshold: {error.strerror}"
             os.close(self._control)
@@ -186,7 +187,11 @@ class Wakes:
 
     def _threshold(self, level: int, slack: int) -> _Threshold:
         fd = self._notified(self._usage, level)
-        self._epoll.register(fd, select.EPOLLIN)
+        try:
+            self._epoll.register(fd, select.EPOLLIN)
+        except OSError:
+            os.close(fd)
+            raise
         return _Threshold(fd, level, slack)
 
     def _hear(self, one: _Threshold) -> None:

@@ -1,0 +1,88 @@
+"""Looks that do not fit together: hours lie between two, a figure jumps and returns, a limit falls below the use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+
+from memwatch.core.engine import Engine
+from memwatch.core.events import Attached, Event, GenerationSeen, Interrupt, Sampled
+from memwatch.core.model import Limit, Sample, Usage
+from memwatch.core.policy import Policy
+from support.watch import GB, TARGET, sampled
+
+LIMIT = 100 * GB
+HOURS = 6 * 3600.0
+GENERATION_SECONDS, GROWTH = 60, 2 * GB
+
+
+class Run:
+    """A trainer that grows with each generation, by the engine as it is used; looks are a second apart."""
+
+    def __init__(self, markers: bool = True) -> None:
+        self.engine = Engine(Policy(checkpoint_seconds=10.0))
+        self.t, self.used, self.generation, self.markers = 0.0, 20.0 * GB, 0, markers
+        self.interrupts: list[Interrupt] = []
+        self.feed(Attached(0.0, TARGET, "x"))
+
+    def feed(self, event: Event) -> None:
+        self.interrupts += [one for one in self.engine.feed(event) if isinstance(one, Interrupt)]
+
+    def looks(self, count: int, growth: float = GROWTH / GENERATION_SECONDS, resource: str = "host") -> None:
+        for _ in range(count):
+            self.t += 1.0
+            self.used += growth
+            if self.markers and round(self.t) % GENERATION_SECONDS == 0:
+                self.generation += 1
+                self.feed(GenerationSeen(self.t, self.generation, 500))
+            self.feed(sampled(self.t, self.used, LIMIT, resource))
+
+    @property
+    def etas(self) -> Iterator[float]:
+        """Of all that is forecast, in seconds."""
+        for one in self.engine.snapshot().resources:
+            if one.forecast is not None and one.forecast.eta_seconds is not None:
+                yield one.forecast.eta_seconds
+
+
+@pytest.mark.parametrize("markers", [True, False], ids=["by generations", "by time"])
+def test_after_a_suspension_of_hours_nothing_follows_from_the_gap_and_the_leak_is_met_in_time(markers: bool) -> None:
+    run = Run(markers)
+    run.looks(20 * GENERATION_SECONDS)
+    run.t += HOURS
+    run.looks(5 * GENERATION_SECONDS, growth=0.0)
+    assert run.interrupts == [] and all(math.isfinite(eta) and eta > 60 for eta in run.etas)
+    while not run.interrupts and run.used < LIMIT:
+        run.looks(1)
+    assert 0.85 * LIMIT < run.used < LIMIT - 10 * GROWTH / GENERATION_SECONDS, "in time for a checkpoint of 10 s"
+
+
+def test_what_came_back_larger_after_the_gap_is_a_step_and_no_burst() -> None:
+    run = Run()
+    run.looks(10 * GENERATION_SECONDS)
+    run.t, run.used = run.t + HOURS, 0.9 * LIMIT
+    run.looks(5 * GENERATION_SECONDS, growth=0.0)
+    assert run.interrupts == []
+
+
+@pytest.mark.parametrize("resource", ["host", "gpu0"])
+@pytest.mark.parametrize("lie", [0, int(0.999 * LIMIT), int(LIMIT)])
+def test_a_figure_that_jumps_for_one_look_and_returns_is_no_reason_to_interrupt(resource: str, lie: int) -> None:
+    run = Run()
+    run.looks(5 * GENERATION_SECONDS, resource=resource)
+    for _ in range(20):
+        run.t += 1.0
+        run.feed(Sampled(run.t, Sample((Usage(resource, lie, Limit(int(LIMIT), resource, int(LIMIT) - lie)),))))
+        run.looks(20, growth=0.0, resource=resource)
+    assert run.interrupts == [] and all(map(math.isfinite, run.etas))
+
+
+def test_a_limit_that_falls_below_the_use_is_met_at_once() -> None:
+    """There is no room left for anything: the kernel kills with the next allocation, if it has not yet."""
+    run = Run()
+    run.looks(10 * GENERATION_SECONDS)
+    run.feed(sampled(run.t + 1.0, run.used, run.used - GB))
+    [interrupt] = run.interrupts
+    assert interrupt.emergency and "too late for a checkpoint unless" in interrupt.reason

@@ -1,0 +1,273 @@
+"""What the machine does to a watch: its clock set back, nothing left to take, processes hidden, rude clients, load."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from memwatch.errors import ExitCode
+from support.mainjob import Folder, Memwatch, memwatch, trainer, until
+from support.trainers import memory_cgroup
+
+pytestmark = pytest.mark.integration
+
+LEAK = Path(__file__).parents[1] / "programs" / "leak.py"
+QUIET = ("--listen", "none", "--interval", "0.1", "--json")
+FAST = "policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.5, save_timeout_seconds: 4}\n"
+LIMIT = ("--limit", "150MB")
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    (tmp_path / "memwatch.yaml").write_text(FAST)
+    return Folder(tmp_path)
+
+
+def leaking(megabytes: float = 12, seconds: float = 0.3) -> tuple[str, ...]:
+    return (sys.executable, str(LEAK), "saves", "60", str(megabytes), str(seconds))
+
+
+def configured(folder: Folder) -> tuple[str, str]:
+    return ("--config", str(folder.path / "memwatch.yaml"))
+
+
+@contextmanager
+def watched(folder: Folder, run_this: tuple[str, ...], *arguments: str) -> Iterator[tuple[int, Memwatch]]:
+    """A trainer's PID, and memwatch at it that has looked."""
+    with ExitStack() as held:
+        run = held.enter_context(trainer(folder, program=run_this))
+        watch = held.enter_context(memwatch(folder, "--pid", str(run.pid), *arguments, *configured(folder)))
+        until(lambda: watch.named("forecast") or watch.process.poll() is not None)
+        yield run.pid, watch
+
+
+def look_times(folder: Folder) -> list[float]:
+    """When memory was looked at, as the history has it."""
+    with closing(sqlite3.connect(folder.history)) as connection:
+        return [t for (t,) in connection.execute("SELECT DISTINCT t FROM samples ORDER BY seq")]
+
+
+def longest_pause(folder: Folder) -> float:
+    return max(later - t for t, later in pairwise(look_times(folder)))
+
+
+def sources_told(watch: Memwatch) -> list[str]:
+    return [one["source"] for one in watch.named("source_failed")]
+
+
+# --- time -----------------------------------------------------------------------------------------------------------
+
+LATER = """
+UPDATE events SET t = t + 3600, json = CAST(json_set(CAST(json AS TEXT), '$.t', t + 3600) AS BLOB);
+UPDATE samples SET t = t + 3600;
+UPDATE notices SET t = t + 3600;
+"""
+
+
+def test_a_clock_that_was_set_back_between_two_watches_delays_no_interrupt(folder: Folder) -> None:
+    """What the first watch kept is an hour ahead of what the second one's clock says."""
+    with trainer(folder, program=leaking(seconds=0.6)) as run:
+        arguments = ("--pid", str(run.pid), *QUIET, *LIMIT, *configured(folder))
+        with memwatch(folder, *arguments, name="first") as first:
+            until(lambda: len(first.named("generation")) > 2)
+            first.kill()
+        with closing(sqlite3.connect(folder.history)) as connection:
+            connection.executescript(LATER)
+        with memwatch(folder, *arguments, name="second") as second:
+            assert second.wait() == ExitCode.SAVED, second.said()
+    [interrupt] = second.named("interrupt")
+    assert interrupt["headroom"] > 0
+    times = look_times(folder)
+    assert times == sorted(times) and second.named("attached")[0]["text"].startswith("watching again")
+
+
+# --- no descriptor, no process, no thread ---------------------------------------------------------------------------
+
+
+@needs_root
+def test_without_a_free_descriptor_it_goes_on_and_signals(folder: Folder) -> None:
+    port = _free_port()
+    with watched(folder, leaking(seconds=0.6), *QUIET[2:], *LIMIT, "--listen", f"127.0.0.1:{port}") as (_, watch):
+        pid = watch.process.pid
+        most = 1 + max(int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir())
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, most))
+        for _ in range(100):  # so many new PIDs, and the whole tree is walked
+            os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
+        with suppress(OSError):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=0.5)
+        assert watch.wait() == ExitCode.SAVED, watch.said()
+    [interrupt] = watch.named("interrupt")
+    assert interrupt["headroom"] > 0
+    told = sources_told(watch)
+    assert len(told) == len(set(told)), watch.said()
+
+
+@pytest.mark.cgroup
+@needs_root
+@pytest.mark.parametrize(
+    "when", [pytest.param("at the start", marks=pytest.mark.thorough), "at the start for a while", "while it watches"]
+)
+def test_where_no_process_and_no_thread_can_be_started_it_goes_on_and_signals(folder: Folder, when: str) -> None:
+    group = Path(f"/sys/fs/cgroup/pids/memwatch-{os.getpid()}")
+    if not group.parent.is_dir():
+        pytest.skip("needs a pids cgroup of version 1")
+    group.mkdir()
+    most = group / "pids.max"
+    enter = ("sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh")
+    try:
+        most.write_text("max" if when == "while it watches" else "1")
+        with trainer(folder, program=leaking(seconds=0.6)) as run:
+            arguments = ("--pid", str(run.pid), *QUIET[2:], *LIMIT, "--listen", f"127.0.0.1:{_free_port()}")
+            with memwatch(folder, *arguments, *configured(folder), before=enter) as watch:
+                until(lambda: watch.named("forecast") or watch.process.poll() is not None)
+                most.write_text("max" if when == "at the start for a while" else "1")
+                if when == "at the start for a while":
+                    until(lambda: {"web", "history"} <= {one["source"] for one in watch.named("source_recovered")})
+                assert watch.wait() == ExitCode.SAVED, watch.said()
+    finally:
+        until(lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
+    told = sources_told(watch)
+    assert len(told) == len(set(told)), watch.said()
+    if when != "while it watches":
+        assert {"web", "history"} <= set(told), watch.said()
+    assert look_times(folder), "what waited was written"
+
+
+# --- processes that are hidden --------------------------------------------------------------------------------------
+
+HIDDEN = """
+set -e
+mount --make-rprivate /
+umount /proc
+mount -t proc -o hidepid=$1 proc /proc
+shift
+exec setpriv --bounding-set=-all --inh-caps=-all --groups=65534 --regid=65534 "$@"
+"""
+
+
+@needs_root
+@pytest.mark.parametrize("hidepid", ["1", "2"])
+def test_ones_own_trainer_is_watched_and_interrupted_though_others_are_hidden(folder: Folder, hidepid: str) -> None:
+    inside = (
+        f"{sys.executable} {LEAK} saves 60 12 0.3 > {folder.log} 2>&1 & "
+        f"exec {sys.executable} -m memwatch --pid $! --log {folder.log} "
+        + " ".join((*QUIET, *LIMIT, *configured(folder)))
+    )
+    done = _behind(folder, hidepid, inside)
+    assert done.returncode == ExitCode.SAVED, done.stdout + done.stderr
+    assert '"event":"source_failed"' not in done.stdout, done.stdout
+
+
+@needs_root
+@pytest.mark.parametrize("hidepid", ["1", "2"])
+def test_another_users_hidden_trainer_is_refused_with_what_to_do(folder: Folder, hidepid: str) -> None:
+    inside = f"exec {sys.executable} -m memwatch --pid 2 {' '.join(QUIET)}"
+    done = _behind(folder, hidepid, inside, stranger="setpriv --reuid=1234 --clear-groups sleep 30 & ")
+    assert done.returncode == ExitCode.CANNOT_ATTACH, done.stdout + done.stderr
+    assert "Run memwatch as the trainer's user" in done.stderr, done.stderr
+
+
+def _behind(folder: Folder, hidepid: str, inside: str, stranger: str = "") -> subprocess.CompletedProcess[str]:
+    """A shell in a PID namespace of its own, whose /proc hides; as root without root's powers."""
+    if shutil.which("setpriv") is None:
+        pytest.skip("needs setpriv")
+    script = folder.path / "hidden.sh"
+    script.write_text(stranger + HIDDEN)
+    command = ["unshare", "--pid", "--fork", "--mount", "--mount-proc", "--kill-child", "sh", script, hidepid]
+    return subprocess.run(
+        [*command, "sh", "-c", f"sh -c '{inside}'; exit $?"],
+        env=folder.environ(), cwd=folder.path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+# --- rude clients, and no CPU ---------------------------------------------------------------------------------------
+
+SCRAPES_A_SECOND, RUDE_SECONDS = 100, 5.0
+PAUSE_SECONDS, PAUSE_SECONDS_AT_LOAD = 0.35, 1.0  # at most, between looks that are 0.1 s apart
+
+
+def _free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        return int(server.getsockname()[1])
+
+
+def test_a_hundred_scrapes_a_second_beside_clients_that_hang_delay_no_look(folder: Folder) -> None:
+    port, answers = _free_port(), list[float]()
+    over = threading.Event()
+
+    def scrape(first: float) -> None:
+        due = first
+        while not over.is_set():
+            time.sleep(max(0.0, due - time.monotonic()))
+            due += 8 / SCRAPES_A_SECOND
+            began = time.monotonic()
+            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+                assert b"memwatch_" in answer.read()
+                answers.append(time.monotonic() - began)
+
+    sleeps = (sys.executable, "-uc", "import time\nprint('Generation 1 / 9')\ntime.sleep(60)")
+    with watched(folder, sleeps, *QUIET[2:], *LIMIT, "--listen", f"127.0.0.1:{port}") as (_, watch):
+        with ExitStack() as held:
+            hanging = [held.enter_context(closing(socket.create_connection(("127.0.0.1", port)))) for _ in range(4)]
+            for client in hanging:
+                client.send(b"GET /metrics HTTP/1.1\r\n")
+            start = time.monotonic()
+            threads = [threading.Thread(target=scrape, args=(start + n / SCRAPES_A_SECOND,)) for n in range(8)]
+            for thread in threads:
+                thread.start()
+            time.sleep(RUDE_SECONDS)
+            over.set()
+            for thread in threads:
+                thread.join()
+        watch.process.send_signal(signal.SIGTERM)
+        watch.wait(10)
+    assert len(answers) > 0.8 * SCRAPES_A_SECOND * RUDE_SECONDS, f"{len(answers)} answers"
+    assert longest_pause(folder) < PAUSE_SECONDS
+    assert not sources_told(watch)
+
+
+@pytest.mark.cgroup
+@pytest.mark.paced
+@needs_root
+@pytest.mark.parametrize(
+    "powers",
+    [
+        pytest.param((), id="root", marks=pytest.mark.thorough),
+        pytest.param(("setpriv", "--bounding-set=-all", "--inh-caps=-all"), id="user"),
+    ],
+)
+def test_at_load_20_with_its_cgroup_almost_full_it_looks_and_signals_in_time(
+    folder: Folder, powers: tuple[str, ...]
+) -> None:
+    with ExitStack() as held:
+        group = held.enter_context(memory_cgroup("memwatch-full", 412_000_000))
+        for _ in range(20):
+            spins = held.enter_context(subprocess.Popen([sys.executable, "-Sc", "while True: pass"]))
+            held.callback(spins.kill)
+        run = held.enter_context(trainer(folder, program=(*leaking(megabytes=2, seconds=1), *["30"] * 12)))
+        (group / "cgroup.procs").write_text(str(run.pid))
+        arguments = ("--pid", str(run.pid), "--log", str(folder.log), *QUIET, *configured(folder))
+        watch = held.enter_context(memwatch(folder, *arguments, before=powers))
+        assert watch.wait() == ExitCode.SAVED, watch.said()
+    [interrupt] = watch.named("interrupt")
+    assert interrupt["headroom"] > 0 and interrupt["used"] > 0.95 * interrupt["limit"]
+    assert longest_pause(folder) < PAUSE_SECONDS_AT_LOAD
+    print(f"longest pause {longest_pause(folder):.2f} s, headroom {interrupt['headroom'] / 1e6:.0f} MB")
