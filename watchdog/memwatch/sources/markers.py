@@ -10,7 +10,16 @@ from memwatch.sources.chatter import Chatter, Reading
 from memwatch.sources.counter import BAR, Counter
 from memwatch.sources.forms import form_of
 from memwatch.sources.presets import PATTERN_BYTES, Preset
-from memwatch.sources.rules import PRESET_WEIGHT, PresetState, RuleIndex, count_generation, event_of, place_of
+from memwatch.sources.rules import (
+    PRESET_WEIGHT,
+    Candidate,
+    PresetState,
+    RuleIndex,
+    SlowRuleError,
+    count_generation,
+    event_of,
+    place_of,
+)
 from memwatch.sources.streams import OTHER_UNIT, PRIORITY, Choice, Hit, Piece, Stream, changed
 from memwatch.sources.words import unit_named
 
@@ -28,6 +37,7 @@ class MarkerFinder:
 
     def __init__(self, presets: Sequence[Preset] = (), chatter: Chatter | None = None) -> None:
         self.total: int | None = None
+        self.set_aside: dict[str, str] = {}  # places of the user's rules that take too long, and what they did
         self.chatter = chatter or Chatter()
         self._reading = Reading()
         self._choice = Choice()
@@ -159,8 +169,13 @@ class MarkerFinder:
         reading = self._reading
         reading.unsure |= self._rules.depends_on_digits(piece.lower)
         for candidate in self._rules.candidates(piece.lower):
-            reading.unsure |= candidate.depends_on_digits(piece.text)
-            match = candidate.match(piece.text)
+            try:
+                reading.unsure |= candidate.depends_on_digits(piece.text)
+                match = candidate.match(piece.text)
+            except SlowRuleError as error:
+                self._set_aside(candidate, str(error))
+                moved = True  # it may have been the clock
+                continue
             if match is None:
                 continue
             state, rule = candidate.state, candidate.rule
@@ -184,6 +199,11 @@ class MarkerFinder:
             else:
                 state.held.append(hit)
         return moved, others
+
+    def _set_aside(self, candidate: Candidate, reason: str) -> None:
+        self.set_aside[candidate.rule.place] = reason
+        self._rules.set_aside(candidate)
+        self._reading.unsure = True
 
     def _release(self) -> list[Hit]:
         """What the preset that is now chosen said before it was."""
