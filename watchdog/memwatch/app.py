@@ -330,7 +330,7 @@ class Watch:
 def show_once(snapshot: Snapshot, stream: TextIO, as_json: bool) -> None:
     """One screen, or all of it as JSON."""
     if as_json:
-        print(wire.to_json(status(snapshot)).decode(), file=stream)
+        print(wire.to_shown_json(status(snapshot)), file=stream)
         return
     from memwatch.outputs.terminal import print_screen
 

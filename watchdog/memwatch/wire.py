@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import msgspec
 
-from memwatch.core.text import encodable
+from memwatch.core.text import encodable, shown_json
 from memwatch.errors import ConfigError
 
 T = TypeVar("T")
@@ -48,6 +48,11 @@ def to_json(obj: object) -> bytes:
         return msgspec.json.encode(_encodable(msgspec.to_builtins(obj, enc_hook=_plain)))
     except (TypeError, OverflowError, RecursionError, NotImplementedError) as error:
         raise ShapeError(f"cannot be written as JSON: {error}") from error
+
+
+def to_shown_json(obj: object) -> str:
+    """The same as text that may stand on a terminal: characters that cannot be shown are escaped."""
+    return shown_json(to_json(obj).decode())
 
 
 def from_json(data: bytes | str, type_: type[T]) -> T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from memwatch.core.events import Event, GaugeSeen, PhaseSeen, TotalSeen
 from memwatch.sources.chatter import Chatter, Reading
@@ -23,7 +24,8 @@ from memwatch.sources.rules import (
 from memwatch.sources.streams import OTHER_UNIT, PRIORITY, Choice, Hit, Piece, Stream, changed
 from memwatch.sources.words import unit_named
 
-_GAUGES = 64  # names of gauges that are told apart
+_GAUGES = _PHASES = 64  # names of gauges and of phases that are told apart: a log may invent one with each line
+_OTHER_PHASE = "other"
 
 
 class MarkerFinder:
@@ -46,6 +48,7 @@ class MarkerFinder:
         self._rules = RuleIndex(self._states)
         self._totals: dict[str, Hit] = {}
         self._phase: PhaseSeen | None = None
+        self._phases: set[str] = set()
         self._gauges: dict[str, tuple[float, float | None]] = {}
         self._skip = False
         self._drawing = (b"", 0.0)
@@ -190,6 +193,8 @@ class MarkerFinder:
             event = event_of(rule, match, piece)
             if event is None:
                 continue
+            if isinstance(event, PhaseSeen):
+                event = self._known_phase(event)
             hit = Hit(piece.byte_of(place_of(match)), piece.line, event)
             if isinstance(event, TotalSeen):
                 self._totals[unit_named(match.groupdict().get("unit") or "") or rule.unit] = hit
@@ -204,6 +209,12 @@ class MarkerFinder:
         self.set_aside[candidate.rule.place] = reason
         self._rules.set_aside(candidate)
         self._reading.unsure = True
+
+    def _known_phase(self, event: PhaseSeen) -> PhaseSeen:
+        """`event` itself, or of another phase where there are too many already."""
+        if len(self._phases) < _PHASES:
+            self._phases.add(event.phase)
+        return event if event.phase in self._phases else replace(event, phase=_OTHER_PHASE)
 
     def _release(self) -> list[Hit]:
         """What the preset that is now chosen said before it was."""
