@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from memwatch import packaged, standing, wire
+from memwatch import packaged, private, standing, wire
 from memwatch.actions.checkpoint import CheckpointWatch
 from memwatch.actions.signals import PidfdSignaller, RanksSignaller, SignalPlan, plan
 from memwatch.clock import Sleeper
@@ -275,8 +275,10 @@ class Watch:
         if self._station.once:
             return None, replace(attached, run_id=past.run_of(path, facts.target) if path.exists() else "")
         try:
+            if not self._config.history:
+                private.folder(path.parent)
             store = HistoryStore.open(path)
-        except HistoryError as error:
+        except (HistoryError, OSError) as error:
             self._remarks.append(f"no history is kept: {error}")
             return None, attached
         held.callback(store.close)
