@@ -140,7 +140,9 @@ def read_yaml(text: str | bytes, source: str) -> Document:
             f"{source}: {len(text)} bytes, more than the {MAX_YAML_BYTES} that are read", "split the file"
         )
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+        kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        _refuse_depth(source, yaml.parse(text, kind))
+        loader = kind(text)
         try:
             return _Composer(source, loader).document(loader.get_single_node())
         finally:
@@ -151,6 +153,16 @@ def read_yaml(text: str | bytes, source: str) -> Document:
         raise ConfigError(f"{source}{line}: not YAML: {problem}", "quote values with : # [ ] { } in them") from error
     except (yaml.YAMLError, UnicodeError, RecursionError) as error:
         raise ConfigError(f"{source}: not YAML: {error}", "save the file as UTF-8 text") from error
+
+
+def _refuse_depth(source: str, events: Iterable[Any]) -> None:
+    """libyaml composes by recursion and crashes on a hundred thousand `[`: depth is counted before."""
+    depth = 0
+    for event in events:
+        depth += hasattr(event, "implicit") and hasattr(event, "flow_style")
+        depth -= type(event).__name__ in ("SequenceEndEvent", "MappingEndEvent")
+        if depth > 2 * _MAX_DEPTH:
+            raise ConfigError(f"{source}:{event.start_mark.line + 1}: not YAML: nested too deeply", "write it flatter")
 
 
 def to_yaml(value: object) -> str:
