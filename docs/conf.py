@@ -18,10 +18,10 @@ NAVIGATION = {
     "Begin": ["docs/tutorial", "docs/concepts", "examples/README"],
     "Understand": ["docs/diagnosis", "docs/forecasting", "docs/markers", "docs/reports"],
     "Operate": [
-        *("docs/configuration", "docs/operations", "systemd/README", "docs/kubernetes", "docs/ranks"),
+        *("docs/configuration", "docs/operations", "docs/security", "systemd/README", "docs/kubernetes", "docs/ranks"),
         *("docs/metrics", "configs/grafana/README", "docs/runbooks", "docs/faults"),
     ],
-    "Look up": ["docs/performance", "docs/architecture", "docs/glossary", "CONTRIBUTING", "CHANGELOG"],
+    "Look up": ["docs/performance", "docs/architecture", "docs/glossary", "CONTRIBUTING", "SECURITY", "CHANGELOG"],
 }
 
 project = html_title = "memwatch"

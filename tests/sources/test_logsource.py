@@ -226,6 +226,7 @@ def test_the_json_of_a_scan_has_the_documented_shape(log: Path) -> None:
         "gauges": [{"name": "replay buffer", "value": 7, "capacity": None, "byte": 33, "line": 3}],
         "checkpoints": [{"state": "writing", "evidence": "log: Saving model a.pt", "byte": 35, "line": 4}],
         "failures": [{"kind": "MemoryError", "text": "MemoryError", "byte": 67, "line": 6}],
+        "set_aside": [],
     }
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from memwatch import packaged, standing, wire
+from memwatch import packaged, private, standing, wire
 from memwatch.actions.checkpoint import CheckpointWatch
 from memwatch.actions.signals import PidfdSignaller, RanksSignaller, SignalPlan, plan
 from memwatch.clock import Sleeper
@@ -277,8 +277,10 @@ class Watch:
         if self._station.once:
             return None, replace(attached, run_id=past.run_of(path, facts.target) if path.exists() else "")
         try:
+            if not self._config.history:
+                private.folder(path.parent)
             store = HistoryStore.open(path, most_bytes=self._config.history_bytes)
-        except HistoryError as error:
+        except (HistoryError, OSError) as error:
             self._remarks.append(f"no history is kept: {error}")
             return None, attached
         held.callback(store.close)
@@ -332,7 +334,7 @@ class Watch:
 def show_once(snapshot: Snapshot, stream: TextIO, as_json: bool) -> None:
     """One screen, or all of it as JSON."""
     if as_json:
-        print(wire.to_json(status(snapshot)).decode(), file=stream)
+        print(wire.to_shown_json(status(snapshot)), file=stream)
         return
     from memwatch.outputs.terminal import print_screen
 

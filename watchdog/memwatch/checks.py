@@ -60,7 +60,7 @@ def _unparsed(path: str, value: object, parse: Callable[[str], object], problem:
             parse(str(value))
     except ConfigError as error:
         yield Complaint(path, problem, value, error.hint)
-    except (ValueError, re.error, OverflowError) as error:
+    except (ValueError, re.error, OverflowError, RecursionError) as error:
         yield Complaint(path, problem, value, str(error))
 
 

@@ -102,7 +102,7 @@ def markers(log: Path, flags: Mapping[str, object]) -> int:
             found = logscan.scan(log, presets(config))
     except SourceError as error:
         raise ConfigError(str(error).removesuffix(" (yet)"), "name a log file that can be read") from error
-    print(wire.to_json(logscan.scan_json(found)).decode() if config.json else logscan.render(found))
+    print(wire.to_shown_json(logscan.scan_json(found)) if config.json else logscan.render(found))
     return ExitCode.ENDED
 
 
@@ -233,7 +233,7 @@ def census(flags: dict[str, object]) -> int:
             found = take_census(pid, wish)
     except SourceError as error:
         raise AttachError(str(error), error.hint) from error
-    print(wire.to_json(found).decode() if config.json else render(found))
+    print(wire.to_shown_json(found) if config.json else render(found))
     return ExitCode.ENDED
 
 
@@ -253,7 +253,7 @@ def profile(flags: dict[str, object]) -> int:
                 found = record(facts.target.pid, seconds)
         except SourceError as error:
             raise AttachError(str(error), error.hint) from error
-        print(wire.to_json(found).decode() if config.json else shown.render(found))
+        print(wire.to_shown_json(found) if config.json else shown.render(found))
         if file is not None:
             is_speedscope = file.name.endswith(".json")
             file.write(shown.speedscope(found.credits, facts.command) if is_speedscope else shown.folded(found.credits))
@@ -301,7 +301,7 @@ def snapshot(flags: dict[str, object]) -> int:
     with Progress("examining the trainer"):
         found = snapshots.take(config, str(label or time.strftime("%Y-%m-%d %H:%M:%S")), wish)
     path = snapshots.keep(found, None if output is None else Path(str(output)), os.environ)
-    print(wire.to_json(found).decode() if config.json else f"{render(found)}\n\nkept: {path}")
+    print(wire.to_shown_json(found) if config.json else f"{render(found)}\n\nkept: {path}")
     return ExitCode.ENDED
 
 
@@ -313,7 +313,7 @@ def diff(flags: dict[str, object]) -> int:
 
     before, after = (snapshots.find(name, os.environ) for name in _listed(flags, "snapshots"))
     found = compare(before, after)
-    print(wire.to_json(found).decode() if flags.get("json") else render_comparison(found))
+    print(wire.to_shown_json(found) if flags.get("json") else render_comparison(found))
     return ExitCode.ENDED
 
 

@@ -55,7 +55,7 @@ def examine(config: Config, test_notify: bool = False) -> int:
         if not config.json:
             print(f"{check.level:>4}  {check.part:<11} {check.text}", flush=True)
     if config.json:
-        print(wire.to_json(checks).decode())
+        print(wire.to_shown_json(checks))
     elif facts is None:
         print("\nThis is what a trainer started here would get. With --pid PID: what works for that one.")
     return ExitCode.CANNOT_ATTACH if any(check.level == BAD for check in checks) else ExitCode.ENDED

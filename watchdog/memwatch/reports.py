@@ -85,7 +85,7 @@ def as_json(found: Recalled) -> str:
             for _, one in story.examined
         ],
     }
-    return wire.to_json(jsonable(told)).decode() + "\n"
+    return wire.to_shown_json(jsonable(told)) + "\n"
 
 
 def _list(path: Path) -> int:
@@ -109,7 +109,7 @@ def compare(flags: dict[str, Any]) -> int:
         if output is not None:
             write(comparison.document(a, b, _charts(is_static)))
         else:
-            write(wire.to_json(comparison.as_json(a, b)).decode() + "\n" if config.json else comparison.render(a, b))
+            write(wire.to_shown_json(comparison.as_json(a, b)) + "\n" if config.json else comparison.render(a, b))
     return ExitCode.ENDED
 
 

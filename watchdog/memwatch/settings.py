@@ -91,7 +91,7 @@ def _masked(config: Config) -> Config:
 
 
 def _as_json(settings: Settings) -> str:
-    return wire.to_json({"config": asdict(settings.config), "origins": settings.origins}).decode()
+    return wire.to_shown_json({"config": asdict(settings.config), "origins": settings.origins})
 
 
 def _lines(record: object, origins: Mapping[str, str], path: str = "", indent: str = "") -> Iterator[str]:

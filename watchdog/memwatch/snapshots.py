@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from memwatch import wire
+from memwatch import private, wire
 from memwatch.app import find_target, make_readers
 from memwatch.config import Config, TargetConfig, default_history
 from memwatch.core.inspection import Inspection
@@ -53,17 +53,14 @@ def serve() -> None:
 def keep(inspection: Inspection, path: Path | None, environ: Mapping[str, str]) -> Path:
     """Write it into a file that nobody else can read: the one that is named, or one in the state folder."""
     if path is None:
-        folder = _folder(environ)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = _own_folder(environ)
         for earlier in sorted(folder.glob(f"*{_SUFFIX}"))[: -KEPT + 1]:
             earlier.unlink(missing_ok=True)
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(inspection.t))
         name = re.sub(r"[^a-z0-9]+", "-", inspection.label.lower()).strip("-")
         path = folder / f"{stamp}-{name or 'snapshot'}-{os.getpid()}{_SUFFIX}"
     try:
-        with open(
-            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb"
-        ) as file:
+        with open(private.create(path), "wb") as file:
             file.write(wire.to_json(inspection) + b"\n")
     except FileExistsError as error:
         raise ConfigError(
@@ -93,6 +90,15 @@ def _read(path: Path) -> Inspection:
         return wire.from_json(path.read_bytes(), Inspection)
     except (OSError, wire.ShapeError) as error:
         raise ConfigError(f"{path}: no snapshot: {error}", "name a file that memwatch snapshot has written") from error
+
+
+def _own_folder(environ: Mapping[str, str]) -> Path:
+    path = _folder(environ)
+    try:
+        return private.folder(path)
+    except OSError as error:
+        hint = "set XDG_STATE_HOME to a folder of your own, or name a file with -o"
+        raise ConfigError(f"{path}: {error.strerror}", hint) from error
 
 
 def _folder(environ: Mapping[str, str]) -> Path:

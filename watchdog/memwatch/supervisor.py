@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from memwatch import private
 from memwatch.clock import STOPPING
 from memwatch.errors import AttachError
 
@@ -136,8 +137,8 @@ def signal_name(number: int) -> str:
 
 def _create(log: Path) -> int:
     try:
-        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        private.folder(log.parent)
+        return private.create(log, os.O_WRONLY | os.O_APPEND)
     except OSError as error:
         hint = "the trainer's output is kept in a file: set XDG_STATE_HOME to a folder that can be written"
         raise AttachError(f"cannot make {log}: {error.strerror}", hint) from error

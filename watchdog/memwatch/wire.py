@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import msgspec
 
-from memwatch.core.text import encodable
+from memwatch.core.text import encodable, shown_json
 from memwatch.errors import ConfigError
 
 T = TypeVar("T")
@@ -48,6 +48,11 @@ def to_json(obj: object) -> bytes:
         return msgspec.json.encode(_encodable(msgspec.to_builtins(obj, enc_hook=_plain)))
     except (TypeError, OverflowError, RecursionError, NotImplementedError) as error:
         raise ShapeError(f"cannot be written as JSON: {error}") from error
+
+
+def to_shown_json(obj: object) -> str:
+    """The same as text that may stand on a terminal: characters that cannot be shown are escaped."""
+    return shown_json(to_json(obj).decode())
 
 
 def from_json(data: bytes | str, type_: type[T]) -> T:
@@ -135,7 +140,9 @@ def read_yaml(text: str | bytes, source: str) -> Document:
             f"{source}: {len(text)} bytes, more than the {MAX_YAML_BYTES} that are read", "split the file"
         )
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+        kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        _refuse_depth(source, yaml.parse(text, kind))
+        loader = kind(text)
         try:
             return _Composer(source, loader).document(loader.get_single_node())
         finally:
@@ -146,6 +153,16 @@ def read_yaml(text: str | bytes, source: str) -> Document:
         raise ConfigError(f"{source}{line}: not YAML: {problem}", "quote values with : # [ ] { } in them") from error
     except (yaml.YAMLError, UnicodeError, RecursionError) as error:
         raise ConfigError(f"{source}: not YAML: {error}", "save the file as UTF-8 text") from error
+
+
+def _refuse_depth(source: str, events: Iterable[Any]) -> None:
+    """libyaml composes by recursion and crashes on a hundred thousand `[`: depth is counted before."""
+    depth = 0
+    for event in events:
+        depth += hasattr(event, "implicit") and hasattr(event, "flow_style")
+        depth -= type(event).__name__ in ("SequenceEndEvent", "MappingEndEvent")
+        if depth > 2 * _MAX_DEPTH:
+            raise ConfigError(f"{source}:{event.start_mark.line + 1}: not YAML: nested too deeply", "write it flatter")
 
 
 def to_yaml(value: object) -> str:

@@ -13,7 +13,7 @@ from memwatch.core.forecast import Outlook
 from memwatch.core.model import HOST, Limit, Usage
 from memwatch.core.policy import outlasts
 from memwatch.core.snapshot import Forecast, ResourceView, State, Verdict
-from memwatch.core.text import printable
+from memwatch.core.text import printable, shown_json
 from memwatch.core.units import format_bytes, format_duration
 
 _ORIGINS = {"rlimit_as": "RLIMIT_AS", "rlimit_data": "RLIMIT_DATA"}
@@ -273,7 +273,7 @@ def forecast_fields(
 def to_json_line(notice: Notice) -> str:
     """One JSON object, without its newline: event, t, the fields, and the text for people."""
     row = {"event": notice.event, "t": round(notice.t, 3), **notice.fields, "text": notice.text}
-    return json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return shown_json(json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
 
 def render(notice: Notice) -> str:

@@ -20,11 +20,28 @@ def encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
+def visible(text: str) -> str:
+    """`text` with a `?` for each character that cannot be shown, line ends too; as long as it was."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or unicodedata.category(c) not in _UNSAFE else "?" for c in text)
+
+
+def shown_json(text: str) -> str:
+    """JSON of one line with every character that cannot be shown as `\\u009b`: the same JSON, safe on a terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
+
+
 def printable(text: str, limit: int = 200) -> str:
     """One printable line of at most `limit` characters, white space collapsed, what cannot be shown as `?`."""
     if len(text) <= limit and text.isprintable() and text == " ".join(text.split()):
         return text
     bounded = text[: 8 * limit + 64]
     line = " ".join(strip_escapes(bounded).split())
-    shown = "".join(c if c.isprintable() or unicodedata.category(c) not in _UNSAFE else "?" for c in line)
+    shown = visible(line)
     return shown if len(shown) <= limit and len(text) == len(bounded) else shown[: max(0, limit - 1)] + "…"

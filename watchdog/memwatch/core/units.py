@@ -21,10 +21,10 @@ def parse_size(text: str) -> int:
     factor = _BY_LOWER.get(match[2].lower()) if match else None
     if match is None or factor is None:
         raise ValueError(f"{text!r} is not a size: write a number and a unit, as 175GB or 163GiB")
-    size = round(float(match[1]) * factor)
+    size = float(match[1]) * factor
     if not 0 < size < 2**63:
         raise ValueError(f"{text!r} is not a size that memory can have")
-    return size
+    return round(size)
 
 
 def format_bytes(count: float, signed: bool = False) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from memwatch import private
 from memwatch.errors import HistoryError
 from memwatch.history import schema
 
@@ -87,9 +88,13 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 def _prepare(path: Path) -> None:
     """See that there is a regular file of ours at `path` that nobody else can read."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not path.parent.exists():
+        private.folder(path.parent)
+    for beside in _SIDES[1:]:
+        if path.with_name(path.name + beside).is_symlink():
+            raise HistoryError(f"{path.name}{beside} is a symbolic link", "remove it, or name another --history")
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        os.close(private.create(path, os.O_RDWR))
     except FileExistsError:
         # looked at by name, never opened: closing a descriptor would drop the locks that SQLite holds on the file
         found = path.lstat()

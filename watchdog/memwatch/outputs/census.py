@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from memwatch.core.census import Census, TypeCount
+from memwatch.core.text import visible
 from memwatch.core.units import format_bytes
 
 SHOWN = 25  # types
@@ -27,7 +28,7 @@ def render(census: Census) -> str:
     ):
         if listed := list(rows):
             lines += ["", title, *listed]
-    return "\n".join(lines)
+    return "\n".join(map(visible, lines))
 
 
 def _doubts(census: Census) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from memwatch.core import sentence as words
 from memwatch.core.examination import Diagnosis, Finding, Growth
-from memwatch.core.text import printable
+from memwatch.core.text import printable, visible
 from memwatch.core.units import format_bytes
 from memwatch.outputs import profile
 from memwatch.outputs.figures import phase_heads
@@ -30,10 +30,10 @@ def headlines(diagnosis: Diagnosis) -> Iterator[str]:
 
 def details(one: Finding) -> Iterator[str]:
     """What is more and more, why that is said, and what to do about it."""
-    yield words.finding_content(one)
-    yield f"{one.title} (confidence {one.confidence:.2f})"
-    yield from one.evidence
-    yield f"what to do: {one.remedy}"
+    yield visible(words.finding_content(one))
+    yield visible(f"{one.title} (confidence {one.confidence:.2f})")
+    yield from map(visible, one.evidence)
+    yield visible(f"what to do: {one.remedy}")
 
 
 def tables(diagnosis: Diagnosis) -> Iterator[str]:

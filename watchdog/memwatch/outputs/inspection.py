@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from memwatch.core.inspection import Comparison, Figure, Inspection, memory
+from memwatch.core.text import visible
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.outputs import census
 
@@ -24,9 +25,10 @@ def render(inspection: Inspection) -> str:
         state = "runs" if thread.active else "waits"
         lines += ["", f"thread {thread.name or '(no name)'}, {state}"]
         lines += [f"    {frame.function} ({frame.file}:{frame.line})" for frame in thread.frames[:_FRAMES_SHOWN]]
-    lines += [f"\nno stacks: {found.threads_reason}"] if found.threads is None else []
-    lines += ["", census.render(found.census) if found.census is not None else f"no census: {found.census_reason}"]
-    return "\n".join(lines)
+    lines += ["", f"no stacks: {found.threads_reason}"] if found.threads is None else []
+    lines += ["", f"no census: {found.census_reason}"] if found.census is None else [""]
+    counted = [census.render(found.census)] if found.census is not None else []
+    return "\n".join([*map(visible, lines), *counted])
 
 
 def render_comparison(found: Comparison) -> str:
@@ -46,7 +48,7 @@ def render_comparison(found: Comparison) -> str:
     )
     for title, rows in sections:
         lines += _section(title, rows)
-    return "\n".join(lines)
+    return "\n".join(map(visible, lines))
 
 
 def _section(title: str, rows: Sequence[str]) -> Iterator[str]:

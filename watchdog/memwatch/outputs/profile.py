@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from memwatch.core.examination import Credit, Frame, Line, Profile
 from memwatch.core.profile import by_line
+from memwatch.core.text import visible
 from memwatch.core.units import format_bytes, format_duration
 
 SHOWN = 15
@@ -34,7 +35,8 @@ def rows(lines: Iterable[Line]) -> Iterator[str]:
 
 def place(frame: Frame) -> str:
     """Trainer.learn (evolve.py:224)."""
-    return f"{frame.function} ({frame.file.rpartition('/')[2]}:{frame.line})" if frame.file else frame.function
+    function = visible(frame.function)
+    return f"{function} ({visible(frame.file.rpartition('/')[2])}:{frame.line})" if frame.file else function
 
 
 def folded(credits: Sequence[Credit]) -> str:

@@ -17,7 +17,7 @@ from rich.style import Style
 from memwatch.core.model import HOST, GpuMemory, Sample, Usage
 from memwatch.core.sentence import finding_text
 from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot, State, Verdict
-from memwatch.core.text import printable
+from memwatch.core.text import printable, visible
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.outputs import diagnosis, dots
 from memwatch.outputs.figures import (
@@ -192,12 +192,13 @@ def _fit(line: Iterable[Segment], width: int) -> Line:
     fitted: Line = []
     left = width
     for segment in line:
-        length = cell_len(segment.text)
+        text = visible(segment.text)  # of whatever stands there: it may be a status from elsewhere
+        length = cell_len(text)
         if length > left:
-            fitted.append(Segment(set_cell_size(segment.text, left), segment.style))
+            fitted.append(Segment(set_cell_size(text, left), segment.style))
             left = 0
             break
-        fitted.append(segment)
+        fitted.append(Segment(text, segment.style))
         left -= length
     if left:
         fitted.append(Segment(" " * left))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot, Verdict
-from memwatch.core.text import printable
+from memwatch.core.text import printable, visible
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.outputs import diagnosis
 from memwatch.outputs.figures import (
@@ -38,7 +38,8 @@ def render(snapshot: Snapshot, lives: bool = True) -> str:
         blocks.append("\n".join(diagnosis.tables(known)).strip("\n"))
     blocks.append("\n".join(_expectations(snapshot)))
     blocks.append("\n".join(_end(snapshot, lives)))
-    return "\n\n".join(block for block in blocks if block) + "\n"
+    lines = "\n\n".join(block for block in blocks if block).split("\n")
+    return "".join(f"{visible(line)}\n" for line in lines)
 
 
 def _title(snapshot: Snapshot) -> str:

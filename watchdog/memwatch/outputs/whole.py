@@ -31,7 +31,7 @@ def opened(path: Path, option: str, suffixes: Sequence[str]) -> Iterator[Callabl
             part.replace(path)
 
     with _writing(path, option):
-        part.touch()
+        part.touch(exist_ok=False)  # nothing that was put there is written through
     try:
         yield write
     finally:

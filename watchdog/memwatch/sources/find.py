@@ -14,6 +14,7 @@ from pathlib import Path, PurePath
 from memwatch.core.text import printable
 from memwatch.core.units import format_bytes, format_duration
 from memwatch.errors import AttachError, ConfigError, NoTrainerError, SourceError
+from memwatch.sources.bounded import OverdueError, within
 from memwatch.sources.procfs import parse_statm, read_stat
 from memwatch.sources.reading import read_whole
 from memwatch.sources.target import is_torchrun, read_argv
@@ -22,6 +23,7 @@ from memwatch.sources.units import read_unit
 WAYS = "--pid PID, --pidfile FILE, --match REGEX, --unit NAME and --cgroup PATH"
 _LISTED = 8
 _PIDFILE_BYTES = 4096
+_MATCH_SECONDS = 1.0  # of CPU that --match may take for all command lines: a plain one takes 1 us each
 _STALE_SECONDS = 5.0  # a clock that was set meanwhile moves the time of a file
 # Programs that start a trainer with its command line among their own words; the trainer is below them.
 _WRAPPER = re.compile(
@@ -165,7 +167,7 @@ def _from_processes(
 ) -> int:
     try:
         pattern = re.compile(regex or "")
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ConfigError(
             f"--match {regex!r} is not a regular expression: {error}", "Escape . ( [ * with \\."
         ) from error
@@ -175,7 +177,7 @@ def _from_processes(
     for own in _own_family(processes):
         del processes[own]
     scope = [processes[pid] for pid in among(Everyone(processes, root)) if pid in processes]
-    matching = {process.pid: process for process in scope if pattern.search(process.command)}
+    matching = {process.pid: process for process in _fitting(pattern, scope)}
     roots = _trainers(matching, processes)
     said = " of ".join(filter(None, [f"--match '{printable(regex)}'" if regex is not None else "", name]))
     if len(roots) == 1:
@@ -189,6 +191,17 @@ def _from_processes(
         raise AttachError(f"{said} fits {len(roots)} processes:\n{_table(roots, root)}", fix)
     hint = _closest(regex, scope, root) if regex is not None else "Is it started, and on this machine?"
     raise NoTrainerError(f"{said} fits no process" if regex is not None else f"{said} has no process", hint)
+
+
+def _fitting(pattern: re.Pattern[str], processes: Iterable[Candidate]) -> list[Candidate]:
+    """Those whose command line fits; AttachError where the user's regex takes too long for them."""
+    try:
+        return within(_MATCH_SECONDS, lambda: [p for p in processes if pattern.search(p.command)])
+    except OverdueError:
+        text = f"--match {printable(pattern.pattern)!r} takes more than {_MATCH_SECONDS:g} s for the processes here"
+        raise AttachError(
+            text, "Leave out repetitions of repetitions, as in (a+)+, or name a part of the command."
+        ) from None
 
 
 def _processes(root: str) -> Iterable[Candidate]:
@@ -289,8 +302,9 @@ def _closest(regex: str, processes: Iterable[Candidate], root: str) -> str:
     everyone = list(processes)
     words = [word.lower() for word in re.findall(r"\w{4,}", regex)]
     loose = re.compile(regex, re.IGNORECASE)
+    alike = _fitting(loose, everyone)
     for why, near in (
-        ("These differ in case only", [p for p in everyone if loose.search(p.command)]),
+        ("These differ in case only", alike),
         ("These have a part of it", [p for p in everyone if any(word in p.command.lower() for word in words)]),
         ("Python processes", [p for p in everyone if PurePath(p.argv[0]).name.startswith("python")]),
     ):

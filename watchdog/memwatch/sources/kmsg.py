@@ -10,6 +10,7 @@ from memwatch.errors import SourceError
 from memwatch.sources.reading import number, unreadable
 
 _MOST_RECORDS = 4096  # a read; the rest waits for the next
+_LONGEST = 2048  # the kernel's own bound (PRINTK_MESSAGE_MAX): the patterns take long for more
 _CONTEXT = re.compile(
     rb"oom-kill:constraint=CONSTRAINT_([A-Z_]+),.*?"
     rb"(?:,oom_memcg=(?P<oom>.*?))?(?:,task_memcg=(?P<task>.*?))?,task=.*,pid=(?P<pid>[0-9]+),uid=[0-9]+$"
@@ -118,7 +119,7 @@ def parse_record(raw: bytes, context: OomContext | None = None) -> OomContext | 
     fields = head.split(b",")
     if len(fields) < 3 or not fields[0].isdigit() or number(fields[0]) >= 8:
         return None
-    line = text.partition(b"\n")[0]
+    line = text.partition(b"\n")[0][:_LONGEST]
     if match := _CONTEXT.search(line):
         constraint = _CONSTRAINTS.get(match[1])
         return OomContext(number(match["pid"]), constraint, _shown(match["oom"]), _shown(match["task"]))

@@ -28,6 +28,7 @@ class Scan:
     gauges: tuple[Hit, ...]
     checkpoints: tuple[Hit, ...]
     failures: tuple[Hit, ...]
+    set_aside: tuple[tuple[str, str], ...]  # rules of the user's own that take too long, and how long
 
 
 def scan(path: Path | str, presets: Sequence[Preset] = ()) -> Scan:
@@ -61,6 +62,7 @@ def scan(path: Path | str, presets: Sequence[Preset] = ()) -> Scan:
         of(GaugeSeen),
         of(CheckpointSeen),
         of(OutOfMemorySeen),
+        tuple(finder.set_aside.items()),
     )
 
 
@@ -75,6 +77,7 @@ def scan_json(found: Scan) -> dict[str, Any]:
         "gauges": [_row(hit, "name", "value", "capacity") for hit in found.gauges],
         "checkpoints": [_row(hit, "state", "evidence") for hit in found.checkpoints],
         "failures": [_row(hit, "kind") | {"text": getattr(hit.event, "line", "")} for hit in found.failures],
+        "set_aside": [{"rule": place, "reason": reason} for place, reason in found.set_aside],
     }
 
 
@@ -90,6 +93,7 @@ def render(found: Scan, rows: int = 5) -> str:
     ):
         if hits:
             lines += ["", f"{title} ({len(hits)})", *_table(hits, rows)]
+    lines += [f"rule {printable(place)} was set aside: {reason}" for place, reason in found.set_aside]
     return "\n".join(lines)
 
 

@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from memwatch.core.events import CheckpointSeen, Event, GaugeSeen, GenerationSeen, OutOfMemorySeen, PhaseSeen, TotalSeen
+from memwatch.core.events import (
+    CheckpointSeen,
+    Event,
+    GaugeSeen,
+    GenerationSeen,
+    OutOfMemorySeen,
+    PhaseSeen,
+    SourceChanged,
+    TotalSeen,
+)
 from memwatch.errors import SourceError
 from memwatch.sources.logtail import READ_BYTES, LogTail
 from memwatch.sources.markers import MarkerFinder
@@ -55,6 +64,7 @@ class LogSource:
         self._found: list[Event] = []  # ... and the reader's
         self._told: list[Event] = []
         self._spent = 0.0  # of CPU, by readers
+        self._set_aside: set[str] = set()  # rules of the user's own of which it was told
 
     @property
     def finder(self) -> MarkerFinder:
@@ -72,6 +82,7 @@ class LogSource:
             self._begin()
         end = self._cpu_seconds() + POLL_SECONDS
         events = self._follow(now, end) + self._read_more(now, end)
+        events = [*events, *self._slow_rules(now)]
         displaced = self._follower.tail.displaced
         return events if displaced is None else _told_before(displaced, events)
 
@@ -156,6 +167,14 @@ class LogSource:
             and not (unsure and isinstance(event, (GenerationSeen, PhaseSeen)))
             and not (given_up and isinstance(event, GenerationSeen))
         ]
+
+    def _slow_rules(self, now: float) -> list[Event]:
+        """Of each of the user's rules that takes too long, once."""
+        finders = [follower.finder for follower in (self._follower, self._reader) if follower is not None]
+        slow = {place: reason for finder in finders for place, reason in finder.set_aside.items()}
+        fresh = [place for place in slow if place not in self._set_aside]
+        self._set_aside.update(fresh)
+        return [SourceChanged(now, f"rule {place}", False, f"{slow[place]}, and is set aside") for place in fresh]
 
     def _stop_reading(self) -> None:
         if self._reader is not None:

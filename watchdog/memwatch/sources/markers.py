@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from memwatch.core.events import Event, GaugeSeen, PhaseSeen, TotalSeen
 from memwatch.sources.chatter import Chatter, Reading
 from memwatch.sources.counter import BAR, Counter
 from memwatch.sources.forms import form_of
 from memwatch.sources.presets import PATTERN_BYTES, Preset
-from memwatch.sources.rules import PRESET_WEIGHT, PresetState, RuleIndex, count_generation, event_of, place_of
+from memwatch.sources.rules import (
+    PRESET_WEIGHT,
+    Candidate,
+    PresetState,
+    RuleIndex,
+    SlowRuleError,
+    count_generation,
+    event_of,
+    place_of,
+)
 from memwatch.sources.streams import OTHER_UNIT, PRIORITY, Choice, Hit, Piece, Stream, changed
 from memwatch.sources.words import unit_named
 
-_GAUGES = 64  # names of gauges that are told apart
+_GAUGES = _PHASES = 64  # names of gauges and of phases that are told apart: a log may invent one with each line
+_OTHER_PHASE = "other"
 
 
 class MarkerFinder:
@@ -28,6 +39,7 @@ class MarkerFinder:
 
     def __init__(self, presets: Sequence[Preset] = (), chatter: Chatter | None = None) -> None:
         self.total: int | None = None
+        self.set_aside: dict[str, str] = {}  # places of the user's rules that take too long, and what they did
         self.chatter = chatter or Chatter()
         self._reading = Reading()
         self._choice = Choice()
@@ -36,6 +48,7 @@ class MarkerFinder:
         self._rules = RuleIndex(self._states)
         self._totals: dict[str, Hit] = {}
         self._phase: PhaseSeen | None = None
+        self._phases: set[str] = set()
         self._gauges: dict[str, tuple[float, float | None]] = {}
         self._skip = False
         self._drawing = (b"", 0.0)
@@ -159,8 +172,13 @@ class MarkerFinder:
         reading = self._reading
         reading.unsure |= self._rules.depends_on_digits(piece.lower)
         for candidate in self._rules.candidates(piece.lower):
-            reading.unsure |= candidate.depends_on_digits(piece.text)
-            match = candidate.match(piece.text)
+            try:
+                reading.unsure |= candidate.depends_on_digits(piece.text)
+                match = candidate.match(piece.text)
+            except SlowRuleError as error:
+                self._set_aside(candidate, str(error))
+                moved = True  # it may have been the clock
+                continue
             if match is None:
                 continue
             state, rule = candidate.state, candidate.rule
@@ -175,6 +193,8 @@ class MarkerFinder:
             event = event_of(rule, match, piece)
             if event is None:
                 continue
+            if isinstance(event, PhaseSeen):
+                event = self._known_phase(event)
             hit = Hit(piece.byte_of(place_of(match)), piece.line, event)
             if isinstance(event, TotalSeen):
                 self._totals[unit_named(match.groupdict().get("unit") or "") or rule.unit] = hit
@@ -184,6 +204,17 @@ class MarkerFinder:
             else:
                 state.held.append(hit)
         return moved, others
+
+    def _set_aside(self, candidate: Candidate, reason: str) -> None:
+        self.set_aside[candidate.rule.place] = reason
+        self._rules.set_aside(candidate)
+        self._reading.unsure = True
+
+    def _known_phase(self, event: PhaseSeen) -> PhaseSeen:
+        """`event` itself, or of another phase where there are too many already."""
+        if len(self._phases) < _PHASES:
+            self._phases.add(event.phase)
+        return event if event.phase in self._phases else replace(event, phase=_OTHER_PHASE)
 
     def _release(self) -> list[Hit]:
         """What the preset that is now chosen said before it was."""

@@ -47,6 +47,7 @@ class Rule:
     at: str = "start"
     unit: str = ""
     name: str = ""  # of the phase, the gauge or the failure, where no group gives it
+    place: str = ""  # where it is written: `ours.yaml: rules[2]`
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ def _rule(value: object, unit: str, where: str) -> Rule:
         at,
         _text(mapping, "unit", where, unit).lower(),
         name,
+        where,
     )
 
 

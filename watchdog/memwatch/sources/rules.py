@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from memwatch.core.events import CheckpointSeen, Event, GaugeSeen, OutOfMemorySeen, PhaseSeen, TotalSeen
 from memwatch.core.text import printable
+from memwatch.sources.bounded import OverdueError, within
 from memwatch.sources.counter import bar_at
 from memwatch.sources.forms import any_digit, whatever_the_digits
 from memwatch.sources.presets import Preset, Rule
@@ -18,6 +21,15 @@ PRESET_WEIGHT = 5
 _HELD_HITS = 64  # phases, gauges and so on of a preset that is not chosen yet
 _EVIDENCE_CHARS = 160
 _LARGEST = 1e15  # a number beyond it counts nothing
+LINE_SECONDS = 0.1  # of CPU that a user's rule may take for one line ...
+_MEAN_SECONDS = 0.001  # ... and for each on average ...
+_CREDIT_SECONDS = 0.5  # ... beyond this
+
+_T = TypeVar("_T")
+
+
+class SlowRuleError(Exception):
+    """A user's rule takes more time than the loop has."""
 
 
 class PresetState:
@@ -55,6 +67,36 @@ class Candidate:
         return not self._blind and (self._any_digits is None or self._any_digits.search(text) is not None)
 
 
+class BoundedCandidate(Candidate):
+    """A rule of the user's own, which may take any time: SlowRuleError when it takes too much."""
+
+    __slots__ = ("_credit_seconds",)
+
+    def __init__(self, state: PresetState, rule: Rule) -> None:
+        super().__init__(state, rule)
+        self._credit_seconds = _CREDIT_SECONDS
+
+    def match(self, text: str) -> re.Match[str] | None:
+        """What the rule finds in `text`."""
+        return self._bounded(super().match, text)
+
+    def depends_on_digits(self, text: str) -> bool:
+        """With other digits in `text` the rule may find something else than it does."""
+        return self._bounded(super().depends_on_digits, text)
+
+    def _bounded(self, look: Callable[[str], _T], text: str) -> _T:
+        begun = time.thread_time()
+        try:
+            found = within(LINE_SECONDS, lambda: look(text))
+        except OverdueError:
+            raise SlowRuleError(f"it takes more than {LINE_SECONDS:g} s for one line") from None
+        credit = self._credit_seconds + _MEAN_SECONDS - (time.thread_time() - begun)
+        self._credit_seconds = min(_CREDIT_SECONDS, credit)
+        if credit < 0:
+            raise SlowRuleError(f"it takes more than {_MEAN_SECONDS * 1000:g} ms a line")
+        return found
+
+
 class RuleIndex:
     """Rules by the words that a line must contain: the look for words is far cheaper than the patterns."""
 
@@ -63,7 +105,7 @@ class RuleIndex:
         self._by_word: dict[str, list[Candidate]] = {}
         for state in states:
             for rule in state.preset.rules:
-                candidate = Candidate(state, rule)
+                candidate = (BoundedCandidate if state.preset.user else Candidate)(state, rule)
                 if not rule.contains:
                     self._always.append(candidate)
                 for word in rule.contains:
@@ -80,6 +122,14 @@ class RuleIndex:
             for candidate in self._by_word[word]:
                 found[id(candidate)] = candidate
         return found.values()
+
+    def set_aside(self, candidate: Candidate) -> None:
+        """It is no candidate any more; a preset that cannot count as it should counts no more."""
+        for candidates in (self._always, *self._by_word.values()):
+            if candidate in candidates:
+                candidates.remove(candidate)
+        if candidate.rule.kind == "generation":
+            candidate.state.stream.dead = True
 
     def depends_on_digits(self, lower: str) -> bool:
         """With other digits in it the text may have other candidates: `.h4` and `.h5`."""

@@ -82,6 +82,14 @@ class Attributes:
                 if (name := self._objects.text_or_none(key)) is not None:
                     yield printable(name), value
 
+    def named_items(self, address: int) -> Iterator[tuple[str, int]]:
+        """The items of a dict whose keys are names that the program's code gives, not its data."""
+        with suppress(SourceError):
+            for key, value in self._objects.items(address, _ITEMS_MOST):
+                name = self._objects.text_or_none(key)
+                if name is not None and name.isidentifier() and self._objects.is_interned(key):
+                    yield printable(name), value
+
     def elements(self, place: Place) -> list[int]:
         """Addresses of what a container holds, the values of a dict."""
         try:

@@ -157,8 +157,8 @@ class _Climb:
         labels = {target: _ITS_DICT for target in targets if target == own}
         rest = targets - labels.keys()
         if rest and shape == "dict" and len(rest) <= _KEYS_MOST:
-            items = self._attributes.items(source)
-            keys = {value: f"[{key!r}]" for key, value in items if value in rest and _is_name(key)}
+            items = self._attributes.named_items(source)
+            keys = {value: f"[{key!r}]" for key, value in items if value in rest and len(key) <= _NAME_MOST}
             labels |= {target: keys.get(target, _KEY) for target in rest}
         elif rest and shape == "ndarray" and self._attributes.is_view(place):
             labels |= dict.fromkeys(rest, ".base")
@@ -175,11 +175,6 @@ class _Climb:
             for way, number in ways.items():
                 begin = self._names.variables.get(address) or f"{UNNAMED}{self._kinds.get(address) or 'an object'}"
                 self._found[begin + way] += number
-
-
-def _is_name(key: str) -> bool:
-    """Told are the names that a program gives, not the data in its keys."""
-    return key.isidentifier() and len(key) <= _NAME_MOST
 
 
 def _attribute(way: str) -> str:

@@ -86,6 +86,10 @@ class Objects:
         except SourceError:
             return None
 
+    def is_interned(self, address: int) -> bool:
+        """A str that the interpreter keeps once: names, and constants of code that look like names; no data."""
+        return bool(unpack_from("<I", self._memory.read(address + 32, 4))[0] & 3)
+
     def text_at(self, raw: bytes, at: int) -> tuple[int, int, int]:
         """Where the characters of a str begin, how many there are, and the bytes of each."""
         length, state = unpack_from("<q", raw, at + 16)[0], unpack_from("<I", raw, at + 32)[0]

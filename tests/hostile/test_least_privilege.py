@@ -1,0 +1,142 @@
+"""The whole of a watch as the user nobody, without a capability; and nothing that the trainer computes with is kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import memwatch
+from support.mainjob import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.integration
+
+NOBODY = 65534
+# setpriv itself still finds a program as root would; what env starts is found as nobody
+POWERLESS = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all",
+             "--inh-caps=-all", "--no-new-privs", "env")  # fmt: skip
+PORT = 19_877
+# Made at run time, so that no constant of the program's code is one of them.
+SECRETS = """
+import signal, sys, time
+def made(name): return "".join(("s3cr3t", "_", name))
+class Trainer:
+    def __init__(self):
+        self.token = made("attribute")
+        self.kept = {made("key"): [], made("key") + "-" + "dashed": []}
+        self.table = {made("name"): made("value"), "limit": made("item").encode()}
+trainer = Trainer()
+def stop(number, frame):
+    open("state.ckpt", "wb").write(b"x" * 1000)
+    print("Checkpoint saved: state.ckpt", flush=True)
+    sys.exit(130)
+signal.signal(signal.SIGINT, stop)
+def learn(password):
+    local = made("local")
+    for generation in range(1, 61):
+        print(f"Generation {generation} / 60", flush=True)
+        for _ in range(12):
+            trainer.kept[made("key")].append([bytearray(b"x" * 3_000_000)])
+            time.sleep(0.025)
+learn(made("argument"))
+"""
+
+
+def _python() -> str | None:
+    """One that anybody may run and that fits the installed packages."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        command = [*POWERLESS, python, "-c", "import sys; print(*sys.version_info[:2])"]
+        said = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+        if said == [str(number) for number in sys.version_info[:2]]:
+            return python
+    return None
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder of nobody's own, which pytest's are not."""
+    path = Path(tempfile.mkdtemp(prefix="memwatch-nobody-"))
+    os.chown(path, NOBODY, NOBODY)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root to become another user")
+def test_nobody_watches_interrupts_and_reports_and_no_secret_is_kept(place: Path) -> None:
+    python = _python()
+    if python is None:
+        pytest.skip("needs a Python that nobody may run")
+    packages = os.pathsep.join([str(Path(memwatch.__file__).parents[1]), sysconfig.get_path("purelib")])
+    environ = {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": packages,
+        "HOME": str(place),
+        "XDG_STATE_HOME": str(place / "state"),
+    }
+    tool = [*POWERLESS, python, "-B", "-m", "memwatch"]
+    options = ["--limit", "900MB", "--listen", f"127.0.0.1:{PORT}", "--interval", "0.2"]
+    (place / "memwatch.yaml").write_text("policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.5}\n")
+
+    def run(*words: str) -> bytes:
+        return subprocess.run(
+            [*tool, *words], cwd=place, env=environ, capture_output=True, check=True, timeout=60
+        ).stdout
+
+    with (place / "main.log").open("wb") as log, (place / "told").open("wb") as told:
+        trainer = subprocess.Popen([*POWERLESS, python, "-u", "-c", SECRETS], stdout=log, stderr=log, cwd=place)
+        watch = subprocess.Popen(
+            [*tool, "--pid", str(trainer.pid), "--log", "main.log", "--config", "memwatch.yaml", "--json", *options],
+            stdout=told, stderr=told, cwd=place, env=environ,
+        )  # fmt: skip
+        try:
+            shown = _status(watch)
+            snapshot = run("snapshot", "--pid", str(trainer.pid), "--json")
+            assert trainer.wait(PATIENCE_SECONDS) == 130
+            assert watch.wait(PATIENCE_SECONDS) == 10, (place / "told").read_text()[-2000:]
+        finally:
+            for process in (watch, trainer):
+                process.kill()
+                process.wait()
+    run("report", "-o", "report.html")
+    said = (place / "told").read_bytes()
+    assert b'"event":"interrupt"' in said and b'"event":"saved"' in said and b'"event":"examined"' in said
+    assert b"Trainer.kept" in (place / "report.html").read_bytes(), "it was looked into"
+    _is_private(place / "state" / "memwatch")
+    everything = {"status": shown, "snapshot": snapshot, "journal": said}
+    everything |= {
+        str(path): path.read_bytes() for path in place.rglob("*") if path.is_file() and path.suffix != ".log"
+    }
+    assert any(name.endswith("history.db") for name in everything) and any("snapshots/" in name for name in everything)
+    assert {name for name, data in everything.items() if b"s3cr3t_" in data} == set()
+
+
+def _status(watch: subprocess.Popen[bytes]) -> bytes:
+    """What the status endpoint says once the heap was examined."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < until and watch.poll() is None:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/status.json", timeout=5) as answer:
+                shown = bytes(answer.read())
+        except OSError:
+            shown = b""
+        if b"Trainer.kept" in shown:
+            return shown
+        time.sleep(0.1)
+    raise AssertionError(f"the trainer's heap was not examined: {watch.poll()}")
+
+
+def _is_private(state: Path) -> None:
+    for path in (state, *state.rglob("*")):
+        found = path.lstat()
+        wanted = 0o700 if path.is_dir() else 0o600
+        assert (stat.S_IMODE(found.st_mode), found.st_uid) == (wanted, NOBODY), path

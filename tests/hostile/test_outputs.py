@@ -1,0 +1,187 @@
+"""Whatever a log line, a process or a type is called, no output passes on what steers a reader's terminal or page."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from html.parser import HTMLParser
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from hostile.defiled import EVILS, defiled, harmful, hostile, notices_of, snapshot_of
+from memwatch import wire
+from memwatch.core.examination import Diagnosis, Growth
+from memwatch.core.sentence import to_json_line
+from memwatch.core.snapshot import Snapshot
+from memwatch.outputs import census, comparison, diagnosis, home, profile, report, story, summary, tracking
+from memwatch.outputs.messages import MANNERS, Messages
+from memwatch.outputs.plain import JsonLines, PlainLines
+from memwatch.outputs.prometheus import LABEL_LENGTH, MOST_SERIES, Exposition
+from memwatch.outputs.screen import Look, Mode, Status, frame
+from memwatch.outputs.status import snapshot_shape, status
+from support.snapshots import FakeClock, make_diagnosis, make_snapshot
+
+few = settings(max_examples=25, deadline=None)
+EVENTS = ("attached", "warn", "interrupt", "out_of_memory", "marker", "phase", "finding", "source_failed", "exited")
+
+
+def scraped(snapshot: Snapshot, accept: str = "") -> str:
+    return Exposition(lambda: snapshot, {}, FakeClock(snapshot.t)).render(accept)[0].decode()
+
+
+def printed(snapshot: Snapshot, word: str, **options: object) -> str:
+    stream = io.StringIO()
+    PlainLines(stream, True, time.gmtime, **options).publish(snapshot, notices_of(word, *EVENTS))  # type: ignore[arg-type]
+    return stream.getvalue()
+
+
+# --- people's eyes: terminal, lines, journal -------------------------------------------------------------------------
+
+
+@few
+@given(hostile, st.sampled_from(Mode), st.booleans())
+def test_the_live_view_shows_no_control(word: str, mode: Mode, ascii_only: bool) -> None:
+    look = Look(100, 30, local_time=time.gmtime, ascii_only=ascii_only)
+    drawn = frame(snapshot_of(word), look, Status(mode=mode, footer=word[:200]))
+    assert len(drawn) <= 30
+    assert not harmful("".join(segment.text for line in drawn for segment in line))
+
+
+@few
+@given(hostile)
+def test_a_notice_is_one_line_of_bounded_length(word: str) -> None:
+    for options in ({}, {"journal_priority": lambda _: 4}):
+        text = printed(make_snapshot(), word, **options)
+        assert not harmful(text)
+        assert len(text.splitlines()) == len(EVENTS)
+        assert max(map(len, text.splitlines())) < 2000
+
+
+@few
+@given(hostile)
+def test_text_for_people_holds_no_control(word: str) -> None:
+    known = defiled(make_diagnosis(), word)
+    for text in _texts(snapshot_of(word), known):
+        assert not harmful(text)
+
+
+def _texts(snapshot: Snapshot, known: Diagnosis) -> Iterator[str]:
+    yield summary.render(snapshot)
+    yield "\n".join(diagnosis.headlines(known))
+    yield from ("\n".join(diagnosis.details(one)) for one in known.findings)
+    assert known.latest.census is not None
+    yield census.render(known.latest.census)
+    yield "\n".join(profile.rows(known.lines))
+    yield profile.folded(known.credits)
+
+
+# --- people at a distance, trackers ----------------------------------------------------------------------------------
+
+
+@few
+@given(hostile)
+def test_messages_and_trackers_get_no_control(word: str) -> None:
+    for record in Messages(tuple(MANNERS), word[:60], time.gmtime).records(
+        snapshot_of(word), notices_of(word, *MANNERS)
+    ):
+        assert "\n" not in str(record["title"])
+        assert not harmful(str(record["title"]) + str(record["body"]))
+        assert len(str(record["body"])) < 10_000
+        json.loads(wire.to_json(record))
+    name = tracking.tag_name(word)
+    assert not harmful(name, "") and len(name) < 300
+
+
+# --- browsers --------------------------------------------------------------------------------------------------------
+
+
+class Elements(HTMLParser):
+    """The tags of a page, the attributes of each, and where links lead."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.seen: set[tuple[str, str]] = set()
+        self.links: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen |= {(tag, ""), *((tag, name) for name, _ in attrs)}
+        self.links |= {value or "" for name, value in attrs if name in ("href", "src", "action", "xlink:href")}
+
+    handle_startendtag = handle_starttag
+
+
+def elements(page: str) -> tuple[set[tuple[str, str]], set[str]]:
+    found = Elements(page)
+    return found.seen, found.links
+
+
+def pages(snapshot: Snapshot) -> Iterator[str]:
+    yield home.render(snapshot, ["/metrics"], time.gmtime)
+    told = story.tell((), snapshot.notices, snapshot)
+    side = comparison.Side(snapshot.run_id, snapshot.run_id, told, report.ending(snapshot, True))
+    yield comparison.document(side, side)
+    yield report.render(told, side.ending, snapshot.run_id, local_time=time.gmtime)
+
+
+@few
+@given(hostile)
+@example("<script>alert(1)</script>")
+def test_a_page_has_no_element_that_a_harmless_one_has_not(word: str) -> None:
+    harmless = [elements(page) for page in pages(snapshot_of("evaluate"))]
+    for page, (seen, links) in zip(pages(snapshot_of(word)), harmless, strict=True):
+        found, leads = elements(page)
+        assert found <= seen and leads <= links
+        assert not harmful(page)
+        page.encode()
+
+
+# --- programs --------------------------------------------------------------------------------------------------------
+
+
+@few
+@given(hostile, st.sampled_from(["", "application/openmetrics-text"]))
+def test_the_exposition_is_read_back_and_bounded(word: str, accept: str) -> None:
+    text = scraped(snapshot_of(word), accept)
+    families = {f.name: f for f in (parse_openmetrics if accept else parse_text)(text)}
+    harmless = (parse_openmetrics if accept else parse_text)(scraped(snapshot_of("evaluate"), accept))
+    assert families.keys() == {family.name for family in harmless}
+    labels = [value for f in families.values() for sample in f.samples for value in sample.labels.values()]
+    assert max(map(len, labels)) <= LABEL_LENGTH
+    assert not harmful("".join(labels), "")
+
+
+def test_promtool_reads_every_evil_name() -> None:
+    for word in EVILS:
+        text = scraped(snapshot_of(word))
+        checked = subprocess.run(
+            ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False
+        )
+        assert checked.returncode == 0, (word[:80], checked.stdout + checked.stderr)
+
+
+@few
+@given(hostile)
+def test_json_is_valid_utf_8_and_read_back(word: str) -> None:
+    shown = wire.to_json(status(snapshot_of(word)))
+    assert snapshot_shape(json.loads(shown.decode()))["sentence"] == json.loads(shown)["sentence"]
+    stream = io.StringIO()
+    JsonLines(stream, to_json_line).publish(make_snapshot(), notices_of(word, *EVENTS))
+    lines = stream.getvalue().split("\n")[:-1]
+    assert [json.loads(line)["event"] for line in lines] == list(EVENTS)
+    assert not harmful("".join(lines), "")
+
+
+def test_series_are_bounded_whatever_is_found() -> None:
+    many = make_diagnosis(
+        types=tuple(Growth(f"type{i}", 1, 2, 1.0, 1.0, 1) for i in range(5000)),
+        findings=tuple(defiled(make_diagnosis().findings[0], f"holder{i}") for i in range(5000)),
+    )
+    for family in parse_text(scraped(make_snapshot(diagnosis=many))):
+        assert len(family.samples) <= MOST_SERIES
