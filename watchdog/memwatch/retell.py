@@ -38,7 +38,7 @@ def retell(path: Path, run: PastRun, reach: Callable[[float], None]) -> Iterator
     ConfigError when another memwatch kept it, whose settings or records this one does not know.
     """
     watches = past.watches(path, run)
-    if not watches:
+    if not watches and past.notices(path, run):  # one that was killed as it began has told nothing
         raise ConfigError(
             f"{path}: run {run.run_id} was kept by a memwatch that did not keep all of it",
             "export it as a trace: memwatch export",
