@@ -13,7 +13,7 @@ PYTEST = $(BIN)/pytest --reruns 2 --reruns-delay 2 -r aR --durations 10
 APART = not paced and not thorough and not vm and not nspawn
 test: .venv/.dev  ## what runs real processes waits more than it works; where its pace tells, it has more room
 	$(PYTEST) -n 3 --dist loadfile -m "not integration and $(APART)"
-	$(PYTEST) -n 4 --dist loadgroup -m "integration and $(APART)"
+	$(PYTEST) -n 4 --dist loadfile -m "integration and $(APART)"
 	$(PYTEST) -n 3 -m "paced and not thorough" tests/integration
 
 thorough: .venv/.dev  ## what is left out to be done in time: more pairs of leak and interpreter, what is large or measured

@@ -26,7 +26,6 @@ from support.measure import ENVIRON
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.xdist_group(__name__),
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed"),
 ]
 FOLDER = ROOT / "configs" / "prometheus"

@@ -82,7 +82,7 @@ def test_killed_at_random_moments_it_goes_on_as_if_it_had_not_been(tmp_path: Pat
     assert len(told) > 2, "after the first it knows at once what it knew"
     for before, after in itertools.pairwise(told):
         a, b = before[-1], after[0]
-        assert b.fields["eta_s"] == pytest.approx(a.fields["eta_s"] - (b.t - a.t), rel=0.15), (a, b)
+        assert b.fields["eta_s"] == pytest.approx(a.fields["eta_s"] - (b.t - a.t), rel=0.3), (a, b)
 
 
 def test_a_history_of_a_killed_watch_is_read_by_others(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapsho
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.xdist_group(__name__),
     pytest.mark.skipif(chromium.found() is None and "CI" not in os.environ, reason="needs chromium"),
 ]
 EVIL = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">&\"'"

@@ -21,7 +21,7 @@ from support.certificates import PASSWORD, hashed
 from support.mainjob import ROOT, Folder, Memwatch, memwatch, until
 from support.processes import WAIT, python, running
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group(__name__)]
+pytestmark = pytest.mark.integration
 
 SECTION = (ROOT / "docs" / "operations.md").read_text().split("## Securing the endpoint")[1].split("\n## ")[0]
 
