@@ -12,10 +12,14 @@ from support.guest import Guest
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(900)]
 
 STORIES = sorted((Path(__file__).parent / "stories").glob("*.py"))
+LONG = ("reset_clock",)  # minutes
 INSTANCE = "cd /tmp && cp /etc/systemd/system/memwatch@.service memwatch@x.service"
 
 
-@pytest.mark.parametrize("story", STORIES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "story",
+    [pytest.param(one, marks=[pytest.mark.thorough] if one.stem in LONG else [], id=one.stem) for one in STORIES],
+)
 def test_story(guest: Guest, story: Path) -> None:
     done = guest(story.read_text())
     print(done.stdout)
