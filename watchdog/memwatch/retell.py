@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -24,12 +24,7 @@ class Retold:
     watch: PastWatch
     then: tuple[Notice, ...]
     now: tuple[Notice, ...]
-
-    @property
-    def difference(self) -> tuple[Notice | None, Notice | None] | None:
-        """The first, then and now; None: there is none."""
-        pairs = zip_longest(filter(_is_kept, self.then), filter(_is_kept, self.now))
-        return next((pair for pair in pairs if pair[0] is None or pair[1] is None or _as_kept(*pair)), None)
+    difference: tuple[Notice | None, Notice | None] | None  # the first, then and now; None: there is none
 
 
 def retell(path: Path, run: PastRun, reach: Callable[[float], None]) -> Iterator[Retold]:
@@ -44,7 +39,8 @@ def retell(path: Path, run: PastRun, reach: Callable[[float], None]) -> Iterator
             "export it as a trace: memwatch export",
         )
     for watch in watches:
-        yield Retold(watch, tuple(past.told(path, run, watch)), tuple(_now(path, run, watch, reach)))
+        then, now = tuple(past.told(path, run, watch)), tuple(_now(path, run, watch, reach))
+        yield Retold(watch, then, now, _difference(then, now))
 
 
 def _now(path: Path, run: PastRun, watch: PastWatch, reach: Callable[[float], None]) -> Iterator[Notice]:
@@ -62,12 +58,17 @@ def _now(path: Path, run: PastRun, watch: PastWatch, reach: Callable[[float], No
             yield from (action for action in engine.feed(event) if isinstance(action, Notice))
 
 
+def _difference(then: Iterable[Notice], now: Iterable[Notice]) -> tuple[Notice | None, Notice | None] | None:
+    pairs = zip_longest(filter(_is_kept, then), filter(_is_kept, now))
+    return next((pair for pair in pairs if pair[0] is None or pair[1] is None or _are_different(*pair)), None)
+
+
 def _is_kept(notice: Notice) -> bool:
     return notice.event not in UNKEPT
 
 
-def _as_kept(then: Notice, now: Notice) -> bool:
-    """They are different, in any bit of what the history keeps of a notice."""
+def _are_different(then: Notice, now: Notice) -> bool:
+    """In any bit of what the history keeps of a notice."""
     return (then.t, then.event, then.text, wire.to_json(then.fields)) != (
         now.t,
         now.event,
