@@ -263,6 +263,24 @@ def test_what_attributes_are_known_to_hold_is_not_told_again_of_a_local_variable
     assert [one.cause for one in after(shown)[0]] == ["unbounded_container"]
 
 
+def test_what_an_attribute_took_until_it_was_full_is_held_by_nothing_else():
+    # short generations: the buffer was full before its size was read, and its items were counted earlier
+    path, local = "__main__.Trainer.buffer", f"{UNNAMED}: list[i]"
+    shown = [
+        {
+            "used": used * MB,
+            "containers": {path: held * MB},
+            "sizes": {"numpy.ndarray": size * MB},
+            "counts": {"numpy.ndarray": size, "float": size},
+            "ways": {("numpy.ndarray", f"{path}.items[i]"): size, ("float", local): 2},
+        }
+        for used, held, size in ((110, 97, 49), (181, 172, 136), (212, 172, 185))
+    ]
+    assert after(shown) == ([], [])
+    (found,) = after([{**one, "containers": {path: 97 * MB}} for one in shown])[0]
+    assert found.holder == local
+
+
 def test_an_array_that_is_filled_beside_it_does_not_hide_what_a_local_variable_holds():
     filled = lambda n: {"__main__.Buffer.obs": (20 * n * MB, 900 * MB)}  # noqa: E731
     (found,) = after(rest(sizes=lambda n: {"bytes": (900 + 30 * n) * MB}, filled=filled))[0]

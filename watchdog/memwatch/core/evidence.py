@@ -257,6 +257,11 @@ class Evidence:
         """Attributes that hold more and more bytes; one that was not told of held too little for that."""
         return self._risen(lambda one: one.containers)
 
+    def held_since(self, place: float) -> int:
+        """What an attribute holds more of than at that place, at the most: it may have risen in one step alone."""
+        first, latest = self.at(place).containers, self.spaced[-1].containers
+        return max((size - first[path] for path, size in latest.items() if path in first), default=0)
+
     def tracked(self) -> list[Growth]:
         """Attributes that somebody wants to know of, whether they grow or not; without those that are not there."""
         found = []

@@ -33,7 +33,8 @@ def conclude(evidence: Evidence, situation: Situation) -> tuple[list[Finding], l
     findings += of_arrays(evidence, situation, memory)
     in_attributes = sum(one.growth.per_unit for one in held)
     known = in_attributes + sum(one.per_unit for one in evidence.filled())
-    if known < EXPLAINS * memory.per_unit and memory.per_unit >= situation.threshold_bytes:
+    held_once = evidence.held_since(memory.since) / (memory.after - memory.before)  # by one that is full by now, say
+    if max(known / memory.per_unit, held_once) < EXPLAINS and memory.per_unit >= situation.threshold_bytes:
         findings += of_rest(evidence, situation, memory, memory.per_unit - known, in_attributes)
     findings.sort(key=lambda one: -one.growth.per_unit)
     return findings + on_gpus, [one.driver for one in held if one.driver is not None]
