@@ -268,12 +268,13 @@ class Process:
         self._log, self._files, self._origin = log, files, origin
         done_t = t + life.begins[-1] + LEAVING_SECONDS
         crossing = life.course.crossing(bounds.limit, bounds.others, t - origin)
-        self.dies_t = None if crossing is None or t + crossing >= done_t else t + crossing  # if nobody interferes
+        self.dies_t = None if crossing is None or t + crossing >= done_t else t + crossing  # of its memory, if it lives so long
         self.end_t, self._status = done_t, ExitStatus(0, None)
         if life.killed_t is not None and t + life.killed_t < done_t:
             self.end_t, self._status = t + life.killed_t, ExitStatus(None, "SIGTERM")
         if self.dies_t is not None and self.dies_t < self.end_t:
             self._be_killed(self.dies_t)
+        self.doomed_t = self.end_t if self.is_killed_by_kernel else None  # as it goes on if nobody interferes
         self.signals: list[tuple[float, str]] = []
         self.save_t: float | None = None  # when it begins to save because it was asked to
         self.saved_t: float | None = None  # when that is complete
