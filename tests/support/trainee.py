@@ -212,6 +212,7 @@ class Files:
         self._folder, self._process = folder, process
         for part in ("fd", "fdinfo"):
             (process / part).mkdir(parents=True)
+        (process / "statm").write_text("1 1 1\n")
         self._path: Path | None = None
         self._written: list[Path] = []
 
@@ -249,9 +250,14 @@ class Files:
         self._path = None
 
     def drop(self) -> None:
-        """The process is gone: nothing is open."""
+        """Nothing is open."""
         for part in ("fd", "fdinfo"):
             (self._process / part / "7").unlink(missing_ok=True)
+
+    def leave(self) -> None:
+        """The process is gone."""
+        (self._process / "statm").write_text("0 0 0\n")
+        self.drop()
 
 
 # --- a process ------------------------------------------------------------------------------------------------------
@@ -268,7 +274,9 @@ class Process:
         self._log, self._files, self._origin = log, files, origin
         done_t = t + life.begins[-1] + LEAVING_SECONDS
         crossing = life.course.crossing(bounds.limit, bounds.others, t - origin)
-        self.dies_t = None if crossing is None or t + crossing >= done_t else t + crossing  # of its memory, if it lives so long
+        self.dies_t = (
+            None if crossing is None or t + crossing >= done_t else t + crossing
+        )  # of its memory, if it lives so long
         self.end_t, self._status = done_t, ExitStatus(0, None)
         if life.killed_t is not None and t + life.killed_t < done_t:
             self.end_t, self._status = t + life.killed_t, ExitStatus(None, "SIGTERM")
@@ -367,7 +375,7 @@ class Process:
             self._do(*self._due.popleft())
         self._files.go_on()
         if t >= self.end_t:
-            self._files.drop()
+            self._files.leave()
 
     def _plan(self) -> list[tuple[float, str]]:
         """What it prints, and the begins and ends of its saves, in order: if nobody asks it to save."""
@@ -385,6 +393,7 @@ class Process:
             self._log.write(text)
             return
         name = f"ckpt_{int(self.life.first + self.generation(t - self.began_t)):04d}.pt"
+        name = f"asked_{name}" if self.save_t is not None and t >= self.save_t else name
         by_log, by_file = self.manners.witness != "file", self.manners.witness != "log"
         if by_log:
             self._log.write(f"Saving checkpoint to {name} ...\n" if text == BEGIN else f"Checkpoint saved: {name}\n")
