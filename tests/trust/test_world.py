@@ -75,6 +75,12 @@ def test_a_signal_that_is_lost_is_followed_by_a_stronger_one(tmp_path):
     assert [name for _, name in one.process.signals] == ["SIGINT", "SIGTERM"]
 
 
+def test_while_it_is_interrupted_its_log_is_read_at_each_look_however_rare_samples_are(tmp_path):
+    (one,) = watch(tmp_path, replace(SCENE, interval=30.0))
+    begun = [told.t for told in one.told("checkpoint") if told.t > one.process.signals[0][0]]
+    assert begun and begun[0] - one.process.save_t < 1.5
+
+
 def test_a_resumed_run_counts_on_in_a_fresh_process(tmp_path):
     for one_engine in (True, False):
         folder = tmp_path / str(one_engine)
