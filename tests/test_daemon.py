@@ -32,16 +32,9 @@ from memwatch.interrupter import Interrupter
 from memwatch.outputs.tracking import Tracking
 from memwatch.relay import Order, Relay
 from support.watch import GB, TARGET, Script, growing, sampled
+from support.world import HandClock
 
 ATTACHED = Attached(0.0, TARGET, "python main.py")
-
-
-class HandClock:
-    def __init__(self) -> None:
-        self.t = 0.0
-
-    def now(self) -> float:
-        return self.t
 
 
 class Samples:

@@ -362,6 +362,41 @@ def test_a_file_open_at_the_end_counts_only_if_the_trainer_was_not_killed(tmp_pa
     assert len(trainer.watch.after_exit(trainer.now, killed=killed)) == count
 
 
+WRITES = """
+print(flush=True)
+input()
+with open("model.pkl", "wb") as file:
+    file.write(b"x" * 9)
+    file.flush()
+    print(flush=True)
+    input()
+"""
+
+
+def test_what_a_killed_trainer_had_open_stays_cut_off_however_often_is_looked_afterwards(tmp_path):
+    with running(python(WRITES), cwd=tmp_path) as child:
+        watch = CheckpointWatch(child.pid, (), str(tmp_path))
+        watch.poll(0.0)
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.stdout.readline()
+        watch.urgent = True
+        assert [seen.state for seen in watch.poll(1.0)] == ["writing"]
+        child.kill()
+        child.wait()
+    assert "saved" not in [seen.state for t in (2.0, 3.0, 9.0) for seen in watch.poll(t)]
+    assert watch.after_exit(9.0, killed=True) == []
+
+
+@pytest.mark.parametrize(("killed", "whole", "count"), [(True, False, 0), (True, True, 1), (False, False, 1)])
+def test_a_file_that_nobody_saw_closed_counts_after_a_kill_only_if_it_shows_that_it_is_whole(
+    tmp_path, killed, whole, count
+):
+    trainer = Watched(tmp_path)
+    (tmp_path / "emergency.pt").write_bytes(zip_bytes() if whole else b"x" * 3000)
+    assert len(trainer.watch.after_exit(trainer.now + 0.1, killed=killed)) == count
+
+
 def test_a_trainer_that_is_gone_has_no_open_files(tmp_path):
     with running(python(WAIT), cwd=tmp_path) as child:
         watch = CheckpointWatch(child.pid, (), str(tmp_path))

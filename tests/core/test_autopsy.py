@@ -55,7 +55,7 @@ TABLE = [
     (
         "escalated, a checkpoint even so",
         {"exit_code": 0, "signalled": Signalled(995.0, "SIGTERM"), "escalated": True, "checkpoint": "x"},
-        Cause.UNSAVED,
+        Cause.SAVED,
     ),
     (
         "our own SIGKILL, the counter rose",

@@ -41,6 +41,7 @@ from support.driven import WITH_DRIVER, Driven, missing
 from support.fakenvml import GIB, World, library_folder
 from support.freezer import frozen
 from support.mainjob import ROOT, Memwatch, memwatch, trainer, until
+from support.world import HandClock
 
 pytestmark = pytest.mark.integration
 NOT_SUPPORTED, UNKNOWN = 3, 999
@@ -56,16 +57,6 @@ signal.signal(signal.SIGINT, save)
 print("ready", flush=True)
 for line in sys.stdin: print(line, end="", flush=True)
 """
-
-
-class HandClock:
-    """Seconds that pass when a test says so."""
-
-    def __init__(self) -> None:
-        self.t = 1_000_000.0
-
-    def now(self) -> float:
-        return self.t
 
 
 class Told:
@@ -106,7 +97,7 @@ class Bench:
             command = [sys.executable, "-c", TRAINER]
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, cwd=folder, text=True)
         until(lambda: b"ready" in self.log.read_bytes())
-        self.clock, self.told, self.web = HandClock(), Told(), WebServer("127.0.0.1", 0, SystemClock())
+        self.clock, self.told, self.web = HandClock(1_000_000.0), Told(), WebServer("127.0.0.1", 0, SystemClock())
         self.web.start()
         pid = self.process.pid
         target = identify(pid)

@@ -37,14 +37,27 @@ def looks_like_checkpoint(name: str) -> bool:
 def is_whole(path: str) -> bool:
     """False when the file is a zip (torch.save, numpy.savez) without its end: the writer was cut off."""
     try:
-        with open(path, "rb") as file:
-            if file.read(4) != _ZIP:
-                return True
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _ZIP_TAIL))
-            return _ZIP_END in file.read()
+        return _zip_end(path) is not False
     except OSError:
         return Path(path).exists()  # not permitted to look inside
+
+
+def is_sealed(path: str) -> bool:
+    """It is a zip with its end: nothing of it is missing, whoever has ended meanwhile."""
+    try:
+        return _zip_end(path) is True
+    except OSError:
+        return False
+
+
+def _zip_end(path: str) -> bool | None:
+    """Whether a zip has its end; None: it is no zip, and does not tell."""
+    with open(path, "rb") as file:
+        if file.read(4) != _ZIP:
+            return None
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _ZIP_TAIL))
+        return _ZIP_END in file.read()
 
 
 def write_position(path: str) -> int | None:

@@ -4,10 +4,10 @@ The first line that fits decides. "Ours": a signal that memwatch really sent in 
 
 | evidence | cause |
 |---|---|
-| ours, not escalated, a checkpoint complete after it | SAVED, however it died afterwards: the run resumes from there |
+| ours, a checkpoint complete after the first of them | SAVED, however it died afterwards: the run resumes from there |
 | the kernel's OOM record names the trainer, killed or status unknown; or its child, and the status is 137 | OOM_* |
 | no record, a SIGKILL not ours (or status unknown), oom_kill of the trainer's *own* cgroup rose | OOM_* |
-| ours, escalated; or ours and no checkpoint was seen | UNSAVED, status 0 too: many trainers save nothing |
+| ours, and no checkpoint was seen | UNSAVED, status 0 too: many trainers save nothing |
 | the log's last words are a failed allocation, status not 0, not killed | MEMORY_ERROR, CUDA_OOM |
 | status unknown or SIGKILL, and oom_kill of a *shared* cgroup rose, no record | UNKNOWN: it may have been a neighbour |
 | ended by a signal | SIGNALLED: a SIGKILL without a trace of the OOM killer is somebody's SIGKILL |
@@ -76,7 +76,7 @@ def conclude(t: float, evidence: Evidence) -> Exited:
 
 def _decide(t: float, e: Evidence) -> tuple[Cause, str]:
     ours = e.ours
-    if ours and e.checkpoint and not e.escalated:
+    if ours and e.checkpoint:
         return Cause.SAVED, f"checkpoint complete after {_deed(ours)}: {e.checkpoint}"
     kernel = _kernel_oom(e)
     if kernel:

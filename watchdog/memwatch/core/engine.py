@@ -379,7 +379,7 @@ class Engine:
 
     @property
     def is_deciding(self) -> bool:
-        """An interrupt is considered: whether a checkpoint is being written matters now."""
+        """An interrupt is considered, or under way: whether a checkpoint is being written matters now."""
         return self._looks.is_deciding
 
     @property

@@ -234,7 +234,7 @@ class Cause(str, Enum):
     COMPLETED = "completed"  # ended by itself, status 0
     FAILED = "failed"  # ended by itself, another status
     SAVED = "interrupted_saved"  # memwatch interrupted it and a clean checkpoint was seen
-    UNSAVED = "interrupted_unsaved"  # memwatch interrupted it, and it ended without such evidence or was escalated
+    UNSAVED = "interrupted_unsaved"  # memwatch interrupted it, and it ended without such evidence
     OOM_CGROUP = "oom_cgroup"  # the kernel's OOM killer, at a cgroup's limit
     OOM_HOST = "oom_host"  # the kernel's OOM killer, host out of memory
     MEMORY_ERROR = "memory_error"  # Python's MemoryError ended it

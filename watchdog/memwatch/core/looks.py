@@ -141,7 +141,7 @@ class Looks:
     @property
     def _is_idle(self) -> bool:
         """Nothing is under way or considered: what memory does is all that may be news."""
-        return not (self._held or self._decider.waits or self.is_deciding) and self._episode.stage is Stage.IDLE
+        return not (self._held or self._decider.waits or self.is_deciding)
 
     def _is_calm(self, t: float, track: Track) -> bool:
         return t < track.calm_until and self._is_low(track, track.usage)
@@ -330,8 +330,9 @@ class Looks:
 
     @property
     def is_deciding(self) -> bool:
-        """An interrupt is considered: whether a checkpoint is being written matters now."""
-        return self._decider.pending or self._emergencies.wait_seconds is not None
+        """An interrupt is considered, or under way: whether a checkpoint is being written matters now."""
+        considered = self._decider.pending or self._emergencies.wait_seconds is not None
+        return considered or self._episode.stage is not Stage.IDLE
 
     @property
     def pace_seconds(self) -> float:
