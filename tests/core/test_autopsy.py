@@ -55,6 +55,11 @@ TABLE = [
     (
         "escalated, a checkpoint even so",
         {"exit_code": 0, "signalled": Signalled(995.0, "SIGTERM"), "escalated": True, "checkpoint": "x"},
+        Cause.SAVED,
+    ),
+    (
+        "escalated, what may be half of a checkpoint",
+        {"exit_signal": "SIGKILL", "signalled": Signalled(995.0, "SIGKILL"), "escalated": True, "checkpoint": "x"},
         Cause.UNSAVED,
     ),
     (

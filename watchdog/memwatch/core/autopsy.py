@@ -4,7 +4,7 @@ The first line that fits decides. "Ours": a signal that memwatch really sent in 
 
 | evidence | cause |
 |---|---|
-| ours, not escalated, a checkpoint complete after it | SAVED, however it died afterwards: the run resumes from there |
+| ours, a checkpoint complete after it; if escalated, it must have ended by itself | SAVED: the run resumes from there |
 | the kernel's OOM record names the trainer, killed or status unknown; or its child, and the status is 137 | OOM_* |
 | no record, a SIGKILL not ours (or status unknown), oom_kill of the trainer's *own* cgroup rose | OOM_* |
 | ours, escalated; or ours and no checkpoint was seen | UNSAVED, status 0 too: many trainers save nothing |
@@ -77,7 +77,7 @@ def conclude(t: float, evidence: Evidence) -> Exited:
 
 def _decide(t: float, e: Evidence) -> tuple[Cause, str]:
     ours = e.ours
-    if ours and e.checkpoint and not e.escalated:
+    if ours and e.checkpoint and (not e.escalated or e.exit_code is not None):  # a stronger signal may cut it off
         return Cause.SAVED, f"checkpoint complete after {_deed(ours)}: {e.checkpoint}"
     kernel = _kernel_oom(e)
     if kernel:
