@@ -10,7 +10,17 @@ import pytest
 
 from memwatch.actions.signals import ExitStatus
 from memwatch.core.engine import Engine
-from memwatch.core.events import Cause, CheckpointSeen, Event, Exited, OutOfMemorySeen, Sampled, Signalled
+from memwatch.core.events import (
+    Attached,
+    Cause,
+    CheckpointSeen,
+    Event,
+    Exited,
+    GenerationSeen,
+    OutOfMemorySeen,
+    Sampled,
+    Signalled,
+)
 from memwatch.core.model import CgroupLevel, CgroupMemory, HostMemory, Sample
 from memwatch.core.policy import Policy
 from memwatch.core.snapshot import Snapshot, State
@@ -98,6 +108,35 @@ def bench() -> Bench:
     for t in range(10):
         bench.look(float(t))
     return bench
+
+
+# --- the log --------------------------------------------------------------------------------------------------------
+
+FAILED_ALLOCATION = OutOfMemorySeen(9.5, "MemoryError", "MemoryError")
+
+
+def test_a_generation_after_a_failed_allocation_shows_that_it_was_survived(bench: Bench) -> None:
+    bench.world.status = ExitStatus(1, None)
+    bench.trainer.observe(FAILED_ALLOCATION)
+    bench.trainer.observe(GenerationSeen(9.6, 7))
+    exited = bench.end()
+    assert exited.cause is Cause.FAILED
+    assert exited.evidence[-1] == "which it outlived: generation 7 followed"
+
+
+def test_a_failed_allocation_of_the_attempt_before_is_not_this_end(bench: Bench) -> None:
+    bench.world.status = ExitStatus(1, None)
+    before = replace(TARGET, pid=TARGET.pid - 1)
+    for event in (Attached(9.4, before, "a"), FAILED_ALLOCATION, Attached(9.6, TARGET, "a")):
+        bench.trainer.observe(event)
+    assert bench.end().cause is Cause.FAILED
+
+
+def test_the_end_of_the_log_says_what_came_after_a_failed_allocation() -> None:
+    bench = Bench(log_end=lambda: "MemoryError\nWARNING skipping the batch\n")
+    bench.world.status = ExitStatus(1, None)
+    bench.trainer.observe(FAILED_ALLOCATION)
+    assert bench.end().cause is Cause.FAILED
 
 
 # --- the kernel -----------------------------------------------------------------------------------------------------

@@ -96,6 +96,7 @@ TABLE = [
     ("bad_alloc aborts", {"exit_signal": "SIGABRT", "log_oom": MEMORY_ERROR}, Cause.MEMORY_ERROR),
     ("CUDA OOM", {"exit_code": 1, "log_oom": CUDA}, Cause.CUDA_OOM),
     ("CUDA OOM, survived", {"exit_code": 0, "log_oom": CUDA}, Cause.COMPLETED),
+    ("CUDA OOM, outlived", {"exit_code": 1, "log_oom": CUDA, "outlived": "generation 4 followed"}, Cause.FAILED),
     ("CUDA OOM, long ago", {"exit_code": 1, "log_oom": LONG_AGO}, Cause.FAILED),
     ("CUDA OOM, then killed", {"exit_signal": "SIGKILL", "log_oom": CUDA}, Cause.SIGNALLED),
 ]

@@ -133,6 +133,10 @@ class Watch:
         held.callback(wakes.close)
         checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd)
         held.callback(checkpoints.close)
+        log_source = None
+        if log is not None:
+            log_source = LogSource(log, presets(config), catch_up=self._child is None)
+            held.callback(log_source.close)
         trainer = WatchedTrainer(
             signaller=signaller,
             tree_pids=readers.tree.root_pids,
@@ -140,13 +144,13 @@ class Watch:
             kmsg=self._kmsg(held),
             checkpoints=checkpoints,
             child_status=self._child.status if self._child is not None else None,
+            log_end=log_source.end if log_source is not None else lambda: "",
         )
         examiner = Examiner(facts.target)
         held.callback(examiner.close)
         sources: list[EventSource] = [checkpoints, examiner, *self._station.sources]
-        if log is not None:
-            sources.insert(0, LogSource(log, presets(config), catch_up=self._child is None))
-            held.callback(sources[0].close)
+        if log_source is not None:
+            sources.insert(0, log_source)
         self._remark_ways(checkpoints)
         store, attached = self._open_history(log, held)
         environ = facts.environ or {}

@@ -9,8 +9,18 @@ from collections.abc import Callable, Sequence
 from memwatch.actions.checkpoint import CheckpointWatch
 from memwatch.actions.signals import ExitStatus, PidfdSignaller
 from memwatch.core.autopsy import Evidence, KernelRecord, conclude
-from memwatch.core.events import CheckpointSeen, Event, Notice, OutOfMemorySeen, Sampled, Signalled
-from memwatch.core.model import CgroupLevel, CgroupMemory, HostMemory
+from memwatch.core.events import (
+    Attached,
+    CheckpointSeen,
+    Event,
+    GenerationSeen,
+    Notice,
+    OutOfMemorySeen,
+    Sampled,
+    Signalled,
+)
+from memwatch.core.lastwords import outlived
+from memwatch.core.model import CgroupLevel, CgroupMemory, HostMemory, Target
 from memwatch.core.snapshot import Snapshot, State
 from memwatch.core.units import format_bytes
 from memwatch.errors import SourceError
@@ -38,10 +48,15 @@ class WatchedTrainer:
         kmsg: KmsgReader | None,
         checkpoints: CheckpointWatch,
         child_status: Callable[[], int] | None = None,
+        log_end: Callable[[], str] = lambda: "",
     ) -> None:
-        """`child_status`: for memwatch's own child, waits for its end and gives its status, -N for signal N."""
+        """`child_status`: for memwatch's own child, waits for its end and gives its status, -N for signal N.
+
+        `log_end`: the last that its log says.
+        """
         self._signaller, self._tree_pids, self._cgroup = signaller, tree_pids, cgroup
         self._kmsg, self._checkpoints, self._child_status = kmsg, checkpoints, child_status
+        self._log_end = log_end
         self._pid = signaller.target.pid
         self._oom_kills: deque[tuple[float, int | None]] = deque(maxlen=8)  # (since, count), newest last
         self._kills_at_end: int | None = None
@@ -50,6 +65,8 @@ class WatchedTrainer:
         self._signals: list[Signalled] = []
         self._checkpoint: CheckpointSeen | None = None
         self._log_oom: OutOfMemorySeen | None = None
+        self._outlived = ""  # what shows that it went on after that
+        self._attached: Target | None = None  # whom the events are about
 
     def observe(self, event: Event) -> None:
         """Keep what the autopsy will ask for."""
@@ -61,7 +78,11 @@ class WatchedTrainer:
             if event.state == "saved":
                 self._checkpoint = event
         elif isinstance(event, OutOfMemorySeen):
-            self._log_oom = event
+            self._log_oom, self._outlived = event, ""
+        elif isinstance(event, GenerationSeen):
+            self._observe_generation(event)
+        elif isinstance(event, Attached) and event.target != self._attached:
+            self._attached, self._log_oom = event.target, None  # that was of an attempt that is over
 
     def turn(self) -> bool:
         """What begins is told, and then shown; that it is over is not."""
@@ -104,6 +125,11 @@ class WatchedTrainer:
             self.observe(event)
         return [*found, conclude(t, self._evidence(t, status, before.state in _OURS))]
 
+    def _observe_generation(self, event: GenerationSeen) -> None:
+        """A generation that begins shows that a failed allocation before it was survived."""
+        if self._log_oom is not None and event.at == "start" and not event.before_watch:
+            self._outlived = f"{event.unit} {event.index:g} followed"
+
     def _observe_sample(self, event: Sampled) -> None:
         cgroup = event.sample.cgroup
         self._host = event.sample.host or self._host
@@ -136,9 +162,17 @@ class WatchedTrainer:
             cgroup_owned=self._memory is not None and self._memory.owned,
             kernel_record=self._kernel_record(),
             log_oom=self._log_oom,
+            outlived=self._how_outlived(status),
             cgroup_headroom_fraction=_least_room(self._levels),
             host_headroom_fraction=self._host.available_bytes / self._host.total_bytes if self._host else None,
         )
+
+    def _how_outlived(self, status: ExitStatus | None) -> str:
+        """Why the failed allocation that the log told of last is not what ended it; empty: it may be."""
+        if self._outlived or self._log_oom is None:
+            return self._outlived
+        code, signal = (status.exit_code, status.signal) if status is not None else (None, None)
+        return outlived(self._log_end(), self._log_oom.line, code, signal)
 
     @property
     def _levels(self) -> tuple[CgroupLevel, ...]:

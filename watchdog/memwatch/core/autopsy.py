@@ -8,7 +8,7 @@ The first line that fits decides. "Ours": a signal that memwatch really sent in 
 | the kernel's OOM record names the trainer, killed or status unknown; or its child, and the status is 137 | OOM_* |
 | no record, a SIGKILL not ours (or status unknown), oom_kill of the trainer's *own* cgroup rose | OOM_* |
 | ours, and no checkpoint was seen | UNSAVED, status 0 too: many trainers save nothing |
-| the log's last words are a failed allocation, status not 0, not killed | MEMORY_ERROR, CUDA_OOM |
+| the log's last words are a failed allocation (`core.lastwords`), status not 0, not killed | MEMORY_ERROR, CUDA_OOM |
 | status unknown or SIGKILL, and oom_kill of a *shared* cgroup rose, no record | UNKNOWN: it may have been a neighbour |
 | ended by a signal | SIGNALLED: a SIGKILL without a trace of the OOM killer is somebody's SIGKILL |
 | ended with a status | COMPLETED (0), FAILED |
@@ -52,6 +52,7 @@ class Evidence:
     cgroup_owned: bool = False  # only the trainer's tree lives in it
     kernel_record: KernelRecord | None = None  # the one about the trainer's tree, else any other of that time
     log_oom: OutOfMemorySeen | None = None  # the latest
+    outlived: str = ""  # why that is not what ended it; empty: it may be
     cgroup_headroom_fraction: float | None = None  # last reading, of the limit; None: no cgroup limit
     host_headroom_fraction: float | None = None
 
@@ -137,8 +138,10 @@ def _by_itself(t: float, e: Evidence) -> tuple[Cause, str]:
 
 
 def _last_words(t: float, e: Evidence) -> bool:
-    """The log ends with a failed allocation, and the status does not contradict that it was the reason."""
-    if e.log_oom is None or e.exit_code == 0 or e.exit_signal not in (None, "SIGABRT"):  # C++ aborts on bad_alloc
+    """The log ends with a failed allocation, and nothing contradicts that it was the reason."""
+    if (
+        e.log_oom is None or e.outlived or e.exit_code == 0 or e.exit_signal not in (None, "SIGABRT")
+    ):  # C++ aborts on bad_alloc
         return False
     return t - e.log_oom.t <= (LAST_WORDS_SECONDS if e.status_known else LAST_WORDS_UNCONFIRMED_SECONDS)
 
@@ -180,4 +183,6 @@ def _facts(t: float, e: Evidence) -> list[str]:
         lines.append("no trace of the OOM killer: the oom_kill counter did not rise")
     if e.log_oom is not None:
         lines.append(_log_line(t, e.log_oom))
+        if e.outlived:
+            lines.append(f"which it outlived: {e.outlived}")
     return lines

@@ -237,7 +237,7 @@ class Cause(str, Enum):
     UNSAVED = "interrupted_unsaved"  # memwatch interrupted it, and it ended without such evidence
     OOM_CGROUP = "oom_cgroup"  # the kernel's OOM killer, at a cgroup's limit
     OOM_HOST = "oom_host"  # the kernel's OOM killer, host out of memory
-    MEMORY_ERROR = "memory_error"  # Python's MemoryError ended it
+    MEMORY_ERROR = "memory_error"  # an allocation of main memory failed and ended it: MemoryError, bad_alloc
     CUDA_OOM = "cuda_oom"  # a GPU allocation failed and ended it
     SIGNALLED = "signalled"  # another signal, not ours
     UNKNOWN = "unknown"

@@ -24,7 +24,7 @@ _CAUSES = {
     Cause.UNSAVED: "interrupted by memwatch, no checkpoint seen",
     Cause.OOM_CGROUP: "killed by the kernel's OOM killer at the cgroup's limit",
     Cause.OOM_HOST: "killed by the kernel's OOM killer, host out of memory",
-    Cause.MEMORY_ERROR: "Python MemoryError",
+    Cause.MEMORY_ERROR: "a failed allocation",
     Cause.CUDA_OOM: "CUDA out of memory",
     Cause.SIGNALLED: "ended by a signal that was not memwatch's",
     Cause.UNKNOWN: "cause unknown",

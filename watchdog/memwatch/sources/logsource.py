@@ -26,6 +26,7 @@ from memwatch.sources.streams import Hit
 
 HEAD_BYTES = 128 * 1024  # of a log that is long already: what its beginning says (totals, headers) ...
 TAIL_BYTES = 256 * 1024  # ... and its end, which are told of first
+END_BYTES = 64 * 1024  # of a log, in which its last words are
 POLL_SECONDS = 0.035  # of CPU that one poll may take: memory is looked at in between
 NEAR_BYTES = 32 * 1024 * 1024  # ... what is read next, 0.1 s of CPU; then all of it ...
 CATCH_UP_SECONDS = 3.5  # ... unless it takes more CPU than this, which is enough for 1 GB
@@ -85,6 +86,13 @@ class LogSource:
         events = [*events, *self._slow_rules(now)]
         displaced = self._follower.tail.displaced
         return events if displaced is None else _told_before(displaced, events)
+
+    def end(self) -> str:
+        """The last that the log says, as far as it can be read."""
+        try:
+            return self._follower.tail.last(END_BYTES).decode("utf-8", "replace")
+        except (SourceError, OSError):
+            return ""
 
     def close(self) -> None:
         """Give the file back."""

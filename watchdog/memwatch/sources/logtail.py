@@ -189,6 +189,11 @@ class LogTail:
         """The last, unfinished line, once the file is known to grow no more."""
         return self._segmenter.flush()
 
+    def last(self, count: int) -> bytes:
+        """The last bytes of the present file, read or not; SourceError when there is none."""
+        fd = self._opened()
+        return _read_at(fd, max(0, os.fstat(fd).st_size - count), count)
+
     def skip_to(self, byte: int) -> None:
         """Go on with the first line that begins at `byte` or later; lines are then counted without those left out."""
         start = max(byte - 1, 0)

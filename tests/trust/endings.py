@@ -1,0 +1,127 @@
+"""Hundreds of endings of real trainers, and how often memwatch says what is so.
+
+`PYTHONPATH=watchdog:tests python -m trust.endings`
+
+Every kind of trust.kinds in turn, each time drawn anew from the seed; what is known of the end (trust.truth) is held
+against what memwatch said. `--only 17` plays one of them again. Needs root and a memory cgroup of version 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from memwatch.history import past
+from memwatch.retell import retell
+from trust.kinds import KINDS
+from trust.stage import stage
+from trust.truth import VERDICTS, judge, truth
+
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "trust"
+SEED = 4711
+Row = dict[str, Any]
+
+
+def play(number: int, seed: int, kind: str = "") -> Row:
+    """One ending: what was so, what was said, and the judgement. `kind`: another than the one whose turn it is."""
+    kind = kind or list(KINDS)[number % len(KINDS)]
+    row: Row = {"number": number, "kind": kind}
+    with tempfile.TemporaryDirectory(prefix=f"ending-{number}-") as folder, stage(Path(folder), seed + number) as place:
+        try:
+            facts = KINDS[kind](place)
+            said = place.said()
+            row |= {"way": place.way, "verdict": judge(said, facts), "right": sorted(truth(facts).right)}
+            row |= {"said": said["cause"] if said else "nothing", "facts": asdict(facts)}
+            row["replays"] = replays(place.folder.history)
+        except Exception:
+            row |= {"way": place.way, "verdict": "broken", "error": traceback.format_exc()[-2000:]}
+        if row["verdict"] != "true":
+            row["told"] = [watch.said()[-3000:] for watch in place.watches]
+            row["log"] = place.folder.log.read_text(errors="replace")[-1500:] if place.folder.log.exists() else ""
+    return row
+
+
+def replays(history: Path) -> bool:
+    """Each watch that it holds is judged again as it was."""
+    runs = past.runs(history) if history.exists() else []
+    return all(watch.difference is None for run in runs for watch in retell(history, run, lambda share: None))
+
+
+def play_all(numbers: Sequence[int], seed: int, jobs: int, done: Callable[[Row], None], kind: str = "") -> list[Row]:
+    """So many at a time, each in a process of its own, to which orphans come."""
+    with ProcessPoolExecutor(jobs, max_tasks_per_child=1) as pool:
+        rows = []
+        for future in as_completed([pool.submit(play, number, seed, kind) for number in numbers]):
+            rows.append(future.result())
+            done(rows[-1])
+    return sorted(rows, key=lambda row: row["number"])
+
+
+def summary(rows: Sequence[Row]) -> Row:
+    """Counts by kind and by judgement, what was said of what, and all that was not true."""
+    confusion: dict[str, Counter[str]] = {}
+    for row in rows:
+        if row["verdict"] != "broken":
+            confusion.setdefault(row["right"][0], Counter())[row["said"]] += 1
+    kinds = {kind: Counter(row["verdict"] for row in rows if row["kind"] == kind) for kind in KINDS}
+    verdicts = Counter(row["verdict"] for row in rows)
+    return {
+        "runs": len(rows),
+        "verdicts": {name: verdicts[name] for name in (*VERDICTS, "broken")},
+        "replayed_otherwise": sum(row.get("replays") is False for row in rows),
+        "ways": dict(sorted(Counter(row["way"] for row in rows).items())),
+        "said_by_truth": {cause: dict(sorted(said.items())) for cause, said in sorted(confusion.items())},
+        "kinds": {kind: dict(counted) for kind, counted in kinds.items() if counted},
+        "not_true": [
+            {key: row[key] for key in ("number", "kind", "way", "verdict", "right", "said") if key in row}
+            for row in rows
+            if row["verdict"] != "true"
+        ],
+    }
+
+
+def main() -> int:
+    """Play them, write the results, say what was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--only", type=int, nargs="*", help="numbers of endings to play again")
+    parser.add_argument("--kind", default="", help="play this kind alone")
+    parser.add_argument("--details", type=Path, help="all that is known of each ending that is not true, as JSON lines")
+    parser.add_argument("-o", "--output", type=Path, help="the summary as JSON, such as docs/trust/endings.json")
+    chosen = parser.parse_args()
+    begun = time.monotonic()
+
+    def done(row: Row) -> None:
+        if row["verdict"] in ("wrong", "broken") or row.get("replays") is False:
+            print(f"{row['number']}: {row['kind']}: {row['verdict']}: {row.get('said')}", file=sys.stderr, flush=True)
+        if chosen.details is not None and row["verdict"] != "true":
+            with chosen.details.open("a") as file:
+                print(json.dumps(row), file=file)
+
+    rows = play_all(chosen.only or range(chosen.runs), chosen.seed, chosen.jobs, done, chosen.kind)
+    command = "PYTHONPATH=watchdog:tests python -m trust.endings " + " ".join(sys.argv[1:])
+    found = {"command": command, "seconds": round(time.monotonic() - begun), "cores": os.cpu_count(), **summary(rows)}
+    text = json.dumps(found, indent=1)
+    if chosen.output is not None:
+        chosen.output.parent.mkdir(exist_ok=True)
+        chosen.output.write_text(text + "\n")
+    print(text)
+    bad = found["verdicts"]["wrong"] + found["verdicts"]["broken"] + found["replayed_otherwise"]
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
