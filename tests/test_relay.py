@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from memwatch import relay as relays
 from memwatch.core.events import Notice
 from memwatch.core.snapshot import Snapshot
@@ -208,6 +210,17 @@ def test_one_that_is_killed_while_it_has_nothing_to_do_is_told_and_replaced(tmp_
         one.time.t += 1.0
         one.until_idle()
         assert one.say("a") == ""
+
+
+@pytest.mark.parametrize("nonsense", [b"hello", b"\xff", b"[" * 50_000, b"{}", b'{"taken": 1}'])
+def test_one_that_answers_nonsense_is_replaced_and_handed_the_same_again(tmp_path: Path, nonsense: bytes) -> None:
+    with fed(tmp_path, code=DIES_ONCE.replace("os._exit(3)", f"os.write(0, {nonsense!r})") + LOOP) as one:
+        one.say("a")
+        one.until_it_fails()
+        assert one.say().startswith("its process answers what is no answer")
+        one.time.t += relays.FIRST_PAUSE_SECONDS
+        one.until_idle()
+        assert one.taken() == ["a"] and one.say() == ""
 
 
 def test_pauses_grow_and_end_with_the_first_success(tmp_path: Path) -> None:

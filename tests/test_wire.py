@@ -42,10 +42,17 @@ def test_a_record_comes_back_as_it_was() -> None:
     assert wire.from_json(wire.to_json(event), Exited) == event
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False))
+@given(st.floats(-wire.LARGEST, wire.LARGEST))
 def test_times_are_kept_to_the_last_bit(t: float) -> None:
     event = Attached(t, Target("b", 2, 3), "c")
     assert wire.from_json(wire.to_json(event), Attached).t.hex() == t.hex()
+
+
+@pytest.mark.parametrize("number", ["1e31", "-1e31", "9" * 40, "9" * 5000, "1" * 25 + "." + "1" * 10 + "e+09", "1e309"])
+def test_a_number_of_which_nothing_can_be_computed_is_refused(number: str) -> None:
+    with pytest.raises(wire.ShapeError, match="range"):
+        wire.from_json(f'{{"a":[{{"e12345":{number}}}]}}', dict)
+    assert wire.from_json(f'{{"a":"{number}","b":0.{"1" * 60},"c":1e-400}}', dict)["b"] == pytest.approx(1 / 9)
 
 
 @given(st.text(st.characters()))  # lone surrogates too

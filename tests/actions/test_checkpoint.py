@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memwatch.actions.checkpoint import CPU_SHARE, CheckpointWatch
-from memwatch.actions.filesigns import UsualPlaces, is_whole, looks_like_checkpoint
+from memwatch.actions.filesigns import UsualPlaces, is_temporary, is_whole, looks_like_checkpoint
 from memwatch.errors import SourceError
 from support.processes import WAIT, python, running
 
@@ -65,6 +65,16 @@ def test_checkpoint_names(name):
 )
 def test_other_names(name):
     assert not looks_like_checkpoint(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["checkpoint" + "a" * 240 + "!", "ckpt" + "_a" * 120 + "!", "a.ckpt" * 40 + "!", ".pt" * 80]
+)
+def test_no_name_takes_long_to_look_at(name: str) -> None:
+    begun = time.thread_time()
+    looks_like_checkpoint(name)
+    is_temporary(name)
+    assert time.thread_time() - begun < 0.01
 
 
 def test_an_open_growing_file_is_being_written_and_saved_once_closed_and_still(tmp_path):

@@ -11,7 +11,8 @@ from memwatch.core.model import Limit, Sample, Usage
 from memwatch.history.codec import decode_event, decode_sample, encode_event, encode_sample
 
 EVENTS = [kind for kind in get_args(Event) if kind is not Sampled]
-st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))  # JSON has no others
+st.register_type_strategy(float, st.floats(-2e11, 2e11))  # of times; there are no others that count for anything
+st.register_type_strategy(int, st.integers(-(2**62), 2**62))
 sizes = st.integers(-(2**63) + 1, 2**63 - 1)
 printable = st.text(st.characters(exclude_categories=["Cs"]))
 limits = st.builds(Limit, sizes, printable, sizes)
@@ -35,6 +36,12 @@ def test_what_sqlite_cannot_hold_is_bounded() -> None:
     usage = Usage("h\udcff", 2**64 - 1, Limit(2**64, "cgroup /\udcff", -(2**70)))
     (row,) = encode_sample(Sample((usage,)))
     assert row == ("h\\udcff", 2**63 - 1, 2**63 - 1, "cgroup /\\udcff", -(2**63) + 1, None)
+
+
+@pytest.mark.parametrize("figure", ['"t":1e12', '"t":1,"index":1e30', '"t":1,"total":' + "9" * 40])
+def test_a_figure_that_nobody_counts_to_is_no_event(figure: str) -> None:
+    assert decode_event("GenerationSeen", b'{"t":1,"index":1,"total":9}') is not None
+    assert decode_event("GenerationSeen", f'{{"index":1,{figure}}}'.encode()) is None
 
 
 @given(st.binary(max_size=50))

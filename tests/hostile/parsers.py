@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from hostile import histories
+from hostile.contract import Parser
 from memwatch import endpoint, wire
 from memwatch.backtest.trace import read_stretches
 from memwatch.config import Config, parse_listen
@@ -25,15 +26,6 @@ from memwatch.sources.markers import MarkerFinder
 from support.presets import packaged_presets
 
 PRESETS = packaged_presets()
-
-
-@dataclass(frozen=True, slots=True)
-class Parser:
-    """One of them. `seeds`: real inputs, from which others are made."""
-
-    parse: Callable[[bytes], object]
-    seeds: tuple[bytes, ...]
-    refusals: tuple[type[Exception], ...] = (MemwatchError,)
 
 
 def text(parse: Callable[[str], object]) -> Callable[[bytes], object]:
@@ -107,6 +99,8 @@ PARSERS = {
     "codec.decode_event": Parser(
         lambda raw: decode_event("MarkerSeen", raw), (b'{"t":1.0}',), (MemwatchError, wire.ShapeError)
     ),
+    "history.file": Parser(histories.read_file, (histories.sound(),)),
+    "history.row": Parser(histories.read_row, histories.row_seeds()),
     "endpoint": Parser(lambda raw: endpoint._snapshot("http://a", raw), (b'{"schema":1}',)),
     "snapshots.read": Parser(lambda raw: wire.from_json(raw, Inspection), (b'{"label":"a"}',), (wire.ShapeError,)),
     "wire.read_yaml": Parser(

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from memwatch.core.model import GpuMemory
 from memwatch.errors import AbsentError, SourceError
+from memwatch.sources.gpuhelper import Helpers
 from memwatch.sources.gpulinks import PidMap, Unit, parse_nspid, visible_units
 from memwatch.sources.gpus import GpuReader
 from support.fakenvml import GIB, World, library_folder, uuid
@@ -54,9 +55,14 @@ class Bench:
         fds.mkdir(parents=True, exist_ok=True)
         (fds / str(len(list(fds.iterdir())))).symlink_to(path)
 
-    def reader(self, patience_s: float = 5.0, **environ: str) -> GpuReader:
+    def reader(self, patience_s: float = 5.0, helpers: Helpers | None = None, **environ: str) -> GpuReader:
         reader = GpuReader(
-            lambda: self.tree, environ, root=str(self.proc), driver_traces=[str(self._trace)], patience_s=patience_s
+            lambda: self.tree,
+            environ,
+            root=str(self.proc),
+            driver_traces=[str(self._trace)],
+            patience_s=patience_s,
+            helpers=helpers,
         )
         self.readers.append(reader)
         return reader
@@ -681,3 +687,75 @@ def test_the_real_proc() -> None:
     pids = PidMap()
     assert pids.member(os.getppid(), frozenset({os.getpid()})) is None
     assert pids.open_devices({os.getpid()}) == frozenset()
+
+
+# --- hostile figures ----------------------------------------------------------------------------------------------
+
+FIGURES = st.sampled_from([0, 1, 4095, TRAINER, 2**31, 2**40, 2**60, 2**63, 2**64 - 2, 2**64 - 1]) | st.integers(
+    0, 2**64 - 1
+)
+NAMES = st.binary(min_size=1, max_size=90).map(
+    lambda raw: raw.replace(b"\n", b".").replace(b"\0", b".").strip() or b"."
+)
+PIDS = st.sampled_from([0, 1, TRAINER, WORKER, STRANGER, 2**22, 2**32 - 1])
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> list[tuple[str, str]]:
+    """Lines of a world in which no figure need be true."""
+    lines = []
+    for index in range(draw(st.integers(0, 3))):
+        minor, total, free, mig = draw(st.tuples(st.sampled_from([-1, 0, 2**31 - 1]), FIGURES, FIGURES, st.booleans()))
+        name = draw(NAMES).decode("utf-8", "surrogateescape")
+        lines.append((f"gpu {index}", f"{uuid('GPU', index)} {minor} {total} {free} {int(mig)} {name}"))
+        if mig:
+            lines.append((f"mig {index} 0", f"{draw(NAMES).hex()} {draw(FIGURES)} {draw(FIGURES)} {name}"))
+        for pid in draw(st.sets(PIDS, max_size=4)):
+            unit = f"{index}:0" if mig else f"{index}"
+            lines.append((f"proc {unit} Compute {pid}", draw(FIGURES.map(str) | st.just("na"))))
+    lies = {"count": st.sampled_from([2**32 - 1, 300]), "room": st.sampled_from([1, 9, 1000]), "wide": st.just("")}
+    return [*lines, *((lie, str(draw(what))) for lie, what in lies.items() if draw(st.integers(0, 3)) == 0)]
+
+
+def test_whatever_a_driver_tells_is_figures_that_can_be_or_a_reason(bench: Bench) -> None:
+    reader, now = bench.reader(), iter(range(0, 10**9, 121))
+
+    @settings(max_examples=60, deadline=None)
+    @given(worlds())
+    @example([("gpu 0", f"{uuid('GPU', 0)} 0 {80 * GIB} {GIB} 0 \udcff\udcfe"), (f"proc 0 Compute {TRAINER}", "4096")])
+    @example([("gpu 0", f"{uuid('GPU', 0)} 0 {80 * GIB} {GIB} 0 H"), ("count", str(2**32 - 1))])
+    @example(
+        [("gpu 0", f"{uuid('GPU', 0)} 0 {80 * GIB} {GIB} 0 H"), (f"proc 0 Compute {TRAINER}", "9"), ("room", "1000")]
+    )
+    def holds(lines: list[tuple[str, str]]) -> None:
+        bench.world.forget("")
+        for line, rest in lines:
+            bench.world.say(line, rest)
+        try:
+            gpus = reader.read(next(now))
+        except SourceError as error:
+            assert str(error) and not any(way in str(error) for way in ("does not answer", "helper", "no answer"))
+            return
+        for gpu in gpus:
+            total = gpu.total_bytes
+            assert total is None or 0 < total < 2**60
+            for figure in (gpu.used_bytes, gpu.device_used_bytes):
+                assert figure is None or 0 <= figure <= (2**60 if total is None else total)
+            assert gpu.used_bytes is not None or gpu.reason
+
+    holds()
+
+
+@pytest.mark.parametrize(
+    "answer", [b"{}", b"[", b"\xff", b"[[],[],false]", b"[" * 10_000, b'{"gpus":[[]],"error":null,"last":false}']
+)
+def test_a_helper_that_answers_nonsense_is_replaced_and_no_more(tmp_path: Path, answer: bytes) -> None:
+    bench = Bench(tmp_path)
+    helpers = Helpers(f"import os\nwhile os.read(0, 1 << 20): os.write(0, {answer!r})")
+    reader = bench.reader(helpers=helpers)
+    with pytest.raises(SourceError, match="answers what is no answer"):
+        reader.read(0)
+    assert helpers.at_work is None
+    with pytest.raises(SourceError, match="answers what is no answer"):
+        reader.read(1000)
+    reader.close()

@@ -7,6 +7,8 @@
  *   crash FUNCTION                   a call of it is a segmentation fault
  *   hang FUNCTION                    calls of it do not return while this line stands
  *   fail FUNCTION UNIT CODE          calls of it on "0", "0:1" or "*" return CODE
+ *   count N                          how many GPUs nvmlDeviceGetCount tells, whatever there is
+ *   room N                           how many entries a list of processes tells of, whatever it gave
  *   wide                             process entries of version 3 take 32 bytes, as drivers 535.43 to 535.86 wrote them
  *   gpu INDEX UUID MINOR TOTAL FREE MIG NAME
  *   mig GPU INDEX UUID TOTAL FREE NAME
@@ -30,6 +32,7 @@ struct proc { char key[16], kind[16]; unsigned pid; unsigned long long bytes; };
 struct fail { char function[64], key[16]; int code; };
 struct world {
     int init, epoch, driver, wide, hangs, units, procs, fails;
+    unsigned count, room;
     char hang[8][64], crash[64];
     struct unit unit[MAX];
     struct proc proc[MAX];
@@ -54,7 +57,8 @@ static void take(struct world *w, const char *line)
     struct proc p = {0};
     struct fail f = {0};
     if (sscanf(line, "init %d", &w->init) == 1 || sscanf(line, "epoch %d", &w->epoch) == 1 ||
-        sscanf(line, "driver %d", &w->driver) == 1 || sscanf(line, "crash %63s", w->crash) == 1) return;
+        sscanf(line, "driver %d", &w->driver) == 1 || sscanf(line, "crash %63s", w->crash) == 1 ||
+        sscanf(line, "count %u", &w->count) == 1 || sscanf(line, "room %u", &w->room) == 1) return;
     if (!strncmp(line, "wide", 4)) w->wide = 1;
     else if (w->hangs < 8 && sscanf(line, "hang %63s", w->hang[w->hangs]) == 1) w->hangs++;
     else if (w->fails < MAX && sscanf(line, "fail %63s %15s %d", f.function, f.key, &f.code) == 3) w->fail[w->fails++] = f;
@@ -176,6 +180,7 @@ int nvmlDeviceGetCount_v2(unsigned *n)
     if (!live(&w)) return UNINITIALIZED;
     *n = 0;
     for (int i = 0; i < w.units; i++) *n += w.unit[i].mig < 0;
+    if (w.count) *n = w.count;
     return failure(&w, "nvmlDeviceGetCount_v2", "*");
 }
 
@@ -282,7 +287,7 @@ static int processes(const char *function, const char *kind, int version, void *
         }
         have++;
     }
-    *n = have;
+    *n = w.room && have ? w.room : have;
     return have > room ? INSUFFICIENT_SIZE : OK;
 }
 

@@ -45,10 +45,12 @@ class World:
         """How often `function` was called."""
         return self._calls.read_text().splitlines().count(function) if self._calls.exists() else 0
 
-    def gpu(self, index: int, *, total: int = 80 * GIB, free: int = 60 * GIB, mig: int = 0, minor: int = -1) -> None:
+    def gpu(
+        self, index: int, *, total: int = 80 * GIB, free: int = 60 * GIB, mig: int = 0, minor: int = -1, name: str = ""
+    ) -> None:
         """A GPU with UUID `GPU-<index>...`; mig is 1 (on), 0 (off) or -1 (this model has none)."""
         minor = index if minor < 0 else minor
-        self._put(f"gpu {index}", f"{uuid('GPU', index)} {minor} {total} {free} {mig} Fake H{index}")
+        self._put(f"gpu {index}", f"{uuid('GPU', index)} {minor} {total} {free} {mig} {name or f'Fake H{index}'}")
 
     def mig(self, gpu: int, index: int, *, total: int = 10 * GIB, free: int = 4 * GIB) -> None:
         """A MIG instance with UUID `MIG-<gpu><index>...`."""
@@ -68,7 +70,7 @@ class World:
         self._put(f"crash {function}", "")
 
     def say(self, line: str, value: object = "") -> None:
-        """Any other line of the file: "init", "epoch", "driver", "wide"."""
+        """Any other line of the file: "init", "epoch", "driver", "wide", "count", "room"."""
         self._put(line, str(value))
 
     def forget(self, start: str) -> None:
@@ -82,7 +84,8 @@ class World:
 
     def _write(self) -> None:
         fresh = self.file.with_suffix(".new")
-        fresh.write_text("".join(f"{line} {rest}\n" for line, rest in self._lines.items()))
+        text = "".join(f"{line} {rest}\n" for line, rest in self._lines.items())
+        fresh.write_bytes(text.encode("utf-8", "surrogateescape"))
         fresh.replace(self.file)
 
 

@@ -153,7 +153,11 @@ class Relay:
         if not message:
             self._fail(now, f"its process {peer.how_it_ended()}", crashed=True)
             return
-        answer = wire.from_json(message, Answer)
+        try:
+            answer = wire.from_json(message, Answer)
+        except wire.ShapeError as error:  # a package of somebody's wrote where the answers go
+            self._fail(now, f"its process answers what is no answer: {error}", crashed=True)
+            return
         if not answer.taken:
             self._fail(now, answer.complaint)
             return

@@ -46,7 +46,7 @@ def retell(path: Path, run: PastRun, reach: Callable[[float], None]) -> Iterator
 def _now(path: Path, run: PastRun, watch: PastWatch, reach: Callable[[float], None]) -> Iterator[Notice]:
     try:
         engine = Settings.kept(watch.settings).engine()
-    except (wire.ShapeError, ConfigError) as error:
+    except (ValueError, ConfigError) as error:
         raise ConfigError(
             f"{path}: memwatch {watch.version} judged by other settings: {error}", "replay it with that one"
         ) from error

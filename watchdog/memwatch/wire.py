@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +18,8 @@ from memwatch.errors import ConfigError
 T = TypeVar("T")
 
 MAX_YAML_BYTES = 1_000_000
+LARGEST = 1e30  # of a number in JSON
+_LONG_NUMBER = re.compile(rb"[0-9]{30}|[0-9.][eE]\+?[0-9]{2}")
 _MAX_DEPTH = 32
 _AT = re.compile(r" - at `\$\.?(.*)`$")
 _BEHIND_SCHEME = re.compile(r"://.*", re.DOTALL)
@@ -56,11 +59,27 @@ def to_shown_json(obj: object) -> str:
 
 
 def from_json(data: bytes | str, type_: type[T]) -> T:
-    """The record that `data` holds (keys that `type_` does not have are ignored); ShapeError when it holds another."""
+    """The record that `data` holds (keys that `type_` does not have are ignored); ShapeError when it holds another.
+
+    Or a number so large that what is computed of it may be none.
+    """
     try:
+        _refuse_excess(data)
         return msgspec.json.decode(data, type=type_)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ShapeError(str(error)) from error
+
+
+def _refuse_excess(data: bytes | str) -> None:
+    """Seldom is there a number that must be looked at: one that is that long, or has such an exponent."""
+    raw = data.encode() if isinstance(data, str) else data
+    if _LONG_NUMBER.search(raw):
+        json.loads(raw, parse_int=_bounded, parse_float=_bounded)
+
+
+def _bounded(digits: str) -> None:
+    if not -LARGEST <= float(digits) <= LARGEST:
+        raise ShapeError(f"a number out of range: {digits[:40]}")
 
 
 def from_data(data: object, type_: type[T]) -> T:

@@ -15,7 +15,7 @@ FILES_MAX = 5000  # files looked at in a folder, or in all that are searched
 
 _SUFFIX = r"\.(?:pt|pth|ckpt|npz|npy|pkl|pickle|safetensors|h5|hdf5|keras|msgpack|bin|joblib|orbax|distcp)"
 _NAME = re.compile(rf"{_SUFFIX}(?:\.(?:gz|bz2|xz|zst))?(?:[._-]?(?:tmp|temp|part|partial|new)[\w.-]*|~)?$", re.I)
-_BARE_NAME = re.compile(r"(?:^|[._-])(?:ckpt|checkpoint)(?:[._-]?\w+)*(?:[._-](?:tmp|temp|part))?$", re.I)
+_BARE_NAME = re.compile(r"(?:^|[._-])(?:ckpt|checkpoint)\w*(?:[.-]\w+)*$", re.I)
 _TEMPORARY = re.compile(
     r"(?:^\.?(?:tmp|temp)|[._-](?:tmp|temp|part|partial|new)[\w.-]*$|~$|\.orbax-checkpoint-tmp)", re.I
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import get_args
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, get_args
 
 from memwatch import wire
 from memwatch.core.events import Event, Sampled
@@ -13,6 +15,27 @@ from memwatch.core.text import encodable
 
 _KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event) if kind is not Sampled}
 _INT_MAX = 2**63 - 1  # what SQLite holds
+LATEST_T = 2.5e11  # seconds: until about the year 9900 there are dates for them
+_MOST = 2.0**63  # of a generation, or a level of the log
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """Those that are read again, of whatever notice: what they may be."""
+
+    resource: str | None = None
+    gen: float | None = None
+    attempt: int | None = None
+    verdict: str | None = None
+    eta_s: float | None = None
+    eta_lo_s: float | None = None
+    eta_hi_s: float | None = None
+    growth_per_gen: float | None = None
+    delta: float | None = None
+    partial: bool | None = None
+    headroom: float | None = None
+    kind: str | None = None
+
 
 # resource (empty: none could be read), used, bound, origin, headroom, accounting
 SampleRow = tuple[str, int, "int | None", "str | None", "int | None", "str | None"]
@@ -23,15 +46,27 @@ def encode_event(event: Event) -> tuple[str, bytes]:
     return type(event).__name__, wire.to_json(event)
 
 
-def decode_event(kind: str, json: bytes) -> Event | None:
-    """The event again; None for a kind or a shape that this memwatch does not know."""
+def decode_event(kind: str, json: bytes | str) -> Event | None:
+    """The event again; None for a kind or a shape that this memwatch does not know, or that no memwatch writes."""
     type_ = _KINDS.get(kind)
     if type_ is None:
         return None
     try:
-        return wire.from_json(json, type_)
+        event = wire.from_json(json, type_)
     except wire.ShapeError:
         return None
+    figures = (getattr(event, field.name) for field in fields(event))
+    is_sound = abs(event.t) < LATEST_T and all(abs(one) <= _MOST for one in figures if isinstance(one, (int, float)))
+    return event if is_sound else None
+
+
+def decode_fields(json: bytes | str) -> Mapping[str, Any]:
+    """Those of a notice; sqlite3.DatabaseError when they are none."""
+    try:
+        wire.from_json(json, _Fields)
+        return wire.from_json(json, dict)
+    except wire.ShapeError as error:
+        raise sqlite3.DatabaseError(f"fields of a notice: {error}") from error
 
 
 def encode_sample(sample: Sample) -> Iterator[SampleRow]:

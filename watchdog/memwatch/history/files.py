@@ -7,8 +7,8 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from memwatch import private
@@ -51,9 +51,10 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     """
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=_OPEN_SECONDS, uri=True)
     try:
-        if schema.is_older(connection):
-            connection = _brought_up_to_date(connection)
-        connection.execute("PRAGMA query_only = on")
+        with _of_text():
+            if schema.is_older(connection):
+                connection = _brought_up_to_date(connection)
+            connection.execute("PRAGMA query_only = on")
     except BaseException:
         connection.close()
         raise
@@ -119,10 +120,11 @@ def _connect(path: Path) -> sqlite3.Connection:
     unclean = _size(path.with_name(path.name + "-wal")) > 0
     connection = sqlite3.connect(path, timeout=_OPEN_SECONDS, isolation_level=None, check_same_thread=False)
     try:
-        connection.execute("PRAGMA cache_size = -256")
-        deadline = time.monotonic() + _OPEN_SECONDS
-        while not _set_up(connection, give_up=time.monotonic() > deadline):
-            time.sleep(0.02)
+        with _of_text():
+            connection.execute("PRAGMA cache_size = -256")
+            deadline = time.monotonic() + _OPEN_SECONDS
+            while not _set_up(connection, give_up=time.monotonic() > deadline):
+                time.sleep(0.02)
         if unclean:
             _check(connection)
         connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
@@ -130,6 +132,15 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+@contextmanager
+def _of_text() -> Iterator[None]:
+    """SQLite quotes what stands in place of a table's definition, and Python takes its complaint for UTF-8."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise sqlite3.DatabaseError("its tables are described by what is no text") from error
 
 
 def _set_up(connection: sqlite3.Connection, give_up: bool) -> bool:
@@ -148,16 +159,24 @@ def _set_up(connection: sqlite3.Connection, give_up: bool) -> bool:
 
 def _check(connection: sqlite3.Connection) -> None:
     """Look for damage after a kill or a crash, for a bounded time: a start must not wait for a gigabyte."""
-    deadline = time.monotonic() + _CHECK_SECONDS
-    connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
     try:
-        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        with bounded(connection, _CHECK_SECONDS):
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.OperationalError:
         return  # time is up: what was looked at is sound
-    finally:
-        connection.set_progress_handler(None, 0)
     if found != "ok":
         raise sqlite3.DatabaseError(found.splitlines()[-1])
+
+
+@contextmanager
+def bounded(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
+    """What is asked of it within takes no longer: sqlite3.OperationalError."""
+    deadline = time.monotonic() + seconds
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
+    try:
+        yield
+    finally:
+        connection.set_progress_handler(None, 0)
 
 
 def _set_aside(path: Path) -> Path:

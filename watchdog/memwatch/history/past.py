@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memwatch import wire
 from memwatch.core.events import Event, Notice, Sampled, Series, Stretch
 from memwatch.core.model import Target
 from memwatch.errors import HistoryError
@@ -34,14 +33,38 @@ _LATEST = """SELECT max((SELECT coalesce(max(seq), 0) FROM events WHERE run = :r
     (SELECT coalesce(max(seq), 0) FROM samples WHERE run = :run),
     (SELECT coalesce(max(seq), 0) FROM notices WHERE run = :run))"""
 _EVENTS = "SELECT seq, kind, json FROM events WHERE run = ?"
-_NOTICES = "SELECT t, event, text, json FROM notices WHERE run = ?"
-_RUNS = """SELECT runs.run_id, created, command, host,
+_NOTICES = "SELECT seq, t, event, text, json FROM notices WHERE run = ?"
+_RUNS = """SELECT -runs.id, runs.run_id, created, command, host,
     coalesce((SELECT t FROM samples WHERE run = runs.id ORDER BY seq DESC LIMIT 1), created),
     EXISTS (SELECT 1 FROM events WHERE run = runs.id AND kind = 'Diagnosed'),
     boot_id, pid, start_ticks, max(attempt)
     FROM runs JOIN attempts ON run = runs.id GROUP BY runs.id ORDER BY runs.id DESC"""
 _RUN_OF = """SELECT runs.run_id FROM attempts JOIN runs ON runs.id = attempts.run
     WHERE boot_id = ? AND pid = ? AND start_ticks = ? ORDER BY runs.id DESC LIMIT 1"""
+
+
+RUNS_SECONDS = 10.0  # for the list of them, at most: pages of a damaged file may lead in a circle
+_POOLS = 1024  # of a look, at most
+_REAL, _WHOLE, _TEXT, _NOTHING, _JSON = float, int, str, type(None), (bytes, str)
+
+
+Shape = frozenset[tuple[type, ...]]
+
+
+def _shape(*columns: type | tuple[type, ...]) -> Shape:
+    """The types that a row may have: SQLite keeps in a column whatever a file has there."""
+    return frozenset(itertools.product(*(one if isinstance(one, tuple) else (one,) for one in columns)))
+
+
+_OF_SAMPLES = _shape(
+    *(_WHOLE, _REAL, _TEXT, _WHOLE, (_WHOLE, _NOTHING)),
+    *((_TEXT, _NOTHING), (_WHOLE, _NOTHING), (_TEXT, _NOTHING)),
+)
+_OF_ENDS = _shape(_WHOLE, _REAL)
+_OF_EVENTS = _shape(_WHOLE, _TEXT, _JSON)
+_OF_NOTICES = _shape(_WHOLE, _REAL, _TEXT, _TEXT, _JSON)
+_OF_WATCHES = _shape(_WHOLE, _REAL, _TEXT, _JSON)
+_OF_RUNS = _shape(_WHOLE, _TEXT, _REAL, _TEXT, _TEXT, _REAL, _WHOLE, _TEXT, _WHOLE, _WHOLE, _WHOLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +107,13 @@ class PastWatch:
 def runs(path: Path) -> list[PastRun]:
     """All runs in a file, the latest first; HistoryError when it is none of memwatch's."""
     try:
-        with closing(files.open_for_reading(path)) as connection:
-            rows = connection.execute(_RUNS).fetchall()
+        with closing(files.open_for_reading(path)) as connection, files.bounded(connection, RUNS_SECONDS):
+            rows = list(sound(connection.execute(_RUNS), _OF_RUNS))
     except (sqlite3.Error, OSError) as error:
         raise HistoryError(f"history {path}: {error}", "name a history file: memwatch report FILE") from error
     return [
         PastRun(run_id, begun_t, command, host, latest_t, bool(examined), 1 + attempt, Target(boot_id, pid, ticks))
-        for run_id, begun_t, command, host, latest_t, examined, boot_id, pid, ticks, attempt in rows
+        for _, run_id, begun_t, command, host, latest_t, examined, boot_id, pid, ticks, attempt in rows
     ]
 
 
@@ -123,7 +146,7 @@ def stretches(path: Path, of: PastRun) -> Iterator[Event | Stretch]:
 def watches(path: Path, of: PastRun) -> list[PastWatch]:
     """What the run was judged by, one after the other; HistoryError when it cannot be read."""
     with _run(path, of.run_id) as (connection, run):
-        rows = connection.execute(_WATCHES, (run,)).fetchall()
+        rows = list(sound(connection.execute(_WATCHES, (run,)), _OF_WATCHES))
         latest = latest_seq(connection, run)
     ends = [*(seq for seq, *_ in rows), latest + 1][1:]
     return [
@@ -155,13 +178,32 @@ def notices(path: Path, of: PastRun) -> list[Notice]:
 
 def _notices(path: Path, of: PastRun, which: str) -> list[Notice]:
     with _run(path, of.run_id) as (connection, run):
-        rows = connection.execute(f"{_NOTICES} {which} ORDER BY seq", (run,))
-        return [Notice(t, event, text, wire.from_json(json, dict)) for t, event, text, json in rows]
+        rows = sound(connection.execute(f"{_NOTICES} {which} ORDER BY seq", (run,)), _OF_NOTICES)
+        return [Notice(t, event, text, codec.decode_fields(json)) for _, t, event, text, json in rows]
 
 
 def latest_seq(connection: sqlite3.Connection, run: int) -> int:
     """The place of what is latest of a run; 0: there is nothing."""
-    return int(connection.execute(_LATEST, {"run": run}).fetchone()[0])
+    [(latest,)] = sound(connection.execute(_LATEST, {"run": run}), _shape(_WHOLE))
+    return int(latest)
+
+
+def sound(rows: Iterable[tuple[Any, ...]], shape: Shape, alike: int = 1) -> Iterator[tuple[Any, ...]]:
+    """The same rows; sqlite3.DatabaseError at the first that no memwatch has written.
+
+    They come in the order of their first column, in which at most so many are `alike`: pages of a damaged file may lead
+    in a circle.
+    """
+    before, count = None, 0
+    times = [i for i, kind in enumerate(next(iter(shape))) if kind is float]
+    for row in rows:
+        if tuple(map(type, row)) not in shape or not all(-codec.LATEST_T < row[i] < codec.LATEST_T for i in times):
+            raise sqlite3.DatabaseError("a row holds what no memwatch has written")
+        count = count + 1 if row[0] == before else 1
+        if count > alike or (before is not None and row[0] < before):
+            raise sqlite3.DatabaseError("its rows are in no order")
+        before = row[0]
+        yield row
 
 
 @contextmanager
@@ -170,7 +212,7 @@ def _run(path: Path, run_id: str) -> Iterator[tuple[sqlite3.Connection, int]]:
     try:
         with closing(files.open_for_reading(path)) as connection:
             found = connection.execute("SELECT id FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-            yield connection, -1 if found is None else found[0]
+            yield connection, -1 if found is None else int(found[0])
     except (sqlite3.Error, OSError) as error:
         hint = "it may be damaged: move it away, and memwatch begins a new one"
         raise HistoryError(f"history {path}: run {run_id} cannot be read: {error}", hint) from error
@@ -209,7 +251,7 @@ def _first(pair: Sequence[Any]) -> Any:
 
 def _events(connection: sqlite3.Connection, run: int, which: str) -> Iterator[tuple[int, Event]]:
     rows = connection.execute(f"{_EVENTS} {which} ORDER BY seq", (run,))
-    for seq, kind, json in rows:
+    for seq, kind, json in sound(rows, _OF_EVENTS):
         event = codec.decode_event(kind, json)
         if event is not None:
             yield seq, event
@@ -221,15 +263,15 @@ def _looks(connection: sqlite3.Connection, run: int, most: int | None, which: st
     index, coarse = ("INDEXED BY coarse_samples", "AND grid >= 60") if grid >= 60 else ("", "")
     older = connection.execute(_SAMPLES.format(index, f"seq < ? {coarse} AND grid >= {grid:d} {which}"), (run, recent))
     newer = connection.execute(_SAMPLES.format("", f"seq >= ? {which}"), (run, recent))
-    for seq, group in itertools.groupby(itertools.chain(older, newer), key=_first):
+    for seq, group in itertools.groupby(sound(itertools.chain(older, newer), _OF_SAMPLES, _POOLS), key=_first):
         rows = list(group)
         yield seq, (rows[0][1], [row[2:] for row in rows])
 
 
 def _thinned(connection: sqlite3.Connection, run: int, most: int | None, which: str) -> tuple[int, int]:
     """The grid to read, and the place from which on all is read."""
-    ends = (connection.execute(_END.format(which, way), (run,)).fetchone() for way in ("ASC", "DESC"))
-    (_, began_t), (latest, ended_t) = (end or (0, 0.0) for end in ends)
+    ends = (sound(connection.execute(_END.format(which, way), (run,)), _OF_ENDS) for way in ("ASC", "DESC"))
+    (_, began_t), (latest, ended_t) = (next(end, (0, 0.0)) for end in ends)
     if most is None or latest <= most:
         return 0, 0
     seconds = ended_t - began_t

@@ -9,6 +9,10 @@ from memwatch.errors import HistoryError
 
 APPLICATION_ID = 0x6D656D77  # "memw": tells a history file from any other SQLite file
 
+# What can be endless, or computed as it is read: of whoever made the file.
+_STRANGE = """SELECT (SELECT count(*) FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE '%VIRTUAL%') +
+    (SELECT count(*) FROM sqlite_master AS one, pragma_table_xinfo(one.name) AS of WHERE of.hidden > 0)"""
+
 # Step n turns version n into version n + 1. A step that was released is never changed: a new one is added.
 # `run` is runs.id, `seq` orders all that happened within a run. A sample is one row per resource, in order of `slot`,
 # or one without a resource (an empty name) when nothing could be read.
@@ -86,6 +90,8 @@ def refuse_foreign(connection: sqlite3.Connection, newest: int = len(STEPS)) -> 
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if application != APPLICATION_ID and (application or tables or _version(connection)):
         raise HistoryError("it is the database of another program", "name another file with --history")
+    if connection.execute(_STRANGE).fetchone()[0]:
+        raise HistoryError("it has views, triggers or columns that are computed, as no memwatch makes", "name another")
     if _version(connection) > newest:
         raise HistoryError(
             f"a newer memwatch wrote it (version {_version(connection)}, this one knows {newest})",

@@ -127,7 +127,7 @@ def growth_panel(story: Story, resource: str) -> Panel | None:
     if not said:
         return None
     unit = printable(story.end.unit, 20)
-    rows = [one for one in story.of(resource, "generation") if not one["partial"]]
+    rows = [one for one in story.of(resource, "generation") if not one["partial"] and one["delta"] is not None]
     grown = [(one.t, one["delta"], _spoken(one)) for one in rows]
     estimates = [(one.t, one["growth_per_gen"]) for one in said]
     low, high = _range([growth for _, growth in estimates], [growth for _, growth, _ in grown])
@@ -268,6 +268,6 @@ def _range(estimates: Sequence[float], grown: Sequence[float]) -> tuple[float, f
 
 def _verdicts(story: Story, resource: str) -> list[tuple[float, float, str]]:
     """From, to, verdict, without repetitions."""
-    said = [(one.t, one["verdict"]) for one in story.of(resource, *OUTLOOKS)]
+    said = [(one.t, one["verdict"]) for one in _with(story, resource, "verdict")]
     begins = [next(group) for _, group in groupby(said, key=lambda item: item[1])]
     return held(begins, story.end_t)

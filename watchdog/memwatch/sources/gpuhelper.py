@@ -21,10 +21,10 @@ _CODE = "from memwatch.sources.nvml import serve; serve()"
 class Helper(Peer):
     """A running `nvml.serve`. No call waits for it; it ends with memwatch."""
 
-    def __init__(self, begin: Begin) -> None:
+    def __init__(self, begin: Begin, code: str = _CODE) -> None:
         """Start it; SourceError when that cannot be done."""
         try:
-            super().__init__(_CODE, begin.encode())
+            super().__init__(code, begin.encode())
         except OSError as error:
             raise SourceError(f"no process can be started for NVML: {error}") from error
 
@@ -36,7 +36,7 @@ class Helper(Peer):
             raise self._ended() from error
 
     def take(self) -> Answer | None:
-        """The answer, None while there is none; SourceError when it has ended instead."""
+        """The answer, None while there is none; SourceError when it has ended instead, or answers nonsense."""
         message = self.receive(LONGEST_MESSAGE)
         if message == b"":
             raise self._ended()
@@ -49,7 +49,9 @@ class Helper(Peer):
 class Helpers:
     """One helper at work at most, and those that are on their way out."""
 
-    def __init__(self) -> None:
+    def __init__(self, code: str = _CODE) -> None:
+        """`code`: what each of them runs."""
+        self._code = code
         self.at_work: Helper | None = None
         self._leaving: list[tuple[Helper, float]] = []  # each with the time at which it is killed
 
@@ -63,7 +65,7 @@ class Helpers:
         """A new one at work; SourceError while too many hang that cannot be killed."""
         if len(self._leaving) >= MOST_STUCK and not self.bury(now):
             raise SourceError(f"NVML hangs in {len(self._leaving)} processes that cannot be killed", HANGS)
-        self.at_work = Helper(begin)
+        self.at_work = Helper(begin, self._code)
         return self.at_work
 
     def dismiss(self, now: float, kill: bool = False) -> None:

@@ -57,12 +57,13 @@ class GpuReader:
         pace_s: float = 1.0,
         patience_s: float = 0.0,
         deadline_s: float = 2.0,
+        helpers: Helpers | None = None,
     ) -> None:
         """`read` asks by itself `pace_s` after the last question, and waits `patience_s` for that answer."""
         self._tree_pids, self._traces = tree_pids, driver_traces
         self._roots, self._visible = (root, host_root), environ.get("CUDA_VISIBLE_DEVICES")
         self._pace_s, self._patience_s, self._deadline_s = pace_s, patience_s, deadline_s
-        self._helpers: Helpers | None = None
+        self._helpers = helpers  # None: they are made when they are first needed
         self._asked_t: float | None = None  # when NVML is asked the open question
         self._next_t = self._due_t = self._used_t = float("-inf")  # may ask, must ask, a GPU was last in use
         self._give_up_s = GIVE_UP_S

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from memwatch.core.model import GpuMemory
 from memwatch.errors import AbsentError, SourceError
+from memwatch.sources.reading import TOO_LARGE
 
 LONGEST_MESSAGE = 1 << 20  # bytes; more than such a socket takes
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """An answer as it travels."""
+
+    gpus: tuple[GpuMemory, ...]
+    error: tuple[bool, str, str] | None  # whether NVML is absent, why, a hint
+    last: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +54,24 @@ class Answer:
     def encode(self) -> bytes:
         """As bytes."""
         error = self.error
-        told = None if error is None else [isinstance(error, AbsentError), str(error), error.hint]
-        return json.dumps([_rows(self.gpus), told, self.last]).encode()
+        told = None if error is None else (isinstance(error, AbsentError), str(error), error.hint)
+        return json.dumps(asdict(_Told(self.gpus, told, self.last))).encode()
 
     @classmethod
     def decode(cls, message: bytes) -> Answer:
-        """From bytes."""
-        gpus, told, last = json.loads(message)
-        error = None if told is None else (AbsentError if told[0] else SourceError)(told[1], told[2])
-        return cls(_gpus(gpus), error, last)
+        """From bytes; SourceError for what no helper says: the figures are a driver's, and the loop rests on them."""
+        from memwatch import wire  # the helper, which asks for no answer, is the smaller without it
+
+        try:
+            told = wire.from_json(message, _Told)
+        except wire.ShapeError as error:
+            raise SourceError(f"NVML's helper answers what is no answer: {error}") from error
+        for gpu in told.gpus:
+            sizes = (gpu.used_bytes, gpu.device_used_bytes, gpu.total_bytes, *gpu.pids)
+            if not all(size is None or 0 <= size < TOO_LARGE for size in sizes):
+                raise SourceError(f"NVML's helper tells figures of {gpu.resource} that cannot be")
+        kind = AbsentError if told.error is not None and told.error[0] else SourceError
+        return cls(told.gpus, None if told.error is None else kind(*told.error[1:]), told.last)
 
 
 def encode_question(tree: Iterable[int], t: float, wait_s: float) -> bytes:

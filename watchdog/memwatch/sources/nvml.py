@@ -25,6 +25,7 @@ from memwatch.sources.gpuwire import LONGEST_MESSAGE, Answer, Begin, decode_ques
 LONGEST_REOPENING_S = 60.0  # between two attempts to find a lost device again
 SCAN_S = 5.0  # how often devices that the trainer does not use are looked at, in case it begins to
 RENEW_S = 60.0  # how often devices are listed anew: MIG instances come and go
+MOST_GPUS = 256  # and MIG instances of one; a driver that tells more has lost count
 
 _KINDS = ("Compute", "Graphics", "MPSCompute")
 _PR_SET_PDEATHSIG = 1
@@ -106,7 +107,7 @@ class _Session:
 
     def _list_units(self) -> list[Unit]:
         units: list[Unit] = []
-        for index in range(self._nvml.nvmlDeviceGetCount()):
+        for index in range(min(self._nvml.nvmlDeviceGetCount(), MOST_GPUS)):
             try:
                 units += self._units_of(index, self._nvml.nvmlDeviceGetHandleByIndex(index))
             except self._nvml.NVMLError as error:
@@ -114,15 +115,22 @@ class _Session:
         return units
 
     def _units_of(self, index: int, gpu: Any) -> list[Unit]:
-        uuid, name = self._nvml.nvmlDeviceGetUUID(gpu), self._nvml.nvmlDeviceGetName(gpu)
+        uuid, name = _text(self._nvml.nvmlDeviceGetUUID, gpu), _text(self._nvml.nvmlDeviceGetName, gpu)
         minor = self._ask(self._nvml.nvmlDeviceGetMinorNumber, gpu)
         mode = self._ask(self._nvml.nvmlDeviceGetMigMode, gpu)
         if not mode or not mode[0]:
             return [Unit(f"gpu{index}", index, uuid, uuid, name, minor, gpu)]
-        parts = ((i, self._mig(gpu, i)) for i in range(self._ask(self._nvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0))
+        most = min(self._ask(self._nvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0, MOST_GPUS)
+        parts = ((i, self._mig(gpu, i)) for i in range(most))
         return [
             Unit(
-                f"gpu{index}:{i}", index, self._nvml.nvmlDeviceGetUUID(mig), uuid, self._mig_name(mig, name), minor, mig
+                f"gpu{index}:{i}",
+                index,
+                _text(self._nvml.nvmlDeviceGetUUID, mig),
+                uuid,
+                self._mig_name(mig, name),
+                minor,
+                mig,
             )
             for i, mig in parts
             if mig is not None
@@ -132,7 +140,7 @@ class _Session:
         return self._ask(self._nvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, i)
 
     def _mig_name(self, mig: Any, gpu_name: str) -> str:
-        return self._ask(self._nvml.nvmlDeviceGetName, mig) or f"{gpu_name} MIG"
+        return self._ask(_text, self._nvml.nvmlDeviceGetName, mig) or f"{gpu_name} MIG"
 
     def _ask(self, function: Callable[..., Any], *args: Any) -> Any | None:
         """An answer that not every device has; None without."""
@@ -237,6 +245,14 @@ class _Session:
             replace(gpu, used_bytes=None, device_used_bytes=None, attribution="unavailable", reason=self.lost)
             for gpu in gone
         ]
+
+
+def _text(function: Callable[..., str], handle: Any) -> str:
+    """A name that NVML tells; pynvml takes it for UTF-8."""
+    try:
+        return function(handle)
+    except UnicodeDecodeError as error:
+        return str(error.object, "utf-8", "backslashreplace")
 
 
 def _words(error: Any) -> str:

@@ -31,8 +31,8 @@ def parse_maps(text: str) -> list[Mapping]:
     for line in text.splitlines():
         fields = line.split(None, _LINE_FIELDS - 1)
         try:
-            start, end = (int(bound, 16) for bound in fields[0].split("-"))
-            found.append(Mapping(start, end, fields[1], int(fields[2], 16), fields[5] if len(fields) > 5 else ""))
+            start, end = (int(bound[:17], 16) for bound in fields[0].split("-"))
+            found.append(Mapping(start, end, fields[1], int(fields[2][:16], 16), fields[5] if len(fields) > 5 else ""))
         except (ValueError, IndexError) as error:
             raise SourceError(f"not a line of maps: {line[:80]!r}") from error
     return found

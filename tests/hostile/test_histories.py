@@ -1,0 +1,79 @@
+"""A history file that somebody else made: refused with a reason, at once, whatever its tables are."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing
+
+import pytest
+
+from hostile.histories import file_of, read_file, sound
+from memwatch.errors import HistoryError, MemwatchError
+from memwatch.history.store import HistoryStore
+
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT 1 AS run, x AS seq, 0 AS attempt"
+STRANGE = {
+    "a view": "CREATE VIEW v AS SELECT 1",
+    "a trigger": "CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM runs; END",
+    "a virtual table": "CREATE VIRTUAL TABLE x USING rtree(a, b, c)",
+    "a view in place of a table": f"DROP TABLE events; CREATE VIEW events AS {ENDLESS} FROM c",
+    "a column as large as you like": "ALTER TABLE runs ADD COLUMN g BLOB AS (zeroblob(1000000000))",
+}
+
+
+def changed(script: str) -> bytes:
+    with file_of(sound()) as path:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.executescript(script)
+        return path.read_bytes()
+
+
+def test_what_memwatch_made_itself_is_read() -> None:
+    read_file(sound())
+
+
+@pytest.mark.parametrize("script", STRANGE.values(), ids=STRANGE)
+def test_a_file_with_more_than_tables_is_refused(script: str) -> None:
+    with file_of(changed(script)) as path:
+        with pytest.raises(MemwatchError, match=r"views, triggers or columns that are computed"):
+            read_file(path.read_bytes())
+        with pytest.raises(HistoryError, match=r"views, triggers or columns that are computed"):
+            HistoryStore.open(path)
+
+
+@pytest.mark.parametrize("table", ["events", "samples", "notices", "watches", "attempts", "runs", "origins"])
+def test_a_table_of_the_same_name_with_other_columns_is_refused(table: str) -> None:
+    with pytest.raises(MemwatchError, match=r"no such (column|table|index)|ambiguous column"):
+        read_file(changed(f"DROP TABLE {table}; CREATE TABLE {table} (run, seq, id, other)"))
+
+
+def test_tables_described_by_no_text_are_damage_and_set_aside() -> None:
+    raw = sound().replace(b"PRIMARY KEY, run_id TEXT", b"PRIMARY KEY  \xff\xff\xff\xff\xff\xff TEXT", 1)
+    with pytest.raises(MemwatchError, match="no text"):
+        read_file(raw)
+    with file_of(raw) as path:
+        store = HistoryStore.open(path)
+        store.close()
+        (aside,) = path.parent.glob(f"{path.name}.corrupt-*")
+        aside.unlink()
+        assert "damaged" in store.set_aside
+
+
+def test_pages_that_lead_in_a_circle_are_not_followed_for_ever() -> None:
+    """An inner page whose children are all the same: SQLite goes on as long as somebody reads."""
+    with file_of(sound()) as path:
+        with closing(sqlite3.connect(path)) as connection:
+            size = connection.execute("PRAGMA page_size").fetchone()[0]
+            (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'events'").fetchone()
+        raw = bytearray(path.read_bytes())
+    page = (root - 1) * size
+    assert raw[page] == 2, "an inner page of an index: WITHOUT ROWID"
+    cells = int.from_bytes(raw[page + 3 : page + 5], "big")
+    for i in range(cells):
+        at = int.from_bytes(raw[page + 12 + 2 * i :][:2], "big")
+        raw[page + at : page + at + 4] = root.to_bytes(4, "big")
+    begun = time.thread_time()
+    with pytest.raises(MemwatchError):
+        read_file(bytes(raw))
+    assert time.thread_time() - begun < 5.0
