@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from memwatch.errors import ExitCode
-from support.mainjob import Folder, Memwatch, memwatch, trainer, until
+from support.mainjob import Folder, Memwatch, free_port, memwatch, trainer, until
 from support.trainers import memory_cgroup
 
 pytestmark = pytest.mark.integration
@@ -104,7 +104,7 @@ def test_a_clock_that_was_set_back_between_two_watches_delays_no_interrupt(folde
 
 @needs_root
 def test_without_a_free_descriptor_it_goes_on_and_signals(folder: Folder) -> None:
-    port = _free_port()
+    port = free_port()
     with watched(folder, leaking(seconds=0.6), *QUIET[2:], *LIMIT, "--listen", f"127.0.0.1:{port}") as (_, watch):
         pid = watch.process.pid
         most = 1 + max(int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir())
@@ -135,7 +135,7 @@ def test_where_no_process_and_no_thread_can_be_started_it_goes_on_and_signals(fo
     try:
         most.write_text("max" if when == "while it watches" else "1")
         with trainer(folder, program=leaking(seconds=0.6)) as run:
-            arguments = ("--pid", str(run.pid), *QUIET[2:], *LIMIT, "--listen", f"127.0.0.1:{_free_port()}")
+            arguments = ("--pid", str(run.pid), *QUIET[2:], *LIMIT, "--listen", f"127.0.0.1:{free_port()}")
             with memwatch(folder, *arguments, *configured(folder), before=enter) as watch:
                 until(lambda: watch.named("forecast") or watch.process.poll() is not None)
                 most.write_text("max" if when == "at the start for a while" else "1")
@@ -205,13 +205,8 @@ SCRAPES_A_SECOND, RUDE_SECONDS = 100, 5.0
 PAUSE_SECONDS, PAUSE_SECONDS_AT_LOAD = 0.35, 1.0  # at most, between looks that are 0.1 s apart
 
 
-def _free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        return int(server.getsockname()[1])
-
-
 def test_a_hundred_scrapes_a_second_beside_clients_that_hang_delay_no_look(folder: Folder) -> None:
-    port, answers = _free_port(), list[float]()
+    port, answers = free_port(), list[float]()
     over = threading.Event()
 
     def scrape(first: float) -> None:
