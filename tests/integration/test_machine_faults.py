@@ -21,6 +21,9 @@ from pathlib import Path
 import pytest
 
 from memwatch.errors import ExitCode
+from memwatch.sources.procfs import read_children
+from support.driven import WITH_DRIVER, Driven
+from support.driven import missing as no_driver
 from support.mainjob import Folder, Memwatch, free_port, memwatch, trainer, until
 from support.trainers import memory_cgroup
 
@@ -102,13 +105,20 @@ def test_a_clock_that_was_set_back_between_two_watches_delays_no_interrupt(folde
 # --- no descriptor, no process, no thread ---------------------------------------------------------------------------
 
 
+def without_a_free_descriptor(pid: int) -> tuple[int, int]:
+    """From now on; the limits before."""
+    taken = {int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir()}
+    most = next(number for number in range(len(taken) + 1) if number not in taken)
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, before[1]))
+    return before
+
+
 @needs_root
 def test_without_a_free_descriptor_it_goes_on_and_signals(folder: Folder) -> None:
     port = free_port()
     with watched(folder, leaking(seconds=0.6), *QUIET[2:], *LIMIT, "--listen", f"127.0.0.1:{port}") as (_, watch):
-        pid = watch.process.pid
-        most = 1 + max(int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir())
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, most))
+        without_a_free_descriptor(watch.process.pid)
         for _ in range(100):  # so many new PIDs, and the whole tree is walked
             os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
         with suppress(OSError):
@@ -118,6 +128,37 @@ def test_without_a_free_descriptor_it_goes_on_and_signals(folder: Folder) -> Non
     assert interrupt["headroom"] > 0
     told = sources_told(watch)
     assert len(told) == len(set(told)), watch.said()
+
+
+@needs_root
+def test_helpers_and_examinations_that_get_no_descriptor_are_told_once(tmp_path: Path) -> None:
+    if (reason := no_driver()) is not None:
+        pytest.skip(reason)
+    folder = Driven(tmp_path)
+    (tmp_path / "memwatch.yaml").write_text(FAST)
+    folder.world.gpu(0)
+    with ExitStack() as held:
+        run = held.enter_context(trainer(folder, program=leaking(megabytes=4, seconds=0.6)))
+        folder.world.process("0", run.pid, 20 << 30)
+        arguments = ("--pid", str(run.pid), "--log", str(folder.log), *QUIET, "--limit", "900MB", *configured(folder))
+        watch = held.enter_context(memwatch(folder, *arguments, before=WITH_DRIVER))
+        until(lambda: [one for one in watch.named("forecast") if one["resource"] == "gpu0"])
+        [helper] = [
+            pid for pid in read_children(watch.process.pid) if b"nvml" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
+        os.kill(helper, signal.SIGKILL)
+        until(lambda: sources_told(watch))  # its descriptors are given back; another helper is begun a second later
+        before = without_a_free_descriptor(watch.process.pid)
+        until(lambda: watch.named("not_examined"))
+        time.sleep(3.0)  # another helper fails twice
+        resource.prlimit(watch.process.pid, resource.RLIMIT_NOFILE, before)
+        until(lambda: watch.named("source_recovered"))
+        assert watch.process.poll() is None
+        watch.kill()
+    assert [one["source"] for one in watch.named("source_failed")] == ["nvml"], watch.said()
+    [unexamined] = watch.named("not_examined")
+    assert "Too many open files" in unexamined["failure"]
+    assert longest_pause(folder) < PAUSE_SECONDS_AT_LOAD
 
 
 @pytest.mark.cgroup

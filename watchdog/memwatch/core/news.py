@@ -366,9 +366,14 @@ def _changed(now: Mapping[str, int], before: Mapping[str, int]) -> list[tuple[st
     return sorted(both.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
 
 
+def failure(event: Diagnosed) -> str:
+    """Why an examination brought nothing that can be compared."""
+    return event.found.census_reason or "it did not get to the end of the heap"
+
+
 def not_examined(t: float, event: Diagnosed) -> Notice:
-    """An examination brought nothing that can be compared."""
-    asked, reason = event.asked, event.found.census_reason or "it did not get to the end of the heap"
+    """It brought nothing."""
+    asked, reason = event.asked, failure(event)
     return Notice(
         t,
         "not_examined",
