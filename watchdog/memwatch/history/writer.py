@@ -28,8 +28,7 @@ _TEXTS = (8, 10)  # the columns of `samples` after `run` that are texts here and
 WAIT_SECONDS = 0.05  # for a commit, which takes 0.2 ms on a disk that is well
 _ROOM_SECONDS = 60.0  # between two looks at the size of the file
 _RETRY_SECONDS = (1.0, 2.0, 4.0, 8.0)
-_LOSES = "the oldest records that waited are lost"  # how many is not said: it would be another failure each time
-_TOO_SLOW = f"the disk is slower than what is to be kept; {_LOSES}"
+_LOSES = "more is to be kept than the disk takes: the oldest records that waited are lost"
 
 
 @dataclass(slots=True)
@@ -78,7 +77,10 @@ class Backlog:
 
 
 class Writer:
-    """Owns the connection's writing side. `failure` says why the last try did not work, None when it did."""
+    """Owns the connection's writing side. `failure` says why the last try did not work, None when it did.
+
+    `loss` says that records go which waited for too long; None again once there was room for all of them.
+    """
 
     def __init__(
         self,
@@ -88,6 +90,7 @@ class Writer:
         stalled_seconds: float = 5.0,
     ) -> None:
         self.failure: str | None = None
+        self.loss: str | None = None
         self.connection_lock = threading.Lock()
         self._connection, self._still_there = connection, still_there
         self._retention, self._retained_t = retention, 0.0  # when it is asked again
@@ -112,7 +115,7 @@ class Writer:
             mine, behind = self._put, self._done < self._put - 1
             if patient and self.failure is None and not behind:
                 self._state.wait_for(lambda: self._done >= mine, WAIT_SECONDS)
-            self._notice_trouble()
+            self._notice_stall()
 
     def close(self, patience_seconds: float) -> None:
         """Write what waits, once more, and close the file; a disk that hangs is left alone after a while."""
@@ -132,23 +135,16 @@ class Writer:
         try:
             thread.start()
         except RuntimeError:  # the pids cgroup, or the user's limit of processes, is used up
-            self.failure = _losing("no thread can be started to write it: raise pids.max, or ulimit -u", self._waiting)
+            self.failure = "no thread can be started to write it: raise pids.max, or ulimit -u"
         else:
             self._thread, self.failure = thread, None
 
-    def _notice_trouble(self) -> None:
-        """A try that takes long, and what is lost meanwhile: that stays told for as long as it goes on."""
+    def _notice_stall(self) -> None:
         since = self._trying_since
-        if since is None or self._loss_is_told:
-            return
-        if self._waiting.lost:
-            self.failure = _TOO_SLOW
-        elif time.monotonic() - since > self._stalled_seconds:
+        if since is not None and time.monotonic() - since > self._stalled_seconds:
             self.failure = f"the disk has not answered for more than {self._stalled_seconds:g} s"
-
-    @property
-    def _loss_is_told(self) -> bool:
-        return self.failure is not None and self.failure.endswith(_LOSES)
+        if self._waiting.lost:
+            self.loss = _LOSES
 
     # --- on the thread ---
 
@@ -170,20 +166,14 @@ class Writer:
             if failure is None:
                 self._make_room(held)
             with self._state:
-                self.failure = self._slowness(held) if failure is None else _losing(failure, held)
-                self._done, self._trying_since = tried, None
+                self.failure, self._done, self._trying_since = failure, tried, None
+                self.loss = _LOSES if held.lost or self._waiting.lost else None
                 self._state.notify_all()
             if failure is None:
                 held = Backlog()
             if closing:
                 self._connection.close()
                 return
-
-    def _slowness(self, written: Backlog) -> str | None:
-        """Whether records are lost though they can be written; a failure that lost some and is over has been told."""
-        if self._loss_is_told and self.failure != _TOO_SLOW:
-            return None
-        return _TOO_SLOW if written.lost or self._waiting.lost else None
 
     def _write(self, rows: Backlog) -> str | None:
         """All rows in one transaction; why not, if not."""
@@ -238,10 +228,6 @@ class Writer:
             found = self._connection.execute("SELECT id FROM origins WHERE text = ?", (text,)).fetchone()
             number = self._origins[text] = int(found[0])
         return number
-
-
-def _losing(failure: str, waiting: Backlog) -> str:
-    return f"{failure}; {_LOSES}" if waiting.lost else failure
 
 
 def roll_back(connection: sqlite3.Connection) -> None:
