@@ -28,6 +28,7 @@ class ForecasterLike(Protocol):
 
     def observe(self, times: Sequence[float], used: Sequence[int]) -> None: ...  # noqa: D102
     def begin_generation(self, t: float, index: float) -> None: ...  # noqa: D102
+    def late_marker(self, index: float) -> None: ...  # noqa: D102
     def recount(self) -> None: ...  # noqa: D102
     def restart(self, t: float) -> None: ...  # noqa: D102
     def outlook(  # noqa: D102
