@@ -127,6 +127,7 @@ class FakeSink:
 class FakeJournal:
     def __init__(self) -> None:
         self.failure: str | None = None
+        self.loss: str | None = None
         self.events: list[Event] = []
         self.waits: list[float] = []
 
@@ -278,10 +279,17 @@ def test_a_tracker_that_hangs_or_crashes_delays_no_look_and_is_told(code: str) -
 def test_a_failing_journal_stops_nothing_and_is_told_once(bench: Bench) -> None:
     bench.journal.failure = "disk full"
     bench.tick(3)
-    bench.journal.failure = None
+    bench.journal.loss = "records are lost"
+    bench.tick(3)
+    bench.journal.failure = bench.journal.loss = None
     bench.tick(2)
-    assert changes(bench) == [("history", False, "disk full"), ("history", True, "")]
-    assert [one.fields["source"] for one in bench.sink.named("source_failed")] == ["history"]
+    assert changes(bench) == [
+        ("history", False, "disk full"),
+        ("backlog", False, "records are lost"),
+        ("history", True, ""),
+        ("backlog", True, ""),
+    ]
+    assert [one.fields["source"] for one in bench.sink.named("source_failed")] == ["history", "backlog"]
 
 
 def test_a_failing_sink_stops_nothing_and_the_others_tell_of_it(bench: Bench) -> None:

@@ -349,6 +349,29 @@ def test_each_examination_is_told_and_is_a_row_of_the_table() -> None:
     assert watched.notices[-1].text == "not examined: no right to read it"
 
 
+def test_what_hinders_one_examination_after_the_other_is_told_once_and_who_asks_is_answered() -> None:
+    watched = Watched()
+
+    def told() -> list[str]:
+        return [one.text for one in watched.notices if one.event == "not_examined"]
+
+    watched.answer = Examination(census_reason="no right to read it")
+    for index in range(1, 5):
+        watched.feed(GenerationSeen(watched.t, index, 10))
+        watched.look()
+    assert len(watched.asked) > 2 and told() == ["not examined: no right to read it"]
+    watched.feed(ExaminationAsked(watched.t))
+    watched.look()
+    assert len(told()) == 2
+    for answer in (examined(2).found, Examination(census_reason="no right to read it")):
+        watched.answer = answer
+        watched.feed(ExaminationAsked(watched.t))
+        watched.look()
+    watched.feed(GenerationSeen(watched.t, 5, 10))
+    watched.look()
+    assert len(told()) == 3
+
+
 def test_who_asks_gets_an_examination_though_all_cpu_time_is_spent() -> None:
     watched = Watched(cpu=1000.0)
     watched.generations(3)

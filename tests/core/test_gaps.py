@@ -79,10 +79,15 @@ def test_a_figure_that_jumps_for_one_look_and_returns_is_no_reason_to_interrupt(
     assert run.interrupts == [] and all(map(math.isfinite, run.etas))
 
 
-def test_a_limit_that_falls_below_the_use_is_met_at_once() -> None:
+@pytest.mark.parametrize("growth", [GROWTH / GENERATION_SECONDS, 0.0], ids=["growing", "calm"])
+@pytest.mark.parametrize("beyond", [GB, LIMIT, 10**18])
+def test_a_limit_that_falls_below_the_use_is_met_at_once(growth: float, beyond: float) -> None:
     """There is no room left for anything: the kernel kills with the next allocation, if it has not yet."""
     run = Run()
-    run.looks(10 * GENERATION_SECONDS)
-    run.feed(sampled(run.t + 1.0, run.used, run.used - GB))
+    run.looks(10 * GENERATION_SECONDS, growth)
+    exceeded = Limit(GB, "cgroup /job", -int(beyond))
+    run.feed(Sampled(run.t + 1.0, Sample((Usage("host", int(run.used), exceeded),))))
     [interrupt] = run.interrupts
-    assert interrupt.emergency and "too late for a checkpoint unless" in interrupt.reason
+    assert interrupt.emergency and "more is in use than the limit allows" in interrupt.reason
+    assert "too late for a checkpoint unless" in interrupt.reason
+    assert "never" not in interrupt.reason and "0 B/s" not in interrupt.reason

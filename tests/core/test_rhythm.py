@@ -59,6 +59,22 @@ def test_a_missed_marker_leaves_a_gap_and_no_long_generation(step: float) -> Non
     assert max(s.seconds for s in rhythm.shapes) == 20.0
 
 
+def test_generations_that_pass_while_memwatch_is_away_are_counted() -> None:
+    """Of four generations one is seen whole; that the others began is told late, when memwatch is back."""
+    rhythm, t = Rhythm(0.0, 0.0, None), 0.0
+    for index in range(1, 21):
+        for _ in range(20):
+            t += 1.0
+            if index % 4 in (0, 1):
+                rhythm.observe((t,), (1.0 * t,))
+        if index % 4 in (3, 0):
+            rhythm.begin(t, index)
+        elif index % 4 == 2:
+            rhythm.late_marker(index)
+    assert (rhythm.ordinal, rhythm.step) == (20, 1.0)
+    assert [(s.ordinal, s.seconds) for s in rhythm.shapes] == [(o, 20.0) for o in (3.0, 7.0, 11.0, 15.0, 19.0)]
+
+
 def test_a_marker_that_is_told_late_takes_its_samples_with_it() -> None:
     rhythm, _ = lived(3.0, lambda x: 100.0)
     for t in range(60, 65):

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import itertools
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from memwatch.health import Health
 from memwatch.history.files import open_database
 from memwatch.history.writer import WAIT_SECONDS, Backlog, Run, Writer
+from support.mainjob import until
 
 
 @pytest.fixture
@@ -50,6 +54,44 @@ def test_a_disk_that_hangs_is_told_and_holds_nobody_up(connection: sqlite3.Conne
     with sqlite3.connect(tmp_path / "h.db") as again:
         assert again.execute("SELECT count(*) FROM events").fetchone() == (50,)
     again.close()
+
+
+class SlowDisk(sqlite3.Connection):
+    """Each commit takes as long as this says."""
+
+    commit_seconds = 0.0
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:  # type: ignore[override]
+        if sql == "COMMIT":
+            time.sleep(self.commit_seconds)
+        return super().execute(sql, *values)
+
+
+def test_what_a_slow_disk_costs_is_told_once_and_so_is_its_recovery(
+    connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    slow = sqlite3.connect(tmp_path / "h.db", isolation_level=None, check_same_thread=False, factory=SlowDisk)
+    slow.commit_seconds = 0.3
+    writer, mine, health = Writer(slow, lambda: True, stalled_seconds=0.2), run(), Health()
+    told: list[tuple[bool, str]] = []
+
+    def put(count: int) -> None:
+        writer.put(mine, [event(next(numbers)) for _ in range(count)])
+        told.extend((one.ok, one.reason) for one in health.told(0.0, "backlog", writer.loss))
+
+    numbers = itertools.count(1)
+    deadline = time.monotonic() + 2.0
+    while time.monotonic() < deadline:  # ten times as many as have room while one commit takes place
+        put(100)
+        time.sleep(0.001)
+    assert told == [(False, "more is to be kept than the disk takes: the oldest records that waited are lost")]
+    slow.commit_seconds = 0.0
+    until(lambda: put(1) or len(told) > 1)
+    assert told[1:] == [(True, "")]
+    count = next(numbers)
+    writer.close(5.0)
+    kept = connection.execute("SELECT count(*) FROM events").fetchone()[0]
+    assert 0 < kept < count, "something was lost, and not all"
 
 
 def test_a_transaction_that_fails_leaves_no_half(connection: sqlite3.Connection) -> None:

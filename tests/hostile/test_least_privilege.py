@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import stat
 import subprocess
-import sys
-import sysconfig
-import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import memwatch
-from support.mainjob import PATIENCE_SECONDS
+from support.commoner import NOBODY, Commons, as_user, commons, needs_two_users
+from support.mainjob import PATIENCE_SECONDS, free_port
 
 pytestmark = pytest.mark.integration
 
-NOBODY = 65534
-# setpriv itself still finds a program as root would; what env starts is found as nobody
-POWERLESS = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all",
-             "--inh-caps=-all", "--no-new-privs", "env")  # fmt: skip
-PORT = 19_877
 # Made at run time, so that no constant of the program's code is one of them.
 SECRETS = """
-import signal, sys, time
+import os, signal, sys, time
 def made(name): return "".join(("s3cr3t", "_", name))
 class Trainer:
     def __init__(self):
@@ -47,44 +36,21 @@ def learn(password):
         print(f"Generation {generation} / 60", flush=True)
         for _ in range(12):
             trainer.kept[made("key")].append([bytearray(b"x" * 3_000_000)])
-            time.sleep(0.025)
+            time.sleep(0.025 if generation < 9 or os.path.exists("go") else 0.25)  # slow until it was looked into
 learn(made("argument"))
 """
 
 
-def _python() -> str | None:
-    """One that anybody may run and that fits the installed packages."""
-    for python in (sys.executable, "/usr/bin/python3"):
-        command = [*POWERLESS, python, "-c", "import sys; print(*sys.version_info[:2])"]
-        said = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
-        if said == [str(number) for number in sys.version_info[:2]]:
-            return python
-    return None
+@needs_two_users
+def test_nobody_watches_interrupts_and_reports_and_no_secret_is_kept() -> None:
+    with commons() as here:
+        _watches_and_keeps_no_secret(here)
 
 
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A folder of nobody's own, which pytest's are not."""
-    path = Path(tempfile.mkdtemp(prefix="memwatch-nobody-"))
-    os.chown(path, NOBODY, NOBODY)
-    yield path
-    shutil.rmtree(path)
-
-
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root to become another user")
-def test_nobody_watches_interrupts_and_reports_and_no_secret_is_kept(place: Path) -> None:
-    python = _python()
-    if python is None:
-        pytest.skip("needs a Python that nobody may run")
-    packages = os.pathsep.join([str(Path(memwatch.__file__).parents[1]), sysconfig.get_path("purelib")])
-    environ = {
-        "PATH": "/usr/bin:/bin",
-        "PYTHONPATH": packages,
-        "HOME": str(place),
-        "XDG_STATE_HOME": str(place / "state"),
-    }
-    tool = [*POWERLESS, python, "-B", "-m", "memwatch"]
-    options = ["--limit", "900MB", "--listen", f"127.0.0.1:{PORT}", "--interval", "0.2"]
+def _watches_and_keeps_no_secret(here: Commons) -> None:
+    place, environ, port = here.path, here.environ(), free_port()
+    tool = as_user(NOBODY, here.python, "-m", "memwatch")
+    options = ["--limit", "900MB", "--listen", f"127.0.0.1:{port}", "--interval", "0.2"]
     (place / "memwatch.yaml").write_text("policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.5}\n")
 
     def run(*words: str) -> bytes:
@@ -93,14 +59,15 @@ def test_nobody_watches_interrupts_and_reports_and_no_secret_is_kept(place: Path
         ).stdout
 
     with (place / "main.log").open("wb") as log, (place / "told").open("wb") as told:
-        trainer = subprocess.Popen([*POWERLESS, python, "-u", "-c", SECRETS], stdout=log, stderr=log, cwd=place)
+        trainer = subprocess.Popen(as_user(NOBODY, here.python, "-u", "-c", SECRETS), stdout=log, stderr=log, cwd=place)
         watch = subprocess.Popen(
             [*tool, "--pid", str(trainer.pid), "--log", "main.log", "--config", "memwatch.yaml", "--json", *options],
             stdout=told, stderr=told, cwd=place, env=environ,
         )  # fmt: skip
         try:
-            shown = _status(watch)
+            shown = _status(watch, port)
             snapshot = run("snapshot", "--pid", str(trainer.pid), "--json")
+            (place / "go").touch()
             assert trainer.wait(PATIENCE_SECONDS) == 130
             assert watch.wait(PATIENCE_SECONDS) == 10, (place / "told").read_text()[-2000:]
         finally:
@@ -120,12 +87,12 @@ def test_nobody_watches_interrupts_and_reports_and_no_secret_is_kept(place: Path
     assert {name for name, data in everything.items() if b"s3cr3t_" in data} == set()
 
 
-def _status(watch: subprocess.Popen[bytes]) -> bytes:
+def _status(watch: subprocess.Popen[bytes], port: int) -> bytes:
     """What the status endpoint says once the heap was examined."""
     until = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < until and watch.poll() is None:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/status.json", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/status.json", timeout=5) as answer:
                 shown = bytes(answer.read())
         except OSError:
             shown = b""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
-import shutil
 import signal
 import socket
 import sqlite3
@@ -21,7 +21,11 @@ from pathlib import Path
 import pytest
 
 from memwatch.errors import ExitCode
-from support.mainjob import Folder, Memwatch, memwatch, trainer, until
+from memwatch.sources.procfs import read_children
+from support.commoner import as_user, commons, needs_two_users
+from support.driven import WITH_DRIVER, Driven
+from support.driven import missing as no_driver
+from support.mainjob import Folder, Memwatch, free_port, memwatch, trainer, until
 from support.trainers import memory_cgroup
 
 pytestmark = pytest.mark.integration
@@ -102,13 +106,20 @@ def test_a_clock_that_was_set_back_between_two_watches_delays_no_interrupt(folde
 # --- no descriptor, no process, no thread ---------------------------------------------------------------------------
 
 
+def without_a_free_descriptor(pid: int) -> tuple[int, int]:
+    """From now on; the limits before."""
+    taken = {int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir()}
+    most = next(number for number in range(len(taken) + 1) if number not in taken)
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, before[1]))
+    return before
+
+
 @needs_root
 def test_without_a_free_descriptor_it_goes_on_and_signals(folder: Folder) -> None:
-    port = _free_port()
+    port = free_port()
     with watched(folder, leaking(seconds=0.6), *QUIET[2:], *LIMIT, "--listen", f"127.0.0.1:{port}") as (_, watch):
-        pid = watch.process.pid
-        most = 1 + max(int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir())
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, most))
+        without_a_free_descriptor(watch.process.pid)
         for _ in range(100):  # so many new PIDs, and the whole tree is walked
             os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
         with suppress(OSError):
@@ -118,6 +129,37 @@ def test_without_a_free_descriptor_it_goes_on_and_signals(folder: Folder) -> Non
     assert interrupt["headroom"] > 0
     told = sources_told(watch)
     assert len(told) == len(set(told)), watch.said()
+
+
+@needs_root
+def test_helpers_and_examinations_that_get_no_descriptor_are_told_once(tmp_path: Path) -> None:
+    if (reason := no_driver()) is not None:
+        pytest.skip(reason)
+    folder = Driven(tmp_path)
+    (tmp_path / "memwatch.yaml").write_text(FAST)
+    folder.world.gpu(0)
+    with ExitStack() as held:
+        run = held.enter_context(trainer(folder, program=leaking(megabytes=4, seconds=0.6)))
+        folder.world.process("0", run.pid, 20 << 30)
+        arguments = ("--pid", str(run.pid), "--log", str(folder.log), *QUIET, "--limit", "900MB", *configured(folder))
+        watch = held.enter_context(memwatch(folder, *arguments, before=WITH_DRIVER))
+        until(lambda: [one for one in watch.named("forecast") if one["resource"] == "gpu0"])
+        [helper] = [
+            pid for pid in read_children(watch.process.pid) if b"nvml" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
+        os.kill(helper, signal.SIGKILL)
+        until(lambda: sources_told(watch))  # its descriptors are given back; another helper is begun a second later
+        before = without_a_free_descriptor(watch.process.pid)
+        until(lambda: watch.named("not_examined"))
+        time.sleep(3.0)  # another helper fails twice
+        resource.prlimit(watch.process.pid, resource.RLIMIT_NOFILE, before)
+        until(lambda: watch.named("source_recovered"))
+        assert watch.process.poll() is None
+        watch.kill()
+    assert [one["source"] for one in watch.named("source_failed")] == ["nvml"], watch.said()
+    [unexamined] = watch.named("not_examined")
+    assert "Too many open files" in unexamined["failure"]
+    assert longest_pause(folder) < PAUSE_SECONDS_AT_LOAD
 
 
 @pytest.mark.cgroup
@@ -135,7 +177,7 @@ def test_where_no_process_and_no_thread_can_be_started_it_goes_on_and_signals(fo
     try:
         most.write_text("max" if when == "while it watches" else "1")
         with trainer(folder, program=leaking(seconds=0.6)) as run:
-            arguments = ("--pid", str(run.pid), *QUIET[2:], *LIMIT, "--listen", f"127.0.0.1:{_free_port()}")
+            arguments = ("--pid", str(run.pid), *QUIET[2:], *LIMIT, "--listen", f"127.0.0.1:{free_port()}")
             with memwatch(folder, *arguments, *configured(folder), before=enter) as watch:
                 until(lambda: watch.named("forecast") or watch.process.poll() is not None)
                 most.write_text("max" if when == "at the start for a while" else "1")
@@ -152,51 +194,87 @@ def test_where_no_process_and_no_thread_can_be_started_it_goes_on_and_signals(fo
     assert look_times(folder), "what waited was written"
 
 
+ALONE = 54_320  # a user who has no other process
+
+
+@needs_two_users
+def test_a_trainer_that_memwatch_starts_runs_and_is_watched_though_no_thread_can_be_had() -> None:
+    """Two processes are this user's limit: memwatch, and the trainer."""
+    with commons(ALONE) as here:
+        words = ("run", "--listen", "none", "--interval", "0.1", "--json", *LIMIT, "--", here.python, "-u")
+        leak = (str(here.programs / "leak.py"), "saves", "60", "12", "0.3")
+        command = as_user(ALONE, "prlimit", "--nproc=2", here.python, "-m", "memwatch", *words, *leak)
+        done = subprocess.run(
+            command, env=here.environ(), cwd=here.path, capture_output=True, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 130, done.stdout + done.stderr  # its own, after the interrupt
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [one["cause"] for one in told if one["event"] == "exited"] == ["interrupted_saved"]
+    assert next(one for one in told if one["event"] == "interrupt")["headroom"] > 0
+    failed = [one["source"] for one in told if one["event"] == "source_failed"]
+    assert "history" in failed and len(failed) == len(set(failed)), failed
+    assert "no thread can be started: the trainer's output is shown at its end" in done.stderr
+    assert "Generation 1 / 60" in done.stderr and "Checkpoint saved" in done.stderr  # with --json it goes there
+
+
 # --- processes that are hidden --------------------------------------------------------------------------------------
 
+A, B = 54_321, 54_322
+HIDES = ("hidepid=1", "hidepid=2", "hidepid=ptraceable")  # the latter two: others' processes are not even listed
+# What a user without powers is in a PID namespace of its own: $1 mounts /proc, $2 trains, $3 watches.
 HIDDEN = """
 set -e
 mount --make-rprivate /
 umount /proc
-mount -t proc -o hidepid=$1 proc /proc
-shift
-exec setpriv --bounding-set=-all --inh-caps=-all --groups=65534 --regid=65534 "$@"
+mount -t proc -o $1 proc /proc
+as() { u=$1; shift; exec setpriv --reuid=$u --regid=$u --clear-groups --bounding-set=-all --inh-caps=-all "$@"; }
+(as $2 env $4 -u $5 saves 60 12 0.3 > main.log 2>&1) & pid=$!
+until grep -q Generation main.log; do sleep 0.05; done
+watcher=$3 python=$4; shift 5
+as $watcher env $python -m memwatch --pid $pid --log main.log "$@"
 """
 
 
-@needs_root
-@pytest.mark.parametrize("hidepid", ["1", "2"])
-def test_ones_own_trainer_is_watched_and_interrupted_though_others_are_hidden(folder: Folder, hidepid: str) -> None:
-    inside = (
-        f"{sys.executable} {LEAK} saves 60 12 0.3 > {folder.log} 2>&1 & "
-        f"exec {sys.executable} -m memwatch --pid $! --log {folder.log} "
-        + " ".join((*QUIET, *LIMIT, *configured(folder)))
-    )
-    done = _behind(folder, hidepid, inside)
+@needs_two_users
+@pytest.mark.parametrize("hides", HIDES)
+def test_ones_own_trainer_is_watched_and_interrupted_though_others_are_hidden(hides: str) -> None:
+    done = _behind(hides, trains=A)
     assert done.returncode == ExitCode.SAVED, done.stdout + done.stderr
-    assert '"event":"source_failed"' not in done.stdout, done.stdout
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    named = {one["event"]: one for one in told}
+    assert "source_failed" not in named and "unarmed" not in named, done.stdout
+    assert named["interrupt"]["headroom"] > 0 and named["generation"]["gen"] > 2
+    assert named["exited"]["cause"] == "interrupted_saved" and "examined" in named
 
 
-@needs_root
-@pytest.mark.parametrize("hidepid", ["1", "2"])
-def test_another_users_hidden_trainer_is_refused_with_what_to_do(folder: Folder, hidepid: str) -> None:
-    inside = f"exec {sys.executable} -m memwatch --pid 2 {' '.join(QUIET)}"
-    done = _behind(folder, hidepid, inside, stranger="setpriv --reuid=1234 --clear-groups sleep 30 & ")
+@needs_two_users
+@pytest.mark.parametrize("hides", HIDES)
+def test_another_users_hidden_trainer_is_refused_with_what_to_do(hides: str) -> None:
+    done = _behind(hides, trains=B)
     assert done.returncode == ExitCode.CANNOT_ATTACH, done.stdout + done.stderr
     assert "Run memwatch as the trainer's user" in done.stderr, done.stderr
 
 
-def _behind(folder: Folder, hidepid: str, inside: str, stranger: str = "") -> subprocess.CompletedProcess[str]:
-    """A shell in a PID namespace of its own, whose /proc hides; as root without root's powers."""
-    if shutil.which("setpriv") is None:
-        pytest.skip("needs setpriv")
-    script = folder.path / "hidden.sh"
-    script.write_text(stranger + HIDDEN)
-    command = ["unshare", "--pid", "--fork", "--mount", "--mount-proc", "--kill-child", "sh", script, hidepid]
-    return subprocess.run(
-        [*command, "sh", "-c", f"sh -c '{inside}'; exit $?"],
-        env=folder.environ(), cwd=folder.path, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+@needs_two_users
+def test_a_proc_with_nothing_but_processes_is_refused_with_what_to_do() -> None:
+    done = _behind("subset=pid", trains=A)
+    assert done.returncode == ExitCode.CANNOT_ATTACH, done.stdout + done.stderr
+    assert "without subset=pid" in done.stderr, done.stderr
+
+
+def _behind(options: str, trains: int) -> subprocess.CompletedProcess[str]:
+    """A's memwatch at a trainer, where /proc is mounted so."""
+    with commons(A) as here:
+        here.path.chmod(0o777)
+        (here.path / "memwatch.yaml").write_text(FAST)
+        script = here.path / "hidden.sh"
+        script.write_text(HIDDEN)
+        command = ["unshare", "--pid", "--fork", "--mount", "--mount-proc", "--kill-child", "sh", script, options]
+        users = (str(trains), str(A), here.python, str(here.programs / "leak.py"))
+        return subprocess.run(
+            [*command, *users, *QUIET, "--limit", "500MB", "--config", "memwatch.yaml"],
+            env=here.environ(), cwd=here.path, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
 
 
 # --- rude clients, and no CPU ---------------------------------------------------------------------------------------
@@ -205,13 +283,8 @@ SCRAPES_A_SECOND, RUDE_SECONDS = 100, 5.0
 PAUSE_SECONDS, PAUSE_SECONDS_AT_LOAD = 0.35, 1.0  # at most, between looks that are 0.1 s apart
 
 
-def _free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        return int(server.getsockname()[1])
-
-
 def test_a_hundred_scrapes_a_second_beside_clients_that_hang_delay_no_look(folder: Folder) -> None:
-    port, answers = _free_port(), list[float]()
+    port, answers = free_port(), list[float]()
     over = threading.Event()
 
     def scrape(first: float) -> None:

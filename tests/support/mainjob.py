@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -116,6 +117,12 @@ def memwatch(folder: Folder, *arguments: str, name: str = "memwatch", before: Se
     finally:
         if running.process.poll() is None:
             running.kill()
+
+
+def free_port() -> int:
+    """One that nothing listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
 
 
 def until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:

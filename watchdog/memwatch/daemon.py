@@ -36,6 +36,10 @@ class Journal(Protocol):
     def failure(self) -> str | None:
         """Why nothing is kept at present."""
 
+    @property
+    def loss(self) -> str | None:
+        """That something will never be kept, since it waited for too long."""
+
     def append(self, events: Sequence[Event], notices: Sequence[Notice], wait_seconds: float = 0.0) -> None:
         """Keep them; a disk that fails shows in `failure`. Samples that come alone may wait so long for the next."""
 
@@ -228,8 +232,9 @@ class Daemon:
         self._pace = self._engine.pace_seconds
         if self._journal is not None and fed:
             self._journal.append(fed, notices, self._patience())
-            for event in self._health.told(fed[-1].t, "history", self._journal.failure):
-                self._feed(event, fed, notices)
+            for name, trouble in (("history", self._journal.failure), ("backlog", self._journal.loss)):
+                for event in self._health.told(fed[-1].t, name, trouble):
+                    self._feed(event, fed, notices)
         return notices
 
     def _patience(self) -> float:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from memwatch import private
@@ -93,7 +93,10 @@ def forwarding(to: Callable[[int], object]) -> Iterator[None]:
 
 
 class Passthrough:
-    """Copies what the child writes to memwatch's stdout, bytes as they are, until told that the child has ended."""
+    """Copies what the child writes to memwatch's stdout, bytes as they are, until told that the child has ended.
+
+    Where no thread can be had for it, all of it is copied then.
+    """
 
     def __init__(self, log: Path, output: int = 1) -> None:
         self._log = log
@@ -101,12 +104,20 @@ class Passthrough:
         self._output = output
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._copy, name="passthrough", daemon=True)
-        self._thread.start()
+        self._has_thread = True
+        try:
+            self._thread.start()
+        except RuntimeError:  # the pids cgroup, or the user's limit of processes, is used up
+            self._has_thread = False
+            _tell(f"no thread can be started: the trainer's output is shown at its end; it goes to {log}")
 
     def close(self) -> None:
         """Copy the rest and stop."""
         self._ended.set()
-        self._thread.join()
+        if self._has_thread:
+            self._thread.join()
+        else:
+            self._copy()
         os.close(self._source)
 
     def _copy(self) -> None:
@@ -114,12 +125,17 @@ class Passthrough:
         while True:
             data = os.read(self._source, 65536)
             if data and not _write_all(self._output, data):  # our reader left: the trainer goes on
-                print(f"memwatch: nobody reads the trainer's output; it goes on in {self._log}", file=sys.stderr)
+                _tell(f"nobody reads the trainer's output; it goes on in {self._log}")
                 return
             if not data and last:
                 return
             if not data:
                 last = self._ended.wait(COPY_EVERY_SECONDS)
+
+
+def _tell(text: str) -> None:
+    with suppress(OSError):  # the terminal is gone
+        print(f"memwatch: {text}", file=sys.stderr)
 
 
 def shell_status(status: int) -> int:

@@ -45,6 +45,7 @@ class Diagnostician:
         self._profiles: deque[Profile] = deque(maxlen=RECORDINGS)
         self._credits: tuple[Credit, ...] = ()
         self._told: set[tuple[str, str]] = set()  # findings, by cause and name
+        self._failure: str | None = None  # of the latest examination, when it brought nothing
         self._crossed = False  # a generation began since memory was read
         self._turned = False  # a phase began, or an examination ended, since memory was read
         self._fresh: set[str] = set()  # gauges whose level memory has not been read for
@@ -120,15 +121,22 @@ class Diagnostician:
         else:
             self._examined(t, event)
 
+    def _missed(self, t: float, event: Diagnosed) -> None:
+        """What hinders one examination after the other is told once; who asks for one is answered."""
+        known, self._failure = self._failure, news.failure(event)
+        if self._failure != known or event.asked.reason == "request":
+            self._act(news.not_examined(t, event))
+
     def _examined(self, t: float, event: Diagnosed) -> None:
         self._turned = True
         evidence, unit = self._evidence, self._ledger.unit
         if evidence.add(event):
             latest, before = evidence.shown[-1], evidence.shown[-2] if len(evidence.shown) > 1 else None
             self.levels.update((level.name, level) for level in levels(latest))
+            self._failure = None
             self._act(news.examined(t, unit, event, latest, before))
         else:
-            self._act(news.not_examined(t, event))
+            self._missed(t, event)
         headroom = self._reading.headroom_bytes if self._reading is not None else None
         situation = Situation(
             unit=unit if event.asked.generation is not None else "hour",

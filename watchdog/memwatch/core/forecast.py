@@ -101,6 +101,11 @@ class Forecaster:
             self._rate.remember(2.0 * (self._rhythm.seconds or 0.0))
             self._course_until = min(self._course_until, self._course_t + STALE_FLOOR * self._watched)
 
+    def late_marker(self, index: float) -> None:
+        """Generation `index` has begun, nobody saw when: others may have passed unseen before it."""
+        if self._rhythm is not None and math.isfinite(index):
+            self._rhythm.late_marker(index)
+
     def recount(self) -> None:
         """Another counter is taken for the clock: what was told so far were no generations."""
         self._rhythm = self._prior = self._prior_seconds = None

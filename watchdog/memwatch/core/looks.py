@@ -85,8 +85,10 @@ class Looks:
 
     def cross(self, boundary: Boundary) -> None:
         """A generation has ended, and the next begun."""
-        if not boundary.partial:
-            for track in self._tracks.values():
+        for track in self._tracks.values():
+            if boundary.partial:
+                track.forecaster.late_marker(boundary.index)
+            else:
                 track.begin_generation(boundary.t, boundary.index)
         self._decider.good_moment(boundary.t, "boundary")
 

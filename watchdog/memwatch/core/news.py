@@ -288,7 +288,7 @@ def reason(ledger: Ledger, decision: Decision, need_seconds: float, origin: str)
     limit = track.usage.limit
     left = format_bytes(limit.headroom_bytes) if limit is not None else "unknown room"
     why = {
-        "emergency": f"growing by {format_bytes(decision.rate)}/s: gone in {format_duration(decision.seconds_left)}",
+        "emergency": _emergency(decision),
         "time": "a later checkpoint might not be complete",
         "boundary": f"no room for another {ledger.unit} and a checkpoint",
         "saved": "checkpoint just saved, no room until the next",
@@ -298,6 +298,12 @@ def reason(ledger: Ledger, decision: Decision, need_seconds: float, origin: str)
     return (
         f"{left} left, {why}; a checkpoint needs {format_duration(need_seconds)} ({origin}); {_outlook(ledger, track)}"
     )
+
+
+def _emergency(decision: Decision) -> str:
+    if decision.is_exceeded:  # it may not grow at all
+        return "more is in use than the limit allows"
+    return f"growing by {format_bytes(decision.rate)}/s: gone in {format_duration(decision.seconds_left)}"
 
 
 def _outlook(ledger: Ledger, track: Track) -> str:
@@ -360,9 +366,14 @@ def _changed(now: Mapping[str, int], before: Mapping[str, int]) -> list[tuple[st
     return sorted(both.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
 
 
+def failure(event: Diagnosed) -> str:
+    """Why an examination brought nothing that can be compared."""
+    return event.found.census_reason or "it did not get to the end of the heap"
+
+
 def not_examined(t: float, event: Diagnosed) -> Notice:
-    """An examination brought nothing that can be compared."""
-    asked, reason = event.asked, event.found.census_reason or "it did not get to the end of the heap"
+    """It brought nothing."""
+    asked, reason = event.asked, failure(event)
     return Notice(
         t,
         "not_examined",

@@ -105,7 +105,7 @@ class Rhythm:
             return
         self._bundles.append(self._markers)
         self.bundle = round(median(self._bundles, 1.0))
-        passed = 1 if self._markers > 1 else max(1, round(step / self.step))
+        passed = 1 if self._markers > 1 else max(1, round((index - self.index) / self.step))
         shape = shape_of(self._open.items, self.start_t, t, float(self.ordinal))
         seen = longest_unseen(self._open.items, self.start_t, t) <= UNSEEN * (t - self.start_t)
         if shape is not None and passed == 1 and (seen or not self.shapes):
@@ -116,6 +116,10 @@ class Rhythm:
             self.peaks.add(shape, self.base(shape))
         self.ordinal += passed
         self.index, self.start_t, self._open, self._markers = index, t, later, 0
+
+    def late_marker(self, index: float) -> None:
+        """The latest marker, told late, as where memwatch was away: what passed before it says nothing of a step."""
+        self._latest = index
 
     def _learn_torn(self) -> None:
         """A jump is told when the generation after it is over. Stairs are no jumps."""

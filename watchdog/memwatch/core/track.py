@@ -28,6 +28,7 @@ class ForecasterLike(Protocol):
 
     def observe(self, times: Sequence[float], used: Sequence[int]) -> None: ...  # noqa: D102
     def begin_generation(self, t: float, index: float) -> None: ...  # noqa: D102
+    def late_marker(self, index: float) -> None: ...  # noqa: D102
     def recount(self) -> None: ...  # noqa: D102
     def restart(self, t: float) -> None: ...  # noqa: D102
     def outlook(  # noqa: D102
@@ -265,6 +266,14 @@ class Decision:
 
     @property
     def seconds_left(self) -> float:
-        """Until the room that is left is gone, at the rate of an emergency; infinite otherwise."""
+        """Until the room that is left is gone, at the rate of an emergency; infinite where there is room otherwise."""
         limit = self.track.usage.limit
-        return math.inf if limit is None or self.rate <= 0.0 else max(limit.headroom_bytes, 0) / self.rate
+        if self.is_exceeded:
+            return 0.0
+        return math.inf if limit is None or self.rate <= 0.0 else limit.headroom_bytes / self.rate
+
+    @property
+    def is_exceeded(self) -> bool:
+        """More is in use than the limit allows: it was lowered."""
+        limit = self.track.usage.limit
+        return limit is not None and limit.headroom_bytes < 0

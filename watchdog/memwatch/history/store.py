@@ -72,6 +72,11 @@ class HistoryStore:
         """Why the history is not being written at present; None when it is."""
         return self._writer.failure
 
+    @property
+    def loss(self) -> str | None:
+        """That records are lost which waited for too long; None when all are kept."""
+        return self._writer.loss
+
     def begin(self, key: str, attached: Attached, now: float, cwd: str = "", log: str = "") -> Opening:
         """Find the run that this trainer process belongs to, or begin one; `key` comes from `identity.run_key`.
 

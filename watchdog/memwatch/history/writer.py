@@ -28,6 +28,7 @@ _TEXTS = (8, 10)  # the columns of `samples` after `run` that are texts here and
 WAIT_SECONDS = 0.05  # for a commit, which takes 0.2 ms on a disk that is well
 _ROOM_SECONDS = 60.0  # between two looks at the size of the file
 _RETRY_SECONDS = (1.0, 2.0, 4.0, 8.0)
+_LOSES = "more is to be kept than the disk takes: the oldest records that waited are lost"
 
 
 @dataclass(slots=True)
@@ -76,7 +77,10 @@ class Backlog:
 
 
 class Writer:
-    """Owns the connection's writing side. `failure` says why the last try did not work, None when it did."""
+    """Owns the connection's writing side. `failure` says why the last try did not work, None when it did.
+
+    `loss` says that records go which waited for too long; None again once there was room for all of them.
+    """
 
     def __init__(
         self,
@@ -86,6 +90,7 @@ class Writer:
         stalled_seconds: float = 5.0,
     ) -> None:
         self.failure: str | None = None
+        self.loss: str | None = None
         self.connection_lock = threading.Lock()
         self._connection, self._still_there = connection, still_there
         self._retention, self._retained_t = retention, 0.0  # when it is asked again
@@ -138,6 +143,8 @@ class Writer:
         since = self._trying_since
         if since is not None and time.monotonic() - since > self._stalled_seconds:
             self.failure = f"the disk has not answered for more than {self._stalled_seconds:g} s"
+        if self._waiting.lost:
+            self.loss = _LOSES
 
     # --- on the thread ---
 
@@ -158,12 +165,12 @@ class Writer:
             failures = 0 if failure is None else failures + 1
             if failure is None:
                 self._make_room(held)
-                held = Backlog()
-            elif held.lost:
-                failure = f"{failure}; the oldest {held.lost} records that waited are lost"
             with self._state:
                 self.failure, self._done, self._trying_since = failure, tried, None
+                self.loss = _LOSES if held.lost or self._waiting.lost else None
                 self._state.notify_all()
+            if failure is None:
+                held = Backlog()
             if closing:
                 self._connection.close()
                 return

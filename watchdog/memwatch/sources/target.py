@@ -195,7 +195,8 @@ def _thread_group(pid: int, root: str) -> int | None:
 def _boot_id(root: str) -> str:
     data = _read(f"{root}/sys/kernel/random/boot_id")
     if not data:
-        raise AttachError(f"{root}/sys/kernel/random/boot_id cannot be read", f"Is {root} a mounted proc file system?")
+        hint = f"Mount all of the proc file system at {root}, without subset=pid."
+        raise AttachError(f"{root}/sys/kernel/random/boot_id cannot be read", hint)
     return data.decode("ascii", "replace").strip()
 
 
