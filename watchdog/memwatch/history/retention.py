@@ -1,4 +1,4 @@
-"""How large the history may grow: the oldest runs go first, then the oldest details of the run that is watched."""
+"""How large the history may grow: the oldest runs go first, of the run that is watched details, then its oldest part."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ _OTHERS = """SELECT runs.id, watcher_pid, watcher_start_ticks FROM runs JOIN att
 _FIRST = "SELECT seq FROM {} WHERE run = ? ORDER BY seq LIMIT 1"
 _TAKE = "DELETE FROM {} WHERE run = ? AND seq < ?"
 _LAST = "SELECT seq FROM samples WHERE run = ? ORDER BY seq DESC LIMIT 1"
+_KEPT = "kind IN ('Attached', 'Exited')"  # events that say what the others belong to
+_OLDEST = {"samples": "", "notices": "", "events": f"AND NOT {_KEPT}"}  # table: which of its records may go
 
 IsAnother = Callable[[int, int], bool]  # whether the PID and the start are those of another memwatch that runs
 
@@ -26,6 +28,7 @@ class Retention:
         self._shrinks = False
         self._going: int | None = None  # the run that is being taken: a part of it would tell nothing true
         self._level = self._seq = 0  # how far the watched run is thinned: the grid, and the place
+        self._thinned = 0  # the place up to which it has been thinned by all grids
 
     def step(self, connection: sqlite3.Connection, watched: int) -> bool:
         """A bounded piece of the work, within the caller's transaction; False: there is none. sqlite3.Error may come.
@@ -50,18 +53,22 @@ class Retention:
         return next((run for run, is_watched in others.items() if not is_watched), None)
 
     def _thin(self, connection: sqlite3.Connection, run: int) -> bool:
-        """Take from the older part of it what stands on no grid, the finest first."""
-        if self._level == len(_GRIDS):
-            return False
+        """Take from the older part of it what stands on no grid, the finest first; after the coarsest, its oldest."""
         _forget_watches(connection, run)
-        connection.execute(
-            "DELETE FROM samples WHERE run = ? AND seq BETWEEN ? AND ? AND grid < ?",
-            (run, self._seq, self._seq + SEQS - 1, _GRIDS[self._level]),
-        )
-        self._seq += SEQS
         last = connection.execute(_LAST, (run,)).fetchone()
-        if last is None or self._seq >= last[0] - LATEST:
-            self._level, self._seq = self._level + 1, 0
+        end = 0 if last is None else last[0] - LATEST
+        if self._level == len(_GRIDS):
+            self._level, self._thinned = 0, self._seq  # details of what has come since go before more of the oldest
+            return _take_oldest(connection, run, end)
+        upto = min(self._seq + SEQS, end)
+        connection.execute(
+            "DELETE FROM samples WHERE run = ? AND seq >= ? AND seq < ? AND grid < ?",
+            (run, self._seq, upto, _GRIDS[self._level]),
+        )
+        self._seq = max(self._seq, upto)
+        if self._seq >= end:
+            self._level += 1
+            self._seq = self._seq if self._level == len(_GRIDS) else self._thinned
         return True
 
 
@@ -84,6 +91,18 @@ def _take(connection: sqlite3.Connection, run: int) -> bool:
     connection.execute("DELETE FROM attempts WHERE run = ?", (run,))
     connection.execute("DELETE FROM runs WHERE id = ?", (run,))
     return True
+
+
+def _take_oldest(connection: sqlite3.Connection, run: int, end: int) -> bool:
+    """A piece of it from its beginning, not beyond `end`; False: there is none."""
+    rows = [
+        connection.execute(f"SELECT seq FROM {table} WHERE run = ? {which} ORDER BY seq LIMIT 1", (run,)).fetchone()  # noqa: S608
+        for table, which in _OLDEST.items()
+    ]
+    first = min((row[0] for row in rows if row is not None), default=end)
+    for table, which in _OLDEST.items():
+        connection.execute(f"DELETE FROM {table} WHERE run = ? AND seq < ? {which}", (run, min(first + SEQS, end)))  # noqa: S608
+    return bool(first < end)
 
 
 def _forget_watches(connection: sqlite3.Connection, run: int) -> None:
