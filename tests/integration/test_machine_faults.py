@@ -319,11 +319,11 @@ def _behind(options: str, trains: int) -> subprocess.CompletedProcess[str]:
 
 # --- rude clients, and no CPU ---------------------------------------------------------------------------------------
 
-SCRAPES_A_SECOND, RUDE_SECONDS = 100, 5.0
+SCRAPES_A_SECOND, RUDE_SECONDS, HANGING = 100, 8.0, 50
 PAUSE_SECONDS, PAUSE_SECONDS_AT_LOAD = 0.35, 1.0  # at most, between looks that are 0.1 s apart
 
 
-def test_a_hundred_scrapes_a_second_beside_clients_that_hang_delay_no_look(folder: Folder) -> None:
+def test_a_hundred_scrapes_a_second_beside_fifty_clients_that_hang_delay_no_look(folder: Folder) -> None:
     port, answers = free_port(), list[float]()
     over = threading.Event()
 
@@ -340,9 +340,10 @@ def test_a_hundred_scrapes_a_second_beside_clients_that_hang_delay_no_look(folde
     sleeps = (sys.executable, "-uc", "import time\nprint('Generation 1 / 9')\ntime.sleep(60)")
     with watched(folder, sleeps, *QUIET[2:], *LIMIT, "--listen", f"127.0.0.1:{port}") as (_, watch):
         with ExitStack() as held:
-            hanging = [held.enter_context(closing(socket.create_connection(("127.0.0.1", port)))) for _ in range(4)]
-            for client in hanging:
-                client.send(b"GET /metrics HTTP/1.1\r\n")
+            for _ in range(HANGING):
+                client = held.enter_context(closing(socket.create_connection(("127.0.0.1", port))))
+                with suppress(OSError):  # it is one too many
+                    client.send(b"GET /metrics HTTP/1.1\r\n")
             start = time.monotonic()
             threads = [threading.Thread(target=scrape, args=(start + n / SCRAPES_A_SECOND,)) for n in range(8)]
             for thread in threads:
@@ -356,6 +357,7 @@ def test_a_hundred_scrapes_a_second_beside_clients_that_hang_delay_no_look(folde
     assert len(answers) > 0.8 * SCRAPES_A_SECOND * RUDE_SECONDS, f"{len(answers)} answers"
     assert longest_pause(folder) < PAUSE_SECONDS
     assert not sources_told(watch)
+    print(f"{len(answers)} answers, longest pause {longest_pause(folder):.2f} s")
 
 
 @pytest.mark.cgroup
