@@ -27,20 +27,25 @@ for size in (600, 300):
     here.until(lambda size=size: bound() == (size * MIB, unit))
 print("raised and lowered by systemd")
 
-OTHER.mkdir()
-(OTHER / "memory.max").write_text(str(250 * MIB))
-(OTHER / "memory.swap.max").write_text("0")
-(OTHER / "cgroup.procs").write_text(str(here.pid("trainer")))
-here.until(lambda: bound() == (250 * MIB, "cgroup /other"))
-print("moved")
-
 assert not here.told("interrupt") and here.told("armed"), here.told("interrupt")
-(OTHER / "memory.max").write_text(str(20 * MIB))
+here.sh("systemctl set-property --runtime trainer.service MemoryMax=20M")
 here.until(lambda: here.told("exited"))
 [exited] = here.told("exited")
-print(here.told("interrupt"), exited)
 assert "killed by the kernel's OOM killer at the cgroup's limit" in exited, exited
 assert not here.told("saved") and here.show(WATCH, "NRestarts") == "0"
+print("below its use, and killed by the kernel, as is told")
+
+here.turn_over()
+here.sh("systemctl revert trainer.service")
+here.trainer("saves 400 0.5 2 60")
+here.until(lambda: bound() == (400 * MIB, unit))
+OTHER.mkdir()
+(OTHER / "memory.max").write_text(str(250 * MIB))
+(OTHER / "cgroup.procs").write_text(str(here.pid("trainer")))
+here.until(lambda: bound() == (250 * MIB, "cgroup /other"))
+(OTHER / "memory.max").write_text(str(20 * MIB))  # what was taken before the move is still the unit's
+here.until(lambda: here.told("exited"))
+assert "checkpoint saved" in here.told("exited")[0], here.told("exited")
 here.until(lambda: not (OTHER / "cgroup.procs").read_text())
 OTHER.rmdir()
-print("below its use, and killed by the kernel, as is told")
+print("moved, and interrupted below the limit there")
