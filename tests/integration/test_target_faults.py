@@ -268,6 +268,8 @@ def test_a_limit_that_is_lowered_live_is_obeyed_and_one_that_is_raised_gives_tim
             until(lambda: last_limit(watch).get("limit") == page(1000 * MB))
             (group / "memory.limit_in_bytes").write_text(str(4000 * MB))
             until(lambda: last_limit(watch).get("limit") == page(4000 * MB))
+            with pytest.raises(OSError, match="busy"):  # below its use
+                (group / "memory.limit_in_bytes").write_text(str(4 * MB))
             assert not watch.named("interrupt")
             (group / "memory.limit_in_bytes").write_text(str(160 * MB))
             assert watch.wait() == ExitCode.SAVED, watch.said()

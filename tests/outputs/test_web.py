@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ import pytest
 from memwatch.core.events import Notice
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import ConfigError, ExitCode
-from memwatch.outputs.web import ANSWER_SECONDS, MOST_CLIENTS, WebServer
+from memwatch.outputs.web import ANSWER_SECONDS, MOST_CLIENTS, PATIENT_SECONDS, WebServer
 from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot
 
 ROOT = Path(__file__).parents[2]
@@ -293,6 +293,20 @@ def test_slow_clients_are_cut_and_one_too_many_is_turned_away():
         assert ask(server, "/-/healthy").status == 200
         for client in slow:
             client.close()
+
+
+def test_who_has_been_slow_for_long_gives_way_to_one_more():
+    with serving(make_snapshot()) as (server, _), ExitStack() as held:
+        place = ("127.0.0.1", port_of(server))
+        slow = [held.enter_context(socket.create_connection(place, timeout=5)) for _ in range(MOST_CLIENTS)]
+        for client in slow:
+            client.sendall(b"GET /metrics HTTP/1.1\r\nHost:")
+        time.sleep(PATIENT_SECONDS)
+        for _ in range(20):
+            assert ask(server, "/-/healthy").status == 200
+        assert _reads_end(slow[0]), "the oldest was cut off"
+        slow[-1].sendall(b" here\r\n\r\n")
+        assert slow[-1].recv(100).startswith(b"HTTP/1.1 200 "), "the others were not"
 
 
 def _drip(client: socket.socket, stop: threading.Event) -> None:

@@ -8,7 +8,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from memwatch.front import make_guard
 from memwatch.hooks import check_hook
 from memwatch.sources.target import describe_started, refuse_foreign_proc, typed
 from memwatch.station import Station
-from memwatch.supervisor import ENDING, Child, Passthrough, forwarding, shell_status, signal_name
+from memwatch.supervisor import ENDING, Child, Passthrough, forwarding, say, shell_status, signal_name
 
 MOST_RESTARTS = 1_000_000
 
@@ -107,7 +107,7 @@ class _Run(Station):
                 if self._restarting is None:
                     break
                 if child.told_to_end:
-                    _say("told to end: the trainer is not started again")
+                    say("told to end: the trainer is not started again")
                     break
                 self._command = self._next_command()
             return shell_status(child.status())
@@ -137,9 +137,9 @@ class _Run(Station):
         except (AttachError, SourceError):
             _tell_early_end(self.config, child.status())
         except MemwatchError as error:
-            _say(f"{error}: the trainer runs on unwatched")
+            say(f"{error}: the trainer runs on unwatched")
         except Exception:  # a bug of ours is not the trainer's
-            _say(f"{traceback.format_exc()}this is a bug in memwatch; the trainer runs on unwatched")
+            say(f"{traceback.format_exc()}this is a bug in memwatch; the trainer runs on unwatched")
         finally:
             child.status()
             passthrough.close()
@@ -184,9 +184,4 @@ def _tell_early_end(config: Config, status: int) -> None:
         if isinstance(action, Notice) and config.json:
             print(to_json_line(action), flush=True)
         elif isinstance(action, Notice):
-            _say(f"it ended before it could be watched: {action.text}")
-
-
-def _say(text: str) -> None:
-    with suppress(OSError):  # the terminal is gone
-        print(f"memwatch: {text}", file=sys.stderr)
+            say(f"it ended before it could be watched: {action.text}")

@@ -109,7 +109,7 @@ class Passthrough:
             self._thread.start()
         except RuntimeError:  # the pids cgroup, or the user's limit of processes, is used up
             self._has_thread = False
-            _tell(f"no thread can be started: the trainer's output is shown at its end; it goes to {log}")
+            say(f"no thread can be started: the trainer's output is shown at its end; it goes to {log}")
 
     def close(self) -> None:
         """Copy the rest and stop."""
@@ -125,7 +125,7 @@ class Passthrough:
         while True:
             data = os.read(self._source, 65536)
             if data and not _write_all(self._output, data):  # our reader left: the trainer goes on
-                _tell(f"nobody reads the trainer's output; it goes on in {self._log}")
+                say(f"nobody reads the trainer's output; it goes on in {self._log}")
                 return
             if not data and last:
                 return
@@ -133,7 +133,8 @@ class Passthrough:
                 last = self._ended.wait(COPY_EVERY_SECONDS)
 
 
-def _tell(text: str) -> None:
+def say(text: str) -> None:
+    """A line to whoever reads memwatch's own words."""
     with suppress(OSError):  # the terminal is gone
         print(f"memwatch: {text}", file=sys.stderr)
 

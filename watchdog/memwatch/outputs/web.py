@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from memwatch.outputs.access import Access, Guard
     from memwatch.outputs.prometheus import Exposition
 
-MOST_CLIENTS = 8  # answered at the same time; one more is turned away with 503
+MOST_CLIENTS = 8  # answered at the same time; where one more comes, the slowest gives way ...
+PATIENT_SECONDS = 0.5  # ... unless it came so shortly ago: then the one more is turned away with 503
 FRESH_SECONDS = 0.1  # a state as old as that is shown again, so that many clients do not wake the loop many times
 ANSWER_SECONDS = 0.05  # for which a page waits for the loop
 CLIENT_SECONDS = 10.0  # a client that has not asked and read its answer by then is cut off
@@ -115,7 +116,8 @@ class WebServer:
         self.guard, self._client_seconds = guard, client_seconds  # the guard may be replaced at any time
         self._listener = _listen(address, port)
         self._clients: dict[socket.socket, float] = {}  # client: when it came, time.monotonic()
-        self._lock = threading.Lock()  # guards _clients
+        self._leaving: set[socket.socket] = set()  # that gave way, and whose thread has not ended
+        self._lock = threading.Lock()  # guards both
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._accept, name="memwatch-web", daemon=True)
         self._threadless = False  # it could not be started yet
@@ -203,13 +205,11 @@ class WebServer:
     def _admit(self, client: socket.socket) -> None:
         client.settimeout(self._client_seconds)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # TLS writes in pieces: the last waited for 40 ms
-        with self._lock:
-            full = len(self._clients) >= MOST_CLIENTS
-            if not full:
-                self._clients[client] = time.monotonic()
-        if full:
+        if len(self._clients) >= MOST_CLIENTS and not self._make_way():
             self._turn_away(client)
             return
+        with self._lock:
+            self._clients[client] = time.monotonic()
         try:
             threading.Thread(target=self._answer, args=(client,), name="memwatch-web-client", daemon=True).start()
         except RuntimeError:  # no more threads: the pids cgroup is at its limit
@@ -260,6 +260,21 @@ class WebServer:
     def _forget(self, client: socket.socket) -> None:
         with self._lock:
             self._clients.pop(client, None)
+            self._leaving.discard(client)
+
+    def _make_way(self) -> bool:
+        """Cut off the client that has been there for the longest, if it had time enough to ask and read its answer."""
+        with self._lock:
+            oldest = min(self._clients, key=self._clients.__getitem__, default=None)
+            if oldest is None:
+                return True
+            came = self._clients[oldest]
+            if time.monotonic() - came < PATIENT_SECONDS or len(self._leaving) >= MOST_CLIENTS:
+                return False
+            del self._clients[oldest]
+            self._leaving.add(oldest)
+            _cut(oldest)  # its thread, which waits for it, ends
+        return True
 
     def _cut_clients(self, older_than: float) -> None:
         """A timeout of a single read or write does not end a client that sends one byte a second; this does."""
