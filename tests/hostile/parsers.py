@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from hostile import histories
+from hostile import heaps, histories
 from hostile.contract import Parser
 from hostile.defiled import harmful
 from memwatch import endpoint, examiner, relay, snapshots, snapshotter, webconfig, wire
@@ -265,6 +265,8 @@ PARSERS = {
     "filesigns.fdinfo": Parser(
         _fdinfo, (b"pos:\t4096\nflags:\t0100001\n", b"7f1c-7f2c rw-s 0 fe:00 131087 /a\n", b"PK\x03\x04a")
     ),
+    "heap.census": Parser(heaps.census, heaps.seeds()),
+    "heap.binary": Parser(heaps.binary, heaps.executables()),
     "lines.line_of": Parser(_line, (b"\x10\0\x03\xf8\x41\x02\x80\x01", b"\x10\0\x02\x06\x01\x08\xff")),
     "wire.read_yaml": Parser(
         lambda raw: wire.convert(wire.read_yaml(raw, "a.yaml").data, Config),
