@@ -48,6 +48,9 @@ def main(words: Sequence[str]) -> int:
     options.add_argument("names", nargs="*", help="parsers of the table; none: all of them")
     options.add_argument("--seconds", type=int, default=10, help="for each parser")
     options.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="parsers at a time")
+    options.add_argument(
+        "--seed", type=int, default=0, help="the same inputs each time, as far as time goes; 0: others"
+    )
     options.add_argument("--json", type=Path, help="a file for the figures")
     options.add_argument("--again", type=Path, help="repeat this input of the one parser that is named")
     given = options.parse_args(words)
@@ -57,7 +60,7 @@ def main(words: Sequence[str]) -> int:
 
         hold(PARSERS[given.names[0]], given.again.read_bytes())
         return 0
-    outcomes = fuzz(given.names, given.seconds, given.jobs)
+    outcomes = fuzz(given.names, given.seconds, given.jobs, given.seed)
     if given.json is not None:
         command = f"make fuzz FUZZ={given.seconds}"
         rows = {"command": command, "python": sys.version.split()[0], "parsers": [asdict(one) for one in outcomes]}
@@ -69,7 +72,7 @@ def main(words: Sequence[str]) -> int:
     return 1 if bad else 0
 
 
-def fuzz(names: Iterable[str], seconds: int, jobs: int) -> list[Outcome]:
+def fuzz(names: Iterable[str], seconds: int, jobs: int, seed: int = 0) -> list[Outcome]:
     """Each in a process of its own, a fork of this one: what is instrumented once serves all."""
     import atheris
 
@@ -82,7 +85,7 @@ def fuzz(names: Iterable[str], seconds: int, jobs: int) -> list[Outcome]:
             outcomes.append(_ended(running))
         pid = os.fork()
         if pid == 0:
-            _go(name, PARSERS[name], seconds)
+            _go(name, PARSERS[name], seconds, seed)
         running[pid] = name, time.monotonic()
     while running:
         outcomes.append(_ended(running))
@@ -114,7 +117,7 @@ def _ended(running: dict[int, tuple[str, float]]) -> Outcome:
     return outcome
 
 
-def _go(name: str, parser: Parser, seconds: int) -> None:
+def _go(name: str, parser: Parser, seconds: int, seed: int) -> None:
     """In the fork; it does not return."""
     import atheris
 
@@ -131,8 +134,8 @@ def _go(name: str, parser: Parser, seconds: int) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
 
-    def mutate(raw: bytes, most: int, seed: int) -> bytes:
-        chance = Random(seed)
+    def mutate(raw: bytes, most: int, number: int) -> bytes:
+        chance = Random(number)
         if chance.random() < 0.5:
             raw = warped(raw, chance)[:most]
         return raw if chance.random() < 0.25 else bytes(atheris.Mutate(raw, most))
@@ -140,7 +143,7 @@ def _go(name: str, parser: Parser, seconds: int) -> None:
     longest = max(LONGEST, *map(len, parser.seeds))
     one: Callable[[bytes], None] = lambda raw: hold(parser, raw)  # noqa: E731
     bounds = f"-max_len={longest} -timeout={INPUT_SECONDS} -rss_limit_mb={MOST_MIB} -malloc_limit_mb={ANY_MIB}"
-    ways = f"-max_total_time={seconds} -print_final_stats=1 -dict={words} -artifact_prefix={folder}/"
+    ways = f"-max_total_time={seconds} -seed={seed} -print_final_stats=1 -dict={words} -artifact_prefix={folder}/"
     atheris.Setup(["fuzz", *bounds.split(), *ways.split(), str(corpus)], one, custom_mutator=mutate)
     atheris.Fuzz()
 
