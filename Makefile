@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test thorough machines fast check lint types contracts pictures dashboards manifests locks config-schema schema bench tables manual pythons libraries trackers site wheel packaging clean
+.PHONY: demo test thorough fuzz machines fast check lint types contracts pictures dashboards manifests locks config-schema schema bench tables manual pythons libraries trackers site wheel packaging clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
@@ -18,6 +18,12 @@ test: .venv/.dev  ## what runs real processes waits more than it works; where it
 
 thorough: .venv/.dev  ## what is left out to be done in time: more pairs of leak and interpreter, what is large or measured
 	$(PYTEST) -n 3 -m thorough
+	$(PYTEST) -n 3 --hypothesis-profile explore tests/hostile/test_parsers.py
+
+FUZZ ?= 10
+SEED ?= 0
+fuzz: .venv/fuzz/.made  ## each parser of what is foreign for FUZZ seconds, guided by coverage; what is found lies in build/fuzz
+	PYTHONPATH=watchdog:tests PYTHONHASHSEED=$(SEED) .venv/fuzz/bin/python -m hostile.fuzz --seconds $(FUZZ) --seed $(SEED) $(ONLY)
 
 machines: .venv/.dev  ## memwatch as a service: in a container, and in the virtual machine of ../shared/vm; root, minutes
 	$(PYTEST) -n 3 --dist loadfile -m "(vm or nspawn) and not thorough" tests/systemd tests/vm
@@ -108,6 +114,11 @@ packaging: .venv/.dev trackers  ## the wheel in use, with each extra; with the l
 .venv/trackers/.made: requirements-trackers.txt requirements.txt
 	$(PYTHON) -m venv .venv/trackers
 	.venv/trackers/bin/pip install -q -r requirements-trackers.txt
+	touch $@
+
+.venv/fuzz/.made: requirements-fuzz.txt requirements.txt
+	$(PYTHON) -m venv .venv/fuzz
+	.venv/fuzz/bin/pip install -q -r requirements-fuzz.txt
 	touch $@
 
 .venv/docs/.made: requirements-docs.txt

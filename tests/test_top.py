@@ -7,18 +7,21 @@ import http.server
 import json
 import math
 import os
+import resource
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
 
+from hostile.defiled import harmful
 from memwatch.clock import SystemClock
 from memwatch.core.snapshot import Forecast, Snapshot
 from memwatch.endpoint import Endpoint
@@ -142,6 +145,68 @@ def test_a_password_is_for_the_address_that_was_named_alone() -> None:
         with pytest.raises(AttachError, match="404"):
             Endpoint(first.replace("//", "//alice:a%3Ab@")).read()
     assert seen == ["Basic " + base64.b64encode(b"alice:a:b").decode(), None]
+
+
+@contextmanager
+def sending(pieces: Iterable[bytes], pause: float = 0.0) -> Iterator[str]:
+    """A server that says these to whoever comes, one after the other, whatever it is asked."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError), server.accept()[0] as client:
+                client.recv(65536)
+                for piece in pieces:
+                    client.sendall(piece)
+                    time.sleep(pause)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+OK = b"HTTP/1.1 200 OK\r\n\r\n"
+ENDLESS = {
+    "continuations": repeat(b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "headers": chain([b"HTTP/1.1 200 OK\r\n"], repeat(b"a: b\r\n")),
+    "a header": chain([b"HTTP/1.1 200 OK\r\na: "], repeat(b"b" * 4096)),
+    "a body": chain([OK], repeat(b"[" * 65536)),
+    "a body of many lists": chain([OK, b'{"a":['], repeat(b"[]," * 20_000)),
+    "chunks": chain([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"], repeat(b"2\r\n[[\r\n")),
+    "a length that lies": [b"HTTP/1.1 200 OK\r\nContent-Length: 9223372036854775807\r\n\r\n{}"],
+    "no status line": repeat(b"\xff" * 4096),
+    "numbers": [OK, b'{"schema":1,"t":NaN,"up":Infinity,"a":' + b"9" * 5000 + b"}"],
+    "nothing": [b""],
+}
+
+
+@pytest.mark.parametrize("pieces", ENDLESS.values(), ids=ENDLESS)
+def test_an_answer_without_end_is_refused_in_time_and_bounded_memory(pieces: Iterable[bytes]) -> None:
+    begun, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with sending(pieces) as url, pytest.raises(AttachError):
+        Endpoint(url, whole_seconds=1.0).read()
+    assert time.monotonic() - begun < 15.0
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KiB
+
+
+@pytest.mark.parametrize("start", [b"", OK])
+def test_an_answer_that_drips_is_not_waited_for_for_ever(start: bytes) -> None:
+    begun = time.monotonic()
+    late = pytest.raises(AttachError, match=r"takes longer than 0\.5 s")
+    with sending(chain([start], repeat(b"H")), pause=0.05) as url, late:
+        Endpoint(url, whole_seconds=0.5).read()
+    assert time.monotonic() - begun < 5.0
+
+
+def test_the_reason_of_a_refusal_steers_no_terminal() -> None:
+    with sending([b"HTTP/1.1 500 \x1b[2J\x9b31mno\r\n\r\n"]) as url, pytest.raises(AttachError, match="500") as refused:
+        Endpoint(url).read()
+    assert not harmful(str(refused.value), "")
+
+
+@pytest.mark.parametrize("elsewhere", ["ftp://127.0.0.1/a", "file:///etc/passwd", "data:,{}", "x" * 70_000])
+def test_a_redirection_leads_to_no_other_kind_of_place(elsewhere: str) -> None:
+    head = f"HTTP/1.1 302 Found\r\nLocation: {elsewhere}\r\n\r\n".encode()
+    with sending([head]) as url, pytest.raises(AttachError):
+        Endpoint(url).read()
 
 
 @pytest.mark.parametrize("url", ["http://alice:secret@127.0.0.1:1", "http://alice@127.0.0.1:1"])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from random import Random
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -17,6 +20,10 @@ DEEPEST = 20  # records within records
 PIECES = (
     *(b"-1", b"9" * 400, b"1e999", b"nan", b"2" * 20, b"\0", b"\xff\xfe"),
     *(b" ", b"\n", b"=", b":", b"[", b"{", b'"', b"\\"),
+)
+VALUES = (  # of JSON, in the place of others
+    *(None, True, 0, -1, 0.5, 1, 2**40, 2**63, 2**64, 1e29, -1e29, 1e-300, 1e300),
+    *("", "x" * 50, "\x1b[2J<b>", "\ud800", "host", "1e9", [], {}, [[]], {"a": 1}, [0.0, 1.0, 2.0]),
 )
 
 
@@ -61,3 +68,29 @@ def inputs(draw: st.DrawFn, seeds: tuple[bytes, ...]) -> bytes:
         start, end = sorted(draw(st.tuples(st.integers(0, len(raw)), st.integers(0, len(raw)))))
         raw = raw[:start] + draw(st.sampled_from(PIECES) | st.binary(max_size=8) | st.just(raw)) + raw[end:]
     return raw[:MOST_BYTES]
+
+
+@st.composite
+def trees(draw: st.DrawFn, seeds: tuple[bytes, ...]) -> bytes:
+    """A real input of JSON in which some values are others."""
+    return warped(draw(st.sampled_from(seeds)), Random(draw(st.integers(0, 2**32))))
+
+
+def warped(raw: bytes, chance: Random) -> bytes:
+    """The same with some values of its JSON, where there is any, replaced, left out or doubled."""
+    begin = next((i for i, byte in enumerate(raw[:16]) if byte in b"{["), len(raw))
+    try:
+        tree = json.loads(raw[begin:])
+    except (ValueError, RecursionError):
+        return raw
+    return (raw[:begin] + json.dumps(_warped(tree, chance, chance.choice((0.001, 0.01, 0.1)))).encode())[:MOST_BYTES]
+
+
+def _warped(tree: Any, chance: Random, share: float) -> Any:
+    if chance.random() < share:
+        return chance.choice(VALUES)
+    if isinstance(tree, dict):
+        return {key: _warped(item, chance, share) for key, item in tree.items() if chance.random() > share / 4}
+    if isinstance(tree, list):
+        return [_warped(item, chance, share) for item in tree * chance.choice((1, 1, 1, 2))]
+    return tree

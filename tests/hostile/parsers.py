@@ -2,28 +2,58 @@
 
 from __future__ import annotations
 
+import io
+import json
+import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from hostile import histories
+from hostile import heaps, histories
 from hostile.contract import Parser
-from memwatch import endpoint, wire
+from hostile.defiled import harmful
+from memwatch import endpoint, examiner, relay, snapshots, snapshotter, webconfig, wire
+from memwatch.actions import filesigns
+from memwatch.app import show_once
 from memwatch.backtest.trace import read_stretches
 from memwatch.config import Config, parse_listen
+from memwatch.core.engine import Engine
+from memwatch.core.events import Attached, Sampled
+from memwatch.core.examination import Credit, Frame, Profile, Thread
 from memwatch.core.expectations import parse as parse_expectation
-from memwatch.core.inspection import Inspection
+from memwatch.core.inspection import Inspection, compare
+from memwatch.core.model import HOST, Limit, Sample, Target, Usage
+from memwatch.core.occasions import DiagnosisPolicy
+from memwatch.core.policy import Policy
 from memwatch.core.procstat import parse_stat
 from memwatch.core.units import parse_size
 from memwatch.diagnosis.heap import memory, tracks
+from memwatch.diagnosis.heap.lines import line_of
 from memwatch.diagnosis.stacks import parse_stacks
-from memwatch.errors import MemwatchError
+from memwatch.errors import AbsentError, ConfigError, MemwatchError
+from memwatch.history import codec
 from memwatch.history.codec import decode_event
+from memwatch.judge import Settings
+from memwatch.outputs import inspection as inspected
+from memwatch.outputs import profile
+from memwatch.outputs.access import Access
+from memwatch.outputs.census import render as render_census
+from memwatch.outputs.passwords import Passwords
 from memwatch.outputs.request import RequestError, parse_request
-from memwatch.sources import cgroup, gpulinks, kmsg, mappings, mounts, ownership, pages, procfs, ranks, units
+from memwatch.outputs.status import status
+from memwatch.outputs.summary import render as render_summary
+from memwatch.sources import cgroup, gpulinks, job, kmsg, mappings, mounts, ownership, pages, procfs, ranks, units
+from memwatch.sources.gpuwire import Answer
 from memwatch.sources.logtail import Segmenter
 from memwatch.sources.markers import MarkerFinder
+from memwatch.sources.target import is_torchrun
+from memwatch.wire import to_shown_json
+from support.examinations import examined
 from support.presets import packaged_presets
+from support.recorded import Recording
+from support.snapshots import make_diagnosis, make_sample, make_snapshot, make_view
 
 PRESETS = packaged_presets()
 
@@ -51,9 +81,107 @@ def _environ(raw: bytes) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+@contextmanager
+def _file(raw: bytes, suffix: str = "") -> Iterator[Path]:
+    with tempfile.NamedTemporaryFile(suffix=suffix) as file:
+        file.write(raw)
+        file.flush()
+        yield Path(file.name)
+
+
+def _web_config(raw: bytes) -> object:
+    with _file(raw) as path:
+        return webconfig.load(path).limit
+
+
+def _authorization(raw: bytes) -> object:
+    return Access(passwords=Passwords({"a": "$2y$04$" + "a" * 53}, lambda *_: False)).refusal(raw.decode("latin-1"))
+
+
+def _run_identity(raw: bytes) -> object:
+    argv = [os.fsdecode(word) for word in raw.split(b"\0")]
+    return [
+        job.identify_run(_environ(raw), argv, agent=agent, host="h", run_id="r") for agent in (False, True)
+    ], is_torchrun(argv)
+
+
+def _event(raw: bytes) -> object:
+    """By its first byte one of all kinds; what comes of it in an engine, and how that is told."""
+    kinds = sorted(codec._KINDS)
+    event = decode_event(kinds[raw[0] % len(kinds)] if raw else "", raw[1:])
+    engine = Engine(Policy(), diagnosis=DiagnosisPolicy())
+    engine.feed(Attached(0.0, Target("boot", 7, 7), "a"))
+    for one in (event, Sampled(1.0, Sample((Usage(HOST, 9, Limit(99, "host", 90)),))), event):
+        if one is not None:
+            engine.feed(one)
+    end = engine.snapshot()
+    return event, to_shown_json(status(end)), render_summary(end)
+
+
+def _shown_status(raw: bytes) -> object:
+    """The answer of another memwatch, as the view of it shows it."""
+    found = endpoint._snapshot("http://a", raw)
+    for as_json in (False, True):
+        show_once(found, io.StringIO(), as_json)
+    return found
+
+
+def _compared(raw: bytes) -> object:
+    """A snapshot file beside another, as people and programs are told."""
+    with _file(raw, ".json") as path:
+        found = snapshots.find(str(path), {})
+    difference = compare(INSPECTION, found)
+    return found, inspected.render(found), inspected.render_comparison(difference), wire.to_shown_json(difference)
+
+
+def _examined(raw: bytes) -> object:
+    """What an examination's process leaves, and what is made of its parts."""
+    found = examiner._read(raw)
+    if found is None:
+        return None
+    if found.profile is not None:
+        folded, speedscope = profile.folded(found.profile.credits), profile.speedscope(found.profile.credits, "a")
+        assert not harmful(folded) and isinstance(json.loads(speedscope), dict)
+        profile.render(found.profile)
+    return found, "" if found.census is None else render_census(found.census)
+
+
+def _names(raw: bytes) -> object:
+    name = os.fsdecode(raw.replace(b"\0", b"")[:255])
+    return filesigns.looks_like_checkpoint(name), filesigns.is_temporary(name)
+
+
+def _fdinfo(raw: bytes) -> object:
+    with _file(raw) as path:
+        return filesigns.write_position(str(path)), [*filesigns.mapped_inodes(str(path))], filesigns.is_whole(str(path))
+
+
+def _line(raw: bytes) -> object:
+    offset, minor = int.from_bytes(raw[:2], "little"), 8 + (raw[2] if len(raw) > 2 else 0) % 8
+    return line_of(raw[3:], 1, offset, minor)
+
+
 _STATUS = (
     b"Name:\tpython\nTgid:\t7\nNSpid:\t7 1\nVmSize:\t 9 kB\nRssFile:\t  5340 kB\nRssShmem:\t 0 kB\nVmSwap:\t 0 kB\n"
 )
+_EVENTS = tuple(
+    bytes((sorted(codec._KINDS).index(type(event).__name__),)) + codec.encode_event(event)[1]
+    for event in {type(event): event for event in Recording(generations=3, samples=9, killed_in=2.5).events()}.values()
+    if not isinstance(event, Sampled)
+)
+EXAMINATION = replace(
+    examined(
+        3,
+        counts={"dict": 5},
+        sizes={"dict": 5},
+        containers={"__main__.A.kept": 9},
+        ways={("dict", "a.b[i]"): 5},
+        kinds={"heap": 9},
+    ).found,
+    threads=(Thread("a", True, (Frame("A.b", "/a.py", 3),)),),
+    profile=Profile(1.0, 0.1, 9, (Credit((Frame("A.b", "/a.py", 3),), 9),)),
+)
+INSPECTION = Inspection("a", 1.0, Target("boot", 7, 7), "python a.py", make_sample(make_view(), 1), EXAMINATION)
 _MAPS = b"55d0a0-55d0c0 r--p 00000000 08:01 131 /usr/bin/python3\n7ffd00-7ffd20 rw-p 00000000 00:00 0 [stack]\n"
 
 PARSERS = {
@@ -96,13 +224,50 @@ PARSERS = {
     "request.parse_request": Parser(
         parse_request, (b"GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n",), (RequestError,)
     ),
-    "codec.decode_event": Parser(
-        lambda raw: decode_event("MarkerSeen", raw), (b'{"t":1.0}',), (MemwatchError, wire.ShapeError)
-    ),
+    "codec.decode_event": Parser(_event, _EVENTS),
     "history.file": Parser(histories.read_file, (histories.sound(),)),
     "history.row": Parser(histories.read_row, histories.row_seeds()),
-    "endpoint": Parser(lambda raw: endpoint._snapshot("http://a", raw), (b'{"schema":1}',)),
-    "snapshots.read": Parser(lambda raw: wire.from_json(raw, Inspection), (b'{"label":"a"}',), (wire.ShapeError,)),
+    "endpoint": Parser(
+        _shown_status, (b'{"schema":1}', wire.to_json(status(make_snapshot(2, 1, diagnosis=make_diagnosis()))))
+    ),
+    "snapshots": Parser(_compared, (b'{"label":"a"}', wire.to_json(INSPECTION))),
+    "examiner": Parser(_examined, (b"{}", wire.to_json(EXAMINATION))),
+    "judge.settings": Parser(
+        lambda raw: Settings.kept(raw).engine().snapshot(),
+        (Settings.of(Config()).to_keep().settings,),
+        (ConfigError, ValueError),
+    ),
+    "gpuwire.answer": Parser(
+        Answer.decode, (Answer(make_sample(make_view(), 1).gpus).encode(), Answer(error=AbsentError("a")).encode())
+    ),
+    "relay.answer": Parser(
+        lambda raw: wire.from_json(raw, relay.Answer), (b'{"taken":true,"complaint":""}',), (wire.ShapeError,)
+    ),
+    "snapshotter.outcome": Parser(lambda raw: snapshotter._outcome(0, raw), (b'{"path":"/a"}',)),
+    "webconfig": Parser(
+        _web_config,
+        (
+            b"basic_auth_users: {a: $2y$10$" + b"a" * 53 + b"}\nrate_limit: {interval: 1m30s, burst: 3}\n",
+            b"tls_server_config: {cert: a, key: b, min_version: TLS13}\n"
+            b"http_server_config: {headers: {X-Frame-Options: deny}}",
+        ),
+    ),
+    "access.authorization": Parser(_authorization, (b"Basic dXNlcjpwYXNzd29yZA==",)),
+    "job.identify_run": Parser(
+        _run_identity,
+        (
+            b"TORCHELASTIC_RUN_ID=7\0GROUP_WORLD_SIZE=2\0RANK=3",
+            b"SLURM_JOB_ID=7\0SLURM_PROCID=1\0SLURM_NNODES=2\0SLURMD_NODENAME=a",
+            b"/usr/bin/torchrun\0--nnodes=2\0--rdzv-id\0job\0train.py",
+        ),
+    ),
+    "filesigns.names": Parser(_names, (b"model.pt.tmp.4711", b"ckpt-12", b"checkpoint_3.part", b"a.ckpt_b")),
+    "filesigns.fdinfo": Parser(
+        _fdinfo, (b"pos:\t4096\nflags:\t0100001\n", b"7f1c-7f2c rw-s 0 fe:00 131087 /a\n", b"PK\x03\x04a")
+    ),
+    "heap.census": Parser(heaps.census, heaps.seeds()),
+    "heap.binary": Parser(heaps.binary, heaps.executables()),
+    "lines.line_of": Parser(_line, (b"\x10\0\x03\xf8\x41\x02\x80\x01", b"\x10\0\x02\x06\x01\x08\xff")),
     "wire.read_yaml": Parser(
         lambda raw: wire.convert(wire.read_yaml(raw, "a.yaml").data, Config),
         (b"policy: {act: true}\nlog: {extra: [a.yaml]}\n", b"a: &a [*a]\n", b"a: 1e999\n"),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import memwatch
-from hostile.contract import MOST_BYTES, PEAK_BYTES, PIECES, hold, inputs
+from hostile.contract import MOST_BYTES, PEAK_BYTES, PIECES, hold, inputs, trees
 from hostile.parsers import PARSERS
 
 PACKAGE = Path(memwatch.__file__).parent
@@ -19,7 +19,7 @@ PACKAGE = Path(memwatch.__file__).parent
 @pytest.mark.parametrize("name", PARSERS)
 def test_any_bytes_are_facts_or_a_named_refusal(name: str) -> None:
     @settings(deadline=None, suppress_health_check=list(HealthCheck))
-    @given(inputs(PARSERS[name].seeds))
+    @given(inputs(PARSERS[name].seeds) | trees(PARSERS[name].seeds))
     def holds(raw: bytes) -> None:
         hold(PARSERS[name], raw)
 

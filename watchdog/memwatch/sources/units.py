@@ -54,7 +54,7 @@ def parse_unit(name: str, raw: bytes) -> Unit:
     if told.get("LoadState") == "not-found":
         raise NoTrainerError(f"systemd knows no unit {name}", "systemctl list-units has the names.")
     pid, cgroup = told.get("MainPID", ""), told.get("ControlGroup", "")
-    if re.fullmatch(r"[0-9]*", pid) is None:
+    if re.fullmatch(r"[0-9]{0,10}", pid) is None:
         raise AttachError(f"unit {name}: systemd calls its main process {pid[:20]!r}", "Try systemctl show by hand.")
     main_pid = int(pid or 0) or None
     if main_pid is None and (not cgroup or told.get("ActiveState") not in ("active", "reloading", "deactivating")):

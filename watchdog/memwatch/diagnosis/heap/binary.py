@@ -80,5 +80,7 @@ def _section(elf: ELFFile, name: str) -> tuple[int, int]:
 def _bias(elf: ELFFile, first: Mapping) -> int:
     """What is added to an address in the file."""
     loads = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
-    of_first = next(load for load in loads if load["p_offset"] // _PAGE * _PAGE == first.offset)
+    of_first = next((load for load in loads if load["p_offset"] // _PAGE * _PAGE == first.offset), None)
+    if of_first is None:
+        raise ELFError("its first mapping is none of its segments")
     return first.start - int(of_first["p_vaddr"]) // _PAGE * _PAGE

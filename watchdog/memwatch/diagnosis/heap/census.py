@@ -61,7 +61,14 @@ def take_census(
     `resident` tells how many of so many bytes from an address on are in memory.
     """
     with closing(Memory(pid, root)) as memory:
-        return _Taking(memory, find_interpreter(memory, root), wish or Wish(), resident).census()
+        return census_of(memory, find_interpreter(memory, root), wish or Wish(), resident)
+
+
+def census_of(
+    memory: Memory, interpreter: Interpreter, wish: Wish, resident: Callable[[int, int], int | None] | None = None
+) -> Census:
+    """The same of a process whose interpreter is known."""
+    return _Taking(memory, interpreter, wish, resident).census()
 
 
 class _Taking:

@@ -23,5 +23,5 @@ def _is_with_metadata(path: str, root: str) -> bool:
         while (folder / "__init__.py").exists():
             folder = folder.parent
         return path.startswith("/") and any(folder.glob("*.dist-info"))
-    except OSError:
+    except (OSError, ValueError):  # a name that no file can have
         return False

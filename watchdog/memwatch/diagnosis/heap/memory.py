@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from struct import unpack_from
 
-from memwatch.diagnosis.heap.access import open_memory
+from memwatch.diagnosis.heap.access import Access, open_memory
 from memwatch.errors import SourceError, TargetGoneError
 
 _LINE_FIELDS = 6
@@ -75,10 +75,10 @@ class Ranges:
 class Memory:
     """Reads of one process. Each is of what is there at that moment: two reads may see two states."""
 
-    def __init__(self, pid: int, root: str = "/proc") -> None:
+    def __init__(self, pid: int, root: str = "/proc", access: Access | None = None) -> None:
         """SourceError without the right to read it, TargetGoneError when there is no such process."""
         self.pid, self.folder = pid, f"{root}/{pid}"
-        self._access = open_memory(pid, self.folder)
+        self._access = access or open_memory(pid, self.folder)
         self.refresh()
 
     def refresh(self) -> None:

@@ -17,7 +17,9 @@ _MAIN = "__main__"
 def is_of_program(name: str) -> bool:
     """A class of neither Python itself nor its standard library, nor of what others keep to themselves."""
     package, dot, _ = name.partition(".")
-    return bool(dot) and (package == "__main__" or not (package[0] == "_" or package in sys.stdlib_module_names))
+    return bool(dot and package) and (
+        package == "__main__" or not (package[0] == "_" or package in sys.stdlib_module_names)
+    )
 
 
 def is_owner(kind: HeapType) -> bool:
