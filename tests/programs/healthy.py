@@ -92,11 +92,11 @@ def train() -> Iterator[float]:
 
 def led() -> None:
     """By the time that stdin tells."""
-    due = float(sys.stdin.readline())
+    now = sys.stdin.readline()
     for pause in train():
-        due += pause
-        print(due, flush=True)
-        if not sys.stdin.readline():
+        print(float(now) + pause, flush=True)
+        now = sys.stdin.readline()
+        if not now:
             break
 
 

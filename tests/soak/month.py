@@ -2,7 +2,7 @@
 
 `memwatch serve` with its real loop, readers, history, HTTP port and outputs, and real trainers with real workers, logs
 and checkpoints; the clock alone is moved by hand: a sleep passes at once, and a trainer is led by it. Looks are
-ten seconds apart. Examinations of the trainer take real time, and are left to the hour.
+30 s apart, so that it takes minutes. Examinations of the trainer take real time, and are left to the hour.
 
 The log is rotated each hour. On the way, by day: its place is taken by a link that is not to be followed (5); another
 process locks the history for an hour (9); no file descriptor is left for an hour (12); the machine is suspended for
@@ -46,8 +46,9 @@ from support.measure import ENVIRON, TESTS
 HOUR, DAY = 3600.0, 86_400.0
 MONTH_DAYS = 30.0
 LENGTHS = ("300", "900", "3600", "1800", "7200")  # seconds of a generation, of each day in turn
-HISTORY = "20MB"  # a month takes some hundred
+HISTORY = "3MB"  # a month takes four times as much
 LIMIT = "1GB"  # the trainer takes a tenth
+FEW = 16  # descriptors: all of them are in use
 STRANGER = 54_321  # a user who may not lead memwatch anywhere
 LOOP_SECONDS = 0.001  # that a turn of the loop takes at least
 FIGURES = (
@@ -129,7 +130,7 @@ class World:
 
     def _plan(self, pace: float) -> None:
         self._each(HOUR, self._rotate)
-        self._each(2 * HOUR, self._measure)
+        self._each(2 * HOUR, partial(_if_it_can, self._measure))
         faults: dict[float, Callable[[], object]] = {
             2: self._count_types,
             5: self._lead_log_astray,
@@ -139,10 +140,10 @@ class World:
             18: self._kill,
             21: self._configure,
             24: self._replace,
-            29.9: self._count_types,
+            29: self._count_types,
         }
         for day, what in faults.items():
-            self._at(self.begun_t + pace * day * DAY, what)
+            self._at(self.begun_t + pace * day * DAY + HOUR / 6, what)
         self._at(self.end_t, partial(setattr, self, "is_over", True))
 
     def _at(self, t: float, what: Callable[[], object]) -> None:
@@ -169,8 +170,10 @@ class World:
     # --- the log ---
 
     def _rotate(self) -> None:
-        with suppress(OSError):  # no descriptor is left, or it is led astray: later
+        try:
             next(self._rotations)
+        except OSError:  # no descriptor is left: in an hour
+            self._rotations = rotations(self.folder / "train.log")
 
     def _lead_log_astray(self) -> None:
         log = self.folder / "train.log"
@@ -189,7 +192,7 @@ class World:
 
     def _take_descriptors(self) -> None:
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, before[1]))
         self._after(HOUR - 60, partial(resource.setrlimit, resource.RLIMIT_NOFILE, before))
 
     # --- the trainer, the configuration ---
@@ -215,7 +218,7 @@ class World:
     # --- readings ---
 
     def _measure(self) -> None:
-        rollup = dict(line.split()[:2] for line in _text(Path("/proc/self/smaps_rollup")).splitlines()[1:])
+        rollup = dict(line.split()[:2] for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
         memory = [round(int(rollup[f"{name}:"]) / 1024, 3) for name in ("Rss", "Anonymous")]
         history = [_kb(self.folder / name) for name in ("history.db", "history.db-wal")]
         counts = [len(os.listdir("/proc/self/fd")) - 1, len(os.listdir("/proc/self/task")), sys.getallocatedblocks()]  # noqa: PTH208 - the one that lists it is among them
@@ -270,11 +273,10 @@ def _kb(path: Path) -> float:
     return round(path.stat().st_size / 1e3, 1) if path.exists() else 0.0
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:  # a thread that has just ended
-        return ""
+def _if_it_can(what: Callable[[], object]) -> None:
+    """Not while no descriptor is left."""
+    with suppress(OSError):
+        what()
 
 
 # --- the process that measures ---------------------------------------------------------------------------------------
@@ -300,7 +302,7 @@ def measure(days: float, interval: float) -> dict[str, Any]:
             "scrapes": scrapes,
             "figures": FIGURES,
             **found,
-            "lines": lines.read_text().splitlines(),
+            "lines": lines.read_text().replace(f"{folder}/", "").replace(f"{TESTS}/", "tests/").splitlines(),
             "notices": notices(folder / "history.db"),
         }
 
@@ -325,7 +327,7 @@ def main() -> None:
     """Measure all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=float, default=MONTH_DAYS)
-    parser.add_argument("--interval", type=float, default=10.0, help="seconds between two looks")
+    parser.add_argument("--interval", type=float, default=30.0, help="seconds between two looks")
     parser.add_argument("--live", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.live:
