@@ -11,7 +11,7 @@ RESULTS = run.read_results()
 
 
 def test_the_table_shows_the_results() -> None:
-    assert run.filled(PAGE, RESULTS) == PAGE, "run `make soak ONLY=`"
+    assert run.filled(PAGE, RESULTS) == PAGE, "run tests/soak/run.py --judge"
 
 
 def test_there_are_results_of_both() -> None:

@@ -117,6 +117,7 @@ def pass_time(watches: list[Watched], log: Path, seconds: float, rotate_seconds:
     """Read, scrape and rotate, each at its pace; how often the log was rotated."""
     begun = time.monotonic()
     rotated, rotating = 0, rotations(log)
+    every = {"read": min(READ_SECONDS, seconds / 30), "scrape": SCRAPE_SECONDS, "rotate": rotate_seconds}
     due = {"read": 0.0, "scrape": 0.0, "rotate": rotate_seconds, "end": seconds}
     while True:
         what = min(due, key=lambda name: due[name])
@@ -131,7 +132,7 @@ def pass_time(watches: list[Watched], log: Path, seconds: float, rotate_seconds:
                 one.read(time.monotonic() - begun)
             elif what == "scrape":
                 one.scrape()
-        due[what] += {"read": READ_SECONDS, "scrape": SCRAPE_SECONDS, "rotate": rotate_seconds}[what]
+        due[what] += every[what]
 
 
 def ended(one: Watched) -> dict[str, Any]:

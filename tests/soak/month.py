@@ -27,7 +27,7 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from heapq import heappop, heappush
@@ -45,9 +45,10 @@ from support.measure import ENVIRON, TESTS
 
 HOUR, DAY = 3600.0, 86_400.0
 MONTH_DAYS = 30.0
-LENGTHS = ("300", "900", "3600", "1800", "7200")  # seconds of a generation, of each day in turn
+LENGTHS = (300.0, 900.0, 3600.0, 1800.0, 7200.0)  # seconds of a generation, of each day in turn
 HISTORY = "3MB"  # a month takes four times as much
 LIMIT = "1GB"  # the trainer takes a tenth
+MEMORY_CGROUP = Path("/sys/fs/cgroup/memory")
 FEW = 16  # descriptors: all of them are in use
 STRANGER = 54_321  # a user who may not lead memwatch anywhere
 LOOP_SECONDS = 0.001  # that a turn of the loop takes at least
@@ -86,9 +87,9 @@ class Hand(SystemClock):
 class Trainer:
     """A trainer that waits for the moments it is told of."""
 
-    def __init__(self, folder: Path, now: float) -> None:
+    def __init__(self, folder: Path, now: float, lengths: Sequence[float]) -> None:
         words = [sys.executable, str(TESTS / "programs" / "healthy.py")]
-        command = [*words, str(folder / "train.log"), str(folder / "checkpoints"), "--led", *LENGTHS]
+        command = [*words, str(folder / "train.log"), str(folder / "checkpoints"), "--led", *map(str, lengths)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         (folder / "pid").write_text(f"{self.process.pid}\n")
         self.due_t = now
@@ -114,7 +115,7 @@ class Trainer:
 class World:
     """What passes while memwatch sleeps."""
 
-    def __init__(self, folder: Path, days: float, interval: float) -> None:
+    def __init__(self, folder: Path, days: float, interval: float, lengths: Sequence[float]) -> None:
         self.folder, self.clock, self._interval = folder, Hand(), interval
         self.begun_t, self.end_t = self.clock.t, self.clock.t + days * DAY
         self.is_over = False
@@ -123,7 +124,8 @@ class World:
         self._order = count()
         self._agenda: list[tuple[float, int, Callable[[], object]]] = []
         self._rotations = rotations(folder / "train.log")
-        self._trainer = Trainer(folder, self.clock.t)
+        self._begin = lambda: Trainer(folder, self.clock.t, lengths)
+        self._trainer = self._begin()
         self._plan(days / MONTH_DAYS)
 
     # --- what comes when ---
@@ -178,7 +180,9 @@ class World:
     def _lead_log_astray(self) -> None:
         log = self.folder / "train.log"
         aside = log.rename(log.with_name("aside.log"))
-        log.symlink_to(aside)
+        elsewhere = log.with_name("elsewhere")
+        elsewhere.touch()
+        log.symlink_to(elsewhere)
         if os.geteuid() == 0:
             os.lchown(log, STRANGER, STRANGER)
         self._after(HOUR / 2, partial(aside.replace, log))
@@ -210,7 +214,7 @@ class World:
     def _begin_again(self) -> None:
         ended, self._trainer.due_t = self._trainer, float("inf")
         assert ended.process.returncode is not None
-        self._after(HOUR / 6, lambda: setattr(self, "_trainer", Trainer(self.folder, self.clock.t)))
+        self._after(HOUR / 6, lambda: setattr(self, "_trainer", self._begin()))
 
     def _configure(self) -> None:
         write_config(self.folder, self._interval, cooldown=300)
@@ -254,10 +258,10 @@ def write_config(folder: Path, interval: float, cooldown: int = 600) -> Path:
     return path
 
 
-def live(folder: Path, days: float, interval: float) -> dict[str, Any]:
+def live(folder: Path, days: float, interval: float, lengths: Sequence[float]) -> dict[str, Any]:
     """Serve for so many days; what was measured on the way."""
     path, begun = write_config(folder, interval), time.process_time()
-    world = World(folder, days, interval)
+    world = World(folder, days, interval, lengths)
     with closing(Simulated(LiveConfig(lambda: configure({"config": str(path)}), path), world)) as service:
         service.serve()
     first, last = world.types[0], world.types[-1]
@@ -282,15 +286,18 @@ def _if_it_can(what: Callable[[], object]) -> None:
 # --- the process that measures ---------------------------------------------------------------------------------------
 
 
-def measure(days: float, interval: float) -> dict[str, Any]:
+def measure(days: float, interval: float, lengths: Sequence[float] = LENGTHS) -> dict[str, Any]:
     """That, in a process of its own, which is scraped meanwhile."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         lines, told = folder / "lines", folder / "told.json"
-        command = [sys.executable, __file__, "--live", place, "--days", str(days), "--interval", str(interval)]
+        options = ["--days", str(days), "--interval", str(interval), "--generations", *map(str, lengths)]
+        command = [sys.executable, __file__, "--live", place, *options]
         begun = time.monotonic()
         with lines.open("wb") as out:
-            process = subprocess.Popen(command, stdout=out, env=ENVIRON | {"XDG_STATE_HOME": place})
+            process = subprocess.Popen(
+                [*without_levels(), *command], stdout=out, env=ENVIRON | {"XDG_STATE_HOME": place}
+            )
         scrapes = sum(scraped(process, lines))
         if process.wait():
             raise SystemExit(f"memwatch ended with {process.returncode}; it had told\n{lines.read_text()}")
@@ -305,6 +312,16 @@ def measure(days: float, interval: float) -> dict[str, Any]:
             "lines": lines.read_text().replace(f"{folder}/", "").replace(f"{TESTS}/", "tests/").splitlines(),
             "notices": notices(folder / "history.db"),
         }
+
+
+def without_levels() -> list[str]:
+    """Words that run a program where the cgroup cannot be written to, as in most containers; none without that right.
+
+    The kernel takes milliseconds to arm a level of memory, and it could end no sleep that takes no time.
+    """
+    words = ["unshare", "--mount", "sh", "-c", f'mount -o remount,bind,ro {MEMORY_CGROUP} && exec "$@"', "sh"]
+    is_allowed = MEMORY_CGROUP.exists() and subprocess.run([*words, "true"], check=False).returncode == 0
+    return words if is_allowed else []
 
 
 def scraped(process: subprocess.Popen[bytes], lines: Path) -> Iterator[bool]:
@@ -328,12 +345,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=float, default=MONTH_DAYS)
     parser.add_argument("--interval", type=float, default=30.0, help="seconds between two looks")
+    parser.add_argument("--generations", type=float, nargs="+", default=LENGTHS, help="their seconds, of each day")
     parser.add_argument("--live", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    how = given.days, given.interval, given.generations
     if given.live:
-        (given.live / "told.json").write_text(json.dumps(live(given.live, given.days, given.interval)))
+        (given.live / "told.json").write_text(json.dumps(live(given.live, *how)))
     else:
-        print(json.dumps(measure(given.days, given.interval)))
+        print(json.dumps(measure(*how)))
 
 
 if __name__ == "__main__":
