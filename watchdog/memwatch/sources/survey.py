@@ -118,6 +118,11 @@ class Survey:
             member.queued = True
             self._new.append(member)
 
+    def forget(self) -> None:
+        """Some have ended: who waits for a visit, or for a turn that may be half an hour away, is not kept for it."""
+        self._new = deque(member for member in self._new if not member.gone)
+        self._turns = deque(member for member in self._turns if not member.gone)
+
     def advance(self, now: float, members: Sequence[Visitable], whole: Union) -> bool:
         """Go on with the visits as far as the budget allows; `members` from the eldest on. True: there was one."""
         if not self._new and now < self._due_t:
