@@ -45,7 +45,7 @@ from support.measure import ENVIRON, TESTS
 
 HOUR, DAY = 3600.0, 86_400.0
 MONTH_DAYS = 30.0
-LENGTHS = (300.0, 900.0, 3600.0, 1800.0, 7200.0)  # seconds of a generation, of each day in turn
+LENGTHS = (600.0, 900.0, 3600.0, 1800.0, 7200.0)  # seconds of a generation, of each day in turn
 HISTORY = "3MB"  # a month takes four times as much
 LIMIT = "1GB"  # the trainer takes a tenth
 MEMORY_CGROUP = Path("/sys/fs/cgroup/memory")
