@@ -354,6 +354,23 @@ def test_nothing_is_kept_of_workers_that_have_ended():
     assert not members
 
 
+def test_what_a_lasting_worker_copies_is_seen_though_others_come_and_go_all_the_time():
+    with forest() as trainer:
+        trainer.do("x = heap(100); fork(1)")
+        tree = TreeReader(trainer.pid)
+        for second in range(0, 900, 5):
+            if second == 600:
+                trainer.do("tell('touch(x, range(12800))', 0, 1)")
+            trainer.do("fork(1)")
+            tree.read(float(second))
+            trainer.do("end(1)")
+            memory = tree.read(second + 1.0)
+            if second < 600:
+                assert (memory.cow_bytes or 0) < 5 * MB
+        tree.close()
+    assert memory.cow_bytes == pytest.approx(50 * MB, rel=0.15)
+
+
 def test_a_worker_that_nobody_reaps_is_not_visited():
     with forest() as trainer:
         trainer.do("x = heap(50); fork(3)")
