@@ -35,6 +35,7 @@ LIMIT = "4GiB"  # the trainer takes a hundredth; whoever else uses this machine 
 FIGURES = ("seconds", "rss_mib", "anon_mib", "pss_mib", "fds", "threads", "children", "cpu_s", "lines_kb", "history_kb")
 TOTALS = ("ticks_total", "generation", "interrupts_total", "warnings_total", "examinations_total")
 CONFIG = """
+dry_run: true  # whoever else fills this machine ends no soak
 history_size: {size}
 checkpoint: {{globs: ['{checkpoints}/*.ckpt']}}
 """

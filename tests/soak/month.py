@@ -57,6 +57,7 @@ FIGURES = (
     *("lines_kb", "history_kb", "wal_kb"),
 )
 CONFIG = """
+dry_run: true  # whoever else fills this machine ends no soak
 target: {{pidfile: {folder}/pid}}
 log: {{path: {folder}/train.log}}
 memory: {{limit: {limit}, interval_seconds: {interval}}}
