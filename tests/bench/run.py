@@ -94,9 +94,9 @@ def loop_ms() -> list[float]:
     return found
 
 
-def run(name: str, arguments: str, into: Path) -> bool:
-    """Whether the results were written."""
-    words = ["tests/bench/" + name + ".py", *arguments.split()]
+def run(program: str, arguments: str, into: Path, name: str) -> bool:
+    """Run tests/PROGRAM.py; whether its results were written, as INTO/NAME.json."""
+    words = [f"tests/{program}.py", *arguments.split()]
     load, pace = os.getloadavg()[0], loop_ms()
     begun = time.monotonic()
     done = subprocess.run([sys.executable, *words], cwd=ROOT, env=ENVIRON, stdout=subprocess.PIPE, check=False)
@@ -148,7 +148,8 @@ def main() -> int:
     given = parser.parse_args()
     if given.quick and given.into.resolve() == RESULTS:
         parser.error("--quick: its results are none to be kept; name another folder with --into")
-    written = [run(name, PROGRAMS[name][given.quick], given.into) for name in given.only or PROGRAMS]
+    names = given.only or PROGRAMS
+    written = [run(f"bench/{name}", PROGRAMS[name][given.quick], given.into, name) for name in names]
     return 0 if all(written) else 1
 
 

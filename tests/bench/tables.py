@@ -303,10 +303,16 @@ def filled(page: str, results: Mapping[str, Results]) -> str:
     for name, (program, make) in TABLES.items():
         told[name] = make(results[program]["results"]) if program in results else NONE
     for name, text in told.items():
-        pattern = rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)"
-        page, count = re.subn(pattern, lambda _, text=text: text + "\n", page, flags=re.DOTALL)  # type: ignore[misc]
-        if count != 1:
-            raise ValueError(f"{count} places for the table {name!r}")
+        page = replaced(page, name, text)
+    return page
+
+
+def replaced(page: str, name: str, text: str) -> str:
+    """The page with that text in the place of this name; ValueError when it has not exactly one."""
+    pattern = rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)"
+    page, count = re.subn(pattern, lambda _: text + "\n", page, flags=re.DOTALL)
+    if count != 1:
+        raise ValueError(f"{count} places for the table {name!r}")
     return page
 
 

@@ -21,7 +21,7 @@ TREES = st.recursive(
 
 
 def test_results_are_kept_with_how_they_came_about(tmp_path, monkeypatch):
-    assert run.run("replay", "--rows 200 --json", tmp_path)
+    assert run.run("bench/replay", "--rows 200 --json", tmp_path, "replay")
     text = (tmp_path / "replay.json").read_text()
     kept = json.loads(text)
     assert kept["command"] == "PYTHONPATH=tests python tests/bench/replay.py --rows 200 --json"
@@ -34,7 +34,7 @@ def test_results_are_kept_with_how_they_came_about(tmp_path, monkeypatch):
 
 def test_results_stay_when_a_program_fails(tmp_path, capsys):
     (tmp_path / "replay.json").write_text("earlier")
-    assert not run.run("replay", "--no-such-option", tmp_path)
+    assert not run.run("bench/replay", "--no-such-option", tmp_path, "replay")
     assert (tmp_path / "replay.json").read_text() == "earlier"
     assert "replay: failed" in capsys.readouterr().out
 

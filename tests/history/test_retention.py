@@ -21,6 +21,7 @@ from support.processes import WAIT, python, running
 
 T0 = 1_700_000_000.0
 LOOKS = 12_000
+WAIT_SECONDS = 20.0
 
 
 def watched(path: Path, name: str, looks: int = LOOKS, hertz: float = 1.0) -> str:
@@ -172,3 +173,18 @@ def test_runs_of_a_memwatch_that_lives_are_known(path: Path) -> None:
         assert commands(path) == ["now", "before"]
     watched_within(path, "last", 1)
     assert commands(path) == ["last"]
+
+
+def test_the_size_is_looked_at_each_minute_of_the_clock_that_is_given(path: Path) -> None:
+    passed = [0.0]
+    with closing(HistoryStore.open(path, most_bytes=300_000, now=lambda: passed[0])) as store:
+        begun(store, "now")
+        watched(path, "before")
+        for t in range(3):
+            store.append([GenerationSeen(T0 + t, 2.0 + t)], [])
+            assert len(commands(path)) == 2, "nobody has looked again"
+        passed[0] = 61.0
+        deadline = time.monotonic() + WAIT_SECONDS
+        while len(commands(path)) == 2 and time.monotonic() < deadline:
+            store.append([GenerationSeen(T0 + passed[0], 9.0)], [])
+        assert commands(path) == ["now"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import math
 import os
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 
 from memwatch.errors import TargetGoneError
 from memwatch.sources.procfs import parse_status
-from memwatch.sources.survey import SurveyBudget
+from memwatch.sources.survey import SurveyBudget, Visitable
 from memwatch.sources.tree import TreeReader
 from support.fakeproc import FakeProc
 from support.forest import forest, read_pss, whole_tree
@@ -337,6 +338,38 @@ for count in (4, 0, 8):
                 program.step()
         tree.close()
     assert seen == [(5, "pages"), (1, "rss"), (9, "pages")]
+
+
+def test_nothing_is_kept_of_workers_that_have_ended():
+    with forest() as trainer:
+        trainer.do("x = heap(50)")
+        tree = TreeReader(trainer.pid)
+        for second in range(0, 600, 10):  # a turn of those that were visited is rarely due, where others always come
+            trainer.do("fork(1)")
+            tree.read(float(second))
+            tree.read(second + 1.0)
+            trainer.do("end(1)")
+            assert tree.read(second + 2.0).processes == 1
+        members = [one for one in gc.get_objects() if isinstance(one, Visitable) and one.gone]
+        tree.close()
+    assert not members
+
+
+def test_what_a_lasting_worker_copies_is_seen_though_others_come_and_go_all_the_time():
+    with forest() as trainer:
+        trainer.do("x = heap(100); fork(1)")
+        tree = TreeReader(trainer.pid)
+        for second in range(0, 900, 5):
+            if second == 600:
+                trainer.do("tell('touch(x, range(12800))', 0, 1)")
+            trainer.do("fork(1)")
+            tree.read(float(second))
+            trainer.do("end(1)")
+            memory = tree.read(second + 1.0)
+            if second < 600:
+                assert (memory.cow_bytes or 0) < 5 * MB
+        tree.close()
+    assert memory.cow_bytes == pytest.approx(50 * MB, rel=0.15)
 
 
 def test_a_worker_that_nobody_reaps_is_not_visited():

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-ENVIRON = os.environ | {"PYTHONPATH": str(TESTS)}  # for a measuring program that is a process of its own
+_PATHS = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+ENVIRON = os.environ | {"PYTHONPATH": os.pathsep.join(_PATHS)}  # for a measuring program that is a process of its own
 
 _CPUCLOCK_SCHED = 2
 

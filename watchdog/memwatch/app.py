@@ -283,7 +283,7 @@ class Watch:
         try:
             if not self._config.history:
                 private.folder(path.parent)
-            store = HistoryStore.open(path, most_bytes=self._config.history_bytes)
+            store = HistoryStore.open(path, most_bytes=self._config.history_bytes, now=self._clock.now)
         except (HistoryError, OSError) as error:
             self._remarks.append(f"no history is kept: {error}")
             return None, attached

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Iterable, Sequence
 
 from memwatch import app
-from memwatch.clock import Sleeper
+from memwatch.clock import Sleeper, SystemClock
 from memwatch.core import news
 from memwatch.core.events import Awaiting, Event, Notice
 from memwatch.core.snapshot import Snapshot
@@ -25,9 +25,9 @@ MOST_SHARE = 0.02  # of a core, spent on looking for a trainer
 class Service(Station):
     """One watch after the other, and what they have in common."""
 
-    def __init__(self, live: LiveConfig, systemd: Systemd) -> None:
+    def __init__(self, live: LiveConfig, systemd: Systemd, clock: SystemClock | None = None) -> None:
         """ConfigError when a place to listen at is not free."""
-        super().__init__(live.config, may_draw=False)
+        super().__init__(live.config, may_draw=False, clock=clock)
         self._live, self._systemd = live, systemd
         self._latest = self.engine()
         self._health = Health()

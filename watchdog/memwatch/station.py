@@ -32,13 +32,14 @@ class Station:
         may_draw: bool = True,
         once: bool = False,
         forward: Callable[[int], None] | None = None,
+        clock: SystemClock | None = None,
     ) -> None:
         """`people`: where they read, default stdout; `may_draw`: a live view, if that is a terminal.
 
         `once`: a screen is printed; nothing is kept, served or sent. `forward`: takes the signals that memwatch gets;
         without it they end the watch. ConfigError when a place to listen at is not free.
         """
-        self.config, self.clock = config, SystemClock()
+        self.config, self.clock = config, clock or SystemClock()
         self.people = people or sys.stdout
         self.once = once
         self.front = None if once else Front(config, self.clock, self.people, may_draw=may_draw)

@@ -1,4 +1,4 @@
-"""How large the history may grow: the oldest runs go first, of the run that is watched details, then its oldest part."""
+"""How large the history may grow: the oldest runs go, then of the one that is watched details, then its beginning."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,26 +46,39 @@ class HistoryStore:
     name = "history"
 
     def __init__(
-        self, path: Path, connection: sqlite3.Connection, set_aside: str, proc: Path, most_bytes: int | None
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        set_aside: str,
+        proc: Path,
+        *,
+        most_bytes: int | None,
+        now: Callable[[], float],
     ) -> None:
         self.path = path
         self.set_aside = set_aside  # a sentence for the user when a damaged file was replaced, else empty
         self._connection, self._proc = connection, proc
         retention = None if most_bytes is None else Retention(most_bytes, self._is_another)
-        self._writer = Writer(connection, files.presence(path), retention)
+        self._writer = Writer(connection, files.presence(path), retention, now=now)
         self._run: Run | None = None
         self._attempt = self._seq = 0
         self._last_on_grid: dict[int, float] = {}
         self._held: list[Sampled] = []  # that came alone, and wait for others
 
     @classmethod
-    def open(cls, path: Path, proc: Path = Path("/proc"), most_bytes: int | None = None) -> HistoryStore:
+    def open(
+        cls,
+        path: Path,
+        proc: Path = Path("/proc"),
+        most_bytes: int | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> HistoryStore:
         """Open or make the file (0600, in a 0700 folder if that is made too); HistoryError when it cannot be used.
 
-        Where it grows beyond `most_bytes`, what is oldest goes.
+        Where it grows beyond `most_bytes`, what is oldest goes; `now` paces the looks at its size.
         """
         connection, set_aside = files.open_database(path)
-        return cls(path, connection, set_aside, proc, most_bytes)
+        return cls(path, connection, set_aside, proc, most_bytes=most_bytes, now=now)
 
     @property
     def failure(self) -> str | None:

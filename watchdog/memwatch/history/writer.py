@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import threading
 import time
@@ -88,12 +89,14 @@ class Writer:
         still_there: Callable[[], bool],
         retention: Retention | None = None,
         stalled_seconds: float = 5.0,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`now` paces the looks at the size of the file."""
         self.failure: str | None = None
         self.loss: str | None = None
         self.connection_lock = threading.Lock()
         self._connection, self._still_there = connection, still_there
-        self._retention, self._retained_t = retention, 0.0  # when it is asked again
+        self._retention, self._retained_t, self._now = retention, -math.inf, now  # when it is asked again
         self._stalled_seconds = stalled_seconds
         self._state = threading.Condition()
         self._waiting = Backlog()
@@ -203,7 +206,7 @@ class Writer:
     def _make_room(self, written: Backlog) -> None:
         """A step of it after what was written, while there is something to do."""
         run = next((rows[-1][0] for rows in written.rows.values() if rows), None)
-        if self._retention is None or run is None or run.id is None or time.monotonic() < self._retained_t:
+        if self._retention is None or run is None or run.id is None or self._now() < self._retained_t:
             return
         with self.connection_lock:
             try:
@@ -213,7 +216,7 @@ class Writer:
             except sqlite3.Error:  # the next write tells what is wrong
                 roll_back(self._connection)
                 more = False
-        self._retained_t = 0.0 if more else time.monotonic() + _ROOM_SECONDS
+        self._retained_t = -math.inf if more else self._now() + _ROOM_SECONDS
 
     def _with_numbers(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(self._number(value) if i in _TEXTS else value for i, value in enumerate(values))

@@ -118,6 +118,11 @@ class Survey:
             member.queued = True
             self._new.append(member)
 
+    def forget(self) -> None:
+        """Some have ended: who waits for a visit, or for a turn that may be half an hour away, is not kept for it."""
+        self._new = deque(member for member in self._new if not member.gone)
+        self._turns = deque(member for member in self._turns if not member.gone)
+
     def advance(self, now: float, members: Sequence[Visitable], whole: Union) -> bool:
         """Go on with the visits as far as the budget allows; `members` from the eldest on. True: there was one."""
         if not self._new and now < self._due_t:
@@ -144,9 +149,10 @@ class Survey:
             member.queued = False
             if member.has_memory:
                 if member.visit is None and member not in self._turns:
+                    if not self._turns:
+                        self._wait(now)
                     self._turns.append(member)
-                self._wait(now)
-                return member
+                return member  # and no turn is put off: where others always come, none would ever be due
         return self._whose_turn(now) if now >= self._due_t and self._credit > 0 else None
 
     def _whose_turn(self, now: float) -> Visitable | None:
@@ -162,7 +168,8 @@ class Survey:
         return None
 
     def _wait(self, now: float) -> None:
-        self._due_t = max(self._due_t, now - self._round_seconds) + self._round_seconds / self._forks
+        due_t = max(self._due_t, now - self._round_seconds) + self._round_seconds / self._forks
+        self._due_t = min(due_t, now + self._round_seconds)
 
     def _visit(self, now: float, member: Visitable, members: Sequence[Visitable], used_bytes: int) -> None:
         began = time.thread_time()

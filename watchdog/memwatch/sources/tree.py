@@ -180,6 +180,7 @@ class TreeReader:
             process.close()
             del self._others[process.pid]
             self._known.discard(process.pid)
+        self._survey.forget()
         self._order()
 
     def _order(self) -> None:
