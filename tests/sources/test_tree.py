@@ -55,6 +55,18 @@ def test_a_zombie_is_gone(fake):
         tree.read(1.0)
 
 
+def test_parents_are_remembered_of_those_that_ended_lately(fake):
+    fake.process(10, anon=MB, children=(11,))
+    fake.process(11, parent=10, anon=MB, children=(12,))
+    fake.process(12, parent=11, anon=MB)
+    tree = reader(fake)
+    tree.read(0.0)
+    fake.zombie(12)
+    tree.read(60.0)
+    assert tree.root_pids() == {10, 11}
+    assert tree.parents() == {11: 10, 12: 11}
+
+
 def test_no_such_process(fake):
     with pytest.raises(TargetGoneError):
         reader(fake, 4711)
