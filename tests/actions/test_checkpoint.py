@@ -362,6 +362,30 @@ def test_a_file_open_at_the_end_counts_only_if_the_trainer_was_not_killed(tmp_pa
     assert len(trainer.watch.after_exit(trainer.now, killed=killed)) == count
 
 
+@pytest.mark.parametrize(("killed", "count"), [(True, 0), (False, 1)])
+def test_a_file_that_no_look_has_seen_counts_only_if_the_trainer_was_not_killed(tmp_path, killed, count):
+    trainer = Watched(tmp_path)
+    trainer.step()
+    (tmp_path / "model.pkl").write_bytes(b"x" * 3000)
+    assert len(trainer.watch.after_exit(trainer.now, killed=killed)) == count
+
+
+def test_a_zip_with_its_end_counts_though_no_look_has_seen_it_before_the_kill(tmp_path):
+    trainer = Watched(tmp_path)
+    trainer.step()
+    (tmp_path / "model.pt").write_bytes(zip_bytes())
+    assert len(trainer.watch.after_exit(trainer.now, killed=True)) == 1
+
+
+def test_a_file_that_got_its_final_name_before_the_kill_counts(tmp_path):
+    trainer = Watched(tmp_path)
+    with (tmp_path / "model.pkl.tmp").open("wb") as file:
+        grow(file)
+        trainer.step()
+    (tmp_path / "model.pkl.tmp").rename(tmp_path / "model.pkl")
+    assert len(trainer.watch.after_exit(trainer.now, killed=True)) == 1
+
+
 def test_a_trainer_that_is_gone_has_no_open_files(tmp_path):
     with running(python(WAIT), cwd=tmp_path) as child:
         watch = CheckpointWatch(child.pid, (), str(tmp_path))

@@ -19,6 +19,7 @@ from memwatch.actions.filesigns import (
     UsualPlaces,
     find_by_inode,
     fingerprint,
+    has_end,
     is_temporary,
     is_whole,
     looks_like_checkpoint,
@@ -171,12 +172,20 @@ class CheckpointWatch:
     def after_exit(self, now: float, *, killed: bool) -> list[CheckpointSeen]:
         """The last word, when the trainer is gone: nobody writes any more, so what changed and is whole is saved.
 
-        `killed`: ended by a signal; then a file that was open at the last look counts as cut off.
+        `killed`: ended by a signal; then a file that was open at the last look counts as cut off, and so does one that
+        was written to after that look, unless it has its end.
         """
         still_open = {entry.path for entry in (self._open or {}).values()}
         self._close_all(now)
+        seen = set(self._closed)
         self._look_at_folders(now)
-        done = [c for c in self._closed.values() if self._follow(now, c) and not (killed and c.path in still_open)]
+
+        def is_complete(path: str, closed: _Closed) -> bool:
+            quiet = path in seen and (closed.opened or closed.still_t < now)
+            return not killed or bool(has_end(closed.path)) or (quiet and closed.path not in still_open)
+
+        followed = [(path, closed) for path, closed in self._closed.items() if self._follow(now, closed)]
+        done = [closed for path, closed in followed if is_complete(path, closed)]
         self._closed.clear()
         whole = [closed for closed in done if self._is_complete(closed)]
         return [self._saved(now, whole)] if whole else []
