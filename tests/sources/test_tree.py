@@ -55,18 +55,6 @@ def test_a_zombie_is_gone(fake):
         tree.read(1.0)
 
 
-def test_parents_are_remembered_of_those_that_ended_lately(fake):
-    fake.process(10, anon=MB, children=(11,))
-    fake.process(11, parent=10, anon=MB, children=(12,))
-    fake.process(12, parent=11, anon=MB)
-    tree = reader(fake)
-    tree.read(0.0)
-    fake.zombie(12)
-    tree.read(60.0)
-    assert tree.root_pids() == {10, 11}
-    assert tree.parents() == {11: 10, 12: 11}
-
-
 def test_no_such_process(fake):
     with pytest.raises(TargetGoneError):
         reader(fake, 4711)
@@ -246,6 +234,19 @@ def test_a_kernel_without_pagemap_says_so(fake):
 
 
 # --- real processes
+
+
+def test_parents_are_remembered_of_those_that_ended_lately():
+    ends = "child = subprocess.Popen(['sleep', '60'])\nsay('ready')\nsys.stdin.readline()\nchild.kill()\nchild.wait()\n"
+    with running("import subprocess\n" + ends + "say('reaped')\nsys.stdin.read()\n") as program:
+        tree = TreeReader(program.pid)
+        tree.read(0.0)
+        [child] = tree.root_pids() - {program.pid}
+        program.step()
+        tree.read(60.0)
+        assert tree.root_pids() == {program.pid}
+        assert tree.parents() == {child: program.pid}
+        tree.close()
 
 
 def test_a_reaped_process_is_gone_whoever_has_its_pid_now():

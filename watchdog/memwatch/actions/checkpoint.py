@@ -177,15 +177,15 @@ class CheckpointWatch:
         """
         still_open = {entry.path for entry in (self._open or {}).values()}
         self._close_all(now)
-        seen = set(self._closed)
+        names = {closed.print[:2]: closed.path for closed in self._closed.values()}
         self._look_at_folders(now)
 
-        def is_complete(path: str, closed: _Closed) -> bool:
-            quiet = path in seen and (closed.opened or closed.still_t < now)
-            return not killed or bool(has_end(closed.path)) or (quiet and closed.path not in still_open)
+        def is_over(closed: _Closed) -> bool:
+            name = names.get(closed.print[:2])  # as the last look has seen it
+            quiet = closed.path not in still_open and (closed.opened or closed.still_t < now)
+            return bool(has_end(closed.path)) or (name is not None and (quiet or name != closed.path))
 
-        followed = [(path, closed) for path, closed in self._closed.items() if self._follow(now, closed)]
-        done = [closed for path, closed in followed if is_complete(path, closed)]
+        done = [c for c in self._closed.values() if self._follow(now, c) and (not killed or is_over(c))]
         self._closed.clear()
         whole = [closed for closed in done if self._is_complete(closed)]
         return [self._saved(now, whole)] if whole else []
