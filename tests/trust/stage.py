@@ -186,9 +186,9 @@ class Stage:
         self.await_end(watch)
         return self.facts(**facts)
 
-    def await_end(self, watch: Memwatch) -> None:
+    def await_end(self, watch: Memwatch, seconds: float = PATIENCE_SECONDS) -> None:
         """Until the trainer has ended and memwatch has said so, or has ended itself."""
-        until(lambda: watch.named("exited") or watch.process.poll() is not None, PATIENCE_SECONDS)
+        until(lambda: watch.named("exited") or watch.process.poll() is not None, seconds)
 
     # --- what is known
 
