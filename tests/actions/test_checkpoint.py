@@ -13,7 +13,7 @@ import pytest
 from memwatch.actions.checkpoint import CPU_SHARE, CheckpointWatch
 from memwatch.actions.filesigns import UsualPlaces, is_whole, looks_like_checkpoint
 from memwatch.errors import SourceError
-from support.processes import WAIT, python, running
+from support.processes import READY, WAIT, python, running
 
 
 class Watched:
@@ -384,6 +384,20 @@ def test_a_file_that_got_its_final_name_before_the_kill_counts(tmp_path):
         trainer.step()
     (tmp_path / "model.pkl.tmp").rename(tmp_path / "model.pkl")
     assert len(trainer.watch.after_exit(trainer.now, killed=True)) == 1
+
+
+def test_a_file_that_was_closed_by_the_trainers_end_was_open_at_its_end(tmp_path):
+    code = READY + "input(); file = open('model.pkl', 'wb'); file.write(b'x' * 3000); file.flush(); "
+    with running(python(code + WAIT), cwd=tmp_path) as child:
+        watch = CheckpointWatch(child.pid, (), str(tmp_path), cpu_clock=lambda: 0.0)
+        watch.poll(0.0)
+        print(file=child.stdin, flush=True)
+        assert child.stdout.readline()
+        assert [seen.state for seen in watch.poll(10.0)] == ["writing"]
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie
+        assert [seen.state for t in range(11, 19) for seen in watch.poll(float(t))] == []
+        assert watch.after_exit(19.0, killed=True) == []
 
 
 def test_a_trainer_that_is_gone_has_no_open_files(tmp_path):

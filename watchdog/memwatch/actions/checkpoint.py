@@ -212,6 +212,8 @@ class CheckpointWatch:
         found = self._scan()
         first = self._open is None
         known = self._open or {}
+        if known.keys() - found.keys() and self._has_ended():
+            return  # they were closed by its end: whether they are complete is asked then
         for key, (path, size, position) in found.items():
             entry = known.get(key)
             if entry is None:
