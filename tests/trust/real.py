@@ -23,7 +23,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from trust.endings import Row
 from trust.kinds import WAITING, shell
