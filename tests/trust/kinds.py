@@ -355,8 +355,8 @@ def interrupted_after_a_kill(stage: Stage) -> Facts:
 
 def as_it_saves_memwatch_is_killed(stage: Stage) -> Facts:
     """memwatch is killed right after its interrupt, and started again."""
-    stage.start(leaking(stage, "slowly"))
-    arguments = (*LIMIT, *stage.configured())
+    stage.start(leaking(stage, "at_length"))
+    arguments = (*LIMIT, *stage.configured(save_seconds=8.0))
     first = stage.attach(*arguments)
     stage.let_go()
     until((stage.folder.path / "saving").exists, PATIENCE_SECONDS)

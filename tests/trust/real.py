@@ -1,4 +1,4 @@
-"""Small real trainers under real limits, watched by a real memwatch: leaks end with a checkpoint, others are left alone.
+"""Small real trainers under real limits and a real memwatch: leaks end with a checkpoint, others are left alone.
 
 `PYTHONPATH=watchdog:tests python -m trust.real`. Whether a run meets its limit is known from its schedule
 (trust.schedules); of every fifth it is tried without memwatch. Needs root and a memory cgroup of version 1.

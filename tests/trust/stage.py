@@ -23,7 +23,7 @@ from trust.truth import Facts
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 QUIET = ("--listen", "none", "--interval", "0.1", "--json")
-POLICY = "policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.5, save_timeout_seconds: 1.5, kill_after_seconds: 1"
+POLICY = "policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.5, kill_after_seconds: 1, save_timeout_seconds: "
 ENTER = ("sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"')
 BLIND = ("setpriv", "--bounding-set=-syslog,-sys_admin", "env")  # the kernel's log may not be read
 WHOLE_BYTES = 1_000_000  # of a checkpoint of tests/programs/leak.py
@@ -144,10 +144,10 @@ class Stage:
         until(lambda: watch.named("attached") or watch.process.poll() is not None, PATIENCE_SECONDS)
         time.sleep(LOOKS_SECONDS)
 
-    def configured(self, more: str = "", rest: str = "") -> tuple[str, str]:
-        """A policy for trainers that end within seconds; `rest`: other sections."""
+    def configured(self, more: str = "", save_seconds: float = 1.5) -> tuple[str, str]:
+        """A policy for trainers that end within seconds; `save_seconds`: that their checkpoints may take."""
         path = self.folder.path / "memwatch.yaml"
-        path.write_text(f"{POLICY}{more}}}\ndaemon: {{wait_seconds: 0.1}}\n{rest}")
+        path.write_text(f"{POLICY}{save_seconds}{more}}}\ndaemon: {{wait_seconds: 0.1}}\n")
         return ("--config", str(path))
 
     # --- the story that most endings share
