@@ -25,7 +25,7 @@ from typing import Any
 from memwatch.history import past
 from memwatch.retell import retell
 from trust.kinds import KINDS
-from trust.stage import stage
+from trust.stage import stage, use_this_memwatch
 from trust.truth import VERDICTS, judge, truth
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "trust"
@@ -103,6 +103,7 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, help="the summary as JSON, such as docs/trust/endings.json")
     chosen = parser.parse_args()
     begun = time.monotonic()
+    use_this_memwatch()
 
     def done(row: Row) -> None:
         if row["verdict"] in ("wrong", "broken") or row.get("replays") is False:

@@ -27,7 +27,7 @@ from statistics import median
 from trust.endings import Row
 from trust.kinds import WAITING, shell
 from trust.schedules import NAMES, RESUME, Schedule, draw
-from trust.stage import PATIENCE_SECONDS, PROGRAMS, Stage, stage
+from trust.stage import PATIENCE_SECONDS, PROGRAMS, Stage, stage, use_this_memwatch
 from trust.truth import Facts, judge
 
 SEED, RUNS, LEAKING_SHARE, TRIED_EVERY = 2718, 100, 0.6, 5
@@ -229,6 +229,7 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, help="the summary as JSON, such as docs/trust/real.json")
     chosen = parser.parse_args()
     begun = time.monotonic()
+    use_this_memwatch()
 
     def done(row: Row) -> None:
         if row["bad"] or row.get("replays") is False or row.get("tried") is False:

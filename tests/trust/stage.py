@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import memwatch
 from support.mainjob import Folder, Memwatch, until
 from support.trainers import memory_cgroup
 from trust.truth import Facts
@@ -243,6 +244,11 @@ class Stage:
             return None
         mask, *_, status = _INFO.unpack(buffer)
         return int(status) if mask & _EXIT else None
+
+
+def use_this_memwatch() -> None:
+    """What is started in other folders runs the memwatch that this process would."""
+    os.environ["PYTHONPATH"] = str(Path(memwatch.__file__).resolve().parents[1])
 
 
 @contextmanager
