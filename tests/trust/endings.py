@@ -16,21 +16,20 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from memwatch.history import past
 from memwatch.retell import retell
 from trust.kinds import KINDS
-from trust.stage import stage, use_this_memwatch
+from trust.pool import Row, play_all
+from trust.stage import stage
 from trust.truth import VERDICTS, judge, truth
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "trust"
 SEED = 4711
-Row = dict[str, Any]
 
 
 def play(number: int, seed: int, kind: str = "") -> Row:
@@ -56,16 +55,6 @@ def replays(history: Path) -> bool:
     """Each watch that it holds is judged again as it was."""
     runs = past.runs(history) if history.exists() else []
     return all(watch.difference is None for run in runs for watch in retell(history, run, lambda share: None))
-
-
-def play_all(numbers: Sequence[int], seed: int, jobs: int, done: Callable[[Row], None], kind: str = "") -> list[Row]:
-    """So many at a time, each in a process of its own, to which orphans come."""
-    with ProcessPoolExecutor(jobs, max_tasks_per_child=1) as pool:
-        rows = []
-        for future in as_completed([pool.submit(play, number, seed, kind) for number in numbers]):
-            rows.append(future.result())
-            done(rows[-1])
-    return sorted(rows, key=lambda row: row["number"])
 
 
 def summary(rows: Sequence[Row]) -> Row:
@@ -103,7 +92,6 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, help="the summary as JSON, such as docs/trust/endings.json")
     chosen = parser.parse_args()
     begun = time.monotonic()
-    use_this_memwatch()
 
     def done(row: Row) -> None:
         if row["verdict"] in ("wrong", "broken") or row.get("replays") is False:
@@ -112,7 +100,8 @@ def main() -> int:
             with chosen.details.open("a") as file:
                 print(json.dumps(row), file=file)
 
-    rows = play_all(chosen.only or range(chosen.runs), chosen.seed, chosen.jobs, done, chosen.kind)
+    again = partial(play, seed=chosen.seed, kind=chosen.kind)
+    rows = play_all(again, chosen.only or range(chosen.runs), chosen.jobs, done)
     command = "PYTHONPATH=watchdog:tests python -m trust.endings " + " ".join(sys.argv[1:])
     found = {"command": command, "seconds": round(time.monotonic() - begun), "cores": os.cpu_count(), **summary(rows)}
     text = json.dumps(found, indent=1)

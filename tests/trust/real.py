@@ -17,17 +17,17 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 
-from trust.endings import Row
 from trust.kinds import WAITING, shell
+from trust.pool import Row, play_all
 from trust.schedules import NAMES, RESUME, Schedule, draw
-from trust.stage import PATIENCE_SECONDS, PROGRAMS, Stage, stage, use_this_memwatch
+from trust.stage import PATIENCE_SECONDS, PROGRAMS, Stage, stage
 from trust.truth import Facts, judge
 
 SEED, RUNS, LEAKING_SHARE, TRIED_EVERY = 2718, 100, 0.6, 5
@@ -180,16 +180,6 @@ def replays(place: Stage) -> bool:
     return done.returncode == 0 and b"as it was told, bit for bit" in done.stdout
 
 
-def play_all(numbers: Sequence[int], seed: int, jobs: int, done: Callable[[Row], None]) -> list[Row]:
-    """So many at a time, each in a process of its own."""
-    with ProcessPoolExecutor(jobs, max_tasks_per_child=1) as pool:
-        rows = []
-        for future in as_completed([pool.submit(play, number, seed) for number in numbers]):
-            rows.append(future.result())
-            done(rows[-1])
-    return sorted(rows, key=lambda row: row["number"])
-
-
 def summary(rows: Sequence[Row]) -> Row:
     """Counts by family, and all that was not as it should be."""
     leaking, healthy = [r for r in rows if r["leaks"]], [r for r in rows if not r["leaks"]]
@@ -229,7 +219,6 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, help="the summary as JSON, such as docs/trust/real.json")
     chosen = parser.parse_args()
     begun = time.monotonic()
-    use_this_memwatch()
 
     def done(row: Row) -> None:
         if row["bad"] or row.get("replays") is False or row.get("tried") is False:
@@ -239,7 +228,7 @@ def main() -> int:
                 with chosen.details.open("a") as file:
                     print(json.dumps(row), file=file)
 
-    rows = play_all(chosen.only or range(chosen.runs), chosen.seed, chosen.jobs, done)
+    rows = play_all(partial(play, seed=chosen.seed), chosen.only or range(chosen.runs), chosen.jobs, done)
     words = "PYTHONPATH=watchdog:tests python -m trust.real " + " ".join(sys.argv[1:])
     found = {"command": words, "seconds": round(time.monotonic() - begun), "cores": os.cpu_count(), **summary(rows)}
     text = json.dumps(found, indent=1)
