@@ -22,11 +22,12 @@ parser = argparse.ArgumentParser()
 parser.add_argument("generations", type=int)
 parser.add_argument("megabytes", type=float)
 parser.add_argument("seconds", type=float)
-parser.add_argument("baseline", type=float)
+parser.add_argument("baseline")
 parser.add_argument("--resume", action="store_true")
 parser.add_argument("--levels", type=Path)
 parser.add_argument("--save-seconds", type=float, default=0.0)
 chosen = parser.parse_args()
+baseline = float(chosen.baseline)  # a word that is no number ends it as an exception does
 interrupted = False
 
 
@@ -69,10 +70,10 @@ def save(complete: int) -> None:
 
 signal.signal(signal.SIGINT, interrupt)
 complete = begun = int(CHECKPOINT.read_text().split()[0]) if chosen.resume else 0
-leaks = [chosen.baseline + chosen.megabytes * step / STEPS for step in range(1, chosen.generations * STEPS + 1)]
+leaks = [baseline + chosen.megabytes * step / STEPS for step in range(1, chosen.generations * STEPS + 1)]
 levels = [float(line) for line in chosen.levels.read_text().split()] if chosen.levels else leaks
 memory = Memory(max(levels))
-memory.hold(chosen.baseline)
+memory.hold(baseline)
 while complete < chosen.generations:
     print(f"Generation {complete + 1} / {chosen.generations}", flush=True)
     for step in range(STEPS):
