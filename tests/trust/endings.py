@@ -45,6 +45,9 @@ def play(number: int, seed: int, kind: str = "") -> Row:
             row["replays"] = replays(place.folder.history)
         except Exception:
             row |= {"way": place.way, "verdict": "broken", "error": traceback.format_exc()[-2000:]}
+        row["bad"] = row["verdict"] if row["verdict"] in ("wrong", "broken") else ""
+        if row.get("replays") is False:
+            row["bad"] = "replayed otherwise"
         if row["verdict"] != "true":
             row["told"] = [watch.said()[-3000:] for watch in place.watches]
             row["log"] = place.folder.log.read_text(errors="replace")[-1500:] if place.folder.log.exists() else ""
@@ -88,29 +91,21 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--only", type=int, nargs="*", help="numbers of endings to play again")
     parser.add_argument("--kind", default="", help="play this kind alone")
-    parser.add_argument("--details", type=Path, help="all that is known of each ending that is not true, as JSON lines")
+    parser.add_argument("--rows", type=Path, help="a file for each ending as a line of JSON, which is gone on with")
     parser.add_argument("-o", "--output", type=Path, help="the summary as JSON, such as docs/trust/endings.json")
     chosen = parser.parse_args()
     begun = time.monotonic()
 
-    def done(row: Row) -> None:
-        if row["verdict"] in ("wrong", "broken") or row.get("replays") is False:
-            print(f"{row['number']}: {row['kind']}: {row['verdict']}: {row.get('said')}", file=sys.stderr, flush=True)
-        if chosen.details is not None and row["verdict"] != "true":
-            with chosen.details.open("a") as file:
-                print(json.dumps(row), file=file)
-
     again = partial(play, seed=chosen.seed, kind=chosen.kind)
-    rows = play_all(again, chosen.only or range(chosen.runs), chosen.jobs, done)
-    command = "PYTHONPATH=watchdog:tests python -m trust.endings " + " ".join(sys.argv[1:])
+    rows = play_all(again, chosen.only or range(chosen.runs), chosen.jobs, chosen.rows)
+    command = f"PYTHONPATH=watchdog:tests python -m trust.endings --runs {len(rows)} --seed {chosen.seed}"
     found = {"command": command, "seconds": round(time.monotonic() - begun), "cores": os.cpu_count(), **summary(rows)}
     text = json.dumps(found, indent=1)
     if chosen.output is not None:
         chosen.output.parent.mkdir(exist_ok=True)
         chosen.output.write_text(text + "\n")
     print(text)
-    bad = found["verdicts"]["wrong"] + found["verdicts"]["broken"] + found["replayed_otherwise"]
-    return 1 if bad else 0
+    return 1 if any(row["bad"] for row in rows) else 0
 
 
 if __name__ == "__main__":

@@ -27,11 +27,11 @@ from statistics import median
 from trust.kinds import WAITING, shell
 from trust.pool import Row, play_all
 from trust.schedules import NAMES, RESUME, Schedule, draw
-from trust.stage import PATIENCE_SECONDS, PROGRAMS, Stage, stage
+from trust.stage import PROGRAMS, Stage, stage
 from trust.truth import Facts, judge
 
 SEED, RUNS, LEAKING_SHARE, TRIED_EVERY = 2718, 100, 0.6, 5
-LONGEST_SECONDS = 120.0
+LONGEST_SECONDS = 240.0
 TOLD = ("number", "family", "leaks", "limited_by", "said", "bad")  # of what was bad
 POLICY = "policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.5, save_timeout_seconds: 5}\n"
 RESUMED_MB, RESUMED_LIMIT = ("24", "8", "0.5", "10"), 150  # generations, MB and seconds of each, MB to begin with
@@ -59,6 +59,8 @@ def play(number: int, seed: int) -> Row:
             watched = resumed if drawn.family == RESUME else once
             row |= watched(place, drawn)
             row["replays"] = replays(place)
+            row["bad"] = row["bad"] or ("" if row["replays"] else "replayed otherwise")
+            row["bad"] = row["bad"] or ("" if row.get("tried", True) else "it came otherwise where nobody watched")
             if row["bad"]:
                 row["told"] = [watch.said()[-6000:] for watch in place.watches]
     except Exception:
@@ -176,7 +178,7 @@ def is_whole(place: Stage) -> bool:
 def replays(place: Stage) -> bool:
     """`memwatch replay` of its history tells the same again."""
     words = [place.folder.python, "-m", "memwatch", "replay", str(place.folder.history)]
-    done = subprocess.run(words, env=place.folder.environ(), capture_output=True, timeout=PATIENCE_SECONDS, check=False)
+    done = subprocess.run(words, env=place.folder.environ(), capture_output=True, timeout=LONGEST_SECONDS, check=False)
     return done.returncode == 0 and b"as it was told, bit for bit" in done.stdout
 
 
@@ -215,28 +217,20 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--only", type=int, nargs="*", help="numbers of runs to play again")
-    parser.add_argument("--details", type=Path, help="all that is known of each bad run, as JSON lines")
+    parser.add_argument("--rows", type=Path, help="a file for each run as a line of JSON, which is gone on with")
     parser.add_argument("-o", "--output", type=Path, help="the summary as JSON, such as docs/trust/real.json")
     chosen = parser.parse_args()
     begun = time.monotonic()
 
-    def done(row: Row) -> None:
-        if row["bad"] or row.get("replays") is False or row.get("tried") is False:
-            told = {key: value for key, value in row.items() if key != "told"}
-            print(json.dumps(told), file=sys.stderr, flush=True)
-            if chosen.details is not None:
-                with chosen.details.open("a") as file:
-                    print(json.dumps(row), file=file)
-
-    rows = play_all(partial(play, seed=chosen.seed), chosen.only or range(chosen.runs), chosen.jobs, done)
-    words = "PYTHONPATH=watchdog:tests python -m trust.real " + " ".join(sys.argv[1:])
-    found = {"command": words, "seconds": round(time.monotonic() - begun), "cores": os.cpu_count(), **summary(rows)}
+    rows = play_all(partial(play, seed=chosen.seed), chosen.only or range(chosen.runs), chosen.jobs, chosen.rows)
+    command = f"PYTHONPATH=watchdog:tests python -m trust.real --runs {len(rows)} --seed {chosen.seed}"
+    found = {"command": command, "seconds": round(time.monotonic() - begun), "cores": os.cpu_count(), **summary(rows)}
     text = json.dumps(found, indent=1)
     if chosen.output is not None:
         chosen.output.parent.mkdir(exist_ok=True)
         chosen.output.write_text(text + "\n")
     print(text)
-    return 1 if found["bad"] or found["replayed_otherwise"] else 0
+    return 1 if found["bad"] else 0
 
 
 if __name__ == "__main__":

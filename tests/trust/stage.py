@@ -29,7 +29,7 @@ ENTER = ("sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"')
 BLIND = ("setpriv", "--bounding-set=-syslog,-sys_admin", "env")  # the kernel's log may not be read
 WHOLE_BYTES = 1_000_000  # of a checkpoint of tests/programs/leak.py
 LOOKS_SECONDS = 0.3  # some looks before the end, as in life
-PATIENCE_SECONDS = 45.0
+PATIENCE_SECONDS = 90.0
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 _INFO = struct.Struct("=QQ11Ii")  # struct pidfd_info, Linux >= 6.15
 _GET_INFO, _EXIT = (3 << 30) | (_INFO.size << 16) | (0xFF << 8) | 11, 1 << 3
@@ -142,7 +142,7 @@ class Stage:
 
     def await_looks(self, watch: Memwatch) -> None:
         """Until it has attached, and looked a few times."""
-        until(lambda: watch.named("attached") or watch.process.poll() is not None, PATIENCE_SECONDS)
+        _until_told(watch, "attached", PATIENCE_SECONDS)
         time.sleep(LOOKS_SECONDS)
 
     def configured(self, more: str = "", save_seconds: float = 1.5) -> tuple[str, str]:
@@ -178,7 +178,7 @@ class Stage:
             self.start(command, "" if self.way == "pid" else self.way)
             watch = self.watch("--pid", str(self.pid), *arguments)
         if self.way == "run":
-            until(lambda: watch.named("attached"), PATIENCE_SECONDS)
+            _until_told(watch, "attached", PATIENCE_SECONDS)
             self.know(watch.named("attached")[0]["pid"])
             self.folder.log = next((self.folder.path / "state/memwatch/runs").glob("*.log"))
         self.await_looks(watch)
@@ -189,7 +189,7 @@ class Stage:
 
     def await_end(self, watch: Memwatch, seconds: float = PATIENCE_SECONDS) -> None:
         """Until the trainer has ended and memwatch has said so, or has ended itself."""
-        until(lambda: watch.named("exited") or watch.process.poll() is not None, seconds)
+        _until_told(watch, "exited", seconds)
 
     # --- what is known
 
@@ -259,6 +259,15 @@ def stage(path: Path, seed: int) -> Iterator[Stage]:
         place = Stage(Folder(path), random.Random(seed), groups, held)
         held.callback(_end_children)
         yield place
+
+
+def _until_told(watch: Memwatch, event: str, seconds: float) -> None:
+    """Until memwatch has told of that, or has ended."""
+    mark = f'"event":"{event}"'.encode()
+    until(
+        lambda: watch.process.poll() is not None or mark in watch.out.read_bytes() or mark in watch.err.read_bytes(),
+        seconds,
+    )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
