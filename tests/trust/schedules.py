@@ -11,6 +11,10 @@ STEPS = 4  # of a generation, as of tests/programs/resuming.py
 OWN_MB = 12.0  # of the interpreter, at most
 BEYOND = 1.2  # times the limit that a leak would come to
 SAFE_SHARE = 0.94  # of the limit that a healthy run comes to, at most
+RUN_SECONDS = (
+    20.0,
+    30.0,
+)  # a leak takes at least half of it: three times what a checkpoint is allowed with its margins
 Level = Callable[[float], float]  # MB at a generation, from 0.0
 
 
@@ -34,13 +38,14 @@ class Schedule:
 
 def draw(family: str, leaks: bool, chance: random.Random) -> Schedule:
     """A run of this family."""
-    limit, generations = chance.randint(150, 300), chance.randint(36, 60)
+    limit, seconds = chance.randint(150, 300), chance.uniform(0.2, 0.5)
+    generations = math.ceil(chance.uniform(*RUN_SECONDS) / seconds)
     course = FAMILIES[family](chance, leaks, generations, limit)
     noise = [chance.gauss(0, 0.002 * limit) for _ in range(generations * STEPS)]
     raw = [max(1.0, course(i / STEPS) + noise[i]) for i in range(generations * STEPS)]
     most = limit * BEYOND if leaks else limit * SAFE_SHARE - OWN_MB
     levels = tuple(min(level, most) for level in raw)
-    return Schedule(family, leaks, limit, generations, chance.uniform(0.2, 0.5), chance.uniform(0.1, 0.5), levels)
+    return Schedule(family, leaks, limit, generations, seconds, chance.uniform(0.1, 0.5), levels)
 
 
 def _leak(chance: random.Random, leaks: bool, generations: int, limit: float) -> tuple[float, float]:
