@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from trust.real_tables import PAGE, filled
 from trust.schedules import FAMILIES, OWN_MB, draw
 from trust.truth import Facts, judge
 
@@ -42,6 +43,10 @@ def test_a_true_cause_with_another_status_is_wrong() -> None:
 def test_to_say_nothing_or_that_it_is_not_known_is_no_lie() -> None:
     assert judge(None, Facts(3)) == "nothing"
     assert judge({"cause": "unknown", "exit_code": None, "signal": None}, Facts(3)) == "unknown"
+
+
+def test_the_page_says_what_was_measured() -> None:
+    assert filled(PAGE.read_text()) == PAGE.read_text(), "python -m trust.real_tables"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
