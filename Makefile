@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test thorough fuzz machines fast check lint types contracts pictures dashboards manifests locks config-schema schema bench tables soak manual pythons libraries trackers site wheel packaging clean
+.PHONY: demo test thorough fuzz machines fast check lint types contracts pictures dashboards manifests locks config-schema schema bench tables soak manual pythons libraries trackers site wheel packaging trust-endings trust-real clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
@@ -71,6 +71,14 @@ schema:  ## the types of Grafana's dashboards and the Prometheus operator's obje
 	mkdir -p .venv/schema
 	cp tests/configs/package.json .venv/schema
 	npm install --prefix .venv/schema --no-package-lock --no-audit --no-fund --silent
+
+trust-endings: .venv/.dev  ## 500 real endings, and what memwatch says of them: docs/trust/endings.json; root, a memory cgroup of version 1, half an hour
+	PYTHONPATH=watchdog:tests $(BIN)/python -m trust.endings -o docs/trust/endings.json
+	PYTHONPATH=tests $(BIN)/python -m trust.real_tables
+
+trust-real: .venv/.dev  ## 100 small real trainers, leaking and healthy: docs/trust/real.json; as above
+	PYTHONPATH=watchdog:tests $(BIN)/python -m trust.real -o docs/trust/real.json
+	PYTHONPATH=tests $(BIN)/python -m trust.real_tables
 
 bench: .venv-bench/.made  ## docs/performance/*.json and the tables of docs/performance.md; an hour, root for some of it
 	PYTHONPATH=tests .venv-bench/bin/python tests/bench/run.py $(if $(ONLY),--only $(ONLY)) $(BENCH)

@@ -26,7 +26,7 @@ from memwatch.core.policy import Policy
 from memwatch.core.snapshot import Snapshot, State
 from memwatch.errors import SourceError
 from memwatch.sources.kmsg import OomKill
-from memwatch.trainer import WatchedTrainer
+from memwatch.trainer import UPTIME_DRIFT, WatchedTrainer
 from support.watch import GB, TARGET
 
 KILLED, DONE = ExitStatus(None, "SIGKILL"), ExitStatus(0, None)
@@ -38,6 +38,7 @@ class World:
 
     def __init__(self) -> None:
         self.target, self.dead, self.status = TARGET, False, KILLED
+        self.killed_now = False
         self.counter: int | None = 0
         self.kills: list[OomKill] = []
         self.kmsg_error: SourceError | None = None
@@ -48,6 +49,9 @@ class World:
 
     def gone(self) -> bool:
         return self.dead
+
+    def dying(self) -> bool:
+        return self.killed_now
 
     def exit_status(self) -> ExitStatus | None:
         return self.status
@@ -77,7 +81,7 @@ class Bench:
         self.world = world = World()
         self.trainer = WatchedTrainer(
             signaller=world,  # type: ignore[arg-type]
-            tree_pids=lambda: frozenset({TARGET.pid, 101}),
+            tree_parents=lambda: {101: TARGET.pid, 102: 101},
             cgroup=world,  # type: ignore[arg-type]
             kmsg=world,  # type: ignore[arg-type]
             checkpoints=world,  # type: ignore[arg-type]
@@ -167,6 +171,36 @@ def test_a_kill_of_long_ago_is_not_this_end(bench: Bench) -> None:
     exited = bench.end(t=60.0)
     assert exited.cause is Cause.SIGNALLED
     assert "no trace of the OOM killer: the oom_kill counter did not rise" in exited.evidence
+
+
+def test_a_kill_that_a_look_sees_is_anothers_when_the_trainer_lives_and_its_own_when_it_dies(bench: Bench) -> None:
+    bench.look(9.8, kills=1)
+    bench.world.counter = 1
+    assert bench.end().cause is Cause.SIGNALLED
+    bench.world.killed_now = True
+    bench.look(9.9, kills=2)
+    bench.world.counter = 2
+    assert bench.end().cause is Cause.OOM_CGROUP
+
+
+@pytest.mark.parametrize(
+    ("pid", "seconds", "cause"),
+    [(101, 1.0, Cause.OOM_CGROUP), (101, 60.0, Cause.FAILED), (102, 1.0, Cause.FAILED), (999, 1.0, Cause.FAILED)],
+    ids=["child", "long-ago", "grandchild", "neighbour"],
+)
+def test_the_137_of_a_shell_is_an_oom_kill_when_the_kernel_has_just_killed_its_child(
+    bench: Bench, pid: int, seconds: float, cause: Cause
+) -> None:
+    bench.world.status = ExitStatus(137, None)
+    uptime = time.clock_gettime(time.CLOCK_MONOTONIC)
+    bench.world.kills = [replace(KILL, pid=pid, uptime_seconds=uptime * (1 - UPTIME_DRIFT) - seconds)]
+    assert bench.end().cause is cause
+
+
+def test_room_is_compared_in_bytes_a_small_cgroup_is_full_long_before_the_host(bench: Bench) -> None:
+    bench.look(9.9, used=GB // 10)  # 99 % of it are free, and half of the host
+    bench.world.counter, bench.world.kmsg_error = 1, SourceError("permission denied")
+    assert bench.end().cause is Cause.OOM_CGROUP
 
 
 def test_in_a_shared_cgroup_the_counter_may_be_a_neighbours() -> None:

@@ -13,7 +13,7 @@ import pytest
 from memwatch.actions.checkpoint import CPU_SHARE, CheckpointWatch
 from memwatch.actions.filesigns import UsualPlaces, is_temporary, is_whole, looks_like_checkpoint
 from memwatch.errors import SourceError
-from support.processes import WAIT, python, running
+from support.processes import READY, WAIT, python, running
 
 
 class Watched:
@@ -372,39 +372,42 @@ def test_a_file_open_at_the_end_counts_only_if_the_trainer_was_not_killed(tmp_pa
     assert len(trainer.watch.after_exit(trainer.now, killed=killed)) == count
 
 
-WRITES = """
-print(flush=True)
-input()
-with open("model.pkl", "wb") as file:
-    file.write(b"x" * 9)
-    file.flush()
-    print(flush=True)
-    input()
-"""
-
-
-def test_what_a_killed_trainer_had_open_stays_cut_off_however_often_is_looked_afterwards(tmp_path):
-    with running(python(WRITES), cwd=tmp_path) as child:
-        watch = CheckpointWatch(child.pid, (), str(tmp_path))
-        watch.poll(0.0)
-        child.stdin.write("\n")
-        child.stdin.flush()
-        assert child.stdout.readline()
-        watch.urgent = True
-        assert [seen.state for seen in watch.poll(1.0)] == ["writing"]
-        child.kill()
-        child.wait()
-    assert "saved" not in [seen.state for t in (2.0, 3.0, 9.0) for seen in watch.poll(t)]
-    assert watch.after_exit(9.0, killed=True) == []
-
-
-@pytest.mark.parametrize(("killed", "whole", "count"), [(True, False, 0), (True, True, 1), (False, False, 1)])
-def test_a_file_that_nobody_saw_closed_counts_after_a_kill_only_if_it_shows_that_it_is_whole(
-    tmp_path, killed, whole, count
-):
+@pytest.mark.parametrize(("killed", "count"), [(True, 0), (False, 1)])
+def test_a_file_that_no_look_has_seen_counts_only_if_the_trainer_was_not_killed(tmp_path, killed, count):
     trainer = Watched(tmp_path)
-    (tmp_path / "emergency.pt").write_bytes(zip_bytes() if whole else b"x" * 3000)
-    assert len(trainer.watch.after_exit(trainer.now + 0.1, killed=killed)) == count
+    trainer.step()
+    (tmp_path / "model.pkl").write_bytes(b"x" * 3000)
+    assert len(trainer.watch.after_exit(trainer.now, killed=killed)) == count
+
+
+def test_a_zip_with_its_end_counts_though_no_look_has_seen_it_before_the_kill(tmp_path):
+    trainer = Watched(tmp_path)
+    trainer.step()
+    (tmp_path / "model.pt").write_bytes(zip_bytes())
+    assert len(trainer.watch.after_exit(trainer.now, killed=True)) == 1
+
+
+def test_a_file_that_got_its_final_name_before_the_kill_counts(tmp_path):
+    trainer = Watched(tmp_path)
+    with (tmp_path / "model.pkl.tmp").open("wb") as file:
+        grow(file)
+        trainer.step()
+    (tmp_path / "model.pkl.tmp").rename(tmp_path / "model.pkl")
+    assert len(trainer.watch.after_exit(trainer.now, killed=True)) == 1
+
+
+def test_a_file_that_was_closed_by_the_trainers_end_was_open_at_its_end(tmp_path):
+    code = READY + "input(); file = open('model.pkl', 'wb'); file.write(b'x' * 3000); file.flush(); "
+    with running(python(code + WAIT), cwd=tmp_path) as child:
+        watch = CheckpointWatch(child.pid, (), str(tmp_path), cpu_clock=lambda: 0.0)
+        watch.poll(0.0)
+        print(file=child.stdin, flush=True)
+        assert child.stdout.readline()
+        assert [seen.state for seen in watch.poll(10.0)] == ["writing"]
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie
+        assert [seen.state for t in range(11, 19) for seen in watch.poll(float(t))] == []
+        assert watch.after_exit(19.0, killed=True) == []
 
 
 def test_a_trainer_that_is_gone_has_no_open_files(tmp_path):

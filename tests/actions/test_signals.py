@@ -177,6 +177,29 @@ def test_exit_status_of_a_process_that_is_not_our_child(ending, expected, reaped
         signaller.close()
 
 
+def test_a_sigkill_that_waits_and_an_exit_that_has_begun_show_before_the_end(tmp_path):
+    def dying(pending: int = 0, flags: int = 0, later: int = 0) -> bool:
+        start = signaller.target.start_ticks + later
+        rest = ["1", "1", "1", "0", "-1", str(flags), *["0"] * 12, str(start), *["0"] * 30]
+        folder = tmp_path / str(child.pid)
+        folder.mkdir(exist_ok=True)
+        (folder / "stat").write_text(" ".join([str(child.pid), "(python)", "R", *rest]) + "\n")
+        (folder / "status").write_text(f"SigPnd:\t{0:016x}\nShdPnd:\t{pending:016x}\nSigBlk:\t{0:016x}\n")
+        return signaller.dying(str(tmp_path))
+
+    with running(python(WAIT)) as child:
+        signaller = PidfdSignaller(identify(child.pid), is_same)
+        assert not signaller.dying() and not dying()
+        assert not dying(pending=1 << 14), "SIGTERM can be survived"
+        assert dying(pending=1 << 8)
+        assert dying(flags=0x4) and dying(flags=0x400)
+        assert dying(later=1), "another process"
+        child.kill()
+        wait_gone(signaller)
+        assert signaller.dying()
+        signaller.close()
+
+
 def test_a_zombie_counts_as_gone():
     with stranger(READY) as process:
         with pytest.raises(AttachError):

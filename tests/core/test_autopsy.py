@@ -19,7 +19,7 @@ WORKER = KernelRecord(9, "memcg", "Memory cgroup out of memory: Killed process 9
 MEMORY_ERROR = OutOfMemorySeen(998.0, "MemoryError", "MemoryError: Unable to allocate 3 GiB")
 CUDA = OutOfMemorySeen(998.0, "CUDA out of memory", "torch.cuda.OutOfMemoryError: CUDA out of memory.")
 LONG_AGO = OutOfMemorySeen(100.0, "CUDA out of memory", "retrying with half the batch")
-OWN = {"oom_kills_delta": 1, "cgroup_owned": True, "cgroup_headroom_fraction": 0.01, "host_headroom_fraction": 0.6}
+OWN = {"oom_kills_delta": 1, "cgroup_owned": True, "cgroup_headroom_bytes": 10**6, "host_headroom_bytes": 10**10}
 SHARED = {**OWN, "cgroup_owned": False}
 
 TABLE = [
@@ -81,14 +81,15 @@ TABLE = [
     ("counter, own cgroup, status unknown", OWN, Cause.OOM_CGROUP),
     (
         "counter, own cgroup without limit",
-        {**OWN, "exit_signal": "SIGKILL", "cgroup_headroom_fraction": None},
+        {**OWN, "exit_signal": "SIGKILL", "cgroup_headroom_bytes": None},
         Cause.OOM_HOST,
     ),
-    ("counter, the host had less", {**OWN, "exit_signal": "SIGKILL", "host_headroom_fraction": 0.001}, Cause.OOM_HOST),
+    ("counter, the host had less", {**OWN, "exit_signal": "SIGKILL", "host_headroom_bytes": 1000}, Cause.OOM_HOST),
     ("counter, but it exited", {"exit_code": 0, **OWN}, Cause.COMPLETED),
     ("counter, shared cgroup", {"exit_signal": "SIGKILL", **SHARED}, Cause.UNKNOWN),
     ("SIGKILL, no trace", {"exit_signal": "SIGKILL", "oom_kills_delta": 0, "cgroup_owned": True}, Cause.SIGNALLED),
-    ("SIGKILL, nothing read", {"exit_signal": "SIGKILL"}, Cause.SIGNALLED),
+    ("SIGKILL, nothing read", {"exit_signal": "SIGKILL"}, Cause.UNKNOWN),
+    ("SIGKILL, no record", {"exit_signal": "SIGKILL", "kernel_log_read": True}, Cause.SIGNALLED),
     ("segmentation fault", {"exit_signal": "SIGSEGV"}, Cause.SIGNALLED),
     ("somebody's SIGINT", {"exit_code": 130}, Cause.FAILED),
     ("MemoryError", {"exit_code": 1, "log_oom": MEMORY_ERROR}, Cause.MEMORY_ERROR),
@@ -98,7 +99,7 @@ TABLE = [
     ("CUDA OOM, survived", {"exit_code": 0, "log_oom": CUDA}, Cause.COMPLETED),
     ("CUDA OOM, outlived", {"exit_code": 1, "log_oom": CUDA, "outlived": "generation 4 followed"}, Cause.FAILED),
     ("CUDA OOM, long ago", {"exit_code": 1, "log_oom": LONG_AGO}, Cause.FAILED),
-    ("CUDA OOM, then killed", {"exit_signal": "SIGKILL", "log_oom": CUDA}, Cause.SIGNALLED),
+    ("CUDA OOM, then killed", {"exit_signal": "SIGKILL", "log_oom": CUDA, "oom_kills_delta": 0}, Cause.SIGNALLED),
 ]
 
 
@@ -158,8 +159,9 @@ evidences = st.builds(
     cgroup_owned=st.booleans(),
     kernel_record=st.none() | st.sampled_from([MEMCG, GLOBAL, NEIGHBOUR, WORKER]),
     log_oom=st.none() | st.sampled_from([MEMORY_ERROR, CUDA, LONG_AGO]),
-    cgroup_headroom_fraction=st.none() | st.floats(-1, 1),
-    host_headroom_fraction=st.none() | st.floats(-1, 1),
+    kernel_log_read=st.booleans(),
+    cgroup_headroom_bytes=st.none() | st.integers(-(2**20), 2**40),
+    host_headroom_bytes=st.none() | st.integers(0, 2**40),
 )
 
 
@@ -170,7 +172,9 @@ def test_laws(evidence):
     assert all(isinstance(line, str) and line for line in ended.evidence)
     record = evidence.kernel_record
     if ended.cause in (Cause.OOM_CGROUP, Cause.OOM_HOST):
-        assert (record is not None and record.of_tree) or (evidence.cgroup_owned and evidence.oom_kills_delta > 0)
+        assert (record is not None and (record.of_trainer or record.of_child)) or (
+            evidence.cgroup_owned and evidence.oom_kills_delta > 0
+        )
     if ended.cause in (Cause.SAVED, Cause.UNSAVED):
         assert evidence.signalled and not evidence.signalled.dry_run and not evidence.signalled.error
     if ended.cause is Cause.SAVED:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memwatch.core.lastwords import outlived
@@ -22,6 +22,9 @@ DIED = {
     "which led to another": (
         f"{TRACEBACK}{OOM}\n\nDuring handling of the above exception, another exception occurred:\n\n{OTHER}",
         *(OOM, 1, None),
+    ),
+    "and the interpreter shut down": (
+        f"{TRACEBACK}{OOM}\nException ignored in: <function Pool.__del__ at 0x7f>\n{OTHER}", OOM, 1, None
     ),
     "what a tracker prints at the end": (f"{TRACEBACK}{OOM}\nwandb: Find logs at: ./wandb\n", OOM, 1, None),
     "a message and nothing more": (f"epoch 1\nERROR {OOM}\n", f"ERROR {OOM}", 1, None),
@@ -57,6 +60,7 @@ def test_it_outlived_it(case):
     assert why in outlived(*facts)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300), st.text(max_size=300), st.none() | st.integers(0, 255))
 def test_whatever_the_log_says_the_answer_is_a_printable_line(before, after, code):
     found = outlived(f"{before}\n{OOM}\n{after}", OOM, code, None)

@@ -112,7 +112,7 @@ class Bench:
         checkpoints = CheckpointWatch(pid, (), str(folder))
         trainer = WatchedTrainer(
             signaller=self.signaller,
-            tree_pids=tree.root_pids,
+            tree_parents=tree.parents,
             cgroup=cgroup,
             kmsg=None,
             checkpoints=checkpoints,

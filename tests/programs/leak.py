@@ -2,8 +2,9 @@
 
 saves: writes a checkpoint, says so, exits with 130. leaves: exits with 0 and saves nothing, as many trainers do.
 shrugs: goes on. stubborn: goes on, on SIGTERM as well. late: saves on SIGTERM only.
-slowly: takes two seconds to save, to a file that it renames, and says nothing. dies_saving, dies_unnamed: as it writes
-the checkpoint, under its own name or another, it takes all memory that there is. dies_saved: after it was written.
+slowly: takes two seconds to save, to a file that it renames, and says nothing. at_length: six.
+dies_saving, dies_unnamed: as it writes the checkpoint, under its own name or another, it takes all memory that there
+is. dies_saved: after it was written.
 fails: runs out of memory as it saves, in Python.
 Arguments: what SIGINT does, generations, MB and seconds for each, and MB to begin with.
 Each signal that it hears is a line of the file `heard`; `saving` is there from when it begins to save.
@@ -41,12 +42,12 @@ def write(name: str, size: int) -> None:
         file.write(b"x" * size)
 
 
-def save_slowly() -> None:
+def save_slowly(seconds: float = 2.0) -> None:
     with open("state.ckpt.tmp", "wb") as file:
         for _ in range(10):
             file.write(b"x" * (WHOLE_BYTES // 10))
             file.flush()
-            time.sleep(0.2)
+            time.sleep(seconds / 10)
     os.rename("state.ckpt.tmp", "state.ckpt")  # noqa: PTH104 - pathlib takes 10 ms to import
 
 
@@ -73,6 +74,7 @@ def fail() -> None:
 
 WAYS_TO_SAVE = {
     "slowly": save_slowly,
+    "at_length": lambda: save_slowly(6.0),
     "dies_saving": lambda: die_saving("state.ckpt"),
     "dies_unnamed": lambda: die_saving("state.ckpt.tmp"),
     "dies_saved": die_saved,

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memwatch.errors import SourceError
-from memwatch.sources.kmsg import KmsgReader, OomContext, parse_record
+from memwatch.sources.kmsg import KmsgReader, OomContext, parse_record, refuse_foreign_pids
 from support.trainers import memory_cgroup, running
 
 MB = 1 << 20
@@ -105,6 +105,21 @@ def test_a_context_is_joined_to_the_kill_that_follows(tmp_path):
 def test_an_unreadable_log_is_said(tmp_path):
     with pytest.raises(SourceError):
         KmsgReader(str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("link", ["pid:[4026532281]", None])
+def test_where_pids_are_others_the_log_is_not_read(tmp_path, link):
+    if link is not None:
+        (tmp_path / "self/ns").mkdir(parents=True)
+        (tmp_path / "self/ns/pid").symlink_to(link)
+    with pytest.raises(SourceError):
+        refuse_foreign_pids(str(tmp_path))
+
+
+def test_the_kernels_own_pids_are_those_of_its_log(tmp_path):
+    (tmp_path / "self/ns").mkdir(parents=True)
+    (tmp_path / "self/ns/pid").symlink_to("pid:[4026531836]")
+    refuse_foreign_pids(str(tmp_path))
 
 
 @pytest.mark.cgroup

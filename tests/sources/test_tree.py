@@ -237,6 +237,19 @@ def test_a_kernel_without_pagemap_says_so(fake):
 # --- real processes
 
 
+def test_parents_are_remembered_of_those_that_ended_lately():
+    ends = "child = subprocess.Popen(['sleep', '60'])\nsay('ready')\nsys.stdin.readline()\nchild.kill()\nchild.wait()\n"
+    with running("import subprocess\n" + ends + "say('reaped')\nsys.stdin.read()\n") as program:
+        tree = TreeReader(program.pid)
+        tree.read(0.0)
+        [child] = tree.root_pids() - {program.pid}
+        program.step()
+        tree.read(60.0)
+        assert tree.root_pids() == {program.pid}
+        assert tree.parents() == {child: program.pid}
+        tree.close()
+
+
 def test_a_reaped_process_is_gone_whoever_has_its_pid_now():
     with running(HOLD) as program:
         tree = TreeReader(program.pid)

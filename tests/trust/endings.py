@@ -16,21 +16,20 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from memwatch.history import past
 from memwatch.retell import retell
 from trust.kinds import KINDS
+from trust.pool import Row, play_all
 from trust.stage import stage
 from trust.truth import VERDICTS, judge, truth
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "trust"
 SEED = 4711
-Row = dict[str, Any]
 
 
 def play(number: int, seed: int, kind: str = "") -> Row:
@@ -46,6 +45,9 @@ def play(number: int, seed: int, kind: str = "") -> Row:
             row["replays"] = replays(place.folder.history)
         except Exception:
             row |= {"way": place.way, "verdict": "broken", "error": traceback.format_exc()[-2000:]}
+        row["bad"] = row["verdict"] if row["verdict"] in ("wrong", "broken") else ""
+        if row.get("replays") is False:
+            row["bad"] = "replayed otherwise"
         if row["verdict"] != "true":
             row["told"] = [watch.said()[-3000:] for watch in place.watches]
             row["log"] = place.folder.log.read_text(errors="replace")[-1500:] if place.folder.log.exists() else ""
@@ -56,16 +58,6 @@ def replays(history: Path) -> bool:
     """Each watch that it holds is judged again as it was."""
     runs = past.runs(history) if history.exists() else []
     return all(watch.difference is None for run in runs for watch in retell(history, run, lambda share: None))
-
-
-def play_all(numbers: Sequence[int], seed: int, jobs: int, done: Callable[[Row], None], kind: str = "") -> list[Row]:
-    """So many at a time, each in a process of its own, to which orphans come."""
-    with ProcessPoolExecutor(jobs, max_tasks_per_child=1) as pool:
-        rows = []
-        for future in as_completed([pool.submit(play, number, seed, kind) for number in numbers]):
-            rows.append(future.result())
-            done(rows[-1])
-    return sorted(rows, key=lambda row: row["number"])
 
 
 def summary(rows: Sequence[Row]) -> Row:
@@ -99,28 +91,21 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--only", type=int, nargs="*", help="numbers of endings to play again")
     parser.add_argument("--kind", default="", help="play this kind alone")
-    parser.add_argument("--details", type=Path, help="all that is known of each ending that is not true, as JSON lines")
+    parser.add_argument("--rows", type=Path, help="a file for each ending as a line of JSON, which is gone on with")
     parser.add_argument("-o", "--output", type=Path, help="the summary as JSON, such as docs/trust/endings.json")
     chosen = parser.parse_args()
     begun = time.monotonic()
 
-    def done(row: Row) -> None:
-        if row["verdict"] in ("wrong", "broken") or row.get("replays") is False:
-            print(f"{row['number']}: {row['kind']}: {row['verdict']}: {row.get('said')}", file=sys.stderr, flush=True)
-        if chosen.details is not None and row["verdict"] != "true":
-            with chosen.details.open("a") as file:
-                print(json.dumps(row), file=file)
-
-    rows = play_all(chosen.only or range(chosen.runs), chosen.seed, chosen.jobs, done, chosen.kind)
-    command = "PYTHONPATH=watchdog:tests python -m trust.endings " + " ".join(sys.argv[1:])
+    again = partial(play, seed=chosen.seed, kind=chosen.kind)
+    rows = play_all(again, chosen.only or range(chosen.runs), chosen.jobs, chosen.rows)
+    command = f"PYTHONPATH=watchdog:tests python -m trust.endings --runs {len(rows)} --seed {chosen.seed}"
     found = {"command": command, "seconds": round(time.monotonic() - begun), "cores": os.cpu_count(), **summary(rows)}
     text = json.dumps(found, indent=1)
     if chosen.output is not None:
         chosen.output.parent.mkdir(exist_ok=True)
         chosen.output.write_text(text + "\n")
     print(text)
-    bad = found["verdicts"]["wrong"] + found["verdicts"]["broken"] + found["replayed_otherwise"]
-    return 1 if bad else 0
+    return 1 if any(row["bad"] for row in rows) else 0
 
 
 if __name__ == "__main__":

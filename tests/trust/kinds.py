@@ -331,7 +331,7 @@ def while_killed(stage: Stage) -> Facts:
 
 def after_a_kill(stage: Stage) -> Facts:
     """memwatch is killed and started again before the end; what it knew of failed allocations is old."""
-    stage.start(ending("survives", stage.chance.choice(("retries", "logs", "torch")), "1.5", "raises"))
+    stage.start(ending("survives", stage.chance.choice(("retries", "logs", "torch")), "4", "raises"))
     first = stage.attach()
     stage.let_go()
     until(stage.wrote("emory"), PATIENCE_SECONDS)
@@ -355,8 +355,8 @@ def interrupted_after_a_kill(stage: Stage) -> Facts:
 
 def as_it_saves_memwatch_is_killed(stage: Stage) -> Facts:
     """memwatch is killed right after its interrupt, and started again."""
-    stage.start(leaking(stage, "slowly"))
-    arguments = (*LIMIT, *stage.configured())
+    stage.start(leaking(stage, "at_length"))
+    arguments = (*LIMIT, *stage.configured(save_seconds=8.0))
     first = stage.attach(*arguments)
     stage.let_go()
     until((stage.folder.path / "saving").exists, PATIENCE_SECONDS)

@@ -17,18 +17,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import memwatch
 from support.mainjob import Folder, Memwatch, until
 from support.trainers import memory_cgroup
 from trust.truth import Facts
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 QUIET = ("--listen", "none", "--interval", "0.1", "--json")
-POLICY = "policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.5, save_timeout_seconds: 1.5, kill_after_seconds: 1"
+POLICY = "policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.5, kill_after_seconds: 1, save_timeout_seconds: "
 ENTER = ("sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"')
 BLIND = ("setpriv", "--bounding-set=-syslog,-sys_admin", "env")  # the kernel's log may not be read
 WHOLE_BYTES = 1_000_000  # of a checkpoint of tests/programs/leak.py
 LOOKS_SECONDS = 0.3  # some looks before the end, as in life
-PATIENCE_SECONDS = 45.0
+PATIENCE_SECONDS = 90.0
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 _INFO = struct.Struct("=QQ11Ii")  # struct pidfd_info, Linux >= 6.15
 _GET_INFO, _EXIT = (3 << 30) | (_INFO.size << 16) | (0xFF << 8) | 11, 1 << 3
@@ -141,13 +142,13 @@ class Stage:
 
     def await_looks(self, watch: Memwatch) -> None:
         """Until it has attached, and looked a few times."""
-        until(lambda: watch.named("attached") or watch.process.poll() is not None, PATIENCE_SECONDS)
+        _until_told(watch, "attached", PATIENCE_SECONDS)
         time.sleep(LOOKS_SECONDS)
 
-    def configured(self, more: str = "", rest: str = "") -> tuple[str, str]:
-        """A policy for trainers that end within seconds; `rest`: other sections."""
+    def configured(self, more: str = "", save_seconds: float = 1.5) -> tuple[str, str]:
+        """A policy for trainers that end within seconds; `save_seconds`: that their checkpoints may take."""
         path = self.folder.path / "memwatch.yaml"
-        path.write_text(f"{POLICY}{more}}}\ndaemon: {{wait_seconds: 0.1}}\n{rest}")
+        path.write_text(f"{POLICY}{save_seconds}{more}}}\ndaemon: {{wait_seconds: 0.1}}\n")
         return ("--config", str(path))
 
     # --- the story that most endings share
@@ -177,7 +178,7 @@ class Stage:
             self.start(command, "" if self.way == "pid" else self.way)
             watch = self.watch("--pid", str(self.pid), *arguments)
         if self.way == "run":
-            until(lambda: watch.named("attached"), PATIENCE_SECONDS)
+            _until_told(watch, "attached", PATIENCE_SECONDS)
             self.know(watch.named("attached")[0]["pid"])
             self.folder.log = next((self.folder.path / "state/memwatch/runs").glob("*.log"))
         self.await_looks(watch)
@@ -186,9 +187,9 @@ class Stage:
         self.await_end(watch)
         return self.facts(**facts)
 
-    def await_end(self, watch: Memwatch) -> None:
+    def await_end(self, watch: Memwatch, seconds: float = PATIENCE_SECONDS) -> None:
         """Until the trainer has ended and memwatch has said so, or has ended itself."""
-        until(lambda: watch.named("exited") or watch.process.poll() is not None, PATIENCE_SECONDS)
+        _until_told(watch, "exited", seconds)
 
     # --- what is known
 
@@ -245,6 +246,11 @@ class Stage:
         return int(status) if mask & _EXIT else None
 
 
+def use_this_memwatch() -> None:
+    """What is started in other folders runs the memwatch that this process would."""
+    os.environ["PYTHONPATH"] = str(Path(memwatch.__file__).resolve().parents[1])
+
+
 @contextmanager
 def stage(path: Path, seed: int) -> Iterator[Stage]:
     """A stage of its own below `path`; nothing of it is left running."""
@@ -253,6 +259,15 @@ def stage(path: Path, seed: int) -> Iterator[Stage]:
         place = Stage(Folder(path), random.Random(seed), groups, held)
         held.callback(_end_children)
         yield place
+
+
+def _until_told(watch: Memwatch, event: str, seconds: float) -> None:
+    """Until memwatch has told of that, or has ended."""
+    mark = f'"event":"{event}"'.encode()
+    until(
+        lambda: watch.process.poll() is not None or mark in watch.out.read_bytes() or mark in watch.err.read_bytes(),
+        seconds,
+    )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

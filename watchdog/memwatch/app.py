@@ -38,7 +38,7 @@ from memwatch.sources.cgroup import CgroupReader
 from memwatch.sources.find import WAYS, find
 from memwatch.sources.gpus import GpuReader
 from memwatch.sources.keyboard import Keyboard
-from memwatch.sources.kmsg import KmsgReader
+from memwatch.sources.kmsg import KmsgReader, refuse_foreign_pids
 from memwatch.sources.logsource import LogSource
 from memwatch.sources.presets import Preset, load_presets
 from memwatch.sources.procfs import HostReader, read_stat
@@ -139,7 +139,7 @@ class Watch:
             held.callback(log_source.close)
         trainer = WatchedTrainer(
             signaller=signaller,
-            tree_pids=readers.tree.root_pids,
+            tree_parents=readers.tree.parents,
             cgroup=readers.cgroup,
             kmsg=self._kmsg(held),
             checkpoints=checkpoints,
@@ -262,6 +262,7 @@ class Watch:
 
     def _kmsg(self, held: ExitStack) -> KmsgReader | None:
         try:
+            refuse_foreign_pids()
             kmsg = KmsgReader()
         except SourceError as error:
             self._remarks.append(f"the kernel's log cannot be read ({error}): OOM kills show in cgroup counters only")

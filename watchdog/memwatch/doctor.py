@@ -25,7 +25,7 @@ from memwatch.history.store import HistoryStore
 from memwatch.hooks import check_hook
 from memwatch.outputs.web import WebServer
 from memwatch.sources.cgroup import CgroupReader
-from memwatch.sources.kmsg import KmsgReader
+from memwatch.sources.kmsg import KmsgReader, refuse_foreign_pids
 from memwatch.sources.logscan import scan
 from memwatch.sources.logsource import LogSource
 from memwatch.sources.procfs import read_stat
@@ -234,6 +234,7 @@ def _gpus(config: Config, sample: Sample, of_trainer: bool) -> Iterator[Check]:
 
 
 def _kernel_log() -> str:
+    refuse_foreign_pids()
     with closing(KmsgReader()):
         return "readable: an OOM kill is told from the kernel's own record"
 

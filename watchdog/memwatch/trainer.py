@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from memwatch.actions.checkpoint import CheckpointWatch
 from memwatch.actions.signals import ExitStatus, PidfdSignaller
@@ -28,7 +27,8 @@ from memwatch.sources.cgroup import CgroupReader
 from memwatch.sources.kmsg import KmsgReader, OomKill
 from memwatch.supervisor import signal_name
 
-OOM_KILL_SECONDS = 5.0  # a kill is seen in the cgroup's counter no longer before the end than this
+OOM_KILL_SECONDS = 5.0  # a shell ends no later after the kernel has killed its child than this ...
+UPTIME_DRIFT = 1e-4  # ... and such a share of the uptime: the kernel's log has a clock of its own
 REAPED_WITHIN_SECONDS = 0.5  # a parent takes this long, at most, before its child's status can be read for good
 STATUS_LOOK_SECONDS = 0.02
 _OURS = (State.INTERRUPTING, State.SAVED, State.ESCALATED)
@@ -43,22 +43,24 @@ class WatchedTrainer:
         self,
         *,
         signaller: PidfdSignaller,
-        tree_pids: Callable[[], frozenset[int]],
+        tree_parents: Callable[[], Mapping[int, int]],
         cgroup: CgroupReader,
         kmsg: KmsgReader | None,
         checkpoints: CheckpointWatch,
         child_status: Callable[[], int] | None = None,
         log_end: Callable[[], str] = lambda: "",
     ) -> None:
-        """`child_status`: for memwatch's own child, waits for its end and gives its status, -N for signal N.
+        """`tree_parents`: of its descendants, those that ended lately among them.
+
+        `child_status`: for memwatch's own child, waits for its end and gives its status, -N for signal N.
 
         `log_end`: the last that its log says.
         """
-        self._signaller, self._tree_pids, self._cgroup = signaller, tree_pids, cgroup
+        self._signaller, self._tree_parents, self._cgroup = signaller, tree_parents, cgroup
         self._kmsg, self._checkpoints, self._child_status = kmsg, checkpoints, child_status
         self._log_end = log_end
         self._pid = signaller.target.pid
-        self._oom_kills: deque[tuple[float, int | None]] = deque(maxlen=8)  # (since, count), newest last
+        self._survived_kills: int | None = None  # in its cgroup, that were others'
         self._kills_at_end: int | None = None
         self._memory: CgroupMemory | None = None  # as last read
         self._host: HostMemory | None = None
@@ -135,8 +137,8 @@ class WatchedTrainer:
         self._host = event.sample.host or self._host
         if cgroup is not None:
             self._memory = cgroup
-            if not self._oom_kills or self._oom_kills[-1][1] != cgroup.oom_kills:
-                self._oom_kills.append((event.t, cgroup.oom_kills))
+            if cgroup.oom_kills != self._survived_kills and not self._signaller.dying():
+                self._survived_kills = cgroup.oom_kills
 
     def _status(self) -> ExitStatus | None:
         if self._child_status is not None:
@@ -150,6 +152,7 @@ class WatchedTrainer:
         sent = self._signals if in_episode else []
         begun = next((one.t for one in sent if not one.error), None)
         saved = self._checkpoint
+        kills = self._kernel_kills()
         after = saved is not None and begun is not None and saved.t >= begun
         return Evidence(
             exit_code=status.exit_code if status else None,
@@ -158,13 +161,14 @@ class WatchedTrainer:
             escalated=len({one.signal for one in sent if not one.error}) > 1,
             checkpoint=saved.evidence if saved is not None and after else None,
             saved=saved,
-            oom_kills_delta=self._oom_kills_since(t - OOM_KILL_SECONDS),
+            oom_kills_delta=self._last_oom_kills(),
             cgroup_owned=self._memory is not None and self._memory.owned,
-            kernel_record=self._kernel_record(),
+            kernel_record=self._kernel_record(kills) if kills else None,
+            kernel_log_read=kills is not None,
             log_oom=self._log_oom,
             outlived=self._how_outlived(status),
-            cgroup_headroom_fraction=_least_room(self._levels),
-            host_headroom_fraction=self._host.available_bytes / self._host.total_bytes if self._host else None,
+            cgroup_headroom_bytes=_least_room(self._levels),
+            host_headroom_bytes=self._host.available_bytes if self._host else None,
         )
 
     def _how_outlived(self, status: ExitStatus | None) -> str:
@@ -178,36 +182,43 @@ class WatchedTrainer:
     def _levels(self) -> tuple[CgroupLevel, ...]:
         return self._memory.levels if self._memory is not None else ()
 
-    def _oom_kills_since(self, t: float) -> int | None:
-        earlier = [count for since, count in self._oom_kills if since <= t]
-        before = earlier[-1] if earlier else self._oom_kills[0][1] if self._oom_kills else None
+    def _last_oom_kills(self) -> int | None:
+        """Kills in its cgroup that it was not seen to survive; None: not known."""
+        before = self._survived_kills
         counts = [count for count in (self._kills_at_end, self._cgroup.oom_kills()[0]) if count is not None]
         return None if not counts or before is None else max(counts) - before
 
-    def _kernel_record(self) -> KernelRecord | None:
+    def _kernel_kills(self) -> Sequence[OomKill] | None:
+        """Of the kernel's log since the attach; None: it cannot be read."""
         try:
-            kills = self._kmsg.read(0.0) if self._kmsg else ()
+            return self._kmsg.read(0.0) if self._kmsg else None
         except SourceError:
             return None
-        tree, cgroups = self._tree_pids() | {self._pid}, {level.path for level in self._levels}
+
+    def _kernel_record(self, kills: Sequence[OomKill]) -> KernelRecord | None:
+        """The one that tells most of this end."""
+        parents, cgroups = self._tree_parents(), {level.path for level in self._levels}
+        tree = {self._pid, *parents}
         near = [kill for kill in kills if kill.pid in tree or kill.memcg is None or kill.memcg in cgroups]
         ranked = sorted(near, key=lambda kill: (kill.pid == self._pid, kill.pid in tree))
-        return self._record(ranked[-1], tree) if ranked else None
+        return self._record(ranked[-1], parents) if ranked else None
 
-    def _record(self, kill: OomKill, tree: frozenset[int]) -> KernelRecord:
+    def _record(self, kill: OomKill, parents: Mapping[int, int]) -> KernelRecord:
+        uptime = time.clock_gettime(time.CLOCK_MONOTONIC)
+        late = uptime - kill.uptime_seconds > OOM_KILL_SECONDS + UPTIME_DRIFT * uptime
         where = f"at the limit of cgroup {kill.memcg}" if kill.memcg else "host out of memory"
         return KernelRecord(
             pid=kill.pid,
             constraint="memcg" if kill.constraint == "memcg" else "global",
             line=f"OOM killer killed {kill.pid} ({kill.comm}), {format_bytes(kill.rss_bytes)} resident, {where}",
             of_trainer=kill.pid == self._pid,
-            of_tree=kill.pid in tree,
+            of_child=parents.get(kill.pid) == self._pid and not late,
         )
 
 
-def _least_room(levels: Sequence[CgroupLevel]) -> float | None:
-    """The share of its limit that the fullest had left; None without limits."""
-    rooms = [1 - level.charged_bytes / level.limit_bytes for level in levels if level.limit_bytes]
+def _least_room(levels: Sequence[CgroupLevel]) -> int | None:
+    """Bytes that the fullest had left; None without limits."""
+    rooms = [level.limit_bytes - level.charged_bytes for level in levels if level.limit_bytes is not None]
     return min(rooms, default=None)
 
 

@@ -19,7 +19,7 @@ from memwatch.actions.filesigns import (
     UsualPlaces,
     find_by_inode,
     fingerprint,
-    is_sealed,
+    has_end,
     is_temporary,
     is_whole,
     looks_like_checkpoint,
@@ -172,21 +172,23 @@ class CheckpointWatch:
     def after_exit(self, now: float, *, killed: bool) -> list[CheckpointSeen]:
         """The last word, when the trainer is gone: nobody writes any more, so what changed and is whole is saved.
 
-        `killed`: ended by a signal; then a file counts as cut off that was open at the last look, or of which nothing
-        shows that it was closed before.
+        `killed`: ended by a signal; then a file that was open at the last look counts as cut off, and so does one that
+        was written to after that look, unless it has its end.
         """
         still_open = {entry.path for entry in (self._open or {}).values()}
         self._close_all(now)
+        names = {closed.print[:2]: closed.path for closed in self._closed.values()}
         self._look_at_folders(now)
-        cut = {c.path for c in self._closed.values() if killed and (c.path in still_open or self._may_be_cut(now, c))}
-        done = [c for c in self._closed.values() if c.path not in cut and self._follow(now, c)]
+
+        def is_over(closed: _Closed) -> bool:
+            name = names.get(closed.print[:2])  # as the last look has seen it
+            quiet = closed.path not in still_open and (closed.opened or closed.still_t < now)
+            return bool(has_end(closed.path)) or (name is not None and (quiet or name != closed.path))
+
+        done = [c for c in self._closed.values() if self._follow(now, c) and (not killed or is_over(c))]
         self._closed.clear()
         whole = [closed for closed in done if self._is_complete(closed)]
         return [self._saved(now, whole)] if whole else []
-
-    def _may_be_cut(self, now: float, closed: _Closed) -> bool:
-        """Nobody saw it closed, or still for long, and its content does not tell that it is whole."""
-        return not (closed.opened or now - closed.still_t >= self._settle or is_sealed(closed.path))
 
     def close(self) -> None:
         """Give back what is held."""
@@ -208,10 +210,10 @@ class CheckpointWatch:
 
     def _look_at_fds(self, now: float) -> None:
         found = self._scan()
-        if not found and self._open and self._has_ended():
-            return  # nobody has closed what was open: `after_exit` judges it
         first = self._open is None
         known = self._open or {}
+        if known.keys() - found.keys() and self._has_ended():
+            return  # they were closed by its end: whether they are complete is asked then
         for key, (path, size, position) in found.items():
             entry = known.get(key)
             if entry is None:

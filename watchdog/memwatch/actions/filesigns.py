@@ -36,28 +36,21 @@ def looks_like_checkpoint(name: str) -> bool:
 
 def is_whole(path: str) -> bool:
     """False when the file is a zip (torch.save, numpy.savez) without its end: the writer was cut off."""
+    found = has_end(path)
+    return Path(path).exists() if found is None else found  # no zip, or not permitted to look inside
+
+
+def has_end(path: str) -> bool | None:
+    """Whether a zip has its end; None for another kind of file, which does not show whether it is whole."""
     try:
-        return _zip_end(path) is not False
+        with open(path, "rb") as file:
+            if file.read(4) != _ZIP:
+                return None
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _ZIP_TAIL))
+            return _ZIP_END in file.read()
     except OSError:
-        return Path(path).exists()  # not permitted to look inside
-
-
-def is_sealed(path: str) -> bool:
-    """It is a zip with its end: nothing of it is missing, whoever has ended meanwhile."""
-    try:
-        return _zip_end(path) is True
-    except OSError:
-        return False
-
-
-def _zip_end(path: str) -> bool | None:
-    """Whether a zip has its end; None: it is no zip, and does not tell."""
-    with open(path, "rb") as file:
-        if file.read(4) != _ZIP:
-            return None
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _ZIP_TAIL))
-        return _ZIP_END in file.read()
+        return None
 
 
 def write_position(path: str) -> int | None:

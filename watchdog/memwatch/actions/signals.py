@@ -18,7 +18,7 @@ from memwatch.errors import AttachError, ConfigError, NoTrainerError, SourceErro
 
 DEFAULT_SIGNALS = ("SIGINT", "SIGTERM")
 
-_MASK_LINE = re.compile(rb"^(Sig(?:Blk|Ign|Cgt)):\s+([0-9a-f]+)$", re.MULTILINE)
+_MASK_LINE = re.compile(rb"^(Sig(?:Pnd|Blk|Ign|Cgt)|ShdPnd):\s+([0-9a-f]+)$", re.MULTILINE)
 
 _PIDFD_SEND_SIGNAL, _PIDFD_OPEN = 424, 434  # the same on every architecture but alpha
 
@@ -181,6 +181,18 @@ class PidfdSignaller:
         if self._fd is None:
             return not self._is_same(self.target)
         return bool(self._ended.poll(0))
+
+    def dying(self, root: str = "/proc") -> bool:
+        """It has ended, or is about to: a SIGKILL waits for it, or it has begun to exit."""
+        try:
+            with open(f"{root}/{self.target.pid}/stat", "rb") as file:
+                found = parse_stat(file.read(4096))
+            with open(f"{root}/{self.target.pid}/status", "rb") as file:
+                pending = {name: int(mask, 16) for name, mask in _MASK_LINE.findall(file.read(8192))}
+        except (OSError, ValueError):
+            return True
+        waits = pending.get(b"SigPnd", 0) | pending.get(b"ShdPnd", 0)
+        return found.start_ticks != self.target.start_ticks or found.ending or _has(waits, signal.SIGKILL)
 
     def exit_status(self, root: str = "/proc") -> ExitStatus | None:
         """How it ended, without being its parent; None while it runs and where the kernel does not tell.

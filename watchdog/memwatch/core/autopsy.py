@@ -5,11 +5,12 @@ The first line that fits decides. "Ours": a signal that memwatch really sent in 
 | evidence | cause |
 |---|---|
 | ours, a checkpoint complete after the first of them | SAVED, however it died afterwards: the run resumes from there |
-| the kernel's OOM record names the trainer, killed or status unknown; or its child, and the status is 137 | OOM_* |
-| no record, a SIGKILL not ours (or status unknown), oom_kill of the trainer's *own* cgroup rose | OOM_* |
+| the kernel's OOM record names the trainer, killed or status unknown; or a child just before a status of 137 | OOM_* |
+| no record, a SIGKILL not ours (or status unknown), oom_kill of the trainer's *own* cgroup rose as it ended | OOM_* |
 | ours, and no checkpoint was seen | UNSAVED, status 0 too: many trainers save nothing |
 | the log's last words are a failed allocation (`core.lastwords`), status not 0, not killed | MEMORY_ERROR, CUDA_OOM |
 | status unknown or SIGKILL, and oom_kill of a *shared* cgroup rose, no record | UNKNOWN: it may have been a neighbour |
+| SIGKILL, and neither the kernel's log nor a counter could be read | UNKNOWN |
 | ended by a signal | SIGNALLED: a SIGKILL without a trace of the OOM killer is somebody's SIGKILL |
 | ended with a status | COMPLETED (0), FAILED |
 | nothing | UNKNOWN |
@@ -35,7 +36,7 @@ class KernelRecord:
     constraint: str  # "memcg" or "global"
     line: str
     of_trainer: bool  # it names the trainer itself
-    of_tree: bool  # it names the trainer or one of its descendants
+    of_child: bool  # it names a child of the trainer, and is of the last seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,14 @@ class Evidence:
     escalated: bool = False  # a stronger signal followed the first
     checkpoint: str | None = None  # evidence of a checkpoint complete after our signal
     saved: CheckpointSeen | None = None  # the latest that was complete, whoever asked for it
-    oom_kills_delta: int | None = None  # rise of the innermost cgroup's oom_kill counter around the end
+    oom_kills_delta: int | None = None  # rise of the innermost cgroup's oom_kill counter since it was last seen to live
     cgroup_owned: bool = False  # only the trainer's tree lives in it
     kernel_record: KernelRecord | None = None  # the one about the trainer's tree, else any other of that time
+    kernel_log_read: bool = False  # it could be read: without a record there was no kill
     log_oom: OutOfMemorySeen | None = None  # the latest
     outlived: str = ""  # why that is not what ended it; empty: it may be
-    cgroup_headroom_fraction: float | None = None  # last reading, of the limit; None: no cgroup limit
-    host_headroom_fraction: float | None = None
+    cgroup_headroom_bytes: int | None = None  # last reading; None: no cgroup limit
+    host_headroom_bytes: int | None = None
 
     @property
     def ours(self) -> Signalled | None:
@@ -98,7 +100,7 @@ def _kernel_oom(e: Evidence) -> tuple[Cause, str] | None:
     record = e.kernel_record
     if record is not None:
         killed = e.exit_signal == "SIGKILL" or not e.status_known
-        if (record.of_trainer and killed) or (record.of_tree and e.exit_code == _SHELL_SIGKILL):
+        if (record.of_trainer and killed) or (record.of_child and e.exit_code == _SHELL_SIGKILL):
             return (Cause.OOM_HOST if record.constraint == "global" else Cause.OOM_CGROUP), f"kernel: {record.line}"
         return None  # it tells of another process, and there is no second
     if not _killed_by_somebody(e) or not e.cgroup_owned or not (e.oom_kills_delta or 0) > 0:
@@ -114,10 +116,10 @@ def _killed_by_somebody(e: Evidence) -> bool:
 
 def _tighter(e: Evidence) -> Cause:
     """The counter rises for host OOM kills too: the limit that had less room left was the one met."""
-    if e.cgroup_headroom_fraction is None:
+    if e.cgroup_headroom_bytes is None:
         return Cause.OOM_HOST
-    host = e.host_headroom_fraction
-    return Cause.OOM_CGROUP if host is None or e.cgroup_headroom_fraction <= host else Cause.OOM_HOST
+    host = e.host_headroom_bytes
+    return Cause.OOM_CGROUP if host is None or e.cgroup_headroom_bytes <= host else Cause.OOM_HOST
 
 
 def _by_itself(t: float, e: Evidence) -> tuple[Cause, str]:
@@ -130,6 +132,8 @@ def _by_itself(t: float, e: Evidence) -> tuple[Cause, str]:
             Cause.UNKNOWN,
             f"{_status(e)}; the oom_kill counter of a cgroup that it shares rose: it may not be its own",
         )
+    if e.exit_signal == "SIGKILL" and not e.kernel_log_read and e.kernel_record is None and e.oom_kills_delta is None:
+        return Cause.UNKNOWN, f"{_status(e)}; whether by the OOM killer could not be read anywhere"
     if e.exit_signal is not None:
         return Cause.SIGNALLED, _status(e)
     if e.exit_code is not None:

@@ -22,7 +22,11 @@ _ABORTED = 128 + 6  # of a shell whose child aborted
 _EXCEPTION = re.compile(
     r"^(?:\w+\.)*\w+(?:Error|Exception|Interrupt|Timeout|Expired)(?=:\s|$)|^SystemExit(?=:\s|$)|^Fatal Python error"
 )
-_LED_TO = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
+# What follows such a line is no other reason: it led to it, or came as the interpreter was shut down.
+_LED_TO = re.compile(
+    r"^(?:During handling of the above exception|The above exception was the direct cause|"
+    r"Exception ignored in|Error in atexit)"
+)
 # What follows when somebody else has died: a launcher, a pool or another rank tells of it.
 _OF_OTHERS = re.compile(
     r"ChildFailedError|CalledProcessError|Process(?:Raised|Exited)Exception|BrokenProcessPool|BrokenPipeError|"
@@ -62,7 +66,8 @@ def _is(shown: str, line: str) -> bool:
 
 def _went_on(lines: Sequence[str]) -> str:
     """After the first of these, or in it, the program says that it goes on, or what ended it later."""
-    goes_on = next((one for one in lines[:AFTERMATH_LINES] if _GOES_ON.search(one)), None)
+    near = (one for one in lines[:AFTERMATH_LINES] if not _LED_TO.match(one))
+    goes_on = next((one for one in near if _GOES_ON.search(one)), None)
     if goes_on is not None:
         return f"it went on: {printable(goes_on)}"
     led_to = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_PF_EXITING, _PF_KTHREAD = 0x4, 0x00200000  # include/linux/sched.h
+_PF_EXITING, _PF_SIGNALED, _PF_KTHREAD = 0x4, 0x400, 0x00200000  # include/linux/sched.h
 _KTHREADD = 2  # every kernel thread is its child
 _FIELDS_AFTER_NAME = 20  # state (field 3) up to starttime (field 22)
 
@@ -29,8 +29,8 @@ class ProcStat:
 
     @property
     def ending(self) -> bool:
-        """It has begun to exit, or has ended."""
-        return self.dead or bool(self.flags & _PF_EXITING)
+        """It has begun to exit or to die of a signal, or has ended."""
+        return self.dead or bool(self.flags & (_PF_EXITING | _PF_SIGNALED))
 
     @property
     def kernel_thread(self) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from memwatch.errors import SourceError
 from memwatch.sources.reading import number, unreadable
 
+_FIRST_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in include/linux/proc_ns.h
 _MOST_RECORDS = 4096  # a read; the rest waits for the next
 _LONGEST = 2048  # the kernel's own bound (PRINTK_MESSAGE_MAX): the patterns take long for more
 _CONTEXT = re.compile(
@@ -52,6 +53,16 @@ class OomContext:
     constraint: str | None
     memcg: str | None
     task_memcg: str | None
+
+
+def refuse_foreign_pids(root: str = "/proc") -> None:
+    """SourceError where PIDs are not those that the kernel's log has: whom it names cannot be told there."""
+    try:
+        namespace = os.readlink(f"{root}/self/ns/pid")  # noqa: PTH115
+    except OSError as error:
+        raise unreadable(f"{root}/self/ns/pid", error) from error
+    if namespace != _FIRST_NAMESPACE:
+        raise SourceError("it has other PIDs than this container")
 
 
 class KmsgReader:

@@ -16,6 +16,7 @@ from memwatch.sources.survey import Survey, SurveyBudget, Visitable
 
 _STATM_BYTES = 160  # seven numbers of up to 20 digits
 _DETAIL_SECONDS, _LIMITS_SECONDS = 20.0, 60.0  # between readings of the trainer's own status, and of its limits
+_ENDED_KEPT = 64  # processes that have ended whose parents are remembered
 _STEP = 128  # a process whose memory has changed by this part of the tree since its visit is visited again
 _TURN_SECONDS = 16.0  # between those of one of the others, in turn: 35 us
 
@@ -96,6 +97,7 @@ class TreeReader:
         self._root.layout = self._layout(self._root)
         self._others: dict[int, _Process] = {}
         self._known = {pid}
+        self._parents: dict[int, int] = {}  # of all that were met, the latest last
         self._members: tuple[_Process, ...] = ()  # those that have memory, from the eldest on
         self._descendants = Descendants(root)
         self._survey = Survey(root, survey)
@@ -111,6 +113,10 @@ class TreeReader:
     def root_pids(self) -> frozenset[int]:
         """The PIDs of the tree, the trainer's own among them, as of the last read."""
         return frozenset(self._known)
+
+    def parents(self) -> Mapping[int, int]:
+        """PID -> parent, as each was met, of the trainer's descendants and those that have ended lately."""
+        return self._parents
 
     def read(self, now: float) -> TreeMemory:
         """The tree's memory; TargetGoneError when the trainer is gone or a zombie, else SourceError."""
@@ -183,6 +189,12 @@ class TreeReader:
         self._survey.forget()
         self._order()
 
+    def _remember(self, pid: int, parent_pid: int) -> None:
+        self._parents.pop(pid, None)
+        self._parents[pid] = parent_pid
+        if len(self._parents) > len(self._known) + _ENDED_KEPT:
+            del self._parents[next(one for one in self._parents if one not in self._known)]
+
     def _order(self) -> None:
         """Who has memory, and who is the eldest of each family of forks."""
         members = [process for process in (self._root, *self._others.values()) if process.size_bytes]
@@ -244,6 +256,7 @@ class TreeReader:
             parent = self._others.get(parent_pid, self._root)
             self._others[pid] = process
             self._known.add(pid)
+            self._remember(pid, parent_pid)
             self._read_status(process)
             process.layout = self._layout(process)
             process.rank = self._ranks.of_new(process, parent)
