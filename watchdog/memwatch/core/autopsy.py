@@ -143,9 +143,9 @@ def _by_itself(t: float, e: Evidence) -> tuple[Cause, str]:
 
 def _last_words(t: float, e: Evidence) -> bool:
     """The log ends with a failed allocation, and nothing contradicts that it was the reason."""
-    if (
-        e.log_oom is None or e.outlived or e.exit_code == 0 or e.exit_signal not in (None, "SIGABRT")
-    ):  # C++ aborts on bad_alloc
+    if e.log_oom is None or e.outlived or e.exit_code == 0:
+        return False
+    if e.exit_signal not in (None, "SIGABRT"):  # C++ aborts on bad_alloc
         return False
     return t - e.log_oom.t <= (LAST_WORDS_SECONDS if e.status_known else LAST_WORDS_UNCONFIRMED_SECONDS)
 
