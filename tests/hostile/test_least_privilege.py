@@ -6,8 +6,6 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
-import sysconfig
 import tempfile
 import time
 import urllib.request
@@ -16,15 +14,13 @@ from pathlib import Path
 
 import pytest
 
-import memwatch
+from support import nobody
 from support.mainjob import PATIENCE_SECONDS
+from support.nobody import CAN_BECOME, NOBODY, PACKAGES, powerless
 
 pytestmark = pytest.mark.integration
 
-NOBODY = 65534
-# setpriv itself still finds a program as root would; what env starts is found as nobody
-POWERLESS = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all",
-             "--inh-caps=-all", "--no-new-privs", "env")  # fmt: skip
+POWERLESS = (*powerless()[:-1], "--no-new-privs", "env")
 PORT = 19_877
 # Made at run time, so that no constant of the program's code is one of them.
 SECRETS = """
@@ -52,16 +48,6 @@ learn(made("argument"))
 """
 
 
-def _python() -> str | None:
-    """One that anybody may run and that fits the installed packages."""
-    for python in (sys.executable, "/usr/bin/python3"):
-        command = [*POWERLESS, python, "-c", "import sys; print(*sys.version_info[:2])"]
-        said = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
-        if said == [str(number) for number in sys.version_info[:2]]:
-            return python
-    return None
-
-
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A folder of nobody's own, which pytest's are not."""
@@ -71,15 +57,14 @@ def place() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root to become another user")
+@pytest.mark.skipif(not CAN_BECOME, reason="needs root to become another user")
 def test_nobody_watches_interrupts_and_reports_and_no_secret_is_kept(place: Path) -> None:
-    python = _python()
+    python = nobody.python()
     if python is None:
         pytest.skip("needs a Python that nobody may run")
-    packages = os.pathsep.join([str(Path(memwatch.__file__).parents[1]), sysconfig.get_path("purelib")])
     environ = {
         "PATH": "/usr/bin:/bin",
-        "PYTHONPATH": packages,
+        "PYTHONPATH": PACKAGES,
         "HOME": str(place),
         "XDG_STATE_HOME": str(place / "state"),
     }
@@ -92,14 +77,17 @@ def test_nobody_watches_interrupts_and_reports_and_no_secret_is_kept(place: Path
             [*tool, *words], cwd=place, env=environ, capture_output=True, check=True, timeout=60
         ).stdout
 
+    own = {**os.environ, "API_TOKEN": "s3cr3t_environment"}
     with (place / "main.log").open("wb") as log, (place / "told").open("wb") as told:
-        trainer = subprocess.Popen([*POWERLESS, python, "-u", "-c", SECRETS], stdout=log, stderr=log, cwd=place)
+        trainer = subprocess.Popen(
+            [*POWERLESS, python, "-u", "-c", SECRETS], stdout=log, stderr=log, cwd=place, env=own
+        )
         watch = subprocess.Popen(
             [*tool, "--pid", str(trainer.pid), "--log", "main.log", "--config", "memwatch.yaml", "--json", *options],
             stdout=told, stderr=told, cwd=place, env=environ,
         )  # fmt: skip
         try:
-            shown = _status(watch)
+            shown = _shown(watch)
             snapshot = run("snapshot", "--pid", str(trainer.pid), "--json")
             assert trainer.wait(PATIENCE_SECONDS) == 130
             assert watch.wait(PATIENCE_SECONDS) == 10, (place / "told").read_text()[-2000:]
@@ -112,7 +100,7 @@ def test_nobody_watches_interrupts_and_reports_and_no_secret_is_kept(place: Path
     assert b'"event":"interrupt"' in said and b'"event":"saved"' in said and b'"event":"examined"' in said
     assert b"Trainer.kept" in (place / "report.html").read_bytes(), "it was looked into"
     _is_private(place / "state" / "memwatch")
-    everything = {"status": shown, "snapshot": snapshot, "journal": said}
+    everything = {**shown, "snapshot": snapshot, "journal": said}
     everything |= {
         str(path): path.read_bytes() for path in place.rglob("*") if path.is_file() and path.suffix != ".log"
     }
@@ -120,19 +108,22 @@ def test_nobody_watches_interrupts_and_reports_and_no_secret_is_kept(place: Path
     assert {name for name, data in everything.items() if b"s3cr3t_" in data} == set()
 
 
-def _status(watch: subprocess.Popen[bytes]) -> bytes:
-    """What the status endpoint says once the heap was examined."""
+def _shown(watch: subprocess.Popen[bytes]) -> dict[str, bytes]:
+    """What each page says once the heap was examined."""
     until = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < until and watch.poll() is None:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/status.json", timeout=5) as answer:
-                shown = bytes(answer.read())
+            if b"Trainer.kept" in _page("/status.json"):
+                return {path: _page(path) for path in ("/status.json", "/", "/metrics")}
         except OSError:
-            shown = b""
-        if b"Trainer.kept" in shown:
-            return shown
+            pass
         time.sleep(0.1)
     raise AssertionError(f"the trainer's heap was not examined: {watch.poll()}")
+
+
+def _page(path: str) -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{PORT}{path}", timeout=5) as answer:
+        return bytes(answer.read())
 
 
 def _is_private(state: Path) -> None:
