@@ -62,7 +62,7 @@ def main(words: Sequence[str]) -> int:
         return 0
     outcomes = fuzz(given.names, given.seconds, given.jobs, given.seed)
     if given.json is not None:
-        command = f"make fuzz FUZZ={given.seconds}"
+        command = f"make fuzz FUZZ={given.seconds}" + (f' ONLY="{" ".join(given.names)}"' if given.names else "")
         rows = {"command": command, "python": sys.version.split()[0], "parsers": [asdict(one) for one in outcomes]}
         given.json.write_text(json.dumps(rows, indent=1) + "\n")
     for one in outcomes:
