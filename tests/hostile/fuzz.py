@@ -62,7 +62,7 @@ def main(words: Sequence[str]) -> int:
         return 0
     outcomes = fuzz(given.names, given.seconds, given.jobs, given.seed)
     if given.json is not None:
-        command = f"make fuzz FUZZ={given.seconds}"
+        command = f"make fuzz FUZZ={given.seconds}" + (f' ONLY="{" ".join(given.names)}"' if given.names else "")
         rows = {"command": command, "python": sys.version.split()[0], "parsers": [asdict(one) for one in outcomes]}
         given.json.write_text(json.dumps(rows, indent=1) + "\n")
     for one in outcomes:
@@ -85,7 +85,10 @@ def fuzz(names: Iterable[str], seconds: int, jobs: int, seed: int = 0) -> list[O
             outcomes.append(_ended(running))
         pid = os.fork()
         if pid == 0:
-            _go(name, PARSERS[name], seconds, seed)
+            try:
+                _go(name, PARSERS[name], seconds, seed)
+            finally:
+                os._exit(70)  # whatever went wrong, this is not the process that goes on
         running[pid] = name, time.monotonic()
     while running:
         outcomes.append(_ended(running))
@@ -126,8 +129,8 @@ def _go(name: str, parser: Parser, seconds: int, seed: int) -> None:
     folder = WORK / name
     corpus = folder / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)
-    for i, seed in enumerate((*parser.seeds, *parser.found, *(_logs() if name == "markers" else ()))):
-        (corpus / f"seed-{i}").write_bytes(seed[:LONGEST] if name == "markers" else seed)
+    for i, known in enumerate((*parser.seeds, *parser.found, *(_logs() if name == "markers" else ()))):
+        (corpus / f"seed-{i}").write_bytes(known[:LONGEST] if name == "markers" else known)
     words = folder / "words"
     words.write_text("".join(map(_word, PIECES)))
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)

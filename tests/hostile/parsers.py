@@ -164,6 +164,12 @@ def _line(raw: bytes) -> object:
 _STATUS = (
     b"Name:\tpython\nTgid:\t7\nNSpid:\t7 1\nVmSize:\t 9 kB\nRssFile:\t  5340 kB\nRssShmem:\t 0 kB\nVmSwap:\t 0 kB\n"
 )
+SHOWN = status(make_snapshot(2, 1, diagnosis=make_diagnosis()))
+_ROWS = (  # bytes where a number is expected, times that are none, settings that are a number, fields of another type
+    *(b"\xc2k0\0\0\0\0\0\0\xf0\x7f", b"\xb6\xa5\0a", b"\xfd\xe6\xf1[]", b"\x97=\xaa{}", b"QM\x0f", b"N6\x82"),
+    *(b"\xe7\xbb`99999999999999999", b"Nv\xd4\xff\xff\xff\xff\xff\xff\xff\x7f", b"\xb6d\xdd99999999999999999"),
+    *(b',\x03\x00{"resource":"host","verdict":null}', b',\x07\x00{"resource":"host","gen":{},"delta":"a"}'),
+)
 _EVENTS = tuple(
     bytes((sorted(codec._KINDS).index(type(event).__name__),)) + codec.encode_event(event)[1]
     for event in {type(event): event for event in Recording(generations=3, samples=9, killed_in=2.5).events()}.values()
@@ -204,7 +210,7 @@ PARSERS = {
     ),
     "pages.parse_maps": Parser(pages.parse_maps, (_MAPS,)),
     "mappings.parse_kinds": Parser(lambda raw: [*mappings.parse_kinds(raw)], (_MAPS + b"Rss:  12 kB\n",)),
-    "memory.parse_maps": Parser(text(memory.parse_maps), (_MAPS,)),
+    "memory.parse_maps": Parser(text(memory.parse_maps), (_MAPS,), found=(b"9" * 400 + _MAPS,)),
     "ownership.parse_procs": Parser(ownership.parse_procs, (b"12\n13\n",)),
     "kmsg.parse_record": Parser(
         kmsg.parse_record,
@@ -215,7 +221,9 @@ PARSERS = {
     ),
     "gpulinks.parse_nspid": Parser(gpulinks.parse_nspid, (_STATUS,)),
     "units.parse_unit": Parser(
-        lambda raw: units.parse_unit("a", raw), (b"Id=a.service\nMainPID=7\nControlGroup=/a\n",)
+        lambda raw: units.parse_unit("a", raw),
+        (b"Id=a.service\nMainPID=7\nControlGroup=/a\n",),
+        found=(b"MainPID=" + b"9" * 400,),
     ),
     "ranks.parse_rank": Parser(
         lambda raw: ranks.parse_rank(7, _environ(raw)), (b"RANK=1\0LOCAL_RANK=1\0WORLD_SIZE=4",)
@@ -226,9 +234,11 @@ PARSERS = {
     ),
     "codec.decode_event": Parser(_event, _EVENTS),
     "history.file": Parser(histories.read_file, (histories.sound(),)),
-    "history.row": Parser(histories.read_row, histories.row_seeds()),
+    "history.row": Parser(histories.read_row, histories.row_seeds(), found=_ROWS),
     "endpoint": Parser(
-        _shown_status, (b'{"schema":1}', wire.to_json(status(make_snapshot(2, 1, diagnosis=make_diagnosis()))))
+        _shown_status,
+        (b'{"schema":1}', wire.to_json(SHOWN)),
+        found=(wire.to_json({**SHOWN, "resources": [{**SHOWN["resources"][0], "timeline": [[1, 2, 3, 4]]}]}),),
     ),
     "snapshots": Parser(_compared, (b'{"label":"a"}', wire.to_json(INSPECTION))),
     "examiner": Parser(_examined, (b"{}", wire.to_json(EXAMINATION))),
@@ -238,7 +248,9 @@ PARSERS = {
         (ConfigError, ValueError),
     ),
     "gpuwire.answer": Parser(
-        Answer.decode, (Answer(make_sample(make_view(), 1).gpus).encode(), Answer(error=AbsentError("a")).encode())
+        Answer.decode,
+        (Answer(make_sample(make_view(), 1).gpus).encode(), Answer(error=AbsentError("a")).encode()),
+        found=(b"[[],[],false]", b"{}", b"[" * 10_000),
     ),
     "relay.answer": Parser(
         lambda raw: wire.from_json(raw, relay.Answer), (b'{"taken":true,"complaint":""}',), (wire.ShapeError,)
@@ -261,7 +273,9 @@ PARSERS = {
             b"/usr/bin/torchrun\0--nnodes=2\0--rdzv-id\0job\0train.py",
         ),
     ),
-    "filesigns.names": Parser(_names, (b"model.pt.tmp.4711", b"ckpt-12", b"checkpoint_3.part", b"a.ckpt_b")),
+    "filesigns.names": Parser(
+        _names, (b"model.pt.tmp.4711", b"ckpt-12", b"a.ckpt_b"), found=(b"checkpoint" + b"a" * 200 + b"!",)
+    ),
     "filesigns.fdinfo": Parser(
         _fdinfo, (b"pos:\t4096\nflags:\t0100001\n", b"7f1c-7f2c rw-s 0 fe:00 131087 /a\n", b"PK\x03\x04a")
     ),

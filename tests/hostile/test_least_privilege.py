@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import time
@@ -58,14 +59,17 @@ def _watches_and_keeps_no_secret(here: Commons) -> None:
             [*tool, *words], cwd=place, env=environ, capture_output=True, check=True, timeout=60
         ).stdout
 
+    own = {**os.environ, "API_TOKEN": "s3cr3t_environment"}
     with (place / "main.log").open("wb") as log, (place / "told").open("wb") as told:
-        trainer = subprocess.Popen(as_user(NOBODY, here.python, "-u", "-c", SECRETS), stdout=log, stderr=log, cwd=place)
+        trainer = subprocess.Popen(
+            as_user(NOBODY, here.python, "-u", "-c", SECRETS), stdout=log, stderr=log, cwd=place, env=own
+        )
         watch = subprocess.Popen(
             [*tool, "--pid", str(trainer.pid), "--log", "main.log", "--config", "memwatch.yaml", "--json", *options],
             stdout=told, stderr=told, cwd=place, env=environ,
         )  # fmt: skip
         try:
-            shown = _status(watch, port)
+            shown = _shown(watch, port)
             snapshot = run("snapshot", "--pid", str(trainer.pid), "--json")
             (place / "go").touch()
             assert trainer.wait(PATIENCE_SECONDS) == 130
@@ -79,7 +83,7 @@ def _watches_and_keeps_no_secret(here: Commons) -> None:
     assert b'"event":"interrupt"' in said and b'"event":"saved"' in said and b'"event":"examined"' in said
     assert b"Trainer.kept" in (place / "report.html").read_bytes(), "it was looked into"
     _is_private(place / "state" / "memwatch")
-    everything = {"status": shown, "snapshot": snapshot, "journal": said}
+    everything = {**shown, "snapshot": snapshot, "journal": said}
     everything |= {
         str(path): path.read_bytes() for path in place.rglob("*") if path.is_file() and path.suffix != ".log"
     }
@@ -87,19 +91,22 @@ def _watches_and_keeps_no_secret(here: Commons) -> None:
     assert {name for name, data in everything.items() if b"s3cr3t_" in data} == set()
 
 
-def _status(watch: subprocess.Popen[bytes], port: int) -> bytes:
-    """What the status endpoint says once the heap was examined."""
+def _shown(watch: subprocess.Popen[bytes], port: int) -> dict[str, bytes]:
+    """What each page says once the heap was examined."""
     until = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < until and watch.poll() is None:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/status.json", timeout=5) as answer:
-                shown = bytes(answer.read())
+            if b"Trainer.kept" in _page(port, "/status.json"):
+                return {path: _page(port, path) for path in ("/status.json", "/", "/metrics")}
         except OSError:
-            shown = b""
-        if b"Trainer.kept" in shown:
-            return shown
+            pass
         time.sleep(0.1)
     raise AssertionError(f"the trainer's heap was not examined: {watch.poll()}")
+
+
+def _page(port: int, path: str) -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        return bytes(answer.read())
 
 
 def _is_private(state: Path) -> None:

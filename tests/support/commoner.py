@@ -9,7 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +26,12 @@ needs_two_users = pytest.mark.skipif(
 )
 
 
-def as_user(uid: int, *words: str) -> Sequence[str]:
-    """What becomes this user without any capability, and runs these words."""
+def as_user(uid: int, *words: str, capabilities: Iterable[str] = ()) -> Sequence[str]:
+    """What becomes this user, with these capabilities and no other, and runs these words."""
+    only = ",".join(["-all", *(f"+{name}" for name in capabilities)])
+    powers = (f"--bounding-set={only}", f"--inh-caps={only}", f"--ambient-caps={only}", "--no-new-privs")
     # setpriv itself still finds a program as root would; what env starts is found as that user
-    become = (f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all")
-    return ("setpriv", *become, "--no-new-privs", "env", *words)
+    return ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", *powers, "env", *words)
 
 
 @dataclass(frozen=True)

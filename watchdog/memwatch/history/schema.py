@@ -91,7 +91,8 @@ def refuse_foreign(connection: sqlite3.Connection, newest: int = len(STEPS)) -> 
     if application != APPLICATION_ID and (application or tables or _version(connection)):
         raise HistoryError("it is the database of another program", "name another file with --history")
     if connection.execute(_STRANGE).fetchone()[0]:
-        raise HistoryError("it has views, triggers or columns that are computed, as no memwatch makes", "name another")
+        reason = "it has views, triggers or columns that are computed, as no memwatch makes"
+        raise HistoryError(reason, "name another file with --history")
     if _version(connection) > newest:
         raise HistoryError(
             f"a newer memwatch wrote it (version {_version(connection)}, this one knows {newest})",
