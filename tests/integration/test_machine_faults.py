@@ -87,7 +87,7 @@ UPDATE notices SET t = t + 3600;
 
 def test_a_clock_that_was_set_back_between_two_watches_delays_no_interrupt(folder: Folder) -> None:
     """What the first watch kept is an hour ahead of what the second one's clock says."""
-    with trainer(folder, program=leaking(seconds=0.6)) as run:
+    with trainer(folder, program=leaking(megabytes=5, seconds=0.6)) as run:
         arguments = ("--pid", str(run.pid), *QUIET, *LIMIT, *configured(folder))
         with memwatch(folder, *arguments, name="first") as first:
             until(lambda: len(first.named("generation")) > 2)

@@ -12,7 +12,7 @@ from support.guest import Guest
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(900)]
 
 STORIES = sorted((Path(__file__).parent / "stories").glob("*.py"))
-LONG = ("reset_clock", "crammed")  # minutes
+LONG = ("reset_clock", "crammed", "lowered")  # minutes
 INSTANCE = "cd /tmp && cp /etc/systemd/system/memwatch@.service memwatch@x.service"
 
 
