@@ -48,7 +48,7 @@ def leak(parts: int = 1) -> list[str]:
 def kill_in(folder: Folder, pid: int, seconds: float, name: str) -> tuple[float, float]:
     """A watch that lives so long; when it began, and when it was killed."""
     began_t = time.time()
-    options = ("--log", str(folder.log), "--limit", "4GB", "--interval", "0.2", "--listen", "none", "--json")
+    options = ("--log", str(folder.log), "--limit", "8GB", "--interval", "0.2", "--listen", "none", "--json")
     watch = Memwatch(folder, "--pid", str(pid), *options, "--dry-run", name=name)
     time.sleep(seconds)
     killed_t = time.time()
