@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -21,7 +20,7 @@ import yaml
 
 from memwatch.outputs.families import FAMILIES
 from support.grafana import FILES, load, panels, queries
-from support.mainjob import ROOT, until
+from support.mainjob import ROOT, free_port, until
 from support.measure import ENVIRON
 
 pytestmark = [
@@ -110,11 +109,6 @@ def configured(folder: Path, instance: str) -> Path:
     path = folder / "prometheus.yml"
     path.write_text(yaml.safe_dump(config))
     return path
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def answers(url: str) -> bool:

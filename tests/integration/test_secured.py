@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -18,7 +17,7 @@ import yaml
 
 from memwatch.errors import ExitCode
 from support.certificates import PASSWORD, hashed
-from support.mainjob import ROOT, Folder, Memwatch, memwatch, until
+from support.mainjob import ROOT, Folder, Memwatch, free_port, memwatch, until
 from support.processes import WAIT, python, running
 
 pytestmark = pytest.mark.integration
@@ -46,11 +45,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "web-config.yml").write_text(yaml.safe_dump(told))
     (folder / "password").write_text(f"{PASSWORD}\n")
     return folder
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 @contextmanager
