@@ -197,6 +197,14 @@ def test_the_137_of_a_shell_is_an_oom_kill_when_the_kernel_has_just_killed_its_c
     assert bench.end().cause is cause
 
 
+def test_a_sigkill_from_before_the_first_look_may_be_the_kernels_whose_log_was_opened_too_late() -> None:
+    bench = Bench()
+    bench.world.counter = None
+    assert bench.end().cause is Cause.UNKNOWN
+    bench.look(1.0, kills=None)
+    assert bench.end().cause is Cause.SIGNALLED
+
+
 def test_room_is_compared_in_bytes_a_small_cgroup_is_full_long_before_the_host(bench: Bench) -> None:
     bench.look(9.9, used=GB // 10)  # 99 % of it are free, and half of the host
     bench.world.counter, bench.world.kmsg_error = 1, SourceError("permission denied")

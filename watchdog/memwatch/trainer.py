@@ -60,6 +60,7 @@ class WatchedTrainer:
         self._kmsg, self._checkpoints, self._child_status = kmsg, checkpoints, child_status
         self._log_end = log_end
         self._pid = signaller.target.pid
+        self._lived = False  # after the kernel's log was opened: a kill before that is not read
         self._survived_kills: int | None = None  # in its cgroup, that were others'
         self._kills_at_end: int | None = None
         self._memory: CgroupMemory | None = None  # as last read
@@ -134,6 +135,8 @@ class WatchedTrainer:
 
     def _observe_sample(self, event: Sampled) -> None:
         cgroup = event.sample.cgroup
+        live = event.sample.tree is not None or cgroup is not None  # of a past one only usages are kept
+        self._lived = self._lived or (live and not self._signaller.dying())
         self._host = event.sample.host or self._host
         if cgroup is not None:
             self._memory = cgroup
@@ -164,7 +167,7 @@ class WatchedTrainer:
             oom_kills_delta=self._last_oom_kills(),
             cgroup_owned=self._memory is not None and self._memory.owned,
             kernel_record=self._kernel_record(kills) if kills else None,
-            kernel_log_read=kills is not None,
+            kernel_log_read=kills is not None and self._lived,
             log_oom=self._log_oom,
             outlived=self._how_outlived(status),
             cgroup_headroom_bytes=_least_room(self._levels),
