@@ -68,6 +68,9 @@ class World:
         self.killed = killed
         return self.files
 
+    def resume(self, now: float, asked_t: float) -> None:
+        self.calls.append(f"resumed at {now}, asked at {asked_t}")
+
     def signalled(self, now: float, sent_ns: int) -> None:
         assert abs(time.time_ns() - sent_ns) < 60e9
         self.calls.append("looked")
@@ -285,6 +288,16 @@ def test_a_signal_of_an_episode_that_is_over_has_no_part_in_the_end(bench: Bench
     bench.world.status = DONE
     assert not bench.world.urgent
     assert bench.end().cause is Cause.COMPLETED
+
+
+def test_a_memwatch_that_is_started_again_looks_for_the_checkpoint_that_it_has_asked_for(bench: Bench) -> None:
+    bench.trainer.resume(9.0, in_state(State.INTERRUPTING))
+    assert bench.world.calls == [], "nothing was sent"
+    bench.trainer.observe(Signalled(8.5, "SIGINT"))
+    bench.trainer.resume(9.0, in_state(State.WATCHING))
+    assert bench.world.calls == [], "that is over"
+    bench.trainer.resume(9.0, in_state(State.INTERRUPTING))
+    assert bench.world.calls == ["resumed at 9.0, asked at 8.5"]
 
 
 def test_a_file_that_a_kill_cut_off_is_no_checkpoint_and_one_that_sigint_closed_may_be(bench: Bench) -> None:

@@ -87,6 +87,12 @@ class WatchedTrainer:
         elif isinstance(event, Attached) and event.target != self._attached:
             self._attached, self._log_oom = event.target, None  # that was of an attempt that is over
 
+    def resume(self, now: float, before: Snapshot) -> None:
+        """memwatch was started again; `before` is what it knew. A checkpoint that it has asked for may be complete."""
+        begun = self._asked_t
+        if before.state in _OURS and begun is not None:
+            self._checkpoints.resume(now, begun)
+
     def turn(self) -> bool:
         """What begins is told, and then shown; that it is over is not."""
         return self._checkpoints.urgent or bool(self._signals)
@@ -153,7 +159,7 @@ class WatchedTrainer:
 
     def _evidence(self, t: float, status: ExitStatus | None, in_episode: bool) -> Evidence:
         sent = self._signals if in_episode else []
-        begun = next((one.t for one in sent if not one.error), None)
+        begun = self._asked_t if in_episode else None
         saved = self._checkpoint
         kills = self._kernel_kills()
         after = saved is not None and begun is not None and saved.t >= begun
@@ -173,6 +179,11 @@ class WatchedTrainer:
             cgroup_headroom_bytes=_least_room(self._levels),
             host_headroom_bytes=self._host.available_bytes if self._host else None,
         )
+
+    @property
+    def _asked_t(self) -> float | None:
+        """When the first signal of this episode was sent."""
+        return next((one.t for one in self._signals if not one.error), None)
 
     def _how_outlived(self, status: ExitStatus | None) -> str:
         """Why the failed allocation that the log told of last is not what ended it; empty: it may be."""
