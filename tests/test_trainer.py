@@ -68,6 +68,9 @@ class World:
         self.killed = killed
         return self.files
 
+    def resume(self, now: float, asked_t: float) -> None:
+        self.calls.append(f"resumed at {now}, asked at {asked_t}")
+
     def signalled(self, now: float, sent_ns: int) -> None:
         assert abs(time.time_ns() - sent_ns) < 60e9
         self.calls.append("looked")
@@ -197,6 +200,14 @@ def test_the_137_of_a_shell_is_an_oom_kill_when_the_kernel_has_just_killed_its_c
     assert bench.end().cause is cause
 
 
+def test_a_sigkill_from_before_the_first_look_may_be_the_kernels_whose_log_was_opened_too_late() -> None:
+    bench = Bench()
+    bench.world.counter = None
+    assert bench.end().cause is Cause.UNKNOWN
+    bench.look(1.0, kills=None)
+    assert bench.end().cause is Cause.SIGNALLED
+
+
 def test_room_is_compared_in_bytes_a_small_cgroup_is_full_long_before_the_host(bench: Bench) -> None:
     bench.look(9.9, used=GB // 10)  # 99 % of it are free, and half of the host
     bench.world.counter, bench.world.kmsg_error = 1, SourceError("permission denied")
@@ -277,6 +288,16 @@ def test_a_signal_of_an_episode_that_is_over_has_no_part_in_the_end(bench: Bench
     bench.world.status = DONE
     assert not bench.world.urgent
     assert bench.end().cause is Cause.COMPLETED
+
+
+def test_a_memwatch_that_is_started_again_looks_for_the_checkpoint_that_it_has_asked_for(bench: Bench) -> None:
+    bench.trainer.resume(9.0, in_state(State.INTERRUPTING))
+    assert bench.world.calls == [], "nothing was sent"
+    bench.trainer.observe(Signalled(8.5, "SIGINT"))
+    bench.trainer.resume(9.0, in_state(State.WATCHING))
+    assert bench.world.calls == [], "that is over"
+    bench.trainer.resume(9.0, in_state(State.INTERRUPTING))
+    assert bench.world.calls == ["resumed at 9.0, asked at 8.5"]
 
 
 def test_a_file_that_a_kill_cut_off_is_no_checkpoint_and_one_that_sigint_closed_may_be(bench: Bench) -> None:

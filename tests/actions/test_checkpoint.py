@@ -352,6 +352,28 @@ def test_a_checkpoint_that_is_complete_when_memwatch_looks_after_the_signal_coun
     assert trainer.steps(12) == ["writing", "saved"]
 
 
+def test_what_was_written_after_a_signal_while_memwatch_was_away_counts_and_what_before_does_not(tmp_path):
+    old, new = tmp_path / "old.pkl", tmp_path / "new.pkl"
+    for path in (old, new):
+        path.write_bytes(b"x" * 3000)
+    asked_t = time.time()
+    os.utime(old, (asked_t - 5, asked_t - 5))
+    trainer = Watched(tmp_path)
+    trainer.watch.resume(trainer.now, asked_t)
+    [seen] = trainer.watch.after_exit(trainer.now + 0.3, killed=False)
+    assert "new.pkl" in seen.evidence and "more" not in seen.evidence
+
+
+def test_a_file_that_is_written_since_a_signal_while_memwatch_was_away_counts_when_it_is_complete(tmp_path):
+    asked_t = time.time()
+    with (tmp_path / "model.pkl").open("wb") as file:
+        grow(file)
+        trainer = Watched(tmp_path)
+        trainer.watch.resume(trainer.now, asked_t)
+        assert trainer.steps(1) == ["writing"]
+    assert "saved" in trainer.steps(4)
+
+
 def test_a_write_that_spans_the_signal_counts(tmp_path):
     trainer = Watched(tmp_path)
     with (tmp_path / "model.pkl").open("wb") as file:

@@ -13,7 +13,6 @@ import json
 import os
 import sys
 import tempfile
-import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
@@ -94,12 +93,11 @@ def main() -> int:
     parser.add_argument("--rows", type=Path, help="a file for each ending as a line of JSON, which is gone on with")
     parser.add_argument("-o", "--output", type=Path, help="the summary as JSON, such as docs/trust/endings.json")
     chosen = parser.parse_args()
-    begun = time.monotonic()
 
     again = partial(play, seed=chosen.seed, kind=chosen.kind)
     rows = play_all(again, chosen.only or range(chosen.runs), chosen.jobs, chosen.rows)
     command = f"PYTHONPATH=watchdog:tests python -m trust.endings --runs {len(rows)} --seed {chosen.seed}"
-    found = {"command": command, "seconds": round(time.monotonic() - begun), "cores": os.cpu_count(), **summary(rows)}
+    found = {"command": command, "cores": os.cpu_count(), **summary(rows)}
     text = json.dumps(found, indent=1)
     if chosen.output is not None:
         chosen.output.parent.mkdir(exist_ok=True)

@@ -331,7 +331,7 @@ def while_killed(stage: Stage) -> Facts:
 
 def after_a_kill(stage: Stage) -> Facts:
     """memwatch is killed and started again before the end; what it knew of failed allocations is old."""
-    stage.start(ending("survives", stage.chance.choice(("retries", "logs", "torch")), "4", "raises"))
+    stage.start(ending("survives", stage.chance.choice(("retries", "logs", "torch")), "9", "raises"))
     first = stage.attach()
     stage.let_go()
     until(stage.wrote("emory"), PATIENCE_SECONDS)

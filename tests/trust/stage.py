@@ -46,6 +46,7 @@ class Stage:
         self.sent: list[str] = []
         self.watches: list[Memwatch] = []
         self.way = ""
+        self.least_free_mb = host_free_mb()  # of the host, while an end was awaited
         self.blind = False  # memwatch may not read the kernel's log
         self._pidfd = -1
         self._parent: subprocess.Popen[bytes] | None = None
@@ -189,7 +190,11 @@ class Stage:
 
     def await_end(self, watch: Memwatch, seconds: float = PATIENCE_SECONDS) -> None:
         """Until the trainer has ended and memwatch has said so, or has ended itself."""
-        _until_told(watch, "exited", seconds)
+
+        def look() -> None:
+            self.least_free_mb = min(self.least_free_mb, host_free_mb())
+
+        _until_told(watch, "exited", seconds, look)
 
     # --- what is known
 
@@ -261,13 +266,21 @@ def stage(path: Path, seed: int) -> Iterator[Stage]:
         yield place
 
 
-def _until_told(watch: Memwatch, event: str, seconds: float) -> None:
-    """Until memwatch has told of that, or has ended."""
+def host_free_mb() -> int:
+    """What programs could have."""
+    return int(Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]) // 1000
+
+
+def _until_told(watch: Memwatch, event: str, seconds: float, look: Callable[[], None] = lambda: None) -> None:
+    """Until memwatch has told of that, or has ended; `look` each time."""
     mark = f'"event":"{event}"'.encode()
-    until(
-        lambda: watch.process.poll() is not None or mark in watch.out.read_bytes() or mark in watch.err.read_bytes(),
-        seconds,
-    )
+
+    def is_over() -> bool:
+        look()
+        told = (file.read_bytes() for file in (watch.out, watch.err))
+        return watch.process.poll() is not None or any(mark in one for one in told)
+
+    until(is_over, seconds)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

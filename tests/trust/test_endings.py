@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from trust.endings import play
 from trust.kinds import KINDS
+from trust.marks import REAL
 from trust.pool import Ahead, players
 
 SLOW = {  # a variant of another, or a wait of seconds
@@ -24,15 +24,7 @@ SLOW = {  # a variant of another, or a wait of seconds
 SEED, JOBS = 4242, 3
 WANTED = [kind for kind in KINDS if kind not in SLOW]
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.cgroup,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(
-        os.geteuid() != 0 or not Path("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists(),
-        reason="needs root and a memory cgroup of version 1",
-    ),
-]
+pytestmark = REAL
 
 
 @pytest.fixture(scope="module")

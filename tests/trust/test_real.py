@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from trust.marks import REAL
 from trust.pool import Ahead, players
 from trust.real import SEED, play
 
 JOBS = 3
 NUMBERS = (0, 3, 4, 5, 18, 21, 22, 23)  # leaking, then healthy: linear, sawtooth, plateau, resume
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.cgroup,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(
-        os.geteuid() != 0 or not Path("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists(),
-        reason="needs root and a memory cgroup of version 1",
-    ),
-]
+pytestmark = REAL
 
 
 @pytest.fixture(scope="module")

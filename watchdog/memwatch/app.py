@@ -158,6 +158,7 @@ class Watch:
         if attached.run_id and engine.is_new:
             self._replay(attached.run_id, trainer)
             self._clock.not_before(engine.snapshot().t)
+            trainer.resume(self._clock.now(), engine.snapshot())
             attached = replace(attached, t=self._clock.now())
         snapshotter = Snapshotter(pid)
         held.callback(snapshotter.close)

@@ -60,6 +60,7 @@ class WatchedTrainer:
         self._kmsg, self._checkpoints, self._child_status = kmsg, checkpoints, child_status
         self._log_end = log_end
         self._pid = signaller.target.pid
+        self._lived = False  # after the kernel's log was opened: a kill before that is not read
         self._survived_kills: int | None = None  # in its cgroup, that were others'
         self._kills_at_end: int | None = None
         self._memory: CgroupMemory | None = None  # as last read
@@ -85,6 +86,12 @@ class WatchedTrainer:
             self._observe_generation(event)
         elif isinstance(event, Attached) and event.target != self._attached:
             self._attached, self._log_oom = event.target, None  # that was of an attempt that is over
+
+    def resume(self, now: float, before: Snapshot) -> None:
+        """memwatch was started again; `before` is what it knew. A checkpoint that it has asked for may be complete."""
+        begun = self._asked_t
+        if before.state in _OURS and begun is not None:
+            self._checkpoints.resume(now, begun)
 
     def turn(self) -> bool:
         """What begins is told, and then shown; that it is over is not."""
@@ -134,6 +141,8 @@ class WatchedTrainer:
 
     def _observe_sample(self, event: Sampled) -> None:
         cgroup = event.sample.cgroup
+        live = event.sample.tree is not None or cgroup is not None  # of a past one only usages are kept
+        self._lived = self._lived or (live and not self._signaller.dying())
         self._host = event.sample.host or self._host
         if cgroup is not None:
             self._memory = cgroup
@@ -150,7 +159,7 @@ class WatchedTrainer:
 
     def _evidence(self, t: float, status: ExitStatus | None, in_episode: bool) -> Evidence:
         sent = self._signals if in_episode else []
-        begun = next((one.t for one in sent if not one.error), None)
+        begun = self._asked_t if in_episode else None
         saved = self._checkpoint
         kills = self._kernel_kills()
         after = saved is not None and begun is not None and saved.t >= begun
@@ -164,12 +173,17 @@ class WatchedTrainer:
             oom_kills_delta=self._last_oom_kills(),
             cgroup_owned=self._memory is not None and self._memory.owned,
             kernel_record=self._kernel_record(kills) if kills else None,
-            kernel_log_read=kills is not None,
+            kernel_log_read=kills is not None and self._lived,
             log_oom=self._log_oom,
             outlived=self._how_outlived(status),
             cgroup_headroom_bytes=_least_room(self._levels),
             host_headroom_bytes=self._host.available_bytes if self._host else None,
         )
+
+    @property
+    def _asked_t(self) -> float | None:
+        """When the first signal of this episode was sent."""
+        return next((one.t for one in self._signals if not one.error), None)
 
     def _how_outlived(self, status: ExitStatus | None) -> str:
         """Why the failed allocation that the log told of last is not what ended it; empty: it may be."""

@@ -37,6 +37,7 @@ FEW_BYTES = 16384  # ... which is so much, a few lines of a log; a look takes 40
 FOLDER_SECONDS = 5.0  # between two looks at the folders, unless it is urgent
 CPU_SHARE = 0.0005  # of a core for each of the two ways of looking: a dear look is taken more rarely
 URGENT_CPU_SHARE = 0.05
+FILE_TICK_SECONDS = 0.01  # that the clock which stamps files may be behind
 SETTLE_SECONDS = 2.0  # a closed file that has not changed for so long is complete
 STALL_SECONDS = 30.0  # an open file that has not moved for so long is no checkpoint: a replay memmap, a store
 LONGEST_SECONDS = 900.0  # nothing is taken for one checkpoint for longer: a data stream
@@ -168,6 +169,18 @@ class CheckpointWatch:
         for closed in before:
             self._remember(closed.path, closed.print)
             del self._closed[closed.path]
+
+    def resume(self, now: float, asked_t: float) -> None:
+        """A signal at `asked_t` asked for a checkpoint; memwatch was away since: what was written meanwhile is new."""
+        since_ns = int((asked_t - FILE_TICK_SECONDS) * 1e9)
+        for entry in (self._open or {}).values():
+            mark = fingerprint(entry.path)
+            entry.writing = entry.writing or (mark is not None and mark[3] >= since_ns)
+        usual = self._places.files() if self._places is not None else ()
+        for path in self._files(usual, (*self._globs, *self._learned)):
+            mark = fingerprint(path)
+            if mark is not None and mark[3] >= since_ns and mark[:2] not in (self._open or {}):
+                self._closed.setdefault(path, _Closed(path, mark, now, now, opened=False))
 
     def after_exit(self, now: float, *, killed: bool) -> list[CheckpointSeen]:
         """The last word, when the trainer is gone: nobody writes any more, so what changed and is whole is saved.
