@@ -123,6 +123,8 @@ def test_what_cannot_be_made_smaller_ends(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         assert settled(connection, Retention(1, lambda pid, ticks: False), 1) < 10
         assert connection.execute("SELECT count(*) FROM samples").fetchone() == (100,), "the latest are kept"
+    [run] = past.runs(path)
+    assert past.watches(path, run), "it is whole"
 
 
 def test_a_watch_that_never_ends_stays_within_its_bound(path: Path) -> None:

@@ -8,14 +8,16 @@ from typing import Any
 from bench.bars import Bar
 from memwatch.core.units import parse_size
 from soak.hour import SIZES, WARM_SECONDS
-from soak.month import HISTORY
+from soak.month import HISTORY, MONTH_DAYS
 from soak.series import Points, after, floor_rise, growth, spread
 
 Results = Mapping[str, Any]  # what a program printed
 
 STEP_SECONDS = 300.0  # of an hour: medians of so long are compared
-WARM_DAYS, STEP_DAYS = 2.0, 1.0  # of a month: by then each length of a generation but the longest has been there
+WARM_DAYS, STEP_DAYS = 2.0, 1.0  # of a month
+REPLACED_DAYS = 18.0  # from then on there are other watches: the trainer is begun again
 RSS_MIB, LINES_KB = 1.0, 1.0
+MINUTE = 1.01  # of the file's bound: its size is looked at once a minute
 WAL_MB = 4.3  # SQLite's log beside the file: a thousand pages, and its index
 
 
@@ -41,11 +43,16 @@ def month_bars(told: Results) -> Iterator[Bar]:
     of = f"{told['days']:g} days"
     figures = _figures(told["figures"], told["readings"], warm)
     yield from _held(of, figures, step)
+    of_one, later = f"{of}, the first watch", _until(figures["rss_mib"], REPLACED_DAYS * told["days"] / MONTH_DAYS)
+    yield Bar(f"{of_one}: RSS, between the medians of any two parts", spread(later[0], step), "MiB", RSS_MIB)
+    yield Bar(f"{of}, the later watches: RSS, rise of a line through all", growth(later[1]), "MiB", RSS_MIB)
     blocks = figures["blocks"]
     yield Bar(f"{of}: blocks of Python's memory more", 100 * growth(blocks) / blocks[0][1], "%", 1)
     yield Bar(f"{of}: lines", _rise(figures["lines_kb"]) / _hours(figures["lines_kb"], 1 / 24), "kB/h", LINES_KB)
-    yield Bar(f"{of}: history", max(kb for _, kb in figures["history_kb"]) / 1e3, "MB", parse_size(HISTORY) / 1e6)
-    yield Bar(f"{of}: interrupts", told["notices"].get("interrupt", 0), "", 0)
+    largest = max(kb for _, kb in figures["history_kb"]) / 1e3
+    yield Bar(f"{of}: history", largest, "MB", MINUTE * parse_size(HISTORY) / 1e6)
+    interrupts = sum(line.split()[1] == "interrupt" for line in told["lines"])
+    yield Bar(f"{of}: interrupts", interrupts, "", 0)
 
 
 def _held(of: str, figures: Mapping[str, Points], step: float) -> Iterator[Bar]:
@@ -59,6 +66,11 @@ def _held(of: str, figures: Mapping[str, Points], step: float) -> Iterator[Bar]:
 def _figures(names: Sequence[str], readings: Sequence[Sequence[float]], warm: float) -> dict[str, Points]:
     """Each figure by time, after the warm-up."""
     return {name: after([(row[0], row[i]) for row in readings], warm) for i, name in enumerate(names)}
+
+
+def _until(points: Points, day: float) -> tuple[Points, Points]:
+    """What came before, and after."""
+    return [one for one in points if one[0] <= day], [one for one in points if one[0] > day]
 
 
 def _rise(points: Points) -> float:

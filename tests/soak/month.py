@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import os
 import resource
 import sqlite3
@@ -213,8 +214,7 @@ class World:
         self._begin_again()
 
     def _begin_again(self) -> None:
-        ended, self._trainer.due_t = self._trainer, float("inf")
-        assert ended.process.returncode is not None
+        self._trainer.due_t = math.inf
         self._after(HOUR / 6, lambda: setattr(self, "_trainer", self._begin()))
 
     def _configure(self) -> None:

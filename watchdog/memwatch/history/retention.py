@@ -54,9 +54,11 @@ class Retention:
 
     def _thin(self, connection: sqlite3.Connection, run: int) -> bool:
         """Take from the older part of it what stands on no grid, the finest first; after the coarsest, its oldest."""
-        _forget_watches(connection, run)
         last = connection.execute(_LAST, (run,)).fetchone()
         end = 0 if last is None else last[0] - LATEST
+        if end <= 0:
+            return False
+        _forget_watches(connection, run)
         if self._level == len(_GRIDS):
             self._level, self._thinned = 0, self._seq  # details of what has come since go before more of the oldest
             return _take_oldest(connection, run, end)
