@@ -155,6 +155,11 @@ class Watch:
         store, attached = self._open_history(log, held)
         environ = facts.environ or {}
         attached = replace(attached, run=identify_part(config, environ, facts.argv, attached.run_id))
+        hook = make_hook(config, environ, attached.run, self._clock.now)
+        if hook is not None:
+            held.callback(hook.close)
+            sources.append(hook)
+        self._station.begins(engine)
         if attached.run_id and engine.is_new:
             self._replay(attached.run_id, trainer)
             self._clock.not_before(engine.snapshot().t)
@@ -166,10 +171,6 @@ class Watch:
         if self._keyboard is not None:
             held.callback(self._keyboard.close)
             sources.append(snapshotter)
-        hook = make_hook(config, environ, attached.run, self._clock.now)
-        if hook is not None:
-            held.callback(hook.close)
-            sources.append(hook)
         daemon = Daemon(
             clock=self._clock,
             engine=engine,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterable, Sequence
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from memwatch import app
 from memwatch.clock import Sleeper, SystemClock
 from memwatch.core import news
+from memwatch.core.engine import Engine
 from memwatch.core.events import Awaiting, Event, Notice
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, ExitCode, NoTrainerError, SourceError, TargetGoneError
@@ -57,6 +59,12 @@ class Service(Station):
     def sources(self) -> Sequence[EventSource]:
         """The configuration: it fails while it cannot be read."""
         return (self._live,)
+
+    def begins(self, engine: Engine) -> None:
+        """It is what is shown from here on. Two at a time, of long runs, would take some MiB."""
+        self._latest = engine
+        gc.unfreeze()
+        gc.collect()  # what is free by then takes no room beside what the next one learns of its past
 
     def heard(self, number: int) -> None:
         """SIGHUP: the configuration is read again; any other ends it."""
@@ -133,11 +141,9 @@ class Service(Station):
 
     def _watch(self, facts: TargetFacts) -> None:
         watch = app.Watch(self, facts)
-        before, self._latest = self._latest, watch.engine
         try:
             watch.run()
         except (AttachError, ConfigError) as error:  # it has just ended; a preset was broken meanwhile
-            self._latest = before
             self._turn(self._unfound(error))
         else:
             self._left_behind = watch.left_behind

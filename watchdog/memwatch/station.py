@@ -56,6 +56,9 @@ class Station:
 
     # --- during a watch ---
 
+    def begins(self, engine: Engine) -> None:
+        """Nothing hinders the watch of this engine any more: the one before may go."""
+
     @property
     def sinks(self) -> Sequence[Sink]:
         """Outputs that outlive it."""
