@@ -47,3 +47,34 @@ def test_readings_of_another_limit_are_no_rise() -> None:
     track.observe(4.0, Usage(HOST, 1000, Limit(2000, "cgroup /job", 1000)))
     track.observe(5.0, Usage(HOST, 1000, Limit(2000, "cgroup /job", 1000)))
     assert track.burst.threat(10, 2000, 5.0) == 0.0
+
+
+def test_what_a_checkpoint_takes_is_the_rise_from_its_begin_to_its_end_and_the_most_of_late_counts() -> None:
+    track = Track(usage(1000), Forecaster(), 0.0)
+    for t, used in enumerate((1000, 1300, 1200)):
+        track.observe(float(t), usage(used))
+        track.begin_save()  # as it is told again and again
+    track.end_save(is_whole=True)
+    track.observe(3.0, usage(9000))
+    assert track.save_bytes == 300, "nothing is being saved any more"
+    track.begin_save()
+    track.skim((4.0, 5.0), (9100, 9050), (9100, 9050), usage(9050))
+    track.end_save(is_whole=True)
+    assert track.save_bytes == 300
+    track.begin_save()
+    track.observe(6.0, usage(20_000))
+    track.end_save(is_whole=False)
+    assert track.save_bytes == 300, "its begin was not seen"
+
+
+def test_a_restart_ends_what_was_being_saved_and_forgets_nothing_learned() -> None:
+    track = Track(usage(1000), Forecaster(), 0.0)
+    for used in (1000, 1500):
+        track.begin_save()
+        track.observe(1.0, usage(used))
+    track.end_save(is_whole=True)
+    track.begin_save()
+    track.restart(2.0)
+    track.observe(3.0, usage(50_000))
+    track.end_save(is_whole=True)
+    assert track.save_bytes == 500
