@@ -316,6 +316,15 @@ class Process:
         return self.saved_t is not None and self.saved_t <= self.end_t
 
     @property
+    def saves_after_signal(self) -> bool:
+        """A save of its own will was complete between the first signal and its end."""
+        if not self.signals:
+            return False
+        ends = (self.began_t + end for _, end in self.manners.own_saves(self.life))
+        until = self.end_t if self.save_t is None else min(self.end_t, self.save_t)
+        return any(self.signals[0][0] <= end <= until for end in ends)
+
+    @property
     def generations(self) -> float:
         """Of the run, that are done at its end, with the part of the open one."""
         return self.generations_at(min(self.end_t, self.save_t) if self.save_t is not None else self.end_t)

@@ -49,6 +49,7 @@ class WatchedTrainer:
         self._host: HostMemory | None = None
         self._signals: list[Signalled] = []
         self._checkpoint: CheckpointSeen | None = None
+        self._has_saved_since = False  # the checkpoint was told after the first signal: both may be of one moment
         self._log_oom: OutOfMemorySeen | None = None
 
     def observe(self, event: Event) -> None:
@@ -56,12 +57,18 @@ class WatchedTrainer:
         if isinstance(event, Sampled):
             self._observe_sample(event)
         elif isinstance(event, Signalled):
+            self._has_saved_since = self._has_saved_since and self._is_asked
             self._signals.append(event)
         elif isinstance(event, CheckpointSeen):
             if event.state == "saved":
-                self._checkpoint = event
+                self._checkpoint, self._has_saved_since = event, self._is_asked
         elif isinstance(event, OutOfMemorySeen):
             self._log_oom = event
+
+    @property
+    def _is_asked(self) -> bool:
+        """A signal was sent."""
+        return any(not one.error for one in self._signals)
 
     def turn(self) -> bool:
         """What begins is told, and then shown; that it is over is not."""
@@ -122,9 +129,8 @@ class WatchedTrainer:
 
     def _evidence(self, t: float, status: ExitStatus | None, in_episode: bool) -> Evidence:
         sent = self._signals if in_episode else []
-        begun = next((one.t for one in sent if not one.error), None)
         saved = self._checkpoint
-        after = saved is not None and begun is not None and saved.t >= begun
+        after = saved is not None and in_episode and self._has_saved_since
         return Evidence(
             exit_code=status.exit_code if status else None,
             exit_signal=status.signal if status else None,
