@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test thorough machines fast check lint types contracts pictures dashboards manifests locks config-schema schema bench tables manual pythons libraries trackers site wheel packaging clean
+.PHONY: demo test thorough trust machines fast check lint types contracts pictures dashboards manifests locks config-schema schema bench tables manual pythons libraries trackers site wheel packaging clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
@@ -18,6 +18,11 @@ test: .venv/.dev  ## what runs real processes waits more than it works; where it
 
 thorough: .venv/.dev  ## what is left out to be done in time: more pairs of leak and interpreter, what is large or measured
 	$(PYTEST) -n 3 -m thorough
+
+JOBS ?= 2
+trust: .venv/.dev  ## docs/trust/decisions.json and the tables of docs/trust.md: 960 simulated runs; half an hour of CPU
+	cd tests && PYTHONPATH=../watchdog:. ../$(BIN)/python -m trust.suite --jobs $(JOBS) --write ../docs/trust/decisions.json
+	cd tests && PYTHONPATH=../watchdog:. ../$(BIN)/python -m trust.tables
 
 machines: .venv/.dev  ## memwatch as a service: in a container, and in the virtual machine of ../shared/vm; root, minutes
 	$(PYTEST) -n 3 --dist loadfile -m "(vm or nspawn) and not thorough" tests/systemd tests/vm

@@ -19,7 +19,7 @@ NAVIGATION = {
     "Understand": ["docs/diagnosis", "docs/forecasting", "docs/markers", "docs/reports"],
     "Operate": [
         *("docs/configuration", "docs/operations", "docs/security", "systemd/README", "docs/kubernetes", "docs/ranks"),
-        *("docs/metrics", "configs/grafana/README", "docs/runbooks", "docs/faults"),
+        *("docs/metrics", "configs/grafana/README", "docs/runbooks", "docs/faults", "docs/trust"),
     ],
     "Look up": ["docs/performance", "docs/architecture", "docs/glossary", "CONTRIBUTING", "SECURITY", "CHANGELOG"],
 }

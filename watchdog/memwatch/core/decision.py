@@ -94,7 +94,7 @@ class Decider:
             return None
         if not believable(forecast, t - track.first_t, lead, limit.headroom_bytes, limit.bytes):
             return None
-        ahead = lead + room_seconds(t, track)
+        ahead = self.ahead(t, track, lead)
         if self._is_last_moment(t, track, forecast, (lead, ahead), gap):
             return "time" if self._is_tight(t, track, limit, lead) else None
         trend = track.outlook.trend
@@ -168,6 +168,18 @@ class Decider:
         return limit.headroom_bytes - reserve(track) <= ROOM_FACTOR * max(
             forecaster.peak_rate() * lead, forecaster.reach_bytes, climb
         )
+
+    def ahead(self, t: float, track: Track, lead: float) -> float:
+        """Seconds before the limit is met at which a checkpoint must begin, that it has the time and the room.
+
+        The room counts as soon as it would not be there any more after another generation.
+        """
+        limit, climb = track.usage.limit, self._ledger.climb_bytes(track.usage.resource)
+        if limit is None or (
+            climb is not None and limit.headroom_bytes > max(reserve(track), track.save_bytes) + climb
+        ):
+            return lead
+        return lead + room_seconds(t, track)
 
     def _confirms(self, t: float, resource: str) -> bool:
         """An earlier look, and each since, said so too; this is the first otherwise."""

@@ -9,7 +9,7 @@ from memwatch.core import basis, news
 from memwatch.core.accounting import gpu_usage
 from memwatch.core.basis import Basis
 from memwatch.core.checkpoints import Checkpoints
-from memwatch.core.decision import Decider, room_seconds
+from memwatch.core.decision import Decider
 from memwatch.core.emergency import Emergencies
 from memwatch.core.episode import Episode, Stage
 from memwatch.core.events import Action, HookRan, Interrupt, Series, Signalled, Stretch
@@ -293,7 +293,7 @@ class Looks:
         need = self.checkpoint(t)
         lead = self._lead.seconds(need[0])
         if decision.kind != "emergency":
-            lead += room_seconds(t, decision.track)
+            lead = self._decider.ahead(t, decision.track, lead)
         return basis.of_interrupt(self._policy, decision, lead, need)
 
     def _interrupt(self, t: float, decision: Decision) -> None:
