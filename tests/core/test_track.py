@@ -51,9 +51,11 @@ def test_readings_of_another_limit_are_no_rise() -> None:
 
 def test_what_a_checkpoint_takes_is_the_rise_from_its_begin_to_its_end_and_the_most_of_late_counts() -> None:
     track = Track(usage(1000), Forecaster(), 0.0)
-    for t, used in enumerate((1000, 1300, 1200)):
+    track.begin_save()  # and never ended
+    track.observe(0.0, usage(900))
+    track.begin_save()
+    for t, used in enumerate((1000, 1200, 1100)):
         track.observe(float(t), usage(used))
-        track.begin_save()  # as it is told again and again
     track.end_save(is_whole=True)
     track.observe(3.0, usage(9000))
     assert track.save_bytes == 300, "nothing is being saved any more"
@@ -69,9 +71,8 @@ def test_what_a_checkpoint_takes_is_the_rise_from_its_begin_to_its_end_and_the_m
 
 def test_a_restart_ends_what_was_being_saved_and_forgets_nothing_learned() -> None:
     track = Track(usage(1000), Forecaster(), 0.0)
-    for used in (1000, 1500):
-        track.begin_save()
-        track.observe(1.0, usage(used))
+    track.begin_save()
+    track.observe(1.0, usage(1500))
     track.end_save(is_whole=True)
     track.begin_save()
     track.restart(2.0)

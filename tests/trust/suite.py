@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -70,10 +69,13 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--verbose", action="store_true", help="what became of each run, not only of what is wrong")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="each run as it ends; what it holds is not run again")
+    parser.add_argument("--as-kept", action="store_true", help="sum up what that file holds, and run nothing")
     parser.add_argument("--write", type=Path, metavar="FILE", help="the results as JSON")
     asked = parser.parse_args()
     done = {told[0].case: (told, seconds) for told, seconds in kept_runs(asked.keep)}
     wanted = names(asked.only, asked.count)
+    if asked.as_kept:
+        wanted = [one for one in wanted if f"{one[0]}:{one[1]}" in done]
     for told, seconds in run([one for one in wanted if f"{one[0]}:{one[1]}" not in done], asked.jobs):
         done[told[0].case] = told, seconds
         keep(asked.keep, told, seconds)
@@ -85,7 +87,9 @@ def main() -> None:
     for what, bar, measured, met in bars(found["all"]) if found["all"]["saved_share"] is not None else ():
         print(f"{'met   ' if met else 'MISSED'} {what}: {bar}; {measured}")
     if asked.write is not None:
-        command = " ".join(["python -m trust.suite", *sys.argv[1:]])
+        command = " ".join(
+            ["python -m trust.suite", f"--count {asked.count}", *(["--only"] if asked.only else []), *asked.only]
+        )
         kept = {
             "command": command,
             "date": time.strftime("%Y-%m-%d"),

@@ -33,6 +33,7 @@ from memwatch.core.track import Decision, Track
 URGENCY = ("time", "boundary", "saved")  # the kinds of reasons, most urgent first
 POINT_SHARE = 0.5  # of a generation: so long a boundary that a save is awaited at stays open
 RESERVE_WATCHED = 0.5  # of the time watched: no forecast is trusted to tell further ahead when the reserve is reached
+SAVE_MARGIN = 1.05  # checkpoints vary
 ROOM_FACTOR = 2.0  # a forecast is acted upon when twice the growth that was seen could bring it about
 YOUNG_ODDS = 0.9  # of being too late: less is no reason to act in the first generations
 RECORD_SHARE = 0.995  # of the highest so far: below it there is no new growth yet
@@ -94,6 +95,8 @@ class Decider:
             return None
         if not believable(forecast, t - track.first_t, lead, limit.headroom_bytes, limit.bytes):
             return None
+        if self._is_last_room(t, track, limit, lead):
+            return "time"
         ahead = self.ahead(t, track, lead)
         if self._is_last_moment(t, track, forecast, (lead, ahead), gap):
             return "time" if self._is_tight(t, track, limit, lead) else None
@@ -168,6 +171,14 @@ class Decider:
         return limit.headroom_bytes - reserve(track) <= ROOM_FACTOR * max(
             forecaster.peak_rate() * lead, forecaster.reach_bytes, climb
         )
+
+    def _is_last_room(self, t: float, track: Track, limit: Limit, lead: float) -> bool:
+        """A checkpoint still fits, as large as they were seen to be; in a lead time it would not any more."""
+        trend = track.outlook.trend
+        if not track.save_bytes or trend is None or self._checkpoints.is_writing(t, lead):
+            return False
+        needed = SAVE_MARGIN * track.save_bytes + max(trend.growth_per_second, 0.0) * lead
+        return limit.headroom_bytes <= needed and self._is_new(t, track) and not self._is_young(t, track, lead)
 
     def ahead(self, t: float, track: Track, lead: float) -> float:
         """Seconds before the limit is met at which a checkpoint must begin, that it has the time and the room.

@@ -244,8 +244,8 @@ class Engine:
         if event.state == "writing":
             known = self._checkpoints.is_writing(t, self._looks.checkpoint(t)[0])
             self._checkpoints.writing(t, event.evidence.split(":", 1)[0], event.evidence, event.before_watch)
-            self._looks.saving()
             if not known:
+                self._looks.saving()
                 self._act(news.checkpoint(t, event, None))
             return
         witness = event.evidence.split(":", 1)[0]

@@ -162,9 +162,8 @@ class Track:
         return self.usage.used_bytes if limit is None else limit.bytes - limit.headroom_bytes
 
     def begin_save(self) -> None:
-        """A checkpoint is being written from now on."""
-        if self._save is None:
-            self._save = self.usage.used_bytes, self.usage.used_bytes
+        """A checkpoint is being written from now on; what was begun before and never ended is given up."""
+        self._save = self.usage.used_bytes, self.usage.used_bytes
 
     def end_save(self, is_whole: bool) -> None:
         """It is complete; `is_whole`: it was seen from its begin on."""
