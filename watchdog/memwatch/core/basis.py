@@ -18,7 +18,7 @@ def of_interrupt(policy: Policy, decision: Decision, lead: float, need: tuple[fl
     limit, ends = track.usage.limit, track.outlook.ends
     threshold = {
         "lead_s": _round(lead),
-        "reserve": None if limit is None else round(reserve(track)),
+        "reserve": round(reserve(track)),
         "checkpoint_s": _round(need_seconds),
         "checkpoint_origin": origin,
         "confidence": policy.confidence,

@@ -33,6 +33,7 @@ from memwatch.core.track import Decision, Track
 URGENCY = ("time", "boundary", "saved")  # the kinds of reasons, most urgent first
 POINT_SHARE = 0.5  # of a generation: so long a boundary that a save is awaited at stays open
 RESERVE_WATCHED = 0.5  # of the time watched: no forecast is trusted to tell further ahead when the reserve is reached
+SAVE_SHARE = 0.003  # of the limit: what a checkpoint is taken to need of memory where none was seen to need more
 SAVE_MARGIN = 1.05  # checkpoints vary
 ROOM_FACTOR = 2.0  # a forecast is acted upon when twice the growth that was seen could bring it about
 YOUNG_ODDS = 0.9  # of being too late: less is no reason to act in the first generations
@@ -175,9 +176,11 @@ class Decider:
     def _is_last_room(self, t: float, track: Track, limit: Limit, lead: float) -> bool:
         """A checkpoint still fits, as large as they were seen to be; in a lead time it would not any more."""
         trend = track.outlook.trend
-        if not track.save_bytes or trend is None or self._checkpoints.is_writing(t, lead):
+        if trend is None or self._checkpoints.is_writing(t, lead):
             return False
-        needed = SAVE_MARGIN * track.save_bytes + max(trend.growth_per_second, 0.0) * lead
+        needed = (
+            SAVE_MARGIN * max(track.save_bytes, SAVE_SHARE * limit.bytes) + max(trend.growth_per_second, 0.0) * lead
+        )
         return limit.headroom_bytes <= needed and self._is_new(t, track) and not self._is_young(t, track, lead)
 
     def ahead(self, t: float, track: Track, lead: float) -> float:
@@ -200,8 +203,7 @@ class Decider:
 
 def reserve(track: Track) -> float:
     """Bytes that must be left for the checkpoint itself."""
-    limit = track.usage.limit
-    return 0.0 if limit is None else reserve_bytes(track.save_bytes, track.forecaster.reach_bytes, limit.bytes)
+    return reserve_bytes(track.save_bytes, track.forecaster.reach_bytes)
 
 
 def room_seconds(t: float, track: Track) -> float:
