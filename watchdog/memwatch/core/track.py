@@ -79,6 +79,7 @@ class Track:
         self._t = self._looked_t = t
         self._used = self._taken = used_bytes
         self._save: tuple[int, int] | None = None  # in use when a checkpoint was begun, and at most since
+        self._saved: tuple[int, int] | None = None  # the same of one that is complete, until the next reading
         self._risen = 0  # looks for which a fast step is still seen
         self._end_bytes = 0  # where the limit was at the last look
         self.calm_until = -math.inf
@@ -97,8 +98,7 @@ class Track:
         rises = used - self._used > known or taken - self._taken > known
         self._risen = WINDOW if rises else self._risen - 1  # a fast step may make the rises of all that see it faster
         self._t, self._used, self._taken, self.peak = t, used, taken, max(self.peak, used)
-        if self._save is not None:
-            self._save = self._save[0], max(self._save[1], used)
+        self._follow_save(used, used)
         reading = (t, used, taken)
         self.latest.append(reading)
         self._waiting.append(reading)
@@ -110,8 +110,7 @@ class Track:
         self._settle()
         self.usage, self._t, self._used, self._taken = usage, times[-1], used[-1], taken[-1]
         self.peak = max(self.peak, *used)
-        if self._save is not None:
-            self._save = self._save[0], max(self._save[1], *used)
+        self._follow_save(used[0], max(used))
         self.latest.extend(zip(times[-LATEST:], used[-LATEST:], taken[-LATEST:], strict=True))
         self._take(times, used, taken)
 
@@ -167,9 +166,16 @@ class Track:
 
     def end_save(self, is_whole: bool) -> None:
         """It is complete; `is_whole`: it was seen from its begin on."""
-        if self._save is not None and is_whole:
-            self._saves.append(self._save[1] - self._save[0])
-        self._save = None
+        self._saved, self._save = self._save if is_whole else None, None
+
+    def _follow_save(self, first: int, highest: int) -> None:
+        """What is in use next, and at most of late. What did not go again after a save was growth."""
+        if self._save is not None:
+            self._save = self._save[0], max(self._save[1], highest)
+        elif self._saved is not None:
+            begun, most = self._saved
+            self._saves.append(max(0, most - max(begun, first)))
+            self._saved = None
 
     @property
     def save_bytes(self) -> int:
