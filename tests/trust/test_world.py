@@ -112,6 +112,13 @@ def test_through_rotations_each_generation_is_told_once(tmp_path, by_copy):
     assert starts == list(range(1, GENERATIONS + 1))
 
 
+@pytest.mark.parametrize("by_copy", [True, False])
+def test_the_last_words_of_a_log_that_is_rotated_for_them_are_read(tmp_path, by_copy):
+    scene = replace(SCENE, manners=replace(MANNERS, witness="log"), rotate_bytes=1, rotate_by_copy=by_copy)
+    (one,) = watch(tmp_path, scene)
+    assert one.process.is_saved and one.exited.cause is Cause.SAVED
+
+
 @pytest.mark.parametrize("witness", ["log", "file", "both"])
 def test_a_checkpoint_shows_in_the_log_or_as_a_file(tmp_path, witness):
     scene = replace(SCENE, lives=(life(0.0),), manners=replace(MANNERS, witness=witness, saves_every=4))
