@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test thorough fuzz machines fast check lint types contracts pictures dashboards manifests locks config-schema schema bench tables soak manual pythons libraries trackers site wheel packaging trust-endings trust-real clean
+.PHONY: demo test thorough fuzz machines fast check lint types contracts pictures dashboards manifests locks config-schema schema bench tables soak manual pythons libraries trackers site wheel packaging trust trust-endings trust-real clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
@@ -24,6 +24,11 @@ FUZZ ?= 10
 SEED ?= 0
 fuzz: .venv/fuzz/.made  ## each parser of what is foreign for FUZZ seconds, guided by coverage; what is found lies in build/fuzz
 	PYTHONPATH=watchdog:tests PYTHONHASHSEED=$(SEED) .venv/fuzz/bin/python -m hostile.fuzz --seconds $(FUZZ) --seed $(SEED) $(ONLY)
+
+JOBS ?= 2
+trust: .venv/.dev  ## docs/trust/decisions.json and the tables of docs/trust.md: 960 simulated runs; half an hour of CPU
+	cd tests && PYTHONPATH=../watchdog:. ../$(BIN)/python -m trust.suite --jobs $(JOBS) --write ../docs/trust/decisions.json
+	cd tests && PYTHONPATH=../watchdog:. ../$(BIN)/python -m trust.tables
 
 machines: .venv/.dev  ## memwatch as a service: in a container, and in the virtual machine of ../shared/vm; root, minutes
 	$(PYTEST) -n 3 --dist loadfile -m "(vm or nspawn) and not thorough" tests/systemd tests/vm

@@ -21,15 +21,7 @@ NAVIGATION = {
         *("docs/configuration", "docs/operations", "docs/security", "systemd/README", "docs/kubernetes", "docs/ranks"),
         *("docs/metrics", "configs/grafana/README", "docs/runbooks", "docs/faults", "docs/trust"),
     ],
-    "Look up": [
-        "docs/performance",
-        "docs/trust",
-        "docs/architecture",
-        "docs/glossary",
-        "CONTRIBUTING",
-        "SECURITY",
-        "CHANGELOG",
-    ],
+    "Look up": ["docs/performance", "docs/architecture", "docs/glossary", "CONTRIBUTING", "SECURITY", "CHANGELOG"],
 }
 
 project = html_title = "memwatch"

@@ -271,6 +271,13 @@ def test_a_checkpoint_found_after_the_end_is_evidence_and_told(bench: Bench) -> 
     assert isinstance(exited, Exited) and exited.cause is Cause.SAVED
 
 
+def test_a_checkpoint_that_was_told_just_before_the_signal_of_the_same_look_is_not_its_doing(bench: Bench) -> None:
+    bench.world.status = KILLED
+    bench.trainer.observe(CheckpointSeen(8.5, "saved", "file: a.pt"))
+    bench.trainer.observe(Signalled(8.5, "SIGINT"))
+    assert bench.end(state=State.INTERRUPTING).cause is Cause.UNSAVED
+
+
 @pytest.mark.parametrize(
     "signalled", [Signalled(8.5, "SIGINT", dry_run=True), Signalled(8.5, "SIGINT", error="not permitted")]
 )

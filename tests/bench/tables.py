@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench.bars import BARS, Bar, Results, cost_percent, errors_percent, judged, mean_error_percent
 from bench.looks import PARTS
+from support.markdown import placed
 from support.measure import median
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -303,16 +303,7 @@ def filled(page: str, results: Mapping[str, Results]) -> str:
     for name, (program, make) in TABLES.items():
         told[name] = make(results[program]["results"]) if program in results else NONE
     for name, text in told.items():
-        page = replaced(page, name, text)
-    return page
-
-
-def replaced(page: str, name: str, text: str) -> str:
-    """The page with that text in the place of this name; ValueError when it has not exactly one."""
-    pattern = rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)"
-    page, count = re.subn(pattern, lambda _: text + "\n", page, flags=re.DOTALL)
-    if count != 1:
-        raise ValueError(f"{count} places for the table {name!r}")
+        page = placed(page, name, text)
     return page
 
 

@@ -10,6 +10,7 @@ from memwatch.core.checkpoints import Checkpoints
 from memwatch.core.policy import (
     PACE_FLOOR_SECONDS,
     PACE_IDLE_SECONDS,
+    RESERVE_LEAST,
     WAITS,
     Policy,
     Stakes,
@@ -22,6 +23,7 @@ from memwatch.core.policy import (
     next_step_fits,
     outlasts,
     pace_seconds,
+    reserve_bytes,
     runs_out_within,
     threatens,
     warns,
@@ -164,6 +166,31 @@ def test_checkpoints_assume_a_quarter_of_a_generation_until_one_is_measured():
     saves.measured(9.0)
     assert saves.lead(None, 100.0) == (9.0, "measured")
     assert saves.lead(12.0, 100.0) == (12.0, "configured")
+
+
+def test_a_slow_save_is_measured_where_both_lines_name_the_same_file():
+    for said, took in (("log: Checkpoint saved: run/ckpt_3.pt", 400.0), ("log: Checkpoint saved: run/best.pt", None)):
+        saves = Checkpoints()
+        saves.writing(100.0, "log", "log: Saving checkpoint to run/ckpt_3.pt ...")
+        assert saves.saved(500.0, "log", None, said) == took
+    saves = Checkpoints()
+    saves.writing(100.0, "log", "log: Saving checkpoint to run/ckpt_3.pt ...")
+    assert saves.saved(1100.0, "log", None, "log: Checkpoint saved: run/ckpt_3.pt") is None, "too long ago"
+
+
+def test_a_save_that_was_under_way_before_the_watch_is_not_measured():
+    saves = Checkpoints()
+    saves.writing(100.0, "log", "log: Saving checkpoint to ckpt_3.pt ...", is_old=True)
+    assert saves.is_writing(101.0, 10.0)
+    assert saves.saved(105.0, "log", None, "log: Checkpoint saved: ckpt_3.pt") is None
+    saves.writing(200.0, "log", "log: Saving checkpoint to ckpt_4.pt ...")
+    assert saves.saved(203.0, "log", None, "log: Checkpoint saved: ckpt_4.pt") == 3.0
+
+
+@given(save=st.integers(0, 10**9), more=st.integers(0, 10**9), reach=st.floats(0, 1e9))
+def test_the_reserve_grows_with_what_a_checkpoint_takes_and_is_never_more_than_that(save, more, reach):
+    assert RESERVE_LEAST * save <= reserve_bytes(save, reach) <= save
+    assert reserve_bytes(save + more, reach) >= reserve_bytes(save, reach)
 
 
 def test_a_habit_of_saving_needs_regular_saves():

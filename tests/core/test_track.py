@@ -47,3 +47,40 @@ def test_readings_of_another_limit_are_no_rise() -> None:
     track.observe(4.0, Usage(HOST, 1000, Limit(2000, "cgroup /job", 1000)))
     track.observe(5.0, Usage(HOST, 1000, Limit(2000, "cgroup /job", 1000)))
     assert track.burst.threat(10, 2000, 5.0) == 0.0
+
+
+def test_what_a_checkpoint_takes_is_what_comes_and_goes_with_it_and_the_most_of_late_counts() -> None:
+    track = Track(usage(1000), Forecaster(), 0.0)
+    track.begin_save()  # and never ended
+    track.observe(0.0, usage(900))
+    track.begin_save()
+    for t, used in enumerate((1000, 1200, 1100)):
+        track.observe(float(t), usage(used))
+    track.end_save(is_whole=True)
+    track.observe(3.0, usage(950))
+    track.observe(4.0, usage(9000))
+    assert track.save_bytes == 250, "beyond what was there before or after, whichever is more"
+    track.begin_save()
+    track.skim((5.0, 6.0), (9500, 9600), (9500, 9600), usage(9600))
+    track.end_save(is_whole=True)
+    track.skim((7.0, 8.0), (9500, 9000), (9500, 9000), usage(9000))
+    assert track.save_bytes == 250, "100 of it was a checkpoint's, the rest stayed"
+    track.begin_save()
+    track.observe(9.0, usage(20_000))
+    track.end_save(is_whole=False)
+    track.observe(10.0, usage(9000))
+    assert track.save_bytes == 250, "its begin was not seen"
+
+
+def test_a_restart_ends_what_was_being_saved_and_forgets_nothing_learned() -> None:
+    track = Track(usage(1000), Forecaster(), 0.0)
+    track.begin_save()
+    track.observe(1.0, usage(1500))
+    track.end_save(is_whole=True)
+    track.observe(2.0, usage(1000))
+    track.begin_save()
+    track.restart(3.0)
+    track.observe(4.0, usage(50_000))
+    track.end_save(is_whole=True)
+    track.observe(5.0, usage(1000))
+    assert track.save_bytes == 500

@@ -16,6 +16,7 @@ from pathlib import Path
 from bench import tables
 from bench.run import ROOT, run
 from soak.bars import BARS, Results, judged
+from support.markdown import placed
 
 RESULTS = ROOT / "docs" / "trust"
 PAGE = ROOT / "docs" / "trust.md"
@@ -32,7 +33,7 @@ def filled(page: str, results: Mapping[str, Results]) -> str:
     rows = map(tables.bar_row, judged(results))
     text = tables.table(["what", "bar", "measured", ""], rows)
     how = tables.table(["results", "command", "date", "s"], (_run_row(name, one) for name, one in results.items()), 2)
-    return tables.replaced(page, "soak", f"{text}\n\n{how}")
+    return placed(page, "soak", f"{text}\n\n{how}")
 
 
 def _run_row(name: str, told: Results) -> list[str]:

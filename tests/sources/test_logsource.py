@@ -59,7 +59,7 @@ def test_of_old_lines_only_the_latest_state_is_told(log: Path, source: LogSource
         GenerationSeen(100.0, 2, 50, "generation", "start", before_watch=True),
         GaugeSeen(100.0, "replay buffer", 2, 9),
         PhaseSeen(100.0, "evaluate_population"),
-        CheckpointSeen(100.0, "writing", "log: Saving checkpoint b.pt"),
+        CheckpointSeen(100.0, "writing", "log: Saving checkpoint b.pt", before_watch=True),
     ]
     append(log, "Generation 3 / 50\n")
     assert source.poll(101.0) == [GenerationSeen(101.0, 3, 50, "generation", "start")]
@@ -132,7 +132,7 @@ def test_the_latest_state_is_found_however_far_before_the_end_it_was_printed(log
         GenerationSeen: GenerationSeen(5.0, 3, 50, "generation", "start", before_watch=True),
         GaugeSeen: GaugeSeen(5.0, "replay buffer", 2, 9),
         PhaseSeen: PhaseSeen(5.0, "evolve_population"),
-        CheckpointSeen: CheckpointSeen(5.0, "writing", "log: Saving checkpoint c.pt"),
+        CheckpointSeen: CheckpointSeen(5.0, "writing", "log: Saving checkpoint c.pt", before_watch=True),
     }
 
 

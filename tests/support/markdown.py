@@ -28,3 +28,12 @@ def words(cell: str) -> list[str]:
 def blocks(text: str, language: str) -> list[str]:
     """The contents of fenced blocks in a language."""
     return re.findall(rf"^```{language}$\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def placed(page: str, name: str, text: str) -> str:
+    """The page with the text between `<!-- NAME -->` and `<!-- /NAME -->`, in place of what was there."""
+    pattern = rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)"
+    page, count = re.subn(pattern, lambda _: text + "\n", page, flags=re.DOTALL)
+    if count != 1:
+        raise ValueError(f"{count} places for the table {name!r}")
+    return page

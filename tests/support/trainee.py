@@ -200,6 +200,15 @@ class Manners:
             if self.saves_every and (life.first + g + 1) % self.saves_every == 0:
                 yield life.begins[g + 1] - self.save_seconds, life.begins[g + 1]
 
+    def with_saves(self, life: Life) -> Life:
+        """The memory of its own saves on top of what the process does."""
+        course = life.course
+        levels = list(course.levels)
+        for begin, end in self.own_saves(life):
+            for i in range(int(begin / course.step) + 1, min(int(end / course.step) + 1, len(levels))):
+                levels[i] += self.save_level(i * course.step - begin)
+        return replace(life, course=Course(course.step, levels))
+
     def save_level(self, seconds: float) -> float:
         """Bytes that a save takes so long after its begin."""
         return self.save_bytes * min(1.0, seconds / (RAMP_SHARE * self.save_seconds))
@@ -287,6 +296,7 @@ class Process:
         self.save_t: float | None = None  # when it begins to save because it was asked to
         self.saved_t: float | None = None  # when that is complete
         self._due = deque(self._plan())
+        self._name = ""  # of the checkpoint that is being written
 
     def _be_killed(self, t: float) -> None:
         self.end_t, self._status = t, ExitStatus(None, "SIGKILL")
@@ -306,10 +316,22 @@ class Process:
         return self.saved_t is not None and self.saved_t <= self.end_t
 
     @property
+    def saves_after_signal(self) -> bool:
+        """A save of its own will was complete between the first signal and its end."""
+        if not self.signals:
+            return False
+        ends = (self.began_t + end for _, end in self.manners.own_saves(self.life))
+        until = self.end_t if self.save_t is None else min(self.end_t, self.save_t)
+        return any(self.signals[0][0] <= end <= until for end in ends)
+
+    @property
     def generations(self) -> float:
         """Of the run, that are done at its end, with the part of the open one."""
-        worked_t = (min(self.end_t, self.save_t) if self.save_t is not None else self.end_t) - self.began_t
-        return self.life.first + self.generation(worked_t)
+        return self.generations_at(min(self.end_t, self.save_t) if self.save_t is not None else self.end_t)
+
+    def generations_at(self, t: float) -> float:
+        """The same at t."""
+        return self.life.first + self.generation(t - self.began_t)
 
     def generation(self, lived: float) -> float:
         """Generations of its own, so many seconds into its life."""
@@ -392,8 +414,9 @@ class Process:
         if text not in (BEGIN, END):
             self._log.write(text)
             return
-        name = f"ckpt_{int(self.life.first + self.generation(t - self.began_t)):04d}.pt"
-        name = f"asked_{name}" if self.save_t is not None and t >= self.save_t else name
+        if text == BEGIN:
+            self._name = f"{'asked' if t == self.save_t else 'ckpt'}_{int(self.generations_at(t)):04d}.pt"
+        name = self._name
         by_log, by_file = self.manners.witness != "file", self.manners.witness != "log"
         if by_log:
             self._log.write(f"Saving checkpoint to {name} ...\n" if text == BEGIN else f"Checkpoint saved: {name}\n")

@@ -292,7 +292,8 @@ class World:
         held.callback(checkpoints.close)
         sources: list[EventSource] = [checkpoints]
         if process.manners.style is not None:
-            source = LogSource(self.log, packaged_presets(), catch_up=False, cpu_seconds=lambda: 0.0)
+            is_first = process.life.first == 0
+            source = LogSource(self.log, packaged_presets(), catch_up=not is_first, cpu_seconds=lambda: 0.0)
             held.callback(source.close)
             sources.insert(0, source)
         trainer = WatchedTrainer(

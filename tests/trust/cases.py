@@ -1,8 +1,9 @@
 """The runs of the suite: what a trainer's memory does, and in which circumstances, every figure drawn from a seed.
 
-What memory does is drawn as for the corpus of traces (`traces.kinds`), by seeds of its own; the circumstances are added
-here. Of a healthy run nobody could say that it must die: where nothing but its total tells that it ends in time, the log
-tells the total; a first climb within seconds ends at 92 % of the limit (`traces.draw.STEEP_TOP`).
+What memory does is drawn as for the corpus of traces (`traces.kinds`), by seeds of its own, with generations of a
+minute to twenty (`slow teeth`: one or two hours); the circumstances are added here. Of a healthy run nobody could say
+that it must die: where its total alone tells that it ends in time, the log tells it; a first climb within seconds ends
+at 92 % of the limit (`traces.draw.STEEP_TOP`).
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from traces.draw import STEEP_TOP, Draw
 from traces.programs import Growth, Program
 from traces.runs import Nature, Run
 
+MOST_LOOKS = 400
 SILENT_SHARE = 0.12  # of the runs have no log
 DEAF_SHARE = 0.02
 WITH_TOTAL, WITHOUT_TOTAL = ("evolutionary", "keras"), ("sklearn", "deap", "skorch")
-MOST_SILENT_SAVE = 20.0  # of a trainer of which nothing is known, 30 s are assumed
+MOST_SILENT_SAVE = 20.0  # of a trainer of which nothing is known, 30 s are assumed ...
+MOST_UNTOLD_SAVE = 480.0  # ... and 600 s at most of one that tells its generations
+OTHERS_SWING = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,25 @@ class Case:
         return f"{self.family}:{self.seed}"
 
 
+class Pace(Draw):
+    """Draws generations of minutes, and looks that are seconds apart."""
+
+    def pace(
+        self, least: int = 9, most: int = 45, seconds: tuple[float, float] = (60.0, 1200.0), samples: float = 8.0
+    ) -> int:
+        self.seconds = self.log(*seconds)
+        wanted = max(samples, min(self.log(max(samples, 16.0), 160.0), MOST_LOOKS / least))
+        self.interval = min(max(self.seconds / wanted, 0.5), 30.0)
+        fit = int(MOST_LOOKS * self.interval / self.seconds)
+        self.n = self.rng.randint(least, max(least, min(most, fit)))
+        return self.n
+
+
 # --- what memory does -----------------------------------------------------------------------------------------------
 
 
-def _blocks(d: Draw, growth: float) -> tuple[float, ...]:
-    """Heights of an allocator's stairs: blocks of a third of a generation's growth to two and a half generations'."""
-    size = d.uniform(0.3, 2.5) * growth
+def _blocks(d: Draw, size: float) -> tuple[float, ...]:
+    """Heights of an allocator's stairs, in blocks of about that size."""
     heights, top = [], 0.0
     for _ in range(400):
         top += size * d.uniform(0.8, 1.2)
@@ -62,11 +79,11 @@ def stairs(d: Draw, leaks: bool) -> Run:
     n, base = d.pace(14, 45), d.uniform(0.2, 0.6) * d.unit
     size = d.unit - base
     if leaks:
-        growth = Growth(p.straight(size / n), stairs=_blocks(d, size / n))
+        growth = Growth(p.straight(size / n), stairs=_blocks(d, d.uniform(0.3, 2.5) * size / n))
         program = d.program(base, (growth,), (d.shape(0.06),), d.noise(0.0001, 0.004))
         return d.run(program, (0, Nature.LEAK), dies_at=n - d.uniform(0.05, 0.95), recurs=3.0, visible=0.2 * n)
     scale = max(1.8, d.uniform(0.06, 0.12) * n)
-    growth = Growth(p.exponential_fill(size, scale), stairs=_blocks(d, size / scale / 3))
+    growth = Growth(p.exponential_fill(size, scale), stairs=_blocks(d, d.uniform(0.015, 0.05) * d.unit))
     program = d.program(base, (growth,), (d.shape(0.06),), d.noise(0.0001, 0.004))
     return d.run(program, (0, Nature.FILL), share=d.share(STEEP_TOP))
 
@@ -74,7 +91,7 @@ def stairs(d: Draw, leaks: bool) -> Run:
 def ends_in_time(d: Draw) -> Run:
     """A leak that would need three generations more and is not told how many there are."""
     run = kinds.finishes(d)
-    return replace(run, total=None, share=min(run.share, 1.0 - 3.5 / run.last.lengths.__len__()))
+    return replace(run, total=None, share=min(run.share, 1.0 - 3.5 / len(run.last.lengths)))
 
 
 def leaks_again(d: Draw) -> Run:
@@ -147,7 +164,7 @@ AGAIN = "leaks again"
 def draw(family: str, seed: int) -> Case:
     """The same run for the same seed."""
     name = f"trust {family} {seed}"
-    d = Draw(random.Random(name), name)
+    d = Pace(random.Random(name), name)
     kind = d.rng.choice(sorted(FAMILIES[family]))
     run = FAMILIES[family][kind](d)
     manners = _manners(d, run)
@@ -172,14 +189,14 @@ def draw(family: str, seed: int) -> Case:
 
 
 def _manners(d: Draw, run: Run) -> Manners:
-    """How it prints and saves. A generation is at least five thirds of a save of its own."""
+    """How it prints and saves. A generation is at least five thirds of a save of its own, a save longer than a look."""
     is_burst = run.story[-1].nature is Nature.BURST
     silent = d.chance(SILENT_SHARE) and not is_burst
-    seconds, lasts = run.checkpoint_seconds, min(run.last.lengths)
+    seconds, lasts = max(run.checkpoint_seconds, 1.1 * run.interval), min(run.last.lengths)
     every = 0 if is_burst else d.rng.choice((0, 0, 0, 1, 1, 2, 5))
     if every and d.chance(0.4):
         seconds = max(seconds, d.uniform(0.1, 0.6) * lasts)  # slow, but seen
-    seconds = min(seconds, MOST_SILENT_SAVE) if silent else seconds
+    seconds = min(seconds, MOST_SILENT_SAVE if silent else MOST_UNTOLD_SAVE)
     every = every if seconds <= 0.6 * lasts else 0
     share = d.log(0.02, 0.1) if every and d.chance(0.3) else d.log(0.0003, 0.003)
     style = None if silent else d.rng.choice(WITHOUT_TOTAL if run.total is None else WITH_TOTAL)
@@ -205,17 +222,14 @@ def _course(run: Run, program: Program, manners: Manners) -> Course:
     """The memory of a process that nobody stops, its own saves on top of what the program does."""
     step = run.interval
     levels = [program.used(i * step) for i in range(int(program.end_t / step) + 2)]
-    for begin, end in manners.own_saves(Life(NOBODY, program.begins)):
-        for i in range(int(begin / step) + 1, int(end / step) + 1):
-            levels[i] += manners.save_level(i * step - begin)
-    return Course(step, levels)
+    return manners.with_saves(Life(Course(step, levels), program.begins)).course
 
 
 def _others(d: Draw, courses: Iterable[Course]) -> Course:
     """What else runs on the host: nothing, or a load that comes and goes; in none of it a trend."""
     lasts = 3 * sum(course.step * len(course.levels) for course in courses)
     level = d.uniform(0.05, 1.0) * d.unit
-    swing = d.uniform(0.0, 0.02) * d.unit
+    swing = d.uniform(0.0, OTHERS_SWING) * d.unit
     points = [level + d.uniform(-swing, swing) for _ in range(400)]
     return Course(lasts / len(points), points)
 

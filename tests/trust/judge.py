@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,9 @@ from support.world import Watched, World
 from traces.draw import STEEP_TOP
 from trust.cases import Case
 
-SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - a history commits at each look
+SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None
 BASIS = ("samples", "threshold", "limit", "growth_per_gen", "verdict", "eta_s")  # that a decision is journalled with
+RETOLD_EVERY = 4  # of the runs without a decision; of those with one, each is judged again
 LOOKS = 2  # that an interrupt takes at least
 LEAKING = ("saved", "late", "MISSED")  # of these the share that is saved counts
 
@@ -34,31 +34,32 @@ class Outcome:
     cause: str  # as memwatch says
     is_true: bool  # that
     interrupts: int
-    reason: str  # of the first
+    decided: str  # the kind of the first: time, boundary, saved, emergency
     given_up: float | None  # generations between the save and the death that it spared
+    given_up_share: float | None  # of what the process would have lived
     spare_seconds: float | None  # between the complete checkpoint and that death
     looks: int
     unjournalled: int  # decisions without what they stood on
-    retold: bool  # bit for bit
+    retold: bool | None  # bit for bit; None: it was not judged again
 
 
 def judge(case: Case, folder: Path) -> list[Outcome]:
     """Watch it, in a folder that is empty, and say what came of each process."""
     with (folder / "lines").open("w") as lines:
         watched = list(World(folder, case.scene, lines).run())
-    history = folder / "history.db"
-    same = all(one.difference is None for one in retell(history, find(history), lambda _: None))
+    history, same = folder / "history.db", None
+    if case.seed % RETOLD_EVERY == 0 or any(one.process.signals for one in watched):
+        same = all(one.difference is None for one in retell(history, find(history), lambda _: None))
     return [_outcome(case, number, one, same) for number, one in enumerate(watched)]
 
 
-def judged(case: Case) -> tuple[list[Outcome], float]:
-    """The same, in a folder of its own, and the seconds that it took."""
-    began = time.perf_counter()
+def judged(case: Case) -> list[Outcome]:
+    """The same, in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="trust-", dir=SCRATCH) as folder:
-        return judge(case, Path(folder)), time.perf_counter() - began
+        return judge(case, Path(folder))
 
 
-def _outcome(case: Case, number: int, one: Watched, retold: bool) -> Outcome:
+def _outcome(case: Case, number: int, one: Watched, retold: bool | None) -> Outcome:
     process, decisions = one.process, [*one.told("interrupt")]
     spared = process.is_saved and process.dies_t is not None and process.save_t is not None
     return Outcome(
@@ -70,8 +71,9 @@ def _outcome(case: Case, number: int, one: Watched, retold: bool) -> Outcome:
         cause=one.exited.cause.value,
         is_true=one.exited.cause in set(_true_causes(one)),
         interrupts=len(process.signals),
-        reason=str(decisions[0].fields.get("reason", "")) if decisions else "",
+        decided=str(decisions[0].fields.get("kind", "")) if decisions else "",
         given_up=_given_up(one) if spared else None,
+        given_up_share=_given_up_share(process) if spared else None,
         spare_seconds=process.dies_t - process.saved_t if spared else None,  # type: ignore[operator]
         looks=one.looks,
         unjournalled=sum(not _is_journalled(notice) for notice in decisions),
@@ -120,6 +122,11 @@ def _given_up(one: Watched) -> float:
     return process.generation(process.dies_t - process.began_t) - process.generation(process.save_t - process.began_t)
 
 
+def _given_up_share(process: Process) -> float:
+    assert process.dies_t is not None and process.save_t is not None
+    return (process.dies_t - process.save_t) / (process.dies_t - process.began_t)
+
+
 def _is_journalled(notice: Notice) -> bool:
     return all(name in notice.fields for name in BASIS)
 
@@ -131,8 +138,12 @@ def _true_causes(one: Watched) -> Iterator[Cause]:
     assert status is not None
     if process.is_saved:
         yield Cause.SAVED
+    elif process.saves_after_signal:
+        yield Cause.SAVED  # by itself, not because it was asked: the run resumes from there all the same
     elif process.is_killed_by_kernel:
         yield Cause.OOM_CGROUP if process.bounds.by_cgroup else Cause.OOM_HOST
+        if not (process.bounds.by_cgroup or process.bounds.kernel_log):
+            yield Cause.UNKNOWN  # of a cgroup that is not its own the counter of kills shows nothing
         if process.signals:
             yield Cause.UNSAVED
     elif status.signal is not None:

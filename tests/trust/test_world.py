@@ -69,6 +69,15 @@ def test_a_save_whose_memory_does_not_fit_is_killed(tmp_path):
     assert one.process.save_t < one.process.end_t < one.process.saved_t
 
 
+def test_room_is_left_for_what_its_saves_were_seen_to_take(tmp_path):
+    manners = replace(MANNERS, save_bytes=12 * GB, saves_every=3)
+    lasts = SECONDS * GENERATIONS
+    levels = [5 * GB + 10 * GB * t / SECONDS for t in range(int(lasts) + 1)]
+    saving = manners.with_saves(replace(LEAK, course=Course(1.0, levels)))
+    (one,) = watch(tmp_path, replace(SCENE, lives=(saving,), manners=manners))
+    assert one.process.is_saved and one.exited.cause is Cause.SAVED
+
+
 def test_a_signal_that_is_lost_is_followed_by_a_stronger_one(tmp_path):
     slow = replace(SCENE, lives=(life(2 * GB),), bounds=Bounds(23 * GB), manners=replace(MANNERS, deaf_to=1))
     (one,) = watch(tmp_path, replace(slow, policy=Policy(checkpoint_seconds=10.0, save_timeout_seconds=1.0)))
@@ -100,6 +109,13 @@ def test_through_rotations_each_generation_is_told_once(tmp_path, by_copy):
     assert (tmp_path / "run" / "main.log.1").exists()
     starts = [event.index for event in one.events if isinstance(event, GenerationSeen)]
     assert starts == list(range(1, GENERATIONS + 1))
+
+
+@pytest.mark.parametrize("by_copy", [True, False])
+def test_the_last_words_of_a_log_that_is_rotated_for_them_are_read(tmp_path, by_copy):
+    scene = replace(SCENE, manners=replace(MANNERS, witness="log"), rotate_bytes=1, rotate_by_copy=by_copy)
+    (one,) = watch(tmp_path, scene)
+    assert one.process.is_saved and one.exited.cause is Cause.SAVED
 
 
 @pytest.mark.parametrize("witness", ["log", "file", "both"])

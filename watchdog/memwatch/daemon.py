@@ -19,7 +19,9 @@ ARM_SECONDS = 10.0  # between two looks at what arms memwatch: the kernel's leve
 HURRY_SECONDS = 0.25  # looks closer than this leave no time to arm levels
 KEPT_SECONDS = 1.0  # what a kill may cost: samples that come alone are on disk after so long, many at once
 ONCE_LOOKS, ONCE_SECONDS = 4, 0.25  # where one screen is all that is wanted
-LAST_READS = 64  # of a log, a bounded piece each, after the trainer's end
+LAST_READS = 64  # of a log, a bounded piece each, after the trainer's end ...
+LAST_SILENT = 2  # ... until so many find nothing: of a log that was rotated just then, the first ends the old file ...
+RARE_SECONDS = 1.0  # ... and the next, as of so much later, looks for the new one
 
 
 class Samples(Protocol):
@@ -173,10 +175,12 @@ class Daemon:
     def _finish(self, stopped: Callable[[], bool]) -> Exited:
         """Read what the trainer wrote last, then conclude."""
         now = self._clock.now()
+        silent = 0
         for _ in range(LAST_READS):
-            events = list(self._poll(now, self._sources))
+            events = list(self._poll(now + silent * RARE_SECONDS, self._sources))
             self._turn(events)
-            if not events:
+            silent = 0 if events else silent + 1
+            if silent >= LAST_SILENT:
                 break
         *found, exited = self._trainer.ending(now, self._engine.snapshot())
         self._turn([*found, exited])

@@ -67,6 +67,7 @@ class WatchedTrainer:
         self._host: HostMemory | None = None
         self._signals: list[Signalled] = []
         self._checkpoint: CheckpointSeen | None = None
+        self._has_saved_since = False  # the checkpoint was told after the first signal: both may be of one moment
         self._log_oom: OutOfMemorySeen | None = None
         self._outlived = ""  # what shows that it went on after that
         self._attached: Target | None = None  # whom the events are about
@@ -76,10 +77,11 @@ class WatchedTrainer:
         if isinstance(event, Sampled):
             self._observe_sample(event)
         elif isinstance(event, Signalled):
+            self._has_saved_since = self._has_saved_since and self._is_asked
             self._signals.append(event)
         elif isinstance(event, CheckpointSeen):
             if event.state == "saved":
-                self._checkpoint = event
+                self._checkpoint, self._has_saved_since = event, self._asked_t is not None
         elif isinstance(event, OutOfMemorySeen):
             self._log_oom, self._outlived = event, ""
         elif isinstance(event, GenerationSeen):
@@ -162,7 +164,7 @@ class WatchedTrainer:
         begun = self._asked_t if in_episode else None
         saved = self._checkpoint
         kills = self._kernel_kills()
-        after = saved is not None and begun is not None and saved.t >= begun
+        after = saved is not None and begun is not None and self._has_saved_since and saved.t >= begun
         return Evidence(
             exit_code=status.exit_code if status else None,
             exit_signal=status.signal if status else None,

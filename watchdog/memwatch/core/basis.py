@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from memwatch.core.decision import reserve
 from memwatch.core.policy import Policy, hold_seconds, horizon_seconds
 from memwatch.core.track import Decision, Track
 
@@ -17,6 +18,7 @@ def of_interrupt(policy: Policy, decision: Decision, lead: float, need: tuple[fl
     limit, ends = track.usage.limit, track.outlook.ends
     threshold = {
         "lead_s": _round(lead),
+        "reserve": round(reserve(track)),
         "checkpoint_s": _round(need_seconds),
         "checkpoint_origin": origin,
         "confidence": policy.confidence,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 
 from memwatch.core.stats import median
@@ -11,6 +12,8 @@ HABIT_SAVES = 3  # saves that must have been seen before the next is expected
 HABIT_SPREAD = 0.5  # intervals that differ from their median by more than this share are no habit
 OVERDUE_SHARE = 0.25  # a save that is late by so much of its interval is not waited for
 STALE_SECONDS = 120.0  # a "writing" without its "saved" is over after this, or after 4 checkpoint times
+SLOW_SECONDS = 900.0  # ... but where both name the same file it was one save, of up to so many seconds
+NAME = re.compile(r"[\w/-]*[./][\w./-]*\w")  # of a file, as a line has it
 ECHO_SECONDS = 10.0  # log and files tell of the same save within this: a file must be still, folders are read slowly
 FILES = "file"  # the witness whose "saved" comes when the files have been still for a while
 UNKNOWN_SECONDS = 30.0  # assumed for a trainer of which nothing is known
@@ -27,16 +30,21 @@ class Checkpoints:
         self._intervals: deque[float] = deque(maxlen=MEASURED)
         self._writing_t: float | None = None
         self._writing_seen_t = 0.0
+        self._is_old = False
+        self._names: frozenset[str] = frozenset()  # of files, in what told that it is being written
         self._witness = ""
         self._echoed = False
         self._echoing = (
             False  # what is being written is what another witness has just called saved, as far as one knows
         )
 
-    def writing(self, t: float, witness: str = "") -> None:
-        """A checkpoint is being written; said again after long silence, it is another one."""
+    def writing(self, t: float, witness: str = "", said: str = "", is_old: bool = False) -> None:
+        """A checkpoint is being written, as was `said`; said again after long silence, it is another one.
+
+        `is_old`: nobody knows since when.
+        """
         if self._writing_t is None or t - self._writing_seen_t > STALE_SECONDS:
-            self._writing_t = t
+            self._writing_t, self._names, self._is_old = t, frozenset(NAME.findall(said)), is_old
             self._echoing = witness != self._witness and self._is_fresh(t)
         self._writing_seen_t = t
 
@@ -52,12 +60,11 @@ class Checkpoints:
     def _is_fresh(self, t: float) -> bool:
         return self.saved_t is not None and t - self.saved_t <= ECHO_SECONDS
 
-    def saved(self, t: float, witness: str = "", seconds: float | None = None) -> float | None:
+    def saved(self, t: float, witness: str = "", seconds: float | None = None, said: str = "") -> float | None:
         """A checkpoint is complete; the seconds it took, as its witness says or since its beginning was told."""
         self._witness, self._echoed = witness, False
-        known = self._writing_t is not None and t - self._writing_seen_t <= max(STALE_SECONDS, 4 * self._longest)
         took = seconds
-        if took is None and witness != FILES and self._writing_t is not None and known:
+        if took is None and witness != FILES and self._writing_t is not None and self._is_same(t, said):
             took = t - self._writing_t
         if took is not None:
             self.measured(took)
@@ -65,6 +72,14 @@ class Checkpoints:
             self._intervals.append(t - self.saved_t)
         self.saved_t, self._writing_t = t, None
         return took
+
+    def _is_same(self, t: float, said: str) -> bool:
+        """What is complete is what was seen to begin."""
+        if self._is_old:
+            return False
+        silent = t - self._writing_seen_t
+        is_named = silent <= SLOW_SECONDS and not self._names.isdisjoint(NAME.findall(said))
+        return is_named or silent <= max(STALE_SECONDS, 4 * self._longest)
 
     @property
     def _longest(self) -> float:

@@ -243,17 +243,18 @@ class Engine:
     def _checkpoint_seen(self, t: float, event: CheckpointSeen) -> None:
         if event.state == "writing":
             known = self._checkpoints.is_writing(t, self._looks.checkpoint(t)[0])
-            self._checkpoints.writing(t, event.evidence.split(":", 1)[0])
+            self._checkpoints.writing(t, event.evidence.split(":", 1)[0], event.evidence, event.before_watch)
             if not known:
+                self._looks.saving()
                 self._act(news.checkpoint(t, event, None))
             return
         witness = event.evidence.split(":", 1)[0]
         if self._checkpoints.is_echo(t, witness):
             return
-        took = self._checkpoints.saved(t, witness, event.seconds)
+        took = self._checkpoints.saved(t, witness, event.seconds, event.evidence)
         self._act(news.checkpoint(t, event, took))
         self._own_saves += self._looks.state in (State.WATCHING, State.WARNED)
-        since_signal = self._looks.saved(t)
+        since_signal = self._looks.saved(t, is_whole=took is not None)
         if since_signal is not None:
             self._checkpoints.measured(since_signal)
             self._act(news.saved(t, event, since_signal))

@@ -166,6 +166,7 @@ class CheckpointSeen:
     state: str  # "writing" or "saved"
     evidence: str  # "log: Checkpoint saved: ckpt.pt", "file: /runs/ckpt.pt, 12.1 MB, still for 2.0 s"
     seconds: float | None = None  # that writing it took, where its witness saw that
+    before_watch: bool = False  # it was there before the watch: when it was begun is not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,8 +97,18 @@ class Looks:
         for track in self._tracks.values():
             track.stir()
 
-    def saved(self, t: float) -> float | None:
-        """A checkpoint is complete; seconds since the signal that it was asked for with."""
+    def saving(self) -> None:
+        """A checkpoint is being written."""
+        for track in self._tracks.values():
+            track.begin_save()
+
+    def saved(self, t: float, is_whole: bool) -> float | None:
+        """A checkpoint is complete; seconds since the signal that it was asked for with.
+
+        `is_whole`: it was seen from its begin on.
+        """
+        for track in self._tracks.values():
+            track.end_save(is_whole)
         self._decider.good_moment(t, "saved")
         self._held = False
         return self._episode.saved(t)
@@ -283,7 +293,10 @@ class Looks:
 
     def _basis(self, t: float, decision: Decision) -> Basis:
         need = self.checkpoint(t)
-        return basis.of_interrupt(self._policy, decision, self._lead.seconds(need[0]), need)
+        lead = self._lead.seconds(need[0])
+        if decision.kind != "emergency":
+            lead = self._decider.ahead(t, decision.track, lead)
+        return basis.of_interrupt(self._policy, decision, lead, need)
 
     def _interrupt(self, t: float, decision: Decision) -> None:
         track, ledger = decision.track, self._ledger

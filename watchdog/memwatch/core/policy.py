@@ -13,6 +13,7 @@ MARGIN_SHARE = 0.25  # checkpoints vary: so much is added to what one is taken t
 MARGIN_SECONDS = 2.0  # ... and at least this
 STAKE_LEADS = 20.0  # a young run is worth so many lead times
 SILENT_STAKE = 2.0  # times what is at stake without generations: blocks of time tell the odds less surely
+RESERVE_LEAST = 0.25  # of what a checkpoint needs: kept free whatever memory does by itself
 POINT_ODDS = 0.25  # that a step does not fit after all, before the moment at its beginning is taken
 POINT_GENERATIONS = 5  # complete ones before a boundary is judged: until then a fill looks like a leak
 STARTUP_LEADS = 10.0  # without generations, growth is believed that was watched for so many lead times ...
@@ -58,6 +59,15 @@ def lead_seconds(checkpoint_seconds: float, look_seconds: float) -> float:
     """From the first look that says so until the checkpoint is complete, with margins."""
     margin = max(MARGIN_SECONDS, MARGIN_SHARE * checkpoint_seconds)
     return checkpoint_seconds + margin + DELIVERY_SECONDS + look_seconds
+
+
+def reserve_bytes(save_bytes: int, reach_bytes: float) -> float:
+    """Room that must be left when a checkpoint begins, beyond what memory is known to reach without one.
+
+    `save_bytes`: by how much memory rose while one was written; `reach_bytes`: by how much it rises again and again. A
+    limit that is met by such a peak is far enough above the rest, where the checkpoint begins.
+    """
+    return max(RESERVE_LEAST * save_bytes, save_bytes - reach_bytes)
 
 
 def threatens(verdict: Verdict, forecast: Forecast | None, finishing: bool = False) -> bool:

@@ -20,6 +20,7 @@ FORECAST_SHARE = 0.02  # of the time observed: forecast notices come no closer w
 FORECAST_FLOOR_SECONDS = 5.0
 ETA_CHANGE = 0.10  # a forecast that moved by this share is news
 LATEST = 16  # readings that are told with a decision
+SAVES = 5  # the memory that the latest so many checkpoints took; the most of it counts
 WAITING = 16  # readings, at most, that nobody has asked about are taken together: each then costs a fifth
 
 
@@ -56,6 +57,7 @@ class Track:
         self._timeline = Timeline(t)
         self.latest: deque[tuple[float, int, int]] = deque(maxlen=LATEST)  # t, used, taken
         self.usage = usage
+        self._saves: deque[int] = deque(maxlen=SAVES)
         self.begin(usage.used_bytes, t)
 
     def restart(self, t: float) -> None:
@@ -77,6 +79,8 @@ class Track:
         self._told: tuple[float, float | None, Verdict] | None = None  # t, eta, verdict of the last forecast notice
         self._t = self._looked_t = t
         self._used = self._taken = used_bytes
+        self._save: tuple[int, int] | None = None  # in use when a checkpoint was begun, and at most since
+        self._saved: tuple[int, int] | None = None  # the same of one that is complete, until the next reading
         self._risen = 0  # looks for which a fast step is still seen
         self._end_bytes = 0  # where the limit was at the last look
         self.calm_until = -math.inf
@@ -95,6 +99,7 @@ class Track:
         rises = used - self._used > known or taken - self._taken > known
         self._risen = WINDOW if rises else self._risen - 1  # a fast step may make the rises of all that see it faster
         self._t, self._used, self._taken, self.peak = t, used, taken, max(self.peak, used)
+        self._follow_save(used, used)
         reading = (t, used, taken)
         self.latest.append(reading)
         self._waiting.append(reading)
@@ -106,6 +111,7 @@ class Track:
         self._settle()
         self.usage, self._t, self._used, self._taken = usage, times[-1], used[-1], taken[-1]
         self.peak = max(self.peak, *used)
+        self._follow_save(used[0], max(used))
         self.latest.extend(zip(times[-LATEST:], used[-LATEST:], taken[-LATEST:], strict=True))
         self._take(times, used, taken)
 
@@ -155,6 +161,28 @@ class Track:
         limit = self.usage.limit
         return self.usage.used_bytes if limit is None else limit.bytes - limit.headroom_bytes
 
+    def begin_save(self) -> None:
+        """A checkpoint is being written from now on; what was begun before and never ended is given up."""
+        self._save = self.usage.used_bytes, self.usage.used_bytes
+
+    def end_save(self, is_whole: bool) -> None:
+        """It is complete; `is_whole`: it was seen from its begin on."""
+        self._saved, self._save = self._save if is_whole else None, None
+
+    def _follow_save(self, first: int, highest: int) -> None:
+        """What is in use next, and at most of late. What did not go again after a save was growth."""
+        if self._save is not None:
+            self._save = self._save[0], max(self._save[1], highest)
+        elif self._saved is not None:
+            begun, most = self._saved
+            self._saves.append(max(0, most - max(begun, first)))
+            self._saved = None
+
+    @property
+    def save_bytes(self) -> int:
+        """By how much memory rose, at most, while one of the latest checkpoints was written; 0 where none was seen."""
+        return max(self._saves, default=0)
+
     @property
     def fastest(self) -> float:
         """Bytes/s: the room has not shrunk faster of late."""
@@ -185,10 +213,11 @@ class Track:
 
     def calm_below(self, usage: Usage) -> float:
         """Bytes in use below which it is, until `calm_until`: the fewer, the further the end of the room has moved."""
+        below = self.outlook.calm_below - self.save_bytes  # what a checkpoint takes must fit, too
         if usage.limit is None:
-            return self.outlook.calm_below
+            return below
         end = _end(usage)
-        return min(self.outlook.calm_below, end - abs(end - self._end_bytes) / LIMIT_MOVED)
+        return min(below, end - abs(end - self._end_bytes) / LIMIT_MOVED)
 
     @property
     def outlook_now(self) -> Outlook:

@@ -262,7 +262,7 @@ def _told_before(trouble: SourceError, events: Sequence[Event]) -> Iterator[Even
 
 def _as_of(t: float, event: Event) -> Event:
     """As if it had been read at `t`, before the watch."""
-    if isinstance(event, GenerationSeen):
+    if isinstance(event, GenerationSeen | CheckpointSeen):
         return replace(event, t=t, before_watch=True)
     return replace(event, t=t)
 
@@ -273,6 +273,7 @@ def _latest(events: Sequence[Event]) -> list[Event]:
     for event in events:
         if isinstance(event, GenerationSeen):
             state.pop("phase", None)  # it was one of the generation before
+        if isinstance(event, GenerationSeen | CheckpointSeen):
             event = replace(event, before_watch=True)  # noqa: PLW2901
         key = _KINDS.get(type(event), "")
         if isinstance(event, GaugeSeen):
