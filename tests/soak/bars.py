@@ -26,7 +26,7 @@ def hour_bars(told: Results) -> Iterator[Bar]:
     warm = min(WARM_SECONDS, told["seconds"] / 2)
     step = min(STEP_SECONDS, (told["seconds"] - warm) / 2)
     for name, found in told["watches"].items():
-        of = f"an hour, {name}"
+        of = f"{told['seconds'] / 60:.0f} minutes, {name}"
         figures = _figures(told["figures"], found["readings"], warm)
         yield from _held(of, figures, step)
         yield Bar(f"{of}: lines", _rise(figures["lines_kb"]) / _hours(figures["lines_kb"], 3600.0), "kB/h", LINES_KB)
