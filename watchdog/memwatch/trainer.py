@@ -77,7 +77,7 @@ class WatchedTrainer:
         if isinstance(event, Sampled):
             self._observe_sample(event)
         elif isinstance(event, Signalled):
-            self._has_saved_since = self._has_saved_since and self._is_asked
+            self._has_saved_since = self._has_saved_since and self._asked_t is not None
             self._signals.append(event)
         elif isinstance(event, CheckpointSeen):
             if event.state == "saved":
