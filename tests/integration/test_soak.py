@@ -1,4 +1,4 @@
-"""A minute of what `make soak` does for an hour, two days of what it does for a month."""
+"""A minute of what `make soak-watch` does for an hour, two days of what it does for a month."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the soaks, keeps what they print, and says whether it is as it should be: `make soak`; see --help.
+"""Runs the soaks, keeps what they print, and says whether it is as it should be: `make soak-watch`; see --help.
 
 Writes docs/trust/soak_hour.json and soak_month.json, as tests/bench/run.py does, and the table of docs/trust.md. Ends
 with status 1 when a bar is missed.
