@@ -113,6 +113,9 @@ class Kernel:
     def gone(self) -> bool:
         return self._clock.t >= self.process.end_t
 
+    def dying(self) -> bool:
+        return self.gone()
+
     def exit_status(self) -> ExitStatus | None:
         return self.process.status(self._clock.t)
 
@@ -214,6 +217,10 @@ class Journal:
     def failure(self) -> str | None:
         return self.store.failure
 
+    @property
+    def loss(self) -> str | None:
+        return self.store.loss
+
     def append(self, events: Sequence[Event], notices: Sequence[Notice], wait_seconds: float = 0.0) -> None:
         others = [event for event in events if type(event).__name__ != "Sampled"]
         self.looks += len(events) - len(others)
@@ -263,7 +270,7 @@ class World:
         with ExitStack() as held:
             kernel = Kernel(self.clock, process)
             waker = Thresholds(self.clock, process, self.scene.thresholds)
-            store = HistoryStore.open(self.history, self._proc, self.scene.history_bytes)
+            store = HistoryStore.open(self.history, self._proc, self.scene.history_bytes, self.clock.now)
             held.callback(store.close)
             journal = Journal(store)
             attached = self._attach(kernel, store)
@@ -291,6 +298,7 @@ class World:
         checkpoints = CheckpointWatch(process.pid, (), str(self.log.parent), str(self._proc), cpu_clock=lambda: 0.0)
         held.callback(checkpoints.close)
         sources: list[EventSource] = [checkpoints]
+        source = None
         if process.manners.style is not None:
             is_first = process.life.first == 0
             source = LogSource(self.log, packaged_presets(), catch_up=not is_first, cpu_seconds=lambda: 0.0)
@@ -298,10 +306,11 @@ class World:
             sources.insert(0, source)
         trainer = WatchedTrainer(
             signaller=kernel,  # type: ignore[arg-type]
-            tree_pids=lambda: frozenset({process.pid}),
+            tree_parents=dict,
             cgroup=kernel,  # type: ignore[arg-type]
             kmsg=kernel if process.bounds.kernel_log else None,  # type: ignore[arg-type]
             checkpoints=checkpoints,
+            log_end=source.end if source is not None else str,
         )
         interrupter = Interrupter(
             kernel,
