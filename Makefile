@@ -23,7 +23,7 @@ thorough: .venv/.dev  ## what is left out to be done in time: more pairs of leak
 FUZZ ?= 10
 SEED ?= 0
 fuzz: .venv/fuzz/.made  ## each parser of what is foreign for FUZZ seconds, guided by coverage; what is found lies in build/fuzz
-	PYTHONPATH=watchdog:tests PYTHONHASHSEED=$(SEED) .venv/fuzz/bin/python -m hostile.fuzz --seconds $(FUZZ) --seed $(SEED) $(ONLY)
+	PYTHONPATH=watchdog:tests PYTHONHASHSEED=$(SEED) .venv/fuzz/bin/python -m hostile.fuzz --seconds $(FUZZ) $(if $(RUNS),--runs $(RUNS)) --seed $(SEED) $(ONLY)
 
 JOBS ?= 2
 trust: .venv/.dev  ## docs/trust/decisions.json and the tables of docs/trust.md: 960 simulated runs; half an hour of CPU

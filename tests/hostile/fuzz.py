@@ -47,6 +47,7 @@ def main(words: Sequence[str]) -> int:
     options = argparse.ArgumentParser(prog="python -m hostile.fuzz", description=__doc__)
     options.add_argument("names", nargs="*", help="parsers of the table; none: all of them")
     options.add_argument("--seconds", type=int, default=10, help="for each parser")
+    options.add_argument("--runs", type=int, help="of each parser, however long they take")
     options.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="parsers at a time")
     options.add_argument(
         "--seed", type=int, default=0, help="the same inputs each time, as far as time goes; 0: others"
@@ -60,7 +61,8 @@ def main(words: Sequence[str]) -> int:
 
         hold(PARSERS[given.names[0]], given.again.read_bytes())
         return 0
-    outcomes = fuzz(given.names, given.seconds, given.jobs, given.seed)
+    until = f"-max_total_time={given.seconds}" if given.runs is None else f"-runs={given.runs}"
+    outcomes = fuzz(given.names, until, given.jobs, given.seed)
     if given.json is not None:
         command = f"make fuzz FUZZ={given.seconds}" + (f' ONLY="{" ".join(given.names)}"' if given.names else "")
         rows = {"command": command, "python": sys.version.split()[0], "parsers": [asdict(one) for one in outcomes]}
@@ -72,8 +74,11 @@ def main(words: Sequence[str]) -> int:
     return 1 if bad else 0
 
 
-def fuzz(names: Iterable[str], seconds: int, jobs: int, seed: int = 0) -> list[Outcome]:
-    """Each in a process of its own, a fork of this one: what is instrumented once serves all."""
+def fuzz(names: Iterable[str], until: str, jobs: int, seed: int = 0) -> list[Outcome]:
+    """Each in a process of its own, a fork of this one: what is instrumented once serves all.
+
+    `until`: when to end, as libFuzzer's option.
+    """
     import atheris
 
     with redirect_stderr(io.StringIO()), atheris.instrument_imports(include=["memwatch"]):
@@ -86,7 +91,7 @@ def fuzz(names: Iterable[str], seconds: int, jobs: int, seed: int = 0) -> list[O
         pid = os.fork()
         if pid == 0:
             try:
-                _go(name, PARSERS[name], seconds, seed)
+                _go(name, PARSERS[name], until, seed)
             finally:
                 os._exit(70)  # whatever went wrong, this is not the process that goes on
         running[pid] = name, time.monotonic()
@@ -120,7 +125,7 @@ def _ended(running: dict[int, tuple[str, float]]) -> Outcome:
     return outcome
 
 
-def _go(name: str, parser: Parser, seconds: int, seed: int) -> None:
+def _go(name: str, parser: Parser, until: str, seed: int) -> None:
     """In the fork; it does not return."""
     import atheris
 
@@ -146,7 +151,7 @@ def _go(name: str, parser: Parser, seconds: int, seed: int) -> None:
     longest = max(LONGEST, *map(len, parser.seeds))
     one: Callable[[bytes], None] = lambda raw: hold(parser, raw)  # noqa: E731
     bounds = f"-max_len={longest} -timeout={INPUT_SECONDS} -rss_limit_mb={MOST_MIB} -malloc_limit_mb={ANY_MIB}"
-    ways = f"-max_total_time={seconds} -seed={seed} -print_final_stats=1 -dict={words} -artifact_prefix={folder}/"
+    ways = f"{until} -seed={seed} -print_final_stats=1 -dict={words} -artifact_prefix={folder}/"
     atheris.Setup(["fuzz", *bounds.split(), *ways.split(), str(corpus)], one, custom_mutator=mutate)
     atheris.Fuzz()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import struct
@@ -12,6 +13,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
 
 from memwatch.core.census import Census
 from memwatch.core.examination import Frame
@@ -309,6 +313,16 @@ def binary(raw: bytes) -> tuple[int, ...]:
 def executables() -> tuple[bytes, ...]:
     """One with the symbols of CPython's runtime, from a compiler; else the beginning of Python's own."""
     return tuple(_compiled()) or (Path("/proc/self/exe").read_bytes()[:4096],)
+
+
+def unhashed(executable: bytes) -> bytes:
+    """The same, whose hash of names says that it is empty."""
+    try:
+        section = ELFFile(io.BytesIO(executable)).get_section_by_name(".gnu.hash")
+    except ELFError:  # the beginning of one
+        section = None
+    start = section["sh_offset"] if section is not None else 0
+    return executable[:start] + bytes(16) + executable[start + 16 :]
 
 
 def _compiled() -> Iterator[bytes]:

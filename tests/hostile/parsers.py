@@ -238,7 +238,10 @@ PARSERS = {
     "endpoint": Parser(
         _shown_status,
         (b'{"schema":1}', wire.to_json(SHOWN)),
-        found=(wire.to_json({**SHOWN, "resources": [{**SHOWN["resources"][0], "timeline": [[1, 2, 3, 4]]}]}),),
+        found=tuple(
+            wire.to_json({**SHOWN, "resources": [{**SHOWN["resources"][0], "timeline": steps}]})
+            for steps in ([[1, 2, 3, 4]], [[2e9, 1, 2], [1760000150.0, 1, 2]])
+        ),
     ),
     "snapshots": Parser(_compared, (b'{"label":"a"}', wire.to_json(INSPECTION))),
     "examiner": Parser(_examined, (b"{}", wire.to_json(EXAMINATION))),
@@ -280,7 +283,7 @@ PARSERS = {
         _fdinfo, (b"pos:\t4096\nflags:\t0100001\n", b"7f1c-7f2c rw-s 0 fe:00 131087 /a\n", b"PK\x03\x04a")
     ),
     "heap.census": Parser(heaps.census, heaps.seeds()),
-    "heap.binary": Parser(heaps.binary, heaps.executables()),
+    "heap.binary": Parser(heaps.binary, heaps.executables(), found=tuple(map(heaps.unhashed, heaps.executables()))),
     "lines.line_of": Parser(_line, (b"\x10\0\x03\xf8\x41\x02\x80\x01", b"\x10\0\x02\x06\x01\x08\xff")),
     "wire.read_yaml": Parser(
         lambda raw: wire.convert(wire.read_yaml(raw, "a.yaml").data, Config),

@@ -76,7 +76,7 @@ class _Grid:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Seconds and bytes to dots."""
+    """Seconds and bytes to dots; what lies far outside is brought nearer: another server's figures may be anything."""
 
     from_t: float
     to_t: float
@@ -84,10 +84,14 @@ class _Scale:
     grid: _Grid
 
     def x(self, t: float) -> float:
-        return (t - self.from_t) / max(self.to_t - self.from_t, 1e-9) * (self.grid.across - 1)
+        return _near((t - self.from_t) / max(self.to_t - self.from_t, 1e-9)) * (self.grid.across - 1)
 
     def y(self, used: float) -> float:
-        return used / self.most * (self.grid.up - 1)
+        return _near(used / self.most) * (self.grid.up - 1)
+
+
+def _near(share: float) -> float:
+    return max(-1.0, min(2.0, share))
 
 
 def chart(view: ResourceView, now: float, width: int, height: int, ascii_only: bool = False) -> list[list[Piece]]:

@@ -25,7 +25,8 @@ class Binary:
     def __init__(self, memory: Memory, root: str = "/proc") -> None:
         """SourceError when no file of the process has a CPython in it."""
         for path, first in _candidates(memory, root):
-            with suppress(OSError, ELFError, ValueError), open(path, "rb") as file:
+            # elftools trusts what a file says of itself: one that lies ends it in any way
+            with suppress(Exception), open(path, "rb") as file:
                 elf = ELFFile(file)
                 runtime = _symbol(elf, "_PyRuntime") or _section(elf, ".PyRuntime")[0]
                 if runtime:
