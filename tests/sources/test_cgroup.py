@@ -291,6 +291,19 @@ def test_ownership_is_not_lost_to_a_worker_that_the_tree_has_not_met_yet(both):
     assert not reader.read(33.0).owned
 
 
+@pytest.mark.parametrize(("procs", "owned"), [([10, 11], False), ([10], True)])
+def test_where_nobody_can_look_who_is_in_a_cgroup_it_belongs_to_whom_it_did(both, procs, owned):
+    both.proc.process(11, anon=50 * MB)
+    both.group("/job", limit=300 * MB, procs=procs)
+    both.join("/job")
+    reader = both.reader()
+    assert reader.read(0.0).owned is owned
+    for path in both.top.rglob("cgroup.procs"):  # as where no descriptor is left
+        path.unlink()
+        path.mkdir()
+    assert [reader.read(t).owned for t in (100.0, 200.0, 300.0)] == [owned] * 3
+
+
 def test_whose_a_cgroup_is_is_asked_the_less_often_the_less_it_matters(both):
     asked = []
     reader = CgroupReader(10, root=str(both.proc), tree_pids=lambda: asked.append(True) or (10,))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from collections.abc import Callable, Collection
 
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.procfs import parse_statm
-from memwatch.sources.reading import number, read_whole
+from memwatch.sources.reading import number, read_whole, unreadable
 
 _STRANGERS_BYTES = 32 << 20  # RSS of others, such as a shell, that does not make a cgroup somebody else's
 _LOOK_SECONDS, _SECOND_LOOK_SECONDS = 10.0, 2.0
+_NOBODY_IN_IT = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP)  # removed meanwhile; threads alone, of the one above
 _DOUBLINGS = 3  # of the time between looks while strangers stay, or no limit makes it matter
 
 
@@ -43,9 +45,13 @@ class Ownership:
         return self._owned
 
     def _ask(self) -> float:
-        """Seconds until the next time."""
+        """Seconds until the next time. Where it cannot be told, it is as it was."""
         longest = _LOOK_SECONDS * (1 << _DOUBLINGS)
-        if not self._has_strangers():
+        try:
+            has_strangers = self._has_strangers()
+        except SourceError:
+            return _LOOK_SECONDS if self._matters else longest
+        if not has_strangers:
             self._owned, self._seen = True, 0
             return _LOOK_SECONDS if self._matters else longest
         self._seen += 1
@@ -55,13 +61,16 @@ class Ownership:
         return _LOOK_SECONDS * (1 << min(self._seen - 1, _DOUBLINGS)) if self._matters else longest
 
     def _has_strangers(self) -> bool:
+        """SourceError when some cgroup could not be looked into: no descriptor is left, say."""
         ours = {os.getpid(), *self._tree_pids()}
         room = _STRANGERS_BYTES
-        for directory, _, _ in os.walk(self._directory):
+        for directory, _, _ in os.walk(self._directory, onerror=_refuse):
             try:
                 pids = parse_procs(read_whole(f"{directory}/cgroup.procs"))
-            except SourceError:
-                continue
+            except SourceError as error:
+                if getattr(error.__cause__, "errno", None) in _NOBODY_IN_IT:
+                    continue
+                raise
             for pid in pids:
                 if pid not in ours:
                     room -= self._resident(pid)
@@ -79,3 +88,8 @@ class Ownership:
             return 0
         except SourceError:
             return _STRANGERS_BYTES + 1
+
+
+def _refuse(error: OSError) -> None:
+    if error.errno not in _NOBODY_IN_IT:
+        raise unreadable(str(error.filename), error) from error
