@@ -9,8 +9,6 @@ against what memwatch said. `--only 17` plays one of them again. Needs root and 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 import tempfile
 import traceback
@@ -23,7 +21,7 @@ from pathlib import Path
 from memwatch.history import past
 from memwatch.retell import retell
 from trust.kinds import KINDS
-from trust.pool import Row, play_all
+from trust.pool import Row, play_all, tell
 from trust.stage import stage
 from trust.truth import VERDICTS, judge, truth
 
@@ -97,12 +95,7 @@ def main() -> int:
     again = partial(play, seed=chosen.seed, kind=chosen.kind)
     rows = play_all(again, chosen.only or range(chosen.runs), chosen.jobs, chosen.rows)
     command = f"PYTHONPATH=watchdog:tests python -m trust.endings --runs {len(rows)} --seed {chosen.seed}"
-    found = {"command": command, "cores": os.cpu_count(), **summary(rows)}
-    text = json.dumps(found, indent=1)
-    if chosen.output is not None:
-        chosen.output.parent.mkdir(exist_ok=True)
-        chosen.output.write_text(text + "\n")
-    print(text)
+    tell(command, summary(rows), chosen.output)
     return 1 if any(row["bad"] for row in rows) else 0
 
 

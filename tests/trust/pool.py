@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -34,6 +35,15 @@ def play_all(play: Callable[[int], Row], numbers: Sequence[int], jobs: int, kept
             rows.append(future.result())
             _tell(rows[-1], kept)
     return sorted(rows, key=lambda row: row["number"])
+
+
+def tell(command: str, summary: Row, output: Path | None) -> None:
+    """Print what came of it, with the command that repeats it; `output`: a file for it, too."""
+    text = json.dumps({"command": command, "cores": os.cpu_count(), **summary}, indent=1)
+    if output is not None:
+        output.parent.mkdir(exist_ok=True)
+        output.write_text(text + "\n")
+    print(text)
 
 
 def _tell(row: Row, kept: Path | None) -> None:

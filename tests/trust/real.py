@@ -7,8 +7,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import random
 import shlex
 import subprocess
@@ -24,7 +22,7 @@ from pathlib import Path
 from statistics import median
 
 from trust.kinds import WAITING, shell
-from trust.pool import Row, play_all
+from trust.pool import Row, play_all, tell
 from trust.schedules import NAMES, RESUME, Schedule, draw
 from trust.stage import PROGRAMS, Stage, stage
 from trust.truth import Facts, judge
@@ -237,13 +235,8 @@ def main() -> int:
 
     rows = play_all(partial(play, seed=chosen.seed), chosen.only or range(chosen.runs), chosen.jobs, chosen.rows)
     command = f"PYTHONPATH=watchdog:tests python -m trust.real --runs {len(rows)} --seed {chosen.seed}"
-    found = {"command": command, "cores": os.cpu_count(), **summary(rows)}
-    text = json.dumps(found, indent=1)
-    if chosen.output is not None:
-        chosen.output.parent.mkdir(exist_ok=True)
-        chosen.output.write_text(text + "\n")
-    print(text)
-    return 1 if found["bad"] else 0
+    tell(command, summary(rows), chosen.output)
+    return 1 if any(row["bad"] for row in rows) else 0
 
 
 if __name__ == "__main__":
