@@ -6,11 +6,11 @@ A table stands between `<!-- NAME -->` and `<!-- /NAME -->`; what is between is 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 from bench.tables import table
+from support.markdown import placed
 from trust.truth import VERDICTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +49,7 @@ def real_sums(found: Found) -> str:
         f"{found['verdicts'].get('wrong', 0)} statements were wrong; {found['replayed_otherwise']} histories told "
         f"otherwise when judged again.\nAt the interrupt {share['median']:.0%} of the limit were in use in the median "
         f"({share['least']:.0%} to {share['most']:.0%}). "
-        f"{tried['as_known']} of {tried['of']} schedules that were tried alone came to what is known of them.\n"
+        f"{tried['as_known']} of {tried['of']} schedules that were tried alone came to what is known of them."
     )
 
 
@@ -65,10 +65,7 @@ def filled(page: str) -> str:
     """The page with what the results say."""
     for name, (results, make) in TABLES.items():
         text = make(json.loads((RESULTS / f"{results}.json").read_text()))
-        pattern = rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)"
-        page, count = re.subn(pattern, lambda _, text=text: text.rstrip("\n") + "\n", page, flags=re.DOTALL)  # type: ignore[misc]
-        if count != 1:
-            raise ValueError(f"{count} places for the table {name!r}")
+        page = placed(page, name, text)
     return page
 
 
