@@ -133,10 +133,7 @@ class Watch:
         held.callback(wakes.close)
         checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd)
         held.callback(checkpoints.close)
-        log_source = None
-        if log is not None:
-            log_source = LogSource(log, presets(config), catch_up=self._child is None)
-            held.callback(log_source.close)
+        followed = self._follow(log, held)
         trainer = WatchedTrainer(
             signaller=signaller,
             tree_parents=readers.tree.parents,
@@ -144,13 +141,11 @@ class Watch:
             kmsg=self._kmsg(held),
             checkpoints=checkpoints,
             child_status=self._child.status if self._child is not None else None,
-            log_end=log_source.end if log_source is not None else lambda: "",
+            log_end=followed[0].end if followed else str,
         )
         examiner = Examiner(facts.target)
         held.callback(examiner.close)
-        sources: list[EventSource] = [checkpoints, examiner, *self._station.sources]
-        if log_source is not None:
-            sources.insert(0, log_source)
+        sources: list[EventSource] = [*followed, checkpoints, examiner, *self._station.sources]
         self._remark_ways(checkpoints)
         store, attached = self._open_history(log, held)
         environ = facts.environ or {}
@@ -209,6 +204,14 @@ class Watch:
             return Path(facts.stdout_path)
         self._remarks.append(f"no log ({facts.stdout_reason}): growth is measured by time alone; name one with --log")
         return None
+
+    def _follow(self, log: Path | None, held: ExitStack) -> Sequence[LogSource]:
+        """What reads it; nothing where there is none."""
+        if log is None:
+            return ()
+        source = LogSource(log, presets(self._config), catch_up=self._child is None)
+        held.callback(source.close)
+        return (source,)
 
     # --- signals ---
 
