@@ -133,6 +133,8 @@ def test_gauges(line: str, level: tuple[float, float | None]) -> None:
         ("Saving checkpoint to ckpt.npz", "writing"),
         ("Saving model checkpoint to ./out/checkpoint-500", "writing"),
         ("Interrupted, saving population ...", "writing"),
+        ("80/100 ━━━━━━━━ 3s 20ms/step - loss: 0.1234Saving checkpoint to ckpt.npz", "writing"),
+        ("100/100 ━━━━━━━━ 4s 20ms/step - loss: 0.1234Checkpoint saved: ckpt.npz", "saved"),
         ("Saving checkpoint ... done", None),
         ("Checkpoints will be saved to runs/", None),
         ("Save Solutions: False", None),
