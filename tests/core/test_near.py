@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.near import Near
+from memwatch.core.near import Near, Need
 from memwatch.core.outline import Outline
 from memwatch.core.peaks import Beat
 from memwatch.core.rises import rises
@@ -119,6 +119,41 @@ def test_a_peak_under_way_is_not_put_upon_itself() -> None:
     assert under_way.odds(5.0) < 0.01
 
 
+SAVE = Need(5.0, 30.0)  # as long as a part and a third; the peak has 50 bytes
+
+
+def test_a_checkpoint_that_does_not_fit_upon_a_peak_fits_after_it() -> None:
+    """A room of 70: above the line there is enough for it, at the peak there is not."""
+    within = near(70.0, part=(PEAK_PART + 0.5) / SLOTS)
+    assert within.too_late(0.0, SAVE) < 0.01
+
+
+def test_a_checkpoint_is_too_late_when_the_next_peak_is_met_and_it_did_not_fit_before() -> None:
+    """The limit is met at the peak, 40 s ahead; until then there is room, or there is none."""
+    enough, less = near(45.0), near(25.0)
+    assert enough.too_late(0.0, SAVE) < 0.01 < 0.99 < enough.too_late(45.0, SAVE)
+    assert less.too_late(0.0, SAVE) > 0.99 > 0.01 > less.too_late(0.0, Need(5.0))
+
+
+def test_a_checkpoint_that_growth_leaves_no_room_for_is_too_late_before_the_limit_is_met() -> None:
+    grows = near(100.0, seen(*[(0.0,) * SLOTS] * 8), slope=1.0)
+    assert grows.odds(80.0) < 0.01
+    assert grows.too_late(60.0, SAVE) < 0.01 < 0.99 < grows.too_late(80.0, SAVE)
+
+
+def test_without_markers_the_room_above_the_line_must_hold_it() -> None:
+    bins = [Bin(t, t + 1.0, 1, level, level, level) for t in range(200) for level in (float(t % 3),)]
+    lost = replace(near(20.0, ALIKE.whole()), headroom=20.0, rises=rises(bins))
+    assert lost.too_late(0.0, Need(5.0, 10.0)) < 0.01
+    assert replace(lost, headroom=28.0).too_late(0.0, Need(5.0, 30.0)) > 0.8
+
+
+def test_what_was_usual_in_this_part_of_a_generation_leaves_so_much_room() -> None:
+    assert near(60.0).usual_room(10.0) == 60.0
+    assert near(60.0).usual_room(40.0) == 10.0, "the peak comes by then"
+    assert near(60.0, ALIKE.whole()).usual_room(10.0) == math.inf
+
+
 HEIGHTS = st.lists(st.floats(0.0, 100.0), min_size=SLOTS, max_size=SLOTS)
 
 
@@ -144,3 +179,23 @@ def test_more_time_never_lowers_the_odds(
     """Of generations that are alike; where they differ in one part and not in another, it is less sure."""
     found = near(room, seen(*[tuple(heights)] * 4), 0.1, part)
     assert found.odds(seconds + more) >= found.odds(seconds) - 1e-9
+
+
+@given(
+    HEIGHTS,
+    st.floats(-100.0, 300.0),
+    st.floats(0.0, 0.96),
+    st.floats(0.0, 200.0),
+    st.floats(0.0, 100.0),
+    st.floats(0.0, 100.0),
+    st.floats(0.0, 100.0),
+)
+def test_to_need_more_or_to_wait_longer_is_never_better(
+    heights: list[float], room: float, part: float, wait: float, seconds: float, needed: float, more: float
+) -> None:
+    found, need = near(room, seen(*[tuple(heights)] * 4), 0.1, part), Need(seconds, needed)
+    odds = found.too_late(wait, need)
+    assert 0.0 <= odds <= 1.0
+    assert found.too_late(wait, replace(need, bytes=needed + more)) >= odds - 1e-9
+    assert found.too_late(wait + more, need) >= odds - 1e-9
+    assert found.too_late(wait, need) >= found.odds(wait + seconds) - 1e-9

@@ -10,7 +10,6 @@ from memwatch.core.checkpoints import Checkpoints
 from memwatch.core.policy import (
     PACE_FLOOR_SECONDS,
     PACE_IDLE_SECONDS,
-    RESERVE_LEAST,
     WAITS,
     Policy,
     Stakes,
@@ -19,11 +18,11 @@ from memwatch.core.policy import (
     counts,
     hold_seconds,
     is_last_moment,
+    is_overdue,
     lead_seconds,
     next_step_fits,
     outlasts,
     pace_seconds,
-    reserve_bytes,
     runs_out_within,
     threatens,
     warns,
@@ -82,22 +81,27 @@ STEP = 60.0  # seconds of a generation
 
 def peak_at(seconds: float, chance: float, soon: float = 0.0):
     """The limit is met by what comes then, with this chance; or at once, with the other."""
-    return lambda within: soon + (chance if within >= seconds else 0.0)
+    return lambda wait: soon + (chance if wait >= seconds else 0.0)
 
 
 @pytest.mark.parametrize(
-    ("odds", "expected"),
+    ("too_late", "expected"),
     [
-        pytest.param(peak_at(15.0, 0.0), False, id="nothing can be lost"),
-        pytest.param(peak_at(12.0, 0.5), True, id="a coin is tossed for the run within the next look"),
-        pytest.param(peak_at(40.0, 0.5), False, id="the coin is tossed later: there is time yet"),
-        pytest.param(peak_at(12.0, 0.001), False, id="a small risk, and a generation to be done"),
-        pytest.param(peak_at(12.0, 0.001, soon=0.5), True, id="lost unless it acts, and perhaps even so"),
+        pytest.param(peak_at(5.0, 0.0), False, id="nothing can be lost"),
+        pytest.param(peak_at(2.0, 0.5), True, id="a coin is tossed for the run within the next look"),
+        pytest.param(peak_at(30.0, 0.5), False, id="the coin is tossed later: there is time yet"),
+        pytest.param(peak_at(2.0, 0.001), False, id="a small risk, and a generation to be done"),
     ],
 )
-def test_the_last_moment_is_when_every_wait_costs_more_than_it_gains(odds, expected):
+def test_the_last_moment_is_when_every_wait_costs_more_than_it_gains(too_late, expected):
     waits = [share * STEP for share in WAITS]
-    assert is_last_moment(odds, 10.0, waits, Stakes(work_seconds=3000.0, spared_seconds=900.0)) is expected
+    stakes = Stakes(work_seconds=3000.0, spared_seconds=900.0)
+    assert is_last_moment(too_late, waits, stakes) is expected
+
+
+def test_a_run_that_is_lost_unless_it_saves_at_once_does_not_wait():
+    assert is_overdue(0.5, Stakes(work_seconds=3000.0, spared_seconds=900.0))
+    assert not is_overdue(0.2, Stakes(work_seconds=3000.0, spared_seconds=900.0))
 
 
 @given(
@@ -111,16 +115,18 @@ def test_the_last_moment_is_when_every_wait_costs_more_than_it_gains(odds, expec
 )
 def test_more_at_stake_or_less_to_gain_never_calls_for_waiting(chance, soon, at, stake, spared, never, more):
     odds, waits = peak_at(at, chance, soon), [share * STEP for share in WAITS]
-    if is_last_moment(odds, 10.0, waits, Stakes(stake, spared, never)):
-        assert is_last_moment(odds, 10.0, waits, Stakes(stake * more, spared, never))
-        assert is_last_moment(odds, 10.0, waits, Stakes(stake, spared / more, never))
-        assert is_last_moment(odds, 10.0, waits, Stakes(stake, spared, never / more))
+    if is_last_moment(odds, waits, Stakes(stake, spared, never)):
+        assert is_last_moment(odds, waits, Stakes(stake * more, spared, never))
+        assert is_last_moment(odds, waits, Stakes(stake, spared, never / more))
+    if is_overdue(soon, Stakes(stake, spared, never)):
+        assert is_overdue(soon, Stakes(stake * more, spared, never))
+        assert is_overdue(soon, Stakes(stake, spared / more, never))
 
 
 def test_a_run_that_may_never_meet_its_limit_is_waited_for_longer():
-    odds, waits = peak_at(12.0, 0.06), [share * STEP for share in WAITS]
-    assert is_last_moment(odds, 10.0, waits, Stakes(3000.0, 900.0, never=0.0))
-    assert not is_last_moment(odds, 10.0, waits, Stakes(3000.0, 900.0, never=0.5))
+    odds, waits = peak_at(2.0, 0.06), [share * STEP for share in WAITS]
+    assert is_last_moment(odds, waits, Stakes(3000.0, 900.0, never=0.0))
+    assert not is_last_moment(odds, waits, Stakes(3000.0, 900.0, never=0.5))
 
 
 def test_a_higher_confidence_counts_smaller_risks():
@@ -185,12 +191,6 @@ def test_a_save_that_was_under_way_before_the_watch_is_not_measured():
     assert saves.saved(105.0, "log", None, "log: Checkpoint saved: ckpt_3.pt") is None
     saves.writing(200.0, "log", "log: Saving checkpoint to ckpt_4.pt ...")
     assert saves.saved(203.0, "log", None, "log: Checkpoint saved: ckpt_4.pt") == 3.0
-
-
-@given(save=st.integers(0, 10**9), more=st.integers(0, 10**9), reach=st.floats(0, 1e9))
-def test_the_reserve_grows_with_what_a_checkpoint_takes_and_is_never_more_than_that(save, more, reach):
-    assert RESERVE_LEAST * save <= reserve_bytes(save, reach) <= save
-    assert reserve_bytes(save + more, reach) >= reserve_bytes(save, reach)
 
 
 def test_a_habit_of_saving_needs_regular_saves():

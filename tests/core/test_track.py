@@ -49,7 +49,8 @@ def test_readings_of_another_limit_are_no_rise() -> None:
     assert track.burst.threat(10, 2000, 5.0) == 0.0
 
 
-def test_what_a_checkpoint_takes_is_what_comes_and_goes_with_it_and_the_most_of_late_counts() -> None:
+def test_what_a_checkpoint_takes_lies_between_what_came_with_it_and_what_went_again() -> None:
+    """One of the latest took at least so much; none took more than that went, or came, whichever is more."""
     track = Track(usage(1000), Forecaster(), 0.0)
     track.begin_save()  # and never ended
     track.observe(0.0, usage(900))
@@ -59,17 +60,22 @@ def test_what_a_checkpoint_takes_is_what_comes_and_goes_with_it_and_the_most_of_
     track.end_save(is_whole=True)
     track.observe(3.0, usage(950))
     track.observe(4.0, usage(9000))
-    assert track.save_bytes == 250, "beyond what was there before or after, whichever is more"
+    assert track.save_bytes == 300, "all that it rose by; 250 went again"
     track.begin_save()
     track.skim((5.0, 6.0), (9500, 9600), (9500, 9600), usage(9600))
     track.end_save(is_whole=True)
-    track.skim((7.0, 8.0), (9500, 9000), (9500, 9000), usage(9000))
-    assert track.save_bytes == 250, "100 of it was a checkpoint's, the rest stayed"
+    track.skim((7.0, 8.0), (9340, 9000), (9340, 9000), usage(9000))
+    assert track.save_bytes == 300, "at most 600, and as the one before it took no more than 300 ..."
     track.begin_save()
     track.observe(9.0, usage(20_000))
     track.end_save(is_whole=False)
     track.observe(10.0, usage(9000))
-    assert track.save_bytes == 250, "its begin was not seen"
+    assert track.save_bytes == 300, "its begin was not seen"
+    track.begin_save()
+    track.observe(11.0, usage(9400))
+    track.end_save(is_whole=True)
+    track.observe(12.0, usage(9000))
+    assert track.save_bytes == 400, "... but this one took no less than 400"
 
 
 def test_a_restart_ends_what_was_being_saved_and_forgets_nothing_learned() -> None:

@@ -42,5 +42,7 @@ class Steady:
         headroom_bytes: int | None,
         last_generation: float | None,
         gauges: Sequence[Gauge] = (),
+        *,
+        save_bytes: float = 0.0,
     ) -> Outlook:
         return self.says

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memwatch.core.decision import reserve
+from memwatch.core.near import Need
 from memwatch.core.policy import Policy, hold_seconds, horizon_seconds
 from memwatch.core.track import Decision, Track
 
 Basis = Mapping[str, Any]  # JSON-ready: bytes, seconds, shares; None is unknown
 
 
-def of_interrupt(policy: Policy, decision: Decision, lead: float, need: tuple[float, str]) -> Basis:
-    """`lead`: seconds before the end at which a checkpoint must be asked for; `need`: those that one takes, and why."""
-    track, (need_seconds, origin) = decision.track, need
-    limit, ends = track.usage.limit, track.outlook.ends
+def of_interrupt(policy: Policy, decision: Decision, lead: float, takes: tuple[float, str]) -> Basis:
+    """`lead`: seconds before the end at which a checkpoint must be asked for; `takes`: those of one, and whence."""
+    track, (seconds, origin) = decision.track, takes
+    limit, ends, need = track.usage.limit, track.outlook.ends, Need(lead, track.needed_bytes)
     threshold = {
         "lead_s": _round(lead),
-        "reserve": round(reserve(track)),
-        "checkpoint_s": _round(need_seconds),
+        "reserve": round(need.bytes),
+        "checkpoint_s": _round(seconds),
         "checkpoint_origin": origin,
         "confidence": policy.confidence,
         "odds_within_lead": None if ends is None else _round(ends.odds(lead)),
-        "odds_within_next": None if ends is None else _round(ends.odds(lead + ends.step_seconds)),
+        "odds_within_next": None if ends is None else _round(ends.too_late(ends.step_seconds, need)),
         "guard": None if limit is None else round(policy.headroom_guard * limit.bytes),
         "rate": round(decision.rate) if decision.kind == "emergency" else None,
     }

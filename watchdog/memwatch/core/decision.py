@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from memwatch.core.checkpoints import Checkpoints
 from memwatch.core.generations import Ledger
 from memwatch.core.model import Limit
+from memwatch.core.near import Need
 from memwatch.core.policy import (
+    DELIVERY_SECONDS,
     POINT_GENERATIONS,
     POINT_ODDS,
     SILENT_STAKE,
@@ -21,9 +24,8 @@ from memwatch.core.policy import (
     counts,
     has_settled,
     is_last_moment,
-    knows_generations,
+    is_overdue,
     next_step_fits,
-    reserve_bytes,
     runs_out_within,
     threatens,
 )
@@ -32,9 +34,7 @@ from memwatch.core.track import Decision, Track
 
 URGENCY = ("time", "boundary", "saved")  # the kinds of reasons, most urgent first
 POINT_SHARE = 0.5  # of a generation: so long a boundary that a save is awaited at stays open
-RESERVE_WATCHED = 0.5  # of the time watched: no forecast is trusted to tell further ahead when the reserve is reached
-SAVE_SHARE = 0.003  # of the limit: what a checkpoint is taken to need of memory where none was seen to need more
-SAVE_MARGIN = 1.05  # checkpoints vary
+FEW_STAKE = 0.5  # times what is at stake where few generations say how high one goes
 ROOM_FACTOR = 2.0  # a forecast is acted upon when twice the growth that was seen could bring it about
 YOUNG_ODDS = 0.9  # of being too late: less is no reason to act in the first generations
 RECORD_SHARE = 0.995  # of the highest so far: below it there is no new growth yet
@@ -96,16 +96,12 @@ class Decider:
             return None
         if not believable(forecast, t - track.first_t, lead, limit.headroom_bytes, limit.bytes):
             return None
-        if self._is_last_room(t, track, limit, lead):
-            return "time"
-        ahead = self.ahead(t, track, lead)
-        if self._is_last_moment(t, track, forecast, (lead, ahead), gap):
+        if self._is_last_moment(t, track, forecast, lead, gap):
             return "time" if self._is_tight(t, track, limit, lead) else None
-        trend = track.outlook.trend
-        seen = self._ledger.complete if trend is None else min(self._ledger.complete, trend.points)
-        if not knows_generations(seen) or self._ledger.stalled(track.usage.resource):
+        seen = min(self._ledger.complete, self._points(track))
+        if seen < POINT_GENERATIONS or self._ledger.stalled(track.usage.resource) or not self._fits(track):
             return None
-        return self._point_reason(t, track, limit, forecast, ahead)
+        return self._point_reason(t, track, limit, forecast, lead)
 
     def _point_reason(self, t: float, track: Track, limit: Limit, forecast: Forecast, lead: float) -> str | None:
         """At a boundary or after a save: the next step does not fit, so this is the last good moment."""
@@ -122,27 +118,40 @@ class Decider:
             return None  # the trainer saves by itself before: that is the better moment
         left = max(0.0, step - (t - begun))
         ends = track.outlook.ends
-        if next_step_fits(forecast, left, lead) or (ends is not None and ends.odds(left + lead) < POINT_ODDS):
+        need = Need(lead, track.needed_bytes)
+        if next_step_fits(forecast, left, lead) or (ends is not None and ends.too_late(left, need) < POINT_ODDS):
             return None
         climb = self._ledger.climb_bytes(track.usage.resource)
         generations = max(1.0, (left + lead) / (self._ledger.step_seconds(t) or math.inf))
-        room = limit.headroom_bytes - reserve(track)
+        room = limit.headroom_bytes - track.needed_bytes
         return kind if climb is None or room <= ROOM_FACTOR * climb * generations else None
 
-    def _is_last_moment(
-        self, t: float, track: Track, forecast: Forecast, leads: tuple[float, float], gap: float
-    ) -> bool:
-        """`leads`: that a checkpoint takes, and how long before the limit is met it must begin."""
-        (lead, ahead), ends = leads, track.outlook.ends
+    def _is_last_moment(self, t: float, track: Track, forecast: Forecast, lead: float, gap: float) -> bool:
+        """A checkpoint still fits, in time and memory; later it might not."""
+        ends = track.outlook.ends
         if ends is None:
-            return runs_out_within(forecast, ahead)
-        if not counts(ends.odds(ahead + ends.step_seconds), self._policy.confidence) or not self._is_new(t, track):
+            return runs_out_within(forecast, lead)
+        need = Need(lead, track.needed_bytes)
+        if not counts(ends.too_late(ends.step_seconds, need), self._policy.confidence) or not self._is_new(t, track):
             return False
+        met, fits = ends.odds(lead), self._fits(track)
         if self._is_young(t, track, lead):
-            return ends.odds(lead) >= YOUNG_ODDS and track.usage.used_bytes >= RECORD_SHARE * track.peak
+            is_record = track.usage.used_bytes + need.bytes >= RECORD_SHARE * track.peak  # or it was a save's
+            return is_record and max(met, ends.too_late(gap, need) if fits else 0.0) >= YOUNG_ODDS
         stake = max(t - track.first_t, STAKE_LEADS * lead) * (SILENT_STAKE if forecast.generation is None else 1.0)
+        if ends.seen < POINT_GENERATIONS:
+            stake *= FEW_STAKE
         waits = (max(share * ends.step_seconds, gap) for share in WAITS)
-        return is_last_moment(ends.odds, ahead, waits, Stakes(stake, ends.left(ahead, stake), ends.never))
+        stakes = Stakes(stake, ends.left(lead, stake), ends.never)
+        if is_overdue(met, stakes):
+            return fits or met >= YOUNG_ODDS
+        return fits and is_last_moment(partial(ends.too_late, need=need), waits, stakes)
+
+    def _fits(self, track: Track) -> bool:
+        """There is memory for a checkpoint that is asked for now, also if what rises goes on rising until it begins."""
+        limit = track.usage.limit
+        rise = track.forecaster.rise(DELIVERY_SECONDS + self._policy.second_look_seconds)
+        return limit is None or limit.headroom_bytes >= track.save_bytes + max(0.0, rise)
 
     def _is_new(self, t: float, track: Track) -> bool:
         """Memory has been where it was not before, or the growth was seen for long."""
@@ -152,66 +161,36 @@ class Decider:
         recent = self._ledger.step_seconds(t) or (t - track.first_t) / BLOCKS
         return track.forecaster.high(recent) >= RECORD_SHARE * track.peak
 
-    def _counts_few(self, t: float) -> bool:
-        return not self._ledger.silent(t) and self._ledger.complete < POINT_GENERATIONS
+    def _counts_few(self, t: float, track: Track) -> bool:
+        """Too few generations; growth that not all of them show wants one more."""
+        least = POINT_GENERATIONS + int(self._points(track) < POINT_GENERATIONS)
+        return not self._ledger.silent(t) and self._ledger.complete < least
+
+    def _points(self, track: Track) -> float:
+        """Levels that the growth was seen in."""
+        return track.outlook.trend.points if track.outlook.trend is not None else math.inf
 
     def _is_young(self, t: float, track: Track, lead: float) -> bool:
         """Little has been seen, and little is lost."""
         watched = t - track.first_t
         starting = self._ledger.silent(t) and not has_settled(watched, lead)
-        return starting or self._counts_few(t) or watched < STARTUP_LEADS * lead
+        return starting or self._counts_few(t, track) or watched < STARTUP_LEADS * lead
 
     def _is_tight(self, t: float, track: Track, limit: Limit, lead: float) -> bool:
-        """What is left could be used up within the lead: by the fastest rise of late, or by growth and a peak."""
+        """What is left could be used up: by the fastest rise of late, or by growth and a peak, or by a checkpoint."""
         forecaster = track.forecaster
         if self._is_young(t, track, lead):  # growth that is over is no threat yet
             return limit.headroom_bytes <= ROOM_FACTOR * forecaster.rise(lead)
         step = self._ledger.step_seconds(t)
         share = 1.0 if step is None else min(1.0, lead / step)
         climb = self._ledger.climb_bytes(track.usage.resource, share) or 0
-        return limit.headroom_bytes - reserve(track) <= ROOM_FACTOR * max(
-            forecaster.peak_rate() * lead, forecaster.reach_bytes, climb
-        )
-
-    def _is_last_room(self, t: float, track: Track, limit: Limit, lead: float) -> bool:
-        """A checkpoint still fits, as large as they were seen to be; in a lead time it would not any more."""
-        trend = track.outlook.trend
-        if trend is None or self._checkpoints.is_writing(t, lead):
-            return False
-        needed = (
-            SAVE_MARGIN * max(track.save_bytes, SAVE_SHARE * limit.bytes) + max(trend.growth_per_second, 0.0) * lead
-        )
-        return limit.headroom_bytes <= needed and self._is_new(t, track) and not self._is_young(t, track, lead)
-
-    def ahead(self, t: float, track: Track, lead: float) -> float:
-        """Seconds before the limit is met at which a checkpoint must begin, that it has the time and the room.
-
-        The room counts as soon as it would not be there any more after another generation.
-        """
-        limit, climb = track.usage.limit, self._ledger.climb_bytes(track.usage.resource)
-        if limit is None or (
-            climb is not None and limit.headroom_bytes > max(reserve(track), track.save_bytes) + climb
-        ):
-            return lead
-        return lead + room_seconds(t, track)
+        risen = forecaster.peak_rate() * lead
+        return limit.headroom_bytes <= ROOM_FACTOR * max(risen, forecaster.reach_bytes, climb, track.needed_bytes)
 
     def _confirms(self, t: float, resource: str) -> bool:
         """An earlier look, and each since, said so too; this is the first otherwise."""
         first_t = self._firsts.setdefault(resource, t)
         return t > first_t and t - first_t >= self._policy.second_look_seconds
-
-
-def reserve(track: Track) -> float:
-    """Bytes that must be left for the checkpoint itself."""
-    return reserve_bytes(track.save_bytes, track.forecaster.reach_bytes)
-
-
-def room_seconds(t: float, track: Track) -> float:
-    """How long before the limit is met its room becomes too small for a checkpoint, as the growth goes."""
-    trend = track.outlook.trend
-    if trend is None or trend.growth_per_second <= 0.0:
-        return 0.0
-    return min(reserve(track) / trend.growth_per_second, RESERVE_WATCHED * (t - track.first_t))
 
 
 def _resource(decision: Decision) -> str:

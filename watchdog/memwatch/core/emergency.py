@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 
 from memwatch.core.generations import Ledger
 from memwatch.core.model import Usage
-from memwatch.core.policy import PACE_FLOOR_SECONDS, POINT_GENERATIONS, STARTUP_LEADS, Policy, threatens
+from memwatch.core.policy import (
+    PACE_FLOOR_SECONDS,
+    POINT_GENERATIONS,
+    STARTUP_LEADS,
+    Policy,
+    has_settled,
+    threatens,
+)
 from memwatch.core.track import Decision, Track
 
 LOOKS = 3  # the later ones higher than the first
@@ -95,18 +102,28 @@ class Emergencies:
         if left <= guard and left < burst * BRINK_SECONDS:
             return _Danger(burst, LOOKS if left > burst * CONFIRM_SECONDS else 1)
         rate = max(burst, ramp)
-        if rate == 0.0 or self._has_little_to_save(t, track, lead):
+        if rate == 0.0 or self._has_little_to_save(t, track, lead) or self._is_usual(track, left, lead):
             return None
         trend = track.outlook.trend
         if foreseen and trend is not None and rate <= TREND_FACTOR * trend.growth_per_second:
             return None
         return _Danger(rate, beyond_bytes=0.0 if ramp > 0.0 else left - guard)
 
+    def _is_usual(self, track: Track, headroom_bytes: int, lead: float) -> bool:
+        """Memory is not above what it was in this part of other generations."""
+        ends = track.outlook.ends
+        if ends is None or ends.near is None or ends.seen < POINT_GENERATIONS:
+            return False
+        return headroom_bytes >= ends.near.usual_room(lead)
+
     def _has_little_to_save(self, t: float, track: Track, lead: float) -> bool:
         """Jumps are usual in the first generations, and while a program loads."""
-        if not self._ledger.silent(t) and self._ledger.complete < POINT_GENERATIONS:
-            return True
-        loading = track.usage.used_bytes > LOAD_FACTOR * track.baseline and t - track.first_t < STARTUP_LEADS * lead
+        watched = t - track.first_t
+        is_young = watched < STARTUP_LEADS * lead
+        if not self._ledger.silent(t):
+            few = self._ledger.complete < POINT_GENERATIONS and not has_settled(watched, lead)
+            return few or is_young
+        loading = track.usage.used_bytes > LOAD_FACTOR * track.baseline and is_young
         return loading and self._ledger.complete == 0
 
     def _confirms(self, t: float, track: Track, danger: _Danger) -> bool:

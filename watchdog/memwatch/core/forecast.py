@@ -169,12 +169,15 @@ class Forecaster:
         headroom_bytes: int | None,
         last_generation: float | None,
         gauges: Sequence[Gauge] = (),
+        *,
+        save_bytes: float = 0.0,
     ) -> Outlook:
         """What is known at t.
 
         `headroom_bytes` is the room above the last sample, whoever owns the limit; without it `limit_bytes` minus
-        the last sample. `last_generation` is the index of the run's last one. Growth that one of the `gauges` explains
-        is not called a leak, and ends when the gauge is at its capacity.
+        the last sample. `save_bytes` of it are what a checkpoint takes. `last_generation` is the index of the run's
+        last one. Growth that one of the `gauges` explains is not called a leak, and ends when the gauge is at its
+        capacity.
         Without any limit there is no forecast; before enough was seen it says nothing (all None).
         """
         if not self._run.items:
@@ -184,11 +187,11 @@ class Forecaster:
         limit = None if limit_bytes is None else float(limit_bytes)
         if headroom_bytes is not None:
             limit = self._used + headroom_bytes
-        ends = None if limit is None else self._ends(max(t, self._t) - self._t, course, limit)
+        ends = None if limit is None else self._ends(max(t, self._t) - self._t, course, limit, save_bytes)
         forecast = None if limit is None else self._forecast(ends, limit, last_generation)
         self._end_in_sight = forecast is not None and forecast.eta_seconds is not None
         self._renew_by(forecast)
-        return Outlook(*self._judgement(course, limit), forecast, ends, *self._calm(course, limit))
+        return Outlook(*self._judgement(course, limit), forecast, ends, *self._calm(course, limit, save_bytes))
 
     def _read(self, gauges: Sequence[Gauge]) -> None:
         for gauge in gauges:
@@ -298,7 +301,7 @@ class Forecaster:
             known = self._outcomes = outcomes(course, timing, limit)
         return known
 
-    def _ends(self, passed: float, course: Course, limit: float) -> Ends | None:
+    def _ends(self, passed: float, course: Course, limit: float, save_bytes: float) -> Ends | None:
         """When the limit may be met, `passed` seconds after the last sample; None before enough was seen."""
         if course.fit is None or not self._is_settled or self._used >= limit:
             return None
@@ -310,7 +313,7 @@ class Forecaster:
         else:
             timing = Timing(calendar, blur=course.beat.error if course.beat is not None else 0.0)
         step, near, safe = course.period * calendar.seconds, None, 0.0
-        if self._is_far(course, limit):
+        if self._is_far(course, limit - save_bytes):
             safe = step
         elif beat is None or len(beat.shapes) > ENOUGH:
             near = self._near(course, calendar, limit)
@@ -324,10 +327,10 @@ class Forecaster:
         reach = max(self.reach_bytes, course.outline.reach)
         return NEAR_RANGES * (reach + abs(course.slope) * course.period)
 
-    def _calm(self, course: Course, limit: float | None) -> tuple[float, float]:
+    def _calm(self, course: Course, limit: float | None, save_bytes: float) -> tuple[float, float]:
         """Until when, and below how many bytes, this course is the one to go by and the limit is far."""
         until = min([self._course_until, *(beat.lost_t for beat in (self._beat, self._marked()) if beat is not None)])
-        far = math.inf if limit is None else limit - self._far_bytes(course)
+        far = math.inf if limit is None else limit - save_bytes - self._far_bytes(course)
         return until, min(far, math.nextafter(self._still_high, math.inf))
 
     def _near(self, course: Course, calendar: Calendar, limit: float) -> Near:

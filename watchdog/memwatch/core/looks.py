@@ -292,11 +292,8 @@ class Looks:
             self._act(news.held(t, self._ledger, decision, self._basis(t, decision)))
 
     def _basis(self, t: float, decision: Decision) -> Basis:
-        need = self.checkpoint(t)
-        lead = self._lead.seconds(need[0])
-        if decision.kind != "emergency":
-            lead = self._decider.ahead(t, decision.track, lead)
-        return basis.of_interrupt(self._policy, decision, lead, need)
+        takes = self.checkpoint(t)
+        return basis.of_interrupt(self._policy, decision, self._lead.seconds(takes[0]), takes)
 
     def _interrupt(self, t: float, decision: Decision) -> None:
         track, ledger = decision.track, self._ledger

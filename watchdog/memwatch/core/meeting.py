@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from memwatch.core.axes import Axis, Calendar
 from memwatch.core.course import Course
 from memwatch.core.growth import Model
-from memwatch.core.near import Near
+from memwatch.core.near import Near, Need
 from memwatch.core.outline import Outline
 from memwatch.core.shapes import SLOTS
 
@@ -86,6 +86,11 @@ class Ends:
         """Probability that the limit is never met."""
         return self.outcomes.never
 
+    @property
+    def seen(self) -> float:
+        """Generations, or blocks of time, that say how high the next ones go."""
+        return len(self.near.outline.seen) if self.near is not None else math.inf
+
     def odds(self, seconds: float) -> float:
         """Probability that the limit is met within so many seconds."""
         if self.near is not None:
@@ -94,6 +99,12 @@ class Ends:
             return 0.0
         x = self.timing.calendar.place(seconds + self.passed)
         return _met_by(x, self.timing.blurred(self.outcomes.places))
+
+    def too_late(self, wait: float, need: Need) -> float:
+        """Probability that a checkpoint that is asked for after so many seconds, or later, cannot be complete."""
+        if self.near is not None:
+            return self.near.too_late(wait + self.passed, need)
+        return self.odds(wait + need.seconds)
 
     def left(self, seconds: float, most: float) -> float:
         """Expected seconds between `seconds` from now and the limit, none counted as more than `most`."""

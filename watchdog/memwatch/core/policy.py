@@ -13,7 +13,6 @@ MARGIN_SHARE = 0.25  # checkpoints vary: so much is added to what one is taken t
 MARGIN_SECONDS = 2.0  # ... and at least this
 STAKE_LEADS = 20.0  # a young run is worth so many lead times
 SILENT_STAKE = 2.0  # times what is at stake without generations: blocks of time tell the odds less surely
-RESERVE_LEAST = 0.25  # of what a checkpoint needs: kept free whatever memory does by itself
 POINT_ODDS = 0.25  # that a step does not fit after all, before the moment at its beginning is taken
 POINT_GENERATIONS = 5  # complete ones before a boundary is judged: until then a fill looks like a leak
 STARTUP_LEADS = 10.0  # without generations, growth is believed that was watched for so many lead times ...
@@ -61,15 +60,6 @@ def lead_seconds(checkpoint_seconds: float, look_seconds: float) -> float:
     return checkpoint_seconds + margin + DELIVERY_SECONDS + look_seconds
 
 
-def reserve_bytes(save_bytes: int, reach_bytes: float) -> float:
-    """Room that must be left when a checkpoint begins, beyond what memory is known to reach without one.
-
-    `save_bytes`: by how much memory rose while one was written; `reach_bytes`: by how much it rises again and again. A
-    limit that is met by such a peak is far enough above the rest, where the checkpoint begins.
-    """
-    return max(RESERVE_LEAST * save_bytes, save_bytes - reach_bytes)
-
-
 def threatens(verdict: Verdict, forecast: Forecast | None, finishing: bool = False) -> bool:
     """The resource grows to its limit, and the run does not end before (or may, where `finishing`)."""
     if forecast is None or forecast.eta_seconds is None or (forecast.finishes is True and not finishing):
@@ -96,17 +86,22 @@ class Stakes:
     never: float = 0.0  # probability that it is not met at all
 
 
-def is_last_moment(odds: Callable[[float], float], lead: float, waits: Iterable[float], stakes: Stakes) -> bool:
-    """Waiting costs more than acting: for whatever time of `waits`, or until the limit is met.
+def is_overdue(odds: float, stakes: Stakes) -> bool:
+    """What the run would still do is worth less than what it may lose.
 
-    `odds`: probability that the limit is met within so many seconds; when that is before a checkpoint asked for in
-    time is complete (`lead`), the work is lost. Acting now gives up what would have been done in the wait, or until
-    the limit; where there may be none, that is worth more.
+    `odds`: probability that the limit is met before a checkpoint that is asked for now is complete.
     """
-    now, worth = odds(lead), 1.0 + NEVER_FACTOR * stakes.never
-    return now * stakes.work_seconds > stakes.spared_seconds or all(
-        (odds(lead + wait) - now) * stakes.work_seconds >= worth * wait for wait in waits
-    )
+    return odds * stakes.work_seconds > stakes.spared_seconds
+
+
+def is_last_moment(too_late: Callable[[float], float], waits: Iterable[float], stakes: Stakes) -> bool:
+    """Waiting costs more than acting, for whatever time of `waits`.
+
+    `too_late`: probability that no checkpoint is complete that is asked for after so many seconds, and the work lost.
+    Acting gives up what would have been done in the wait; where the limit may never be met, that is worth more.
+    """
+    now, worth = too_late(0.0), 1.0 + NEVER_FACTOR * stakes.never
+    return all((too_late(wait) - now) * stakes.work_seconds >= worth * wait for wait in waits)
 
 
 def next_step_fits(forecast: Forecast, step_seconds: float, lead: float) -> bool:

@@ -46,9 +46,15 @@ class Rises:
 
     def _next(self) -> Span:
         size, tops = self._size, self._tops
-        found = sorted(map(sub, tops, self._means))
+        found = _again(list(map(sub, tops, self._means)), size)
         self._tops, self._size = list(map(max, tops, tops[size:])), 2 * size
         return Span(size * self._width, tuple(found), variance(found), len(found) / size)
+
+
+def _again(rises: Sequence[float], size: int) -> list[float]:
+    """What may come again, ascending: without the spans that hold the greatest rise, which came once."""
+    once = max(range(len(rises)), key=rises.__getitem__)
+    return sorted([*rises[: max(0, once - size + 1)], *rises[once + size :]])
 
 
 def rises(bins: Sequence[Bin]) -> Rises | None:

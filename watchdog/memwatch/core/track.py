@@ -21,6 +21,8 @@ FORECAST_FLOOR_SECONDS = 5.0
 ETA_CHANGE = 0.10  # a forecast that moved by this share is news
 LATEST = 16  # readings that are told with a decision
 SAVES = 5  # the memory that the latest so many checkpoints took; the most of it counts
+SAVE_SHARE = 0.003  # of the limit: what a checkpoint is taken to need of memory where none was seen to need more
+SAVE_MARGIN = 1.05  # checkpoints vary
 WAITING = 16  # readings, at most, that nobody has asked about are taken together: each then costs a fifth
 
 
@@ -39,6 +41,8 @@ class ForecasterLike(Protocol):
         headroom_bytes: int | None,
         last_generation: float | None,
         gauges: Sequence[Gauge] = (),
+        *,
+        save_bytes: float = 0.0,
     ) -> Outlook: ...
     def peak_rate(self) -> float: ...  # noqa: D102
     def rise(self, seconds: float) -> float: ...  # noqa: D102
@@ -57,7 +61,7 @@ class Track:
         self._timeline = Timeline(t)
         self.latest: deque[tuple[float, int, int]] = deque(maxlen=LATEST)  # t, used, taken
         self.usage = usage
-        self._saves: deque[int] = deque(maxlen=SAVES)
+        self._saves: deque[tuple[int, int]] = deque(maxlen=SAVES)  # bytes that each took, at least and at most
         self.begin(usage.used_bytes, t)
 
     def restart(self, t: float) -> None:
@@ -170,18 +174,25 @@ class Track:
         self._saved, self._save = self._save if is_whole else None, None
 
     def _follow_save(self, first: int, highest: int) -> None:
-        """What is in use next, and at most of late. What did not go again after a save was growth."""
+        """What is in use next, and at most of late. What it rose by, and what went again: the rest was no save's."""
         if self._save is not None:
             self._save = self._save[0], max(self._save[1], highest)
         elif self._saved is not None:
             begun, most = self._saved
-            self._saves.append(max(0, most - max(begun, first)))
+            self._saves.append((max(0, most - max(begun, first)), max(0, most - min(begun, first))))
             self._saved = None
+            self.stir()
 
     @property
     def save_bytes(self) -> int:
-        """By how much memory rose, at most, while one of the latest checkpoints was written; 0 where none was seen."""
-        return max(self._saves, default=0)
+        """What the latest checkpoints took of memory: one of them so much, each of them no less, as far as was seen."""
+        return max((*(least for least, _ in self._saves), min((most for _, most in self._saves), default=0)))
+
+    @property
+    def needed_bytes(self) -> float:
+        """What a checkpoint is taken to need of memory."""
+        limit = self.usage.limit
+        return SAVE_MARGIN * max(self.save_bytes, 0 if limit is None else SAVE_SHARE * limit.bytes)
 
     @property
     def fastest(self) -> float:
@@ -200,7 +211,9 @@ class Track:
         limit = self.usage.limit
         limit_bytes = None if limit is None else limit.bytes
         headroom_bytes = None if limit is None else limit.headroom_bytes
-        self.outlook = self.forecaster.outlook(t, limit_bytes, headroom_bytes, last_generation, gauges)
+        self.outlook = self.forecaster.outlook(
+            t, limit_bytes, headroom_bytes, last_generation, gauges, save_bytes=self.needed_bytes
+        )
         self.calm_until = self.outlook.calm_until
 
     def stir(self) -> None:
@@ -213,7 +226,7 @@ class Track:
 
     def calm_below(self, usage: Usage) -> float:
         """Bytes in use below which it is, until `calm_until`: the fewer, the further the end of the room has moved."""
-        below = self.outlook.calm_below - self.save_bytes  # what a checkpoint takes must fit, too
+        below = self.outlook.calm_below
         if usage.limit is None:
             return below
         end = _end(usage)
