@@ -34,6 +34,8 @@ from memwatch.core.events import (
 )
 from memwatch.core.forecast import Forecaster
 from memwatch.core.model import GpuMemory, Limit, Sample, Target, TreeMemory, Unread, Usage
+from memwatch.core.near import Near
+from memwatch.core.outline import Outline
 from memwatch.core.policy import (
     PACE_FLOOR_SECONDS,
     PACE_IDLE_SECONDS,
@@ -44,6 +46,7 @@ from memwatch.core.policy import (
     lead_seconds,
 )
 from memwatch.core.restarts import Reached
+from memwatch.core.shapes import SLOTS
 from memwatch.core.snapshot import State, Verdict
 from support.watch import CALM, GB, TARGET, Watch, ends_in, growing, sampled
 
@@ -181,6 +184,19 @@ def test_the_last_moment_is_when_waiting_may_cost_more_than_it_gains():
     watch.look(30)
     assert watch.interrupts == []
     watch.script.says = growing(900, 800, ends=ends_in(LEAD + 2.0, 900.0))  # a coin is tossed for the run
+    watch.look(2)
+    assert [n.fields["kind"] for n in watch.events("interrupt")] == ["time"]
+
+
+def test_what_rises_so_fast_that_no_checkpoint_would_find_room_is_waited_for_unless_the_limit_is_sure_to_be_met():
+    watch = Watch()
+    watch.generations(6, seconds=60)
+    watch.look(10)
+    watch.script.lately = 100.0 * GB
+    watch.script.says = growing(900, 800, ends=ends_in(LEAD + 2.0, 900.0))
+    watch.look(2)
+    assert watch.interrupts == [], "it may fall again"
+    watch.script.says = growing(5, 4, ends=ends_in(5.0))
     watch.look(2)
     assert [n.fields["kind"] for n in watch.events("interrupt")] == ["time"]
 
@@ -337,6 +353,28 @@ def test_little_is_lost_in_the_first_generations_and_jumps_are_usual():
     climb = (70.0, 80.0, 90.0, 95.5, 96.5, 97.5, 98.0)
     assert burst(climb).interrupts
     assert burst(climb, POINT_GENERATIONS - 2).interrupts == []
+
+
+def test_a_climb_to_where_generations_always_go_is_no_emergency():
+    """Each had a part in which 98 of 100 GB were in use; memory stands upon a line of 40."""
+    high = tuple(58.0 * GB if part == 8 else 0.0 for part in range(SLOTS))
+    outline = Outline((0.0,) * SLOTS, high, 0.0, seen=(high,) * 6)
+    near = Near(60.0 * GB, 0.0, 0.0, 0.0, GB, outline, part=0.5, seconds=60.0)
+    climb = (70.0, 80.0, 90.0, 95.5, 96.5, 97.5)
+    for seen, interrupted in ((outline, False), (replace(outline, seen=(high,) * 4), True)):
+        watch = Watch()
+        watch.used, watch.script.rate = 40.0 * GB, 0.0
+        watch.generations(POINT_GENERATIONS + 1)
+        watch.script.says = replace(CALM, ends=replace(ends_in(9000.0), near=replace(near, outline=seen)))
+        watch.look(30)
+        for used in climb:
+            watch.used = used * GB
+            watch.look(1)
+        assert bool(watch.interrupts) is interrupted, "four generations do not tell"
+        for used in (98.5, 98.9, 99.3):
+            watch.used = used * GB
+            watch.look(1)
+        assert watch.interrupts, "above all that was seen"
 
 
 def climb(watch: Watch, levels: Iterable[float], gap: float) -> float | None:
@@ -746,7 +784,7 @@ def test_how_far_an_attempt_came_is_its_own():
     assert watch.engine.reached == Reached()
     watch.generations(3, saves=True)
     assert watch.engine.reached == Reached("generation", 4, 25, saves=2)
-    watch.script.says = growing(5.0)
+    watch.script.says, watch.script.lately = growing(5.0), 2.0 * GB
     watch.look(30)
     assert watch.interrupts
     watch.feed(CheckpointSeen(watch.t + 1, "saved", "log: on the signal"))

@@ -12,7 +12,8 @@ from memwatch.core.snapshot import Forecast, Gauge, Trend, Verdict
 class Steady:
     """Always the same growth, with the limit far away."""
 
-    rate = 1e6
+    rate = 1e6  # bytes a second, at most
+    lately = 0.0  # now
     reach_bytes = 0.0
     says = Outlook(Verdict.GROWING, Trend("linear", 1.0, 1.0, 1.0), Forecast(1e9, 0.9e9, 1.1e9))
 
@@ -33,7 +34,7 @@ class Steady:
         return math.inf  # as high as never before
 
     def rise(self, seconds: float) -> float:
-        return self.rate * seconds
+        return self.lately * seconds
 
     def outlook(
         self,

@@ -1,0 +1,134 @@
+"""One look at one resource that is forecast to meet its limit: whether it is the last at which a checkpoint is sure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+from memwatch.core.generations import Ledger
+from memwatch.core.meeting import Ends
+from memwatch.core.model import Limit
+from memwatch.core.near import Need
+from memwatch.core.policy import (
+    DELIVERY_SECONDS,
+    POINT_GENERATIONS,
+    SILENT_STAKE,
+    STAKE_LEADS,
+    STARTUP_LEADS,
+    WAITS,
+    Policy,
+    Stakes,
+    believable,
+    counts,
+    has_settled,
+    is_last_moment,
+    is_overdue,
+    runs_out_within,
+)
+from memwatch.core.snapshot import Forecast
+from memwatch.core.track import Track
+
+FEW_STAKE = 0.5  # times what is at stake where few generations say how high one goes
+ROOM_FACTOR = 2.0  # a forecast is acted upon when twice the growth that was seen could bring it about
+YOUNG_ODDS = 0.9  # of being too late: less is no reason to act in the first generations
+RECORD_SHARE = 0.995  # of the highest so far: below it there is no new growth yet
+NEW_POINTS = 9  # levels from which on growth is no accident, even below what was in use before
+BLOCKS = 8  # of the time watched: without generations, what is recent
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Seconds and bytes. `lead`: from the look until a checkpoint is complete; `gap`: between two readings."""
+
+    policy: Policy
+    ledger: Ledger
+    t: float
+    track: Track
+    limit: Limit
+    forecast: Forecast
+    lead: float
+    gap: float
+
+    @property
+    def need(self) -> Need:
+        """What a checkpoint takes."""
+        return Need(self.lead, self.track.needed_bytes)
+
+    @property
+    def watched(self) -> float:
+        """How long this process is known."""
+        return self.t - self.track.first_t
+
+    @property
+    def points(self) -> float:
+        """Levels that the growth was seen in."""
+        trend = self.track.outlook.trend
+        return math.inf if trend is None else trend.points
+
+    def is_believable(self) -> bool:
+        """The forecast rests on enough."""
+        return believable(self.forecast, self.watched, self.lead, self.limit.headroom_bytes, self.limit.bytes)
+
+    def fits(self) -> bool:
+        """There is memory for a checkpoint that is asked for now, also if what rises goes on rising until it begins."""
+        rise = self.track.forecaster.rise(DELIVERY_SECONDS + self.policy.second_look_seconds)
+        return self.limit.headroom_bytes >= self.track.save_bytes + max(0.0, rise)
+
+    def is_last(self) -> bool:
+        """A checkpoint still fits, in time and memory; later it might not."""
+        ends = self.track.outlook.ends
+        if ends is None:
+            return runs_out_within(self.forecast, self.lead)
+        if not counts(ends.too_late(ends.step_seconds, self.need), self.policy.confidence) or not self._is_new():
+            return False
+        return self._is_last_of_young(ends) if self._is_young() else self._is_last_of_all(ends)
+
+    def _is_last_of_young(self, ends: Ends) -> bool:
+        if self.track.usage.used_bytes + self.need.bytes < RECORD_SHARE * self.track.peak:  # that may be a save's
+            return False
+        odds = ends.too_late(self.gap, self.need) if self.fits() else 0.0
+        return max(ends.odds(self.lead), odds) >= YOUNG_ODDS
+
+    def _is_last_of_all(self, ends: Ends) -> bool:
+        stake = max(self.watched, STAKE_LEADS * self.lead)
+        stake *= SILENT_STAKE if self.forecast.generation is None else 1.0
+        stake *= FEW_STAKE if ends.seen < POINT_GENERATIONS else 1.0
+        stakes, odds = Stakes(stake, ends.left(self.lead, stake), ends.never), ends.odds(self.lead)
+        if is_overdue(odds, stakes):
+            return self.fits() or odds >= YOUNG_ODDS
+        waits = (max(share * ends.step_seconds, self.gap) for share in WAITS)
+        return self.fits() and is_last_moment(partial(ends.too_late, need=self.need), waits, stakes)
+
+    def is_tight(self) -> bool:
+        """What is left could be used up: by the fastest rise of late, or by growth and a peak, or by a checkpoint."""
+        forecaster, lead = self.track.forecaster, self.lead
+        if self._is_young():  # growth that is over is no threat yet
+            return self.limit.headroom_bytes <= ROOM_FACTOR * forecaster.rise(lead)
+        step = self.ledger.step_seconds(self.t)
+        share = 1.0 if step is None else min(1.0, lead / step)
+        climb = self.ledger.climb_bytes(self.track.usage.resource, share) or 0
+        most = max(forecaster.peak_rate() * lead, forecaster.reach_bytes, climb, self.need.bytes)
+        return self.limit.headroom_bytes <= ROOM_FACTOR * most
+
+    def could_fill(self, seconds: float) -> bool:
+        """What is left beside a checkpoint could be used up by as many generations' growth."""
+        climb = self.ledger.climb_bytes(self.track.usage.resource)
+        generations = max(1.0, seconds / (self.ledger.step_seconds(self.t) or math.inf))
+        return climb is None or self.limit.headroom_bytes - self.need.bytes <= ROOM_FACTOR * climb * generations
+
+    def _is_new(self) -> bool:
+        """Memory has been where it was not before, or the growth was seen for long."""
+        if self.points >= NEW_POINTS:
+            return True
+        recent = self.ledger.step_seconds(self.t) or self.watched / BLOCKS
+        return self.track.forecaster.high(recent) >= RECORD_SHARE * self.track.peak
+
+    def _is_young(self) -> bool:
+        """Little has been seen, and little is lost."""
+        if self.watched < STARTUP_LEADS * self.lead:
+            return True
+        if self.ledger.silent(self.t):
+            return not has_settled(self.watched, self.lead)
+        least = POINT_GENERATIONS + int(self.points < POINT_GENERATIONS)  # growth that not all of them show: one more
+        return self.ledger.complete < least
