@@ -171,7 +171,7 @@ def test_a_warning_asks_for_one_whatever_was_spent():
     watched = Watched(cpu=10_000.0)
     watched.generations(3)
     assert len(watched.asked) == 1
-    watched.script.says, watched.script.lately = growing(60.0), 5.0 * GB
+    watched.script.says = growing(60.0)
     for _ in range(100):
         watched.look()
     assert [one.reason for one in watched.asked] == ["generation", "warn", "warn"]  # acting is off: that is told, too

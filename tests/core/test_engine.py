@@ -191,13 +191,13 @@ def test_the_last_moment_is_when_waiting_may_cost_more_than_it_gains():
 def test_what_rises_so_fast_that_no_checkpoint_would_find_room_is_waited_for_unless_the_limit_is_sure_to_be_met():
     watch = Watch()
     watch.generations(6, seconds=60)
+    watch.used = 80.0 * GB
     watch.look(10)
-    watch.script.lately = 100.0 * GB
     watch.script.says = growing(900, 800, ends=ends_in(LEAD + 2.0, 900.0))
-    watch.look(2)
+    watch.look(2, rise=6.0 * GB)
     assert watch.interrupts == [], "it may fall again"
     watch.script.says = growing(5, 4, ends=ends_in(5.0))
-    watch.look(2)
+    watch.look(2, rise=1.0 * GB)
     assert [n.fields["kind"] for n in watch.events("interrupt")] == ["time"]
 
 
@@ -784,7 +784,7 @@ def test_how_far_an_attempt_came_is_its_own():
     assert watch.engine.reached == Reached()
     watch.generations(3, saves=True)
     assert watch.engine.reached == Reached("generation", 4, 25, saves=2)
-    watch.script.says, watch.script.lately = growing(5.0), 2.0 * GB
+    watch.script.says = growing(5.0)
     watch.look(30)
     assert watch.interrupts
     watch.feed(CheckpointSeen(watch.t + 1, "saved", "log: on the signal"))

@@ -13,7 +13,6 @@ class Steady:
     """Always the same growth, with the limit far away."""
 
     rate = 1e6  # bytes a second, at most
-    lately = 0.0  # now
     reach_bytes = 0.0
     says = Outlook(Verdict.GROWING, Trend("linear", 1.0, 1.0, 1.0), Forecast(1e9, 0.9e9, 1.1e9))
 
@@ -34,7 +33,7 @@ class Steady:
         return math.inf  # as high as never before
 
     def rise(self, seconds: float) -> float:
-        return self.lately * seconds
+        return self.rate * seconds
 
     def outlook(
         self,

@@ -72,8 +72,8 @@ class Moment:
 
     def fits(self) -> bool:
         """There is memory for a checkpoint that is asked for now, also if what rises goes on rising until it begins."""
-        rise = self.track.forecaster.rise(DELIVERY_SECONDS + self.policy.second_look_seconds)
-        return self.limit.headroom_bytes >= self.track.save_bytes + max(0.0, rise)
+        rise = self.track.rise(DELIVERY_SECONDS + self.policy.second_look_seconds)
+        return self.limit.headroom_bytes >= self.track.save_bytes + rise
 
     def is_last(self) -> bool:
         """A checkpoint still fits, in time and memory; later it might not."""

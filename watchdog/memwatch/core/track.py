@@ -194,6 +194,10 @@ class Track:
         limit = self.usage.limit
         return SAVE_MARGIN * max(self.save_bytes, 0 if limit is None else SAVE_SHARE * limit.bytes)
 
+    def rise(self, seconds: float) -> int:
+        """Bytes that were taken of the limit within so many seconds, by anybody, as far as the latest readings tell."""
+        return self._taken - min(taken for t, _, taken in self.latest if t >= self._t - seconds)
+
     @property
     def fastest(self) -> float:
         """Bytes/s: the room has not shrunk faster of late."""
