@@ -56,6 +56,29 @@ def test_a_disk_that_hangs_is_told_and_holds_nobody_up(connection: sqlite3.Conne
     again.close()
 
 
+def test_what_insists_is_waited_for_though_others_wait_too(connection: sqlite3.Connection, tmp_path: Path) -> None:
+    slow = sqlite3.connect(tmp_path / "h.db", isolation_level=None, check_same_thread=False, factory=SlowDisk)
+    slow.commit_seconds = WAIT_SECONDS / 4
+    writer, mine = Writer(slow, lambda: True), run()
+
+    def put(insist: bool, seq: int) -> bool:
+        """Whether it is on disk when the call returns, behind two others."""
+        for before in (1, 2):
+            writer.put(mine, [event(seq - before)], patient=False)
+            time.sleep(WAIT_SECONDS / 20)
+        writer.put(mine, [event(seq)], insist=insist)
+        kept = connection.execute("SELECT count(*) FROM events WHERE seq = ?", (seq,)).fetchone() == (1,)
+        time.sleep(WAIT_SECONDS)
+        return kept
+
+    assert [put(insist, 10 * (i + 1)) for i, insist in enumerate((False, True))] == [False, True]
+    slow.commit_seconds = 4 * WAIT_SECONDS
+    start = time.monotonic()
+    assert not put(True, 90)
+    assert time.monotonic() - start < 4 * WAIT_SECONDS, "and for so long only"
+    writer.close(5.0)
+
+
 class SlowDisk(sqlite3.Connection):
     """Each commit takes as long as this says."""
 
