@@ -20,6 +20,7 @@ from memwatch.core.events import (
     Notice,
     Sampled,
     Signalled,
+    Signalling,
     SourceChanged,
 )
 from memwatch.core.model import Limit, Sample, Unread
@@ -72,9 +73,10 @@ class FakeTrainer:
 
 class FakeSignaller:
     def __init__(self) -> None:
-        self.sent, self.error = list[str](), None
+        self.sent, self.error, self.before = list[str](), None, lambda: None
 
     def send(self, signal_name: str) -> None:
+        self.before()
         if self.error is not None:
             raise self.error
         self.sent.append(signal_name)
@@ -129,10 +131,12 @@ class FakeJournal:
         self.failure: str | None = None
         self.loss: str | None = None
         self.events: list[Event] = []
+        self.notices: list[Notice] = []
         self.waits: list[float] = []
 
     def append(self, events: Sequence[Event], notices: Sequence[Notice], wait_seconds: float = 0.0) -> None:
         self.events += events
+        self.notices += notices
         self.waits.append(wait_seconds)
 
 
@@ -328,6 +332,22 @@ def test_the_signal_is_sent_once_and_reported_back_to_engine_journal_and_trainer
         "interrupt",
         "signalled",
     ], "told in the order in which it happened"
+
+
+def test_what_is_about_to_be_sent_is_kept_before_it_is_with_all_that_led_to_it(bench: Bench) -> None:
+    kept: list[tuple[list[Event], list[str]]] = []
+    bench.signaller.before = lambda: kept.append(
+        (bench.journal.events[:], [notice.event for notice in bench.journal.notices])
+    )
+    bench.leak()
+    bench.tick(40)
+    assert bench.signaller.sent == ["SIGINT", "SIGTERM"]
+    for (events, told), name in zip(kept, bench.signaller.sent, strict=True):
+        *_, sample, planned = events
+        assert isinstance(sample, Sampled) and planned == Signalling(sample.t, name)
+        assert told[-1] == ("interrupt" if name == "SIGINT" else "escalated")
+    assert bench.journal.events == bench.trainer.seen, "each once, in their order"
+    assert [one.event for one in bench.journal.notices] == [one.event for one in bench.sink.notices]
 
 
 def test_a_dry_run_sends_nothing_and_says_what_it_would() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from memwatch.actions.checkpoint import CheckpointWatch
 from memwatch.actions.hook import SYSTEM, Hook
-from memwatch.core.events import Attached, Escalate, HookRan, Interrupt, Signalled
+from memwatch.core.events import Attached, Escalate, HookRan, Interrupt, Signalled, Signalling
 from memwatch.core.model import RunIdentity
 from memwatch.errors import SourceError
 from memwatch.interrupter import Interrupter
@@ -27,6 +27,11 @@ class World:
         self.calls: list[str] = []
         self.hooked = folder / "hooked"
         self.error: SourceError | None = None
+
+    def announce(self, planned: Signalling) -> None:
+        """Told before it is done."""
+        assert not self.hooked.exists()
+        self.calls.append(f"to come: {planned.deed}")
 
     def send(self, signal_name: str) -> None:
         if self.error is not None:
@@ -117,6 +122,42 @@ def test_a_signal_that_cannot_be_sent_leaves_the_hook(world: World) -> None:
 def test_a_hook_in_place_of_the_signal_needs_no_permission_to_signal(world: World) -> None:
     assert world.interrupter(instead=True, unreachable=lambda: "no permission").powerless() is None
     assert world.interrupter(unreachable=lambda: "no permission").powerless() == "no permission"
+
+
+@pytest.mark.parametrize(
+    "action", [ASKED, Interrupt(5.0, "host", "again", by_signal=True), Escalate(5.0, "SIGTERM", "no checkpoint")]
+)
+def test_a_signal_is_announced_before_it_is_sent(world: World, action: Interrupt | Escalate) -> None:
+    world.interrupter().act(action, world.announce)
+    name = "SIGTERM" if isinstance(action, Escalate) else "SIGINT"
+    assert world.calls == [f"to come: {name}", name, "asked"]
+
+
+def test_a_hook_in_place_of_the_signal_is_announced_and_the_signal_where_it_cannot_be_started(
+    world: World, tmp_path: Path
+) -> None:
+    interrupter = world.interrupter("sh", "-c", f"touch {world.hooked}", instead=True)
+    interrupter.act(ASKED, world.announce)
+    until(world.hooked.exists)
+    assert world.calls == [f"to come: the hook sh -c 'touch {world.hooked}'", "asked"]
+    world.hooked.unlink()
+    world.calls.clear()
+    program = gone(tmp_path)
+    interrupter = world.interrupter(program, instead=True)
+    Path(program).unlink()
+    interrupter.act(ASKED, world.announce)
+    assert world.calls == [f"to come: the hook {program}", "to come: SIGINT", "SIGINT", "asked"]
+
+
+def test_nothing_is_announced_that_will_not_be_done(world: World) -> None:
+    for instead in (False, True):
+        world.interrupter(instead=instead, dry_run=True).act(ASKED, world.announce)
+
+    def none() -> str:
+        raise SourceError("the trainer ignores SIGINT and SIGTERM")
+
+    Interrupter(world, none).act(ASKED, world.announce)
+    assert world.calls == []
 
 
 # --- what it brought about ------------------------------------------------------------------------------------------

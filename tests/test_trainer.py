@@ -20,6 +20,7 @@ from memwatch.core.events import (
     OutOfMemorySeen,
     Sampled,
     Signalled,
+    Signalling,
 )
 from memwatch.core.model import CgroupLevel, CgroupMemory, HostMemory, Sample
 from memwatch.core.policy import Policy
@@ -305,6 +306,29 @@ def test_a_memwatch_that_is_started_again_looks_for_the_checkpoint_that_it_has_a
     assert bench.world.calls == [], "that is over"
     bench.trainer.resume(9.0, in_state(State.INTERRUPTING))
     assert bench.world.calls == ["resumed at 9.0, asked at 8.5"]
+
+
+def test_a_signal_that_may_have_been_sent_is_told_as_that(bench: Bench) -> None:
+    bench.trainer.observe(CheckpointSeen(8.0, "saved", "log: before"))
+    bench.trainer.observe(Signalling(8.5, "SIGINT"))
+    bench.trainer.resume(9.0, in_state(State.INTERRUPTING))
+    assert bench.world.calls == ["resumed at 9.0, asked at 8.5"]
+    bench.world.status = ExitStatus(3, None)
+    assert bench.end(state=State.INTERRUPTING).cause is Cause.UNKNOWN
+    bench.trainer.observe(CheckpointSeen(9.0, "saved", "log: after"))
+    exited = bench.end(state=State.SAVED)
+    assert exited.cause is Cause.SAVED and "which may have been sent: log: after" in exited.evidence[0]
+    bench.trainer.publish(in_state(State.WATCHING), ())
+    assert bench.end().cause is Cause.FAILED, "of an episode that is over"
+
+
+def test_of_a_signal_that_was_sent_everything_is_known(bench: Bench) -> None:
+    bench.trainer.observe(Signalling(8.5, "SIGINT"))
+    bench.trainer.observe(CheckpointSeen(8.5, "saved", "file: as it was sent"))
+    bench.trainer.observe(Signalled(8.5, "SIGINT"))
+    bench.world.status = ExitStatus(3, None)
+    exited = bench.end(state=State.SAVED)
+    assert exited.cause is Cause.SAVED and "not known" not in " ".join(exited.evidence)
 
 
 def test_a_file_that_a_kill_cut_off_is_no_checkpoint_and_one_that_sigint_closed_may_be(bench: Bench) -> None:

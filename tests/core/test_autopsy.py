@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.autopsy import Evidence, KernelRecord, conclude
-from memwatch.core.events import Cause, CheckpointSeen, OutOfMemorySeen, Signalled
+from memwatch.core.events import Cause, CheckpointSeen, OutOfMemorySeen, Signalled, Signalling
 
 T = 1000.0
 INT = Signalled(990.0, "SIGINT")
 HOOK = Signalled(990.0, "SIGINT", hook="scancel 7", instead=True)
+UNSURE = Signalling(995.0, "SIGINT")
 MEMCG = KernelRecord(7, "memcg", "Memory cgroup out of memory: Killed process 7 (python)", True, True)
 GLOBAL = KernelRecord(7, "global", "Out of memory: Killed process 7 (python)", True, True)
 NEIGHBOUR = KernelRecord(8, "memcg", "Memory cgroup out of memory: Killed process 8 (java)", False, False)
@@ -68,6 +69,18 @@ TABLE = [
         Cause.COMPLETED,
     ),
     ("not delivered", {"exit_code": 1, "signalled": Signalled(990.0, "SIGINT", error="EPERM")}, Cause.FAILED),
+    ("perhaps interrupted, saved", {"exit_code": 1, "unsure": UNSURE, "checkpoint": "x"}, Cause.SAVED),
+    ("perhaps interrupted, ended by it", {"exit_signal": "SIGINT", "unsure": UNSURE}, Cause.UNSAVED),
+    ("perhaps interrupted, status of it", {"exit_code": 130, "unsure": UNSURE}, Cause.UNSAVED),
+    ("perhaps interrupted, status 0", {"exit_code": 0, "unsure": UNSURE}, Cause.UNKNOWN),
+    ("perhaps interrupted, failed", {"exit_code": 1, "unsure": UNSURE, "log_oom": MEMORY_ERROR}, Cause.UNKNOWN),
+    ("perhaps interrupted, SIGSEGV", {"exit_signal": "SIGSEGV", "unsure": UNSURE}, Cause.UNKNOWN),
+    ("perhaps interrupted, OOM", {"exit_signal": "SIGKILL", "unsure": UNSURE, **OWN}, Cause.OOM_CGROUP),
+    (
+        "interrupted, perhaps escalated",
+        {"exit_signal": "SIGTERM", "signalled": INT, "unsure": Signalling(995.0, "SIGTERM")},
+        Cause.UNSAVED,
+    ),
     ("kernel record, memcg", {"exit_signal": "SIGKILL", "kernel_record": MEMCG}, Cause.OOM_CGROUP),
     ("kernel record, global", {"exit_signal": "SIGKILL", "kernel_record": GLOBAL}, Cause.OOM_HOST),
     ("kernel record, status unknown", {"kernel_record": MEMCG}, Cause.OOM_CGROUP),
@@ -142,6 +155,23 @@ def test_a_hook_is_named_in_place_of_the_signal():
     assert "memwatch started the hook scancel 7 10.0 s before the end" in lines
 
 
+@pytest.mark.parametrize(
+    ("facts", "first"),
+    [
+        ({"checkpoint": "file: a.pt"}, "checkpoint complete after SIGINT, which may have been sent: file: a.pt"),
+        (
+            {"exit_signal": "SIGINT"},
+            "ended by SIGINT, as SIGINT does, which may have been sent; no checkpoint was seen",
+        ),
+        ({"exit_code": 3}, "exit status 3; whether SIGINT came before it is not known"),
+    ],
+)
+def test_what_is_not_known_of_a_signal_is_said(facts, first):
+    lines = conclude(T, Evidence(unsure=UNSURE, **facts)).evidence
+    assert lines[0] == first
+    assert "5.0 s before the end memwatch was to send SIGINT; whether it did is not known" in lines
+
+
 def test_no_checkpoint_is_said():
     assert conclude(T, Evidence(exit_code=0, signalled=INT)).evidence[0] == "no checkpoint was seen after SIGINT"
 
@@ -153,6 +183,7 @@ evidences = st.builds(
     exit_signal=st.none() | names,
     signalled=st.none()
     | st.builds(Signalled, st.floats(0, 2000), names, st.booleans(), st.sampled_from(["", "EPERM"])),
+    unsure=st.none() | st.builds(Signalling, st.floats(0, 2000), names),
     escalated=st.booleans(),
     checkpoint=st.none() | st.text(max_size=5),
     oom_kills_delta=st.none() | st.integers(-2, 3),
@@ -176,7 +207,7 @@ def test_laws(evidence):
             evidence.cgroup_owned and evidence.oom_kills_delta > 0
         )
     if ended.cause in (Cause.SAVED, Cause.UNSAVED):
-        assert evidence.signalled and not evidence.signalled.dry_run and not evidence.signalled.error
+        assert evidence.ours or evidence.unsure
     if ended.cause is Cause.SAVED:
         assert evidence.checkpoint
     if ended.cause is Cause.COMPLETED:

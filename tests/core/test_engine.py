@@ -29,6 +29,7 @@ from memwatch.core.events import (
     Restarting,
     Sampled,
     Signalled,
+    Signalling,
     SourceChanged,
     TotalSeen,
 )
@@ -625,9 +626,12 @@ def test_a_dry_run_closes_the_episode_with_a_cooldown():
     assert len(watch.interrupts) == 2, "after the cooldown"
 
 
-def test_a_signal_that_cannot_be_sent_is_tried_again_then_escalated():
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_signal_that_cannot_be_sent_is_tried_again_then_escalated(announced: bool):
     watch = interrupted(answer=False)
     for _ in range(10):
+        if announced:
+            watch.feed(Signalling(watch.t, "SIGINT"))
         watch.feed(Signalled(watch.t, "SIGINT", error="not permitted"))
         watch.look(6)
     assert len(watch.interrupts) == 3
@@ -647,6 +651,61 @@ def test_a_restart_of_memwatch_does_not_send_what_was_decided_before_it():
     watch.script.says = CALM
     watch.look(60)
     assert len(watch.interrupts) == 1 and watch.escalations == []
+
+
+def killed_at_its_signal(policy: Policy = CHECKPOINT) -> Watch:
+    """memwatch was killed as it was to send the first signal, and has been started again."""
+    watch = interrupted(policy, answer=False)
+    watch.feed(Signalling(watch.t, "SIGINT"))
+    watch.feed(Attached(watch.t, TARGET, "python main.py"))
+    watch.answer = True
+    return watch
+
+
+def test_a_signal_that_may_have_been_sent_is_not_sent_again_before_its_deadline_and_nothing_stronger_after_it():
+    watch = killed_at_its_signal()
+    assert "whether it did is not known" in watch.events("note")[0].text
+    watch.look(59)
+    assert len(watch.interrupts) == 1 and watch.engine.snapshot().state is State.INTERRUPTING
+    watch.look(5)
+    assert "SIGINT may not have been sent" in watch.events("note")[1].text
+    assert len(watch.interrupts) == 2 and watch.escalations == []
+    watch.look(61)
+    assert watch.escalations == ["SIGTERM"], "it is known of the second"
+
+
+def test_after_that_deadline_a_trainer_that_is_well_again_is_left_alone():
+    watch = killed_at_its_signal()
+    watch.script.says = CALM
+    watch.look(500)
+    assert len(watch.interrupts) == 1 and watch.escalations == []
+    assert watch.engine.snapshot().state is State.WATCHING
+
+
+def test_a_checkpoint_after_a_signal_that_may_have_been_sent_ends_the_wait():
+    watch = killed_at_its_signal()
+    watch.look(4)
+    watch.feed(CheckpointSeen(watch.t, "saved", "log: saved"))
+    assert watch.engine.snapshot().state is State.SAVED
+    assert [n.fields["seconds"] for n in watch.events("saved")] == [4.0]
+
+
+@pytest.mark.parametrize(
+    ("killed_at", "then"),
+    [("SIGTERM", ["SIGTERM", "SIGTERM", "SIGKILL"]), ("SIGKILL", ["SIGTERM", "SIGKILL", "SIGKILL"])],
+)
+def test_a_stronger_signal_that_may_have_been_sent_is_sent_before_one_that_is_stronger_still(killed_at, then):
+    watch = interrupted(replace(CHECKPOINT, kill=True))
+    while killed_at not in watch.escalations:
+        watch.answer = len(watch.escalations) < then.index(killed_at)
+        watch.look()
+    watch.feed(Signalling(watch.t, killed_at))
+    watch.feed(Attached(watch.t, TARGET, "python main.py"))
+    watch.answer = True
+    watch.look(59)
+    assert watch.escalations == then[: then.index(killed_at) + 1]
+    watch.look(150)
+    assert watch.escalations == then
 
 
 def test_a_second_witness_of_the_save_before_the_signal_is_no_evidence_of_one_after():
@@ -703,6 +762,19 @@ def test_a_checkpoint_on_its_way_is_not_broken_by_the_signal_that_follows_a_fail
     watch.feed(CheckpointSeen(watch.t, state, "file: c.pt"))
     watch.feed(HookRan(watch.t, "scancel 7", None, 1.0, "it took more than 1 s and was killed"))
     assert len(watch.interrupts) == 1
+
+
+def test_a_hook_that_cannot_be_started_is_followed_by_one_signal():
+    watch = interrupted(answer=False)
+    for event in (
+        Signalling(watch.t, "SIGINT", "scancel 7", instead=True),
+        Signalling(watch.t, "SIGINT"),
+        HookRan(watch.t, "scancel 7", None, 0.0, "No such file"),
+        Signalled(watch.t, "SIGINT"),
+    ):
+        watch.feed(event)
+    watch.look(59)
+    assert len(watch.interrupts) == 1 and watch.escalations == []
 
 
 def test_a_hook_beside_the_signal_that_fails_changes_nothing():

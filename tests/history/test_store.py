@@ -14,13 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.core.events import Attached, Cause, Event, Exited, GenerationSeen, Notice, Sampled
+from memwatch.core.events import Attached, Cause, Event, Exited, GenerationSeen, Notice, Sampled, Signalling
 from memwatch.core.model import HOST, Limit, Sample, Target, Usage
 from memwatch.errors import HistoryError
 from memwatch.history import past
 from memwatch.history.identity import start_ticks
 from memwatch.history.schema import STEPS, migrate
 from memwatch.history.store import HistoryStore, Opening
+from memwatch.history.writer import WAIT_SECONDS
+from support.slowdisk import slow_disk
 
 ROOT = Path(__file__).parents[2]
 ENVIRON = {**os.environ, "PYTHONPATH": f"{ROOT / 'watchdog'}:{ROOT / 'tests'}"}
@@ -320,6 +322,41 @@ def test_a_locked_file_holds_nobody_up_and_is_caught_up_with(path: Path) -> None
     assert eventually(lambda: store.failure is None)
     assert sum(isinstance(event, Sampled) for event in store.replay_events(opening.run_id)) == 30
     store.close()
+
+
+def test_that_a_signal_is_to_be_sent_is_waited_for_though_the_disk_lags_behind(path: Path) -> None:
+    HistoryStore.open(path).close()
+    slow = slow_disk(path)
+    store = HistoryStore(path, slow, "", Path("/proc"), most_bytes=None, now=time.monotonic)
+    opening = store.begin("k", attached(), T0)
+    slow.commit_seconds = 1.0
+    for i in range(3):
+        store.append([sampled(T0 + i)], [], wait_seconds=0.5)  # written in the background
+
+    def seconds(event: Event) -> float:
+        start = time.monotonic()
+        store.append([event], [])
+        return time.monotonic() - start
+
+    assert min(seconds(GenerationSeen(T0 + 3, i)) for i in range(5)) < WAIT_SECONDS
+    planned = Signalling(T0 + 4, "SIGINT")
+    assert WAIT_SECONDS <= seconds(planned) < 1.0
+    slow.commit_seconds = 0.0
+    store.close()
+    assert planned in store.replay_events(opening.run_id)
+
+
+def test_a_signal_waits_for_no_locked_file(path: Path) -> None:
+    store, opening = begun(path)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    start = time.monotonic()
+    store.append([Signalling(T0, "SIGINT")], [])
+    assert time.monotonic() - start < 10 * WAIT_SECONDS
+    other.execute("ROLLBACK")
+    other.close()
+    store.close()
+    assert Signalling(T0, "SIGINT") in store.replay_events(opening.run_id)
 
 
 def test_a_run_begun_while_the_file_is_locked_is_entered_later(path: Path) -> None:

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from memwatch.health import Health
 from memwatch.history.files import open_database
 from memwatch.history.writer import WAIT_SECONDS, Backlog, Run, Writer
 from support.mainjob import until
+from support.slowdisk import slow_disk
 
 
 @pytest.fixture
@@ -56,22 +56,30 @@ def test_a_disk_that_hangs_is_told_and_holds_nobody_up(connection: sqlite3.Conne
     again.close()
 
 
-class SlowDisk(sqlite3.Connection):
-    """Each commit takes as long as this says."""
+def test_what_insists_is_waited_for_though_others_wait_too(connection: sqlite3.Connection) -> None:
+    works = threading.Event()
+    writer, mine, seqs = Writer(connection, works.wait), run(), itertools.count(1)
 
-    commit_seconds = 0.0
+    def put(insist: bool) -> tuple[float, bool]:
+        """Seconds that it took, behind others; whether it is on disk then."""
+        seq, start = next(seqs), time.monotonic()
+        writer.put(mine, [event(seq)], insist=insist)
+        took = time.monotonic() - start
+        return took, connection.execute("SELECT count(*) FROM events WHERE seq = ?", (seq,)).fetchone() == (1,)
 
-    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:  # type: ignore[override]
-        if sql == "COMMIT":
-            time.sleep(self.commit_seconds)
-        return super().execute(sql, *values)
+    for _ in range(2):
+        writer.put(mine, [event(next(seqs))], patient=False)
+    assert min(put(insist=False) for _ in range(5))[0] < WAIT_SECONDS
+    assert WAIT_SECONDS <= put(insist=True)[0] < 1.0, "and no longer than that"
+    works.set()
+    until(lambda: put(insist=True)[1])
+    writer.close(5.0)
 
 
 def test_what_a_slow_disk_costs_is_told_once_and_so_is_its_recovery(
     connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    slow = sqlite3.connect(tmp_path / "h.db", isolation_level=None, check_same_thread=False, factory=SlowDisk)
-    slow.commit_seconds = 0.3
+    slow = slow_disk(tmp_path / "h.db", 0.3)
     writer, mine, health = Writer(slow, lambda: True, stalled_seconds=0.2), run(), Health()
     told: list[tuple[bool, str]] = []
 

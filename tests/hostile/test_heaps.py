@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
+import time
 
 import pytest
 
@@ -47,6 +49,15 @@ def test_names_that_a_program_makes_up_are_told_without_harm() -> None:
         "names that are none are its own"
     )
     assert not set().union(*(harmful(text, "") for text in [*said, *(one.path for one in found.containers)]))
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None and shutil.which("cc") is None, reason="needs a C compiler")
+def test_interpreters_that_are_invented_cost_no_more_time_than_there_is() -> None:
+    """64 of them would be looked through for minutes."""
+    begun = time.thread_time()
+    with pytest.raises(SourceError, match="not where they are expected"):
+        heaps.crowded(seconds=2.0)
+    assert time.thread_time() - begun < 6.0
 
 
 def test_a_class_of_no_module_is_not_the_programs() -> None:

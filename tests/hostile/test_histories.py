@@ -10,6 +10,7 @@ import pytest
 
 from hostile.histories import file_of, read_file, sound
 from memwatch.errors import HistoryError, MemwatchError
+from memwatch.history import files
 from memwatch.history.store import HistoryStore
 
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT 1 AS run, x AS seq, 0 AS attempt"
@@ -77,3 +78,57 @@ def test_pages_that_lead_in_a_circle_are_not_followed_for_ever() -> None:
     with pytest.raises(MemwatchError):
         read_file(bytes(raw))
     assert time.thread_time() - begun < 5.0
+
+
+def labyrinth(depth: int = 15) -> bytes:
+    """Inner pages of `samples`, each of whose children are all the next one: as many ways as there are to the leaf."""
+    with file_of(sound()) as path:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TEMP TABLE more AS SELECT * FROM samples")
+            for _ in range(5):
+                connection.execute("UPDATE more SET seq = seq + 1000")
+                connection.execute("INSERT INTO samples SELECT * FROM more")
+            connection.commit()
+            size = connection.execute("PRAGMA page_size").fetchone()[0]
+            (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'samples'").fetchone()
+        raw = bytearray(path.read_bytes())
+    inner = raw[(root - 1) * size : root * size]
+    assert inner[0] == 2, "an inner page of an index: WITHOUT ROWID"
+    assert int.from_bytes(inner[3:5], "big") >= 4, "children enough"
+    leaf = inner[8:12]  # the last of them
+    count = len(raw) // size
+    for number in range(count + 1, count + depth + 1):
+        raw += inner
+        point_to(raw, (number - 1) * size, (number + 1).to_bytes(4, "big") if number < count + depth else leaf)
+    point_to(raw, (root - 1) * size, (count + 1).to_bytes(4, "big"))
+    raw[28:32] = (count + depth).to_bytes(4, "big")
+    return bytes(raw)
+
+
+def point_to(raw: bytearray, page: int, child: bytes) -> None:
+    """Let all children of an inner page be this one."""
+    cells = int.from_bytes(raw[page + 3 : page + 5], "big")
+    starts = (int.from_bytes(raw[page + 12 + 2 * i :][:2], "big") for i in range(cells))
+    for at in (8, *starts):
+        raw[page + at : page + at + 4] = child
+
+
+PASSED_OVER = "SELECT seq FROM samples WHERE run = 1 AND attempt = 7 ORDER BY seq"
+
+
+def test_rows_that_nobody_wants_are_not_passed_over_for_ever() -> None:
+    with file_of(labyrinth()) as path, closing(files.open_for_reading(path, seconds=0.5)) as connection:
+        begun = time.thread_time()
+        with pytest.raises(sqlite3.OperationalError, match="interrupted"):
+            connection.execute(PASSED_OVER).fetchall()
+        assert time.thread_time() - begun < 5.0
+
+
+def test_who_is_slow_to_take_rows_gets_them_all() -> None:
+    with file_of(sound()) as path, closing(files.open_for_reading(path, seconds=0.15)) as connection:
+        rows = connection.execute("WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c")
+        for _ in range(4):
+            assert next(rows)
+            time.sleep(0.2)
+            for _ in range(10_000):  # long enough for a look at the time
+                next(rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from memwatch.core.events import Notice, Sampled
+from memwatch.errors import ExitCode
 from memwatch.history import past
 from memwatch.retell import retell
 from support.mainjob import Folder, Memwatch, memwatch, trainer, until
@@ -106,6 +108,40 @@ def test_killed_at_random_moments_it_goes_on_as_if_it_had_not_been(tmp_path: Pat
     print(f"{len(losses)} watches looked, {max(losses):.2f} s lost at most; {len(changes)} forecasts go on")
     print(f"their times to the limit, against the last before: {min(changes):.3f} to {max(changes):.3f}")
     assert changes == [pytest.approx(1.0, rel=0.3)] * len(changes)
+
+
+DYING = Path(__file__).parents[1] / "programs" / "dying.py"
+LEAK_AND_SAVE = Path(__file__).parents[1] / "programs" / "leak.py"
+
+
+# One that was not asked is asked once the deadline has passed; one that was saves for six seconds meanwhile.
+@pytest.mark.parametrize(("when", "saves", "timeout"), [("before", "saves", 1.0), ("after", "at_length", 20.0)])
+def test_killed_as_it_sends_its_signal_it_sends_one_and_tells_the_cause(
+    tmp_path: Path, when: str, saves: str, timeout: float
+) -> None:
+    folder = Folder(tmp_path)
+    settings = tmp_path / "memwatch.yaml"
+    settings.write_text(
+        "policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.5, cooldown_seconds: 600, "
+        f"save_timeout_seconds: {timeout}}}\n"
+    )
+    program = (sys.executable, str(LEAK_AND_SAVE), saves, "400", "3", "0.3")
+    with trainer(folder, program=program) as run:
+        options = ("--log", str(folder.log), "--limit", "200MB", "--interval", "0.1", "--listen", "none", "--json")
+        arguments = ("--pid", str(run.pid), *options, "--config", str(settings))
+        with memwatch(folder, *arguments, name="killed", before=(sys.executable, str(DYING), when)) as killed:
+            assert killed.wait() == -signal.SIGKILL, killed.said()
+        assert run.poll() is None
+        with memwatch(folder, *arguments) as watch:
+            assert watch.wait() == ExitCode.SAVED, watch.said()
+    assert (tmp_path / "heard").read_text().split() == ["SIGINT"], "one signal, whichever of them sent it"
+    assert any("whether it did is not known" in one["text"] for one in watch.named("note"))
+    assert len(watch.named("signalled")) == (1 if when == "before" else 0)
+    [exited] = watch.named("exited")
+    assert exited["cause"] == "interrupted_saved"
+    assert ("which may have been sent" in exited["evidence"][0]) == (when == "after"), exited
+    [kept] = past.runs(folder.history)
+    assert [one.difference for one in retell(folder.history, kept, lambda share: None)] == [None, None]
 
 
 def test_a_history_of_a_killed_watch_is_read_by_others(tmp_path: Path) -> None:

@@ -147,11 +147,11 @@ def test_stopped_together_for_seconds_nothing_follows_from_the_gap(folder: Folde
 
 
 def without_a_free_descriptor(pid: int) -> tuple[int, int]:
-    """From now on; the limits before."""
+    """From now on; the limits before. Again, it takes what was given back, or was open for a moment only."""
     taken = {int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir()}
     most = next(number for number in range(len(taken) + 1) if number not in taken)
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, before[1]))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(most, before[0]), before[1]))
     return before
 
 
@@ -169,6 +169,23 @@ def test_without_a_free_descriptor_it_goes_on_and_signals(folder: Folder) -> Non
     assert interrupt["headroom"] > 0
     told = sources_told(watch)
     assert len(told) == len(set(told)), watch.said()
+
+
+@needs_root
+def test_details_that_cannot_be_read_without_a_descriptor_are_told_once_and_cost_no_look(folder: Folder) -> None:
+    sleeps = (sys.executable, "-uc", "import time\nprint('Generation 1 / 9')\ntime.sleep(120)")
+    with watched(folder, sleeps, *QUIET, *LIMIT) as (_, watch):
+        before = without_a_free_descriptor(watch.process.pid)
+        until(lambda: without_a_free_descriptor(watch.process.pid) and "procfs" in sources_told(watch))
+        time.sleep(3.0)  # it is tried again each second
+        assert not watch.named("source_recovered"), watch.said()
+        resource.prlimit(watch.process.pid, resource.RLIMIT_NOFILE, before)
+        until(lambda: "procfs" in [one["source"] for one in watch.named("source_recovered")])
+        watch.kill()
+    failed = watch.named("source_failed")
+    assert len(failed) == len({one["source"] for one in failed}), watch.said()
+    assert ["Too many open files" in one["reason"] for one in failed if one["source"] == "procfs"] == [True]
+    assert longest_pause(folder) < PAUSE_SECONDS_AT_LOAD
 
 
 @needs_root

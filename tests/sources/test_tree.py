@@ -3,8 +3,12 @@ from __future__ import annotations
 import gc
 import math
 import os
+import resource
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -19,6 +23,17 @@ from support.trainers import running
 
 MB = 1 << 20
 HOLD = "say('ready'); sys.stdin.read()\n"
+GROW_THEN_FORK = """
+say('ready')
+sys.stdin.readline()
+kept = b'x' * (40 * MB)
+say('grown')
+while sys.stdin.readline():
+    if os.fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+    say('forked')
+"""
 
 
 @pytest.fixture
@@ -450,6 +465,54 @@ def test_another_user_sees_the_tree_but_not_its_pages():
         os.close(told_by)
     assert told.startswith("anon+shmem 17 /proc/")
     assert "permission denied" in told
+
+
+@contextmanager
+def descriptors(free: int) -> Iterator[None]:
+    """So many more may be opened by this process."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unused = (number for number in range(before[0]) if not os.path.lexists(f"/proc/self/fd/{number}"))
+    most = next(islice(unused, free, None))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_without_a_free_descriptor_it_reads_on_and_keeps_the_details_that_it_has():
+    limits = "import resource\nresource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))\n"
+    with running(limits + GROW_THEN_FORK) as program:
+        tree = TreeReader(program.pid)
+        before = tree.read(0.0)
+        assert before.stale == ""
+        with descriptors(free=0):
+            program.step()
+            told = [tree.read(float(t)) for t in range(1, 200)]
+            program.step()
+            told += [tree.read(float(t)) for t in range(200, 300)]
+        assert all(one.used_bytes > before.used_bytes + 30 * MB for one in told), "memory is read at each look"
+        assert {one.rlimit_data_bytes for one in told} == {1 << 30} and {one.processes for one in told} == {1}
+        stale = [one.stale for one in told]
+        begun = stale.index(next(filter(None, stale)))
+        assert begun < 20 and all("Too many open files" in one for one in stale[begun:]), "told from then on"
+        assert len(set(stale[begun + 1 :])) == 1, "with one reason"
+        after = [tree.read(300.0 + t) for t in range(3)][-1]
+        assert (after.stale, after.processes) == ("", 2), "what was missed is found"
+        tree.close()
+
+
+def test_processes_for_which_no_descriptor_is_left_are_told():
+    with running(GROW_THEN_FORK) as program:
+        tree = TreeReader(program.pid)
+        tree.read(0.0)
+        assert [program.step() for _ in range(5)][1:] == [["forked"]] * 4
+        with descriptors(free=2):
+            few = tree.read(100.0)
+            assert 1 < few.processes < 5 and "Too many open files" in few.stale
+        many = tree.read(200.0)
+        assert (many.processes, many.stale) == (5, "")
+        tree.close()
 
 
 def test_no_descriptor_is_left():

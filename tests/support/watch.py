@@ -15,6 +15,7 @@ from memwatch.core.events import (
     Notice,
     Sampled,
     Signalled,
+    Signalling,
 )
 from memwatch.core.forecast import Outlook
 from memwatch.core.meeting import Ends, Timing, weighed
@@ -87,7 +88,9 @@ class Watch:
         self.said += actions
         for action in actions:
             if self.answer and isinstance(action, (Interrupt, Escalate)):
-                self.feed(Signalled(action.t, "SIGINT" if isinstance(action, Interrupt) else action.signal))
+                name = "SIGINT" if isinstance(action, Interrupt) else action.signal
+                self.feed(Signalling(action.t, name))
+                self.feed(Signalled(action.t, name))
         return actions
 
     def look(self, seconds: int = 1, rise: float = 0.0) -> None:

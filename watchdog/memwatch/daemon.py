@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from memwatch.core.engine import Engine
-from memwatch.core.events import ArmedChanged, Attached, Diagnose, Escalate, Event, Exited, Interrupt, Notice, Sampled
+from memwatch.core.events import (
+    ArmedChanged,
+    Attached,
+    Diagnose,
+    Escalate,
+    Event,
+    Exited,
+    Interrupt,
+    Notice,
+    Sampled,
+    Signalling,
+)
 from memwatch.core.model import Sample, Unread
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import MemwatchError, TargetGoneError
@@ -43,7 +55,10 @@ class Journal(Protocol):
         """That something will never be kept, since it waited for too long."""
 
     def append(self, events: Sequence[Event], notices: Sequence[Notice], wait_seconds: float = 0.0) -> None:
-        """Keep them; a disk that fails shows in `failure`. Samples that come alone may wait so long for the next."""
+        """Keep them; a disk that fails shows in `failure`. Samples that come alone may wait so long for the next.
+
+        It waits for the disk for a moment, and for a disk that lags behind only where Signalling is among them.
+        """
 
 
 class Trainer(Protocol):
@@ -65,11 +80,25 @@ class Interrupter(Protocol):
     def powerless(self) -> str | None:
         """Why no interrupt would reach the trainer; None when one would."""
 
-    def act(self, action: Interrupt | Escalate) -> Sequence[Event]:
-        """Carry it out, without waiting for anything; what came of it."""
+    def act(self, action: Interrupt | Escalate, announce: Callable[[Signalling], None]) -> Sequence[Event]:
+        """Carry it out, without waiting for anything; what came of it. `announce` is told what will be done, before."""
 
     def rest(self, stopped: Callable[[], bool]) -> Sequence[Event]:
         """The trainer has ended: what is still under way is waited for, in bounded time."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What the engine was fed, and what there is to tell."""
+
+    fed: list[Event] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    _kept: tuple[int, int] = (0, 0)  # of both
+
+    def to_keep(self) -> tuple[list[Event], list[Notice]]:
+        """What has come since this was asked before."""
+        (fed, told), self._kept = self._kept, (len(self.fed), len(self.notices))
+        return self.fed[fed:], self.notices[told:]
 
 
 class Daemon:
@@ -229,17 +258,16 @@ class Daemon:
 
     def _feed_all(self, events: Iterable[Event]) -> list[Notice]:
         """Feed the engine, act, keep; what there is to tell."""
-        fed: list[Event] = []
-        notices: list[Notice] = []
+        turn = _Turn()
         for event in events:
-            self._feed(event, fed, notices)
+            self._feed(event, turn)
         self._pace = self._engine.pace_seconds
-        if self._journal is not None and fed:
-            self._journal.append(fed, notices, self._patience())
+        if self._journal is not None and turn.fed:
+            self._journal.append(*turn.to_keep(), self._patience())
             for name, trouble in (("history", self._journal.failure), ("backlog", self._journal.loss)):
-                for event in self._health.told(fed[-1].t, name, trouble):
-                    self._feed(event, fed, notices)
-        return notices
+                for event in self._health.told(turn.fed[-1].t, name, trouble):
+                    self._feed(event, turn)
+        return turn.notices
 
     def _patience(self) -> float:
         """Seconds that samples may wait for the next look: none is lost that is older than the constant says."""
@@ -256,17 +284,23 @@ class Daemon:
             else:
                 self._waiting += self._health.told(snapshot.t, sink.name, None)
 
-    def _feed(self, event: Event, fed: list[Event], notices: list[Notice]) -> None:
-        fed.append(event)
+    def _feed(self, event: Event, turn: _Turn) -> None:
+        turn.fed.append(event)
         self._trainer.observe(event)
         actions = self._engine.feed(event)
-        notices += (action for action in actions if isinstance(action, Notice))
+        turn.notices += (action for action in actions if isinstance(action, Notice))
         for action in actions:
             if isinstance(action, Diagnose):
                 self._diagnose(action)
             elif not isinstance(action, Notice):
-                for outcome in self._interrupter.act(action):
-                    self._feed(outcome, fed, notices)
+                for outcome in self._interrupter.act(action, lambda planned: self._announce(planned, turn)):
+                    self._feed(outcome, turn)
+
+    def _announce(self, planned: Signalling, turn: _Turn) -> None:
+        """What will be done is on disk before it is, with all that led to it: killed between, memwatch knows."""
+        self._feed(planned, turn)
+        if self._journal is not None:
+            self._journal.append(*turn.to_keep())
 
     def _close(self) -> None:
         snapshot = self._engine.snapshot()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from memwatch.core.events import Escalate, Event, HookRan, Interrupt, Signalled
+from memwatch.core.events import Escalate, Event, HookRan, Interrupt, Signalled, Signalling
 from memwatch.core.sentence import index_text
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import MemwatchError, SourceError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FILE_CLOCK = 5  # CLOCK_REALTIME_COARSE stamps files, up to 10 ms behind time.time()
 FIRST_SIGNAL = "SIGINT"  # what is told where none could be chosen
+Announce = Callable[[Signalling], None]
 
 
 class Interrupter:
@@ -51,33 +52,35 @@ class Interrupter:
             return "a dry run: nothing is sent"
         return None if self._hook is not None and self._instead else self._unreachable()
 
-    def act(self, action: Interrupt | Escalate) -> Sequence[Event]:
-        """Carry it out; what came of it."""
+    def act(self, action: Interrupt | Escalate, announce: Announce = lambda _: None) -> Sequence[Event]:
+        """Carry it out; what came of it. What reaches the trainer is announced just before."""
         hook = self._hook
         if hook is None or isinstance(action, Escalate) or action.by_signal:
-            return [self._signal(action)]
-        signalled = self._replaced(action) if self._instead else self._signal(action)
+            return [self._signal(action, announce)]
+        signalled = self._replaced(action) if self._instead else self._signal(action, announce)
         facts = self._facts(action, signalled.signal)
         command = hook.command(facts)
         try:
             if self._instead and not self._dry_run:
+                announce(Signalling(action.t, signalled.signal, command, instead=True))
                 self._carefully(lambda: hook.start(action.t, facts))
             elif not self._dry_run:
                 hook.start(action.t, facts)
         except SourceError as error:
             failed = HookRan(action.t, command, None, 0.0, str(error))
-            return [failed, self._signal(action)] if self._instead else [signalled, failed]
+            return [failed, self._signal(action, announce)] if self._instead else [signalled, failed]
         return [replace(signalled, hook=command)]
 
     def rest(self, stopped: Callable[[], bool]) -> Sequence[Event]:
         """The trainer has ended: wait for the hook, which may have others to tell, within its time."""
         return self._hook.rest(stopped) if self._hook is not None else ()
 
-    def _signal(self, action: Interrupt | Escalate) -> Signalled:
+    def _signal(self, action: Interrupt | Escalate, announce: Announce) -> Signalled:
         name = action.signal if isinstance(action, Escalate) else FIRST_SIGNAL
         try:
             name = action.signal if isinstance(action, Escalate) else self._choose_signal()
             if not self._dry_run:
+                announce(Signalling(action.t, name))
                 self._carefully(lambda: self._signaller.send(name))
         except MemwatchError as error:
             return Signalled(action.t, name, error=str(error))

@@ -47,6 +47,8 @@ class Sampler:
         """
         unread: list[Unread] = []
         tree = self._attempt(self._tree, now, unread)
+        if tree is not None and tree.stale:
+            unread.append(Unread(self._tree.name, tree.stale))
         cgroup = self._attempt(self._cgroup, now, unread)
         host = self._attempt(self._host, now, unread)
         gpus = (self._attempt(self._gpus, now, unread, self._gpus_expected) or ()) if self._gpus else ()

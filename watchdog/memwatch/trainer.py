@@ -17,6 +17,7 @@ from memwatch.core.events import (
     OutOfMemorySeen,
     Sampled,
     Signalled,
+    Signalling,
 )
 from memwatch.core.lastwords import outlived
 from memwatch.core.model import CgroupLevel, CgroupMemory, HostMemory, Target
@@ -66,6 +67,7 @@ class WatchedTrainer:
         self._memory: CgroupMemory | None = None  # as last read
         self._host: HostMemory | None = None
         self._signals: list[Signalled] = []
+        self._unsure: Signalling | None = None  # what came of it is not told
         self._checkpoint: CheckpointSeen | None = None
         self._has_saved_since = False  # the checkpoint was told after the first signal: both may be of one moment
         self._log_oom: OutOfMemorySeen | None = None
@@ -76,9 +78,8 @@ class WatchedTrainer:
         """Keep what the autopsy will ask for."""
         if isinstance(event, Sampled):
             self._observe_sample(event)
-        elif isinstance(event, Signalled):
-            self._has_saved_since = self._has_saved_since and self._asked_t is not None
-            self._signals.append(event)
+        elif isinstance(event, Signalling | Signalled):
+            self._observe_signal(event)
         elif isinstance(event, CheckpointSeen):
             if event.state == "saved":
                 self._checkpoint, self._has_saved_since = event, self._asked_t is not None
@@ -97,7 +98,7 @@ class WatchedTrainer:
 
     def turn(self) -> bool:
         """What begins is told, and then shown; that it is over is not."""
-        return self._checkpoints.urgent or bool(self._signals)
+        return self._checkpoints.urgent or bool(self._signals) or self._unsure is not None
 
     def asked(self) -> bool:
         """Nobody can ask."""
@@ -108,6 +109,7 @@ class WatchedTrainer:
         self._checkpoints.urgent = snapshot.state is not State.WATCHING
         if snapshot.state not in _OURS:
             self._signals.clear()
+            self._unsure = None
 
     def close(self, snapshot: Snapshot) -> None:
         """As a sink: nothing is held."""
@@ -135,6 +137,14 @@ class WatchedTrainer:
         for event in found:
             self.observe(event)
         return [*found, conclude(t, self._evidence(t, status, before.state in _OURS))]
+
+    def _observe_signal(self, event: Signalling | Signalled) -> None:
+        self._has_saved_since = self._has_saved_since and self._asked_t is not None
+        if isinstance(event, Signalling):
+            self._unsure = event
+        else:
+            self._unsure = None
+            self._signals.append(event)
 
     def _observe_generation(self, event: GenerationSeen) -> None:
         """A generation that begins shows that a failed allocation before it was survived."""
@@ -169,6 +179,7 @@ class WatchedTrainer:
             exit_code=status.exit_code if status else None,
             exit_signal=status.signal if status else None,
             signalled=sent[-1] if sent else None,
+            unsure=self._unsure if in_episode else None,
             escalated=len({one.signal for one in sent if not one.error}) > 1,
             checkpoint=saved.evidence if saved is not None and after else None,
             saved=saved,
@@ -184,8 +195,9 @@ class WatchedTrainer:
 
     @property
     def _asked_t(self) -> float | None:
-        """When the first signal of this episode was sent."""
-        return next((one.t for one in self._signals if not one.error), None)
+        """When the first signal of this episode was sent, or may have been."""
+        unsure = None if self._unsure is None else self._unsure.t
+        return next((one.t for one in self._signals if not one.error), unsure)
 
     def _how_outlived(self, status: ExitStatus | None) -> str:
         """Why the failed allocation that the log told of last is not what ended it; empty: it may be."""

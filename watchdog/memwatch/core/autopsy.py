@@ -1,13 +1,16 @@
 """How the trainer ended, from evidence only: Evidence -> Exited. Where the evidence does not say, UNKNOWN.
 
 The first line that fits decides. "Ours": a signal that memwatch really sent in the episode in which the trainer ended.
+"Maybe ours": memwatch was killed just as it was to send one, and none was sent in that episode before.
 
 | evidence | cause |
 |---|---|
-| ours, a checkpoint complete after the first of them | SAVED, however it died afterwards: the run resumes from there |
+| ours or maybe ours, a checkpoint complete after the first of them | SAVED, however it died: the run resumes from it |
 | the kernel's OOM record names the trainer, killed or status unknown; or a child just before a status of 137 | OOM_* |
 | no record, a SIGKILL not ours (or status unknown), oom_kill of the trainer's *own* cgroup rose as it ended | OOM_* |
 | ours, and no checkpoint was seen | UNSAVED, status 0 too: many trainers save nothing |
+| maybe ours, no checkpoint was seen, and it ended by that very signal (or 128 + its number) | UNSAVED |
+| maybe ours, no checkpoint was seen | UNKNOWN: it may have been interrupted |
 | the log's last words are a failed allocation (`core.lastwords`), status not 0, not killed | MEMORY_ERROR, CUDA_OOM |
 | status unknown or SIGKILL, and oom_kill of a *shared* cgroup rose, no record | UNKNOWN: it may have been a neighbour |
 | SIGKILL, and neither the kernel's log nor a counter could be read | UNKNOWN |
@@ -20,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memwatch.core.events import Cause, CheckpointSeen, Exited, OutOfMemorySeen, Signalled
+from memwatch.core.events import Cause, CheckpointSeen, Exited, OutOfMemorySeen, Signalled, Signalling
 from memwatch.core.units import format_duration
 
 LAST_WORDS_SECONDS = 60.0  # a failed allocation in the log so shortly before a failure is its reason
@@ -46,6 +49,7 @@ class Evidence:
     exit_code: int | None = None
     exit_signal: str | None = None  # "SIGKILL"
     signalled: Signalled | None = None  # the last one of the episode in which it ended; None after the episode's end
+    unsure: Signalling | None = None  # of that episode, after all that are known to be sent: it may have been sent
     escalated: bool = False  # a stronger signal followed the first
     checkpoint: str | None = None  # evidence of a checkpoint complete after our signal
     saved: CheckpointSeen | None = None  # the latest that was complete, whoever asked for it
@@ -65,6 +69,11 @@ class Evidence:
         return sent if sent is not None and not sent.dry_run and not sent.error else None
 
     @property
+    def maybe_ours(self) -> Signalling | None:
+        """The signal that memwatch may have delivered, where there is none that it did."""
+        return self.unsure if self.ours is None else None
+
+    @property
     def status_known(self) -> bool:
         """How the process ended was readable."""
         return self.exit_code is not None or self.exit_signal is not None
@@ -78,21 +87,33 @@ def conclude(t: float, evidence: Evidence) -> Exited:
 
 
 def _decide(t: float, e: Evidence) -> tuple[Cause, str]:
-    ours = e.ours
+    ours, maybe = e.ours, e.maybe_ours
     if ours and e.checkpoint:
-        return Cause.SAVED, f"checkpoint complete after {_deed(ours)}: {e.checkpoint}"
+        return Cause.SAVED, f"checkpoint complete after {ours.deed}: {e.checkpoint}"
+    if maybe and e.checkpoint:
+        return Cause.SAVED, f"checkpoint complete after {maybe.deed}, which may have been sent: {e.checkpoint}"
     kernel = _kernel_oom(e)
     if kernel:
         return kernel
     if ours and e.escalated:
         return Cause.UNSAVED, f"the interrupt had no effect in time and {ours.signal} had to follow"
     if ours:
-        return Cause.UNSAVED, f"no checkpoint was seen after {_deed(ours)}"
+        return Cause.UNSAVED, f"no checkpoint was seen after {ours.deed}"
+    if maybe:
+        return _perhaps_interrupted(e, maybe)
     return _by_itself(t, e)
 
 
-def _deed(sent: Signalled) -> str:
-    return f"the hook {sent.hook}" if sent.instead else sent.signal
+def _perhaps_interrupted(e: Evidence, maybe: Signalling) -> tuple[Cause, str]:
+    """No checkpoint was seen, and whether memwatch had a part in the end shows in its status alone."""
+    if e.exit_signal == maybe.signal or e.exit_code == _shell_status(maybe.signal):
+        return Cause.UNSAVED, f"{_status(e)}, as {maybe.deed} does, which may have been sent; no checkpoint was seen"
+    return Cause.UNKNOWN, f"{_status(e)}; whether {maybe.deed} came before it is not known"
+
+
+def _shell_status(signal: str) -> int | None:
+    """As a shell, and many a handler, tells of an end by it."""
+    return {"SIGINT": 130, "SIGTERM": 143, "SIGKILL": _SHELL_SIGKILL}.get(signal)
 
 
 def _kernel_oom(e: Evidence) -> tuple[Cause, str] | None:
@@ -171,9 +192,12 @@ def _facts(t: float, e: Evidence) -> list[str]:
         how = (
             f"would have {done} (dry run)" if sent.dry_run else f"could not send ({sent.error})" if sent.error else done
         )
-        lines.append(f"memwatch {how} {_deed(sent)} {max(0.0, t - sent.t):.1f} s before the end")
+        lines.append(f"memwatch {how} {sent.deed} {max(0.0, t - sent.t):.1f} s before the end")
+    if e.unsure is not None:
+        ago = max(0.0, t - e.unsure.t)
+        lines.append(f"{ago:.1f} s before the end memwatch was to send {e.unsure.deed}; whether it did is not known")
     if e.ours and e.checkpoint:
-        lines.append(f"checkpoint complete after {_deed(e.ours)}: {e.checkpoint}")
+        lines.append(f"checkpoint complete after {e.ours.deed}: {e.checkpoint}")
     elif not e.ours and e.saved is not None:
         before = format_duration(max(0.0, t - e.saved.t))
         lines.append(f"its latest checkpoint was complete {before} before the end: {e.saved.evidence}")

@@ -32,6 +32,7 @@ from memwatch.core.events import (
     Restarting,
     Sampled,
     Signalled,
+    Signalling,
     SnapshotTaken,
     SourceChanged,
     Stretch,
@@ -103,6 +104,7 @@ class Engine:
             OutOfMemorySeen: self._out_of_memory_seen,
             SourceChanged: self._source_changed,
             ArmedChanged: self._armed_changed,
+            Signalling: self._looks.signalling,
             Signalled: self._signalled,
             HookRan: self._hook_ran,
             ExaminationAsked: lambda t, event: self._diagnostician.occasions.want("request"),
@@ -169,10 +171,10 @@ class Engine:
             self._started_t = t
         if successor:
             self._begin_attempt(t)
-        elif again:
-            self._looks.resume()
         how = "watching again" if again else "the run goes on in a new process" if successor else "watching"
         self._act(news.attached(t, event, how, self._ledger.attempt, self._run_id))
+        if again:
+            self._looks.resume(t)
         for remark in event.remarks:
             self._act(news.note(t, remark))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum
 
-from memwatch.core.events import Action, Escalate, HookRan, Interrupt, Notice, Signalled
+from memwatch.core.events import Action, Escalate, HookRan, Interrupt, Notice, Signalled, Signalling
 from memwatch.core.policy import Policy
 from memwatch.core.snapshot import State
 from memwatch.core.units import format_duration
@@ -21,7 +21,7 @@ class Stage(str, Enum):
 
     IDLE = "idle"
     ASKED = "asked"  # Interrupt given out, not yet reported as sent
-    WAITING = "waiting"  # sent; a checkpoint or the exit is awaited
+    WAITING = "waiting"  # sent, or about to be; a checkpoint or the exit is awaited
     SAVED = "saved"
     ESCALATED = "escalated"
 
@@ -41,13 +41,21 @@ class Episode:
         self._retry_t = 0.0
         self._since_t = 0.0  # of the stage
         self._signal_t: float | None = None
+        self._unsure: Signalling | None = None  # what came of it is not told yet
         self._by_hook = False  # a hook was started in place of the signal
         self._killed = False
 
-    def resume(self) -> None:
-        """memwatch itself was started again: a request that was never reported as sent must be decided anew."""
+    def resume(self, t: float) -> list[Action]:
+        """memwatch itself was started again: a request that was never carried out must be decided anew.
+
+        A signal that may have been sent is taken for sent until its deadline.
+        """
         if self.stage is Stage.ASKED:
             self.stage, self._request = Stage.IDLE, None
+        if self._unsure is None or self.stage not in (Stage.WAITING, Stage.ESCALATED):
+            return []
+        text = f"memwatch ended just as it was to interrupt by {self._unsure.deed}: whether it did is not known"
+        return [Notice(t, "note", f"{text}; the trainer is given the time to save")]
 
     @property
     def state(self) -> State | None:
@@ -68,21 +76,33 @@ class Episode:
         self._close(t)
 
     def _close(self, t: float) -> None:
-        self.stage, self._request, self._signal_t, self._killed = Stage.IDLE, None, None, False
+        self._reset()
         self._free_t = t + self._policy.cooldown_seconds
+
+    def _reset(self) -> None:
+        self.stage, self._request, self._signal_t, self._killed = Stage.IDLE, None, None, False
+        self._unsure = None
+
+    def signalling(self, t: float, event: Signalling) -> None:
+        """A signal is about to be sent."""
+        self._unsure = event
+        self._wait(t, event.instead)
+
+    def _wait(self, t: float, by_hook: bool) -> None:
+        """IDLE: of an Interrupt that was given up, or stored without its reasons."""
+        if self.stage in (Stage.IDLE, Stage.ASKED, Stage.WAITING):
+            self.stage, self._since_t, self._signal_t, self._by_hook = Stage.WAITING, t, t, by_hook
 
     def signalled(self, t: float, event: Signalled) -> list[Action]:
         """A signal was sent, or could not be."""
+        announced, self._unsure = self._unsure is not None, None
         if event.dry_run:
             self._close(t)
             return []
         if event.error:
-            return self._failed(t, event)
-        if self.stage in (
-            Stage.IDLE,
-            Stage.ASKED,
-        ):  # IDLE: an Interrupt that was given up, or stored without its reasons
-            self.stage, self._since_t, self._signal_t, self._by_hook = Stage.WAITING, t, t, event.instead
+            return self._failed(t, event, announced)
+        if announced or self.stage in (Stage.IDLE, Stage.ASKED):
+            self._wait(t, event.instead)
         return []
 
     def hook_ran(self, t: float, event: HookRan, writing: bool) -> list[Action]:
@@ -92,7 +112,9 @@ class Episode:
             return []
         return self.begin(replace(self._request, t=t, by_signal=True))
 
-    def _failed(self, t: float, event: Signalled) -> list[Action]:
+    def _failed(self, t: float, event: Signalled, announced: bool) -> list[Action]:
+        if announced and self.stage is Stage.WAITING:
+            self.stage, self._signal_t = Stage.IDLE if self._request is None else Stage.ASKED, None
         if self.stage is Stage.ASKED and self._tries >= TRIES:
             return self._escalate(t, "SIGTERM", f"{event.signal} could not be sent: {event.error}")
         if self.stage is Stage.ESCALATED:
@@ -118,7 +140,7 @@ class Episode:
         if self.stage is Stage.ASKED:
             return self._ask_again(t)
         if self.stage is Stage.WAITING and waited > timeout * (PATIENCE if writing else 1.0):
-            return self._escalate(t, "SIGTERM", f"no checkpoint and no exit within {format_duration(waited)}")
+            return self._overdue(t, f"no checkpoint and no exit within {format_duration(waited)}")
         if self.stage is Stage.ESCALATED:
             return self._after_sigterm(t, waited)
         if self.stage is Stage.SAVED and waited > timeout:
@@ -134,8 +156,20 @@ class Episode:
         self._tries, self._retry_t = self._tries + 1, t + ANSWER_SECONDS
         return [replace(request, t=t, by_signal=True)]
 
+    def _overdue(self, t: float, reason: str) -> list[Action]:
+        """What may never have been sent is no reason for a stronger signal, and what it was decided on may be past."""
+        if self._unsure is None:
+            return self._escalate(t, "SIGTERM", reason)
+        text = f"{reason}, and {self._unsure.deed} may not have been sent: whether to interrupt is decided anew"
+        self._reset()
+        return [Notice(t, "note", text)]
+
     def _after_sigterm(self, t: float, waited: float) -> list[Action]:
-        if self._policy.kill and not self._killed and waited > self._policy.kill_after_seconds:
+        late = waited > self._policy.kill_after_seconds
+        unsure = self._unsure.signal if self._unsure is not None else None
+        if late and unsure == "SIGTERM":
+            return self._escalate(t, "SIGTERM", "SIGTERM may not have been sent")
+        if late and self._policy.kill and (not self._killed or unsure == "SIGKILL"):
             self._killed = True
             return self._escalate(t, "SIGKILL", f"SIGTERM had no effect within {format_duration(waited)}")
         if waited > self._policy.cooldown_seconds:

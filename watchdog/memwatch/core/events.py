@@ -206,6 +206,24 @@ class ArmedChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class Signalling:
+    """A signal is about to be sent, or the hook started in its place; kept before that is done.
+
+    Where no Signalled follows, memwatch ended in between: whether it was done is not known.
+    """
+
+    t: float
+    signal: str  # "SIGINT"
+    hook: str = ""  # the command that takes its place
+    instead: bool = False  # the hook takes its place, and no signal is sent
+
+    @property
+    def deed(self) -> str:
+        """The signal, or what takes its place."""
+        return _deed(self)
+
+
+@dataclass(frozen=True, slots=True)
 class Signalled:
     """memwatch sent (or, in a dry run, would have sent) a signal to the trainer, started the hook, or both."""
 
@@ -215,6 +233,15 @@ class Signalled:
     error: str = ""  # why it could not be sent
     hook: str = ""  # the command that was started with it
     instead: bool = False  # the hook took its place, and no signal was sent
+
+    @property
+    def deed(self) -> str:
+        """The signal, or what took its place."""
+        return _deed(self)
+
+
+def _deed(event: Signalling | Signalled) -> str:
+    return f"the hook {event.hook}" if event.instead else event.signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +340,7 @@ Event = (
     | SourceChanged
     | Awaiting
     | ArmedChanged
+    | Signalling
     | Signalled
     | HookRan
     | ExaminationAsked

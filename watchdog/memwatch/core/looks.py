@@ -12,7 +12,7 @@ from memwatch.core.checkpoints import Checkpoints
 from memwatch.core.decision import Decider
 from memwatch.core.emergency import Emergencies
 from memwatch.core.episode import Episode, Stage
-from memwatch.core.events import Action, HookRan, Interrupt, Series, Signalled, Stretch
+from memwatch.core.events import Action, HookRan, Interrupt, Series, Signalled, Signalling, Stretch
 from memwatch.core.generations import Boundary, Ledger
 from memwatch.core.lead import Lead
 from memwatch.core.levels import look_headrooms
@@ -67,9 +67,9 @@ class Looks:
         for track in self._tracks.values():
             track.restart(t)
 
-    def resume(self) -> None:
+    def resume(self, t: float) -> None:
         """memwatch itself was started again."""
-        self._episode.resume()
+        self._act_all(self._episode.resume(t))
         self._drop()
 
     def end(self) -> None:
@@ -112,6 +112,10 @@ class Looks:
         self._decider.good_moment(t, "saved")
         self._held = False
         return self._episode.saved(t)
+
+    def signalling(self, t: float, event: Signalling) -> None:
+        """A signal is about to be sent."""
+        self._episode.signalling(t, event)
 
     def signalled(self, t: float, event: Signalled) -> None:
         """A signal was sent, or could not be."""

@@ -77,6 +77,7 @@ class TreeMemory:
     cow_bytes: int | None = None  # inherited pages that were copied since the fork; None: nobody could look
     cow_bytes_per_second: float | None = None
     reason: str = ""  # why pages could not be sampled, where that is so
+    stale: str = ""  # why details (limits, swap, who belongs to it) are those of an earlier look, where that is so
     survey_cost: SurveyCost = SurveyCost()
     ranks: tuple[RankMemory, ...] = ()  # below an agent such as torchrun, by rank
 

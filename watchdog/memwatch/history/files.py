@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from memwatch import private
 from memwatch.errors import HistoryError
@@ -18,6 +19,9 @@ from memwatch.history import schema
 BUSY_MS = 50  # another memwatch holds the lock for less than 1 ms
 _OPEN_SECONDS = 1.0  # patience at the start, when another memwatch makes the tables
 _CHECK_SECONDS = 0.1  # of a start, at most, for the check of a file that was not closed
+READ_SECONDS = 20.0  # for the next row, at most; to pass over all rows of 500 MB takes one or two
+_GAP_SECONDS = 0.1  # between two looks at the time: more is time that others took
+_OPERATIONS = 10_000  # of SQLite between two looks, 1 ms
 _SIDES = ("", "-wal", "-shm")
 
 
@@ -44,10 +48,11 @@ def open_database(path: Path) -> tuple[sqlite3.Connection, str]:
         raise HistoryError(f"history {path}: {reason}", "free or mend that place, or name another --history") from error
 
 
-def open_for_reading(path: Path) -> sqlite3.Connection:
+def open_for_reading(path: Path, seconds: float = READ_SECONDS) -> sqlite3.Connection:
     """A connection that writes nothing; to a file of an older memwatch, one to a copy in memory that is up to date.
 
-    HistoryError for another program's database and for one that a newer memwatch wrote.
+    A query that works for so long without a row is given up: sqlite3.OperationalError. HistoryError for another
+    program's database and for one that a newer memwatch wrote.
     """
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=_OPEN_SECONDS, uri=True)
     try:
@@ -55,6 +60,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
             if schema.is_older(connection):
                 connection = _brought_up_to_date(connection)
             connection.execute("PRAGMA query_only = on")
+        _bound_each_row(connection, seconds)
     except BaseException:
         connection.close()
         raise
@@ -172,11 +178,34 @@ def _check(connection: sqlite3.Connection) -> None:
 def bounded(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
     """What is asked of it within takes no longer: sqlite3.OperationalError."""
     deadline = time.monotonic() + seconds
-    connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, _OPERATIONS)
     try:
         yield
     finally:
         connection.set_progress_handler(None, 0)
+
+
+def _bound_each_row(connection: sqlite3.Connection, seconds: float) -> None:
+    """Give up what finds no row for so long: pages of a damaged file may lead in a circle, past rows nobody wants.
+
+    What the reader of the rows does between them is not counted. A row costs 0.1 us more.
+    """
+    left, looked_t, found = seconds, time.monotonic(), False
+
+    def row(_: sqlite3.Cursor, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        nonlocal found
+        found = True
+        return values
+
+    def is_over() -> bool:
+        nonlocal left, looked_t, found
+        now = time.monotonic()
+        left = seconds if found else left - min(now - looked_t, _GAP_SECONDS)
+        looked_t, found = now, False
+        return left < 0
+
+    connection.row_factory = row
+    connection.set_progress_handler(is_over, _OPERATIONS)
 
 
 def _set_aside(path: Path) -> Path:

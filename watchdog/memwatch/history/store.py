@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from memwatch import wire
-from memwatch.core.events import Attached, Cause, Event, Exited, Notice, Sampled
+from memwatch.core.events import Attached, Cause, Event, Exited, Notice, Sampled, Signalling
 from memwatch.core.model import Target
 from memwatch.core.text import encodable
 from memwatch.history import codec, files, identity, past
@@ -133,19 +133,23 @@ class HistoryStore:
         """Keep them: one transaction, on disk (safe from a kill) when this returns, or after 50 ms in the background.
 
         Samples that come alone may wait so many seconds for the next call, since a commit costs as much as a look; they
-        are then written in the background. It does not raise: trouble shows in `failure`, and the latest records wait.
+        are then written in the background. A Signalling is waited for as long even where earlier records still wait.
+        It does not raise: trouble shows in `failure`, and the latest records wait.
         """
         if self._run is None:
             return
         samples = [event for event in events if isinstance(event, Sampled)]
         if notices or len(samples) < len(events):
-            self._hand_over(events, notices, patient=True)
+            insist = any(isinstance(event, Signalling) for event in events)
+            self._hand_over(events, notices, patient=True, insist=insist)
             return
         self._held += samples
         if self._held and not 0 <= self._held[-1].t - self._held[0].t < wait_seconds:
             self._hand_over((), (), patient=not wait_seconds)
 
-    def _hand_over(self, events: Sequence[Event], notices: Sequence[Notice], patient: bool) -> None:
+    def _hand_over(
+        self, events: Sequence[Event], notices: Sequence[Notice], patient: bool, insist: bool = False
+    ) -> None:
         """The samples that wait, and these."""
         held, self._held = self._held, []
         rows: list[Row] = []
@@ -156,7 +160,7 @@ class HistoryStore:
         for notice in notices:
             rows += self._notice_rows(notice)
         if self._run is not None and rows:
-            self._writer.put(self._run, rows, patient)
+            self._writer.put(self._run, rows, patient, insist)
 
     def replay_events(self, run_id: str) -> Iterator[Event]:
         """All stored events of a run in order, `Sampled` with usages only, to feed a fresh engine with.

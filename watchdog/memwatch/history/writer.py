@@ -106,8 +106,11 @@ class Writer:
         self._origins: dict[str, int] = {}
         self._thread: threading.Thread | None = None
 
-    def put(self, run: Run, rows: list[Row], patient: bool = True) -> None:
-        """Hand rows over; when `patient`, wait a moment for their commit: usually they are on disk by then."""
+    def put(self, run: Run, rows: list[Row], patient: bool = True, insist: bool = False) -> None:
+        """Hand rows over; when `patient`, wait a moment for their commit: usually they are on disk by then.
+
+        Not where earlier ones still wait, since a slow disk would hold up each call, but when they `insist`.
+        """
         with self._state:
             for table, values in rows:
                 self._waiting.add(table, run, values)
@@ -116,7 +119,7 @@ class Writer:
                 self._begin()
             self._state.notify_all()
             mine, behind = self._put, self._done < self._put - 1
-            if patient and self.failure is None and not behind:
+            if patient and self.failure is None and (insist or not behind):
                 self._state.wait_for(lambda: self._done >= mine, WAIT_SECONDS)
             self._notice_stall()
 

@@ -49,6 +49,10 @@ class Descendants:
         self._next_t = now + self._files * _FILE_SECONDS / _SHARE
         return found
 
+    def look_again(self) -> None:
+        """The next look walks the whole tree: some of it could not be looked at."""
+        self._next_t = self._whole_t = float("-inf")
+
     def close(self) -> None:
         """Close the held file."""
         self._loadavg.close()

@@ -16,6 +16,7 @@ from memwatch.sources.survey import Survey, SurveyBudget, Visitable
 
 _STATM_BYTES = 160  # seven numbers of up to 20 digits
 _DETAIL_SECONDS, _LIMITS_SECONDS = 20.0, 60.0  # between readings of the trainer's own status, and of its limits
+_AGAIN_SECONDS = 1.0  # between tries to read what could not be read: no descriptor is left, say
 _ENDED_KEPT = 64  # processes that have ended whose parents are remembered
 _STEP = 128  # a process whose memory has changed by this part of the tree since its visit is visited again
 _TURN_SECONDS = 16.0  # between those of one of the others, in turn: 35 us
@@ -85,7 +86,8 @@ class TreeReader:
     """The memory of a process and all its descendants: statm each time, the shape of the tree and details less often.
 
     A descendant whose parent has died stays in the tree, it still holds the job's memory. Forks are told from programs
-    of their own by their address layout, shared pages from own ones by samples (sources.survey).
+    of their own by their address layout, shared pages from own ones by samples (sources.survey). Details that cannot be
+    read stay as they were, and the record says so.
     """
 
     name = "procfs"
@@ -93,6 +95,7 @@ class TreeReader:
     def __init__(self, pid: int, root: str = "/proc", survey: SurveyBudget | None = None) -> None:
         """TargetGoneError when there is no such process."""
         self._proc = root
+        self._stale, self._again_t = "", float("-inf")  # why details are not read anew; when that is tried again
         self._root = _Process(root, pid)
         self._root.layout = self._layout(self._root)
         self._others: dict[int, _Process] = {}
@@ -125,11 +128,13 @@ class TreeReader:
         if self._root.size_bytes == 0:
             raise TargetGoneError(f"process {self._root.pid} has no memory: it has ended")
         self._update_others()
+        if self._stale and now >= self._again_t:
+            self._try_again(now)
         if found := self._newcomers(now):
             self._admit(found)
         if now >= self._detail_t or now >= self._turn_t:
             self._read_details(now)
-        if self._record is None or self._survey.copying:
+        if self._record is None or self._record.stale != self._stale or self._survey.copying:
             self._record = self._make_record(now)
         if len(self._members) > 1 and self._survey.advance(now, self._members, self._whole):
             self._record = self._make_record(now)
@@ -150,8 +155,19 @@ class TreeReader:
             return self._descendants.look(now, self._known)
         except TargetGoneError:
             raise
-        except SourceError:  # no descriptor is left
+        except SourceError as error:
+            self._miss(error)
             return {}
+
+    def _miss(self, error: SourceError) -> None:
+        """The first of what cannot be read is told."""
+        self._stale = self._stale or str(error)
+
+    def _try_again(self, now: float) -> None:
+        """All that may have been missed."""
+        self._stale, self._again_t = "", now + _AGAIN_SECONDS
+        self._detail_t = self._limits_t = float("-inf")
+        self._descendants.look_again()
 
     def _update_others(self) -> None:
         """Written out: 200 processes are read here, and most have not changed."""
@@ -226,6 +242,7 @@ class TreeReader:
             error_bytes=whole.error_bytes if self._sampled else None,
             cow_bytes=whole.cow_bytes if self._sampled else None,
             cow_bytes_per_second=whole.cow_bytes_per_second if self._sampled else None,
+            stale=self._stale,
             reason=next((process.refused for process in others if process.refused), ""),
             survey_cost=self._survey.cost,
             ranks=self._ranks.memory(now),
@@ -251,7 +268,9 @@ class TreeReader:
         for pid, parent_pid in found.items():
             try:
                 process = _Process(self._proc, pid)
-            except SourceError:
+            except SourceError as error:
+                if not isinstance(error.__cause__, ProcessLookupError | FileNotFoundError | PermissionError):
+                    self._miss(error)
                 continue
             parent = self._others.get(parent_pid, self._root)
             self._others[pid] = process
@@ -272,7 +291,7 @@ class TreeReader:
             self._read_status(self._root)
         if now >= self._limits_t:
             self._limits_t = now + _LIMITS_SECONDS
-            self._rlimits = parse_limits(read_whole(f"{self._proc}/{self._root.pid}/limits"))
+            self._read_limits()
             self._know_layout(self._root)
         if now >= self._turn_t and self._others:
             self._turn_t = now + _TURN_SECONDS
@@ -281,10 +300,21 @@ class TreeReader:
             self._read_status(process)
             self._know_layout(process)
 
+    def _read_limits(self) -> None:
+        try:
+            self._rlimits = parse_limits(read_whole(f"{self._proc}/{self._root.pid}/limits"))
+        except TargetGoneError:
+            raise
+        except SourceError as error:
+            self._miss(error)
+
     def _read_status(self, process: _Process) -> None:
         try:
             status = parse_status(read_whole(f"{self._proc}/{process.pid}/status"))
         except TargetGoneError:
+            return
+        except SourceError as error:
+            self._miss(error)
             return
         if status != process.status:
             process.status, self._record = status, None
@@ -307,4 +337,7 @@ class TreeReader:
         try:
             return read_stat(process.pid, self._proc).layout
         except TargetGoneError:
+            return None
+        except SourceError as error:
+            self._miss(error)
             return None

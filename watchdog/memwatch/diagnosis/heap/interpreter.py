@@ -22,6 +22,7 @@ _SEARCHED = 9216  # bytes of an interpreter's state, where its lists are not whe
 _TRIES, _TRY_SECONDS = 400, 0.005
 POINTER = ~3 & (2**64 - 1)  # the two lowest bits of a link are flags
 INTERPRETERS_MOST = 64
+FIND_SECONDS = 10.0  # for the lists of all interpreters, at most: what is none takes seconds each
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,9 @@ class Interpreter:
         )
 
 
-def find_interpreter(memory: Memory, root: str = "/proc") -> Interpreter:
-    """SourceError, with a hint, when it is none that can be read."""
+def find_interpreter(memory: Memory, root: str = "/proc", seconds: float = FIND_SECONDS) -> Interpreter:
+    """SourceError, with a hint, when it is none that can be read, or not within so long."""
+    deadline = time.monotonic() + seconds
     if sys.byteorder != "little" or sys.maxsize != 2**63 - 1:
         raise SourceError("a census reads 64-bit little-endian processes only")
     binary = Binary(memory, root)
@@ -77,7 +79,7 @@ def find_interpreter(memory: Memory, root: str = "/proc") -> Interpreter:
     collectors = []
     states = _states(memory, binary.runtime, minor)
     for holder in states if minor > OLDEST else [binary.runtime]:
-        found = _lists(memory, holder, version, _PLACES[minor].generations)
+        found = _lists(memory, holder, version, _PLACES[minor].generations, deadline)
         lists += found
         if len(found) > _GENERATIONS and minor < _COUNTED_ELSEWHERE:
             collectors.append(found[_GENERATIONS] + _RECORD)
@@ -123,13 +125,15 @@ def _states(memory: Memory, runtime: int, minor: tuple[int, int]) -> list[int]:
     return found
 
 
-def _lists(memory: Memory, holder: int, version: str, hints: tuple[int, ...]) -> list[int]:
+def _lists(memory: Memory, holder: int, version: str, hints: tuple[int, ...], deadline: float) -> list[int]:
     """The heads of the lists that hang at an interpreter or, in 3.8, at the runtime.
 
     They change while they are looked at, those of young objects without a pause: each is sure once it was seen closed.
     """
     closed: set[int] = set()
     for attempt in range(_TRIES):
+        if attempt and time.monotonic() > deadline:
+            break
         places = hints if attempt < _TRIES / 2 else range(0, _SEARCHED, 4)
         sure = [first for first in places if _are_heads(memory, holder + first, closed)]
         if len(sure) == 1:
