@@ -7,14 +7,23 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 from memwatch.core.events import Notice
 from memwatch.core.sentence import render
-from memwatch.core.snapshot import Snapshot
+from memwatch.core.snapshot import Snapshot, Verdict
 from memwatch.outputs.figures import ROUTINE
 
 MOST_WAITING = 1000  # lines that a reader has not taken yet
+PATIENT_AN_HOUR = 3  # lines of outlooks that can wait, at most: with those that cannot, less than 1 kB
+AT_ONCE = 3  # the gravity from which on an outlook cannot wait
+_GRAVITY = {  # of `stable` and `levelled off` it is the same: nothing grows
+    Verdict.WARMING_UP.value: 0,
+    Verdict.STABLE.value: 1,
+    Verdict.PLATEAU.value: 1,
+    Verdict.GROWING.value: 2,
+    Verdict.LEAK.value: 4,
+}
 
 
 class PlainLines:
@@ -63,18 +72,44 @@ class PlainLines:
 
 
 class News:
-    """Tells what changes the picture from the routine of every healthy run."""
+    """Tells what changes the picture from the routine of every healthy run.
+
+    A forecast is renewed with every generation, and the verdict of a calm run comes and goes with its noise. What is
+    graver than was last told of the resource is told at once, where its end is in sight; what can wait, a few times
+    an hour.
+    """
 
     def __init__(self) -> None:
-        self._verdict: object = None
+        self._told: dict[object, int] = {}  # by resource: how grave the outlook is that was last told
+        self._patient: deque[float] = deque(maxlen=PATIENT_AN_HOUR)  # when the latest that could wait were told
 
     def __call__(self, notice: Notice) -> bool:
-        """A forecast is renewed with every generation; it is news when its verdict is another one."""
+        """Whether to tell it; it then counts as told."""
         if notice.event in ROUTINE:
             return False
-        verdict = notice.fields.get("verdict", self._verdict)
-        changed, self._verdict = verdict != self._verdict, verdict
-        return changed or notice.event != "forecast"
+        if notice.event == "attached":
+            self._told.clear()  # of another process
+        if "verdict" not in notice.fields:
+            return True
+        resource, gravity = notice.fields.get("resource"), _gravity(notice.fields)
+        if notice.event == "forecast" and not self._is_another(notice.t, gravity, self._told.get(resource)):
+            return False
+        self._told[resource] = gravity
+        return True
+
+    def _is_another(self, t: float, gravity: int, told: int | None) -> bool:
+        if told is None or (gravity > told and (told == 0 or gravity >= AT_ONCE)):
+            return True
+        if gravity == told or (len(self._patient) == PATIENT_AN_HOUR and 0.0 <= t - self._patient[0] < 3600.0):
+            return False
+        self._patient.append(t)
+        return True
+
+
+def _gravity(fields: Mapping[str, Any]) -> int:
+    """How grave an outlook is: by its verdict, and whether growth has an end in sight."""
+    in_sight = fields["verdict"] == Verdict.GROWING and fields.get("eta_s") is not None and not fields.get("finishes")
+    return AT_ONCE if in_sight else _GRAVITY[fields["verdict"]]
 
 
 class JsonLines:
