@@ -17,6 +17,7 @@ from memwatch.history import schema
 
 BUSY_MS = 50  # another memwatch holds the lock for less than 1 ms
 _OPEN_SECONDS = 1.0  # patience at the start, when another memwatch makes the tables
+_CACHE = "PRAGMA cache_size = -256"  # KiB; reading fills the 2 MiB that SQLite takes otherwise, and is no faster
 _CHECK_SECONDS = 0.1  # of a start, at most, for the check of a file that was not closed
 _SIDES = ("", "-wal", "-shm")
 
@@ -55,6 +56,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
             if schema.is_older(connection):
                 connection = _brought_up_to_date(connection)
             connection.execute("PRAGMA query_only = on")
+            connection.execute(_CACHE)
     except BaseException:
         connection.close()
         raise
@@ -121,7 +123,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_OPEN_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         with _of_text():
-            connection.execute("PRAGMA cache_size = -256")
+            connection.execute(_CACHE)
             deadline = time.monotonic() + _OPEN_SECONDS
             while not _set_up(connection, give_up=time.monotonic() > deadline):
                 time.sleep(0.02)

@@ -127,10 +127,10 @@ def read_tasks(pid: int, root: str = "/proc") -> list[str]:
     path = f"{root}/{pid}/task"
     try:
         return os.listdir(path)  # noqa: PTH208 - names are wanted, a Path each would cost the most
+    except (ProcessLookupError, FileNotFoundError):
+        return []
     except OSError as error:
-        if isinstance(named := unreadable(path, error), TargetGoneError):
-            return []
-        raise named from error
+        raise unreadable(path, error) from error
 
 
 def read_children(pid: int, root: str = "/proc", tasks: Iterable[str] | None = None) -> list[int]:
