@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
 RUN_LOGS_KEPT = 20
 YOUNG_OBJECTS = 5000  # that a collection waits for: there is hardly any garbage, and looking for it is 6 % of the CPU
+TIDY_SECONDS = 3600.0  # between two full collections, of 1 ms: CPython's free lists would take MiB in weeks otherwise
+CALM_SECONDS = 0.02  # a sleep before which there is time for one
 KEYS = {
     "q": "quit: memwatch ends, the trainer runs on",
     "p": "pause: the view stands still, the watch goes on",
@@ -100,7 +102,8 @@ class Watch:
             gc.freeze()  # a full collection of all that is loaded takes 8 ms: later ones leave it out
             gc.set_threshold(YOUNG_OBJECTS)
             with self._sleeper(signaller, wakes) as sleeper:
-                sleep = partial(station.sleep, partial(sleep_asking, sleeper, readers.gpus, self._clock))
+                asking = partial(sleep_asking, sleeper, readers.gpus, self._clock)
+                sleep = tidying(partial(station.sleep, asking), self._clock)
                 if self._station.once:
                     daemon.look_once(attached, sleep)
                     show_once(self.engine.snapshot(), station.people, self._config.json)
@@ -356,6 +359,24 @@ def sleep_asking(sleeper: Sleeper, gpus: GpuReader | None, clock: Clock, seconds
     if gpus is not None:
         gpus.ask_before(clock.now(), seconds)
     return sleeper.sleep(seconds)
+
+
+def tidying(sleep: Callable[[float], bool], clock: Clock) -> Callable[[float], bool]:
+    """The same sleep, before which now and then what is free is given back.
+
+    A tuple that is made of an iterator is never taken from CPython's free lists, and goes there when it is done with:
+    they fill up, 2000 of each length, until a full collection empties them.
+    """
+    due_t = clock.now() + TIDY_SECONDS
+
+    def tidied(seconds: float) -> bool:
+        nonlocal due_t
+        if seconds >= CALM_SECONDS and clock.now() >= due_t:
+            gc.collect()
+            due_t = clock.now() + TIDY_SECONDS
+        return sleep(seconds)
+
+    return tidied
 
 
 @dataclass(frozen=True, slots=True)
