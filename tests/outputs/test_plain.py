@@ -14,7 +14,7 @@ import pytest
 
 from memwatch.core.events import Notice
 from memwatch.core.sentence import to_json_line
-from memwatch.outputs.plain import PATIENT_AN_HOUR, JsonLines, PlainLines, wants_live_view
+from memwatch.outputs.plain import PATIENT_SECONDS, JsonLines, PlainLines, wants_live_view
 from support.snapshots import SENTENCE, make_notices, make_snapshot
 
 SNAPSHOT = make_snapshot()
@@ -45,7 +45,7 @@ def test_markers_are_told_only_when_asked_for():
     assert len(told(*notices, verbose=True)) == 3
 
 
-def outlooks(*verdicts: str, seconds: float = 1.0, resource: str = "host") -> list[Notice]:
+def outlooks(*verdicts: str, seconds: float = PATIENT_SECONDS, resource: str = "host") -> list[Notice]:
     """Forecasts so far apart; `growing!` has an end in sight."""
     return [
         Notice(
@@ -73,17 +73,24 @@ def test_that_nothing_grows_is_told_once_whatever_it_is_called():
 
 
 def test_what_comes_and_goes_is_told_a_few_times_an_hour():
-    hours = outlooks(*["stable", "growing"] * 1080, seconds=10)  # six
-    assert 6 * PATIENT_AN_HOUR <= len(told(*hours)) <= 7 * PATIENT_AN_HOUR + 1
-    alarms = outlooks(*["stable", "growing!"] * 1080, seconds=10)
-    assert len(told(*alarms)) <= 2 * (7 * PATIENT_AN_HOUR + 1)
+    hours, most = ["stable", "growing"] * 1080, 6 * 3600 / PATIENT_SECONDS
+    assert len(told(*outlooks(*hours, seconds=10))) == pytest.approx(most, abs=2)
+    alarms = [verdict.replace("growing", "growing!") for verdict in hours]
+    assert len(told(*outlooks(*alarms, seconds=10))) == pytest.approx(2 * most, abs=2)
+
+
+def test_while_a_watch_is_young_it_is_told_more_often_than_later():
+    attached = Notice(0, "attached", "attached")
+    young = words(attached, *outlooks(*["stable", "growing"] * 60, seconds=5))
+    assert 6 <= len(young) <= 12, "ten minutes"
+    assert len(young) < len(words(attached, *outlooks(*["stable", "growing"] * 360, seconds=5))) <= len(young) + 4
 
 
 @pytest.mark.parametrize("grave", [["growing!"], ["leak"], ["growing!", "leak"], ["growing", "growing!", "leak"]])
 def test_what_is_grave_is_told_at_once_however_often_less_grave_was(grave):
     calm = ["stable", "growing"] * 99
-    assert words(*outlooks(*calm, "stable", *grave))[-1] == grave[-1]
-    assert words(*outlooks(*calm, "growing", *grave))[-1] == grave[-1]
+    assert words(*outlooks(*calm, "stable", *grave, seconds=1))[-1] == grave[-1]
+    assert words(*outlooks(*calm, "growing", *grave, seconds=1))[-1] == grave[-1]
 
 
 def test_that_growth_is_over_is_told_after_a_while_if_not_at_once():
@@ -104,13 +111,13 @@ def test_what_was_told_of_one_resource_is_not_told_of_another():
 
 
 def test_of_a_new_trainer_all_is_told_again():
-    life = [Notice(0, "attached", "attached"), *outlooks("warming_up", "leak")]
+    life = [Notice(0, "attached", "attached"), *outlooks("warming_up", "leak", seconds=1)]
     assert words(*life, *life) == ["attached", "warming_up", "leak"] * 2
 
 
 def test_a_clock_that_is_set_back_silences_nothing():
-    late = [replace(one, t=one.t + 1e6) for one in outlooks(*["growing!", "stable"] * 9)]
-    assert words(*late, *outlooks("growing", "stable"))[-1] == "stable"
+    late = [replace(one, t=one.t + 1e6) for one in outlooks(*["growing!", "stable"] * 9, seconds=1)]
+    assert words(*late, *outlooks("growing!", "stable", seconds=1))[-1] == "stable"
 
 
 def test_a_warning_is_always_told():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import time
@@ -15,7 +16,8 @@ from memwatch.core.snapshot import Snapshot, Verdict
 from memwatch.outputs.figures import ROUTINE
 
 MOST_WAITING = 1000  # lines that a reader has not taken yet
-PATIENT_AN_HOUR = 3  # lines of outlooks that can wait, at most: with those that cannot, less than 1 kB
+PATIENT_SECONDS = 1200.0  # between two lines of outlooks that can wait: with those that cannot, less than 1 kB/h ...
+PATIENT_SHARE = 0.5  # ... or so much of the time watched, while that is less
 AT_ONCE = 3  # the gravity from which on an outlook cannot wait
 _GRAVITY = {  # of `stable` and `levelled off` it is the same: nothing grows
     Verdict.WARMING_UP.value: 0,
@@ -75,20 +77,21 @@ class News:
     """Tells what changes the picture from the routine of every healthy run.
 
     A forecast is renewed with every generation, and the verdict of a calm run comes and goes with its noise. What is
-    graver than was last told of the resource is told at once, where its end is in sight; what can wait, a few times
-    an hour.
+    graver than was last told of the resource is told at once, where its end is in sight; what can wait, as it is by
+    then, three times an hour, and more often while the watch is young.
     """
 
     def __init__(self) -> None:
         self._told: dict[object, int] = {}  # by resource: how grave the outlook is that was last told
-        self._patient: deque[float] = deque(maxlen=PATIENT_AN_HOUR)  # when the latest that could wait were told
+        self._begun_t = self._waited_t = -math.inf  # when the watch began; when something was told that could wait
 
     def __call__(self, notice: Notice) -> bool:
         """Whether to tell it; it then counts as told."""
         if notice.event in ROUTINE:
             return False
         if notice.event == "attached":
-            self._told.clear()  # of another process
+            self._begun_t = notice.t
+            self._told.clear()  # that was of another process
         if "verdict" not in notice.fields:
             return True
         resource, gravity = notice.fields.get("resource"), _gravity(notice.fields)
@@ -100,9 +103,10 @@ class News:
     def _is_another(self, t: float, gravity: int, told: int | None) -> bool:
         if told is None or (gravity > told and (told == 0 or gravity >= AT_ONCE)):
             return True
-        if gravity == told or (len(self._patient) == PATIENT_AN_HOUR and 0.0 <= t - self._patient[0] < 3600.0):
+        pause = min(PATIENT_SECONDS, PATIENT_SHARE * (t - self._begun_t))
+        if gravity == told or 0.0 <= t - self._waited_t < pause:
             return False
-        self._patient.append(t)
+        self._waited_t = t
         return True
 
 
