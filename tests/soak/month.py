@@ -146,10 +146,10 @@ class World:
             18: self._kill,
             21: self._configure,
             24: self._replace,
-            29: self._count_types,
         }
         for day, what in faults.items():
             self._at(self.begun_t + pace * day * DAY + HOUR / 6, what)
+        self._at(self.end_t - 60.0, self._count_types)  # after the last reading: to list all objects takes memory
         self._at(self.end_t, partial(setattr, self, "is_over", True))
 
     def _at(self, t: float, what: Callable[[], object]) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -435,13 +435,18 @@ def presets(config: Config) -> tuple[Preset, ...]:
             own += [(str(file), wire.load_yaml(_text(file), str(file))) for file in files]
         else:
             own.append((f"log.extra[{number}]", extra))
-    shipped = [(path.stem, wire.load_yaml(path.read_text(), path.name)) for path in packaged.markers()]
-    found = (*load_presets(own, user=True), *load_presets(shipped))
+    found = (*load_presets(own, user=True), *_shipped())
     wanted = config.log.markers
     names = sorted(preset.name for preset in found if not preset.common)
     if wanted is not None and wanted not in names:
         raise ConfigError(f"log.markers: no preset is called {wanted!r}", f"there are: {', '.join(names)}")
     return tuple(preset for preset in found if preset.common or wanted in (None, preset.name))
+
+
+@cache
+def _shipped() -> tuple[Preset, ...]:
+    """Read once: it takes some 200 kB for a moment, beside all that the watch before has left."""
+    return load_presets((path.stem, wire.load_yaml(path.read_text(), path.name)) for path in packaged.markers())
 
 
 def _alive(pids: Iterable[int]) -> Iterator[tuple[int, int]]:
