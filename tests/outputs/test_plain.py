@@ -115,6 +115,11 @@ def test_of_a_new_trainer_all_is_told_again():
     assert words(*life, *life) == ["attached", "warming_up", "leak"] * 2
 
 
+def test_whatever_a_history_has_in_place_of_a_verdict_is_no_error():
+    odd = [Notice(i, "forecast", str(i), {"verdict": odd, "resource": odd}) for i, odd in enumerate((None, [], {}, 7))]
+    assert words(*odd) == ["0", "1", "2", "3"], "each of another resource"
+
+
 def test_a_clock_that_is_set_back_silences_nothing():
     late = [replace(one, t=one.t + 1e6) for one in outlooks(*["growing!", "stable"] * 9, seconds=1)]
     assert words(*late, *outlooks("growing!", "stable", seconds=1))[-1] == "stable"

@@ -82,7 +82,7 @@ class News:
     """
 
     def __init__(self) -> None:
-        self._told: dict[object, int] = {}  # by resource: how grave the outlook is that was last told
+        self._told: dict[str, int] = {}  # by resource: how grave the outlook is that was last told
         self._begun_t = self._waited_t = -math.inf  # when the watch began; when something was told that could wait
 
     def __call__(self, notice: Notice) -> bool:
@@ -94,7 +94,7 @@ class News:
             self._told.clear()  # that was of another process
         if "verdict" not in notice.fields:
             return True
-        resource, gravity = notice.fields.get("resource"), _gravity(notice.fields)
+        resource, gravity = str(notice.fields.get("resource")), _gravity(notice.fields)
         if notice.event == "forecast" and not self._is_another(notice.t, gravity, self._told.get(resource)):
             return False
         self._told[resource] = gravity
@@ -111,9 +111,9 @@ class News:
 
 
 def _gravity(fields: Mapping[str, Any]) -> int:
-    """How grave an outlook is: by its verdict, and whether growth has an end in sight."""
-    in_sight = fields["verdict"] == Verdict.GROWING and fields.get("eta_s") is not None and not fields.get("finishes")
-    return AT_ONCE if in_sight else _GRAVITY[fields["verdict"]]
+    """How grave an outlook is: by its verdict (whatever a history has there), and whether growth's end is in sight."""
+    verdict, in_sight = str(fields["verdict"]), fields.get("eta_s") is not None and not fields.get("finishes")
+    return AT_ONCE if verdict == Verdict.GROWING.value and in_sight else _GRAVITY.get(verdict, 0)
 
 
 class JsonLines:
