@@ -3,14 +3,16 @@ from __future__ import annotations
 import io
 import os
 import time
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
 
-from memwatch.actions.checkpoint import CPU_SHARE, CheckpointWatch
+from memwatch.actions.checkpoint import CPU_SHARE, FOLDER_SECONDS, MANY_FILES, CheckpointWatch
 from memwatch.actions.filesigns import UsualPlaces, is_temporary, is_whole, looks_like_checkpoint
 from memwatch.errors import SourceError
 from support.processes import READY, WAIT, python, running
@@ -276,6 +278,38 @@ def test_a_checkpoint_too_fast_for_the_descriptors_is_seen_in_its_folder(tmp_pat
     seen = [event for _ in range(12) for event in trainer.step()]
     assert [state for state, _ in seen] == ["writing", "saved"]
     assert "b.npz" in seen[1][1]
+
+
+def test_of_files_that_are_gone_nothing_is_kept(tmp_path):
+    trainer = Watched(tmp_path, "*.pt")
+    names = (tmp_path / f"model-{number}.pt" for number in count())
+
+    def kept_after(files: int) -> int:
+        for path in islice(names, files):
+            path.write_bytes(b"x")
+            assert [state for _ in range(2) for state, _ in trainer.step(FOLDER_SECONDS)][-1:] == ["saved"]
+            path.unlink()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = kept_after(5 * MANY_FILES)
+        assert kept_after(10 * MANY_FILES) - before < 16_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_that_is_there_is_not_forgotten_among_many_that_are_gone(tmp_path):
+    trainer = Watched(tmp_path, "*.pt")
+    (tmp_path / "kept.pt").write_bytes(b"x")
+    assert [state for _ in range(2) for state, _ in trainer.step(FOLDER_SECONDS)] == ["writing", "saved"]
+    told = []
+    for number in range(3 * MANY_FILES):
+        path = tmp_path / f"model-{number}.pt"
+        path.write_bytes(b"x")
+        told += [evidence for _ in range(2) for _, evidence in trainer.step(FOLDER_SECONDS)]
+        path.unlink()
+    assert len(told) >= 3 * MANY_FILES and not [evidence for evidence in told if "kept.pt" in evidence]
 
 
 def test_configured_globs_take_any_name_and_nothing_else(tmp_path):

@@ -7,13 +7,14 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TextIO
 
 import pytest
 
 from memwatch.core.events import Notice
 from memwatch.core.sentence import to_json_line
-from memwatch.outputs.plain import JsonLines, PlainLines, wants_live_view
+from memwatch.outputs.plain import PATIENT_SECONDS, JsonLines, PlainLines, wants_live_view
 from support.snapshots import SENTENCE, make_notices, make_snapshot
 
 SNAPSHOT = make_snapshot()
@@ -44,11 +45,84 @@ def test_markers_are_told_only_when_asked_for():
     assert len(told(*notices, verbose=True)) == 3
 
 
+def outlooks(*verdicts: str, seconds: float = PATIENT_SECONDS, resource: str = "host") -> list[Notice]:
+    """Forecasts so far apart; `growing!` has an end in sight."""
+    return [
+        Notice(
+            i * seconds,
+            "forecast",
+            verdict,
+            {"resource": resource, "verdict": verdict.rstrip("!"), "eta_s": 60.0 if "!" in verdict else None},
+        )
+        for i, verdict in enumerate(verdicts)
+    ]
+
+
+def words(*notices: Notice) -> list[str]:
+    return [line.split()[-1] for line in told(*notices)]
+
+
 def test_a_forecast_is_told_when_its_verdict_changes():
-    verdicts = ["warming_up", "growing", "growing", "leak", "leak", "growing"]
-    notices = [Notice(i, "forecast", verdict, {"verdict": verdict}) for i, verdict in enumerate(verdicts)]
-    assert [line.split()[-1] for line in told(*notices)] == ["warming_up", "growing", "leak", "growing"]
-    assert len(told(*notices, verbose=True)) == 6
+    notices = outlooks("warming_up", "growing", "growing", "leak", "leak", "growing", "stable")
+    assert words(*notices) == ["warming_up", "growing", "leak", "growing", "stable"]
+    assert len(told(*notices, verbose=True)) == 7
+
+
+def test_that_nothing_grows_is_told_once_whatever_it_is_called():
+    assert words(*outlooks("warming_up", *["stable", "plateau"] * 9)) == ["warming_up", "stable"]
+
+
+def test_what_comes_and_goes_is_told_a_few_times_an_hour():
+    hours, most = ["stable", "growing"] * 1080, 6 * 3600 / PATIENT_SECONDS
+    assert len(told(*outlooks(*hours, seconds=10))) == pytest.approx(most, abs=2)
+    alarms = [verdict.replace("growing", "growing!") for verdict in hours]
+    assert len(told(*outlooks(*alarms, seconds=10))) == pytest.approx(2 * most, abs=2)
+
+
+def test_while_a_watch_is_young_it_is_told_more_often_than_later():
+    attached = Notice(0, "attached", "attached")
+    young = words(attached, *outlooks(*["stable", "growing"] * 60, seconds=5))
+    assert 6 <= len(young) <= 12, "ten minutes"
+    assert len(young) < len(words(attached, *outlooks(*["stable", "growing"] * 360, seconds=5))) <= len(young) + 4
+
+
+@pytest.mark.parametrize("grave", [["growing!"], ["leak"], ["growing!", "leak"], ["growing", "growing!", "leak"]])
+def test_what_is_grave_is_told_at_once_however_often_less_grave_was(grave):
+    calm = ["stable", "growing"] * 99
+    assert words(*outlooks(*calm, "stable", *grave, seconds=1))[-1] == grave[-1]
+    assert words(*outlooks(*calm, "growing", *grave, seconds=1))[-1] == grave[-1]
+
+
+def test_that_growth_is_over_is_told_after_a_while_if_not_at_once():
+    """Each generation brings a forecast."""
+    hours = outlooks(*["growing!", "stable"] * 9, *["stable"] * 60, seconds=60)
+    assert words(*hours)[-1] == "stable"
+
+
+def test_growth_that_fits_has_no_end_in_sight():
+    fits = [Notice(i, "forecast", "fits", {"verdict": "growing", "eta_s": 9.0, "finishes": True}) for i in range(2)]
+    assert words(*outlooks("stable"), *fits, *outlooks("growing!")) == ["stable", "fits", "growing!"]
+
+
+def test_what_was_told_of_one_resource_is_not_told_of_another():
+    host, gpu = outlooks(*["stable"] * 9), outlooks(*["plateau"] * 9, resource="gpu0")
+    both = [one for pair in zip(host, gpu, strict=True) for one in pair]
+    assert words(*both) == ["stable", "plateau"]
+
+
+def test_of_a_new_trainer_all_is_told_again():
+    life = [Notice(0, "attached", "attached"), *outlooks("warming_up", "leak", seconds=1)]
+    assert words(*life, *life) == ["attached", "warming_up", "leak"] * 2
+
+
+def test_whatever_a_history_has_in_place_of_a_verdict_is_no_error():
+    odd = [Notice(i, "forecast", str(i), {"verdict": odd, "resource": odd}) for i, odd in enumerate((None, [], {}, 7))]
+    assert words(*odd) == ["0", "1", "2", "3"], "each of another resource"
+
+
+def test_a_clock_that_is_set_back_silences_nothing():
+    late = [replace(one, t=one.t + 1e6) for one in outlooks(*["growing!", "stable"] * 9, seconds=1)]
+    assert words(*late, *outlooks("growing!", "stable", seconds=1))[-1] == "stable"
 
 
 def test_a_warning_is_always_told():

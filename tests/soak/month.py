@@ -121,7 +121,9 @@ class World:
         self.folder, self.clock, self._interval = folder, Hand(), interval
         self.begun_t, self.end_t = self.clock.t, self.clock.t + days * DAY
         self.is_over = False
-        self.readings: list[list[float]] = []
+        self._readings = folder / "readings"  # a file: this very process is measured
+        self._sized = [folder / name for name in ("lines", "history.db", "history.db-wal")]
+        self._rollup = Path("/proc/self/smaps_rollup")
         self.types: list[Counter[str]] = []
         self._order = count()
         self._agenda: list[tuple[float, int, Callable[[], object]]] = []
@@ -136,7 +138,7 @@ class World:
         self._each(HOUR, self._rotate)
         self._each(2 * HOUR, partial(_if_it_can, self._measure))
         faults: dict[float, Callable[[], object]] = {
-            2: self._count_types,
+            1: self._count_types,
             5: self._lead_log_astray,
             9: self._lock_history,
             12: self._take_descriptors,
@@ -144,10 +146,10 @@ class World:
             18: self._kill,
             21: self._configure,
             24: self._replace,
-            29: self._count_types,
         }
         for day, what in faults.items():
             self._at(self.begun_t + pace * day * DAY + HOUR / 6, what)
+        self._at(self.end_t - 60.0, self._count_types)  # after the last reading: to list all objects takes memory
         self._at(self.end_t, partial(setattr, self, "is_over", True))
 
     def _at(self, t: float, what: Callable[[], object]) -> None:
@@ -223,12 +225,16 @@ class World:
     # --- readings ---
 
     def _measure(self) -> None:
-        rollup = dict(line.split()[:2] for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
+        rollup = dict(line.split()[:2] for line in self._rollup.read_text().splitlines()[1:])
         memory = [round(int(rollup[f"{name}:"]) / 1024, 3) for name in ("Rss", "Anonymous")]
-        history = [_kb(self.folder / name) for name in ("history.db", "history.db-wal")]
         counts = [len(os.listdir("/proc/self/fd")) - 1, len(os.listdir("/proc/self/task")), sys.getallocatedblocks()]  # noqa: PTH208 - the one that lists it is among them
         days = (self.clock.t - self.begun_t) / DAY
-        self.readings.append([round(days, 3), *memory, *counts, _kb(self.folder / "lines"), *history])
+        with self._readings.open("a") as file:
+            print(json.dumps([round(days, 3), *memory, *counts, *map(_kb, self._sized)]), file=file)
+
+    def readings(self) -> list[list[float]]:
+        """All of them."""
+        return [json.loads(line) for line in self._readings.read_text().splitlines()]
 
     def _count_types(self) -> None:
         gc.unfreeze()
@@ -270,7 +276,7 @@ def live(folder: Path, days: float, interval: float, lengths: Sequence[float]) -
         "cpu_seconds": round(time.process_time() - begun, 1),
         "more_objects": {name: number for name, number in (last - first).most_common(20) if number > 2},
         "objects": [first.total(), last.total()],
-        "readings": world.readings,
+        "readings": world.readings(),
     }
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gzip
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 KEPT = 3
@@ -13,31 +14,25 @@ KEPT = 3
 
 def rotations(log: Path) -> Iterator[None]:
     """Each step is one: by renaming, and by copying and truncating, in turn."""
+    aside = log.with_name(f"{log.name}.1")
+    packed = [log.with_name(f"{log.name}.{number}.gz") for number in range(2, KEPT + 1)]
     while True:
-        _pack(log)
-        log.rename(_aside(log))  # its writer notices when it writes next, into what is packed at the next rotation
+        _pack(aside, packed)
+        log.rename(aside)  # its writer notices when it writes next, into what is packed at the next rotation
         yield
-        _pack(log)
-        shutil.copy(log, _aside(log))
+        _pack(aside, packed)
+        shutil.copy(log, aside)
         with log.open("r+b") as file:
             file.truncate(0)
         yield
 
 
-def _aside(log: Path) -> Path:
-    return log.with_name(f"{log.name}.1")
-
-
-def _packed(log: Path, number: int) -> Path:
-    return log.with_name(f"{log.name}.{number}.gz")
-
-
-def _pack(log: Path) -> None:
+def _pack(aside: Path, packed: Sequence[Path]) -> None:
     """What was set aside the last time is compressed, the older ones move on."""
-    for number in range(KEPT - 1, 1, -1):
+    for newer, older in reversed(list(pairwise(packed))):
         with suppress(FileNotFoundError):
-            _packed(log, number).replace(_packed(log, number + 1))
+            newer.replace(older)
     with suppress(FileNotFoundError):
-        with _aside(log).open("rb") as plain, gzip.open(_packed(log, 2), "wb") as packed:
-            shutil.copyfileobj(plain, packed)
-        _aside(log).unlink()
+        with aside.open("rb") as plain, gzip.open(packed[0], "wb") as file:
+            shutil.copyfileobj(plain, file)
+        aside.unlink()

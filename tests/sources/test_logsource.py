@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -204,6 +205,20 @@ def test_a_log_that_comes_late_is_news(log: Path, source: LogSource) -> None:
         source.poll(0.0)
     append(log, "Generation 1 / 50\n")
     assert source.poll(1.0) == [GenerationSeen(1.0, 1, 50, "generation", "start")]
+
+
+def test_a_log_whose_place_is_taken_leaves_nothing_that_only_the_collector_would_find(
+    log: Path, source: LogSource
+) -> None:
+    append(log, "Generation 1 / 50\n")
+    source.poll(0.0)
+    log.rename(log.with_suffix(".1"))
+    log.mkdir()
+    gc.collect()
+    for now in range(1, 10):
+        with pytest.raises(SourceError, match="read on"):
+            list(source.poll(float(now)))
+    assert gc.collect() == 0
 
 
 def test_a_flood_in_one_poll_is_thinned(log: Path, source: LogSource) -> None:

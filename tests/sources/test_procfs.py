@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import math
 import os
 from dataclasses import astuple
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources import procfs
-from memwatch.sources.procfs import HostReader, read_children, read_stat
+from memwatch.sources.procfs import HostReader, read_children, read_stat, read_tasks
 from memwatch.sources.reading import HeldValue, number
 from support.fakeproc import FakeProc
 from support.processes import WAIT, python, running
@@ -88,6 +89,16 @@ def test_what_is_gone_is_gone_and_what_is_broken_says_so(tmp_path):
     with pytest.raises(SourceError, match="10/stat"):
         read_stat(10, str(fake))
     assert read_children(10, str(fake)) == []
+
+
+def test_what_cannot_be_read_leaves_nothing_that_only_the_collector_would_find(tmp_path):
+    fake = FakeProc(tmp_path / "proc")
+    fake.write("10/task", "no folder")
+    gc.collect()
+    for _ in range(10):
+        with pytest.raises(SourceError, match="10/task"):
+            read_tasks(10, str(fake))
+    assert gc.collect() == 0
 
 
 def test_children_of_all_threads():

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
 RUN_LOGS_KEPT = 20
 YOUNG_OBJECTS = 5000  # that a collection waits for: there is hardly any garbage, and looking for it is 6 % of the CPU
+TIDY_SECONDS = 3600.0  # between two full collections, of 1 ms: CPython's free lists would take MiB in weeks otherwise
+CALM_SECONDS = 0.02  # a sleep before which there is time for one
 KEYS = {
     "q": "quit: memwatch ends, the trainer runs on",
     "p": "pause: the view stands still, the watch goes on",
@@ -100,7 +102,8 @@ class Watch:
             gc.freeze()  # a full collection of all that is loaded takes 8 ms: later ones leave it out
             gc.set_threshold(YOUNG_OBJECTS)
             with self._sleeper(signaller, wakes) as sleeper:
-                sleep = partial(station.sleep, partial(sleep_asking, sleeper, readers.gpus, self._clock))
+                asking = partial(sleep_asking, sleeper, readers.gpus, self._clock)
+                sleep = tidying(partial(station.sleep, asking), self._clock)
                 if self._station.once:
                     daemon.look_once(attached, sleep)
                     show_once(self.engine.snapshot(), station.people, self._config.json)
@@ -358,6 +361,24 @@ def sleep_asking(sleeper: Sleeper, gpus: GpuReader | None, clock: Clock, seconds
     return sleeper.sleep(seconds)
 
 
+def tidying(sleep: Callable[[float], bool], clock: Clock) -> Callable[[float], bool]:
+    """The same sleep, before which now and then what is free is given back.
+
+    A tuple that is made of an iterator is never taken from CPython's free lists, and goes there when it is done with:
+    they fill up, 2000 of each length, until a full collection empties them.
+    """
+    due_t = clock.now() + TIDY_SECONDS
+
+    def tidied(seconds: float) -> bool:
+        nonlocal due_t
+        if seconds >= CALM_SECONDS and clock.now() >= due_t:
+            gc.collect()
+            due_t = clock.now() + TIDY_SECONDS
+        return sleep(seconds)
+
+    return tidied
+
+
 @dataclass(frozen=True, slots=True)
 class Readers:
     """What reads one trainer's memory."""
@@ -414,13 +435,18 @@ def presets(config: Config) -> tuple[Preset, ...]:
             own += [(str(file), wire.load_yaml(_text(file), str(file))) for file in files]
         else:
             own.append((f"log.extra[{number}]", extra))
-    shipped = [(path.stem, wire.load_yaml(path.read_text(), path.name)) for path in packaged.markers()]
-    found = (*load_presets(own, user=True), *load_presets(shipped))
+    found = (*load_presets(own, user=True), *_shipped())
     wanted = config.log.markers
     names = sorted(preset.name for preset in found if not preset.common)
     if wanted is not None and wanted not in names:
         raise ConfigError(f"log.markers: no preset is called {wanted!r}", f"there are: {', '.join(names)}")
     return tuple(preset for preset in found if preset.common or wanted in (None, preset.name))
+
+
+@cache
+def _shipped() -> tuple[Preset, ...]:
+    """Read once: it takes some 200 kB for a moment, beside all that the watch before has left."""
+    return load_presets((path.stem, wire.load_yaml(path.read_text(), path.name)) for path in packaged.markers())
 
 
 def _alive(pids: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -20,6 +20,7 @@ from memwatch.actions.filesigns import (
     find_by_inode,
     fingerprint,
     has_end,
+    is_gone,
     is_temporary,
     is_whole,
     looks_like_checkpoint,
@@ -42,6 +43,7 @@ SETTLE_SECONDS = 2.0  # a closed file that has not changed for so long is comple
 STALL_SECONDS = 30.0  # an open file that has not moved for so long is no checkpoint: a replay memmap, a store
 LONGEST_SECONDS = 900.0  # nothing is taken for one checkpoint for longer: a data stream
 REPEAT_SECONDS = 10.0  # between two reports that the same checkpoint is still being written
+MANY_FILES = 64  # of which those that are gone are not looked for
 LEARNED_MAX = 8  # folders added because a checkpoint was written there
 
 
@@ -133,6 +135,7 @@ class CheckpointWatch:
         self._known: dict[str, Fingerprint] | None = None
         self._closed: dict[str, _Closed] = {}
         self._ignored: set[str] = set()  # data files, written to all the time
+        self._many = MANY_FILES  # known files from which on those that are gone are forgotten
         self._told_t = float("-inf")
         self._denied = False
 
@@ -312,6 +315,10 @@ class CheckpointWatch:
             if not first and mark[:2] not in (self._open or {}):
                 since = next((c.since_t for c in self._closed.values() if c.print[:2] == mark[:2]), now)
                 self._closed[path] = _Closed(path, mark, since, now, opened=False)
+        if len(known) >= self._many:
+            for path in list(filter(is_gone, known)):
+                del known[path]
+            self._many = max(MANY_FILES, 2 * len(known))
 
     def _files(self, usual: Iterable[str], patterns: Iterable[str]) -> Iterable[str]:
         found = (path for pattern in patterns for path in glob.iglob(pattern, recursive=True))  # noqa: PTH207

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
-from pathlib import Path, PurePath
 
 FILES_MAX = 5000  # files looked at in a folder, or in all that are searched
 
@@ -28,7 +27,7 @@ _STILL_NS = 2_000_000_000  # a folder that was changed later may be changed agai
 Fingerprint = tuple[int, int, int, int]  # device, inode, size, mtime_ns
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def looks_like_checkpoint(name: str) -> bool:
     """By its name alone: model.pt, replay.npz.tmp, ckpt-12, .checkpoint_3.part."""
     return bool(_NAME.search(name)) or (bool(_BARE_NAME.search(name)) and not name.lower().endswith(_TEXT))
@@ -37,7 +36,7 @@ def looks_like_checkpoint(name: str) -> bool:
 def is_whole(path: str) -> bool:
     """False when the file is a zip (torch.save, numpy.savez) without its end: the writer was cut off."""
     found = has_end(path)
-    return Path(path).exists() if found is None else found  # no zip, or not permitted to look inside
+    return os.path.exists(path) if found is None else found  # noqa: PTH110 -- no zip, or not permitted to look inside
 
 
 def has_end(path: str) -> bool | None:
@@ -103,6 +102,17 @@ def fingerprint(path: str) -> Fingerprint | None:
     except OSError:
         return None
     return (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns) if stat.S_ISREG(seen.st_mode) else None
+
+
+def is_gone(path: str) -> bool:
+    """There is no such file any more; False where that may not be known."""
+    try:
+        os.stat(path)  # noqa: PTH116 -- a Path would intern each name
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def mapped_inodes(path: str) -> set[int]:
@@ -176,4 +186,4 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 def is_temporary(path: str) -> bool:
     """By its name: written under it to be renamed."""
-    return bool(_TEMPORARY.search(PurePath(path).name))
+    return bool(_TEMPORARY.search(path.rpartition("/")[2]))

@@ -303,7 +303,7 @@ def system_call(number: int, *arguments: int | None) -> int:
 
     call = ctypes.CDLL(None, use_errno=True).syscall
     call.restype = ctypes.c_long
-    result = int(call(ctypes.c_long(number), *(None if one is None else ctypes.c_long(one) for one in arguments)))
+    result = int(call(ctypes.c_long(number), *[None if one is None else ctypes.c_long(one) for one in arguments]))
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

@@ -81,7 +81,7 @@ class Burst:
         while recent[0][0] < t - CEILING_SECONDS:
             settled.append(recent.popleft())
         if settled:
-            self._ceiling = max(self._ceiling or 0, *(used for _, used in settled))
+            self._ceiling = max(self._ceiling or 0, *[used for _, used in settled])
             self._climbs.append(settled)
         over_t = min(t - 2 * CEILING_SECONDS, self._latest[0][0])  # what began later may be under way
         self._rises[-1] = max(self._rises[-1], self._climbs.highest_before(over_t))

@@ -226,10 +226,10 @@ def by_time(levels: Levels, bins: Bins, gauges: Mapping[str, Readings]) -> Cours
     slope, own = 0.0, None
     if fitted is not None:
         slope = max(0.0, fitted.best.slope)
-        own = Strand(replace(fitted, models=tuple(m.moved(x) for m in fitted.models)), Straight(), 1.0, x)
+        own = Strand(replace(fitted, models=tuple([m.moved(x) for m in fitted.models])), Straight(), 1.0, x)
     usual, period = above[-USUAL:], x / len(points)
     high = max(0.0, median(usual) - 0.5 * slope * period)
-    seen = tuple((one - 0.5 * slope * period,) for one in above)
+    seen = tuple([(one - 0.5 * slope * period,) for one in above])
     strands = _strands(own, points, gauges, x, now_t)
     return Course(
         tuple(strands),

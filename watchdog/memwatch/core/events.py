@@ -115,7 +115,7 @@ class Stretch:
 
     def sampled(self, i: int) -> Sampled:
         """The look of this index."""
-        usages = tuple(series.usage(i) for series in self.pools)
+        usages = tuple([series.usage(i) for series in self.pools])
         return Sampled(self.times[i], Sample(usages, accounting=self.accounting))
 
 

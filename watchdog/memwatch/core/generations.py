@@ -71,7 +71,7 @@ class _OpenRow:
         return phase.row(name, self.used_bytes)
 
     def row(self, index: float, attempt: int, end_t: float | None, partial: bool = False) -> GenerationRow:
-        phases = tuple(phase.row(name, self.used_bytes) for name, phase in self.phases.items())
+        phases = tuple([phase.row(name, self.used_bytes) for name, phase in self.phases.items()])
         return GenerationRow(
             index,
             attempt,

@@ -19,4 +19,4 @@ def look_headrooms(limit: Limit, used_bytes: int, peak_bytes: int, guard: float)
     above = limit.headroom_bytes - (peak_bytes - used_bytes)
     halves = [above * 0.5**n for n in range(1, HALVINGS + 1)]
     most = guarded[0] if guarded else 0.0
-    return tuple(int(room) for room in (*(half for half in halves if half > most), *guarded))
+    return tuple([int(room) for room in (*[half for half in halves if half > most], *guarded)])

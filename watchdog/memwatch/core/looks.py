@@ -327,7 +327,7 @@ class Looks:
 
     def views(self) -> tuple[ResourceView, ...]:
         """Each resource as it stands at its latest reading."""
-        return tuple(self._view(usage) for usage in self.usages)
+        return tuple([self._view(usage) for usage in self.usages])
 
     def _view(self, usage: Usage) -> ResourceView:
         track = self._tracks[usage.resource]

@@ -79,7 +79,7 @@ class Outline:
 
     def whole(self) -> Outline:
         """The same as a single part: where a generation is cannot be told."""
-        seen = tuple((max(one),) for one in self.seen)
+        seen = tuple([(max(one),) for one in self.seen])
         return replace(self, means=(min(self.means),), highs=(max(self.highs),), seen=seen)
 
     def aside(self, above: float, part: float) -> float:
@@ -136,14 +136,14 @@ def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None
     highs = [min(highest, quantile([one[k] for one in above], HIGH_QUANTILE)) for k in range(SLOTS)]
     places = [float(one.index(top)) for one, top in zip(above, tops, strict=True)]
     highs[int(median(places))] = highest
-    means = tuple(median([one[k] for one in beside]) for k in range(SLOTS))
+    means = tuple([median([one[k] for one in beside]) for k in range(SLOTS)])
     return Outline(
         means,
         tuple(highs),
         max(scatter, LEAST_SCATTER * (highest - min(means)) * min(1.0, math.sqrt(FEW / len(lately)))),
         most=max(tops if len(lately) < MANY else [*tops, *lately]),
         swell=swell,
-        seen=tuple(tuple(one) for one in seen),
+        seen=tuple([tuple(one) for one in seen]),
         noise=noise,
     )
 

@@ -111,7 +111,7 @@ class Peaks:
         regular = all(_off(gap, every) <= UNEVEN * every for gap in gaps[-RECENT_GAPS:])
         if self._have_ceased(last.ordinal, every, regular):
             return None
-        highs = tuple(p.above_base if above_base else p.excess for p in self._rare)
+        highs = tuple([p.above_base if above_base else p.excess for p in self._rare])
         return Beat(last.ordinal + last.part, float(every), highs, regular, error)
 
     def _every(self) -> int:
@@ -169,7 +169,7 @@ def beat_of_bins(bins: Sequence[Bin], first_t: float) -> Beat | None:
     regular = all(abs(gap - every) <= UNEVEN * every for gap in gaps[-RECENT_GAPS:])
     width = median([b.start_t - a.start_t for a, b in pairwise(bins)])
     error = max(width, robust_deviation(gaps, every))
-    return Beat(peaks[-1][0], every, tuple(excess for _, excess in peaks), regular, error)
+    return Beat(peaks[-1][0], every, tuple([excess for _, excess in peaks]), regular, error)
 
 
 def _beyond(peaks: Sequence[_Peak], bound: float) -> list[_Peak]:

@@ -206,6 +206,6 @@ def _merged(a: Shape, b: Shape) -> Shape:
         count=count,
         seconds=mean(a.seconds, b.seconds),
         level=mean(a.level, b.level),
-        means=tuple(map(mean, a.means, b.means)),
-        highs=tuple(map(max, a.highs, b.highs)),
+        means=(*map(mean, a.means, b.means),),
+        highs=(*map(max, a.highs, b.highs),),
     )

@@ -173,7 +173,7 @@ def _noise(points: Sequence[Point]) -> float:
     ]
     bent = [
         abs(d - 3.0 * c + 3.0 * b - a) / THIRD_DIFFERENCE
-        for i, (a, b, c, d) in enumerate(zip(*([p.level for p in points[k:]] for k in range(4)), strict=False))
+        for i, (a, b, c, d) in enumerate(zip(*[[p.level for p in points[k:]] for k in range(4)], strict=False))
         if jump is None or not i <= jump <= i + 2
     ]
     usual_step = median([abs(s) for s in steps])

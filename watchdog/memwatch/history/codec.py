@@ -84,7 +84,7 @@ def encode_sample(sample: Sample) -> Iterator[SampleRow]:
 
 def decode_sample(rows: Sequence[SampleRow]) -> Sample:
     """What the rows of a look hold of it: its usages, and how they came about."""
-    return Sample(tuple(_usage(row) for row in rows if row[0]), accounting=rows[0][5])
+    return Sample(tuple([_usage(row) for row in rows if row[0]]), accounting=rows[0][5])
 
 
 def _usage(row: SampleRow) -> Usage:

@@ -18,6 +18,7 @@ from memwatch.history import schema
 
 BUSY_MS = 50  # another memwatch holds the lock for less than 1 ms
 _OPEN_SECONDS = 1.0  # patience at the start, when another memwatch makes the tables
+_CACHE = "PRAGMA cache_size = -256"  # KiB; reading fills the 2 MiB that SQLite takes otherwise, and is no faster
 _CHECK_SECONDS = 0.1  # of a start, at most, for the check of a file that was not closed
 READ_SECONDS = 20.0  # for the next row, at most; to pass over all rows of 500 MB takes one or two
 _GAP_SECONDS = 0.1  # between two looks at the time: more is time that others took
@@ -60,6 +61,7 @@ def open_for_reading(path: Path, seconds: float = READ_SECONDS) -> sqlite3.Conne
             if schema.is_older(connection):
                 connection = _brought_up_to_date(connection)
             connection.execute("PRAGMA query_only = on")
+            connection.execute(_CACHE)
         _bound_each_row(connection, seconds)
     except BaseException:
         connection.close()
@@ -127,7 +129,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_OPEN_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         with _of_text():
-            connection.execute("PRAGMA cache_size = -256")
+            connection.execute(_CACHE)
             deadline = time.monotonic() + _OPEN_SECONDS
             while not _set_up(connection, give_up=time.monotonic() > deadline):
                 time.sleep(0.02)

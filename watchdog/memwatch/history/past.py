@@ -197,7 +197,7 @@ def sound(rows: Iterable[tuple[Any, ...]], shape: Shape, alike: int = 1) -> Iter
     before, count = None, 0
     times = [i for i, kind in enumerate(next(iter(shape))) if kind is float]
     for row in rows:
-        if tuple(map(type, row)) not in shape or not all(-codec.LATEST_T < row[i] < codec.LATEST_T for i in times):
+        if (*map(type, row),) not in shape or not all(-codec.LATEST_T < row[i] < codec.LATEST_T for i in times):
             raise sqlite3.DatabaseError("a row holds what no memwatch has written")
         count = count + 1 if row[0] == before else 1
         if count > alike or (before is not None and row[0] < before):
@@ -290,7 +290,7 @@ def _alike(told: tuple[int, Event | Look]) -> object:
 
 
 def _stretch(looks: Sequence[Look]) -> Stretch:
-    pools = [_series(rows) for rows in zip(*(rows for _, rows in looks), strict=True)]
+    pools = [_series(rows) for rows in zip(*[rows for _, rows in looks], strict=True)]
     return Stretch([t for t, _ in looks], tuple(pools), looks[0][1][0][5])
 
 

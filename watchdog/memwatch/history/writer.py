@@ -222,7 +222,7 @@ class Writer:
         self._retained_t = -math.inf if more else self._now() + _ROOM_SECONDS
 
     def _with_numbers(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(self._number(value) if i in _TEXTS else value for i, value in enumerate(values))
+        return tuple([self._number(value) if i in _TEXTS else value for i, value in enumerate(values)])
 
     def _number(self, text: str | None) -> int | None:
         """Of a text that very many samples have in common."""

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 from memwatch.core.events import Notice
 from memwatch.core.sentence import render
-from memwatch.core.snapshot import Snapshot
+from memwatch.core.snapshot import Snapshot, Verdict
 from memwatch.outputs.figures import ROUTINE
 
 MOST_WAITING = 1000  # lines that a reader has not taken yet
+PATIENT_SECONDS = 1200.0  # between two lines of outlooks that can wait: with those that cannot, less than 1 kB/h ...
+PATIENT_SHARE = 0.5  # ... or so much of the time watched, while that is less
+AT_ONCE = 3  # the gravity from which on an outlook cannot wait
+_GRAVITY = {  # of `stable` and `levelled off` it is the same: nothing grows
+    Verdict.WARMING_UP.value: 0,
+    Verdict.STABLE.value: 1,
+    Verdict.PLATEAU.value: 1,
+    Verdict.GROWING.value: 2,
+    Verdict.LEAK.value: 4,
+}
 
 
 class PlainLines:
@@ -63,18 +74,46 @@ class PlainLines:
 
 
 class News:
-    """Tells what changes the picture from the routine of every healthy run."""
+    """Tells what changes the picture from the routine of every healthy run.
+
+    A forecast is renewed with every generation, and the verdict of a calm run comes and goes with its noise. What is
+    graver than was last told of the resource is told at once, where its end is in sight; what can wait, as it is by
+    then, three times an hour, and more often while the watch is young.
+    """
 
     def __init__(self) -> None:
-        self._verdict: object = None
+        self._told: dict[str, int] = {}  # by resource: how grave the outlook is that was last told
+        self._begun_t = self._waited_t = -math.inf  # when the watch began; when something was told that could wait
 
     def __call__(self, notice: Notice) -> bool:
-        """A forecast is renewed with every generation; it is news when its verdict is another one."""
+        """Whether to tell it; it then counts as told."""
         if notice.event in ROUTINE:
             return False
-        verdict = notice.fields.get("verdict", self._verdict)
-        changed, self._verdict = verdict != self._verdict, verdict
-        return changed or notice.event != "forecast"
+        if notice.event == "attached":
+            self._begun_t = notice.t
+            self._told.clear()  # that was of another process
+        if "verdict" not in notice.fields:
+            return True
+        resource, gravity = str(notice.fields.get("resource")), _gravity(notice.fields)
+        if notice.event == "forecast" and not self._is_another(notice.t, gravity, self._told.get(resource)):
+            return False
+        self._told[resource] = gravity
+        return True
+
+    def _is_another(self, t: float, gravity: int, told: int | None) -> bool:
+        if told is None or (gravity > told and (told == 0 or gravity >= AT_ONCE)):
+            return True
+        pause = min(PATIENT_SECONDS, PATIENT_SHARE * (t - self._begun_t))
+        if gravity == told or 0.0 <= t - self._waited_t < pause:
+            return False
+        self._waited_t = t
+        return True
+
+
+def _gravity(fields: Mapping[str, Any]) -> int:
+    """How grave an outlook is: by its verdict (whatever a history has there), and whether growth's end is in sight."""
+    verdict, in_sight = str(fields["verdict"]), fields.get("eta_s") is not None and not fields.get("finishes")
+    return AT_ONCE if verdict == Verdict.GROWING.value and in_sight else _GRAVITY.get(verdict, 0)
 
 
 class JsonLines:

@@ -257,7 +257,7 @@ class _Follower:
 def _told_before(trouble: SourceError, events: Sequence[Event]) -> Iterator[Event]:
     """Each event, and then the error: what is read counts all the same."""
     yield from events
-    raise trouble
+    raise SourceError(str(trouble), trouble.hint)  # a new one: raised again, one would keep each frame that it left
 
 
 def _as_of(t: float, event: Event) -> Event:

@@ -65,7 +65,7 @@ def parse_status(raw: bytes) -> Status:
     """SourceError only when a line has a number that memory cannot have."""
     fields = {name: number(value, 1024) for name, value in _STATUS_LINE.findall(raw)}
     names = (b"RssFile", b"RssShmem", b"VmSwap", b"VmStk", b"VmSize", b"VmData")
-    return Status(*(fields.get(name) for name in names))
+    return Status(*[fields.get(name) for name in names])
 
 
 # Max data size             unlimited            unlimited            bytes
@@ -85,7 +85,7 @@ def _bound(raw: bytes) -> int | None:
 # 10788 10789 10790
 def parse_children(raw: bytes) -> tuple[int, ...]:
     """PIDs; SourceError when one is not a PID."""
-    return tuple(number(field) for field in raw.split())
+    return tuple([number(field) for field in raw.split()])
 
 
 # 0.06 0.02 0.00 1/110 7950
@@ -127,10 +127,10 @@ def read_tasks(pid: int, root: str = "/proc") -> list[str]:
     path = f"{root}/{pid}/task"
     try:
         return os.listdir(path)  # noqa: PTH208 - names are wanted, a Path each would cost the most
+    except (ProcessLookupError, FileNotFoundError):
+        return []
     except OSError as error:
-        if isinstance(named := unreadable(path, error), TargetGoneError):
-            return []
-        raise named from error
+        raise unreadable(path, error) from error
 
 
 def read_children(pid: int, root: str = "/proc", tasks: Iterable[str] | None = None) -> list[int]:
