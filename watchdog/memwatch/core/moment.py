@@ -34,6 +34,7 @@ ROOM_FACTOR = 2.0  # a forecast is acted upon when twice the growth that was see
 YOUNG_ODDS = 0.9  # of being too late: less is no reason to act in the first generations
 RECORD_SHARE = 0.995  # of the highest so far: below it there is no new growth yet
 NEW_POINTS = 9  # levels from which on growth is no accident, even below what was in use before
+SOON_SHARE = 0.25  # of a generation: what rose within more may have fallen again by then
 BLOCKS = 8  # of the time watched: without generations, what is recent
 
 
@@ -72,8 +73,10 @@ class Moment:
 
     def fits(self) -> bool:
         """There is memory for a checkpoint that is asked for now, also if what rises goes on rising until it begins."""
-        rise = self.track.rise(DELIVERY_SECONDS + self.policy.second_look_seconds)
-        return self.limit.headroom_bytes >= self.track.save_bytes + rise
+        seconds = DELIVERY_SECONDS + self.policy.second_look_seconds
+        step = self.ledger.step_seconds(self.t)
+        seconds = seconds if step is None else min(seconds, SOON_SHARE * step)
+        return self.limit.headroom_bytes >= self.track.save_bytes + self.track.rise(seconds)
 
     def is_last(self) -> bool:
         """A checkpoint still fits, in time and memory; later it might not."""
