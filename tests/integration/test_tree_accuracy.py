@@ -24,7 +24,7 @@ LOOKS = {"two_hundred": 25}  # to know the truth takes 1 to 2 s a look
     ids=lambda step: step.__name__,
 )
 def test_a_tree_is_near_its_pss_at_little_of_the_cost(step):
-    run = trees.watch(step, LOOKS.get(step.__name__, 60))
+    run = trees.watch(step, LOOKS.get(step.__name__, 30))
     errors = [abs(error) for error in run.errors(after=FIRST_LOOKS)]
     told = f"{[round(error, 3) for error in run.errors()]}, cost {run.cost_share:.4f}"
     assert run.told[-1].accounting == "pages"
