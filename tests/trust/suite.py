@@ -22,13 +22,13 @@ from trust.judge import Outcome, judged
 STANDARD = 80  # runs of each family
 
 
-def names(only: Sequence[str], count: int) -> list[tuple[str, int]]:
+def names(only: Sequence[str], seeds: range) -> list[tuple[str, int]]:
     """Family and seed of each run; `only`: families, or FAMILY:SEED."""
-    wanted = [(family, range(count)) for family in FAMILIES]
+    wanted = [(family, seeds) for family in FAMILIES]
     if only:
         parts = [one.partition(":") for one in only]
-        wanted = [(family, range(int(seed), int(seed) + 1) if seed else range(count)) for family, _, seed in parts]
-    found = [(family, seed) for family, seeds in wanted for seed in seeds]
+        wanted = [(family, range(int(seed), int(seed) + 1) if seed else seeds) for family, _, seed in parts]
+    found = [(family, seed) for family, those in wanted for seed in those]
     return sorted(found, key=itemgetter(1))  # the first so many are of all families
 
 
@@ -66,6 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], metavar="FAMILY[:SEED]")
     parser.add_argument("--count", type=int, default=STANDARD, help="runs of each family")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="of each family; others than the standard")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--verbose", action="store_true", help="what became of each run, not only of what is wrong")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="each run as it ends; what it holds is not run again")
@@ -73,7 +74,7 @@ def main() -> None:
     parser.add_argument("--write", type=Path, metavar="FILE", help="the results as JSON")
     asked = parser.parse_args()
     done = {told[0].case: (told, seconds) for told, seconds in kept_runs(asked.keep)}
-    wanted = names(asked.only, asked.count)
+    wanted = names(asked.only, range(asked.first, asked.first + asked.count))
     if asked.as_kept:
         wanted = [one for one in wanted if f"{one[0]}:{one[1]}" in done]
     for told, seconds in run([one for one in wanted if f"{one[0]}:{one[1]}" not in done], asked.jobs):
@@ -87,9 +88,8 @@ def main() -> None:
     for what, bar, measured, met in bars(found["all"]) if found["all"]["saved_share"] is not None else ():
         print(f"{'met   ' if met else 'MISSED'} {what}: {bar}; {measured}")
     if asked.write is not None:
-        command = " ".join(
-            ["python -m trust.suite", f"--count {asked.count}", *(["--only"] if asked.only else []), *asked.only]
-        )
+        seeds = f"--first {asked.first} --count {asked.count}" if asked.first else f"--count {asked.count}"
+        command = " ".join(["python -m trust.suite", seeds, *(["--only"] if asked.only else []), *asked.only])
         kept = {
             "command": command,
             "date": time.strftime("%Y-%m-%d"),

@@ -1,8 +1,9 @@
-"""The tables of docs/trust.md, from docs/trust/decisions.json: `python -m trust.tables` in tests."""
+"""The tables of decisions in docs/trust.md, from their results beside it: `python -m trust.tables` in tests."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench.tables import number, table
@@ -11,17 +12,19 @@ from trust.figures import Figures, bars
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "trust.md"
-RESULTS = ROOT / "docs" / "trust" / "decisions.json"
+RESULTS = ROOT / "docs" / "trust"
 
 
-def bars_table(told: Figures) -> str:
+def bars_table(kept: Figures) -> str:
     """Whether each is met."""
-    rows = [[what, bar, value, "met" if met else "**missed**"] for what, bar, value, met in bars(told["all"])]
+    told = kept["results"]["all"]
+    rows = [[what, bar, value, "met" if met else "**missed**"] for what, bar, value, met in bars(told)]
     return table(["what", "bar", "measured", ""], rows)
 
 
-def families_table(told: Figures) -> str:
+def families_table(kept: Figures) -> str:
     """Family by family."""
+    told = kept["results"]
     head = ["family", "runs", "leaking", "saved", "late", "missed", "apart", "healthy", "interrupted"]
     head += ["given up, generations: median", "worst", "seconds to spare: median"]
     rows = []
@@ -35,8 +38,9 @@ def families_table(told: Figures) -> str:
     return table(head, rows)
 
 
-def wrong_table(told: Figures) -> str:
+def wrong_table(kept: Figures) -> str:
     """Each process of which something is wrong."""
+    told = kept["results"]
     if not told["wrong"]:
         return "None."
     rows = [
@@ -59,22 +63,32 @@ def run_table(kept: Figures) -> str:
     return f"`{kept['command']}`, {kept['date']}, {number(kept['seconds'])} s of CPU, {looks} looks."
 
 
-def filled(page: str, kept: Figures) -> str:
+TABLES = {
+    "bars": ("decisions", bars_table),
+    "families": ("decisions", families_table),
+    "run": ("decisions", run_table),
+    "wrong": ("decisions", wrong_table),
+    "bars unseen": ("unseen", bars_table),
+    "run unseen": ("unseen", run_table),
+    "wrong unseen": ("unseen", wrong_table),
+}
+
+
+def kept() -> dict[str, Figures]:
+    """The results, by the names of their files."""
+    return {name: json.loads((RESULTS / f"{name}.json").read_text()) for name, _ in TABLES.values()}
+
+
+def filled(page: str, found: Mapping[str, Figures]) -> str:
     """The page with what the results say."""
-    told = kept["results"]
-    for name, text in (
-        ("bars", bars_table(told)),
-        ("families", families_table(told)),
-        ("wrong", wrong_table(told)),
-        ("run", run_table(kept)),
-    ):
-        page = placed(page, name, text)
+    for name, (results, make) in TABLES.items():
+        page = placed(page, name, make(found[results]))
     return page
 
 
 def main() -> None:
     """Fill the page."""
-    PAGE.write_text(filled(PAGE.read_text(), json.loads(RESULTS.read_text())))
+    PAGE.write_text(filled(PAGE.read_text(), kept()))
 
 
 if __name__ == "__main__":

@@ -129,9 +129,16 @@ class Moment:
 
     def _is_young(self) -> bool:
         """Little has been seen, and little is lost."""
-        if self.watched < STARTUP_LEADS * self.lead:
+        if self.watched < STARTUP_LEADS * self.lead or self._may_be_teeth():
             return True
         if self.ledger.silent(self.t):
             return not has_settled(self.watched, self.lead)
         least = POINT_GENERATIONS + int(self.points < POINT_GENERATIONS)  # growth that not all of them show: one more
         return self.ledger.complete < least
+
+    def _may_be_teeth(self) -> bool:
+        """Growth in few levels, and less than what memory does within a generation: that of teeth out of step."""
+        ends, trend = self.track.outlook.ends, self.track.outlook.trend
+        if ends is None or trend is None or trend.points >= POINT_GENERATIONS:
+            return False
+        return trend.growth_per_second * ends.step_seconds * trend.points < self.track.forecaster.reach_bytes
