@@ -52,6 +52,7 @@ LIMIT = "1GB"  # the trainer takes a tenth
 MEMORY_CGROUP = Path("/sys/fs/cgroup/memory")
 FEW = 16  # descriptors: all of them are in use
 STRANGER = 54_321  # a user who may not lead memwatch anywhere
+RETRY_SECONDS = 9.0  # in which a history that could not be written is tried again
 LOOP_SECONDS = 0.001  # that a turn of the loop takes at least
 FIGURES = (
     *("days", "rss_mib", "anon_mib", "fds", "threads", "blocks"),
@@ -196,7 +197,7 @@ class World:
     def _lock_history(self) -> None:
         other = sqlite3.connect(self.folder / "history.db", isolation_level=None, timeout=10)
         other.execute("BEGIN IMMEDIATE")
-        self._after(HOUR, other.close)
+        self._after(HOUR, partial(_unlock, other))
 
     def _take_descriptors(self) -> None:
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -278,6 +279,12 @@ def live(folder: Path, days: float, interval: float, lengths: Sequence[float]) -
         "objects": [first.total(), last.total()],
         "readings": world.readings(),
     }
+
+
+def _unlock(connection: sqlite3.Connection) -> None:
+    """And let it be noticed: the history is tried again by real time, of which hours would pass here meanwhile."""
+    connection.close()
+    time.sleep(RETRY_SECONDS)
 
 
 def _kb(path: Path) -> float:

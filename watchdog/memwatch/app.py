@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 RUN_LOGS_KEPT = 20
 YOUNG_OBJECTS = 5000  # that a collection waits for: there is hardly any garbage, and looking for it is 6 % of the CPU
 TIDY_SECONDS = 3600.0  # between two full collections, of 1 ms: CPython's free lists would take MiB in weeks otherwise
+TIDY_EVENTS = 250  # of a run's past, after which there is one
 CALM_SECONDS = 0.02  # a sleep before which there is time for one
 KEYS = {
     "q": "quit: memwatch ends, the trainer runs on",
@@ -306,13 +307,16 @@ class Watch:
         return store, replace(attached, run_id=opening.run_id)
 
     def _replay(self, run_id: str, trainer: WatchedTrainer) -> None:
-        """Live through the run's past again: the same feed, its actions ignored."""
+        """Live through the run's past again: the same feed, its actions ignored. It leaves much that is free."""
         path = self._config.history_path(os.environ)
         assert path is not None  # noqa: S101 - the run was found there
+        gc.freeze()  # what is there by now would make each of the collections take 8 ms
         try:
-            for event in past.events(path, run_id):
+            for number, event in enumerate(past.events(path, run_id), 1):
                 self.engine.feed(event)
                 trainer.observe(event)
+                if number % TIDY_EVENTS == 0:
+                    gc.collect()
         except HistoryError as error:
             self._remarks.append(str(error))
 

@@ -45,6 +45,7 @@ class Service(Station):
                 facts = self._wait()
                 if facts is not None:
                     self._watch(facts)
+                    _give_back()
             self._systemd.stopping()
         return ExitCode.ENDED
 
@@ -63,8 +64,7 @@ class Service(Station):
     def begins(self, engine: Engine) -> None:
         """It is what is shown from here on. Two at a time, of long runs, would take some MiB."""
         self._latest = engine
-        gc.unfreeze()
-        gc.collect()  # what is free by then takes no room beside what the next one learns of its past
+        _give_back()
 
     def heard(self, number: int) -> None:
         """SIGHUP: the configuration is read again; any other ends it."""
@@ -191,6 +191,12 @@ class Service(Station):
             self._note("the configuration was read again, and is in force")
             self._tell_of_front()
         self._systemd.ready()
+
+
+def _give_back() -> None:
+    """What a watch has left is free from here on, and takes no room beside the next one."""
+    gc.unfreeze()
+    gc.collect()
 
 
 def _cpu_seconds() -> float:
