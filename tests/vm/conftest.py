@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from zlib import crc32
 
@@ -33,17 +35,28 @@ cp -r tests systemd /srv/memwatch
 
 
 @pytest.fixture(scope="session")
-def guest(tmp_path_factory: pytest.TempPathFactory) -> Guest:
+def guests(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Guest]:
+    """Such a guest of so many cores."""
+    return cache(partial(_made, tmp_path_factory))
+
+
+@pytest.fixture(scope="session")
+def guest(guests: Callable[[int], Guest]) -> Guest:
     """Runs a script in such a guest; nothing of it is kept."""
+    return guests(1)
+
+
+def _made(folders: pytest.TempPathFactory, cores: int) -> Guest:
     if not VM.exists():
         pytest.skip("no ../shared/vm here")
-    share = tmp_path_factory.mktemp("share")
-    elsewhere.unpack(elsewhere.build(tmp_path_factory.mktemp("wheel")), PYTHON, share / "site")
+    share, name = folders.mktemp("share"), f"{NAME}-{cores}"
+    elsewhere.unpack(elsewhere.build(folders.mktemp("wheel")), PYTHON, share / "site")
     shutil.copytree(SYSTEMD, share / "systemd")
-    for name in ("support", "programs"):
-        shutil.copytree(TESTS / name, share / "tests" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("support", "programs"):
+        shutil.copytree(TESTS / folder, share / "tests" / folder, ignore=shutil.ignore_patterns("__pycache__"))
     [install, *_] = blocks(section((SYSTEMD / "README.md").read_text(), "Install"), "sh")
     commands = "\n".join(line for line in install.splitlines() if "venv" not in line and "pip install" not in line)
-    done = vmrun(f"{SETUP}{commands}\nsystemctl stop memwatch@trainer", "--save", NAME, "--share", str(share))
+    script = f"{SETUP}{commands}\nsystemctl stop memwatch@trainer"
+    done = vmrun(script, "--cpus", str(cores), "--save", name, "--share", str(share))
     assert done.returncode == 0, done.stdout + done.stderr
-    return lambda script: vmrun(script, "--from", NAME)
+    return lambda script: vmrun(script, "--from", name)

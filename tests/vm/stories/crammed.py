@@ -1,7 +1,8 @@
 #!/usr/bin/env -S PYTHONPATH=/srv/memwatch/tests python3
-"""20 busy processes, 97 % of the machine's memory taken: a leak of the rest is met in time, memwatch is not killed."""
+"""20 busy processes on 2 cores, 97 % of all memory taken: a leak of the rest is met in time, memwatch is not killed."""
 
 import json
+import os
 from pathlib import Path
 
 from support.here import SLOW, machine
@@ -33,6 +34,7 @@ def kills() -> int:
     return int(dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())["oom_kill"])
 
 
+assert os.cpu_count() == 2
 here = machine("2G")  # more than there is: the machine's memory binds
 here.configure(configuration(quick=SLOW + "daemon: {wait_seconds: 0.2}\ndiagnosis: {enabled: false}\n"))
 here.sh(f"systemctl restart {WATCH}")
@@ -52,7 +54,11 @@ here.until(lambda: here.told("exited"))
 gaps = json.loads(here.sh(f"python3 -c '{GAPS}'"))
 interrupts = here.told("interrupt")
 print(interrupts)
-print(json.dumps({"gaps": len(gaps), "median": gaps[len(gaps) // 2], "longest": gaps[-1], "load": 20}))
+print(
+    json.dumps(
+        {"gaps": len(gaps), "median": gaps[len(gaps) // 2], "longest": gaps[-1], "load": 20, "cores": os.cpu_count()}
+    )
+)
 assert gaps[-1] < LONGEST_GAP_SECONDS, gaps[-10:]
 assert "checkpoint saved" in exited, exited
 assert here.sh("stat -c %s /srv/trainer/state.ckpt").strip() == "1000000"
