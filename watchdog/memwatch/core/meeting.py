@@ -124,7 +124,7 @@ def weighed(limit: float, every: Iterable[tuple[float, float]], timing: Timing) 
     """Outcomes of their places (infinity for never) and weights, in any order."""
     ordered = sorted(every)
     total = sum(weight for _, weight in ordered)
-    places = tuple([(x, weight / total) for x, weight in ordered if x < math.inf and total > 0.0])
+    places = tuple((x, weight / total) for x, weight in ordered if x < math.inf and total > 0.0)
     blurred = timing.blurred(places)
     low, middle, high = (_quantile(share, blurred, timing.calendar.now_x) for share in (0.05, 0.5, 0.95))
     return Outcomes(limit, places, max(0.0, 1.0 - sum(odds for _, odds in places)), Meeting(low, middle, high))
