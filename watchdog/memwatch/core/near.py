@@ -110,7 +110,7 @@ class Near:
         last = int((self.part + (wait + need.seconds) / self.seconds) * size - 0.5)  # whose middle is within the time
         last = min(max(first, last), first + AHEAD * size)
         later = size if need.bytes > 0.0 else 0
-        begin = min(first + int((self.part * size - first) + wait / self.seconds * size), last)
+        begin = min(int((self.part + wait / self.seconds) * size), last)
         ahead = range(first, last + later + 1)
         grown = [self.slope * max(0.0, ((k + 0.5) / size - self.part) * self.seconds) for k in ahead]
         slots = [k % size for k in ahead]

@@ -120,11 +120,6 @@ def _low(forecast: Forecast) -> float:
     return mid if forecast.eta_low_seconds is None else forecast.eta_low_seconds
 
 
-def knows_generations(complete: int) -> bool:
-    """Enough complete generations to judge whether one more fits."""
-    return complete >= POINT_GENERATIONS
-
-
 def has_settled(watched_seconds: float, lead: float) -> bool:
     """Without generations: so long was watched that growth is no mere start-up."""
     return watched_seconds >= SETTLED_LEADS * lead
