@@ -80,11 +80,11 @@ schema:  ## the types of Grafana's dashboards and the Prometheus operator's obje
 
 trust-endings: .venv/.dev  ## 500 real endings, and what memwatch says of them: docs/trust/endings.json; root, a memory cgroup of version 1, half an hour
 	PYTHONPATH=watchdog:tests $(BIN)/python -m trust.endings -o docs/trust/endings.json
-	PYTHONPATH=tests $(BIN)/python -m trust.real_tables
+	cd tests && PYTHONPATH=../watchdog:. ../$(BIN)/python -m trust.tables
 
 trust-real: .venv/.dev  ## 100 small real trainers, leaking and healthy: docs/trust/real.json; as above
 	PYTHONPATH=watchdog:tests $(BIN)/python -m trust.real -o docs/trust/real.json
-	PYTHONPATH=tests $(BIN)/python -m trust.real_tables
+	cd tests && PYTHONPATH=../watchdog:. ../$(BIN)/python -m trust.tables
 
 bench: .venv-bench/.made  ## docs/performance/*.json and the tables of docs/performance.md; an hour, root for some of it
 	PYTHONPATH=tests .venv-bench/bin/python tests/bench/run.py $(if $(ONLY),--only $(ONLY)) $(BENCH)

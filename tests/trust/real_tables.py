@@ -1,20 +1,12 @@
-"""The tables of real processes in docs/trust.md, from docs/trust/endings.json and real.json: `make trust-endings`.
-
-A table stands between `<!-- NAME -->` and `<!-- /NAME -->`; what is between is replaced.
-"""
+"""The tables of real processes, of docs/trust/endings.json and real.json."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 from bench.tables import table
-from support.markdown import placed
 from trust.truth import VERDICTS
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGE, RESULTS = ROOT / "docs" / "trust.md", ROOT / "docs" / "trust"
 OUTCOMES = ("leak, saved", "leak, not saved", "healthy, left alone", "healthy, interrupted")
 Found = dict[str, Any]
 
@@ -51,23 +43,3 @@ def real_sums(found: Found) -> str:
         f"({share['least']:.0%} to {share['most']:.0%}). "
         f"{tried['as_known']} of {tried['of']} schedules that were tried alone came to what is known of them."
     )
-
-
-TABLES = {
-    "endings": ("endings", endings_table),
-    "endings said": ("endings", confusion_table),
-    "real sums": ("real", real_sums),
-    "real": ("real", real_table),
-}
-
-
-def filled(page: str) -> str:
-    """The page with what the results say."""
-    for name, (results, make) in TABLES.items():
-        text = make(json.loads((RESULTS / f"{results}.json").read_text()))
-        page = placed(page, name, text)
-    return page
-
-
-if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text()))

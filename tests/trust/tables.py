@@ -1,4 +1,7 @@
-"""The tables of decisions in docs/trust.md, from their results beside it: `python -m trust.tables` in tests."""
+"""The tables of docs/trust.md, from the results beside it: `python -m trust.tables` in tests.
+
+A table stands between `<!-- NAME -->` and `<!-- /NAME -->`; what is between is replaced.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 from bench.tables import number, table
 from support.markdown import placed
 from trust.figures import Figures, bars
+from trust.real_tables import confusion_table, endings_table, real_sums, real_table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "trust.md"
@@ -71,6 +75,10 @@ TABLES = {
     "bars unseen": ("unseen", bars_table),
     "run unseen": ("unseen", run_table),
     "wrong unseen": ("unseen", wrong_table),
+    "endings": ("endings", endings_table),
+    "endings said": ("endings", confusion_table),
+    "real sums": ("real", real_sums),
+    "real": ("real", real_table),
 }
 
 
