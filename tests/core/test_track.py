@@ -36,7 +36,7 @@ def test_who_asks_sees_every_reading() -> None:
     track = Track(usage(1000), Forecaster(), 0.0)
     for t in range(WAITING // 2):
         track.observe(float(t), usage(1000 + t % 2))
-    assert track.forecaster.high(100.0) == 1001
+    assert track.forecaster.gain(100.0) == 1001, "none was before"
     assert track.forecaster.rise(100.0) > 0.0
 
 

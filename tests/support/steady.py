@@ -14,6 +14,7 @@ class Steady:
 
     rate = 1e6  # bytes a second, at most
     reach_bytes = 0.0
+    clarity = math.inf
     says = Outlook(Verdict.GROWING, Trend("linear", 1.0, 1.0, 1.0), Forecast(1e9, 0.9e9, 1.1e9))
 
     def observe(self, times: Sequence[float], used: Sequence[int]) -> None: ...
@@ -29,7 +30,7 @@ class Steady:
     def peak_rate(self) -> float:
         return self.rate
 
-    def high(self, seconds: float) -> float:
+    def gain(self, seconds: float) -> float:
         return math.inf  # as high as never before
 
     def rise(self, seconds: float) -> float:

@@ -101,6 +101,12 @@ def leaks_again(d: Draw) -> Run:
     return replace(run, programs=run.programs * count, resumes=(0,) * count)
 
 
+def rare_peaks(d: Draw) -> Run:
+    """The first of them may come when all is there that they stand upon: a first climb within seconds."""
+    run = kinds.kth_peaks(d, leaks=False)
+    return replace(run, share=min(run.share, STEEP_TOP))
+
+
 Kind = Callable[[Draw], Run]
 LEAKING: dict[str, dict[str, Kind]] = {
     "linear": {
@@ -139,7 +145,7 @@ HEALTHY: dict[str, dict[str, Kind]] = {
     "stepped": {"stairs that end": partial(stairs, leaks=False), "a jump": partial(kinds.jumps, leaks=False)},
     "bursty": {
         "peaks": partial(kinds.inner_peaks, leaks=False),
-        "rare peaks": partial(kinds.kth_peaks, leaks=False),
+        "rare peaks": rare_peaks,
         "workers": partial(kinds.data_workers, leaks=False),
         "noise": partial(kinds.heavy_noise, leaks=False),
     },

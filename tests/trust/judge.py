@@ -136,17 +136,13 @@ def _true_causes(one: Watched) -> Iterator[Cause]:
     process = one.process
     status = process.status(process.end_t)
     assert status is not None
-    if process.is_saved:
-        yield Cause.SAVED
-    elif process.saves_after_signal:
-        yield Cause.SAVED  # by itself, not because it was asked: the run resumes from there all the same
-    elif process.is_killed_by_kernel:
+    if process.is_saved or process.saves_after_signal:
+        yield Cause.SAVED  # also by itself, not because it was asked: the run resumes from there all the same
+    elif process.signals:
+        yield Cause.UNSAVED
+    if process.is_killed_by_kernel:
         yield Cause.OOM_CGROUP if process.bounds.by_cgroup else Cause.OOM_HOST
         if not (process.bounds.by_cgroup or process.bounds.kernel_log):
             yield Cause.UNKNOWN  # of a cgroup that is not its own the counter of kills shows nothing
-        if process.signals:
-            yield Cause.UNSAVED
-    elif status.signal is not None:
-        yield Cause.UNSAVED if process.signals else Cause.SIGNALLED
-    else:
-        yield Cause.UNSAVED if process.signals else Cause.COMPLETED
+    elif not process.signals:
+        yield Cause.SIGNALLED if status.signal is not None else Cause.COMPLETED

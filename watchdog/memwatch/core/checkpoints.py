@@ -34,9 +34,7 @@ class Checkpoints:
         self._names: frozenset[str] = frozenset()  # of files, in what told that it is being written
         self._witness = ""
         self._echoed = False
-        self._echoing = (
-            False  # what is being written is what another witness has just called saved, as far as one knows
-        )
+        self.is_echoing = False  # what is being written has just been called saved by another witness, it seems
 
     def writing(self, t: float, witness: str = "", said: str = "", is_old: bool = False) -> None:
         """A checkpoint is being written, as was `said`; said again after long silence, it is another one.
@@ -45,12 +43,12 @@ class Checkpoints:
         """
         if self._writing_t is None or t - self._writing_seen_t > STALE_SECONDS:
             self._writing_t, self._names, self._is_old = t, frozenset(NAME.findall(said)), is_old
-            self._echoing = witness != self._witness and self._is_fresh(t)
+            self.is_echoing = witness != self._witness and self._is_fresh(t)
         self._writing_seen_t = t
 
     def is_echo(self, t: float, witness: str) -> bool:
         """This "saved" is another witness ("log", "file") of the save that is known already. Asked once for each."""
-        if self._echoed or witness == self._witness or (self._writing_t is not None and not self._echoing):
+        if self._echoed or witness == self._witness or (self._writing_t is not None and not self.is_echoing):
             return False
         self._echoed = self._is_fresh(t)
         if self._echoed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from memwatch.core.axes import Axis, Calendar, Clock, Filling, Readings, Straight, calendar
@@ -119,6 +119,12 @@ def _blocks(bins: Bins) -> list[list[Bin]]:
     return [items[max(0, end - size) : end] for end in range(len(items), 0, -size)][::-1]
 
 
+def _steps(points: Sequence[Point]) -> Iterator[float]:
+    """How much the level rises from half a block before each to half a block after it."""
+    for before, after in zip([points[0], *points[:-1]], [*points[1:], points[-1]], strict=True):
+        yield (after.level - before.level) / (1.0 if before in (points[0], after) or after is points[-1] else 2.0)
+
+
 def by_generation(
     levels: Levels,
     rhythm: Rhythm,
@@ -229,7 +235,7 @@ def by_time(levels: Levels, bins: Bins, gauges: Mapping[str, Readings]) -> Cours
         own = Strand(replace(fitted, models=tuple([m.moved(x) for m in fitted.models])), Straight(), 1.0, x)
     usual, period = above[-USUAL:], x / len(points)
     high = max(0.0, median(usual) - 0.5 * slope * period)
-    seen = tuple([(one - 0.5 * slope * period,) for one in above])
+    seen = tuple([(one - 0.5 * max(step, slope * period),) for one, step in zip(above, _steps(points), strict=True)])
     strands = _strands(own, points, gauges, x, now_t)
     return Course(
         tuple(strands),

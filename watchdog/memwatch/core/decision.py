@@ -76,6 +76,8 @@ class Decider:
             return None
         if self._ledger.stalled(moment.track.usage.resource) or not moment.fits():
             return None
+        if not (moment.is_new() and moment.is_clear()):
+            return None
         (begun, kind), saves, lead = self._point, self._checkpoints, moment.lead
         step = saves.interval_seconds if kind == "saved" else None
         step = step if step is not None else self._ledger.step_seconds(moment.t)

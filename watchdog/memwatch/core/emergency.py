@@ -77,7 +77,7 @@ class Emergencies:
             if danger is None:
                 self._firsts.pop(track.usage.resource, None)
                 continue
-            if self._confirms(t, track, danger) and danger.ripe and found is None:
+            if self._confirms(t, track, danger, lead) and danger.ripe and found is None:
                 found = Decision(track, "emergency", danger.rate)
             waits.append(self._wait(t, danger, self._firsts[track.usage.resource]))
         self.wait_seconds = min(waits, default=None)
@@ -119,22 +119,24 @@ class Emergencies:
     def _has_little_to_save(self, t: float, track: Track, lead: float) -> bool:
         """Jumps are usual in the first generations, and while a program loads."""
         watched = t - track.first_t
-        is_young = watched < STARTUP_LEADS * lead
+        few = self._ledger.complete < POINT_GENERATIONS and not has_settled(watched, lead)
         if not self._ledger.silent(t):
-            few = self._ledger.complete < POINT_GENERATIONS and not has_settled(watched, lead)
-            return few or is_young
-        loading = track.usage.used_bytes > LOAD_FACTOR * track.baseline and is_young
-        return loading and self._ledger.complete == 0
+            return few or watched < STARTUP_LEADS * lead
+        return few and self._ledger.complete == 0 and track.usage.used_bytes > LOAD_FACTOR * track.baseline
 
-    def _confirms(self, t: float, track: Track, danger: _Danger) -> bool:
-        """As many looks as are wanted have said so, this one the last; what is said now is the first otherwise."""
+    def _confirms(self, t: float, track: Track, danger: _Danger, lead: float) -> bool:
+        """As many looks as are wanted have said so, this one the last; what is said now is the first otherwise.
+
+        What memory has risen by since the first of them goes on to the limit, or it was a step that stays.
+        """
         resource, taken = track.usage.resource, track.taken_bytes
         first = self._firsts.get(resource)
         stayed = first is not None and not first.ripe and t > first.t and taken <= first.last_bytes
         if first is None or stayed:  # a step on the way is no burst
             self._firsts[resource] = _FirstLook(t, taken, taken, danger.ripe)
             return danger.looks == 1
-        if t <= first.t or taken <= first.taken_bytes:
+        limit = track.usage.limit
+        if t <= first.t or limit is None or (taken - first.taken_bytes) * lead <= limit.headroom_bytes * (t - first.t):
             return False
         self._firsts[resource] = replace(first, looks=first.looks + 1, last_bytes=taken)
-        return first.looks + 1 >= danger.looks  # still rising, not a step that stays
+        return first.looks + 1 >= danger.looks

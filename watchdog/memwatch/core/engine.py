@@ -246,7 +246,7 @@ class Engine:
         if event.state == "writing":
             known = self._checkpoints.is_writing(t, self._looks.checkpoint(t)[0])
             self._checkpoints.writing(t, event.evidence.split(":", 1)[0], event.evidence, event.before_watch)
-            if not known:
+            if not known and not self._checkpoints.is_echoing:
                 self._looks.saving()
                 self._act(news.checkpoint(t, event, None))
             return

@@ -7,6 +7,7 @@ generation does above its level (its shape, and peaks every few generations) is 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from memwatch.core.rate import PeakRate
 from memwatch.core.rhythm import Rhythm
 from memwatch.core.shapes import SLOTS, Bins
 from memwatch.core.snapshot import Forecast, Gauge, Trend, Verdict
+from memwatch.core.stats import deviation
 from memwatch.core.teeth import Teeth
 from memwatch.core.verdict import ENOUGH, Evidence, judge
 
@@ -36,6 +38,8 @@ MISCOUNT = 0.7  # teeth: deviation of the number of those between two peaks, whi
 NEAR_RANGES = 2.0  # of what a generation does: the limit is not met within one where it is farther off
 BELOW_SHARE = 0.2  # of the distance to the course counts while memory is below it
 LATELY = 1.2  # generations
+LATEST = 1.65  # standard errors: the run's end comes no later
+LIMITS = 63  # looks
 LIMIT_MOVED = 0.01  # of the headroom: a limit that moves by less is the same
 
 
@@ -72,6 +76,7 @@ class Forecaster:
         self._still_high = math.inf  # while it stands still: more bytes than these are something new
         self._judged: tuple[Course, tuple[object, ...], tuple[Verdict, Trend | None]] | None = None
         self._gauges: dict[str, Readings] = {}
+        self._limits: deque[float] = deque(maxlen=LIMITS)  # of the latest looks: what others use moves them
 
     # --- being told ---
 
@@ -147,15 +152,23 @@ class Forecaster:
         """How far memory rises from the lowest to the highest of what the course says it does again and again."""
         return max(self.peak_bytes, self._course.outline.range) if self._course is not None else 0.0
 
-    def high(self, seconds: float) -> float:
-        """Bytes of the highest sample of the latest so many seconds, and no less than a generation of the course.
+    def gain(self, seconds: float) -> float:
+        """Bytes by which the highest sample of the latest so many seconds is above all before them.
 
-        A peak that is still to come, because not every generation has it, counts too.
+        They are no less than a generation of the course. A peak that is still to come, because not every generation
+        has it, counts as if it had come.
         """
-        course = self._course
-        if course is None or not course.by_generation:
-            return self._run.high_since(self._t - seconds)
-        return self._run.high_since(self._t - max(seconds, LATELY * course.calendar.seconds)) + self.peak_bytes
+        course, more = self._course, 0.0
+        if course is not None and course.by_generation:
+            seconds, more = max(seconds, LATELY * course.calendar.seconds), self.peak_bytes
+        since = self._t - seconds
+        return self._run.high_between(since, math.inf) + more - self._run.high_between(-math.inf, since)
+
+    @property
+    def clarity(self) -> float:
+        """Growth as the course has it, in standard errors; infinite without one."""
+        best = self._course.fit.best if self._course is not None and self._course.fit is not None else None
+        return best.slope / best.slope_error if best is not None and best.slope_error > 0.0 else math.inf
 
     def rise(self, seconds: float) -> float:
         """Bytes above the lowest level of so many seconds; 0 before there is one."""
@@ -187,8 +200,10 @@ class Forecaster:
         limit = None if limit_bytes is None else float(limit_bytes)
         if headroom_bytes is not None:
             limit = self._used + headroom_bytes
-        ends = None if limit is None else self._ends(max(t, self._t) - self._t, course, limit, save_bytes)
-        forecast = None if limit is None else self._forecast(ends, limit, last_generation)
+            self._limits.append(limit)
+        last = self._last_place(last_generation)
+        ends = None if limit is None else self._ends(max(t, self._t) - self._t, course, limit, save_bytes, last)
+        forecast = None if limit is None else self._forecast(ends, limit, last)
         self._end_in_sight = forecast is not None and forecast.eta_seconds is not None
         self._renew_by(forecast)
         return Outlook(*self._judgement(course, limit), forecast, ends, *self._calm(course, limit, save_bytes))
@@ -301,7 +316,15 @@ class Forecaster:
             known = self._outcomes = outcomes(course, timing, limit)
         return known
 
-    def _ends(self, passed: float, course: Course, limit: float, save_bytes: float) -> Ends | None:
+    def _last_place(self, last_generation: float | None) -> float:
+        """Where, by the markers' count, the run's last generation ends; infinity when that is not known."""
+        rhythm = self._marked()
+        if rhythm is None or last_generation is None:
+            return math.inf
+        left = (last_generation - rhythm.index) / rhythm.step + 1.0
+        return rhythm.ordinal + left / rhythm.bundle
+
+    def _ends(self, passed: float, course: Course, limit: float, save_bytes: float, last_place: float) -> Ends | None:
         """When the limit may be met, `passed` seconds after the last sample; None before enough was seen."""
         if course.fit is None or not self._is_settled or self._used >= limit:
             return None
@@ -317,7 +340,17 @@ class Forecaster:
             safe = step
         elif beat is None or len(beat.shapes) > ENOUGH:
             near = self._near(course, calendar, limit)
-        return Ends(self._outcomes_of(course, timing, limit), timing, step, passed, near, safe)
+        run = self._run_seconds(timing, last_place)
+        return Ends(self._outcomes_of(course, timing, limit), timing, step, passed, near, safe, run)
+
+    def _run_seconds(self, timing: Timing, last_place: float) -> float:
+        """From the last sample until the run ends, at the latest."""
+        rhythm = self._marked()
+        if rhythm is None or math.isinf(last_place):
+            return math.inf
+        if rhythm is not self._beat:
+            timing = Timing(Calendar(rhythm.x(self._t), rhythm.seconds or 1.0), rhythm.unevenness)
+        return max(0.0, timing.calendar.until(last_place + LATEST * timing.error(last_place)))
 
     def _is_far(self, course: Course, limit: float) -> bool:
         """The limit is beyond all that memory does within a generation: the next minutes need no look of their own."""
@@ -348,12 +381,13 @@ class Forecaster:
             between = peaks.every * calendar.seconds
             due = max(0.0, calendar.until(peaks.first_from(calendar.now_x) - peaks.error))
         slope, error = course.strands[0].ahead(course.period)
+        noise = outline.noise if course.strands[0].axis.name == "course" else course.strands[0].fit.noise
         return Near(
             room=limit - line,
             aside=aside if aside > 0.0 else BELOW_SHARE * aside,
             slope=max(slope, 0.0) / calendar.seconds,
             slope_error=error / calendar.seconds,
-            noise=outline.noise if course.strands[0].axis.name == "course" else course.strands[0].fit.noise,
+            noise=math.hypot(noise, deviation(self._limits)),
             outline=outline,
             part=part,
             seconds=course.period * calendar.seconds,
@@ -364,7 +398,7 @@ class Forecaster:
             rises=course.rises,
         )
 
-    def _forecast(self, ends: Ends | None, limit: float, last_generation: float | None) -> Forecast:
+    def _forecast(self, ends: Ends | None, limit: float, last_place: float) -> Forecast:
         rhythm = self._marked()
         if self._used >= limit:
             index = rhythm.index if rhythm is not None else None
@@ -380,10 +414,7 @@ class Forecaster:
         if rhythm is not self._beat:
             marked = Calendar(rhythm.x(self._t), rhythm.seconds or 1.0)
             places = [marked.place(s) for s in seconds]
-        finishes = None
-        if last_generation is not None:
-            left = (last_generation - rhythm.index) / rhythm.step + 1.0
-            finishes = places[1] > rhythm.ordinal + left / rhythm.bundle
+        finishes = None if math.isinf(last_place) else places[1] > last_place
         middle_index, low_index, high_index = (_index(rhythm, place) for place in places)
         return Forecast(eta, low, high, middle_index, low_index, high_index, finishes)
 

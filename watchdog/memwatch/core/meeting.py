@@ -75,6 +75,7 @@ class Ends:
     passed: float = 0.0  # seconds since the calendar's place
     near: Near | None = None
     safe_seconds: float = 0.0  # within which the limit cannot be met: it is farther than memory ever went in that time
+    run_seconds: float = math.inf  # until the run's last generation ends, at the latest
 
     def meeting(self) -> Meeting:
         """The quantiles of 5, 50 and 95 %."""
@@ -92,7 +93,8 @@ class Ends:
         return len(self.near.outline.seen) if self.near is not None else math.inf
 
     def odds(self, seconds: float) -> float:
-        """Probability that the limit is met within so many seconds."""
+        """Probability that the limit is met within so many seconds, before the run ends."""
+        seconds = min(seconds, self.run_seconds - self.passed)
         if self.near is not None:
             return self.near.odds(seconds + self.passed)
         if seconds <= self.safe_seconds:
@@ -102,9 +104,9 @@ class Ends:
 
     def too_late(self, wait: float, need: Need) -> float:
         """Probability that a checkpoint that is asked for after so many seconds, or later, cannot be complete."""
-        if self.near is not None:
-            return self.near.too_late(wait + self.passed, need)
-        return self.odds(wait + need.seconds)
+        if self.near is None or wait + need.seconds >= self.run_seconds - self.passed:
+            return self.odds(wait + need.seconds)
+        return self.near.too_late(wait + self.passed, need)
 
     def left(self, seconds: float, most: float) -> float:
         """Expected seconds between `seconds` from now and the limit, none counted as more than `most`."""

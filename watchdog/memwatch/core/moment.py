@@ -32,7 +32,8 @@ from memwatch.core.track import Track
 FEW_STAKE = 0.5  # times what is at stake where few generations say how high one goes
 ROOM_FACTOR = 2.0  # a forecast is acted upon when twice the growth that was seen could bring it about
 YOUNG_ODDS = 0.9  # of being too late: less is no reason to act in the first generations
-RECORD_SHARE = 0.995  # of the highest so far: below it there is no new growth yet
+AS_HIGH = 0.005  # of the highest so far: farther below it there is no new growth yet
+CLEAR = 5.0  # standard errors: levels depend on each other, and of many lines the steepest was chosen
 NEW_POINTS = 9  # levels from which on growth is no accident, even below what was in use before
 SOON_SHARE = 0.25  # of a generation: what rose within more may have fallen again by then
 BLOCKS = 8  # of the time watched: without generations, what is recent
@@ -83,12 +84,13 @@ class Moment:
         ends = self.track.outlook.ends
         if ends is None:
             return runs_out_within(self.forecast, self.lead)
-        if not counts(ends.too_late(ends.step_seconds, self.need), self.policy.confidence) or not self._is_new():
+        if not counts(ends.too_late(ends.step_seconds, self.need), self.policy.confidence) or not self.is_new():
             return False
         return self._is_last_of_young(ends) if self._is_young() else self._is_last_of_all(ends)
 
     def _is_last_of_young(self, ends: Ends) -> bool:
-        if self.track.usage.used_bytes + self.need.bytes < RECORD_SHARE * self.track.peak:  # that may be a save's
+        gain = self.track.forecaster.gain(self.lead) + self.track.save_bytes  # what is beneath a save of before counts
+        if gain <= min(AS_HIGH * self.track.peak, 0.5 * self.limit.headroom_bytes):
             return False
         odds = ends.too_late(self.gap, self.need) if self.fits() else 0.0
         return max(ends.odds(self.lead), odds) >= YOUNG_ODDS
@@ -97,7 +99,7 @@ class Moment:
         stake = max(self.watched, STAKE_LEADS * self.lead)
         stake *= SILENT_STAKE if self.forecast.generation is None else 1.0
         stake *= FEW_STAKE if ends.seen < POINT_GENERATIONS else 1.0
-        stakes, odds = Stakes(stake, ends.left(self.lead, stake), ends.never), ends.odds(self.lead)
+        stakes, odds = Stakes(stake, ends.left(self.lead, stake), self.track.never), ends.odds(self.lead)
         if is_overdue(odds, stakes):
             return self.fits() or odds >= YOUNG_ODDS
         waits = (max(share * ends.step_seconds, self.gap) for share in WAITS)
@@ -120,21 +122,31 @@ class Moment:
         generations = max(1.0, seconds / (self.ledger.step_seconds(self.t) or math.inf))
         return climb is None or self.limit.headroom_bytes - self.need.bytes <= ROOM_FACTOR * climb * generations
 
-    def _is_new(self) -> bool:
+    def is_new(self) -> bool:
         """Memory has been where it was not before, or the growth was seen for long."""
         if self.points >= NEW_POINTS:
             return True
         recent = self.ledger.step_seconds(self.t) or self.watched / BLOCKS
-        return self.track.forecaster.high(recent) >= RECORD_SHARE * self.track.peak
+        return self.track.forecaster.gain(recent) >= -AS_HIGH * self.track.peak
+
+    def is_clear(self) -> bool:
+        """The growth is no accident."""
+        return self.track.forecaster.clarity >= CLEAR
 
     def _is_young(self) -> bool:
-        """Little has been seen, and little is lost."""
-        if self.watched < STARTUP_LEADS * self.lead or self._may_be_teeth():
+        """Little has been seen, and little is lost; or what was seen tells little."""
+        if self.watched < STARTUP_LEADS * self.lead or not self.is_clear() or self._may_be_teeth():
             return True
         if self.ledger.silent(self.t):
-            return not has_settled(self.watched, self.lead)
+            return not (has_settled(self.watched, self.lead) or self._has_beat())
         least = POINT_GENERATIONS + int(self.points < POINT_GENERATIONS)  # growth that not all of them show: one more
         return self.ledger.complete < least
+
+    def _has_beat(self) -> bool:
+        """Enough teeth stand for the generations that nobody tells."""
+        ends = self.track.outlook.ends
+        by_part = ends is not None and ends.near is not None and len(ends.near.outline.highs) > 1
+        return by_part and POINT_GENERATIONS < self.points < math.inf
 
     def _may_be_teeth(self) -> bool:
         """Growth in few levels, and less than what memory does within a generation: that of teeth out of step."""

@@ -46,7 +46,9 @@ class ForecasterLike(Protocol):
     ) -> Outlook: ...
     def peak_rate(self) -> float: ...  # noqa: D102
     def rise(self, seconds: float) -> float: ...  # noqa: D102
-    def high(self, seconds: float) -> float: ...  # noqa: D102
+    def gain(self, seconds: float) -> float: ...  # noqa: D102
+    @property
+    def clarity(self) -> float: ...  # noqa: D102
     @property
     def reach_bytes(self) -> float: ...  # noqa: D102
 
@@ -78,6 +80,7 @@ class Track:
         self.recount()
         self.outlook = Outlook(Verdict.WARMING_UP, None, None)
         self.warned = False
+        self._never = t, 0.0
         self._last_generation: float | None = None
         self._turned_t: float | None = None  # since when the opposite of `warned` holds
         self._told: tuple[float, float | None, Verdict] | None = None  # t, eta, verdict of the last forecast notice
@@ -219,6 +222,15 @@ class Track:
             t, limit_bytes, headroom_bytes, last_generation, gauges, save_bytes=self.needed_bytes
         )
         self.calm_until = self.outlook.calm_until
+        ends = self.outlook.ends
+        if ends is not None:
+            known_t, known = self._never
+            self._never = t, max(ends.never, known * math.exp((known_t - t) / ends.step_seconds))
+
+    @property
+    def never(self) -> float:
+        """Probability that the limit is never met, as of now or, the less the longer ago, of late: one fit may err."""
+        return self._never[1]
 
     def stir(self) -> None:
         """Something was told that an outlook may change with: the next reading wants a look."""
