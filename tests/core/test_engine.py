@@ -35,6 +35,7 @@ from memwatch.core.events import (
 )
 from memwatch.core.forecast import Forecaster
 from memwatch.core.model import GpuMemory, Limit, Sample, Target, TreeMemory, Unread, Usage
+from memwatch.core.moment import CLEAR
 from memwatch.core.near import Near
 from memwatch.core.outline import Outline
 from memwatch.core.policy import (
@@ -289,6 +290,43 @@ def test_without_generations_a_risk_counts_twice(generation, interrupted):
     assert bool(watch.interrupts) is interrupted
 
 
+def test_growth_that_is_not_clear_waits_until_the_limit_is_almost_sure_to_be_met():
+    watch = Watch()
+    watch.generations(6, seconds=60)
+    watch.look(10)
+    watch.script.clarity = 0.9 * CLEAR
+    watch.script.says = growing(900, 800, ends=ends_in(LEAD + 2.0, 900.0))
+    watch.look(10)
+    assert watch.interrupts == [], "a coin is tossed for the run"
+    watch.script.says = growing(5, 4, ends=ends_in(*[5.0] * 19, 900.0))
+    watch.look(2)
+    assert [n.fields["kind"] for n in watch.events("interrupt")] == ["time"]
+
+
+def test_growth_that_is_not_clear_is_no_reason_to_take_a_boundary():
+    watch = Watch()
+    watch.script.says = growing(500, 450)
+    watch.generations(6, seconds=60)
+    watch.look(59, rise=0.05 * GB)
+    watch.script.clarity = 0.9 * CLEAR
+    left = 0.8 * WORTH_SHARE * STEP + LEAD
+    watch.script.says = growing(left, left)
+    watch.feed(GenerationSeen(watch.t, 8, 25))
+    watch.look(3)
+    assert watch.interrupts == []
+
+
+@pytest.mark.parametrize(("gain", "interrupted"), [(0.0, False), (0.3 * GB, False), (0.5 * GB, True)])
+def test_in_the_first_generations_memory_must_be_where_it_never_was(gain, interrupted):
+    """78 of 100 GB are in use; more than 0.5 % of the highest, that is."""
+    watch = Watch()
+    watch.generations(4, seconds=60)
+    watch.script.gain = lambda seconds: gain
+    watch.script.says = growing(5, 4, ends=ends_in(5.0))
+    watch.look(3)
+    assert bool(watch.interrupts) is interrupted
+
+
 def test_acting_switched_off_only_tells():
     watch = Watch(replace(CHECKPOINT, act=False))
     watch.generations(6)
@@ -328,6 +366,12 @@ def test_an_emergency_is_seen_three_times():
     beginning = next(n for n in range(1, 5) if burst(climb[:n]).engine.snapshot().pace_seconds <= 1.0)
     assert burst(climb[: beginning + 1]).interrupts == []
     assert [i.emergency for i in burst(climb[: beginning + 2]).interrupts] == [True]
+
+
+def test_a_step_after_which_memory_hardly_rises_is_no_emergency():
+    step = (60.0, 65.0, 70.0, 95.5)
+    assert burst((*step, 95.6, 95.7, 95.8, 95.9)).interrupts == [], "the limit is 40 s away, a checkpoint takes 16"
+    assert burst((*step, 96.0, 96.5, 97.0, 97.5)).interrupts
 
 
 def test_an_emergency_that_is_not_confirmed_hides_no_last_moment():

@@ -214,6 +214,16 @@ def test_headroom_of_someone_else_binds_before_the_own_limit() -> None:
     assert (host.eta_seconds or math.inf) < (own.eta_seconds or math.inf)
 
 
+def test_what_others_do_with_the_limit_makes_its_odds_less_sure() -> None:
+    rows = [r for r in generators.linear_leak(0).rows if r.t < 500]
+    forecaster = feed(rows)
+    calm, unrest = (
+        forecaster.outlook(rows[-1].t, 100 * GB, 10 * GB, None, others_deviation=of) for of in (0.0, 9.0 * GB)
+    )
+    assert calm.forecast == unrest.forecast and calm.ends is not None and unrest.ends is not None
+    assert calm.ends.odds(1.0) < 0.01 < unrest.ends.odds(1.0)
+
+
 def test_at_the_limit_nothing_is_left() -> None:
     forecaster = feed(generators.linear_leak(0).rows)
     forecast = forecaster.outlook(10_000.0, 1 * GB, -5 * GB, None).forecast

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from memwatch.core.axes import Calendar, Filling, Straight
 from memwatch.core.course import Course, Strand
 from memwatch.core.meeting import EXACT, LEAST_ERROR, Ends, Meeting, Timing, outcomes, weighed
+from memwatch.core.near import Need
 from memwatch.core.outline import FLAT, Outline
 from memwatch.core.peaks import Beat
 from memwatch.core.shapes import SLOTS
@@ -157,3 +158,11 @@ def test_the_odds_of_the_course_and_its_quantiles_tell_the_same(any_ends: Ends) 
                 assert by_course.odds(days.until(before)) - 1e-6 <= share <= by_course.odds(days.until(x)) + 1e-6
         else:
             assert by_course.never > 1.0 - share - 1e-6
+
+
+def test_what_comes_after_the_run_has_ended_is_no_risk() -> None:
+    """The limit is met within 40 s; the run ends in 20 s."""
+    of = replace(ends(course(line(), by_generation=False), 225.0), run_seconds=20.0)
+    assert of.odds(60.0) == of.odds(20.0) < 0.01 < 0.99 < replace(of, run_seconds=math.inf).odds(60.0)
+    assert of.too_late(50.0, Need(10.0)) == of.odds(20.0)
+    assert replace(of, passed=15.0).odds(60.0) == replace(of, passed=15.0).odds(5.0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +12,7 @@ from memwatch.core.forecast import Forecaster
 from memwatch.core.model import HOST, Limit, Usage
 from memwatch.core.rate import PeakRate
 from memwatch.core.track import WAITING, Track
+from support.watch import Script, ends_in, growing
 
 LIMIT = 100_000
 GAPS, STEPS = st.sampled_from([0.005, 0.02, 0.45, 1.0, 1.0, 1.0, 7.0]), st.integers(-40, 40)
@@ -90,3 +94,28 @@ def test_a_restart_ends_what_was_being_saved_and_forgets_nothing_learned() -> No
     track.end_save(is_whole=True)
     track.observe(5.0, usage(1000))
     assert track.save_bytes == 500
+
+
+def test_that_the_limit_may_never_be_met_is_remembered_for_a_while() -> None:
+    """One fit among many may not see it."""
+    script = Script()
+    track = Track(usage(1000), script, 0.0)
+    script.says = growing(900, ends=ends_in(900.0, math.inf))
+    track.look(0.0, None, ())
+    assert track.never == pytest.approx(0.5)
+    script.says = growing(900, ends=ends_in(900.0))
+    track.look(60.0, None, ())
+    assert track.never == pytest.approx(0.5 / math.e), "a generation later"
+    track.restart(60.0)
+    assert track.never == 0.0
+
+
+def test_what_others_do_makes_the_odds_less_sure() -> None:
+    alone, beside = (Track(usage(1000, others), Forecaster(), 0.0) for others in (0, 500))
+    for t in range(64):
+        alone.observe(float(t), usage(1000))
+        beside.observe(float(t), usage(1000, 500 + 10 * (t % 3)))
+    assert alone.others_deviation == 0.0
+    assert beside.others_deviation == pytest.approx(14.8, abs=0.1), "in the middle of three: 10 off in two of three"
+    beside.observe(64.0, Usage(HOST, 1000, Limit(2000, "cgroup /job", 1000)))
+    assert beside.others_deviation == 0.0, "of another limit"

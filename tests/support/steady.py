@@ -45,5 +45,6 @@ class Steady:
         gauges: Sequence[Gauge] = (),
         *,
         save_bytes: float = 0.0,
+        others_deviation: float = 0.0,
     ) -> Outlook:
         return self.says

@@ -7,7 +7,6 @@ generation does above its level (its shape, and peaks every few generations) is 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,7 +19,6 @@ from memwatch.core.rate import PeakRate
 from memwatch.core.rhythm import Rhythm
 from memwatch.core.shapes import SLOTS, Bins
 from memwatch.core.snapshot import Forecast, Gauge, Trend, Verdict
-from memwatch.core.stats import deviation
 from memwatch.core.teeth import Teeth
 from memwatch.core.verdict import ENOUGH, Evidence, judge
 
@@ -39,7 +37,6 @@ NEAR_RANGES = 2.0  # of what a generation does: the limit is not met within one 
 BELOW_SHARE = 0.2  # of the distance to the course counts while memory is below it
 LATELY = 1.2  # generations
 LATEST = 1.65  # standard errors: the run's end comes no later
-LIMITS = 63  # looks
 LIMIT_MOVED = 0.01  # of the headroom: a limit that moves by less is the same
 
 
@@ -53,6 +50,16 @@ class Outlook:
     ends: Ends | None = None  # what the forecast was drawn from
     calm_until: float = -math.inf  # before this time nothing new is to be seen but the passing of it ...
     calm_below: float = -math.inf  # ... as long as less than so many bytes are in use
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """What ends a run. Bytes, but for the place."""
+
+    limit: float
+    save_bytes: float  # that a checkpoint takes of it
+    others_deviation: float  # standard deviation of what others do
+    last_place: float  # in the course, where the run's last generation ends
 
 
 class Forecaster:
@@ -76,7 +83,6 @@ class Forecaster:
         self._still_high = math.inf  # while it stands still: more bytes than these are something new
         self._judged: tuple[Course, tuple[object, ...], tuple[Verdict, Trend | None]] | None = None
         self._gauges: dict[str, Readings] = {}
-        self._limits: deque[float] = deque(maxlen=LIMITS)  # of the latest looks: what others use moves them
 
     # --- being told ---
 
@@ -184,11 +190,13 @@ class Forecaster:
         gauges: Sequence[Gauge] = (),
         *,
         save_bytes: float = 0.0,
+        others_deviation: float = 0.0,
     ) -> Outlook:
         """What is known at t.
 
         `headroom_bytes` is the room above the last sample, whoever owns the limit; without it `limit_bytes` minus
-        the last sample. `save_bytes` of it are what a checkpoint takes. `last_generation` is the index of the run's
+        the last sample. `save_bytes` of it are what a checkpoint takes, `others_deviation` is
+        the standard deviation of what others take of it, bytes. `last_generation` is the index of the run's
         last one. Growth that one of the `gauges` explains is not called a leak, and ends when the gauge is at its
         capacity.
         Without any limit there is no forecast; before enough was seen it says nothing (all None).
@@ -200,10 +208,11 @@ class Forecaster:
         limit = None if limit_bytes is None else float(limit_bytes)
         if headroom_bytes is not None:
             limit = self._used + headroom_bytes
-            self._limits.append(limit)
-        last = self._last_place(last_generation)
-        ends = None if limit is None else self._ends(max(t, self._t) - self._t, course, limit, save_bytes, last)
-        forecast = None if limit is None else self._forecast(ends, limit, last)
+        last, ends, forecast = self._last_place(last_generation), None, None
+        if limit is not None:
+            bounds = _Bounds(limit, save_bytes, others_deviation, last)
+            ends = self._ends(max(t, self._t) - self._t, course, bounds)
+            forecast = self._forecast(ends, limit, last)
         self._end_in_sight = forecast is not None and forecast.eta_seconds is not None
         self._renew_by(forecast)
         return Outlook(*self._judgement(course, limit), forecast, ends, *self._calm(course, limit, save_bytes))
@@ -324,8 +333,9 @@ class Forecaster:
         left = (last_generation - rhythm.index) / rhythm.step + 1.0
         return rhythm.ordinal + left / rhythm.bundle
 
-    def _ends(self, passed: float, course: Course, limit: float, save_bytes: float, last_place: float) -> Ends | None:
+    def _ends(self, passed: float, course: Course, bounds: _Bounds) -> Ends | None:
         """When the limit may be met, `passed` seconds after the last sample; None before enough was seen."""
+        limit = bounds.limit
         if course.fit is None or not self._is_settled or self._used >= limit:
             return None
         beat = self._beat
@@ -336,11 +346,11 @@ class Forecaster:
         else:
             timing = Timing(calendar, blur=course.beat.error if course.beat is not None else 0.0)
         step, near, safe = course.period * calendar.seconds, None, 0.0
-        if self._is_far(course, limit - save_bytes):
+        if self._is_far(course, limit - bounds.save_bytes):
             safe = step
         elif beat is None or len(beat.shapes) > ENOUGH:
-            near = self._near(course, calendar, limit)
-        run = self._run_seconds(timing, last_place)
+            near = self._near(course, calendar, bounds)
+        run = self._run_seconds(timing, bounds.last_place)
         return Ends(self._outcomes_of(course, timing, limit), timing, step, passed, near, safe, run)
 
     def _run_seconds(self, timing: Timing, last_place: float) -> float:
@@ -366,7 +376,7 @@ class Forecaster:
         far = math.inf if limit is None else limit - save_bytes - self._far_bytes(course)
         return until, min(far, math.nextafter(self._still_high, math.inf))
 
-    def _near(self, course: Course, calendar: Calendar, limit: float) -> Near:
+    def _near(self, course: Course, calendar: Calendar, bounds: _Bounds) -> Near:
         """How memory stands to its course now."""
         outline, beat = course.outline, self._beat
         part, latest = 0.0, self._run.items[-1].mean
@@ -383,18 +393,18 @@ class Forecaster:
         slope, error = course.strands[0].ahead(course.period)
         noise = outline.noise if course.strands[0].axis.name == "course" else course.strands[0].fit.noise
         return Near(
-            room=limit - line,
+            room=bounds.limit - line,
             aside=aside if aside > 0.0 else BELOW_SHARE * aside,
             slope=max(slope, 0.0) / calendar.seconds,
             slope_error=error / calendar.seconds,
-            noise=math.hypot(noise, deviation(self._limits)),
+            noise=math.hypot(noise, bounds.others_deviation),
             outline=outline,
             part=part,
             seconds=course.period * calendar.seconds,
             peaks=peaks,
             due_seconds=due,
             peak_seconds=between,
-            headroom=limit - latest,
+            headroom=bounds.limit - latest,
             rises=course.rises,
         )
 

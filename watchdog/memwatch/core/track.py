@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import sub
 from typing import Protocol
 
 from memwatch.core.burst import Burst, Ramp
@@ -14,6 +15,7 @@ from memwatch.core.model import Usage
 from memwatch.core.policy import Policy, clears, hold_seconds, outlasts, until_warning, warns
 from memwatch.core.rate import WINDOW, PeakRate
 from memwatch.core.snapshot import Gauge, Verdict
+from memwatch.core.stats import deviation
 from memwatch.core.timeline import Timeline
 
 FORECAST_SHARE = 0.02  # of the time observed: forecast notices come no closer where no generation gives one
@@ -23,6 +25,7 @@ LATEST = 16  # readings that are told with a decision
 SAVES = 5  # the memory that the latest so many checkpoints took; the most of it counts
 SAVE_SHARE = 0.003  # of the limit: what a checkpoint is taken to need of memory where none was seen to need more
 SAVE_MARGIN = 1.05  # checkpoints vary
+OTHERS = 63  # readings that tell how much what others take goes up and down
 WAITING = 16  # readings, at most, that nobody has asked about are taken together: each then costs a fifth
 
 
@@ -43,6 +46,7 @@ class ForecasterLike(Protocol):
         gauges: Sequence[Gauge] = (),
         *,
         save_bytes: float = 0.0,
+        others_deviation: float = 0.0,
     ) -> Outlook: ...
     def peak_rate(self) -> float: ...  # noqa: D102
     def rise(self, seconds: float) -> float: ...  # noqa: D102
@@ -96,6 +100,7 @@ class Track:
         """What is taken of a limit is counted in another way from now on: the step is no growth."""
         self._settle()
         self._burst, self._ramp, self._loss = Burst(), Ramp(), PeakRate()
+        self._others: deque[int] = deque(maxlen=OTHERS)
 
     def observe(self, t: float, usage: Usage) -> None:
         """A reading. It waits with others until somebody asks about them, unless a rise was faster than any of late."""
@@ -136,6 +141,7 @@ class Track:
         self._ramp.observe(times, taken)
         if taken != used:
             self._loss.observe(times, taken)
+            self._others.extend(map(sub, taken[-OTHERS:], used[-OTHERS:]))
         self._fastest = max(self._forecaster.peak_rate(), self._loss.fastest)
 
     @property
@@ -167,6 +173,12 @@ class Track:
         """What is gone of the limit that binds: for the host's, what others use is gone too."""
         limit = self.usage.limit
         return self.usage.used_bytes if limit is None else limit.bytes - limit.headroom_bytes
+
+    @property
+    def others_deviation(self) -> float:
+        """Standard deviation of what others take of the limit, bytes."""
+        self._settle()
+        return deviation(self._others)
 
     def begin_save(self) -> None:
         """A checkpoint is being written from now on; what was begun before and never ended is given up."""
@@ -219,7 +231,13 @@ class Track:
         limit_bytes = None if limit is None else limit.bytes
         headroom_bytes = None if limit is None else limit.headroom_bytes
         self.outlook = self.forecaster.outlook(
-            t, limit_bytes, headroom_bytes, last_generation, gauges, save_bytes=self.needed_bytes
+            t,
+            limit_bytes,
+            headroom_bytes,
+            last_generation,
+            gauges,
+            save_bytes=self.needed_bytes,
+            others_deviation=self.others_deviation,
         )
         self.calm_until = self.outlook.calm_until
         ends = self.outlook.ends
