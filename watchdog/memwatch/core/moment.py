@@ -13,6 +13,7 @@ from memwatch.core.near import Need
 from memwatch.core.policy import (
     DELIVERY_SECONDS,
     POINT_GENERATIONS,
+    SETTLED_LEADS,
     SILENT_STAKE,
     STAKE_LEADS,
     STARTUP_LEADS,
@@ -34,6 +35,7 @@ ROOM_FACTOR = 2.0  # a forecast is acted upon when twice the growth that was see
 YOUNG_ODDS = 0.9  # of being too late: less is no reason to act in the first generations
 AS_HIGH = 0.005  # of the highest so far: farther below it there is no new growth yet
 CLEAR = 5.0  # standard errors: levels depend on each other, and of many lines the steepest was chosen
+PLAIN, PLAIN_POINTS, PLAIN_SHARE = 3.0, 12, 0.5  # times as clear, in so many blocks of 16, so soon: no start-up
 NEW_POINTS = 9  # levels from which on growth is no accident, even below what was in use before
 SOON_SHARE = 0.25  # of a generation: what rose within more may have fallen again by then
 BLOCKS = 8  # of the time watched: without generations, what is recent
@@ -138,9 +140,15 @@ class Moment:
         if self.watched < STARTUP_LEADS * self.lead or not self.is_clear() or self._may_be_teeth():
             return True
         if self.ledger.silent(self.t):
-            return not (has_settled(self.watched, self.lead) or self._has_beat())
+            return not (has_settled(self.watched, self.lead) or self._has_beat() or self._is_plain())
         least = POINT_GENERATIONS + int(self.points < POINT_GENERATIONS)  # growth that not all of them show: one more
         return self.ledger.complete < least
+
+    def _is_plain(self) -> bool:
+        """Growth that goes through most of what was watched, and that for long."""
+        forecaster, clearly = self.track.forecaster, PLAIN * CLEAR
+        is_long = self.watched >= PLAIN_SHARE * SETTLED_LEADS * self.lead
+        return is_long and self.points >= PLAIN_POINTS and forecaster.clarity >= clearly
 
     def _has_beat(self) -> bool:
         """Enough teeth stand for the generations that nobody tells."""
