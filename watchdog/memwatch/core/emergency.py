@@ -34,6 +34,7 @@ class _Danger:
     rate: float  # bytes/s
     looks: int = LOOKS  # that must say so
     beyond_bytes: float = 0.0  # how far from the moment to act a look is that counts all the same
+    is_ramp: bool = False  # seen over as long as a checkpoint takes
 
     @property
     def ripe(self) -> bool:
@@ -107,7 +108,7 @@ class Emergencies:
         trend = track.outlook.trend
         if foreseen and trend is not None and rate <= TREND_FACTOR * trend.growth_per_second:
             return None
-        return _Danger(rate, beyond_bytes=0.0 if ramp > 0.0 else left - guard)
+        return _Danger(rate, beyond_bytes=0.0, is_ramp=True) if ramp > 0.0 else _Danger(rate, beyond_bytes=left - guard)
 
     def _is_usual(self, track: Track, headroom_bytes: int, lead: float) -> bool:
         """Memory is not above what it was in this part of other generations."""
@@ -125,18 +126,20 @@ class Emergencies:
         return few and self._ledger.complete == 0 and track.usage.used_bytes > LOAD_FACTOR * track.baseline
 
     def _confirms(self, t: float, track: Track, danger: _Danger, lead: float) -> bool:
-        """As many looks as are wanted have said so, this one the last; what is said now is the first otherwise.
-
-        What memory has risen by since the first of them goes on to the limit, or it was a step that stays.
-        """
+        """As many looks as are wanted have said so, this one the last; what is said now is the first otherwise."""
         resource, taken = track.usage.resource, track.taken_bytes
         first = self._firsts.get(resource)
         stayed = first is not None and not first.ripe and t > first.t and taken <= first.last_bytes
         if first is None or stayed:  # a step on the way is no burst
             self._firsts[resource] = _FirstLook(t, taken, taken, danger.ripe)
             return danger.looks == 1
-        limit = track.usage.limit
-        if t <= first.t or limit is None or (taken - first.taken_bytes) * lead <= limit.headroom_bytes * (t - first.t):
+        if t <= first.t or taken <= first.taken_bytes or not (danger.is_ramp or _goes_on(t, track, lead, first)):
             return False
         self._firsts[resource] = replace(first, looks=first.looks + 1, last_bytes=taken)
         return first.looks + 1 >= danger.looks
+
+
+def _goes_on(t: float, track: Track, lead: float, first: _FirstLook) -> bool:
+    """What memory has risen by since the first look meets the limit within the lead, or it was a step that stays."""
+    limit = track.usage.limit
+    return limit is None or (track.taken_bytes - first.taken_bytes) * lead > limit.headroom_bytes * (t - first.t)

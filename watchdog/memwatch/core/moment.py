@@ -13,7 +13,6 @@ from memwatch.core.near import Need
 from memwatch.core.policy import (
     DELIVERY_SECONDS,
     POINT_GENERATIONS,
-    SETTLED_LEADS,
     SILENT_STAKE,
     STAKE_LEADS,
     STARTUP_LEADS,
@@ -34,8 +33,10 @@ FEW_STAKE = 0.5  # times what is at stake where few generations say how high one
 ROOM_FACTOR = 2.0  # a forecast is acted upon when twice the growth that was seen could bring it about
 YOUNG_ODDS = 0.9  # of being too late: less is no reason to act in the first generations
 AS_HIGH = 0.005  # of the highest so far: farther below it there is no new growth yet
-CLEAR = 5.0  # standard errors: levels depend on each other, and of many lines the steepest was chosen
-PLAIN, PLAIN_POINTS, PLAIN_SHARE = 3.0, 12, 0.5  # times as clear, in so many blocks of 16, so soon: no start-up
+CLEAR = 4.0  # standard errors: levels depend on each other, and of many lines the steepest was chosen
+PLAIN_CLEAR = 15.0  # standard errors: so clear ...
+PLAIN_POINTS = 12  # ... in so many of 16 blocks of time ...
+PLAIN_LEADS = 20.0  # ... for so many lead times, growth is no start-up, though nobody tells generations
 NEW_POINTS = 9  # levels from which on growth is no accident, even below what was in use before
 SOON_SHARE = 0.25  # of a generation: what rose within more may have fallen again by then
 BLOCKS = 8  # of the time watched: without generations, what is recent
@@ -146,9 +147,9 @@ class Moment:
 
     def _is_plain(self) -> bool:
         """Growth that goes through most of what was watched, and that for long."""
-        forecaster, clearly = self.track.forecaster, PLAIN * CLEAR
-        is_long = self.watched >= PLAIN_SHARE * SETTLED_LEADS * self.lead
-        return is_long and self.points >= PLAIN_POINTS and forecaster.clarity >= clearly
+        if self.watched < PLAIN_LEADS * self.lead or self.points < PLAIN_POINTS:
+            return False
+        return self.track.forecaster.clarity >= PLAIN_CLEAR
 
     def _has_beat(self) -> bool:
         """Enough teeth stand for the generations that nobody tells."""
