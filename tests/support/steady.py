@@ -15,6 +15,7 @@ class Steady:
     rate = 1e6  # bytes a second, at most
     reach_bytes = 0.0
     clarity = math.inf
+    begins = False
     says = Outlook(Verdict.GROWING, Trend("linear", 1.0, 1.0, 1.0), Forecast(1e9, 0.9e9, 1.1e9))
 
     def observe(self, times: Sequence[float], used: Sequence[int]) -> None: ...

@@ -235,7 +235,9 @@ def by_time(levels: Levels, bins: Bins, gauges: Mapping[str, Readings]) -> Cours
         own = Strand(replace(fitted, models=tuple([m.moved(x) for m in fitted.models])), Straight(), 1.0, x)
     usual, period = above[-USUAL:], x / len(points)
     high = max(0.0, median(usual) - 0.5 * slope * period)
-    seen = tuple([(one - 0.5 * max(step, slope * period),) for one, step in zip(above, _steps(points), strict=True)])
+    kept = len(points) if fitted is None else max(USUAL, fitted.best.points)  # what was before grew in another way
+    ways = list(zip(above, _steps(points), strict=True))[-kept:]
+    seen = tuple([(one - 0.5 * max(step, slope * period),) for one, step in ways])
     strands = _strands(own, points, gauges, x, now_t)
     return Course(
         tuple(strands),

@@ -33,6 +33,7 @@ STALE_LEAD = 0.1  # ... or of the time that is left ...
 STALE_FLOOR = 0.003  # ... but not more often than this
 STEADIER = 1.7  # times the noise of the levels by teeth: noisier than this, and the course goes by the teeth
 MISCOUNT = 0.7  # teeth: deviation of the number of those between two peaks, which may break one in two
+CALM, BEGINS = 3, 0.2  # levels before growth, with no more than this share of its slope
 NEAR_RANGES = 2.0  # of what a generation does: the limit is not met within one where it is farther off
 BELOW_SHARE = 0.2  # of the distance to the course counts while memory is below it
 LATELY = 1.2  # generations
@@ -175,6 +176,12 @@ class Forecaster:
         """Growth as the course has it, in standard errors; infinite without one."""
         best = self._course.fit.best if self._course is not None and self._course.fit is not None else None
         return best.slope / best.slope_error if best is not None and best.slope_error > 0.0 else math.inf
+
+    @property
+    def begins(self) -> bool:
+        """Growth has begun after memory had stood still, or nearly so: no fill does that."""
+        fitted = self._course.fit if self._course is not None else None
+        return fitted is not None and fitted.past.points >= CALM and fitted.past.slope < BEGINS * fitted.best.slope
 
     def rise(self, seconds: float) -> float:
         """Bytes above the lowest level of so many seconds; 0 before there is one."""

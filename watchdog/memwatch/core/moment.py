@@ -146,10 +146,11 @@ class Moment:
         return self.ledger.complete < least
 
     def _is_plain(self) -> bool:
-        """Growth that goes through most of what was watched, and that for long."""
-        if self.watched < PLAIN_LEADS * self.lead or self.points < PLAIN_POINTS:
+        """Growth that goes through most of what was watched, or has begun after a calm, and that for long."""
+        forecaster = self.track.forecaster
+        if self.watched < PLAIN_LEADS * self.lead or forecaster.clarity < PLAIN_CLEAR:
             return False
-        return self.track.forecaster.clarity >= PLAIN_CLEAR
+        return self.points >= PLAIN_POINTS or (forecaster.begins and self.points > POINT_GENERATIONS)
 
     def _has_beat(self) -> bool:
         """Enough teeth stand for the generations that nobody tells."""

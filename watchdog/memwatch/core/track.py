@@ -54,6 +54,8 @@ class ForecasterLike(Protocol):
     @property
     def clarity(self) -> float: ...  # noqa: D102
     @property
+    def begins(self) -> bool: ...  # noqa: D102
+    @property
     def reach_bytes(self) -> float: ...  # noqa: D102
 
 
