@@ -327,6 +327,35 @@ def test_in_the_first_generations_memory_must_be_where_it_never_was(gain, interr
     assert bool(watch.interrupts) is interrupted
 
 
+@pytest.mark.parametrize(
+    ("clarity", "points", "begins", "interrupted"),
+    [(15.0, 12, False, True), (14.0, 12, False, False), (15.0, 8, False, False), (15.0, 8, True, True)],
+)
+def test_without_generations_only_plain_growth_is_no_start_up(clarity, points, begins, interrupted):
+    """After 25 lead times: a coin is tossed for the run."""
+    watch = Watch()
+    watch.used = 96.0 * GB
+    watch.look(int(25 * LEAD), rise=0.001 * GB)
+    watch.script.clarity, watch.script.begins = clarity, begins
+    says = growing(900, 800, generation=None, ends=ends_in(LEAD + 2.0, 900.0))
+    watch.script.says = replace(says, trend=replace(says.trend, points=points))
+    watch.look(3)
+    assert bool(watch.interrupts) is interrupted
+
+
+def test_without_generations_teeth_stand_for_them():
+    parts = Outline((0.0,) * SLOTS, (0.0,) * SLOTS, 0.0, seen=((0.0,) * SLOTS,) * 6)
+    near = Near(4.0 * GB, 0.0, 4.0 * GB / LEAD, 0.0, 1.0 * GB, parts, part=0.5, seconds=60.0)
+    for outline, interrupted in ((parts, True), (parts.whole(), False)):
+        watch = Watch()
+        watch.used = 96.0 * GB
+        watch.look(int(25 * LEAD), rise=0.001 * GB)
+        ends = replace(ends_in(LEAD + 2.0, 900.0), near=replace(near, outline=outline))
+        watch.script.says = growing(900, 800, generation=None, ends=ends)
+        watch.look(3)
+        assert bool(watch.interrupts) is interrupted
+
+
 def test_acting_switched_off_only_tells():
     watch = Watch(replace(CHECKPOINT, act=False))
     watch.generations(6)

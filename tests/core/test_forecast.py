@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -111,6 +112,22 @@ def test_a_leak_that_begins_late_is_seen_after_five_generations(make, seed: int)
     assert before.verdict in {Verdict.STABLE, Verdict.PLATEAU}
     assert at(trace, trace.truth.begins_t[begin + 6]).verdict is Verdict.LEAK
     assert error(trace, trace.truth.begins_t[begin + 6]) < 0.15
+
+
+def asked(rows: Sequence[Row]) -> Forecaster:
+    """That was told all of them, and has looked at them."""
+    forecaster = feed(rows)
+    ask(forecaster, rows[-1])
+    return forecaster
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_growth_that_begins_after_a_calm_is_known_as_such_and_a_fill_is_not(seed: int) -> None:
+    late = generators.plateau_then_leak(seed)
+    known = asked([row for row in late.rows if row.t <= late.truth.begins_t[24]])
+    assert known.begins and known.clarity > 15.0
+    assert not any(asked(make(seed).rows).begins for make in (generators.exponential_fill, generators.linear_leak))
+    assert all(asked(make(seed).rows).clarity < 4.0 for make in (generators.noise, generators.stable))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
