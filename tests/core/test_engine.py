@@ -50,6 +50,7 @@ from memwatch.core.policy import (
 from memwatch.core.restarts import Reached
 from memwatch.core.shapes import SLOTS
 from memwatch.core.snapshot import State, Verdict
+from memwatch.core.verdict import PERSISTENT
 from support.watch import CALM, GB, TARGET, Watch, ends_in, growing, sampled
 
 CHECKPOINT = Policy(checkpoint_seconds=10.0)
@@ -301,6 +302,18 @@ def test_growth_that_is_not_clear_waits_until_the_limit_is_almost_sure_to_be_met
     watch.script.says = growing(5, 4, ends=ends_in(*[5.0] * 19, 900.0))
     watch.look(2)
     assert [n.fields["kind"] for n in watch.events("interrupt")] == ["time"]
+
+
+def test_growth_that_many_generations_show_is_clear():
+    watch = Watch()
+    watch.generations(18, seconds=60)
+    watch.look(10)
+    watch.script.clarity = 0.9 * CLEAR
+    says = growing(900, 800, ends=ends_in(LEAD + 2.0, 900.0))
+    for points, interrupted in ((PERSISTENT - 1, False), (PERSISTENT, True)):
+        watch.script.says = replace(says, trend=replace(says.trend, points=points))
+        watch.look(3)
+        assert bool(watch.interrupts) is interrupted
 
 
 def test_growth_that_is_not_clear_is_no_reason_to_take_a_boundary():

@@ -28,6 +28,7 @@ from memwatch.core.policy import (
 )
 from memwatch.core.snapshot import Forecast
 from memwatch.core.track import Track
+from memwatch.core.verdict import PERSISTENT
 
 FEW_STAKE = 0.5  # times what is at stake where few generations say how high one goes
 ROOM_FACTOR = 2.0  # a forecast is acted upon when twice the growth that was seen could bring it about
@@ -133,8 +134,10 @@ class Moment:
         return self.track.forecaster.gain(recent) >= -AS_HIGH * self.track.peak
 
     def is_clear(self) -> bool:
-        """The growth is no accident."""
-        return self.track.forecaster.clarity >= CLEAR
+        """The growth is no accident; of a curve that many generations tell only the latest part is unsure."""
+        if self.track.forecaster.clarity >= CLEAR:
+            return True
+        return self.points >= PERSISTENT and not self.ledger.silent(self.t)
 
     def _is_young(self) -> bool:
         """Little has been seen, and little is lost; or what was seen tells little."""
