@@ -306,6 +306,7 @@ def test_growth_that_is_not_clear_waits_until_the_limit_is_almost_sure_to_be_met
 
 def test_growth_that_many_generations_show_is_clear():
     watch = Watch()
+    watch.used = 20.0 * GB
     watch.generations(18, seconds=60)
     watch.look(10)
     watch.script.clarity = 0.9 * CLEAR
