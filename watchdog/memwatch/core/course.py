@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from memwatch.core.axes import Axis, Calendar, Clock, Filling, Readings, Straight, calendar
 from memwatch.core.growth import Model
@@ -119,10 +120,12 @@ def _blocks(bins: Bins) -> list[list[Bin]]:
     return [items[max(0, end - size) : end] for end in range(len(items), 0, -size)][::-1]
 
 
-def _steps(points: Sequence[Point]) -> Iterator[float]:
+def _steps(points: Sequence[Point]) -> list[float]:
     """How much the level rises from half a block before each to half a block after it."""
-    for before, after in zip([points[0], *points[:-1]], [*points[1:], points[-1]], strict=True):
-        yield (after.level - before.level) / (1.0 if before in (points[0], after) or after is points[-1] else 2.0)
+    steps = [after.level - before.level for before, after in pairwise(points)]
+    if not steps:
+        return [0.0]
+    return [0.5 * (before + after) for before, after in zip([steps[0], *steps], [*steps, steps[-1]], strict=True)]
 
 
 def by_generation(
