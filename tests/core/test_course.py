@@ -63,6 +63,18 @@ def test_growth_by_the_hour_is_told_from_growth_by_the_generation() -> None:
     assert counted.slope == pytest.approx(2 * GB, rel=0.05)
 
 
+def test_blocks_of_time_before_growth_began_do_not_say_how_high_the_next_goes() -> None:
+    """Half of the recording is a steep fill, the other half a slow line: no block of that stands above it."""
+    bins = Bins(256)
+    times = [float(t) for t in range(1600)]
+    bins.add(times, [20 * GB + GB * min(50.0, t / 16) + 0.002 * GB * max(0.0, t - 800.0) for t in times])
+    found = over_time(bins)
+    assert found.fit is not None and found.fit.best.points < len(levels_by_time(bins).points)
+    assert found.slope == pytest.approx(0.002 * GB, rel=0.05)
+    assert len(found.outline.seen) < len(levels_by_time(bins).points)
+    assert found.outline.top < 0.1 * GB, "the fill rose by 6 in each block"
+
+
 @pytest.mark.parametrize("lengths", [EVEN, LENGTHS])
 def test_the_weights_are_a_belief(lengths: tuple[float, ...]) -> None:
     strands = course(lengths, lambda t, x: 20 * GB + 2 * GB * x).strands
