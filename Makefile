@@ -28,7 +28,7 @@ fuzz: .venv/fuzz/.made  ## each parser of what is foreign for FUZZ seconds, guid
 JOBS ?= 2
 trust: .venv/.dev  ## docs/trust/decisions.json, unseen.json and their tables: 1,440 simulated runs; a quarter of an hour
 	cd tests && PYTHONPATH=../watchdog:. ../$(BIN)/python -m trust.suite --jobs $(JOBS) --write ../docs/trust/decisions.json
-	cd tests && PYTHONPATH=../watchdog:. ../$(BIN)/python -m trust.suite --first 900 --count 40 --jobs $(JOBS) --write ../docs/trust/unseen.json
+	cd tests && PYTHONPATH=../watchdog:. ../$(BIN)/python -m trust.suite --first 1000 --count 40 --jobs $(JOBS) --write ../docs/trust/unseen.json
 	cd tests && PYTHONPATH=../watchdog:. ../$(BIN)/python -m trust.tables
 
 machines: .venv/.dev  ## memwatch as a service: in a container, and in the virtual machine of ../shared/vm; root, minutes

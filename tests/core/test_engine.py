@@ -50,7 +50,6 @@ from memwatch.core.policy import (
 from memwatch.core.restarts import Reached
 from memwatch.core.shapes import SLOTS
 from memwatch.core.snapshot import State, Verdict
-from memwatch.core.verdict import PERSISTENT
 from support.watch import CALM, GB, TARGET, Watch, ends_in, growing, sampled
 
 CHECKPOINT = Policy(checkpoint_seconds=10.0)
@@ -295,7 +294,7 @@ def test_growth_that_is_not_clear_waits_until_the_limit_is_almost_sure_to_be_met
     watch = Watch()
     watch.generations(6, seconds=60)
     watch.look(10)
-    watch.script.clarity = 0.9 * CLEAR
+    watch.script.clarity, watch.script.gain = 0.9 * CLEAR, lambda seconds: 1.0 * GB
     watch.script.says = growing(900, 800, ends=ends_in(LEAD + 2.0, 900.0))
     watch.look(10)
     assert watch.interrupts == [], "a coin is tossed for the run"
@@ -304,17 +303,17 @@ def test_growth_that_is_not_clear_waits_until_the_limit_is_almost_sure_to_be_met
     assert [n.fields["kind"] for n in watch.events("interrupt")] == ["time"]
 
 
-def test_growth_that_many_generations_show_is_clear():
+@pytest.mark.parametrize(("gain", "interrupted"), [(1.9 * GB, False), (2.0 * GB, True)])
+def test_growth_that_has_brought_memory_far_above_all_before_is_clear(gain, interrupted):
+    """By 2 % of 100 GB, in the latest quarter of what was watched; a coin is tossed for the run."""
     watch = Watch()
-    watch.used = 20.0 * GB
-    watch.generations(18, seconds=60)
+    watch.generations(6, seconds=60)
     watch.look(10)
     watch.script.clarity = 0.9 * CLEAR
-    says = growing(900, 800, ends=ends_in(LEAD + 2.0, 900.0))
-    for points, interrupted in ((PERSISTENT - 1, False), (PERSISTENT, True)):
-        watch.script.says = replace(says, trend=replace(says.trend, points=points))
-        watch.look(3)
-        assert bool(watch.interrupts) is interrupted
+    watch.script.gain = lambda seconds: gain if seconds > STEP else math.inf
+    watch.script.says = growing(900, 800, ends=ends_in(LEAD + 2.0, 900.0))
+    watch.look(3)
+    assert bool(watch.interrupts) is interrupted
 
 
 def test_growth_that_is_not_clear_is_no_reason_to_take_a_boundary():
@@ -322,7 +321,7 @@ def test_growth_that_is_not_clear_is_no_reason_to_take_a_boundary():
     watch.script.says = growing(500, 450)
     watch.generations(6, seconds=60)
     watch.look(59, rise=0.05 * GB)
-    watch.script.clarity = 0.9 * CLEAR
+    watch.script.clarity, watch.script.gain = 0.9 * CLEAR, lambda seconds: 1.0 * GB
     left = 0.8 * WORTH_SHARE * STEP + LEAD
     watch.script.says = growing(left, left)
     watch.feed(GenerationSeen(watch.t, 8, 25))

@@ -28,13 +28,13 @@ from memwatch.core.policy import (
 )
 from memwatch.core.snapshot import Forecast
 from memwatch.core.track import Track
-from memwatch.core.verdict import PERSISTENT
 
 FEW_STAKE = 0.5  # times what is at stake where few generations say how high one goes
 ROOM_FACTOR = 2.0  # a forecast is acted upon when twice the growth that was seen could bring it about
 YOUNG_ODDS = 0.9  # of being too late: less is no reason to act in the first generations
 AS_HIGH = 0.005  # of the highest so far: farther below it there is no new growth yet
 CLEAR = 4.0  # standard errors: levels depend on each other, and of many lines the steepest was chosen
+LATELY, RISEN = 0.25, 0.02  # of what was watched, of the limit: what comes and goes rises less from one to the next
 PLAIN_CLEAR = 15.0  # standard errors: so clear ...
 PLAIN_POINTS = 12  # ... in so many of 16 blocks of time ...
 PLAIN_LEADS = 20.0  # ... for so many lead times, growth is no start-up, though nobody tells generations
@@ -134,10 +134,9 @@ class Moment:
         return self.track.forecaster.gain(recent) >= -AS_HIGH * self.track.peak
 
     def is_clear(self) -> bool:
-        """The growth is no accident; of a curve that many generations tell only the latest part is unsure."""
-        if self.track.forecaster.clarity >= CLEAR:
-            return True
-        return self.points >= PERSISTENT and not self.ledger.silent(self.t)
+        """The growth is no accident: so the levels say, or memory has lately been far above all before."""
+        forecaster = self.track.forecaster
+        return forecaster.clarity >= CLEAR or forecaster.gain(LATELY * self.watched) >= RISEN * self.limit.bytes
 
     def _is_young(self) -> bool:
         """Little has been seen, and little is lost; or what was seen tells little."""
