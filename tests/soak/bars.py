@@ -14,6 +14,7 @@ from soak.series import Points, after, floor_rise, growth, spread
 Results = Mapping[str, Any]  # what a program printed
 
 STEP_SECONDS = 300.0  # of an hour: medians of so long are compared
+FLOOR_PARTS = 4  # are looked at together for what comes and goes: workers that are watched take descriptors for ten minutes
 WARM_DAYS, STEP_DAYS = 2.0, 1.0  # of a month
 REPLACED_DAYS = 18.0  # from then on there are other watches: the trainer is begun again
 RSS_MIB, LINES_KB = 1.0, 1.0
@@ -59,8 +60,8 @@ def _held(of: str, figures: Mapping[str, Points], step: float) -> Iterator[Bar]:
     """What is never to be more than before."""
     yield Bar(f"{of}: RSS, between the medians of any two parts", spread(figures["rss_mib"], step), "MiB", RSS_MIB)
     yield Bar(f"{of}: RSS, rise of a line through all", growth(figures["rss_mib"]), "MiB", RSS_MIB)
-    yield Bar(f"{of}: file descriptors more at the end", floor_rise(figures["fds"], step), "", 0)
-    yield Bar(f"{of}: threads more at the end", floor_rise(figures["threads"], step), "", 0)
+    yield Bar(f"{of}: file descriptors more at the end", floor_rise(figures["fds"], FLOOR_PARTS * step), "", 0)
+    yield Bar(f"{of}: threads more at the end", floor_rise(figures["threads"], FLOOR_PARTS * step), "", 0)
 
 
 def _figures(names: Sequence[str], readings: Sequence[Sequence[float]], warm: float) -> dict[str, Points]:
