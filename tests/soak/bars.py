@@ -14,7 +14,7 @@ from soak.series import Points, after, floor_rise, growth, spread
 Results = Mapping[str, Any]  # what a program printed
 
 STEP_SECONDS = 300.0  # of an hour: medians of so long are compared
-FLOOR_PARTS = 4  # are looked at together for what comes and goes: workers that are watched take descriptors for ten minutes
+FLOOR_PARTS = 4  # looked at together for what comes and goes: workers that are watched take descriptors for minutes
 WARM_DAYS, STEP_DAYS = 2.0, 1.0  # of a month
 REPLACED_DAYS = 18.0  # from then on there are other watches: the trainer is begun again
 RSS_MIB, LINES_KB = 1.0, 1.0
