@@ -108,7 +108,7 @@ class Emergencies:
         trend = track.outlook.trend
         if foreseen and trend is not None and rate <= TREND_FACTOR * trend.growth_per_second:
             return None
-        return _Danger(rate, beyond_bytes=0.0, is_ramp=True) if ramp > 0.0 else _Danger(rate, beyond_bytes=left - guard)
+        return _Danger(rate, is_ramp=True) if ramp > 0.0 else _Danger(rate, beyond_bytes=left - guard)
 
     def _is_usual(self, track: Track, headroom_bytes: int, lead: float) -> bool:
         """Memory is not above what it was in this part of other generations."""

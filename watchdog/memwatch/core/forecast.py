@@ -20,6 +20,7 @@ from memwatch.core.rhythm import Rhythm
 from memwatch.core.shapes import SLOTS, Bins
 from memwatch.core.snapshot import Forecast, Gauge, Trend, Verdict
 from memwatch.core.teeth import Teeth
+from memwatch.core.trend import Fit
 from memwatch.core.verdict import ENOUGH, Evidence, judge
 
 RUN_BINS = 256  # time bins of the whole run
@@ -174,13 +175,15 @@ class Forecaster:
     @property
     def clarity(self) -> float:
         """Growth as the course has it, in standard errors; infinite without one."""
-        best = self._course.fit.best if self._course is not None and self._course.fit is not None else None
-        return best.slope / best.slope_error if best is not None and best.slope_error > 0.0 else math.inf
+        fitted = self._fit
+        if fitted is None or fitted.best.slope_error <= 0.0:
+            return math.inf
+        return fitted.best.slope / fitted.best.slope_error
 
     @property
     def begins(self) -> bool:
         """Growth has begun after memory had stood still, or nearly so: no fill does that."""
-        fitted = self._course.fit if self._course is not None else None
+        fitted = self._fit
         return fitted is not None and fitted.past.points >= CALM and fitted.past.slope < BEGINS * fitted.best.slope
 
     def rise(self, seconds: float) -> float:
@@ -227,6 +230,11 @@ class Forecaster:
     def _read(self, gauges: Sequence[Gauge]) -> None:
         for gauge in gauges:
             self._gauges.setdefault(gauge.name, Readings()).add(gauge.t, gauge.value, gauge.capacity, gauge.seldom)
+
+    @property
+    def _fit(self) -> Fit | None:
+        """Of the latest course."""
+        return self._course.fit if self._course is not None else None
 
     @property
     def _watched(self) -> float:
