@@ -11,8 +11,9 @@ from typing import get_args
 
 import shtab
 
-from memwatch import __version__, cli
-from memwatch.config import Profile
+from memwatch import __version__
+from memwatch.cli import main as cli
+from memwatch.config.settings import Profile
 
 DOCS = Path(__file__).resolve().parent
 FILES = re.compile(r"FILE|LOG|TRACE|HISTORY|SNAPSHOT|RUN$")  # metavars of what may be a file

@@ -10,17 +10,27 @@ from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
-from memwatch.backtest.replay import replay
-from memwatch.backtest.trace import read_trace
+from memwatch.core.decision.policy import Policy
 from memwatch.core.events import Notice
-from memwatch.core.model import HOST
-from memwatch.core.policy import Policy
+from memwatch.core.measurements import HOST
 from memwatch.core.snapshot import Snapshot
-from memwatch.core.units import format_duration
-from memwatch.outputs.chart import WIDE, Label, Panel, document
-from memwatch.outputs.marks import Axis, Line, Mark, Shape
-from memwatch.outputs.panels import forecast_panel, memory_panel
-from memwatch.outputs.story import OUTLOOKS, Story, tell
+from memwatch.core.zz_units import format_duration
+from memwatch.history.csv_trace import read_trace
+from memwatch.history.zz_replay import replay
+from memwatch.outputs.charts.panels import forecast_panel, memory_panel
+from memwatch.outputs.charts.run_data import OUTLOOKS, Story, tell
+from memwatch.outputs.charts.svg_chart import (
+    WIDE,
+    Label,
+    Panel,
+    document,
+)
+from memwatch.outputs.charts.svg_marks import (
+    Axis,
+    Line,
+    Mark,
+    Shape,
+)
 from traces.generators import Trace, checkpoint_peaks, gc_sawtooth, linear_leak, straight_fill
 
 FOLDER = Path(__file__).resolve().parent / "images"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from memwatch.app import CALM_SECONDS, TIDY_SECONDS, tidying
+from memwatch.app.composition import CALM_SECONDS, TIDY_SECONDS, tidying
 from support.world import HandClock
 
 FREE = 1000  # blocks, fewer than a free list takes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from memwatch.children import start
+from memwatch.system.child_process import start
 
 
 def test_the_kernel_kills_them_first_from_their_first_moment_on() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 import memwatch
 from memwatch import __version__
-from memwatch.cli import main
+from memwatch.cli.main import main
 from memwatch.errors import ExitCode
 from support.processes import WAIT, python, running
 
@@ -138,10 +138,12 @@ def test_the_version_is_a_line_for_programs_and_lines_for_a_report_of_a_bug(caps
 
 @pytest.mark.parametrize("words", [["--version"], ["completion", "bash"], ["man"]])
 def test_what_memwatch_tells_of_itself_loads_nothing_of_a_watch(words: list[str]) -> None:
-    loaded = f"import sys; from memwatch.cli import main; main({words}); sys.stderr.write(' '.join(sys.modules))"
+    loaded = f"import sys; from memwatch.cli.main import main; main({words}); sys.stderr.write(' '.join(sys.modules))"
     asked = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert asked.stdout
-    assert not {"msgspec", "yaml", "rich", "memwatch.app", "memwatch.config"} & set(asked.stderr.split())
+    assert not {"msgspec", "yaml", "rich", "memwatch.app.composition", "memwatch.config.settings"} & set(
+        asked.stderr.split()
+    )
 
 
 @pytest.mark.parametrize("code", list(ExitCode))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.clock import Sleeper, SystemClock
+from memwatch.system.clock import Sleeper, SystemClock
 
 LONG = 20.0  # a sleep that is never slept to its end
 

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch import config, wire
-from memwatch.config import Config, keys, types_of_keys
-from memwatch.core.policy import Policy
+from memwatch.config import settings
+from memwatch.config.load import load
+from memwatch.config.settings import Config, keys, types_of_keys
+from memwatch.core.decision.policy import Policy
 from memwatch.errors import ConfigError, ExitCode
-from memwatch.layers import load
+from memwatch.system import serialization
 
 EXAMPLE = Path(__file__).parents[1] / "configs" / "memwatch.yaml"
 NAME = Path("m.yaml")
@@ -37,7 +38,7 @@ def test_the_example_file_has_every_key_with_its_default() -> None:
             return {key: lists(inner) for key, inner in value.items()}
         return list(value) if isinstance(value, tuple) else value
 
-    assert wire.load_yaml(EXAMPLE.read_text(), "example") == lists(asdict(Config()))
+    assert serialization.load_yaml(EXAMPLE.read_text(), "example") == lists(asdict(Config()))
     assert load(EXAMPLE) == Config()
 
 
@@ -185,7 +186,7 @@ def test_listen(text: str, address: tuple[str, int] | None) -> None:
 @given(st.text(alphabet="0123456789abc.:[]%- ", max_size=24))
 def test_listen_gives_an_address_or_says_why(text: str) -> None:
     try:
-        found = config.parse_listen(text)
+        found = settings.parse_listen(text)
     except ValueError as error:
         assert str(error)
     else:
@@ -210,7 +211,7 @@ def test_home_is_filled_in() -> None:
 
 
 def test_each_flag_names_a_key() -> None:
-    assert set(config.FLAGS.values()) <= set(dict(keys(Config())))
+    assert set(settings.FLAGS.values()) <= set(dict(keys(Config())))
 
 
 def test_each_number_has_a_range_and_the_tables_name_keys() -> None:
@@ -218,13 +219,13 @@ def test_each_number_has_a_range_and_the_tables_name_keys() -> None:
         return bool({int, float} & {type_, *get_args(type_)})
 
     numbers = {path for path, type_ in types_of_keys().items() if is_number(type_)}
-    assert numbers - set(config.SIZES) == set(config.RANGES)
-    assert {*config.SIZES, *config.PATHS} <= set(dict(keys(Config())))
+    assert numbers - set(settings.SIZES) == set(settings.RANGES)
+    assert {*settings.SIZES, *settings.PATHS} <= set(dict(keys(Config())))
 
 
 def test_yaml_is_not_imported_without_a_file() -> None:
     import subprocess
 
-    code = "import sys; from memwatch.layers import load; load(flags={'pid': 5}); sys.exit('yaml' in sys.modules)"
-    source = str(Path(config.__file__).parents[1])
+    code = "import sys; from memwatch.config.load import load; load(flags={'pid': 5}); sys.exit('yaml' in sys.modules)"
+    source = str(Path(settings.__file__).parents[1])
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": source})

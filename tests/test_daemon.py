@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from memwatch.core.engine import Engine
+from memwatch.app.interrupter import Interrupter
+from memwatch.app.watch_loop import Daemon
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.engine import Engine
 from memwatch.core.events import (
     ArmedChanged,
     Attached,
@@ -23,15 +26,12 @@ from memwatch.core.events import (
     Signalling,
     SourceChanged,
 )
-from memwatch.core.model import Limit, Sample, Unread
-from memwatch.core.policy import Policy
+from memwatch.core.interfaces import Sink
+from memwatch.core.measurements import Limit, Sample, Unread
 from memwatch.core.snapshot import Snapshot, State
-from memwatch.daemon import Daemon
 from memwatch.errors import SourceError, TargetGoneError
-from memwatch.interfaces import Sink
-from memwatch.interrupter import Interrupter
-from memwatch.outputs.tracking import Tracking
-from memwatch.relay import Order, Relay
+from memwatch.outputs.trackers.tracker_proxy import Order, Relay
+from memwatch.outputs.trackers.tracker_records import Tracking
 from support.watch import GB, TARGET, Script, growing, sampled
 from support.world import HandClock
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from memwatch.app.examination_launcher import SECONDS, Examiner
+from memwatch.app.examination_worker import within_memory
 from memwatch.core.events import Diagnose, Diagnosed
 from memwatch.core.examination import Examination
-from memwatch.core.profile import by_line
-from memwatch.examine import within_memory
-from memwatch.examiner import SECONDS, Examiner
-from memwatch.sources.target import identify
+from memwatch.core.leaks.allocation_profile import by_line
+from memwatch.sources.target.process_identity import identify
 from support.processes import running
 from support.pythons import pythons
 
@@ -91,7 +91,7 @@ def test_what_a_trainer_holds_is_found_and_nothing_is_left_behind():
 
 def test_it_gives_way_to_everybody_else_and_is_killed_first(tmp_path: Path):
     code = (
-        "import os; from memwatch.standing import give_way; give_way(); "
+        "import os; from memwatch.system.process_priority import give_way; give_way(); "
         f"open({str(tmp_path / 'how')!r}, 'w').write(f'{{os.nice(0)}} ' + open('/proc/self/oom_score_adj').read())"
     )
     with examiner(os.getppid(), code=code) as one:
@@ -146,7 +146,7 @@ def test_forged_objects_are_borne_within_time_and_memory(python: str, seed: int,
         pytest.skip(f"no CPython {python} is here")
     room = 64 << 20
     code = (
-        "from memwatch.examine import serve; serve(); "
+        "from memwatch.app.examination_worker import serve; serve(); "
         f"open({str(tmp_path / 'status')!r}, 'w').write(open('/proc/self/status').read())"
     )
     program = [*pythons()[python].program("forged.py"), str(seed)]
@@ -202,7 +202,7 @@ def test_where_sizes_do_not_fit_counts_are_told():
             raise MemoryError
         return Examination()
 
-    from memwatch.diagnosis.heap.census import Wish
+    from memwatch.diagnosis.heap.object_census import Wish
 
     assert "too large" in within_memory(look, Wish(bytes=True)).census_reason  # type: ignore[arg-type]
 

@@ -8,12 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.actions.checkpoint import CheckpointWatch
-from memwatch.actions.hook import SYSTEM, Hook
-from memwatch.core.events import Attached, Escalate, HookRan, Interrupt, Signalled, Signalling
-from memwatch.core.model import RunIdentity
+from memwatch.actions.interrupt_hook import SYSTEM, Hook
+from memwatch.app.interrupter import Interrupter
+from memwatch.core.events import (
+    Attached,
+    Escalate,
+    HookRan,
+    Interrupt,
+    Signalled,
+    Signalling,
+)
+from memwatch.core.measurements import RunIdentity
 from memwatch.errors import SourceError
-from memwatch.interrupter import Interrupter
+from memwatch.sources.checkpoint.checkpoint_watch import CheckpointWatch
 from support.mainjob import until
 from support.watch import TARGET, Watch
 

@@ -11,11 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch import packaged, wire
-from memwatch.config import DEFAULT_PROFILE, PATHS, PROFILES, Config, keys, types_of_keys
+from memwatch.config.load import load, settle
+from memwatch.config.settings import (
+    DEFAULT_PROFILE,
+    PATHS,
+    PROFILES,
+    Config,
+    keys,
+    types_of_keys,
+)
+from memwatch.config.zz_overrides import variable
 from memwatch.errors import ConfigError
-from memwatch.layers import load, settle
-from memwatch.overrides import variable
+from memwatch.system import package_data, serialization
 
 NAME = Path("m.yaml")
 KUBERNETES = {  # what a pod finds where a Service is called memwatch
@@ -79,8 +86,10 @@ def test_what_others_set_or_nobody_does_is_left_alone() -> None:
 
 
 def test_without_an_environment_none_is_heeded() -> None:
-    code = "from memwatch.layers import load; from memwatch.config import Config; assert load() == Config()"
-    environ = {"PYTHONPATH": str(Path(wire.__file__).parents[1]), "MEMWATCH_VERBOSE": "true"}
+    code = (
+        "from memwatch.config.load import load; from memwatch.config.settings import Config; assert load() == Config()"
+    )
+    environ = {"PYTHONPATH": str(Path(serialization.__file__).parents[1]), "MEMWATCH_VERBOSE": "true"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environ)
 
 
@@ -192,14 +201,14 @@ def test_a_section_that_is_none_is_told_whatever_lies_above_or_below() -> None:
 
 
 def test_there_is_a_file_for_each_profile_but_the_default() -> None:
-    folder = packaged.profile("observe").parent
+    folder = package_data.profile("observe").parent
     assert {path.stem for path in folder.glob("*.yaml")} == set(PROFILES) - {DEFAULT_PROFILE}
 
 
 @pytest.mark.parametrize("name", sorted(set(PROFILES) - {DEFAULT_PROFILE}))
 def test_a_profile_holds_policy_and_nothing_of_a_machine_or_run(name: str) -> None:
-    path = packaged.profile(name)
-    given_ = set(wire.read_yaml(path.read_bytes(), name).lines)
+    path = package_data.profile(name)
+    given_ = set(serialization.read_yaml(path.read_bytes(), name).lines)
     assert not given_ & {"profile", "target", "listen", "json", *PATHS}
     settings = settle(flags={"profile": name})
     changed = {

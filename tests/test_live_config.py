@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from memwatch.config.load import load
+from memwatch.config.reload import LOOK_SECONDS, LiveConfig
 from memwatch.errors import ConfigError, SourceError
-from memwatch.layers import load
-from memwatch.live_config import LOOK_SECONDS, LiveConfig
 
 
 class File:

@@ -11,7 +11,7 @@ from typing import TextIO
 
 import pytest
 
-from memwatch.progress import Progress
+from memwatch.outputs.terminal.progress_bar import Progress
 
 
 @pytest.fixture

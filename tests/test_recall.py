@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from memwatch import recall
-from memwatch.config import Config
-from memwatch.core.engine import NO_DIAGNOSIS, Engine
-from memwatch.history import past
-from memwatch.progress import Progress
+from memwatch.app import history_replay
+from memwatch.config.settings import Config
+from memwatch.core.engine.engine import NO_DIAGNOSIS, Engine
+from memwatch.history import stored_runs
+from memwatch.outputs.terminal.progress_bar import Progress
 from support.recorded import GB, Recording, record
 
 
@@ -22,8 +22,8 @@ def test_what_is_known_at_the_end_is_what_was_known_then(tmp_path: Path, gpus: i
     for event in recording.events():
         live.feed(event)
     record(tmp_path / "h.db", recording)
-    [run] = past.runs(tmp_path / "h.db")
-    found, then = recall.recall(tmp_path / "h.db", run, config, Progress("reading")).end, live.snapshot()
+    [run] = stored_runs.runs(tmp_path / "h.db")
+    found, then = history_replay.recall(tmp_path / "h.db", run, config, Progress("reading")).end, live.snapshot()
     assert run.was_examined and then.diagnosis is not None and then.diagnosis.findings
     assert found.diagnosis == then.diagnosis
     for one, other in zip(found.resources, then.resources, strict=True):
@@ -34,12 +34,12 @@ def test_what_is_known_at_the_end_is_what_was_known_then(tmp_path: Path, gpus: i
 def test_a_run_that_was_not_examined_is_recalled_in_stretches(tmp_path: Path) -> None:
     path = tmp_path / "h.db"
     record(path, Recording(generations=4, samples=2000, examined=False))
-    [run] = past.runs(path)
+    [run] = stored_runs.runs(path)
     assert not run.was_examined
     engine, fed = Engine(Config().policy, diagnosis=NO_DIAGNOSIS), 0
-    for told in past.stretches(path, run):
-        for event in engine.worth_feeding(told, recall.JUDGED_SECONDS):
+    for told in stored_runs.stretches(path, run):
+        for event in engine.worth_feeding(told, history_replay.JUDGED_SECONDS):
             engine.feed(event)
             fed += 1
     assert fed < 500
-    assert recall.recall(path, run, Config(), Progress("x")).end.resources == engine.snapshot().resources
+    assert history_replay.recall(path, run, Config(), Progress("x")).end.resources == engine.snapshot().resources

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from memwatch import relay as relays
 from memwatch.core.events import Notice
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import SourceError
-from memwatch.relay import Order, Relay, finish
+from memwatch.outputs.trackers import tracker_proxy as relays
+from memwatch.outputs.trackers.tracker_proxy import Order, Relay, finish
 from support.snapshots import make_snapshot
 
 SECONDS = 20.0  # within which a process does what it is to do

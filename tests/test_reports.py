@@ -12,11 +12,17 @@ from typing import Any
 
 import pytest
 
-from memwatch.cli import main
-from memwatch.core.events import Attached, Cause, Exited, GenerationSeen, Notice
-from memwatch.core.model import Target
-from memwatch.history.store import HistoryStore
-from memwatch.sources.target import identify
+from memwatch.cli.main import main
+from memwatch.core.events import (
+    Attached,
+    Cause,
+    Exited,
+    GenerationSeen,
+    Notice,
+)
+from memwatch.core.measurements import Target
+from memwatch.history.event_store import HistoryStore
+from memwatch.sources.target.process_identity import identify
 from support.examinations import examined
 from support.recorded import Recording, record
 from support.watch import sampled
@@ -132,7 +138,9 @@ def test_a_file_of_another_kind_is_refused_at_once(history: Path, tmp_path: Path
 
 
 def test_without_the_extra_the_page_has_pictures(history: Path, tmp_path: Path) -> None:
-    program = "import sys; sys.modules['plotly'] = None; from memwatch.cli import main; sys.exit(main(sys.argv[1:]))"
+    program = (
+        "import sys; sys.modules['plotly'] = None; from memwatch.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
     path = tmp_path / "report.html"
     subprocess.run([sys.executable, "-c", program, "report", str(history), "-o", str(path)], check=True)
     page = path.read_text()

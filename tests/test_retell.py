@@ -10,15 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.cli import main
-from memwatch.core.events import Attached, Event, Interrupt, Notice, Sampled, Signalled
-from memwatch.core.occasions import DiagnosisPolicy
-from memwatch.core.policy import Policy
+from memwatch.app.zz_judge import Settings
+from memwatch.app.zz_retell import Retold, retell
+from memwatch.cli.main import main
+from memwatch.core.decision.policy import Policy
+from memwatch.core.events import (
+    Attached,
+    Event,
+    Interrupt,
+    Notice,
+    Sampled,
+    Signalled,
+)
+from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
 from memwatch.errors import ConfigError, ExitCode
-from memwatch.history import past
-from memwatch.history.store import HistoryStore
-from memwatch.judge import Settings
-from memwatch.retell import Retold, retell
+from memwatch.history import stored_runs
+from memwatch.history.event_store import HistoryStore
 from support.recorded import GB, Recording
 
 SETTINGS = Settings(Policy(), DiagnosisPolicy(), ("growth < 5GB/generation",))
@@ -47,7 +54,7 @@ def watched(path: Path, events: Iterator[Event], settings: Settings = SETTINGS) 
 
 
 def again(path: Path) -> list[Retold]:
-    [run] = past.runs(path)
+    [run] = stored_runs.runs(path)
     return list(retell(path, run, lambda share: None))
 
 
@@ -135,7 +142,7 @@ def test_a_name_of_a_run_goes_with_a_history(tmp_path: Path, capsys: pytest.Capt
 
 def test_looks_between_the_seconds_are_kept(path: Path) -> None:
     told = watched(path, replace(LEAK, seconds=0.05, samples=400, generations=4, killed_in=None).events())
-    [run] = past.runs(path)
-    kept = sum(isinstance(event, Sampled) for event in past.events(path, run.run_id))
+    [run] = stored_runs.runs(path)
+    kept = sum(isinstance(event, Sampled) for event in stored_runs.events(path, run.run_id))
     assert kept == 4 * 400 and told
     assert [one.difference for one in again(path)] == [None]

@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
-from memwatch.core.model import GpuMemory, HostMemory, TreeMemory, Unread
+from memwatch.app.sampler import Sampler
+from memwatch.core.measurements import (
+    GpuMemory,
+    HostMemory,
+    TreeMemory,
+    Unread,
+)
 from memwatch.errors import AbsentError, SourceError, TargetGoneError
-from memwatch.sampler import Sampler
 
 GB = 10**9
 TREE = TreeMemory(processes=1, rss_bytes=3 * GB, used_bytes=3 * GB, accounting="rss")

@@ -13,12 +13,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch import wire
-from memwatch.cli import main
-from memwatch.config import Config
+from memwatch.cli.config import _lines
+from memwatch.cli.main import main
+from memwatch.config.load import load, settle
+from memwatch.config.settings import Config
 from memwatch.errors import ExitCode
-from memwatch.layers import load, settle
-from memwatch.settings import _lines
+from memwatch.system import serialization
 
 EXAMPLE = Path(__file__).parents[1] / "configs" / "memwatch.yaml"
 
@@ -32,7 +32,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 
 def memwatch(*arguments: str, given_: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
     """As a program, with variables of its own."""
-    env = {**os.environ, "PYTHONPATH": str(Path(wire.__file__).parents[1]), **environ}
+    env = {**os.environ, "PYTHONPATH": str(Path(serialization.__file__).parents[1]), **environ}
     command = [sys.executable, "-m", "memwatch", *arguments]
     return subprocess.run(command, capture_output=True, text=True, input=given_, env=env, check=False)
 
@@ -153,7 +153,9 @@ def test_what_is_shown_can_be_fed_back(data: dict[str, object]) -> None:
 
 
 def test_the_defaults_are_shown_as_the_example_has_them() -> None:
-    assert wire.load_yaml("\n".join(_lines(Config(), {})), "shown") == wire.load_yaml(EXAMPLE.read_text(), "example")
+    assert serialization.load_yaml("\n".join(_lines(Config(), {})), "shown") == serialization.load_yaml(
+        EXAMPLE.read_text(), "example"
+    )
 
 
 # --- schema ---------------------------------------------------------------------------------------------------------
@@ -167,8 +169,8 @@ def test_the_schema_is_the_published_one(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_only_the_command_pays_for_the_schema() -> None:
     code = "import sys; from memwatch import commands; commands.configure({'pid': 5}); "
-    code += "sys.exit(bool({'memwatch.schema', 'memwatch.settings', 'yaml'} & {*sys.modules}))"
-    environ = {"PYTHONPATH": str(Path(wire.__file__).parents[1])}
+    code += "sys.exit(bool({'memwatch.config.json_schema', 'memwatch.cli.config', 'yaml'} & {*sys.modules}))"
+    environ = {"PYTHONPATH": str(Path(serialization.__file__).parents[1])}
     subprocess.run([sys.executable, "-c", code], check=True, env=environ)
 
 

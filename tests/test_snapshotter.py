@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from memwatch import snapshots
+from memwatch.app.zz_snapshotter import Snapshotter
+from memwatch.cli import process_snapshot
 from memwatch.core.events import SnapshotTaken
-from memwatch.snapshotter import Snapshotter
 from support.processes import running
 
 WAIT_SECONDS = 60.0
@@ -48,7 +48,7 @@ def test_what_the_trainer_holds_is_kept_and_said_where(tmp_path: Path, monkeypat
     with running([sys.executable, "-c", HOLDS]) as trainer, snapshotter(trainer.pid) as one:
         event = outcome(one)
     assert event.reason == "" and Path(event.path).is_relative_to(tmp_path)
-    found = snapshots.find(event.label, {"XDG_STATE_HOME": str(tmp_path)})
+    found = process_snapshot.find(event.label, {"XDG_STATE_HOME": str(tmp_path)})
     counts = {each.type: each.count for each in found.found.census.types}
     assert counts["__main__.Thing"] == 500
 
@@ -58,7 +58,7 @@ def test_what_the_trainer_holds_is_kept_and_said_where(tmp_path: Path, monkeypat
     [
         ("raise SystemExit(3)", "it ended with status 3"),
         ("print('no JSON')", "it ended with status 0"),
-        ("from memwatch.snapshots import serve; serve()", "no process"),
+        ("from memwatch.cli.process_snapshot import serve; serve()", "no process"),
     ],
 )
 def test_what_hinders_it_is_said(code: str, reason: str) -> None:

@@ -12,9 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.confine import Confinement, _cgroup, _rlimit, _works, confine
+from memwatch.app.launched_trainer import (
+    Child,
+    Passthrough,
+    forwarding,
+    shell_status,
+    signal_name,
+)
+from memwatch.cli.zz_confine import (
+    Confinement,
+    _cgroup,
+    _rlimit,
+    _works,
+    confine,
+)
 from memwatch.errors import AttachError
-from memwatch.supervisor import Child, Passthrough, forwarding, shell_status, signal_name
 from support.mainjob import until
 
 MB = 10**6

@@ -22,12 +22,12 @@ from pathlib import Path
 import pytest
 
 from hostile.defiled import harmful
-from memwatch.clock import SystemClock
+from memwatch.cli.top import Endpoint
 from memwatch.core.snapshot import Forecast, Snapshot
-from memwatch.endpoint import Endpoint
 from memwatch.errors import AttachError, ConfigError, ExitCode
-from memwatch.outputs.status import status
-from memwatch.outputs.web import WebServer
+from memwatch.outputs.http.server import WebServer
+from memwatch.outputs.status_json import status
+from memwatch.system.clock import SystemClock
 from support.screens import screen
 from support.snapshots import make_dead, make_diagnosis, make_snapshot, make_view
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from memwatch import trackers
-from memwatch.config import Config
+from memwatch.app import tracker_setup
+from memwatch.config.load import load
+from memwatch.config.settings import Config
 from memwatch.errors import ConfigError, ExitCode
-from memwatch.layers import load
 from support.mainjob import Folder, Memwatch
 from support.processes import WAIT, python, running
 
@@ -30,13 +30,13 @@ def configured(*texts: str) -> Config:
 def test_nothing_is_wanted_unless_it_is_configured() -> None:
     assert Config().extras == configured("wandb: {}", "tensorboard:", "notify: {events: [warn]}").extras == ()
     assert configured(*EACH.values()).extras == tuple(EACH)
-    trackers.check(Config())
+    tracker_setup.check(Config())
 
 
 @pytest.mark.parametrize("extra", EACH)
 def test_what_is_not_installed_is_refused_with_the_way_to_install_it(extra: str) -> None:
     with pytest.raises(ConfigError, match=f"{extra} is configured, and .* is not installed") as caught:
-        trackers.check(configured(EACH[extra]))
+        tracker_setup.check(configured(EACH[extra]))
     assert f"pip install 'memwatch[{extra}]'" in caught.value.hint
 
 
@@ -70,14 +70,14 @@ def test_a_file_that_others_may_read_is_remarked_on(tmp_path: Path) -> None:
     file.write_text("json://x\n")
     config = configured(f"notify: {{file: {file}}}")
     file.chmod(0o640)
-    [remark] = trackers.remarks(config)
+    [remark] = tracker_setup.remarks(config)
     assert f"chmod 600 {file}" in remark
     file.chmod(0o600)
-    assert list(trackers.remarks(config)) == []
+    assert list(tracker_setup.remarks(config)) == []
 
 
 def test_a_watch_goes_on_though_the_file_is_gone(tmp_path: Path) -> None:
-    assert list(trackers.remarks(configured(f"notify: {{file: {tmp_path}/gone}}"))) == []
+    assert list(tracker_setup.remarks(configured(f"notify: {{file: {tmp_path}/gone}}"))) == []
 
 
 # --- tried out ------------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_a_watch_goes_on_though_the_file_is_gone(tmp_path: Path) -> None:
 def test_what_is_tried_out_and_not_there_is_an_error() -> None:
     for extra, text in EACH.items():
         with pytest.raises(ConfigError, match="not installed"):
-            trackers.try_out(configured(text), extra)
+            tracker_setup.try_out(configured(text), extra)
 
 
 def test_doctor_says_what_is_missing(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from memwatch.actions.signals import ExitStatus
-from memwatch.core.engine import Engine
+from memwatch.actions.signal_sender import ExitStatus
+from memwatch.app.trainer_process import UPTIME_DRIFT, WatchedTrainer
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.engine import Engine
 from memwatch.core.events import (
     Attached,
     Cause,
@@ -22,12 +24,15 @@ from memwatch.core.events import (
     Signalled,
     Signalling,
 )
-from memwatch.core.model import CgroupLevel, CgroupMemory, HostMemory, Sample
-from memwatch.core.policy import Policy
+from memwatch.core.measurements import (
+    CgroupLevel,
+    CgroupMemory,
+    HostMemory,
+    Sample,
+)
 from memwatch.core.snapshot import Snapshot, State
 from memwatch.errors import SourceError
-from memwatch.sources.kmsg import OomKill
-from memwatch.trainer import UPTIME_DRIFT, WatchedTrainer
+from memwatch.sources.memory.kernel_oom_log import OomKill
 from support.watch import GB, TARGET
 
 KILLED, DONE = ExitStatus(None, "SIGKILL"), ExitStatus(0, None)

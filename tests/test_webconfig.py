@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memwatch.config.web_config import load
 from memwatch.errors import ConfigError
-from memwatch.outputs.access import Access
-from memwatch.outputs.web import CERTIFICATE, PASSWORD, TLS
-from memwatch.webconfig import load
+from memwatch.outputs.http.client_access import Access
+from memwatch.outputs.http.server import CERTIFICATE, PASSWORD, TLS
 from support.certificates import hashed, make_all
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -12,9 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.actions.checkpoint import CPU_SHARE, FOLDER_SECONDS, MANY_FILES, CheckpointWatch
-from memwatch.actions.filesigns import UsualPlaces, is_temporary, is_whole, looks_like_checkpoint
 from memwatch.errors import SourceError
+from memwatch.sources.checkpoint.checkpoint_file_state import (
+    UsualPlaces,
+    is_temporary,
+    is_whole,
+    looks_like_checkpoint,
+)
+from memwatch.sources.checkpoint.checkpoint_watch import (
+    CPU_SHARE,
+    FOLDER_SECONDS,
+    MANY_FILES,
+    CheckpointWatch,
+)
 from support.processes import READY, WAIT, python, running
 
 

@@ -14,7 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.actions.hook import FACTS, SYSTEM, Hook, fill, find_program, hook_environ, placeholders
+from memwatch.actions.interrupt_hook import (
+    FACTS,
+    SYSTEM,
+    Hook,
+    fill,
+    find_program,
+    hook_environ,
+    placeholders,
+)
 from memwatch.core.events import HookRan
 from memwatch.errors import ConfigError, SourceError
 from support.freezer import frozen

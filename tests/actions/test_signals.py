@@ -12,10 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.actions.signals import ExitStatus, PidfdSignaller, RanksSignaller, plan, system_call
-from memwatch.core.model import Target
-from memwatch.errors import AttachError, ConfigError, NoTrainerError, SourceError, TargetGoneError
-from memwatch.sources.target import identify, is_same
+from memwatch.actions.signal_sender import (
+    ExitStatus,
+    PidfdSignaller,
+    RanksSignaller,
+    plan,
+    system_call,
+)
+from memwatch.core.measurements import Target
+from memwatch.errors import (
+    AttachError,
+    ConfigError,
+    NoTrainerError,
+    SourceError,
+    TargetGoneError,
+)
+from memwatch.sources.target.process_identity import identify, is_same
 from support.processes import READY, WAIT, python, running, stranger
 
 CATCHES_TERM = "import signal; signal.signal(signal.SIGTERM, lambda *_: None); " + WAIT

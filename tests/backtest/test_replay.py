@@ -11,12 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.backtest.replay import replay
-from memwatch.backtest.trace import read_trace
-from memwatch.core.events import Attached, GaugeSeen, GenerationSeen, PhaseSeen, Sampled
-from memwatch.core.policy import Policy
-from memwatch.core.sentence import to_json_line
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.status_sentence import to_json_line
+from memwatch.core.events import (
+    Attached,
+    GaugeSeen,
+    GenerationSeen,
+    PhaseSeen,
+    Sampled,
+)
 from memwatch.errors import ConfigError, MemwatchError
+from memwatch.history.csv_trace import read_trace
+from memwatch.history.zz_replay import replay
 from traces.score import Task, score
 
 HEADER = "t,rss,limit,gen,phase,total_gens,gpu_used,gpu_limit\n"

@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from memwatch import wire
 from memwatch.core.examination import Profile
-from memwatch.core.profile import by_line
+from memwatch.core.leaks.allocation_profile import by_line
+from memwatch.system import serialization
 from support.leaks import LINES, first_line, options
 from support.mainjob import Folder, trainer, until
 
@@ -33,7 +33,10 @@ def profile(leak: str, path: Path) -> dict[str, Any]:
         seconds = str(GENERATIONS * GENERATION_SECONDS)
         command = [sys.executable, "-m", "memwatch", "profile", "--pid", str(run.pid), "--seconds", seconds, "--json"]
         shown = subprocess.run(command, capture_output=True, check=True, timeout=120, cwd=path, env=folder.environ())
-    found, first = wire.from_json(shown.stdout, Profile), first_line(wire.from_json(shown.stdout, Profile))
+    found, first = (
+        serialization.from_json(shown.stdout, Profile),
+        first_line(serialization.from_json(shown.stdout, Profile)),
+    )
     lines = by_line(found.credits)
     seen = sum(one.bytes for one in lines)
     return {

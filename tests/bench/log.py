@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from memwatch.core.events import GenerationSeen
-from memwatch.sources.logscan import scan
-from memwatch.sources.logsource import LogSource
+from memwatch.sources.log.log_source import LogSource
+from memwatch.sources.log.whole_log_scan import scan
 from support.measure import ENVIRON, cpu_seconds, peak_rss_mib
 from support.presets import packaged_presets
 

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from bench.cost import TREES, trainer
-from memwatch.app import make_readers
-from memwatch.config import Config
-from memwatch.core.engine import Engine
+from memwatch.app.composition import make_readers
+from memwatch.config.settings import Config
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Attached, Sampled
-from memwatch.core.policy import Policy
-from memwatch.sources.target import describe, identify
+from memwatch.sources.target.process_identity import describe, identify
 from support.measure import median, quantile
 
 PARTS = ("look", "sample", "judge", "snapshot")

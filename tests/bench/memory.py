@@ -20,11 +20,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.cost import trainer
-from memwatch.core.engine import Engine
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.engine import Engine
+from memwatch.core.engine.resource_monitor import ForecasterLike
 from memwatch.core.events import Event
-from memwatch.core.forecast import Forecaster
-from memwatch.core.policy import Policy
-from memwatch.core.track import ForecasterLike
+from memwatch.core.forecast.forecaster import Forecaster
 from support.endless import generations_pass, time_passes
 from support.measure import ENVIRON, rss_mib
 from support.simulated import ticks

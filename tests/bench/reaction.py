@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from memwatch.sources.cgroup import parse_page_cache
+from memwatch.sources.memory.cgroup import parse_page_cache
 from support.measure import ENVIRON, quantile
 from support.trainers import memory_cgroup
 

@@ -23,11 +23,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from memwatch.backtest.replay import replay
-from memwatch.backtest.trace import read_stretches, read_trace
-from memwatch.core.engine import Engine
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Sampled
-from memwatch.core.policy import Policy
+from memwatch.history.csv_trace import read_stretches, read_trace
+from memwatch.history.zz_replay import replay
 from support.measure import median
 
 GB = 10**9

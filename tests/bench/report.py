@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from memwatch.clock import SystemClock
-from memwatch.outputs.web import WebServer
+from memwatch.outputs.http.server import WebServer
+from memwatch.system.clock import SystemClock
 from support.measure import median, rss_mib
 from support.recorded import Recording, record
 from support.snapshots import make_diagnosis, make_snapshot
@@ -27,7 +27,7 @@ from support.snapshots import make_diagnosis, make_snapshot
 GENERATIONS = 25
 Figures = dict[str, Any]
 PROGRAM = (
-    "import resource, sys, json; from memwatch.cli import main; code = main(sys.argv[1:]);"
+    "import resource, sys, json; from memwatch.cli.main import main; code = main(sys.argv[1:]);"
     "used = resource.getrusage(resource.RUSAGE_SELF);"
     "print(json.dumps([code, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]), file=sys.stderr)"
 )

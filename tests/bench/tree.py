@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from memwatch.sources.pages import RUN, Pages, read_space
+from memwatch.sources.memory.pagemap import RUN, Pages, read_space
 from support import mapping, trees
 from support.forest import Forest, read_pss
 

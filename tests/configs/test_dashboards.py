@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from generator.queries import RUN, families_in, selector
-from memwatch.outputs.families import FAMILIES, Family
+from memwatch.outputs.metrics.metric_registry import FAMILIES, Family
 from support.grafana import FILES, GRAFANA, load, panels, queries
 
 ROOT = Path(__file__).parents[2]

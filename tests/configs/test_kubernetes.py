@@ -16,10 +16,10 @@ import pytest
 import yaml
 
 from memwatch import __version__
-from memwatch.config import Config
-from memwatch.core.units import parse_size
-from memwatch.layers import load
-from memwatch.outputs.pages import PAGES
+from memwatch.config.load import load
+from memwatch.config.settings import Config
+from memwatch.core.zz_units import parse_size
+from memwatch.outputs.http.routes import PAGES
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "configs" / "kubernetes"

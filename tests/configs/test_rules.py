@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from memwatch.outputs.families import FAMILIES
+from memwatch.outputs.metrics.metric_registry import FAMILIES
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "configs" / "prometheus"

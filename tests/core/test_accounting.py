@@ -5,8 +5,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.accounting import accounting, job_bytes, usages
-from memwatch.core.model import CgroupLevel, CgroupMemory, GpuMemory, HostMemory, TreeMemory
+from memwatch.core.measurements import (
+    CgroupLevel,
+    CgroupMemory,
+    GpuMemory,
+    HostMemory,
+    TreeMemory,
+)
+from memwatch.core.memory_accounting import accounting, job_bytes, usages
 
 GB = 10**9
 TREE = TreeMemory(processes=1, rss_bytes=20 * GB, used_bytes=20 * GB, accounting="rss")

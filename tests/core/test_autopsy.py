@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.autopsy import Evidence, KernelRecord, conclude
-from memwatch.core.events import Cause, CheckpointSeen, OutOfMemorySeen, Signalled, Signalling
+from memwatch.core.cause_of_death import Evidence, KernelRecord, conclude
+from memwatch.core.events import (
+    Cause,
+    CheckpointSeen,
+    OutOfMemorySeen,
+    Signalled,
+    Signalling,
+)
 
 T = 1000.0
 INT = Signalled(990.0, "SIGINT")

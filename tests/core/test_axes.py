@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.axes import KEPT_READINGS, Calendar, Clock, Filling, Readings, Straight, calendar, usual_seconds
+from memwatch.core.forecast.regressors import (
+    KEPT_READINGS,
+    Calendar,
+    Clock,
+    Filling,
+    Readings,
+    Straight,
+    calendar,
+    usual_seconds,
+)
 
 CALENDARS = st.builds(
     Calendar, st.floats(0.0, 1e3), st.floats(0.1, 1e4), st.sampled_from([1.0, 0.9, 1.02, 1.3]), st.floats(1.0, 40.0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.burst import (
+from memwatch.core.decision.burst_detector import (
     BURST_LOOKS,
     CEILING_SECONDS,
     PERIOD_FLOOR_SECONDS,

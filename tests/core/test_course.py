@@ -9,11 +9,17 @@ from itertools import accumulate
 
 import pytest
 
-from memwatch.core.axes import Readings
-from memwatch.core.course import Course, by_generation, by_time, levels_by_generation, levels_by_time
-from memwatch.core.growth import Model
-from memwatch.core.rhythm import Rhythm
-from memwatch.core.shapes import Bins
+from memwatch.core.forecast.fitted_model import (
+    Course,
+    by_generation,
+    by_time,
+    levels_by_generation,
+    levels_by_time,
+)
+from memwatch.core.forecast.generation_tracker import Rhythm
+from memwatch.core.forecast.regressors import Readings
+from memwatch.core.forecast.sample_summaries import Bins
+from memwatch.core.forecast.zz_growth import Model
 
 GB = 1e9
 LENGTHS = (60.0, 130.0, 45.0, 90.0, 180.0, 50.0, 110.0, 70.0, 150.0, 40.0, 100.0, 85.0, 140.0)

@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.curves import FORMS, MIN_POINTS, UPON_LINE, Bend, bends
-from memwatch.core.growth import Curve
+from memwatch.core.forecast.growth_models import (
+    FORMS,
+    MIN_POINTS,
+    UPON_LINE,
+    Bend,
+    bends,
+)
+from memwatch.core.forecast.zz_growth import Curve
 
 U = [k / 23 for k in range(24)]
 W = [0.5 + u for u in U]  # the latest count most

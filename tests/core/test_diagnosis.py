@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from memwatch.core.census import Tracked
-from memwatch.core.diagnosis import RECORDINGS
-from memwatch.core.engine import Engine
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.diagnostician import RECORDINGS
+from memwatch.core.engine.engine import Engine
 from memwatch.core.events import (
     Action,
     Attached,
@@ -22,11 +22,16 @@ from memwatch.core.events import (
     Notice,
     PhaseSeen,
 )
-from memwatch.core.examination import Credit, Examination, Frame, Profile
-from memwatch.core.model import Target
-from memwatch.core.occasions import CREDIT_SECONDS, LATE_SECONDS, DiagnosisPolicy
-from memwatch.core.policy import Policy
+from memwatch.core.examination import (
+    Credit,
+    Examination,
+    Frame,
+    Profile,
+)
+from memwatch.core.leaks.examination_schedule import CREDIT_SECONDS, LATE_SECONDS, DiagnosisPolicy
+from memwatch.core.measurements import Target
 from memwatch.core.snapshot import Verdict
+from memwatch.core.zz_census import Tracked
 from support.examinations import examined
 from support.watch import CALM, GB, TARGET, Script, growing, sampled
 

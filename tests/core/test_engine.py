@@ -11,7 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.engine import Engine
+from memwatch.core.decision.interrupt_rule import CLEAR
+from memwatch.core.decision.policy import (
+    PACE_FLOOR_SECONDS,
+    PACE_IDLE_SECONDS,
+    PACE_LOOKS,
+    POINT_GENERATIONS,
+    WORTH_SHARE,
+    Policy,
+    lead_seconds,
+)
+from memwatch.core.engine.engine import Engine
 from memwatch.core.events import (
     Attached,
     Cause,
@@ -33,22 +43,20 @@ from memwatch.core.events import (
     SourceChanged,
     TotalSeen,
 )
-from memwatch.core.forecast import Forecaster
-from memwatch.core.model import GpuMemory, Limit, Sample, Target, TreeMemory, Unread, Usage
-from memwatch.core.moment import CLEAR
-from memwatch.core.near import Near
-from memwatch.core.outline import Outline
-from memwatch.core.policy import (
-    PACE_FLOOR_SECONDS,
-    PACE_IDLE_SECONDS,
-    PACE_LOOKS,
-    POINT_GENERATIONS,
-    WORTH_SHARE,
-    Policy,
-    lead_seconds,
+from memwatch.core.forecast.forecaster import Forecaster
+from memwatch.core.forecast.generation_profile import Outline
+from memwatch.core.forecast.sample_summaries import SLOTS
+from memwatch.core.forecast.zz_near import Near
+from memwatch.core.measurements import (
+    GpuMemory,
+    Limit,
+    Sample,
+    Target,
+    TreeMemory,
+    Unread,
+    Usage,
 )
-from memwatch.core.restarts import Reached
-from memwatch.core.shapes import SLOTS
+from memwatch.core.restart_policy import Reached
 from memwatch.core.snapshot import State, Verdict
 from support.watch import CALM, GB, TARGET, Watch, ends_in, growing, sampled
 

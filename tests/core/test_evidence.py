@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.evidence import FIRST, LATEST, Evidence, rise
+from memwatch.core.leaks.examination_history import (
+    FIRST,
+    LATEST,
+    Evidence,
+    rise,
+)
 from support.examinations import examined
 
 MB = 10**6

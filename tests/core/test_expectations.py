@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.engine import Engine
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Attached, GenerationSeen, Notice
 from memwatch.core.expectations import Expectations, parse
-from memwatch.core.policy import Policy
 from memwatch.core.snapshot import GenerationRow
 from support.examinations import examined
 from support.watch import TARGET, Script, sampled

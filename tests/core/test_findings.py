@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.census import UNNAMED
-from memwatch.core.evidence import Evidence
 from memwatch.core.examination import Driver, Finding
-from memwatch.core.findings import RULES, conclude
-from memwatch.core.holdings import Situation
+from memwatch.core.leaks.examination_history import Evidence
+from memwatch.core.leaks.growth_attribution import Situation
+from memwatch.core.leaks.zz_findings import RULES, conclude
 from memwatch.core.snapshot import Gauge
+from memwatch.core.zz_census import UNNAMED
 from support.examinations import examined
 
 MB = 10**6

@@ -7,10 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from memwatch.core.engine import Engine
-from memwatch.core.events import Attached, Event, GenerationSeen, Interrupt, Sampled
-from memwatch.core.model import Limit, Sample, Usage
-from memwatch.core.policy import Policy
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.engine import Engine
+from memwatch.core.events import (
+    Attached,
+    Event,
+    GenerationSeen,
+    Interrupt,
+    Sampled,
+)
+from memwatch.core.measurements import Limit, Sample, Usage
 from support.watch import GB, TARGET, sampled
 
 LIMIT = 100 * GB

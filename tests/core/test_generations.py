@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from memwatch.core.events import GenerationSeen, PhaseSeen
-from memwatch.core.generations import KEEP_FIRST, KEEP_LAST, MAX_PHASES, Ledger
+from memwatch.core.generation_ledger import (
+    KEEP_FIRST,
+    KEEP_LAST,
+    MAX_PHASES,
+    Ledger,
+)
 
 MB = 10**6
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.levels import GUARDS, look_headrooms
-from memwatch.core.model import Limit
+from memwatch.core.decision.zz_levels import GUARDS, look_headrooms
+from memwatch.core.measurements import Limit
 
 GB = 10**9
 LIMIT = 100 * GB

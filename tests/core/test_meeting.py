@@ -10,14 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.axes import Calendar, Filling, Straight
-from memwatch.core.course import Course, Strand
-from memwatch.core.meeting import EXACT, LEAST_ERROR, Ends, Meeting, Timing, outcomes, weighed
-from memwatch.core.near import Need
-from memwatch.core.outline import FLAT, Outline
-from memwatch.core.peaks import Beat
-from memwatch.core.shapes import SLOTS
-from memwatch.core.trend import Fit, Point, fit
+from memwatch.core.forecast.fitted_model import Course, Strand
+from memwatch.core.forecast.generation_profile import FLAT, Outline
+from memwatch.core.forecast.periodic_peaks import Beat
+from memwatch.core.forecast.regressors import Calendar, Filling, Straight
+from memwatch.core.forecast.sample_summaries import SLOTS
+from memwatch.core.forecast.time_to_limit import (
+    EXACT,
+    LEAST_ERROR,
+    Ends,
+    Meeting,
+    Timing,
+    outcomes,
+    weighed,
+)
+from memwatch.core.forecast.trend_changepoints import Fit, Point, fit
+from memwatch.core.forecast.zz_near import Need
 
 LENGTH = 60.0  # seconds of a generation
 

@@ -9,11 +9,11 @@ from itertools import islice
 
 import pytest
 
-from memwatch.core.engine import Engine
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.engine import Engine
+from memwatch.core.engine.resource_monitor import ForecasterLike
 from memwatch.core.events import Event
-from memwatch.core.forecast import Forecaster
-from memwatch.core.policy import Policy
-from memwatch.core.track import ForecasterLike
+from memwatch.core.forecast.forecaster import Forecaster
 from support.endless import attempts_pass, generations_pass, time_passes
 from support.steady import Steady
 

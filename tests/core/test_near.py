@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.near import Near, Need
-from memwatch.core.outline import Outline
-from memwatch.core.peaks import Beat
-from memwatch.core.rises import rises
-from memwatch.core.shapes import SLOTS, Bin
+from memwatch.core.forecast.generation_profile import Outline
+from memwatch.core.forecast.periodic_peaks import Beat
+from memwatch.core.forecast.sample_summaries import SLOTS, Bin
+from memwatch.core.forecast.zz_near import Near, Need
+from memwatch.core.forecast.zz_rises import rises
 
 LENGTH = 60.0  # seconds of a generation
 PEAK_PART = 12  # of SLOTS: 45 s of 60

@@ -10,9 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.outline import FLAT, STILL, Outline, outline
-from memwatch.core.shapes import SLOTS, Shape
-from memwatch.core.trend import Fit, Point, fit
+from memwatch.core.forecast.generation_profile import (
+    FLAT,
+    STILL,
+    Outline,
+    outline,
+)
+from memwatch.core.forecast.sample_summaries import SLOTS, Shape
+from memwatch.core.forecast.trend_changepoints import Fit, Point, fit
 from support.shapes import shape_from
 
 STEP, HIGH = 30.0, 40.0

@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.peaks import OVERDUE, Beat, Peaks, beat_of_bins
-from memwatch.core.shapes import SLOTS, Bin, Shape
+from memwatch.core.forecast.periodic_peaks import (
+    OVERDUE,
+    Beat,
+    Peaks,
+    beat_of_bins,
+)
+from memwatch.core.forecast.sample_summaries import SLOTS, Bin, Shape
 from support.shapes import shape_from
 
 LEVEL, BASE, PEAK = 100.0, 80.0, 60.0

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.checkpoints import Checkpoints
-from memwatch.core.policy import (
+from memwatch.core.checkpoint_timing import Checkpoints
+from memwatch.core.decision.policy import (
     PACE_FLOOR_SECONDS,
     PACE_IDLE_SECONDS,
     WAITS,

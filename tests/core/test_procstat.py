@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memwatch.core.procstat import parse_stat
+from memwatch.core.proc_stat import parse_stat
 
 HOSTILE = b"1234 (foo) Z ) S 77 1234 1234 0 -1 4194308 9 0 0 0 3 1 0 0 20 0 1 0 5555 18446744073709551615 9"
 WHOLE = HOSTILE + b" 18446744073709551615 11 0 13" + b" 0" * 23 + b" 9"

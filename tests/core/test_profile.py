@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.examination import Credit, Frame
-from memwatch.core.profile import Levels, by_line, merged
+from memwatch.core.leaks.allocation_profile import Levels, by_line, merged
 
 MAIN, STEP = Frame("main", "/app/main.py", 80), Frame("Trainer.step", "/app/main.py", 20)
 NUMPY = Frame("stack", "/usr/lib/python3/dist-packages/numpy/shapes.py", 400, installed=True)

@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.events import GaveUp, Restarting
-from memwatch.core.model import Limit
-from memwatch.core.restarts import LONGEST_PAUSE_SECONDS, Ended, Reached, decide, gained, pause_seconds
+from memwatch.core.measurements import Limit
+from memwatch.core.restart_policy import (
+    LONGEST_PAUSE_SECONDS,
+    Ended,
+    Reached,
+    decide,
+    gained,
+    pause_seconds,
+)
 
 LIMIT = Limit(4 * 10**9, "cgroup /job", 10**8)
 NOTHING = Reached()

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from memwatch.core.rhythm import LOST_AFTER, Level, Rhythm
-from memwatch.core.shapes import KEPT_SHAPES
+from memwatch.core.forecast.generation_tracker import LOST_AFTER, Level, Rhythm
+from memwatch.core.forecast.sample_summaries import KEPT_SHAPES
 
 Used = Callable[[float], float]  # generations since the first marker -> bytes
 

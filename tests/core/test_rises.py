@@ -6,8 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from memwatch.core.rises import ENOUGH, Rises, Span, rises
-from memwatch.core.shapes import Bin
+from memwatch.core.forecast.sample_summaries import Bin
+from memwatch.core.forecast.zz_rises import (
+    ENOUGH,
+    Rises,
+    Span,
+    rises,
+)
 
 PER_BIN = 3.0  # seconds
 

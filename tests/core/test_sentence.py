@@ -9,11 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core import sentence as words
+from memwatch.core.engine import status_sentence as words
 from memwatch.core.events import Cause, Exited, Notice
-from memwatch.core.forecast import Outlook
-from memwatch.core.model import Limit, Usage
-from memwatch.core.snapshot import Forecast, ResourceView, State, Trend, Verdict
+from memwatch.core.forecast.forecaster import Outlook
+from memwatch.core.measurements import Limit, Usage
+from memwatch.core.snapshot import (
+    Forecast,
+    ResourceView,
+    State,
+    Trend,
+    Verdict,
+)
 
 GB = 10**9
 LIMIT = Limit(175 * GB, "cgroup /kubepods/pod1", 100 * GB)

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.shapes import KEPT_SHAPES, SLOTS, Bin, Bins, Shape, add_shape, shape_of, slots_of
+from memwatch.core.forecast.sample_summaries import (
+    KEPT_SHAPES,
+    SLOTS,
+    Bin,
+    Bins,
+    Shape,
+    add_shape,
+    shape_of,
+    slots_of,
+)
 from support.shapes import shape_from
 
 

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.sharing import Change, Member, Visit, copied, cow_matters, draw_on, sampled_share, union
+from memwatch.core.zz_sharing import (
+    Change,
+    Member,
+    Visit,
+    copied,
+    cow_matters,
+    draw_on,
+    sampled_share,
+    union,
+)
 
 MB = 10**6
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.stats import (
+from memwatch.core.robust_statistics import (
     deviation,
     mean,
     median,

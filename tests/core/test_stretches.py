@@ -12,18 +12,24 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from memwatch.backtest.replay import replay
-from memwatch.backtest.trace import read_trace
-from memwatch.core.burst import Burst, Ramp
-from memwatch.core.engine import Engine
-from memwatch.core.events import Attached, Notice, Series, Signalled, Stretch
-from memwatch.core.forecast import Forecaster
-from memwatch.core.generations import Ledger
-from memwatch.core.policy import Policy
-from memwatch.core.rate import PeakRate
-from memwatch.core.rhythm import Rhythm
+from memwatch.core.decision.burst_detector import Burst, Ramp
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.engine import Engine
+from memwatch.core.events import (
+    Attached,
+    Notice,
+    Series,
+    Signalled,
+    Stretch,
+)
+from memwatch.core.forecast.forecaster import Forecaster
+from memwatch.core.forecast.generation_tracker import Rhythm
+from memwatch.core.forecast.peak_rate import PeakRate
+from memwatch.core.forecast.sawtooth_detector import Teeth
+from memwatch.core.generation_ledger import Ledger
 from memwatch.core.snapshot import Snapshot
-from memwatch.core.teeth import Teeth
+from memwatch.history.csv_trace import read_trace
+from memwatch.history.zz_replay import replay
 from support.watch import TARGET
 
 GB = 10**9

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from memwatch.core.rhythm import Rhythm
-from memwatch.core.teeth import Teeth
+from memwatch.core.forecast.generation_tracker import Rhythm
+from memwatch.core.forecast.sawtooth_detector import Teeth
 
 GB = 1e9
 

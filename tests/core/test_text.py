@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.text import encodable, printable, strip_escapes
+from memwatch.core.text_and_units import encodable, printable, strip_escapes
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memwatch.core.engine.zz_timeline import FIRST_SECONDS, MOST, Timeline
 from memwatch.core.snapshot import Step
-from memwatch.core.timeline import FIRST_SECONDS, MOST, Timeline
 
 
 def told(times: list[float], used: list[int], at_once: int = 1, began_t: float = 0.0) -> tuple[Step, ...]:

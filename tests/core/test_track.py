@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.forecast import Forecaster
-from memwatch.core.model import HOST, Limit, Usage
-from memwatch.core.rate import PeakRate
-from memwatch.core.track import WAITING, Track
+from memwatch.core.engine.resource_monitor import WAITING, Track
+from memwatch.core.forecast.forecaster import Forecaster
+from memwatch.core.forecast.peak_rate import PeakRate
+from memwatch.core.measurements import HOST, Limit, Usage
 from support.watch import Script, ends_in, growing
 
 LIMIT = 100_000

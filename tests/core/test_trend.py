@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.trend import Fit, Point, clarity, fit
+from memwatch.core.forecast.trend_changepoints import (
+    Fit,
+    Point,
+    clarity,
+    fit,
+)
 
 
 def series(level: Callable[[int], float], count: int, noise: float = 0.0, seed: int = 0) -> list[Point]:

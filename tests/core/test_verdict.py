@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memwatch.core.forecast.growth_verdict import ENOUGH, Evidence, judge
+from memwatch.core.forecast.trend_changepoints import Fit, Point, fit
 from memwatch.core.snapshot import Verdict
-from memwatch.core.trend import Fit, Point, fit
-from memwatch.core.verdict import ENOUGH, Evidence, judge
 
 Level = Callable[[int], float]
 ALARM = (Verdict.WARMING_UP, Verdict.STABLE, Verdict.PLATEAU, Verdict.GROWING, Verdict.LEAK)

@@ -18,13 +18,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.cli import main
-from memwatch.diagnosis.heap.census import Wish, take_census
-from memwatch.diagnosis.heap.interpreter import Interpreter, find_interpreter
-from memwatch.diagnosis.heap.memory import Memory, parse_maps
-from memwatch.diagnosis.heap.objects import Objects
-from memwatch.diagnosis.heap.scan import Scanner
-from memwatch.diagnosis.heap.types import Types
+from memwatch.cli.main import main
+from memwatch.diagnosis.heap.builtin_values import Objects
+from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
+from memwatch.diagnosis.heap.gc_object_scan import Scanner
+from memwatch.diagnosis.heap.object_census import Wish, take_census
+from memwatch.diagnosis.heap.remote_memory import Memory, parse_maps
+from memwatch.diagnosis.heap.type_objects import Types
 from memwatch.errors import SourceError, TargetGoneError
 from support.processes import running
 from support.pythons import NAMES, pythons

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.examination import Frame
-from memwatch.diagnosis.heap.frames import Frames, ThreadState, own_number
-from memwatch.diagnosis.heap.installed import is_installed
-from memwatch.diagnosis.heap.interpreter import find_interpreter
-from memwatch.diagnosis.heap.lines import line_of
-from memwatch.diagnosis.heap.memory import Memory
-from memwatch.diagnosis.stacks import read_stacks
+from memwatch.diagnosis.heap.cpython_runtime import find_interpreter
+from memwatch.diagnosis.heap.remote_memory import Memory
+from memwatch.diagnosis.heap.stack_frames import Frames, ThreadState, own_number
+from memwatch.diagnosis.heap.zz_installed import is_installed
+from memwatch.diagnosis.heap.zz_lines import line_of
+from memwatch.diagnosis.thread_stacks import read_stacks
 from memwatch.errors import TargetGoneError
 from support.processes import running
 from support.pythons import NAMES, pythons

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from memwatch.cli import main
-from memwatch.core.census import Census
-from memwatch.diagnosis.heap.census import Wish, take_census
-from memwatch.diagnosis.heap.tracks import parse
+from memwatch.cli.main import main
+from memwatch.core.zz_census import Census
+from memwatch.diagnosis.heap.attribute_path_sizes import parse
+from memwatch.diagnosis.heap.object_census import Wish, take_census
 from memwatch.errors import ConfigError
 from support.processes import running
 from support.pythons import NAMES, PROGRAMS, pythons

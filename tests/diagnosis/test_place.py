@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from contextlib import closing
 
-from memwatch.diagnosis.heap.memory import Memory
-from memwatch.diagnosis.heap.objects import Objects
-from memwatch.diagnosis.heap.place import find
-from memwatch.diagnosis.heap.types import Types
+from memwatch.diagnosis.heap.builtin_values import Objects
+from memwatch.diagnosis.heap.remote_memory import Memory
+from memwatch.diagnosis.heap.remote_object import find
+from memwatch.diagnosis.heap.type_objects import Types
 from support.processes import running
 
 PROGRAM = """

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from memwatch.core.profile import by_line
-from memwatch.diagnosis.profile import record
+from memwatch.core.leaks.allocation_profile import by_line
+from memwatch.diagnosis.allocation_profiler import record
 from memwatch.errors import SourceError, TargetGoneError
 from support.processes import running
 

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from memwatch.core.census import Census, TypeCount
-from memwatch.diagnosis.heap.census import Wish, take_census
-from memwatch.diagnosis.heap.tracks import parse
+from memwatch.core.zz_census import Census, TypeCount
+from memwatch.diagnosis.heap.attribute_path_sizes import parse
+from memwatch.diagnosis.heap.object_census import Wish, take_census
 from support.processes import running
 from support.pythons import NAMES, OWN, pythons
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.diagnosis.stacks import parse_stacks, read_stacks
+from memwatch.diagnosis.thread_stacks import parse_stacks, read_stacks
 from memwatch.errors import SourceError
 from support.processes import running
 

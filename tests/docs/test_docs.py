@@ -16,21 +16,21 @@ from typing import Any
 import pytest
 import yaml
 
-from memwatch import cli
-from memwatch.actions.hook import fill
-from memwatch.commands import EXIT_CODES
-from memwatch.config import Config
-from memwatch.core import basis
+from memwatch.actions.interrupt_hook import fill
+from memwatch.cli import main
+from memwatch.cli.watch import EXIT_CODES
+from memwatch.config.load import load
+from memwatch.config.settings import Config
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine import zz_basis
+from memwatch.core.engine.resource_monitor import Decision, Track
+from memwatch.core.engine.status_sentence import forecast_fields
 from memwatch.core.events import Cause
-from memwatch.core.forecast import Forecaster, Outlook
-from memwatch.core.model import Limit, Usage
-from memwatch.core.policy import Policy
-from memwatch.core.sentence import forecast_fields
+from memwatch.core.forecast.forecaster import Forecaster, Outlook
+from memwatch.core.measurements import Limit, Usage
 from memwatch.core.snapshot import Verdict
-from memwatch.core.track import Decision, Track
 from memwatch.errors import ConfigError, ExitCode
-from memwatch.layers import load
-from memwatch.sources.presets import _PRESET_KEYS, _RULE_KEYS, KINDS
+from memwatch.sources.log.marker_presets import _PRESET_KEYS, _RULE_KEYS, KINDS
 from support.markdown import rows, section, words
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,7 +142,7 @@ def test_every_command_line_is_understood(page: Path) -> None:
         if "--" not in arguments and arguments[:1] == ["run"]:
             arguments += ["--", "true"]  # shortened in a sentence: `memwatch run --json`
         try:
-            cli._parse(arguments)
+            main._parse(arguments)
         except ConfigError as error:
             pytest.fail(f"{line!r}: {error}")
 
@@ -153,7 +153,7 @@ def test_the_check_of_command_lines_finds_what_is_wrong() -> None:
     assert list(command_lines(text)) == ["memwatch --no-such-flag 1", "memwatch fly", "memwatch launch x"]
     for line in command_lines(text):
         with pytest.raises(ConfigError):
-            cli._parse(own_words(line))
+            main._parse(own_words(line))
     assert own_words("memwatch run -- python 'a b.py' > main.log 2>&1 & # c") == ["run", "--", "python", "a b.py"]
 
 
@@ -244,8 +244,8 @@ def test_the_fields_of_an_outlook_are_those_of_the_table() -> None:
 def test_what_a_decision_stood_on_is_that_of_the_table() -> None:
     limit = Limit(10, "host", 9)
     track = Track(Usage("host", 1, limit), Forecaster(), 0.0)
-    interrupt = basis.of_interrupt(Policy(), Decision(track, "time"), 1.0, (1.0, "assumed"))
-    warning = basis.of_warning(Policy(), track, None)
+    interrupt = zz_basis.of_interrupt(Policy(), Decision(track, "time"), 1.0, (1.0, "assumed"))
+    warning = zz_basis.of_warning(Policy(), track, None)
     told = {words(name)[0] + name.rpartition("`")[2]: set(words(cell)) for name, cell in stood_on()}
     assert told["threshold of an interrupt"] == set(interrupt["threshold"])
     assert told["threshold of a warning"] == set(warning["threshold"])

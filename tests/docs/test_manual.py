@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch import cli
+from memwatch.cli import main
 from memwatch.errors import ExitCode
 from support.screens import screen
 
@@ -97,7 +97,7 @@ def test_its_examples_are_understood() -> None:
     assert len(examples) >= 5
     for line in examples:
         plain = line.replace("\\-", "-").replace("\\e", "\\").replace("\\(ti", "~").partition(" > ")[0]
-        cli._parse(plain.replace("'", "").split()[1:])
+        main._parse(plain.replace("'", "").split()[1:])
 
 
 # --- completion -----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.sources.gpulinks import open_files
+from memwatch.sources.gpu.trainer_gpus import open_files
 
 pytestmark = pytest.mark.gpu
 

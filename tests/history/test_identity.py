@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.history.identity import program, run_key, start_ticks
+from memwatch.history.run_identity import program, run_key, start_ticks
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,27 @@ from pathlib import Path
 
 import pytest
 
-from memwatch import wire
-from memwatch.core.events import Attached, GenerationSeen, Notice, Sampled
-from memwatch.core.model import HOST, Sample, Target, Usage
-from memwatch.history import identity, past
-from memwatch.history.retention import LATEST, SEQS, Retention, used_bytes
-from memwatch.history.store import HistoryStore, Judge
+from memwatch.core.events import (
+    Attached,
+    GenerationSeen,
+    Notice,
+    Sampled,
+)
+from memwatch.core.measurements import (
+    HOST,
+    Sample,
+    Target,
+    Usage,
+)
+from memwatch.history import run_identity, stored_runs
+from memwatch.history.event_store import HistoryStore, Judge
+from memwatch.history.retention import (
+    LATEST,
+    SEQS,
+    Retention,
+    used_bytes,
+)
+from memwatch.system import serialization
 from support.processes import WAIT, python, running
 
 T0 = 1_700_000_000.0
@@ -57,7 +72,7 @@ def begun(store: HistoryStore, name: str) -> str:
 
 
 def commands(path: Path) -> list[str]:
-    return [run.command for run in past.runs(path)]
+    return [run.command for run in stored_runs.runs(path)]
 
 
 def settled(connection: sqlite3.Connection, retention: Retention, run: int) -> int:
@@ -104,7 +119,7 @@ def test_what_another_memwatch_watches_is_its_own(opened: sqlite3.Connection, pa
 
 def test_of_the_run_that_is_watched_the_older_details_go(path: Path) -> None:
     run_id = watched(path, "only", looks=3 * LATEST, hertz=2.0)
-    [run] = past.runs(path)
+    [run] = stored_runs.runs(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         before = used_bytes(connection)
         settled(connection, Retention(before // 2, lambda pid, ticks: False), 1)
@@ -113,9 +128,9 @@ def test_of_the_run_that_is_watched_the_older_details_go(path: Path) -> None:
         assert 0 not in older and older[600] > 10
         [later] = connection.execute("SELECT count(*) FROM samples WHERE seq > ?", (2 * LATEST,)).fetchone()
         assert later >= LATEST, "the latest part has all its detail"
-    looks = [event for event in past.events(path, run_id) if isinstance(event, Sampled)]
+    looks = [event for event in stored_runs.events(path, run_id) if isinstance(event, Sampled)]
     assert looks[0].t == T0 and looks[-1].t == T0 + (3 * LATEST - 1) / 2
-    assert past.watches(path, run) == [], "it is not whole any more"
+    assert stored_runs.watches(path, run) == [], "it is not whole any more"
 
 
 def test_what_cannot_be_made_smaller_ends(path: Path) -> None:
@@ -123,8 +138,8 @@ def test_what_cannot_be_made_smaller_ends(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         assert settled(connection, Retention(1, lambda pid, ticks: False), 1) < 10
         assert connection.execute("SELECT count(*) FROM samples").fetchone() == (100,), "the latest are kept"
-    [run] = past.runs(path)
-    assert past.watches(path, run), "it is whole"
+    [run] = stored_runs.runs(path)
+    assert stored_runs.watches(path, run), "it is whole"
 
 
 def test_a_watch_that_never_ends_stays_within_its_bound(path: Path) -> None:
@@ -141,14 +156,17 @@ def test_a_watch_that_never_ends_stays_within_its_bound(path: Path) -> None:
                 )
                 connection.executemany(
                     "INSERT INTO events VALUES (1, ?, 0, ?, 'GenerationSeen', ?)",
-                    ((first + i, first + i, wire.to_json({"t": first + i, "index": i})) for i in range(0, LATEST, 5)),
+                    (
+                        (first + i, first + i, serialization.to_json({"t": first + i, "index": i}))
+                        for i in range(0, LATEST, 5)
+                    ),
                 )
             first += 2 * LATEST
             settled(connection, retention, 1)
             assert used_bytes(connection) < most, f"month {month}"
         [later] = connection.execute("SELECT count(*) FROM samples WHERE seq >= ?", (first - LATEST,)).fetchone()
         assert later == LATEST, "the latest part has all its detail"
-    told = list(past.events(path, run_id))
+    told = list(stored_runs.events(path, run_id))
     assert isinstance(told[0], Attached), "what all the rest belongs to is still there"
     assert 100 < sum(isinstance(event, GenerationSeen) for event in told) < 5 * LATEST / 5
 
@@ -159,9 +177,9 @@ def test_a_watch_makes_room_while_it_writes(path: Path) -> None:
         most = used_bytes(connection) // 2
     watched_within(path, "now", most, looks=100)
     assert commands(path) == ["now"]
-    [run] = past.runs(path)
-    assert sum(isinstance(event, Sampled) for event in past.events(path, run.run_id)) == 100
-    assert past.watches(path, run), "it is whole"
+    [run] = stored_runs.runs(path)
+    assert sum(isinstance(event, Sampled) for event in stored_runs.events(path, run.run_id)) == 100
+    assert stored_runs.watches(path, run), "it is whole"
 
 
 def test_runs_of_a_memwatch_that_lives_are_known(path: Path) -> None:
@@ -169,7 +187,7 @@ def test_runs_of_a_memwatch_that_lives_are_known(path: Path) -> None:
     with running(python(WAIT)) as other:
         assert isinstance(other, subprocess.Popen)
         with closing(sqlite3.connect(path)) as connection, connection:
-            ticks = identity.start_ticks(other.pid)
+            ticks = run_identity.start_ticks(other.pid)
             connection.execute("UPDATE attempts SET watcher_pid = ?, watcher_start_ticks = ?", (other.pid, ticks))
         watched_within(path, "now", 1)
         assert commands(path) == ["now", "before"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memwatch.errors import HistoryError
-from memwatch.history.schema import APPLICATION_ID, STEPS, migrate
+from memwatch.history.schema_migrations import APPLICATION_ID, STEPS, migrate
 
 NEXT = (*STEPS, ("ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT ''", "CREATE TABLE extra (a)"))
 

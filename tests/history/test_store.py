@@ -14,14 +14,29 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.core.events import Attached, Cause, Event, Exited, GenerationSeen, Notice, Sampled, Signalling
-from memwatch.core.model import HOST, Limit, Sample, Target, Usage
+from memwatch.core.events import (
+    Attached,
+    Cause,
+    Event,
+    Exited,
+    GenerationSeen,
+    Notice,
+    Sampled,
+    Signalling,
+)
+from memwatch.core.measurements import (
+    HOST,
+    Limit,
+    Sample,
+    Target,
+    Usage,
+)
 from memwatch.errors import HistoryError
-from memwatch.history import past
-from memwatch.history.identity import start_ticks
-from memwatch.history.schema import STEPS, migrate
-from memwatch.history.store import HistoryStore, Opening
-from memwatch.history.writer import WAIT_SECONDS
+from memwatch.history import stored_runs
+from memwatch.history.event_store import HistoryStore, Opening
+from memwatch.history.run_identity import start_ticks
+from memwatch.history.schema_migrations import STEPS, migrate
+from memwatch.history.writer_thread import WAIT_SECONDS
 from support.slowdisk import slow_disk
 
 ROOT = Path(__file__).parents[2]
@@ -510,7 +525,7 @@ def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
 def test_no_permission(name: str) -> None:
     code = (
         "import os, sys; from pathlib import Path; from memwatch.errors import HistoryError\n"
-        "from memwatch.history.store import HistoryStore\n"
+        "from memwatch.history.event_store import HistoryStore\n"
         "os.setuid(65534)\n"
         "try: HistoryStore.open(Path(sys.argv[1]))\n"
         "except HistoryError as error: print(error, error.hint)"
@@ -544,13 +559,13 @@ def test_a_file_of_an_older_memwatch_is_read_as_it_is_and_brought_up_to_date_by_
         connection.execute("INSERT INTO runs VALUES (NULL, 'r', 'k', 1.0, 'c', '/', '', 'h')")
         connection.execute("INSERT INTO attempts VALUES (1, 0, 'boot', 1, 2, 1.0, 3, 4, NULL, NULL)")
         connection.execute("INSERT INTO samples VALUES (1, 1, 0, 0, 5.0, 1, 'host', 7, NULL, NULL, NULL)")
-    [run] = past.runs(path)
-    assert list(past.events(path, "r")) == [Sampled(5.0, Sample((Usage("host", 7, None),)))]
-    assert past.watches(path, run) == []
+    [run] = stored_runs.runs(path)
+    assert list(stored_runs.events(path, "r")) == [Sampled(5.0, Sample((Usage("host", 7, None),)))]
+    assert stored_runs.watches(path, run) == []
     assert rows(path, "PRAGMA user_version") == [(1,)], "reading changes nothing"
     HistoryStore.open(path).close()
     assert rows(path, "PRAGMA user_version") == [(len(STEPS),)]
-    assert len(list(past.events(path, "r"))) == 1
+    assert len(list(stored_runs.events(path, "r"))) == 1
 
 
 def test_another_programs_database_is_left_as_it_is(tmp_path: Path) -> None:

@@ -9,9 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.health import Health
-from memwatch.history.files import open_database
-from memwatch.history.writer import WAIT_SECONDS, Backlog, Run, Writer
+from memwatch.app.zz_health import Health
+from memwatch.history.database_file import open_database
+from memwatch.history.writer_thread import (
+    WAIT_SECONDS,
+    Backlog,
+    Run,
+    Writer,
+)
 from support.mainjob import until
 from support.slowdisk import slow_disk
 

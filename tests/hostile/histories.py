@@ -11,17 +11,18 @@ from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 
-from memwatch import recall, reports
-from memwatch.backtest import export
-from memwatch.config import Config
-from memwatch.history import past
-from memwatch.outputs import comparison, tables
-from memwatch.outputs import report as pages
-from memwatch.outputs.status import status
-from memwatch.outputs.summary import render
-from memwatch.progress import Progress
-from memwatch.retell import retell
-from memwatch.wire import to_shown_json
+from memwatch.app import history_replay
+from memwatch.app.zz_retell import retell
+from memwatch.cli import history
+from memwatch.config.settings import Config
+from memwatch.history import stored_runs, zz_export
+from memwatch.outputs.html import comparison_page
+from memwatch.outputs.html import report_page as pages
+from memwatch.outputs.status_json import status
+from memwatch.outputs.terminal.progress_bar import Progress
+from memwatch.outputs.text import generations_csv
+from memwatch.outputs.text.exit_summary import render
+from memwatch.system.serialization import to_shown_json
 from support.recorded import Recording, record
 
 MOST_BYTES = 16 << 10  # of a column
@@ -44,7 +45,7 @@ def sound() -> bytes:
 
 
 def _settings() -> bytes:
-    from memwatch.judge import Settings
+    from memwatch.app.zz_judge import Settings
 
     return Settings.of(Config()).to_keep().settings
 
@@ -128,15 +129,15 @@ def _value(kind: int, raw: bytes) -> object:
 def _read(path: Path) -> None:
     """Report in each form, replay, export, compare."""
     config = Config()
-    for run in recall.runs(path):
-        found = recall.recall(path, run, config, Progress("", io.StringIO()))
-        for text in (render(found.end, found.lives), tables.generations(found.end), reports.as_json(found)):
+    for run in history_replay.runs(path):
+        found = history_replay.recall(path, run, config, Progress("", io.StringIO()))
+        for text in (render(found.end, found.lives), generations_csv.generations(found.end), history.as_json(found)):
             assert isinstance(text, str)
         to_shown_json(status(found.end))
-        reports.as_page(found)
-        side = comparison.Side("a", run.run_id, found.story, pages.ending(found.end, found.lives))
-        comparison.render(side, side)
-        comparison.document(side, side)
-        export.write(past.stretches(path, run), io.StringIO())
+        history.as_page(found)
+        side = comparison_page.Side("a", run.run_id, found.story, pages.ending(found.end, found.lives))
+        comparison_page.render(side, side)
+        comparison_page.document(side, side)
+        zz_export.write(stored_runs.stretches(path, run), io.StringIO())
         for watch in retell(path, run, lambda share: None):
             assert watch.now is not None

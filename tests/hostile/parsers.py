@@ -14,42 +14,68 @@ from pathlib import Path
 from hostile import heaps, histories
 from hostile.contract import Parser
 from hostile.defiled import harmful
-from memwatch import endpoint, examiner, relay, snapshots, snapshotter, webconfig, wire
-from memwatch.actions import filesigns
-from memwatch.app import show_once
-from memwatch.backtest.trace import read_stretches
-from memwatch.config import Config, parse_listen
-from memwatch.core.engine import Engine
+from memwatch.app import examination_launcher, zz_snapshotter
+from memwatch.app.composition import show_once
+from memwatch.app.zz_judge import Settings
+from memwatch.cli import process_snapshot, top
+from memwatch.config import web_config
+from memwatch.config.settings import Config, parse_listen
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Attached, Sampled
-from memwatch.core.examination import Credit, Frame, Profile, Thread
+from memwatch.core.examination import (
+    Credit,
+    Frame,
+    Profile,
+    Thread,
+)
 from memwatch.core.expectations import parse as parse_expectation
-from memwatch.core.inspection import Inspection, compare
-from memwatch.core.model import HOST, Limit, Sample, Target, Usage
-from memwatch.core.occasions import DiagnosisPolicy
-from memwatch.core.policy import Policy
-from memwatch.core.procstat import parse_stat
-from memwatch.core.units import parse_size
-from memwatch.diagnosis.heap import memory, tracks
-from memwatch.diagnosis.heap.lines import line_of
-from memwatch.diagnosis.stacks import parse_stacks
+from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
+from memwatch.core.leaks.process_snapshot import Inspection, compare
+from memwatch.core.measurements import (
+    HOST,
+    Limit,
+    Sample,
+    Target,
+    Usage,
+)
+from memwatch.core.proc_stat import parse_stat
+from memwatch.core.zz_units import parse_size
+from memwatch.diagnosis.heap import attribute_path_sizes, remote_memory
+from memwatch.diagnosis.heap.zz_lines import line_of
+from memwatch.diagnosis.thread_stacks import parse_stacks
 from memwatch.errors import AbsentError, ConfigError, MemwatchError
-from memwatch.history import codec
-from memwatch.history.codec import decode_event
-from memwatch.judge import Settings
-from memwatch.outputs import inspection as inspected
-from memwatch.outputs import profile
-from memwatch.outputs.access import Access
-from memwatch.outputs.census import render as render_census
-from memwatch.outputs.passwords import Passwords
-from memwatch.outputs.request import RequestError, parse_request
-from memwatch.outputs.status import status
-from memwatch.outputs.summary import render as render_summary
-from memwatch.sources import cgroup, gpulinks, job, kmsg, mappings, mounts, ownership, pages, procfs, ranks, units
-from memwatch.sources.gpuwire import Answer
-from memwatch.sources.logtail import Segmenter
-from memwatch.sources.markers import MarkerFinder
-from memwatch.sources.target import is_torchrun
-from memwatch.wire import to_shown_json
+from memwatch.history import row_codec
+from memwatch.history.csv_trace import read_stretches
+from memwatch.history.row_codec import decode_event
+from memwatch.outputs.http.client_access import Access
+from memwatch.outputs.http.http_request import RequestError, parse_request
+from memwatch.outputs.http.password_hashes import Passwords
+from memwatch.outputs.status_json import status
+from memwatch.outputs.text import profile_formats
+from memwatch.outputs.text import zz_inspection as inspected
+from memwatch.outputs.text.exit_summary import render as render_summary
+from memwatch.outputs.text.zz_census import render as render_census
+from memwatch.outputs.trackers import tracker_proxy
+from memwatch.sources import procfs
+from memwatch.sources.checkpoint import checkpoint_file_state
+from memwatch.sources.gpu import trainer_gpus
+from memwatch.sources.gpu.nvml_helper_messages import Answer
+from memwatch.sources.log.log_tail import Segmenter
+from memwatch.sources.log.marker_parser import MarkerFinder
+from memwatch.sources.memory import (
+    cgroup,
+    cgroup_mounts,
+    cgroup_ownership,
+    kernel_oom_log,
+    memory_breakdown,
+    pagemap,
+    rank_memory,
+)
+from memwatch.sources.target import launcher_environment, systemd_unit
+from memwatch.sources.target.process_identity import is_torchrun
+from memwatch.system import serialization
+from memwatch.system.serialization import to_shown_json
 from support.examinations import examined
 from support.presets import packaged_presets
 from support.recorded import Recording
@@ -91,7 +117,7 @@ def _file(raw: bytes, suffix: str = "") -> Iterator[Path]:
 
 def _web_config(raw: bytes) -> object:
     with _file(raw) as path:
-        return webconfig.load(path).limit
+        return web_config.load(path).limit
 
 
 def _authorization(raw: bytes) -> object:
@@ -101,13 +127,14 @@ def _authorization(raw: bytes) -> object:
 def _run_identity(raw: bytes) -> object:
     argv = [os.fsdecode(word) for word in raw.split(b"\0")]
     return [
-        job.identify_run(_environ(raw), argv, agent=agent, host="h", run_id="r") for agent in (False, True)
+        launcher_environment.identify_run(_environ(raw), argv, agent=agent, host="h", run_id="r")
+        for agent in (False, True)
     ], is_torchrun(argv)
 
 
 def _event(raw: bytes) -> object:
     """By its first byte one of all kinds; what comes of it in an engine, and how that is told."""
-    kinds = sorted(codec._KINDS)
+    kinds = sorted(row_codec._KINDS)
     event = decode_event(kinds[raw[0] % len(kinds)] if raw else "", raw[1:])
     engine = Engine(Policy(), diagnosis=DiagnosisPolicy())
     engine.feed(Attached(0.0, Target("boot", 7, 7), "a"))
@@ -120,7 +147,7 @@ def _event(raw: bytes) -> object:
 
 def _shown_status(raw: bytes) -> object:
     """The answer of another memwatch, as the view of it shows it."""
-    found = endpoint._snapshot("http://a", raw)
+    found = top._snapshot("http://a", raw)
     for as_json in (False, True):
         show_once(found, io.StringIO(), as_json)
     return found
@@ -129,31 +156,43 @@ def _shown_status(raw: bytes) -> object:
 def _compared(raw: bytes) -> object:
     """A snapshot file beside another, as people and programs are told."""
     with _file(raw, ".json") as path:
-        found = snapshots.find(str(path), {})
+        found = process_snapshot.find(str(path), {})
     difference = compare(INSPECTION, found)
-    return found, inspected.render(found), inspected.render_comparison(difference), wire.to_shown_json(difference)
+    return (
+        found,
+        inspected.render(found),
+        inspected.render_comparison(difference),
+        serialization.to_shown_json(difference),
+    )
 
 
 def _examined(raw: bytes) -> object:
     """What an examination's process leaves, and what is made of its parts."""
-    found = examiner._read(raw)
+    found = examination_launcher._read(raw)
     if found is None:
         return None
     if found.profile is not None:
-        folded, speedscope = profile.folded(found.profile.credits), profile.speedscope(found.profile.credits, "a")
+        folded, speedscope = (
+            profile_formats.folded(found.profile.credits),
+            profile_formats.speedscope(found.profile.credits, "a"),
+        )
         assert not harmful(folded) and isinstance(json.loads(speedscope), dict)
-        profile.render(found.profile)
+        profile_formats.render(found.profile)
     return found, "" if found.census is None else render_census(found.census)
 
 
 def _names(raw: bytes) -> object:
     name = os.fsdecode(raw.replace(b"\0", b"")[:255])
-    return filesigns.looks_like_checkpoint(name), filesigns.is_temporary(name)
+    return checkpoint_file_state.looks_like_checkpoint(name), checkpoint_file_state.is_temporary(name)
 
 
 def _fdinfo(raw: bytes) -> object:
     with _file(raw) as path:
-        return filesigns.write_position(str(path)), [*filesigns.mapped_inodes(str(path))], filesigns.is_whole(str(path))
+        return (
+            checkpoint_file_state.write_position(str(path)),
+            [*checkpoint_file_state.mapped_inodes(str(path))],
+            checkpoint_file_state.is_whole(str(path)),
+        )
 
 
 def _line(raw: bytes) -> object:
@@ -171,7 +210,7 @@ _ROWS = (  # bytes where a number is expected, times that are none, settings tha
     *(b',\x03\x00{"resource":"host","verdict":null}', b',\x07\x00{"resource":"host","gen":{},"delta":"a"}'),
 )
 _EVENTS = tuple(
-    bytes((sorted(codec._KINDS).index(type(event).__name__),)) + codec.encode_event(event)[1]
+    bytes((sorted(row_codec._KINDS).index(type(event).__name__),)) + row_codec.encode_event(event)[1]
     for event in {type(event): event for event in Recording(generations=3, samples=9, killed_in=2.5).events()}.values()
     if not isinstance(event, Sampled)
 )
@@ -204,29 +243,29 @@ PARSERS = {
     "cgroup.parse_limit": Parser(cgroup.parse_limit, (b"max\n", b"9223372036854771712\n")),
     "cgroup.parse_usage": Parser(cgroup.parse_usage, (b"123456\n",)),
     "cgroup.parse_oom_kills": Parser(cgroup.parse_oom_kills, (b"low 0\noom 1\noom_kill 1\n",)),
-    "mounts.parse_proc_cgroup": Parser(mounts.parse_proc_cgroup, (b"9:memory:/job\n0::/job\n",)),
+    "mounts.parse_proc_cgroup": Parser(cgroup_mounts.parse_proc_cgroup, (b"9:memory:/job\n0::/job\n",)),
     "mounts.parse_mountinfo": Parser(
-        mounts.parse_mountinfo, (b"36 35 0:31 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n",)
+        cgroup_mounts.parse_mountinfo, (b"36 35 0:31 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n",)
     ),
-    "pages.parse_maps": Parser(pages.parse_maps, (_MAPS,)),
-    "mappings.parse_kinds": Parser(lambda raw: [*mappings.parse_kinds(raw)], (_MAPS + b"Rss:  12 kB\n",)),
-    "memory.parse_maps": Parser(text(memory.parse_maps), (_MAPS,), found=(b"9" * 400 + _MAPS,)),
-    "ownership.parse_procs": Parser(ownership.parse_procs, (b"12\n13\n",)),
+    "pages.parse_maps": Parser(pagemap.parse_maps, (_MAPS,)),
+    "mappings.parse_kinds": Parser(lambda raw: [*memory_breakdown.parse_kinds(raw)], (_MAPS + b"Rss:  12 kB\n",)),
+    "memory.parse_maps": Parser(text(remote_memory.parse_maps), (_MAPS,), found=(b"9" * 400 + _MAPS,)),
+    "ownership.parse_procs": Parser(cgroup_ownership.parse_procs, (b"12\n13\n",)),
     "kmsg.parse_record": Parser(
-        kmsg.parse_record,
+        kernel_oom_log.parse_record,
         (
             b"6,1,2,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/job,task=python,pid=7,uid=0",
             b"3,1,2,-;Memory cgroup out of memory: Killed process 7 (python) total-vm:9kB, anon-rss:8kB, file-rss:1kB",
         ),
     ),
-    "gpulinks.parse_nspid": Parser(gpulinks.parse_nspid, (_STATUS,)),
+    "gpulinks.parse_nspid": Parser(trainer_gpus.parse_nspid, (_STATUS,)),
     "units.parse_unit": Parser(
-        lambda raw: units.parse_unit("a", raw),
+        lambda raw: systemd_unit.parse_unit("a", raw),
         (b"Id=a.service\nMainPID=7\nControlGroup=/a\n",),
         found=(b"MainPID=" + b"9" * 400,),
     ),
     "ranks.parse_rank": Parser(
-        lambda raw: ranks.parse_rank(7, _environ(raw)), (b"RANK=1\0LOCAL_RANK=1\0WORLD_SIZE=4",)
+        lambda raw: rank_memory.parse_rank(7, _environ(raw)), (b"RANK=1\0LOCAL_RANK=1\0WORLD_SIZE=4",)
     ),
     "stacks.parse_stacks": Parser(parse_stacks, (b'[{"thread_name":"a","active":true,"frames":[]}]',)),
     "request.parse_request": Parser(
@@ -237,14 +276,14 @@ PARSERS = {
     "history.row": Parser(histories.read_row, histories.row_seeds(), found=_ROWS),
     "endpoint": Parser(
         _shown_status,
-        (b'{"schema":1}', wire.to_json(SHOWN)),
+        (b'{"schema":1}', serialization.to_json(SHOWN)),
         found=tuple(
-            wire.to_json({**SHOWN, "resources": [{**SHOWN["resources"][0], "timeline": steps}]})
+            serialization.to_json({**SHOWN, "resources": [{**SHOWN["resources"][0], "timeline": steps}]})
             for steps in ([[1, 2, 3, 4]], [[2e9, 1, 2], [1760000150.0, 1, 2]])
         ),
     ),
-    "snapshots": Parser(_compared, (b'{"label":"a"}', wire.to_json(INSPECTION))),
-    "examiner": Parser(_examined, (b"{}", wire.to_json(EXAMINATION))),
+    "snapshots": Parser(_compared, (b'{"label":"a"}', serialization.to_json(INSPECTION))),
+    "examiner": Parser(_examined, (b"{}", serialization.to_json(EXAMINATION))),
     "judge.settings": Parser(
         lambda raw: Settings.kept(raw).engine().snapshot(),
         (Settings.of(Config()).to_keep().settings,),
@@ -256,9 +295,11 @@ PARSERS = {
         found=(b"[[],[],false]", b"{}", b"[" * 10_000),
     ),
     "relay.answer": Parser(
-        lambda raw: wire.from_json(raw, relay.Answer), (b'{"taken":true,"complaint":""}',), (wire.ShapeError,)
+        lambda raw: serialization.from_json(raw, tracker_proxy.Answer),
+        (b'{"taken":true,"complaint":""}',),
+        (serialization.ShapeError,),
     ),
-    "snapshotter.outcome": Parser(lambda raw: snapshotter._outcome(0, raw), (b'{"path":"/a"}',)),
+    "snapshotter.outcome": Parser(lambda raw: zz_snapshotter._outcome(0, raw), (b'{"path":"/a"}',)),
     "webconfig": Parser(
         _web_config,
         (
@@ -286,7 +327,7 @@ PARSERS = {
     "heap.binary": Parser(heaps.binary, heaps.executables(), found=tuple(map(heaps.unhashed, heaps.executables()))),
     "lines.line_of": Parser(_line, (b"\x10\0\x03\xf8\x41\x02\x80\x01", b"\x10\0\x02\x06\x01\x08\xff")),
     "wire.read_yaml": Parser(
-        lambda raw: wire.convert(wire.read_yaml(raw, "a.yaml").data, Config),
+        lambda raw: serialization.convert(serialization.read_yaml(raw, "a.yaml").data, Config),
         (b"policy: {act: true}\nlog: {extra: [a.yaml]}\n", b"a: &a [*a]\n", b"a: 1e999\n"),
     ),
     "markers": Parser(
@@ -298,5 +339,5 @@ PARSERS = {
     "expectations.parse": Parser(
         text(parse_expectation), (b"growth < 5GB/generation", b"generations 1-3: +1..2GB each"), (ValueError,)
     ),
-    "tracks.parse": Parser(text(tracks.parse), (b"Trainer.kept[*]['a']",)),
+    "tracks.parse": Parser(text(attribute_path_sizes.parse), (b"Trainer.kept[*]['a']",)),
 }

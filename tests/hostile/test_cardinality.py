@@ -8,9 +8,9 @@ from collections import defaultdict
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from memwatch.core.events import PhaseSeen
-from memwatch.outputs.prometheus import Exposition
-from memwatch.sources.markers import MarkerFinder
-from memwatch.sources.presets import load_presets
+from memwatch.outputs.metrics.collector import Exposition
+from memwatch.sources.log.marker_parser import MarkerFinder
+from memwatch.sources.log.marker_presets import load_presets
 from support.presets import packaged_presets
 from support.snapshots import FakeClock
 from support.watch import GB, Watch

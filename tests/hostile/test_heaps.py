@@ -10,8 +10,8 @@ import pytest
 
 from hostile import heaps
 from hostile.defiled import harmful
-from memwatch.diagnosis.heap.census import Wish, take_census
-from memwatch.diagnosis.heap.program import is_of_program
+from memwatch.diagnosis.heap.object_census import Wish, take_census
+from memwatch.diagnosis.heap.program_modules import is_of_program
 from memwatch.errors import SourceError
 from support.processes import python, running
 

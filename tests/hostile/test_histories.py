@@ -10,8 +10,8 @@ import pytest
 
 from hostile.histories import file_of, read_file, sound
 from memwatch.errors import HistoryError, MemwatchError
-from memwatch.history import files
-from memwatch.history.store import HistoryStore
+from memwatch.history import database_file
+from memwatch.history.event_store import HistoryStore
 
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT 1 AS run, x AS seq, 0 AS attempt"
 STRANGE = {
@@ -117,7 +117,7 @@ PASSED_OVER = "SELECT seq FROM samples WHERE run = 1 AND attempt = 7 ORDER BY se
 
 
 def test_rows_that_nobody_wants_are_not_passed_over_for_ever() -> None:
-    with file_of(labyrinth()) as path, closing(files.open_for_reading(path, seconds=0.5)) as connection:
+    with file_of(labyrinth()) as path, closing(database_file.open_for_reading(path, seconds=0.5)) as connection:
         begun = time.thread_time()
         with pytest.raises(sqlite3.OperationalError, match="interrupted"):
             connection.execute(PASSED_OVER).fetchall()
@@ -125,7 +125,7 @@ def test_rows_that_nobody_wants_are_not_passed_over_for_ever() -> None:
 
 
 def test_who_is_slow_to_take_rows_gets_them_all() -> None:
-    with file_of(sound()) as path, closing(files.open_for_reading(path, seconds=0.15)) as connection:
+    with file_of(sound()) as path, closing(database_file.open_for_reading(path, seconds=0.15)) as connection:
         rows = connection.execute("WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c")
         for _ in range(4):
             assert next(rows)

@@ -15,16 +15,29 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from hostile.defiled import EVILS, defiled, harmful, hostile, notices_of, snapshot_of
-from memwatch import wire
+from memwatch.core.engine.status_sentence import to_json_line
 from memwatch.core.examination import Diagnosis, Growth
-from memwatch.core.sentence import to_json_line
 from memwatch.core.snapshot import Snapshot
-from memwatch.outputs import census, comparison, diagnosis, home, profile, report, story, summary, tracking
-from memwatch.outputs.messages import MANNERS, Messages
-from memwatch.outputs.plain import JsonLines, PlainLines
-from memwatch.outputs.prometheus import LABEL_LENGTH, MOST_SERIES, Exposition
-from memwatch.outputs.screen import Look, Mode, Status, frame
-from memwatch.outputs.status import snapshot_shape, status
+from memwatch.outputs.charts import run_data
+from memwatch.outputs.html import comparison_page, report_page, status_page
+from memwatch.outputs.metrics.collector import LABEL_LENGTH, MOST_SERIES, Exposition
+from memwatch.outputs.status_json import snapshot_shape, status
+from memwatch.outputs.terminal.event_lines import JsonLines, PlainLines
+from memwatch.outputs.terminal.screen import (
+    Look,
+    Mode,
+    Status,
+    frame,
+)
+from memwatch.outputs.text import (
+    examination_text,
+    exit_summary,
+    profile_formats,
+    zz_census,
+)
+from memwatch.outputs.trackers import tracker_records
+from memwatch.outputs.trackers.notification_messages import MANNERS, Messages
+from memwatch.system import serialization
 from support.snapshots import FakeClock, make_diagnosis, make_snapshot
 
 few = settings(max_examples=25, deadline=None)
@@ -72,13 +85,13 @@ def test_text_for_people_holds_no_control(word: str) -> None:
 
 
 def _texts(snapshot: Snapshot, known: Diagnosis) -> Iterator[str]:
-    yield summary.render(snapshot)
-    yield "\n".join(diagnosis.headlines(known))
-    yield from ("\n".join(diagnosis.details(one)) for one in known.findings)
+    yield exit_summary.render(snapshot)
+    yield "\n".join(examination_text.headlines(known))
+    yield from ("\n".join(examination_text.details(one)) for one in known.findings)
     assert known.latest.census is not None
-    yield census.render(known.latest.census)
-    yield "\n".join(profile.rows(known.lines))
-    yield profile.folded(known.credits)
+    yield zz_census.render(known.latest.census)
+    yield "\n".join(profile_formats.rows(known.lines))
+    yield profile_formats.folded(known.credits)
 
 
 # --- people at a distance, trackers ----------------------------------------------------------------------------------
@@ -93,8 +106,8 @@ def test_messages_and_trackers_get_no_control(word: str) -> None:
         assert "\n" not in str(record["title"])
         assert not harmful(str(record["title"]) + str(record["body"]))
         assert len(str(record["body"])) < 10_000
-        json.loads(wire.to_json(record))
-    name = tracking.tag_name(word)
+        json.loads(serialization.to_json(record))
+    name = tracker_records.tag_name(word)
     assert not harmful(name, "") and len(name) < 300
 
 
@@ -123,11 +136,11 @@ def elements(page: str) -> tuple[set[tuple[str, str]], set[str]]:
 
 
 def pages(snapshot: Snapshot) -> Iterator[str]:
-    yield home.render(snapshot, ["/metrics"], time.gmtime)
-    told = story.tell((), snapshot.notices, snapshot)
-    side = comparison.Side(snapshot.run_id, snapshot.run_id, told, report.ending(snapshot, True))
-    yield comparison.document(side, side)
-    yield report.render(told, side.ending, snapshot.run_id, local_time=time.gmtime)
+    yield status_page.render(snapshot, ["/metrics"], time.gmtime)
+    told = run_data.tell((), snapshot.notices, snapshot)
+    side = comparison_page.Side(snapshot.run_id, snapshot.run_id, told, report_page.ending(snapshot, True))
+    yield comparison_page.document(side, side)
+    yield report_page.render(told, side.ending, snapshot.run_id, local_time=time.gmtime)
 
 
 @few
@@ -169,7 +182,7 @@ def test_promtool_reads_every_evil_name() -> None:
 @few
 @given(hostile)
 def test_json_is_valid_utf_8_and_read_back(word: str) -> None:
-    shown = wire.to_json(status(snapshot_of(word)))
+    shown = serialization.to_json(status(snapshot_of(word)))
     assert snapshot_shape(json.loads(shown.decode()))["sentence"] == json.loads(shown)["sentence"]
     stream = io.StringIO()
     JsonLines(stream, to_json_line).publish(make_snapshot(), notices_of(word, *EVENTS))

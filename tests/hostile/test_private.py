@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from memwatch import private
+from memwatch.app.launched_trainer import Child
+from memwatch.cli.process_snapshot import keep
 from memwatch.core.examination import Examination
-from memwatch.core.inspection import Inspection
-from memwatch.core.model import Sample, Target
+from memwatch.core.leaks.process_snapshot import Inspection
+from memwatch.core.measurements import Sample, Target
 from memwatch.errors import AttachError, ConfigError, HistoryError
-from memwatch.history.store import HistoryStore
-from memwatch.outputs import whole
-from memwatch.snapshots import keep
-from memwatch.supervisor import Child
+from memwatch.history.event_store import HistoryStore
+from memwatch.system import private_files, zz_whole
 
 NOBODY = 65534
 INSPECTION = Inspection("now", 1.0, Target("boot", 1, 1), "python", Sample(()), Examination(None))
@@ -29,14 +28,14 @@ def mode(path: Path) -> int:
 
 
 def test_folders_that_are_made_are_closed_to_others_all_the_way(tmp_path: Path) -> None:
-    private.folder(tmp_path / "local" / "memwatch" / "runs")
+    private_files.folder(tmp_path / "local" / "memwatch" / "runs")
     assert [mode(tmp_path / name) for name in ("local", "local/memwatch", "local/memwatch/runs")] == [0o700] * 3
 
 
 def test_a_folder_that_is_open_is_closed_unless_it_is_shared_on_purpose(tmp_path: Path) -> None:
     for before, after in ((0o755, 0o700), (0o770, 0o700), (0o1777, 0o1777)):
         tmp_path.chmod(before)
-        private.folder(tmp_path)
+        private_files.folder(tmp_path)
         assert mode(tmp_path) == after
 
 
@@ -49,7 +48,7 @@ def test_another_users_folder_and_another_users_link_are_refused(tmp_path: Path)
     os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
     for path in (theirs, link):
         with pytest.raises(PermissionError, match="another user's"):
-            private.folder(path)
+            private_files.folder(path)
 
 
 def written(path: Path) -> None:
@@ -99,6 +98,6 @@ def test_no_link_beside_the_history_is_followed(tmp_path: Path, beside: str) -> 
 
 def test_a_page_is_not_written_through_a_link_that_waits_for_it(tmp_path: Path) -> None:
     (tmp_path / f".report.html.{os.getpid()}").symlink_to(tmp_path / "victim")
-    with pytest.raises(ConfigError), whole.opened(tmp_path / "report.html", "-o", [".html"]) as write:
+    with pytest.raises(ConfigError), zz_whole.opened(tmp_path / "report.html", "-o", [".html"]) as write:
         write("page")
     assert not (tmp_path / "victim").exists()

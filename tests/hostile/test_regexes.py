@@ -14,13 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.core.events import Event, GaugeSeen, GenerationSeen, SourceChanged
+from memwatch.core.events import (
+    Event,
+    GaugeSeen,
+    GenerationSeen,
+    SourceChanged,
+)
 from memwatch.errors import AttachError
-from memwatch.sources.bounded import OverdueError, within
-from memwatch.sources.find import find
-from memwatch.sources.logscan import render, scan, scan_json
-from memwatch.sources.logsource import LogSource
-from memwatch.sources.presets import Preset, load_presets
+from memwatch.sources.log.log_source import LogSource
+from memwatch.sources.log.marker_presets import Preset, load_presets
+from memwatch.sources.log.whole_log_scan import render, scan, scan_json
+from memwatch.sources.target.find_process import find
+from memwatch.system.cpu_time_limit import OverdueError, within
 from support.presets import packaged_presets
 from support.processes import WAIT, python, running
 

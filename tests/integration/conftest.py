@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.history import past
-from memwatch.retell import retell
+from memwatch.app.zz_retell import retell
+from memwatch.history import stored_runs
 
 
 @pytest.fixture(autouse=True)
@@ -16,6 +16,6 @@ def each_watch_is_judged_again_as_it_was(tmp_path: Path) -> Iterator[None]:
     """Whatever happened to it: the history holds all that it went by."""
     yield
     for path in tmp_path.rglob("history.db"):
-        for run in past.runs(path):
+        for run in stored_runs.runs(path):
             for watch in retell(path, run, lambda share: None):
                 assert watch.difference is None, f"{path}: {run.run_id}"

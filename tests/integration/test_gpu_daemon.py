@@ -16,27 +16,32 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.actions.checkpoint import CheckpointWatch
-from memwatch.actions.signals import PidfdSignaller
-from memwatch.app import presets, sleep_asking
-from memwatch.clock import Sleeper, SystemClock
-from memwatch.config import Config
-from memwatch.core.engine import Engine
-from memwatch.core.events import Attached, Cause, Exited, Notice
-from memwatch.core.policy import Policy
+from memwatch.actions.signal_sender import PidfdSignaller
+from memwatch.app.composition import presets, sleep_asking
+from memwatch.app.interrupter import Interrupter
+from memwatch.app.sampler import Sampler
+from memwatch.app.trainer_process import WatchedTrainer
+from memwatch.app.watch_loop import Daemon
+from memwatch.config.settings import Config
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.engine import Engine
+from memwatch.core.events import (
+    Attached,
+    Cause,
+    Exited,
+    Notice,
+)
 from memwatch.core.snapshot import Snapshot, State, Verdict
-from memwatch.daemon import Daemon
 from memwatch.errors import ExitCode
-from memwatch.interrupter import Interrupter
-from memwatch.outputs.web import WebServer
-from memwatch.sampler import Sampler
-from memwatch.sources.cgroup import CgroupReader
-from memwatch.sources.gpus import GpuReader
-from memwatch.sources.logsource import LogSource
+from memwatch.outputs.http.server import WebServer
+from memwatch.sources.checkpoint.checkpoint_watch import CheckpointWatch
+from memwatch.sources.gpu.gpu_reader import GpuReader
+from memwatch.sources.log.log_source import LogSource
+from memwatch.sources.memory.cgroup import CgroupReader
+from memwatch.sources.memory.process_tree import TreeReader
 from memwatch.sources.procfs import HostReader
-from memwatch.sources.target import identify, is_same
-from memwatch.sources.tree import TreeReader
-from memwatch.trainer import WatchedTrainer
+from memwatch.sources.target.process_identity import identify, is_same
+from memwatch.system.clock import Sleeper, SystemClock
 from support.driven import WITH_DRIVER, Driven, missing
 from support.fakenvml import GIB, World, library_folder
 from support.freezer import frozen

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from memwatch.outputs.families import FAMILIES
+from memwatch.outputs.metrics.metric_registry import FAMILIES
 from support.grafana import FILES, load, panels, queries
 from support.mainjob import ROOT, free_port, until
 from support.measure import ENVIRON

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from memwatch.app.zz_retell import retell
 from memwatch.core.events import Notice, Sampled
 from memwatch.errors import ExitCode
-from memwatch.history import past
-from memwatch.retell import retell
+from memwatch.history import stored_runs
 from support.mainjob import Folder, Memwatch, memwatch, trainer, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
@@ -74,8 +74,10 @@ def is_sound(path: Path) -> bool:
 
 def lost(path: Path, began_t: float, killed_t: float) -> float | None:
     """Seconds before the kill of which nothing is kept; None: that watch had not begun to look."""
-    [run] = past.runs(path)
-    looks = [event.t for event in past.events(path, run.run_id) if isinstance(event, Sampled) and event.t > began_t]
+    [run] = stored_runs.runs(path)
+    looks = [
+        event.t for event in stored_runs.events(path, run.run_id) if isinstance(event, Sampled) and event.t > began_t
+    ]
     return killed_t - looks[-1] if looks else None
 
 
@@ -97,7 +99,7 @@ def test_killed_at_random_moments_it_goes_on_as_if_it_had_not_been(tmp_path: Pat
         assert run.poll() is None, "the trainer runs on"
     assert len(losses) > kills // 5
     assert max(losses) <= LOSS_SECONDS + LATE_SECONDS, losses
-    [kept] = past.runs(folder.history)
+    [kept] = stored_runs.runs(folder.history)
     watches = list(retell(folder.history, kept, lambda share: None))
     assert len(watches) > kills // 5
     assert [one.difference for one in watches] == [None] * len(watches)
@@ -140,7 +142,7 @@ def test_killed_as_it_sends_its_signal_it_sends_one_and_tells_the_cause(
     [exited] = watch.named("exited")
     assert exited["cause"] == "interrupted_saved"
     assert ("which may have been sent" in exited["evidence"][0]) == (when == "after"), exited
-    [kept] = past.runs(folder.history)
+    [kept] = stored_runs.runs(folder.history)
     assert [one.difference for one in retell(folder.history, kept, lambda share: None)] == [None, None]
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.cli import main
+from memwatch.cli.main import main
 from memwatch.core.snapshot import Snapshot
-from memwatch.outputs.web import WebServer
+from memwatch.outputs.http.server import WebServer
 from support import chromium
 from support.chromium import Browser
 from support.recorded import GB, Recording, record

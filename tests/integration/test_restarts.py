@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from memwatch.history import past
+from memwatch.history import stored_runs
 from support.mainjob import Folder, Memwatch, memwatch, until
 
 pytestmark = pytest.mark.integration
@@ -87,9 +87,9 @@ def test_a_leaking_trainer_gets_to_its_end(folder: Folder, start: Start) -> None
     assert 1 <= len(watch.named("restarting")) <= 4
     assert [one["cause"] for one in watch.named("exited")][-2:] == ["interrupted_saved", "completed"]
     assert watch.err.read_text().count("Generation 1 / 12") == 1, "the output of all of them"
-    [run] = past.runs(folder.history)
+    [run] = stored_runs.runs(folder.history)
     assert run.attempts == len(attempts(watch)), "one run, though another program resumed it"
-    told = [one.event for one in past.notices(folder.history, run)]
+    told = [one.event for one in stored_runs.notices(folder.history, run)]
     assert told.count("restarting") == len(attempts(watch)) - 1
 
 

@@ -12,9 +12,20 @@ import bcrypt
 import pytest
 
 from memwatch.errors import ConfigError
-from memwatch.outputs.access import LOOK_SECONDS, Access, Guard, RateLimit, stamp
-from memwatch.outputs.passwords import MOST_WRONG, PATIENCE_SECONDS, REST_RATIO, Passwords
-from memwatch.outputs.web import PASSWORD
+from memwatch.outputs.http.client_access import (
+    LOOK_SECONDS,
+    Access,
+    Guard,
+    RateLimit,
+    stamp,
+)
+from memwatch.outputs.http.password_hashes import (
+    MOST_WRONG,
+    PATIENCE_SECONDS,
+    REST_RATIO,
+    Passwords,
+)
+from memwatch.outputs.http.server import PASSWORD
 from support.certificates import hashed
 
 

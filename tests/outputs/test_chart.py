@@ -11,10 +11,20 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memwatch.core.snapshot import Verdict
-from memwatch.core.text import printable
-from memwatch.outputs import chart
-from memwatch.outputs.chart import NARROW, WIDE, Boundaries, Frame, Label, Panel, Ribbon, document, drawing
-from memwatch.outputs.marks import (
+from memwatch.core.text_and_units import printable
+from memwatch.outputs.charts import svg_chart
+from memwatch.outputs.charts.svg_chart import (
+    NARROW,
+    WIDE,
+    Boundaries,
+    Frame,
+    Label,
+    Panel,
+    Ribbon,
+    document,
+    drawing,
+)
+from memwatch.outputs.charts.svg_marks import (
     MOST_DOTS,
     Area,
     Axis,
@@ -188,7 +198,7 @@ def boxes(markup: str) -> list[tuple[float, float, float, float]]:
             continue
         spans = [(float(s.get("x")), float(s.get("y")), len(s.text)) for s in text.iter(f"{SVG}tspan")]
         font = WIDE.font
-        right = max(x + chart.LETTER * font * letters for x, _, letters in spans)
+        right = max(x + svg_chart.LETTER * font * letters for x, _, letters in spans)
         found.append((spans[0][0], spans[0][1] - 0.95 * font, right, spans[-1][1] + 0.3 * font))
     return found
 
@@ -255,7 +265,7 @@ def test_a_document_brings_its_style_and_a_drawing_does_not():
 
 @given(st.text(max_size=300), st.integers(5, 40))
 def test_text_is_broken_between_words_and_nothing_is_lost(text, most):
-    lines = chart.broken(text, most)
+    lines = svg_chart.broken(text, most)
     assert all(len(line) <= most for line in lines)
     assert "".join(lines).replace(" ", "") == printable(text, 1000).replace(" ", "")
 
@@ -298,10 +308,10 @@ def contrast(a: str, b: str) -> float:
 @pytest.mark.parametrize("scheme", [0, 1])
 def test_words_and_lines_stand_out_from_their_paper(scheme):
     for role in ("ink", "muted", "limit", "forecast", "memory"):
-        assert contrast(chart.PALETTE[role][scheme], chart.PAPER[scheme]) >= 4.5, role
+        assert contrast(svg_chart.PALETTE[role][scheme], svg_chart.PAPER[scheme]) >= 4.5, role
     for verdict in Verdict:
-        assert contrast(chart.PALETTE[verdict.value][scheme], "#16191d") >= 4.5, verdict
-    assert "#16191d" in chart.stylesheet()
+        assert contrast(svg_chart.PALETTE[verdict.value][scheme], "#16191d") >= 4.5, verdict
+    assert "#16191d" in svg_chart.stylesheet()
 
 
 def test_every_class_that_marks_use_has_a_rule():
@@ -317,4 +327,4 @@ def test_every_class_that_marks_use_has_a_rule():
     )
     markup = document([one], Frame(500, 60, 10, 12), ["a", "b"])
     used = {name for found in re.findall(r'class="([^"]*)"', markup) for name in found.split()}
-    assert used <= set(re.findall(r"\.([a-z]\w*)", chart.stylesheet()))
+    assert used <= set(re.findall(r"\.([a-z]\w*)", svg_chart.stylesheet()))

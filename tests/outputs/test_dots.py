@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.model import Limit, Usage
+from memwatch.core.measurements import Limit, Usage
 from memwatch.core.snapshot import Forecast, ResourceView, Step
-from memwatch.outputs.dots import EDGE, FORECAST, LIMIT, MEMORY, chart
+from memwatch.outputs.terminal.braille_chart import (
+    EDGE,
+    FORECAST,
+    LIMIT,
+    MEMORY,
+    chart,
+)
 from support.snapshots import make_view
 
 MB = 10**6

@@ -14,8 +14,15 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from memwatch.outputs.exposition import OPENMETRICS, TEXT, Metric, as_openmetrics, as_text, negotiate
-from memwatch.outputs.families import Family
+from memwatch.outputs.metrics.exposition import (
+    OPENMETRICS,
+    TEXT,
+    Metric,
+    as_openmetrics,
+    as_text,
+    negotiate,
+)
+from memwatch.outputs.metrics.metric_registry import Family
 
 METRICS = [
     Metric(

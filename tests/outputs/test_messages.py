@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from memwatch.config import NotifyConfig
+from memwatch.config.settings import NotifyConfig
 from memwatch.core.events import Cause, Exited, Notice
 from memwatch.core.snapshot import Snapshot
-from memwatch.outputs.messages import MANNERS, Messages
+from memwatch.outputs.trackers.notification_messages import MANNERS, Messages
 from support.snapshots import SENTENCE, START_T, make_dead, make_diagnosis, make_snapshot
 
 UNASKED = NotifyConfig().events

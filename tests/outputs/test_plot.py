@@ -16,13 +16,33 @@ from xml.etree import ElementTree
 
 import pytest
 
-from memwatch.cli import main
-from memwatch.core.events import Attached, Event, Notice, PhaseSeen, Sampled
-from memwatch.core.model import Limit, Sample, Target, Usage
+from memwatch.cli.main import main
+from memwatch.core.events import (
+    Attached,
+    Event,
+    Notice,
+    PhaseSeen,
+    Sampled,
+)
+from memwatch.core.measurements import (
+    Limit,
+    Sample,
+    Target,
+    Usage,
+)
 from memwatch.errors import ConfigError, ExitCode
-from memwatch.outputs import panels, plot, whole
-from memwatch.outputs.marks import Band, Dots, Line, Rules, Slope, Spans
-from memwatch.outputs.story import Story, tell
+from memwatch.outputs.charts import panels
+from memwatch.outputs.charts.run_data import Story, tell
+from memwatch.outputs.charts.svg_marks import (
+    Band,
+    Dots,
+    Line,
+    Rules,
+    Slope,
+    Spans,
+)
+from memwatch.outputs.html import replay_page
+from memwatch.system import zz_whole
 from support.snapshots import make_snapshot
 
 GB = 10**9
@@ -257,7 +277,7 @@ class Elements(HTMLParser):
 
 
 def page(story: Story, name: str = "trace.csv", conclusion: str = "End.", suffix: str = ".html", **asked: str) -> str:
-    return plot.render(suffix, name, story, conclusion, asked)
+    return replay_page.render(suffix, name, story, conclusion, asked)
 
 
 def evil_story() -> Story:
@@ -308,7 +328,7 @@ def test_the_table_is_bounded_and_keeps_both_ends():
     said = [notice(t, "warn", f"warning {t}") for t in range(100)]
     shown = Elements(page(told(leak(), *said))).shown
     rows = [text for text in shown if text.startswith("warning ")]
-    assert rows == [f"warning {t}" for t in (*range(plot.ROWS_FIRST), *range(100 - plot.ROWS_LAST, 100))]
+    assert rows == [f"warning {t}" for t in (*range(replay_page.ROWS_FIRST), *range(100 - replay_page.ROWS_LAST, 100))]
     assert "40 more" in shown
 
 
@@ -361,7 +381,7 @@ def test_ninety_thousand_samples_are_less_than_a_megabyte_and_keep_their_peak():
 
 @pytest.mark.parametrize("name", ["out.png", "out", "out.pdf", ".html", "out.html.gz"])
 def test_other_kinds_are_refused_with_those_that_work(tmp_path, name):
-    with pytest.raises(ConfigError) as caught, whole.opened(tmp_path / name, "--plot", plot.SUFFIXES):
+    with pytest.raises(ConfigError) as caught, zz_whole.opened(tmp_path / name, "--plot", replay_page.SUFFIXES):
         pytest.fail("it was opened")
     assert ".html or .svg" in caught.value.hint and not list(tmp_path.iterdir())
 
@@ -372,7 +392,7 @@ def test_a_place_that_cannot_be_written_to_is_refused_at_once(tmp_path):
     for name in ("none/out.html", "folder.svg", "file/out.svg"):
         with (
             pytest.raises(ConfigError, match="cannot be written") as caught,
-            whole.opened(tmp_path / name, "--plot", plot.SUFFIXES),
+            zz_whole.opened(tmp_path / name, "--plot", replay_page.SUFFIXES),
         ):
             pytest.fail("it was opened")
         assert caught.value.hint
@@ -381,10 +401,10 @@ def test_a_place_that_cannot_be_written_to_is_refused_at_once(tmp_path):
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     path = tmp_path / "OUT.HTML"
     path.write_text("old")
-    with pytest.raises(KeyError), whole.opened(path, "--plot", plot.SUFFIXES):
+    with pytest.raises(KeyError), zz_whole.opened(path, "--plot", replay_page.SUFFIXES):
         raise KeyError
     assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
-    with whole.opened(path, "--plot", plot.SUFFIXES) as write:
+    with zz_whole.opened(path, "--plot", replay_page.SUFFIXES) as write:
         assert path.read_text() == "old"
         write("new ü")
     assert [file.read_text(encoding="utf-8") for file in tmp_path.iterdir()] == ["new ü"]

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from memwatch.core.examination import Credit, Frame, Profile
-from memwatch.outputs import diagnosis
-from memwatch.outputs.profile import folded, render, speedscope
-from memwatch.outputs.status import status
+from memwatch.outputs.status_json import status
+from memwatch.outputs.text import examination_text
+from memwatch.outputs.text.profile_formats import folded, render, speedscope
 from support.processes import running
 from support.snapshots import make_diagnosis, make_snapshot
 
@@ -57,10 +57,10 @@ def test_speedscope_reads_them() -> None:
 
 def test_a_watch_tells_the_lines_beside_the_findings() -> None:
     known = make_diagnosis()
-    assert list(diagnosis.headlines(known))[-1] == (
+    assert list(examination_text.headlines(known))[-1] == (
         "  of late memory rose the most in ReplayBuffer.add (buffer.py:41): 100% of what was seen"
     )
-    assert "   +150.0 GB  100%  ReplayBuffer.add (buffer.py:41)" in list(diagnosis.tables(known))
+    assert "   +150.0 GB  100%  ReplayBuffer.add (buffer.py:41)" in list(examination_text.tables(known))
     shown = status(make_snapshot(13, diagnosis=known))["diagnosis"]
     assert shown["lines"][0]["frame"]["line"] == 41 and "credits" not in shown
 

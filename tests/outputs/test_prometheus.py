@@ -14,11 +14,21 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from memwatch.core.model import RunIdentity, Sample, TreeMemory, Usage
-from memwatch.core.snapshot import Expectation, Forecast, Gauge, Snapshot
-from memwatch.outputs.families import FAMILIES
-from memwatch.outputs.prometheus import _COUNTERS, Exposition
-from memwatch.outputs.web import COUNTED
+from memwatch.core.measurements import (
+    RunIdentity,
+    Sample,
+    TreeMemory,
+    Usage,
+)
+from memwatch.core.snapshot import (
+    Expectation,
+    Forecast,
+    Gauge,
+    Snapshot,
+)
+from memwatch.outputs.http.server import COUNTED
+from memwatch.outputs.metrics.collector import _COUNTERS, Exposition
+from memwatch.outputs.metrics.metric_registry import FAMILIES
 from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot, make_view
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"

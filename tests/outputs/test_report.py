@@ -10,18 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from memwatch import recall
-from memwatch.cli import main
-from memwatch.config import Config
+from memwatch.app import history_replay
+from memwatch.app.history_replay import Recalled
+from memwatch.cli.history import as_page
+from memwatch.cli.main import main
+from memwatch.config.settings import Config
 from memwatch.core.events import Attached
-from memwatch.history import past
-from memwatch.history.store import HistoryStore
-from memwatch.outputs import interactive, report
-from memwatch.outputs.by_generation import levels_panel, phases_panel, risen, types_panels
-from memwatch.outputs.marks import Bars, Line
-from memwatch.progress import Progress
-from memwatch.recall import Recalled
-from memwatch.reports import as_page
+from memwatch.history import stored_runs
+from memwatch.history.event_store import HistoryStore
+from memwatch.outputs.charts import plotly_charts
+from memwatch.outputs.charts.by_generation import (
+    levels_panel,
+    phases_panel,
+    risen,
+    types_panels,
+)
+from memwatch.outputs.charts.svg_marks import Bars, Line
+from memwatch.outputs.html import report_page
+from memwatch.outputs.terminal.progress_bar import Progress
 from support.recorded import GB, PHASES, T0, Recording, record
 from support.snapshots import make_snapshot
 
@@ -35,8 +41,8 @@ def leak(tmp_path_factory: pytest.TempPathFactory) -> Recalled:
 
 def recalled(path: Path, recording: Recording) -> Recalled:
     record(path, recording)
-    [run] = past.runs(path)
-    return recall.recall(path, run, Config(), Progress("reading"))
+    [run] = stored_runs.runs(path)
+    return history_replay.recall(path, run, Config(), Progress("reading"))
 
 
 class Text(HTMLParser):
@@ -105,7 +111,7 @@ def test_what_it_held_is_told_by_type_and_attribute(leak: Recalled) -> None:
 
 
 def test_the_timeline_has_what_was_said_at_the_time(leak: Recalled) -> None:
-    page = report.render(leak.story, ["x"], "run", local_time=time.gmtime)
+    page = report_page.render(leak.story, ["x"], "run", local_time=time.gmtime)
     part = Text(page).parts["What was seen, said and done"]
     assert part[4:8] == ["22:13:20", "attached", "watching: PID 4000000, python main.py --population 32", "22:13:20"]
     assert "warn" in part and "exited" in part and "marker" not in part
@@ -114,7 +120,7 @@ def test_the_timeline_has_what_was_said_at_the_time(leak: Recalled) -> None:
 
 def test_a_run_over_midnight_has_dates(tmp_path: Path) -> None:
     found = recalled(tmp_path / "h.db", Recording(generations=3, samples=50, seconds=60.0))
-    page = report.render(found.story, ["x"], "run", local_time=time.gmtime)
+    page = report_page.render(found.story, ["x"], "run", local_time=time.gmtime)
     assert "11-14 22:13:20" in page and "11-15 00:" in page
 
 
@@ -145,8 +151,8 @@ def test_gpus_that_do_not_move_are_left_out(leak: Recalled) -> None:
 
 
 def test_an_end_that_nobody_saw_is_not_made_up() -> None:
-    assert report.ending(make_snapshot(), lives=True)[1] == "the trainer still runs"
-    lines = report.ending(make_snapshot(), lives=False)
+    assert report_page.ending(make_snapshot(), lives=True)[1] == "the trainer still runs"
+    lines = report_page.ending(make_snapshot(), lives=False)
     assert "not known" in lines[0] and "OOM at generation 13" in lines[2]
 
 
@@ -157,23 +163,23 @@ def test_a_run_without_markers_samples_or_examinations_is_told(tmp_path: Path) -
     store.begin("x", attached, T0)
     store.append([attached], [])
     store.close()
-    [run] = past.runs(path)
-    found = recall.recall(path, run, Config(), Progress("reading"))
+    [run] = stored_runs.runs(path)
+    found = history_replay.recall(path, run, Config(), Progress("reading"))
     text = Text(as_page(found)).parts[""]
     assert "How it ended is not known: the record ends before the trainer did" in text
-    assert interactive.charts().draw([]) == ""
+    assert plotly_charts.charts().draw([]) == ""
 
 
 @pytest.mark.parametrize("is_static", [True, False])
 def test_what_a_log_or_a_command_says_never_becomes_markup(tmp_path: Path, is_static: bool) -> None:
     path = tmp_path / "h.db"
     record(path, Recording(command=EVIL, generations=3, samples=20))
-    [run] = past.runs(path)
-    found = recall.recall(path, run, Config(), Progress("reading"))
+    [run] = stored_runs.runs(path)
+    found = history_replay.recall(path, run, Config(), Progress("reading"))
     phases = tuple((start, end, EVIL) for start, end, _ in found.story.phases)
     story = replace(found.story, phases=phases)
-    page = report.render(story, [EVIL], EVIL, report.page.STILL if is_static else interactive.charts())
-    written = page.replace(str(interactive.charts().head), "")
+    page = report_page.render(story, [EVIL], EVIL, report_page.page.STILL if is_static else plotly_charts.charts())
+    written = page.replace(str(plotly_charts.charts().head), "")
     assert "<script>alert" not in written and "<a href=javascript" not in written
     assert "&lt;script&gt;alert" in written
 
@@ -199,5 +205,5 @@ def test_a_page_of_90_000_samples_is_small_and_soon_there(
     assert time.process_time() - began < 5.0
     assert 50_000 < out.stat().st_size <= most_bytes
     page = out.read_text()
-    assert not re.search(r"""(src|href)=["']?(https?:)?//""", page.replace(str(interactive.charts().head), ""))
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", page.replace(str(plotly_charts.charts().head), ""))
     assert ("Plotly" in page) == (not options)

@@ -11,9 +11,21 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from memwatch.core.events import Notice
-from memwatch.core.model import CgroupLevel, Limit, Usage
-from memwatch.core.snapshot import Gauge, GenerationRow, PhaseRow, Snapshot, SourceHealth, State
-from memwatch.outputs.screen import Look, Mode, Status, frame
+from memwatch.core.measurements import CgroupLevel, Limit, Usage
+from memwatch.core.snapshot import (
+    Gauge,
+    GenerationRow,
+    PhaseRow,
+    Snapshot,
+    SourceHealth,
+    State,
+)
+from memwatch.outputs.terminal.screen import (
+    Look,
+    Mode,
+    Status,
+    frame,
+)
 from support.snapshots import make_dead, make_diagnosis, make_snapshot, make_view
 
 NOTHING = Status()

@@ -9,9 +9,15 @@ from dataclasses import fields
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.model import Limit, Usage
-from memwatch.core.snapshot import Forecast, Gauge, Snapshot, Trend, Verdict
-from memwatch.outputs.status import SCHEMA, jsonable, status
+from memwatch.core.measurements import Limit, Usage
+from memwatch.core.snapshot import (
+    Forecast,
+    Gauge,
+    Snapshot,
+    Trend,
+    Verdict,
+)
+from memwatch.outputs.status_json import SCHEMA, jsonable, status
 from support.snapshots import make_dead, make_snapshot, make_view
 
 

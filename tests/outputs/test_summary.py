@@ -8,9 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memwatch.core.events import Cause, Exited
-from memwatch.core.model import Limit, Usage
-from memwatch.core.snapshot import Expectation, GenerationRow, PhaseRow, Trend, Verdict
-from memwatch.outputs.summary import MOST_ROWS, render
+from memwatch.core.measurements import Limit, Usage
+from memwatch.core.snapshot import (
+    Expectation,
+    GenerationRow,
+    PhaseRow,
+    Trend,
+    Verdict,
+)
+from memwatch.outputs.text.exit_summary import MOST_ROWS, render
 from support.snapshots import SENTENCE, make_dead, make_diagnosis, make_row, make_snapshot, make_view
 
 EXPECTED = """\

@@ -13,11 +13,16 @@ from typing import Any
 
 import pytest
 
-from memwatch.core.engine import Engine
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Awaiting, Notice
-from memwatch.core.policy import Policy
-from memwatch.outputs.plain import PlainLines
-from memwatch.outputs.systemd import STATUS_SECONDS, Systemd, journal_priority, reaches_journal
+from memwatch.outputs.sd_notify import (
+    STATUS_SECONDS,
+    Systemd,
+    journal_priority,
+    reaches_journal,
+)
+from memwatch.outputs.terminal.event_lines import PlainLines
 
 PID = 4711
 

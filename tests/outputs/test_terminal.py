@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.outputs.terminal import LiveView, print_screen
+from memwatch.outputs.terminal.live_view import LiveView, print_screen
 from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot
 
 ROOT = Path(__file__).parents[2]

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from memwatch.core import news
+from memwatch.core.engine import notices as news
 from memwatch.core.events import Notice
 from memwatch.core.examination import Growth
 from memwatch.core.snapshot import Forecast, Snapshot
-from memwatch.outputs.tracking import Tracking, tag_name
+from memwatch.outputs.trackers.tracker_records import Tracking, tag_name
 from support.snapshots import GB, GENERATION_SECONDS, START_T, make_diagnosis, make_row, make_snapshot
 
 T = START_T + 7 * GENERATION_SECONDS

@@ -19,7 +19,12 @@ import pytest
 from memwatch.core.events import Notice
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import ConfigError, ExitCode
-from memwatch.outputs.web import ANSWER_SECONDS, MOST_CLIENTS, PATIENT_SECONDS, WebServer
+from memwatch.outputs.http.server import (
+    ANSWER_SECONDS,
+    MOST_CLIENTS,
+    PATIENT_SECONDS,
+    WebServer,
+)
 from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot
 
 ROOT = Path(__file__).parents[2]

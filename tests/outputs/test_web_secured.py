@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from memwatch import webconfig
-from memwatch.clock import SystemClock
+from memwatch.config import web_config
 from memwatch.errors import SourceError
-from memwatch.outputs.access import LOOK_SECONDS, Guard
-from memwatch.outputs.web import MOST_CLIENTS, WebServer
+from memwatch.outputs.http.client_access import LOOK_SECONDS, Guard
+from memwatch.outputs.http.server import MOST_CLIENTS, WebServer
+from memwatch.system.clock import SystemClock
 from support.certificates import PASSWORD, hashed, make_all, self_signed
 from support.snapshots import make_snapshot
 
@@ -49,7 +49,7 @@ def serving(folder: Path, text: str, client_seconds: float = 10.0, look: float =
     path = folder / "web-config.yml"
     path.write_text(text)
     speed = LOOK_SECONDS / look if look else 1.0
-    guard = Guard(lambda: webconfig.load(path), lambda: time.monotonic() * speed)
+    guard = Guard(lambda: web_config.load(path), lambda: time.monotonic() * speed)
     server = WebServer("127.0.0.1", 0, SystemClock(), guard, client_seconds)
     server.start()
     server.publish(make_snapshot(), ())

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from memwatch import __version__, cli
+from memwatch import __version__
+from memwatch.cli import main
 from support import smoke
 from support.logs import deep_learning, further, logs_of, plain, reinforcement, search
 from support.wheels import ROOT, Installed, Package, environment, hiding
@@ -40,7 +41,7 @@ def command_words(parser: argparse.ArgumentParser, above: tuple[str, ...] = ()) 
 
 
 def test_every_command_has_help(installed: Installed) -> None:
-    every = list(command_words(cli._parser()))
+    every = list(command_words(main._parser()))
     assert len(every) > 15
     asked = [installed.start(*words, "--help", stdout=subprocess.PIPE) for words in every]
     for words, one in zip(every, asked, strict=True):
@@ -57,7 +58,7 @@ def test_it_tells_its_version_and_commit(made: Package, installed: Installed) ->
 
 
 def test_its_metrics_tell_the_commit(made: Package, installed: Installed) -> None:
-    code = "from memwatch.clock import SystemClock; from memwatch.outputs.prometheus import Exposition; "
+    code = "from memwatch.system.clock import SystemClock; from memwatch.outputs.metrics.collector import Exposition; "
     code += "print(Exposition(lambda: None, {}, SystemClock()).render()[0].decode())"
     told = installed.run(installed.python, "-c", code).stdout
     version = ".".join(map(str, sys.version_info[:3]))
@@ -121,7 +122,7 @@ def test_a_trainer_with_a_log_of_each_kind_is_watched(
 # --- beside watchdog ------------------------------------------------------------------------------------------------
 
 BOTH = """
-import sys, tempfile, memwatch, memwatch.daemon, watchdog
+import sys, tempfile, memwatch, memwatch.app.watch_loop, watchdog
 from watchdog.observers import Observer
 assert not memwatch.__file__.startswith(watchdog.__path__[0])
 observer = Observer()

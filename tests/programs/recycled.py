@@ -16,12 +16,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from memwatch.actions.signals import PidfdSignaller
-from memwatch.app import find_target
-from memwatch.config import Config, TargetConfig
+from memwatch.actions.signal_sender import PidfdSignaller
+from memwatch.app.composition import find_target
+from memwatch.config.settings import Config, TargetConfig
 from memwatch.errors import AttachError, SourceError, TargetGoneError
-from memwatch.sources.find import find
-from memwatch.sources.target import identify, is_same
+from memwatch.sources.target.find_process import find
+from memwatch.sources.target.process_identity import identify, is_same
 
 BATCH = 100
 A_TICK = 0.011  # seconds: what begins within one tick of the kernel's clock has the same start time

@@ -36,11 +36,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from memwatch.clock import SystemClock
-from memwatch.commands import configure
-from memwatch.live_config import LiveConfig
-from memwatch.outputs.systemd import Systemd
-from memwatch.service import Service
+from memwatch.app.serve import Service
+from memwatch.cli.watch import configure
+from memwatch.config.reload import LiveConfig
+from memwatch.outputs.sd_notify import Systemd
+from memwatch.system.clock import SystemClock
 from soak.rotation import rotations
 from support.measure import ENVIRON, TESTS
 

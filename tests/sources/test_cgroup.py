@@ -10,13 +10,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memwatch.core.accounting import usages
+from memwatch.core.memory_accounting import usages
 from memwatch.errors import SourceError, TargetGoneError
-from memwatch.sources import cgroup
-from memwatch.sources.cgroup import CgroupReader
-from memwatch.sources.mounts import Membership, Mount, locate, parse_mountinfo, parse_proc_cgroup
-from memwatch.sources.ownership import parse_procs
-from memwatch.sources.tree import TreeReader
+from memwatch.sources.memory import cgroup
+from memwatch.sources.memory.cgroup import CgroupReader
+from memwatch.sources.memory.cgroup_mounts import (
+    Membership,
+    Mount,
+    locate,
+    parse_mountinfo,
+    parse_proc_cgroup,
+)
+from memwatch.sources.memory.cgroup_ownership import parse_procs
+from memwatch.sources.memory.process_tree import TreeReader
 from support.fakeproc import FakeProc
 from support.trainers import memory_cgroup, running
 

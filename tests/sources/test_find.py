@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from memwatch.errors import AttachError, ConfigError, NoTrainerError
-from memwatch.sources.find import find
 from memwatch.sources.procfs import read_stat
+from memwatch.sources.target.find_process import find
 from support.processes import WAIT, python, running
 
 FORKS = (
@@ -163,7 +163,7 @@ def test_memwatch_and_the_shell_around_it_never_match_themselves(mark):
     source = Path(__file__).parents[2] / "watchdog"
     code = (
         f"import sys; sys.path.insert(0, {str(source)!r})\n"
-        "from memwatch.sources.find import find\n"
+        "from memwatch.sources.target.find_process import find\n"
         "from memwatch.errors import AttachError\n"
         "try: print(find(match=sys.argv[1]))\n"
         "except AttachError as error: print('none', error)\n"

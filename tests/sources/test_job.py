@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from memwatch.core.model import RunIdentity
-from memwatch.sources.job import identify_run
+from memwatch.core.measurements import RunIdentity
+from memwatch.sources.target.launcher_environment import identify_run
 
 SLURM = {"SLURM_JOB_ID": "4711", "SLURMD_NODENAME": "gpu-07", "SLURM_PROCID": "1", "SLURM_JOB_NUM_NODES": "2"}
 RANK = {"TORCHELASTIC_RUN_ID": "abc", "RANK": "5", "LOCAL_RANK": "1", "GROUP_WORLD_SIZE": "2"}

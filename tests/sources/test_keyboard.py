@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from memwatch.errors import SourceError
-from memwatch.sources.keyboard import Keyboard
+from memwatch.outputs.terminal.keyboard import Keyboard
 
 PROGRAM = """
 import select, sys

@@ -8,7 +8,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memwatch.errors import SourceError
-from memwatch.sources.kmsg import KmsgReader, OomContext, parse_record, refuse_foreign_pids
+from memwatch.sources.memory.kernel_oom_log import (
+    KmsgReader,
+    OomContext,
+    parse_record,
+    refuse_foreign_pids,
+)
 from support.trainers import memory_cgroup, running
 
 MB = 1 << 20

@@ -9,10 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.core.events import CheckpointSeen, Event, GaugeSeen, GenerationSeen, OutOfMemorySeen, PhaseSeen, TotalSeen
+from memwatch.core.events import (
+    CheckpointSeen,
+    Event,
+    GaugeSeen,
+    GenerationSeen,
+    OutOfMemorySeen,
+    PhaseSeen,
+    TotalSeen,
+)
 from memwatch.errors import SourceError
-from memwatch.sources.logscan import render, scan, scan_json
-from memwatch.sources.logsource import CATCH_UP_SECONDS, HEAD_BYTES, POLL_SECONDS, TAIL_BYTES, LogSource
+from memwatch.sources.log.log_source import (
+    CATCH_UP_SECONDS,
+    HEAD_BYTES,
+    POLL_SECONDS,
+    TAIL_BYTES,
+    LogSource,
+)
+from memwatch.sources.log.whole_log_scan import render, scan, scan_json
 from support.presets import packaged_presets
 
 

@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.errors import SourceError
-from memwatch.sources.logtail import LINE_BYTES, READ_BYTES, LogTail, Segment, Segmenter
+from memwatch.sources.log.log_tail import (
+    LINE_BYTES,
+    READ_BYTES,
+    LogTail,
+    Segment,
+    Segmenter,
+)
 
 NOBODY = 65534
 

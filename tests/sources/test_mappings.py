@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.errors import SourceError, TargetGoneError
-from memwatch.sources.mappings import ANONYMOUS, FILES, GPU, HEAP, SHARED, STACKS, parse_kinds, read_kinds
+from memwatch.sources.memory.memory_breakdown import (
+    ANONYMOUS,
+    FILES,
+    GPU,
+    HEAP,
+    SHARED,
+    STACKS,
+    parse_kinds,
+    read_kinds,
+)
 from support.processes import running
 
 HOLDS = """

@@ -9,12 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.events import CheckpointSeen, Event, GaugeSeen, GenerationSeen, OutOfMemorySeen, PhaseSeen, TotalSeen
-from memwatch.sources.logtail import Segmenter
-from memwatch.sources.markers import MarkerFinder
-from memwatch.sources.presets import Preset
-from memwatch.sources.streams import PRIORITY, Hit
-from memwatch.sources.words import words
+from memwatch.core.events import (
+    CheckpointSeen,
+    Event,
+    GaugeSeen,
+    GenerationSeen,
+    OutOfMemorySeen,
+    PhaseSeen,
+    TotalSeen,
+)
+from memwatch.sources.log.counters import PRIORITY, Hit
+from memwatch.sources.log.log_tail import Segmenter
+from memwatch.sources.log.marker_parser import MarkerFinder
+from memwatch.sources.log.marker_presets import Preset
+from memwatch.sources.log.unit_words import words
 from support.presets import packaged_presets
 
 

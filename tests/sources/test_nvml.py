@@ -13,11 +13,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.model import GpuMemory
+from memwatch.core.measurements import GpuMemory
 from memwatch.errors import AbsentError, SourceError
-from memwatch.sources.gpuhelper import Helpers
-from memwatch.sources.gpulinks import PidMap, Unit, parse_nspid, visible_units
-from memwatch.sources.gpus import GpuReader
+from memwatch.sources.gpu.gpu_reader import GpuReader
+from memwatch.sources.gpu.nvml_helper_client import Helpers
+from memwatch.sources.gpu.trainer_gpus import (
+    PidMap,
+    Unit,
+    parse_nspid,
+    visible_units,
+)
 from support.fakenvml import GIB, World, library_folder, uuid
 from support.freezer import frozen
 from support.mainjob import until

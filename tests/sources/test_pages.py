@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.errors import SourceError, TargetGoneError
-from memwatch.sources.pages import (
+from memwatch.sources.memory.pagemap import (
     ANON_OWN,
     ANON_SHARED,
     FILE_SHARED,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from memwatch.errors import ConfigError
-from memwatch.sources.presets import Preset, load_presets
+from memwatch.sources.log.marker_presets import Preset, load_presets
 from support.presets import packaged_presets
 
 GOOD = {"kind": "generation", "pattern": r"gen (?P<index>\d+)"}

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources import procfs
-from memwatch.sources.procfs import HostReader, read_children, read_stat, read_tasks
-from memwatch.sources.reading import HeldValue, number
+from memwatch.sources.kernel_files import HeldValue, number
+from memwatch.sources.procfs import (
+    HostReader,
+    read_children,
+    read_stat,
+    read_tasks,
+)
 from support.fakeproc import FakeProc
 from support.processes import WAIT, python, running
 

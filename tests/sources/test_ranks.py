@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.core.model import RankMemory, TreeMemory
-from memwatch.sources.ranks import Rank, parse_rank
-from memwatch.sources.survey import SurveyBudget
-from memwatch.sources.tree import TreeReader
+from memwatch.core.measurements import RankMemory, TreeMemory
+from memwatch.sources.memory.process_tree import TreeReader
+from memwatch.sources.memory.rank_memory import Rank, parse_rank
+from memwatch.sources.memory.shared_page_sampling import SurveyBudget
 from support.fakeproc import FakeProc
 from support.forest import read_pss
 from support.mainjob import until

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from memwatch.core.events import GenerationSeen
-from memwatch.sources.logscan import render, scan, scan_json
-from memwatch.sources.logsource import LogSource
+from memwatch.sources.log.log_source import LogSource
+from memwatch.sources.log.whole_log_scan import render, scan, scan_json
 from support.presets import packaged_presets
 
 LOGS = Path(__file__).parents[2].parent / "shared" / "logs"

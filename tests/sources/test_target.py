@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.core.procstat import parse_stat
+from memwatch.core.proc_stat import parse_stat
 from memwatch.errors import AttachError, TargetGoneError
-from memwatch.sources.target import (
+from memwatch.sources.target.process_identity import (
     describe,
     describe_started,
     identify,

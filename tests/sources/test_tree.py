@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from memwatch.errors import TargetGoneError
+from memwatch.sources.memory.process_tree import TreeReader
+from memwatch.sources.memory.shared_page_sampling import SurveyBudget, Visitable
 from memwatch.sources.procfs import parse_status
-from memwatch.sources.survey import SurveyBudget, Visitable
-from memwatch.sources.tree import TreeReader
 from support.fakeproc import FakeProc
 from support.forest import forest, read_pss, whole_tree
 from support.trainers import running

@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.errors import AttachError, ConfigError, MemwatchError, NoTrainerError
-from memwatch.sources.units import Unit, parse_unit, read_unit
+from memwatch.errors import (
+    AttachError,
+    ConfigError,
+    MemwatchError,
+    NoTrainerError,
+)
+from memwatch.sources.target.systemd_unit import Unit, parse_unit, read_unit
 
 SERVICE = b"MainPID=4711\nLoadState=loaded\nActiveState=active\nControlGroup=/system.slice/trainer.service\n"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.core.model import CgroupLevel, CgroupMemory, Limit
-from memwatch.sources.cgroup import CgroupReader
-from memwatch.sources.wakes import Wakes
+from memwatch.core.measurements import CgroupLevel, CgroupMemory, Limit
+from memwatch.sources.memory.cgroup import CgroupReader
+from memwatch.sources.memory.cgroup_events import Wakes
 from support.processes import python, running
 from support.trainers import memory_cgroup
 

@@ -15,7 +15,13 @@ from memwatch.core.events import (
     Sampled,
     SourceChanged,
 )
-from memwatch.core.model import HOST, Limit, Sample, Target, Usage
+from memwatch.core.measurements import (
+    HOST,
+    Limit,
+    Sample,
+    Target,
+    Usage,
+)
 
 GB = 10**9
 LIMIT = 100 * GB

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from memwatch.core.census import Census, Holder, Large, Storages, Tracked, TypeCount
 from memwatch.core.events import Diagnose, Diagnosed
 from memwatch.core.examination import Examination, MemoryKind
+from memwatch.core.zz_census import (
+    Census,
+    Holder,
+    Large,
+    Storages,
+    Tracked,
+    TypeCount,
+)
 
 SECONDS = 100.0  # of a generation
 

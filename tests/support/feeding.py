@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from memwatch.core.forecast import Forecaster, Outlook
+from memwatch.core.forecast.forecaster import Forecaster, Outlook
 from traces.generators import Row
 
 

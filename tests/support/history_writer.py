@@ -6,9 +6,20 @@ import sys
 import time
 from pathlib import Path
 
-from memwatch.core.events import Attached, GenerationSeen, Notice, Sampled
-from memwatch.core.model import HOST, Limit, Sample, Target, Usage
-from memwatch.history.store import HistoryStore
+from memwatch.core.events import (
+    Attached,
+    GenerationSeen,
+    Notice,
+    Sampled,
+)
+from memwatch.core.measurements import (
+    HOST,
+    Limit,
+    Sample,
+    Target,
+    Usage,
+)
+from memwatch.history.event_store import HistoryStore
 
 
 def main(path: str, key: str, pid: int, count: int, pause: float) -> None:

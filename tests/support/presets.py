@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from memwatch.sources.presets import Preset, load_presets
+from memwatch.sources.log.marker_presets import Preset, load_presets
 
 FOLDER = Path(__file__).parents[2] / "configs" / "markers"
 

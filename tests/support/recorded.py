@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from memwatch.core.engine import Engine
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.engine import Engine
 from memwatch.core.events import (
     Attached,
     Cause,
@@ -24,9 +25,14 @@ from memwatch.core.events import (
     Sampled,
     Signalled,
 )
-from memwatch.core.model import HOST, Limit, Sample, Target, Usage
-from memwatch.core.policy import Policy
-from memwatch.history.store import HistoryStore
+from memwatch.core.measurements import (
+    HOST,
+    Limit,
+    Sample,
+    Target,
+    Usage,
+)
+from memwatch.history.event_store import HistoryStore
 from support.examinations import examined
 
 GB, T0 = 10**9, 1_700_000_000.0

@@ -14,8 +14,10 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from memwatch.core.accounting import usages
-from memwatch.core.engine import Engine
+from memwatch.app.interrupter import Interrupter
+from memwatch.app.watch_loop import Daemon
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.engine import Engine
 from memwatch.core.events import (
     Attached,
     Cause,
@@ -30,7 +32,8 @@ from memwatch.core.events import (
 )
 from memwatch.core.examination import Examination
 from memwatch.core.expectations import parse
-from memwatch.core.model import (
+from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
+from memwatch.core.measurements import (
     CgroupLevel,
     CgroupMemory,
     GpuMemory,
@@ -42,13 +45,10 @@ from memwatch.core.model import (
     Target,
     TreeMemory,
 )
-from memwatch.core.occasions import DiagnosisPolicy
-from memwatch.core.policy import Policy
+from memwatch.core.memory_accounting import usages
 from memwatch.core.snapshot import Snapshot
-from memwatch.daemon import Daemon
 from memwatch.errors import SourceError
-from memwatch.interrupter import Interrupter
-from memwatch.outputs.web import WebServer
+from memwatch.outputs.http.server import WebServer
 from support.examinations import examined
 
 PACE = 10.0

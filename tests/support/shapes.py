@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memwatch.core.shapes import Shape
+from memwatch.core.forecast.sample_summaries import Shape
 
 
 def shape_from(

@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from memwatch.app import make_readers
-from memwatch.config import Config
-from memwatch.core.engine import Engine
+from memwatch.app.composition import make_readers
+from memwatch.app.interrupter import Interrupter
+from memwatch.app.watch_loop import Daemon
+from memwatch.config.settings import Config
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Attached, Event
-from memwatch.core.policy import Policy
 from memwatch.core.snapshot import Snapshot
-from memwatch.daemon import Daemon
-from memwatch.history.store import HistoryStore
-from memwatch.interrupter import Interrupter
-from memwatch.outputs.pages import metrics
-from memwatch.outputs.plain import PlainLines
-from memwatch.outputs.web import WebServer
-from memwatch.sources.target import describe, identify
+from memwatch.history.event_store import HistoryStore
+from memwatch.outputs.http.routes import metrics
+from memwatch.outputs.http.server import WebServer
+from memwatch.outputs.terminal.event_lines import PlainLines
+from memwatch.sources.target.process_identity import describe, identify
 
 SCRAPE_TICKS = 60
 

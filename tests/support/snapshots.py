@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from memwatch.core import examination as e
-from memwatch.core.census import Census, Large, Storages, Tracked, TypeCount
 from memwatch.core.events import Cause, Exited, Notice
-from memwatch.core.model import (
+from memwatch.core.measurements import (
     HOST,
     CgroupLevel,
     CgroupMemory,
@@ -34,6 +33,13 @@ from memwatch.core.snapshot import (
     Step,
     Trend,
     Verdict,
+)
+from memwatch.core.zz_census import (
+    Census,
+    Large,
+    Storages,
+    Tracked,
+    TypeCount,
 )
 
 GB = 10**9

@@ -5,8 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from memwatch.core.forecast import Outlook
-from memwatch.core.snapshot import Forecast, Gauge, Trend, Verdict
+from memwatch.core.forecast.forecaster import Outlook
+from memwatch.core.snapshot import (
+    Forecast,
+    Gauge,
+    Trend,
+    Verdict,
+)
 
 
 class Steady:

@@ -16,7 +16,7 @@ from itertools import takewhile
 from operator import itemgetter
 from pathlib import Path
 
-from memwatch.actions.signals import ExitStatus
+from memwatch.actions.signal_sender import ExitStatus
 
 LEAVING_SECONDS = 0.5  # from a complete checkpoint to the end of the process
 SAVE_PARTS = 64  # in which a save is looked through for the moment at which its memory does not fit

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from memwatch.core.model import TreeMemory
-from memwatch.sources.tree import TreeReader
+from memwatch.core.measurements import TreeMemory
+from memwatch.sources.memory.process_tree import TreeReader
 from support.forest import Forest, forest, read_pss, whole_tree
 
 Step = Callable[[Forest, int], None]

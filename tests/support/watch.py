@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memwatch.core.axes import Calendar
-from memwatch.core.engine import Engine
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.engine import Engine
 from memwatch.core.events import (
     Action,
     Attached,
@@ -17,10 +17,15 @@ from memwatch.core.events import (
     Signalled,
     Signalling,
 )
-from memwatch.core.forecast import Outlook
-from memwatch.core.meeting import Ends, Timing, weighed
-from memwatch.core.model import Limit, Sample, Target, Usage
-from memwatch.core.policy import Policy
+from memwatch.core.forecast.forecaster import Outlook
+from memwatch.core.forecast.regressors import Calendar
+from memwatch.core.forecast.time_to_limit import Ends, Timing, weighed
+from memwatch.core.measurements import (
+    Limit,
+    Sample,
+    Target,
+    Usage,
+)
 from memwatch.core.snapshot import Forecast, Trend, Verdict
 from support.steady import Steady
 

@@ -12,24 +12,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-from memwatch.actions.checkpoint import CheckpointWatch
-from memwatch.actions.signals import ExitStatus
-from memwatch.core.engine import NO_DIAGNOSIS, Engine
-from memwatch.core.events import Attached, Event, Exited, Notice
-from memwatch.core.model import CgroupLevel, CgroupMemory, HostMemory, Limit, Target, TreeMemory
-from memwatch.core.policy import Policy
-from memwatch.daemon import Daemon
+from memwatch.actions.signal_sender import ExitStatus
+from memwatch.app.interrupter import Interrupter
+from memwatch.app.sampler import Sampler
+from memwatch.app.trainer_process import WatchedTrainer
+from memwatch.app.watch_loop import Daemon
+from memwatch.app.zz_judge import Settings
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.engine import NO_DIAGNOSIS, Engine
+from memwatch.core.events import (
+    Attached,
+    Event,
+    Exited,
+    Notice,
+)
+from memwatch.core.interfaces import EventSource, Sink
+from memwatch.core.measurements import (
+    CgroupLevel,
+    CgroupMemory,
+    HostMemory,
+    Limit,
+    Target,
+    TreeMemory,
+)
 from memwatch.errors import TargetGoneError
-from memwatch.history import past
-from memwatch.history.store import HistoryStore
-from memwatch.interfaces import EventSource, Sink
-from memwatch.interrupter import Interrupter
-from memwatch.judge import Settings
-from memwatch.outputs.plain import PlainLines
-from memwatch.sampler import Sampler
-from memwatch.sources.kmsg import OomKill
-from memwatch.sources.logsource import LogSource
-from memwatch.trainer import WatchedTrainer
+from memwatch.history import stored_runs
+from memwatch.history.event_store import HistoryStore
+from memwatch.outputs.terminal.event_lines import PlainLines
+from memwatch.sources.checkpoint.checkpoint_watch import CheckpointWatch
+from memwatch.sources.log.log_source import LogSource
+from memwatch.sources.memory.kernel_oom_log import OomKill
 from support.presets import packaged_presets
 from support.trainee import Bounds, Files, Life, Log, Manners, Process
 
@@ -288,7 +300,7 @@ class World:
         self._engine = self._settings.engine()
         store.judged_by(self._settings.to_keep(), attached.t)
         if opening.resumed:
-            for event in past.events(self.history, opening.run_id):
+            for event in stored_runs.events(self.history, opening.run_id):
                 self._engine.feed(event)
         return Attached(attached.t, kernel.target, COMMAND, opening.run_id)
 

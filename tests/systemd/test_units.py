@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.core.units import parse_size
-from memwatch.layers import load
+from memwatch.config.load import load
+from memwatch.core.zz_units import parse_size
 from support.exposure import ANALYZE, MOST, SYSTEMD, counted, explained, overall
 from support.needed import missing
 

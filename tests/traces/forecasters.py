@@ -12,9 +12,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from memwatch.backtest.replay import replay
-from memwatch.core.policy import Policy
-from memwatch.layers import load
+from memwatch.config.load import load
+from memwatch.core.decision.policy import Policy
+from memwatch.history.zz_replay import replay
 
 Line = dict[str, Any]
 Forecaster = Callable[[Path, float | None], list[Line]]  # a trace, seconds that a checkpoint takes -> lines

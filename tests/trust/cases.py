@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from memwatch.core.policy import Policy
+from memwatch.core.decision.policy import Policy
 from support.trainee import NOBODY, Bounds, Course, Life, Manners
 from support.world import Scene
 from traces import families, kinds

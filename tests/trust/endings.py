@@ -18,8 +18,8 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from memwatch.history import past
-from memwatch.retell import retell
+from memwatch.app.zz_retell import retell
+from memwatch.history import stored_runs
 from trust.kinds import KINDS
 from trust.pool import Row, play_all, tell
 from trust.stage import stage
@@ -53,7 +53,7 @@ def play(number: int, seed: int, kind: str = "") -> Row:
 
 def replays(history: Path) -> bool:
     """Each watch that it holds is judged again as it was."""
-    runs = past.runs(history) if history.exists() else []
+    runs = stored_runs.runs(history) if history.exists() else []
     return all(watch.difference is None for run in runs for watch in retell(history, run, lambda share: None))
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from memwatch.app.history_replay import find
+from memwatch.app.zz_retell import retell
 from memwatch.core.events import Cause, Notice
-from memwatch.recall import find
-from memwatch.retell import retell
 from support.trainee import Process
 from support.world import Watched, World
 from traces.draw import STEEP_TOP

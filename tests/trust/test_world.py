@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from memwatch.app.history_replay import find
+from memwatch.app.zz_retell import retell
+from memwatch.core.decision.policy import Policy
 from memwatch.core.events import Attached, Cause, GenerationSeen
-from memwatch.core.policy import Policy
-from memwatch.recall import find
-from memwatch.retell import retell
 from support.trainee import Bounds, Course, Life, Manners
 from support.world import T0, Scene, Watched, World
 

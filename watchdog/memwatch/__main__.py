@@ -7,13 +7,13 @@ import sys
 def main() -> int:
     """Run one command; the exit code."""
     if os.getpid() == 1:
-        from memwatch.init import step_aside
+        from memwatch.app.pid1 import step_aside
 
         announce = step_aside()
-        from memwatch.cli import main
+        from memwatch.cli.main import main
 
         return main(announce=announce)
-    from memwatch.cli import main
+    from memwatch.cli.main import main
 
     return main()
 

@@ -12,7 +12,7 @@ from grafana_foundation_sdk.models import dashboard as d
 from generator import fleet, run
 from generator.panels import RED, SOURCE, Panel
 from generator.queries import RUN, selector
-from memwatch.outputs import families as f
+from memwatch.outputs.metrics import metric_registry as f
 
 Rows = Iterable[tuple[str, Sequence[Panel]]]
 _ALL = d.VariableOption(text="All", value="$__all")

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from generator import panels as p
 from generator.queries import FLEET, Line, code, filled, selector
-from memwatch.core.model import HOST
+from memwatch.core.measurements import HOST
 from memwatch.core.snapshot import State, Verdict
-from memwatch.outputs import families as f
+from memwatch.outputs.metrics import metric_registry as f
 
 STATES = p.states(State, (p.GREEN, p.ORANGE, p.RED, p.BLUE, p.RED, p.GREY, p.YELLOW))
 VERDICTS = p.states(Verdict, (p.GREY, p.GREEN, p.BLUE, p.YELLOW, p.RED))

@@ -21,7 +21,7 @@ from grafana_foundation_sdk.models import dashboard as d
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from generator.queries import Line, families_in
-from memwatch.outputs.families import Family
+from memwatch.outputs.metrics.metric_registry import Family
 
 SOURCE = d.DataSourceRef(type_val="prometheus", uid="${datasource}")
 UNITS = {  # of the registry, as Grafana calls them

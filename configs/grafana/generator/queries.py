@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from memwatch.outputs import families as f
-from memwatch.outputs.families import FAMILIES, Family
+from memwatch.outputs.metrics import metric_registry as f
+from memwatch.outputs.metrics.metric_registry import FAMILIES, Family
 
 FLEET = 'job=~"$job",instance=~"$instance"'  # matchers of the dashboard of all runs
 RUN = 'job="$job",instance="$instance"'  # of that of one

@@ -8,7 +8,7 @@ from generator import panels as p
 from generator.fleet import STATES, VERDICTS
 from generator.queries import RUN, Line, code, filled, selector
 from memwatch.core.snapshot import State, Verdict
-from memwatch.outputs import families as f
+from memwatch.outputs.metrics import metric_registry as f
 
 a = selector(RUN)
 _RESOURCE = "{{resource}}"

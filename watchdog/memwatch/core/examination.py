@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from memwatch.core.census import Census
+from memwatch.core.zz_census import Census
 
 
 @dataclass(frozen=True, slots=True)

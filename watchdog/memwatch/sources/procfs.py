@@ -8,10 +8,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from memwatch.core.model import HostMemory
-from memwatch.core.procstat import ProcStat, parse_stat
+from memwatch.core.measurements import HostMemory
+from memwatch.core.proc_stat import ProcStat, parse_stat
 from memwatch.errors import SourceError, TargetGoneError
-from memwatch.sources.reading import TOO_LARGE, HeldFile, line_number, number, read_whole, unreadable
+from memwatch.sources.kernel_files import (
+    TOO_LARGE,
+    HeldFile,
+    line_number,
+    number,
+    read_whole,
+    unreadable,
+)
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STATUS_LINE = re.compile(rb"^(RssFile|RssShmem|VmSwap|VmStk|VmSize|VmData):\s+([0-9]+) kB$", re.MULTILINE)

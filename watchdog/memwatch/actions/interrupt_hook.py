@@ -1,0 +1,249 @@
+"""The hook: a command of the user's that is run on an interrupt, without a shell, and never waited for by the loop."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shlex
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from string import Formatter
+
+from memwatch.actions.signal_sender import ExitStatus, ended_with
+from memwatch.core.events import HookRan
+from memwatch.core.text_and_units import printable
+from memwatch.errors import ConfigError, SourceError
+
+FACTS = ("run_id", "node", "rank", "pid", "signal", "generation", "resource", "reason", "sentence")
+SYSTEM = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+_KEPT_BYTES = 4096  # of its output
+_PIPE_BYTES = 1 << 20  # that it may print between two looks without waiting for memwatch
+_READ_BYTES, _READS = 1 << 16, 32  # of a look: one that prints without end holds nobody
+_LOOK_SECONDS = 0.02
+_COMMAND_LENGTH, _LINE_LENGTH = 200, 200
+
+
+# --- what is run ----------------------------------------------------------------------------------------------------
+
+
+def find_program(word: str, environ: Mapping[str, str]) -> str:
+    """The absolute path of what `word` starts, with this environment; ConfigError when there is no such program."""
+    found = shutil.which(word, path=environ["PATH"])
+    if found is None:
+        where = f"no executable file {word}" if "/" in word else f"{word!r} is not in {environ['PATH']}"
+        raise ConfigError(where, "write the program's whole path, and see that it may be executed")
+    return os.path.abspath(found)  # noqa: PTH100 - its links are how some programs know what they are
+
+
+def placeholders(word: str) -> Iterator[str]:
+    """The names in braces; ConfigError for one that nothing will ever be put in place of."""
+    fix = f"there are {', '.join(FACTS)}, and variables of the trainer, as SLURM_JOB_ID; write {{{{ and }}}} for braces"
+    try:
+        for _, name, form, conversion in Formatter().parse(word):
+            if name is None:
+                continue
+            if form or conversion or (name not in FACTS and not _VARIABLE.fullmatch(name)):
+                raise ConfigError(f"nothing is known as {{{name}}}", fix)
+            yield name
+    except ValueError as error:
+        raise ConfigError(f"a single brace ({error})", fix) from error
+
+
+def fill(word: str, values: Mapping[str, str]) -> str:
+    """The word with its placeholders replaced."""
+    parts = Formatter().parse(word)
+    return "".join(text + (values[name] if name is not None else "") for text, name, _, _ in parts)
+
+
+def hook_environ(names: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
+    """What the hook finds in its environment besides the facts: the system's, and what is passed on by name."""
+    return SYSTEM | {name: own[name] for name in names if name in own}
+
+
+# --- running it -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Running:
+    """A command that was started."""
+
+    t: float
+    command: str
+    signal: str  # that it is to bring about
+    pid: int
+    output: int  # descriptor; it never blocks
+    said: bytes = b""  # the beginning
+
+
+class Hook:
+    """The user's command, one at a time. A source of events: how it ended."""
+
+    name = "hook"
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        environ: Mapping[str, str],
+        variables: Mapping[str, str],
+        *,
+        seconds: float = 30.0,
+        now: Callable[[], float],
+    ) -> None:
+        """`variables`: of the trainer. ConfigError for one that it lacks, and when there is no such program."""
+        self._program, self._words = find_program(words[0], environ), tuple(words)
+        self._environ, self._seconds, self._now = dict(environ), seconds, now
+        self._running: _Running | None = None
+        self._left: list[int] = []  # killed, and not gone yet
+        wanted = {name for word in words[1:] for name in placeholders(word)} - set(FACTS)
+        if lacking := sorted(wanted - variables.keys()):
+            hint = "take it out of actions.hook, or start the trainer with it"
+            raise ConfigError(f"the hook wants {lacking[0]}, and the trainer's environment has none", hint)
+        self._variables = {name: variables[name] for name in wanted}
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # inherited: the kernel would keep the status to itself
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+    @property
+    def facts(self) -> frozenset[str]:
+        """Those that its words name."""
+        return frozenset(name for word in self._words[1:] for name in placeholders(word)) & set(FACTS)
+
+    def command(self, facts: Mapping[str, str]) -> str:
+        """As one would type it, for people."""
+        return printable(shlex.join(self._argv(facts)), _COMMAND_LENGTH)
+
+    def _argv(self, facts: Mapping[str, str]) -> list[str]:
+        return [self._words[0], *(fill(word, {**facts, **self._variables}) for word in self._words[1:])]
+
+    def start(self, t: float, facts: Mapping[str, str]) -> None:
+        """Start it, which takes as long as an exec: 1 ms. SourceError when it cannot be, and while the last runs."""
+        if self._running is not None:
+            raise SourceError("the one before still runs")
+        try:
+            pid, output = self._launch(facts)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise SourceError(f"it could not be started: {reason}") from error
+        self._running = _Running(t, self.command(facts), facts["signal"], pid, output)
+
+    def _launch(self, facts: Mapping[str, str]) -> tuple[int, int]:
+        """Its PID, and the descriptor of what it prints; OSError."""
+        environ = self._environ | {f"MEMWATCH_{name.upper()}": value for name, value in facts.items()}
+        ours, theirs = os.pipe2(os.O_CLOEXEC)
+        try:
+            os.set_blocking(ours, False)
+            with suppress(OSError):  # more than a user may have in pipes
+                fcntl.fcntl(ours, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+            return _spawn(self._program, self._argv(facts), environ, theirs), ours
+        except (OSError, ValueError):
+            os.close(ours)
+            raise
+        finally:
+            os.close(theirs)
+
+    def poll(self, now: float) -> Sequence[HookRan]:
+        """How it ended, once; what takes longer than its time is killed, with its process group."""
+        self._left = [pid for pid in self._left if _wait(pid) is None]
+        running = self._running
+        if running is None:
+            return ()
+        waited = _wait(running.pid)
+        _listen(running)
+        if waited is None and now - running.t < self._seconds:
+            return ()
+        if waited is None:
+            self._kill(running.pid)
+        self._running = None
+        os.close(running.output)
+        return (self._ran(now, running, waited),)
+
+    def rest(self, stopped: Callable[[], bool]) -> Sequence[HookRan]:
+        """Wait for it, within its own time and while nobody wants to stop."""
+        while self._running is not None and not stopped():
+            if ran := self.poll(self._now()):
+                return ran
+            time.sleep(_LOOK_SECONDS)
+        return ()
+
+    def close(self) -> None:
+        """Hear no more of it. One that runs goes on: it stops a job."""
+        if self._running is not None:
+            os.close(self._running.output)
+            self._running = None
+
+    def _kill(self, pid: int) -> None:
+        with suppress(OSError):  # it gave itself another user's rights
+            os.killpg(pid, signal.SIGKILL)
+        if _wait(pid) is None:
+            self._left.append(pid)
+
+    def _ran(self, now: float, running: _Running, waited: int | None) -> HookRan:
+        ended = ended_with(waited) if waited is not None else ExitStatus(None, None)
+        error = f"status {ended.exit_code}" if ended.exit_code else ""
+        if waited is None:
+            error = f"it took more than {self._seconds:g} s and was killed"
+        elif ended.signal not in (None, running.signal):  # a job manager may signal the hook with all else of the job
+            error = f"ended by {ended.signal}"
+        took = max(0.0, now - running.t)
+        return HookRan(now, running.command, ended.exit_code, took, error, _first_line(running.said))
+
+
+def _spawn(program: str, argv: list[str], environ: Mapping[str, str], output: int) -> int:
+    """A process in a session of its own, with nothing of memwatch's but its folder and user; its PID. OSError."""
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, output, 1),
+        (os.POSIX_SPAWN_DUP2, output, 2),
+        *((os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in _inheritable()),
+    ]
+    spawn = partial(
+        os.posix_spawn,
+        program,
+        argv,
+        environ,
+        file_actions=actions,
+        setsigmask=(),
+        setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+    )
+    try:
+        return spawn(setsid=True)
+    except NotImplementedError:  # a Python that was built on an old C library, as conda's are
+        return spawn(setpgroup=0)
+
+
+def _inheritable() -> list[int]:
+    """What memwatch was started with beyond the standard streams: what Python opens is closed by exec."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        with suppress(OSError):  # that of the listing itself
+            if int(name) > 2 and os.get_inheritable(int(name)):
+                found.append(int(name))
+    return found
+
+
+def _wait(pid: int) -> int | None:
+    """The wait status of a child, None while it runs."""
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    return status if ended else None
+
+
+def _listen(running: _Running) -> None:
+    """Keep the beginning of what it prints, and let the rest go."""
+    with suppress(BlockingIOError):
+        for _ in range(_READS):
+            heard = os.read(running.output, _READ_BYTES)
+            if not heard:
+                return
+            running.said += heard[: _KEPT_BYTES - len(running.said)]
+
+
+def _first_line(said: bytes) -> str:
+    lines = (printable(line.decode("utf-8", "replace").strip(), _LINE_LENGTH) for line in said.splitlines())
+    return next(filter(None, lines), "")

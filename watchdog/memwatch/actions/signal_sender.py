@@ -1,0 +1,327 @@
+"""The only way to signal the trainer: by pidfd, its process alone, with a signal that it handles."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import select
+import signal
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from memwatch.core.measurements import Target
+from memwatch.core.proc_stat import parse_stat
+from memwatch.errors import (
+    AttachError,
+    ConfigError,
+    NoTrainerError,
+    SourceError,
+    TargetGoneError,
+)
+
+DEFAULT_SIGNALS = ("SIGINT", "SIGTERM")
+
+_MASK_LINE = re.compile(rb"^(Sig(?:Pnd|Blk|Ign|Cgt)|ShdPnd):\s+([0-9a-f]+)$", re.MULTILINE)
+
+_PIDFD_SEND_SIGNAL, _PIDFD_OPEN = 424, 434  # the same on every architecture but alpha
+
+# struct pidfd_info (include/uapi/linux/pidfd.h, Linux >= 6.13): mask, cgroupid, eleven u32, exit_code; 64 bytes.
+_INFO = struct.Struct("=QQ11Ii")
+_PIDFD_GET_INFO = (3 << 30) | (_INFO.size << 16) | (0xFF << 8) | 11  # _IOWR(0xFF, 11, struct pidfd_info)
+_PIDFD_INFO_EXIT = 1 << 3  # Linux >= 6.15; answered once the process is reaped
+
+
+# --- which signal -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SignalPlan:
+    """The signal that interrupts the trainer. None: every wanted one is ignored, it cannot be interrupted."""
+
+    signal: str | None
+    handled: bool  # False: nobody catches it, it ends the trainer without a checkpoint
+    ignored: tuple[str, ...]  # wanted ones that would have no effect
+    reason: str  # one line for people
+
+
+def plan(status: bytes, wanted: Sequence[str] = DEFAULT_SIGNALS) -> SignalPlan:
+    """The first of `wanted` that the trainer catches, by the SigCgt and SigIgn lines of its /proc/PID/status.
+
+    Python catches SIGINT (KeyboardInterrupt) unless it was started with SIGINT ignored, as `cmd &` in a script does
+    (`nohup` alone ignores SIGHUP only). It does not catch SIGTERM by itself: that ends it without a
+    checkpoint, so it is the last choice. ConfigError for a name that is no signal, SourceError for a foreign file.
+    """
+    numbers = {name: signal_number(name) for name in wanted}
+    blocked, ignored_mask, caught = _masks(status)
+    ignored = tuple(name for name, number in numbers.items() if _has(ignored_mask, number))
+    awaited = [name for name, number in numbers.items() if name not in ignored and _has(caught | blocked, number)]
+    awaited.sort(key=lambda name: _has(blocked, numbers[name]))  # blocked: it comes late, or by sigwait
+    default = [name for name in numbers if name not in ignored and name not in awaited]
+    chosen = next(iter(awaited + default), None)
+    return SignalPlan(chosen, chosen in awaited, ignored, _reason(chosen, chosen in awaited, ignored))
+
+
+def _reason(chosen: str | None, handled: bool, ignored: Sequence[str]) -> str:
+    text = f"the trainer ignores {' and '.join(ignored)}" if ignored else ""
+    if "SIGINT" in ignored:
+        text += " (started in the background of a script, by `cmd &`?)"
+    if chosen is None:
+        return f"{text}: memwatch cannot interrupt it, only warn"
+    if handled:
+        return f"{text}; memwatch will send {chosen}, which it handles" if text else f"it handles {chosen}"
+    text = f"{text}, and " if text else "the trainer "
+    return f"{text}does not handle {chosen}: it would end without a checkpoint"
+
+
+def signal_number(name: str) -> int:
+    """The number of `SIGINT`; ConfigError when this system has no such signal."""
+    try:
+        return int(signal.Signals[name])
+    except KeyError as error:
+        raise ConfigError(f"{name!r} is not a signal", "Write names as SIGINT, SIGTERM, SIGHUP.") from error
+
+
+# SigBlk:	0000000000000000
+# SigIgn:	0000000001001000
+# SigCgt:	0000000000000002
+def _masks(status: bytes) -> tuple[int, int, int]:
+    """Blocked, ignored and caught signals: bit 0 is signal 1."""
+    found = dict(_MASK_LINE.findall(status))
+    try:
+        return int(found[b"SigBlk"], 16), int(found[b"SigIgn"], 16), int(found[b"SigCgt"], 16)
+    except KeyError as error:
+        raise SourceError(f"/proc/PID/status has no {error.args[0].decode()} line") from error
+
+
+def _has(mask: int, number: int) -> bool:
+    return bool(mask >> (number - 1) & 1)
+
+
+# --- sending it ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ExitStatus:
+    """How a process ended: one of the two is known."""
+
+    exit_code: int | None
+    signal: str | None
+
+
+class PidfdSignaller:
+    """Holds the trainer's process by a pidfd, which no other process ever inherits; signals nothing else.
+
+    `is_same` (sources.target.is_same) is asked after the pidfd is opened: had the PID been recycled before, it would
+    hold a stranger. NoTrainerError then. Without pidfd_open (Linux < 5.3, a seccomp filter) `.problem` says so, sending
+    is refused, and liveness is judged by the start time.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        is_same: Callable[[Target], bool],
+        *,
+        pidfd_open: Callable[[int], int] | None = None,
+    ) -> None:
+        if target.pid <= 1 or target.pid == os.getpid():
+            raise AttachError(f"process {target.pid} is never signalled", "Name the trainer's PID.")
+        self.target = target
+        self.problem = ""
+        self._is_same = is_same
+        self._exit: ExitStatus | None = None
+        self._ended = select.poll()  # select() fails on descriptors past 1023
+        self._fd: int | None = self._open(pidfd_open or open_pidfd)
+        if self._fd is not None:
+            self._ended.register(self._fd, select.POLLIN)
+        if not is_same(target):
+            self.close()
+            raise NoTrainerError(f"process {target.pid} has ended, or is another one by now", "Name it anew.")
+
+    def _open(self, pidfd_open: Callable[[int], int]) -> int | None:
+        try:
+            return pidfd_open(self.target.pid)
+        except ProcessLookupError as error:
+            raise NoTrainerError(f"no process {self.target.pid}", "It may have ended.") from error
+        except OSError as error:
+            self.problem = f"no pidfd of process {self.target.pid}: {error.strerror}"
+            return None
+
+    def send(self, signal_name: str) -> None:
+        """Signal the trainer's process alone. TargetGoneError when it ended (a zombie too), SourceError if refused."""
+        number = signal_number(signal_name)
+        if self.gone():
+            raise TargetGoneError(f"process {self.target.pid} has ended")
+        if self._fd is None:
+            raise SourceError(
+                f"{signal_name} not sent: {self.problem}", "memwatch signals by pidfd only: Linux >= 5.3."
+            )
+        try:
+            send_by_pidfd(self._fd, number)
+        except ProcessLookupError as error:
+            raise TargetGoneError(f"process {self.target.pid} has ended") from error
+        except OSError as error:
+            hint = "Run memwatch as the trainer's user or with CAP_KILL." if error.errno == errno.EPERM else ""
+            raise SourceError(f"{signal_name} not sent to process {self.target.pid}: {error.strerror}", hint) from error
+
+    def may_signal(self) -> bool:
+        """The kernel would deliver a signal (asked with signal 0, which delivers nothing)."""
+        if self._fd is None:
+            return False
+        try:
+            send_by_pidfd(self._fd, 0)
+        except OSError:
+            return False
+        return True
+
+    def fileno(self) -> int:
+        """Readable for poll() when the process has ended; ValueError without a pidfd."""
+        if self._fd is None:
+            raise ValueError(self.problem or "closed")
+        return self._fd
+
+    def gone(self) -> bool:
+        """The process has ended."""
+        if self._fd is None:
+            return not self._is_same(self.target)
+        return bool(self._ended.poll(0))
+
+    def dying(self, root: str = "/proc") -> bool:
+        """It has ended, or is about to: a SIGKILL waits for it, or it has begun to exit."""
+        try:
+            with open(f"{root}/{self.target.pid}/stat", "rb") as file:
+                found = parse_stat(file.read(4096))
+            with open(f"{root}/{self.target.pid}/status", "rb") as file:
+                pending = {name: int(mask, 16) for name, mask in _MASK_LINE.findall(file.read(8192))}
+        except (OSError, ValueError):
+            return True
+        waits = pending.get(b"SigPnd", 0) | pending.get(b"ShdPnd", 0)
+        return found.start_ticks != self.target.start_ticks or found.ending or _has(waits, signal.SIGKILL)
+
+    def exit_status(self, root: str = "/proc") -> ExitStatus | None:
+        """How it ended, without being its parent; None while it runs and where the kernel does not tell.
+
+        Before it is reaped /proc/PID/stat has it, afterwards the pidfd (Linux >= 6.15). Kept once known. Between the
+        two, and for good on older kernels, None: ask again a moment later.
+        """
+        if self._exit is None and self._fd is not None and self.gone():
+            status = self._reaped_status()
+            if status is None:
+                status = self._zombie_status(root)
+            self._exit = ended_with(status) if status is not None else None
+        return self._exit
+
+    def _reaped_status(self) -> int | None:
+        if self._fd is None:
+            return None
+        buffer = bytearray(_INFO.size)
+        struct.pack_into("=Q", buffer, 0, _PIDFD_INFO_EXIT)
+        try:
+            fcntl.ioctl(self._fd, _PIDFD_GET_INFO, buffer)
+        except OSError:
+            return None  # an older kernel, or one without the answer
+        mask, *_, wait_status = _INFO.unpack(buffer)
+        return int(wait_status) if mask & _PIDFD_INFO_EXIT else None
+
+    def _zombie_status(self, root: str) -> int | None:
+        try:
+            with open(f"{root}/{self.target.pid}/stat", "rb") as file:
+                found = parse_stat(file.read(4096))
+        except (OSError, ValueError):
+            return None
+        if found.start_ticks != self.target.start_ticks or found.state != "Z":
+            return None
+        # Without the right to trace it, the kernel writes 0 there, whatever the status is: such a 0 says nothing.
+        return found.wait_status if found.wait_status or self._may_trace(root) else None
+
+    def _may_trace(self, root: str) -> bool:
+        """The kernel's own answer: this link is shown under the same condition, of a zombie too. Root may lack it."""
+        try:
+            os.readlink(f"{root}/{self.target.pid}/ns/user")  # noqa: PTH115
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Give the pidfd back."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd, self.problem = None, "closed"
+
+
+class RanksSignaller:
+    """Signals the rank processes of a torchrun agent instead of the agent.
+
+    Why `agent` is the default: told by a signal, the agent passes the same signal on to all ranks and waits 30 s for
+    them before SIGKILL; a checkpoint must fit into that. With `ranks` nobody counts the 30 s, but the first rank that
+    ends with an error makes the agent SIGTERM the others, the one that is still saving among them: right only for
+    trainers whose ranks all handle SIGTERM, or leave together. Each is a signal to one process, never to a group.
+    (torch/distributed/elastic/multiprocessing/api.py: PContext.close, SubprocessContext._poll)
+    """
+
+    def __init__(self, ranks: Callable[[], Sequence[Target]], is_same: Callable[[Target], bool]) -> None:
+        self._ranks = ranks
+        self._is_same = is_same
+
+    def send(self, signal_name: str) -> None:
+        """Signal every rank that runs now; TargetGoneError if there is none, SourceError if one refused."""
+        sent, refused = 0, None
+        for rank in self._ranks():
+            try:
+                signaller = PidfdSignaller(rank, self._is_same)
+            except AttachError:
+                continue  # ended meanwhile
+            try:
+                signaller.send(signal_name)
+                sent += 1
+            except TargetGoneError:
+                continue
+            except SourceError as error:
+                refused = error
+            finally:
+                signaller.close()
+        if refused is not None:
+            raise refused
+        if not sent:
+            raise TargetGoneError("torchrun has no rank process")
+
+
+def open_pidfd(pid: int) -> int:
+    """A pidfd of `pid`, close-on-exec; OSError."""
+    if hasattr(os, "pidfd_open"):
+        return os.pidfd_open(pid)
+    return system_call(_PIDFD_OPEN, pid, 0)
+
+
+def send_by_pidfd(pidfd: int, number: int) -> None:
+    """Signal the process that `pidfd` holds; OSError."""
+    if hasattr(signal, "pidfd_send_signal"):
+        signal.pidfd_send_signal(pidfd, number)
+    else:
+        system_call(_PIDFD_SEND_SIGNAL, pidfd, number, None, 0)
+
+
+def system_call(number: int, *arguments: int | None) -> int:
+    """For a Python that was built on old kernel headers, as conda's are, and lacks what the kernel has; OSError."""
+    import ctypes
+
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.restype = ctypes.c_long
+    result = int(call(ctypes.c_long(number), *[None if one is None else ctypes.c_long(one) for one in arguments]))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
+
+
+def ended_with(wait_status: int) -> ExitStatus:
+    """What waitpid() told of an end."""
+    if os.WIFSIGNALED(wait_status):
+        number = os.WTERMSIG(wait_status)
+        try:
+            return ExitStatus(None, signal.Signals(number).name)
+        except ValueError:  # a real-time signal between SIGRTMIN and SIGRTMAX
+            return ExitStatus(None, f"signal {number}")
+    return ExitStatus(os.WEXITSTATUS(wait_status), None)

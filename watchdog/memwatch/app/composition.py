@@ -1,0 +1,516 @@
+"""The composition root: a configuration and a trainer become a running watch. The only room that knows everybody."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from memwatch.actions.signal_sender import (
+    PidfdSignaller,
+    RanksSignaller,
+    SignalPlan,
+    plan,
+)
+from memwatch.app.examination_launcher import Examiner
+from memwatch.app.interrupter import Interrupter
+from memwatch.app.launched_trainer import Child
+from memwatch.app.sampler import Sampler
+from memwatch.app.trainer_process import WatchedTrainer
+from memwatch.app.watch_loop import Daemon
+from memwatch.app.watch_session import Station
+from memwatch.app.zz_hooks import identify_part, make_hook
+from memwatch.app.zz_judge import Settings
+from memwatch.app.zz_snapshotter import Snapshotter
+from memwatch.config.settings import DEFAULT_PROFILE, Config, default_history
+from memwatch.core.events import Attached, Exited
+from memwatch.core.interfaces import (
+    Clock,
+    EventSource,
+    Signaller,
+    Sink,
+)
+from memwatch.core.snapshot import Snapshot
+from memwatch.errors import (
+    ConfigError,
+    HistoryError,
+    NoTrainerError,
+    SourceError,
+)
+from memwatch.history import stored_runs
+from memwatch.history.event_store import HistoryStore
+from memwatch.history.run_identity import run_key
+from memwatch.outputs.status_json import status
+from memwatch.outputs.terminal.keyboard import Keyboard
+from memwatch.sources.checkpoint.checkpoint_watch import CheckpointWatch
+from memwatch.sources.gpu.gpu_reader import GpuReader
+from memwatch.sources.kernel_files import HeldFile
+from memwatch.sources.log.log_source import LogSource
+from memwatch.sources.log.marker_presets import Preset, load_presets
+from memwatch.sources.memory.cgroup import CgroupReader
+from memwatch.sources.memory.cgroup_events import Wakes
+from memwatch.sources.memory.kernel_oom_log import KmsgReader, refuse_foreign_pids
+from memwatch.sources.memory.process_tree import TreeReader
+from memwatch.sources.memory.shared_page_sampling import SurveyBudget
+from memwatch.sources.procfs import HostReader, read_stat
+from memwatch.sources.target.find_process import WAYS, find
+from memwatch.sources.target.process_identity import (
+    TargetFacts,
+    describe,
+    identify,
+    is_same,
+    read_ranks,
+    refuse_foreign_proc,
+)
+from memwatch.system import (
+    package_data,
+    private_files,
+    process_priority,
+    serialization,
+)
+from memwatch.system.clock import Sleeper
+
+if TYPE_CHECKING:
+    from memwatch.actions.interrupt_hook import Hook
+    from memwatch.outputs.trackers.tracker_proxy import Relay
+
+RUN_LOGS_KEPT = 20
+YOUNG_OBJECTS = 5000  # that a collection waits for: there is hardly any garbage, and looking for it is 6 % of the CPU
+TIDY_SECONDS = 3600.0  # between two full collections, of 1 ms: CPython's free lists would take MiB in weeks otherwise
+TIDY_EVENTS = 250  # of a run's past, after which there is one
+CALM_SECONDS = 0.02  # a sleep before which there is time for one
+KEYS = {
+    "q": "quit: memwatch ends, the trainer runs on",
+    "p": "pause: the view stands still, the watch goes on",
+    "c": "census: the trainer's memory is examined now",
+    "s": "snapshot: what it holds now is kept, for memwatch diff",
+    "d": "details: what grows, who holds it, which lines raise it",
+    "h": "help",
+}  # of the live view
+LEAVING_SECONDS = 1.0  # for trackers to hand on what waits, when memwatch is told to stop ...
+ENDING_SECONDS = 10.0  # ... and when the trainer has ended
+GPU_DEADLINE_SECONDS = 2.0  # after which a driver is told not to answer
+
+
+class Watch:
+    """One trainer, watched to its end."""
+
+    def __init__(self, station: Station, facts: TargetFacts, child: Child | None = None) -> None:
+        """`child`: memwatch's own."""
+        self._station, self._facts, self._child = station, facts, child
+        self._config, self._clock, self.engine = station.config, station.clock, station.engine()
+        self.left_behind = frozenset[tuple[int, int]]()  # (PID, start) of processes that outlived the trainer
+        self._status = HeldFile(f"/proc/{facts.target.pid}/status", 8192)
+        self._remarks: list[str | None] = []
+        self._keyboard: Keyboard | None = None
+        self._quit = False  # a key asked for the end of the watch
+        self._patience = lambda: LEAVING_SECONDS  # for those who are handed what was told
+
+    def run(self) -> Exited | None:
+        """How the trainer ended, or None when memwatch was told to stop."""
+        self._take_standing()
+        station = self._station
+        with ExitStack() as held:
+            _allow_descriptors(held)
+            signaller = PidfdSignaller(self._facts.target, is_same)
+            held.callback(signaller.close)
+            held.callback(self._status.close)
+            readers = make_readers(self._config, self._facts, held)
+            daemon, attached, wakes = self._assemble(signaller, readers, held)
+            gc.unfreeze()  # what an earlier watch has left
+            gc.collect()
+            gc.freeze()  # a full collection of all that is loaded takes 8 ms: later ones leave it out
+            gc.set_threshold(YOUNG_OBJECTS)
+            with self._sleeper(signaller, wakes) as sleeper:
+                asking = partial(sleep_asking, sleeper, readers.gpus, self._clock)
+                sleep = tidying(partial(station.sleep, asking), self._clock)
+                if self._station.once:
+                    daemon.look_once(attached, sleep)
+                    show_once(self.engine.snapshot(), station.people, self._config.json)
+                    return None
+                exited = daemon.run(attached, sleep, self._is_told_to_stop)
+                if exited is not None:
+                    self._patience = lambda: LEAVING_SECONDS if self._is_told_to_stop() else ENDING_SECONDS
+                    self.left_behind = frozenset(_alive(readers.tree.root_pids()))
+                station.conclude(self.engine.snapshot())
+                held.close()
+                if exited is not None:
+                    station.rest(sleeper)
+            return exited
+
+    def _is_told_to_stop(self) -> bool:
+        return self._quit or self._station.leaves()
+
+    def _take_standing(self) -> None:
+        """Locked memory is taken where it can be had; a priority that was asked for is told of when it cannot."""
+        if self._config.daemon.lock_memory:
+            process_priority.lock_memory()
+        if self._config.daemon.realtime:
+            self._remarks.append(process_priority.raise_priority())
+
+    def _assemble(self, signaller: PidfdSignaller, readers: Readers, held: ExitStack) -> tuple[Daemon, Attached, Wakes]:
+        config, facts, engine = self._config, self._facts, self.engine
+        pid = facts.target.pid
+        log = self._choose_log()
+        wakes = Wakes(readers.cgroup.directories)
+        held.callback(wakes.close)
+        checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd)
+        held.callback(checkpoints.close)
+        followed = self._follow(log, held)
+        trainer = WatchedTrainer(
+            signaller=signaller,
+            tree_parents=readers.tree.parents,
+            cgroup=readers.cgroup,
+            kmsg=self._kmsg(held),
+            checkpoints=checkpoints,
+            child_status=self._child.status if self._child is not None else None,
+            log_end=followed[0].end if followed else str,
+        )
+        examiner = Examiner(facts.target)
+        held.callback(examiner.close)
+        sources: list[EventSource] = [*followed, checkpoints, examiner, *self._station.sources]
+        self._remark_ways(checkpoints)
+        store, attached = self._open_history(log, held)
+        environ = facts.environ or {}
+        attached = replace(attached, run=identify_part(config, environ, facts.argv, attached.run_id))
+        hook = make_hook(config, environ, attached.run, self._clock.now)
+        if hook is not None:
+            held.callback(hook.close)
+            sources.append(hook)
+        self._station.begins(engine)
+        if attached.run_id and engine.is_new:
+            self._replay(attached.run_id, trainer)
+            self._clock.not_before(engine.snapshot().t)
+            trainer.resume(self._clock.now(), engine.snapshot())
+            attached = replace(attached, t=self._clock.now())
+        snapshotter = Snapshotter(pid)
+        held.callback(snapshotter.close)
+        sinks = [trainer, *self._sinks(snapshotter), *self._relays(attached.run_id, held)]
+        if self._keyboard is not None:
+            held.callback(self._keyboard.close)
+            sources.append(snapshotter)
+        daemon = Daemon(
+            clock=self._clock,
+            engine=engine,
+            sampler=readers.sampler,
+            trainer=trainer,
+            interrupter=self._interrupter(signaller, trainer, checkpoints, hook),
+            diagnose=examiner.begin,
+            sources=sources,
+            keys=self._keyboard,
+            sinks=sinks,
+            journal=store,
+            waker=wakes,
+            sequel=self._station.sequel,
+            interval=config.memory.interval_seconds,
+        )
+        return daemon, replace(attached, remarks=tuple(filter(None, self._remarks))), wakes
+
+    def _sleeper(self, signaller: PidfdSignaller, wakes: Wakes) -> Sleeper:
+        watched = [wakes.fileno()]
+        if not signaller.problem:
+            watched.append(signaller.fileno())
+        asked = [one.fileno() for one in (self._station, self._keyboard) if one is not None]
+        watched += [one for one in asked if one is not None]
+        return Sleeper(watched, self._station.signals, self._station.heard)
+
+    # --- the log ---
+
+    def _choose_log(self) -> Path | None:
+        if self._config.log.path is not None:
+            return Path(self._config.log.path)
+        if self._child is not None:
+            return self._child.log
+        facts = self._facts
+        if facts.stdout_path is not None:
+            self._remarks.append(f"no --log: following the trainer's own output, {facts.stdout_path}")
+            return Path(facts.stdout_path)
+        self._remarks.append(f"no log ({facts.stdout_reason}): growth is measured by time alone; name one with --log")
+        return None
+
+    def _follow(self, log: Path | None, held: ExitStack) -> Sequence[LogSource]:
+        """What reads it; nothing where there is none."""
+        if log is None:
+            return ()
+        source = LogSource(log, presets(self._config), catch_up=self._child is None)
+        held.callback(source.close)
+        return (source,)
+
+    # --- signals ---
+
+    def _plan(self) -> SignalPlan:
+        """Asked at attach and again before a signal: a trainer may install its handler late."""
+        try:
+            status = self._status.read()
+        except SourceError:
+            status = self._facts.status
+        return plan(status, self._config.signals.wanted)
+
+    def _interrupter(
+        self, signaller: PidfdSignaller, trainer: WatchedTrainer, checkpoints: CheckpointWatch, hook: Hook | None
+    ) -> Interrupter:
+        return Interrupter(
+            self._recipient(signaller),
+            self._signal,
+            unreachable=trainer.unreachable,
+            asked=lambda before_ns: checkpoints.signalled(self._clock.now(), before_ns),
+            hook=hook,
+            instead=not self._config.actions.signal,
+            state=self.engine.snapshot,
+            dry_run=self._config.dry_run,
+        )
+
+    def _remark_ways(self, checkpoints: CheckpointWatch) -> None:
+        """How it will be dealt with, what may not be read of it, and what bounds a checkpoint of torchrun's ranks."""
+        if self._child is None:
+            self._remarks.append(self._plan().reason)
+        if self._config.profile != DEFAULT_PROFILE or not self._config.policy.act:
+            self._remarks.append(manner(self._config))
+        try:
+            checkpoints.poll(self._clock.now())
+        except SourceError as error:
+            self._remarks.append(f"{error}: a checkpoint shows in the log and in folders alone. {error.hint}")
+        if self._facts.is_torchrun and self._config.signals.torchrun == "ranks":
+            text = "each rank of torchrun is signalled; when one ends with an error, it stops the others within 30 s"
+            self._remarks.append(text)
+        elif self._facts.is_torchrun:
+            text = "torchrun is signalled, which kills its ranks 30 s later: a checkpoint must fit into that"
+            self._remarks.append(text)
+
+    def _recipient(self, signaller: PidfdSignaller) -> Signaller:
+        if self._facts.is_torchrun and self._config.signals.torchrun == "ranks":
+            return RanksSignaller(lambda: [rank.target for rank in read_ranks(self._facts.target)], is_same)
+        return signaller
+
+    def _signal(self) -> str:
+        chosen = self._plan()
+        if chosen.signal is None:
+            raise SourceError(chosen.reason)
+        return chosen.signal
+
+    def _kmsg(self, held: ExitStack) -> KmsgReader | None:
+        try:
+            refuse_foreign_pids()
+            kmsg = KmsgReader()
+        except SourceError as error:
+            self._remarks.append(f"the kernel's log cannot be read ({error}): OOM kills show in cgroup counters only")
+            return None
+        held.callback(kmsg.close)
+        return kmsg
+
+    # --- the past ---
+
+    def _open_history(self, log: Path | None, held: ExitStack) -> tuple[HistoryStore | None, Attached]:
+        """The store, and the event that begins this watch, with the run that it belongs to."""
+        facts = self._facts
+        attached = Attached(self._clock.now(), facts.target, facts.command)
+        path = self._config.history_path(os.environ)
+        if path is None:
+            return None, attached
+        if self._station.once:
+            return None, replace(attached, run_id=stored_runs.run_of(path, facts.target) if path.exists() else "")
+        try:
+            if not self._config.history:
+                private_files.folder(path.parent)
+            store = HistoryStore.open(path, most_bytes=self._config.history_bytes, now=self._clock.now)
+        except (HistoryError, OSError) as error:
+            self._remarks.append(f"no history is kept: {error}")
+            return None, attached
+        held.callback(store.close)
+        self._remarks.append(store.set_aside)
+        cwd, log_name = facts.cwd or "", str(log) if log is not None and self._child is None else ""
+        key = run_key(facts.argv, cwd, log_name or None, facts.uid or 0)
+        opening = store.begin(key, attached, attached.t, cwd, log_name)
+        if self.engine.is_new:
+            store.judged_by(Settings.of(self._config).to_keep(), attached.t)
+        return store, replace(attached, run_id=opening.run_id)
+
+    def _replay(self, run_id: str, trainer: WatchedTrainer) -> None:
+        """Live through the run's past again: the same feed, its actions ignored. It leaves much that is free."""
+        path = self._config.history_path(os.environ)
+        assert path is not None  # noqa: S101 - the run was found there
+        gc.freeze()  # what is there by now would make each of the collections take 8 ms
+        try:
+            for number, event in enumerate(stored_runs.events(path, run_id), 1):
+                self.engine.feed(event)
+                trainer.observe(event)
+                if number % TIDY_EVENTS == 0:
+                    gc.collect()
+        except HistoryError as error:
+            self._remarks.append(str(error))
+
+    # --- outputs ---
+
+    def _sinks(self, snapshotter: Snapshotter) -> Sequence[Sink]:
+        front = self._station.front
+        if front is not None:
+            self._remarks += front.news()
+            if (view := front.view) is not None:
+                actions = {"q": self._stop, "s": snapshotter.begin}
+                with suppress(SourceError):  # what is typed is not for memwatch
+                    self._keyboard = Keyboard(sys.stdin, lambda key: actions.get(key, partial(view.press, key))())
+                    view.keys = KEYS
+        return self._station.sinks
+
+    def _relays(self, run_id: str, held: ExitStack) -> list[Relay]:
+        """What hands figures and notices on, each to a process of its own."""
+        if self._station.once or not self._config.extras:
+            return []
+        from memwatch.app import tracker_setup
+        from memwatch.outputs.trackers import tracker_proxy
+
+        self._remarks += tracker_setup.remarks(self._config)
+        relays = tracker_setup.relays(self._config, run_id, self._facts.command)
+        held.callback(lambda: tracker_proxy.finish(relays, self._patience))
+        return relays
+
+    def _stop(self) -> None:
+        self._quit = True
+
+
+def show_once(snapshot: Snapshot, stream: TextIO, as_json: bool) -> None:
+    """One screen, or all of it as JSON."""
+    if as_json:
+        print(serialization.to_shown_json(status(snapshot)), file=stream)
+        return
+    from memwatch.outputs.terminal.live_view import print_screen
+
+    print_screen(stream, snapshot)
+
+
+def sleep_asking(sleeper: Sleeper, gpus: GpuReader | None, clock: Clock, seconds: float) -> bool:
+    """As Sleeper.sleep, until the next look; NVML will be asked shortly before it, so that its answer is there."""
+    if gpus is not None:
+        gpus.ask_before(clock.now(), seconds)
+    return sleeper.sleep(seconds)
+
+
+def tidying(sleep: Callable[[float], bool], clock: Clock) -> Callable[[float], bool]:
+    """The same sleep, before which now and then what is free is given back.
+
+    A tuple that is made of an iterator is never taken from CPython's free lists, and goes there when it is done with:
+    they fill up, 2000 of each length, until a full collection empties them.
+    """
+    due_t = clock.now() + TIDY_SECONDS
+
+    def tidied(seconds: float) -> bool:
+        nonlocal due_t
+        if seconds >= CALM_SECONDS and clock.now() >= due_t:
+            gc.collect()
+            due_t = clock.now() + TIDY_SECONDS
+        return sleep(seconds)
+
+    return tidied
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """What reads one trainer's memory."""
+
+    tree: TreeReader
+    cgroup: CgroupReader
+    gpus: GpuReader | None
+    sampler: Sampler
+
+
+def make_readers(config: Config, facts: TargetFacts, held: ExitStack, gpu_patience_seconds: float = 0.0) -> Readers:
+    """The readers of a trainer, given back with `held`. A loop has no patience with a GPU's driver: it looks again."""
+    pid = facts.target.pid
+    tree = TreeReader(pid, survey=SurveyBudget() if config.memory.sample_pages else SurveyBudget(most_cpu_share=0.0))
+    gpus: GpuReader | None = None
+    if config.gpu.enabled:
+        patience = gpu_patience_seconds
+        environ = facts.environ or {}
+        gpus = GpuReader(tree.root_pids, environ, patience_s=patience, deadline_s=max(GPU_DEADLINE_SECONDS, patience))
+    cgroup = CgroupReader(pid, tree_pids=lambda: tree.root_pids() | (gpus.pids if gpus is not None else frozenset()))
+    expected = config.gpu.enabled is True
+    sampler = Sampler(tree, cgroup, HostReader(), gpus, config.memory.limit_bytes, gpus_expected=expected)
+    held.callback(sampler.close)
+    return Readers(tree, cgroup, gpus, sampler)
+
+
+def find_target(config: Config, apart: Collection[tuple[int, int]] = ()) -> TargetFacts:
+    """The trainer that the configuration means, none of `apart`; AttachError when there is not exactly one."""
+    if not config.target.is_named:
+        raise ConfigError("no trainer is named", f"give one of {WAYS}; or use memwatch run")
+    refuse_foreign_proc()
+    named = partial(find, **asdict(config.target), apart=apart)
+    facts = describe(identify(named()))
+    if named() != facts.target.pid or not is_same(facts.target):  # between two looks a PID may go to a stranger
+        raise NoTrainerError(f"process {facts.target.pid} has ended just now", "Is the trainer started again?")
+    return facts
+
+
+def manner(config: Config) -> str:
+    """How a watch will deal with its trainer, in a few words."""
+    profile = "" if config.profile == DEFAULT_PROFILE else f"profile {config.profile}: "
+    if config.dry_run or not config.policy.act:
+        return f"{profile}never signals, as {'dry_run' if config.dry_run else 'policy.act'} says"
+    return f"{profile}interrupts with {' or '.join(config.signals.wanted)}"
+
+
+def presets(config: Config) -> tuple[Preset, ...]:
+    """The user's own first, then those that travel with memwatch; ConfigError for a broken one."""
+    own: list[tuple[str, object]] = []
+    for number, extra in enumerate(config.log.extra):
+        if isinstance(extra, str):
+            path = Path(extra)
+            files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+            own += [(str(file), serialization.load_yaml(_text(file), str(file))) for file in files]
+        else:
+            own.append((f"log.extra[{number}]", extra))
+    found = (*load_presets(own, user=True), *_shipped())
+    wanted = config.log.markers
+    names = sorted(preset.name for preset in found if not preset.common)
+    if wanted is not None and wanted not in names:
+        raise ConfigError(f"log.markers: no preset is called {wanted!r}", f"there are: {', '.join(names)}")
+    return tuple(preset for preset in found if preset.common or wanted in (None, preset.name))
+
+
+@cache
+def _shipped() -> tuple[Preset, ...]:
+    """Read once: it takes some 200 kB for a moment, beside all that the watch before has left."""
+    return load_presets(
+        (path.stem, serialization.load_yaml(path.read_text(), path.name)) for path in package_data.markers()
+    )
+
+
+def _alive(pids: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(PID, start time in ticks) of those that still run."""
+    for pid in pids:
+        with suppress(SourceError):
+            found = read_stat(pid)
+            if not found.dead:
+                yield pid, found.start_ticks
+
+
+def _allow_descriptors(held: ExitStack) -> None:
+    """One is held for each process of the trainer's tree: take as many as this user may have, until `held`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))  # the next trainer would inherit it
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}", "log.extra names preset files, or folders of them") from error
+
+
+def run_log(environ: Mapping[str, str], now: Callable[[], time.struct_time] = time.localtime) -> Path:
+    """A new file for the output of a started trainer; of earlier ones the newest are kept."""
+    folder = default_history(environ).parent / "runs"
+    earlier = sorted(folder.glob("*.log")) if folder.is_dir() else []
+    for path in earlier[: max(0, len(earlier) - RUN_LOGS_KEPT + 1)]:
+        path.unlink(missing_ok=True)
+    return folder / f"{time.strftime('%Y%m%d-%H%M%S', now())}-{os.urandom(3).hex()}.log"  # many a PID is 2

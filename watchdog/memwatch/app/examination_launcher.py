@@ -1,0 +1,90 @@
+"""Examinations that the engine asks for, each in a short-lived process of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from memwatch.core.events import Diagnose, Diagnosed, Event
+from memwatch.core.examination import Examination
+from memwatch.core.measurements import Target
+from memwatch.system import serialization
+from memwatch.system.child_process import Errand
+
+SECONDS = 180.0  # after which an examination is ended: it gives way to others, and may wait long for a core
+_CODE = "from memwatch.app.examination_worker import serve; serve()"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the other process is told."""
+
+    target: Target
+    types: tuple[str, ...]  # whose holders are told
+    paths: tuple[str, ...]  # whose size is told
+    memory_bytes: int  # that it may take
+    uptime: float  # seconds, at which it was asked for
+    record_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    """An examination that goes on."""
+
+    asked: Diagnose
+    errand: Errand
+
+
+class Examiner:
+    """One at a time, and beside it one recording. A source of events: what was found."""
+
+    name = "diagnosis"
+
+    def __init__(self, target: Target, code: str = _CODE) -> None:
+        self._target, self._code = target, code
+        self._under_way: dict[bool, _UnderWay] = {}  # by whether it is a recording
+        self._failed: list[Diagnosed] = []
+
+    def begin(self, asked: Diagnose) -> None:
+        """Start it, unless one of its kind goes on; what hinders it is its outcome."""
+        is_recording = asked.record_seconds > 0.0
+        if is_recording in self._under_way:
+            return
+        bounds = asked.memory_bytes, time.clock_gettime(time.CLOCK_BOOTTIME), asked.record_seconds
+        order = Order(self._target, asked.types, asked.paths, *bounds)
+        try:
+            self._under_way[is_recording] = _UnderWay(asked, Errand(self._code, serialization.to_json(order)))
+        except OSError as error:
+            reason = f"no process can be started: {error}"
+            self._failed.append(Diagnosed(asked.t, asked, Examination(census_reason=reason)))
+
+    def poll(self, now: float) -> Sequence[Event]:
+        """What has ended since."""
+        ended, self._failed = self._failed, []
+        for kind, one in list(self._under_way.items()):
+            status = one.errand.status()
+            if status is None and now - one.asked.t < SECONDS + one.asked.record_seconds:
+                continue
+            found = _read(one.errand.answer()) if status == 0 else None
+            self._end(kind)
+            if found is None:
+                how = f"took more than {SECONDS:g} s" if status is None else f"ended with status {status}"
+                found = Examination(census_reason=f"the examination {how}")
+            ended.append(Diagnosed(now, one.asked, found))
+        return ended
+
+    def close(self) -> None:
+        """End what goes on."""
+        for kind in list(self._under_way):
+            self._end(kind)
+
+    def _end(self, kind: bool) -> None:
+        self._under_way.pop(kind).errand.end()
+
+
+def _read(answer: bytes) -> Examination | None:
+    try:
+        return serialization.from_json(answer, Examination)
+    except serialization.ShapeError:
+        return None

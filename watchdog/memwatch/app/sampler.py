@@ -1,0 +1,93 @@
+"""One look at memory: every reader asked once, a failing one noted with its reason and never in the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from memwatch.core.interfaces import Reader
+from memwatch.core.measurements import (
+    HOST,
+    CgroupMemory,
+    GpuMemory,
+    HostMemory,
+    Sample,
+    TreeMemory,
+    Unread,
+)
+from memwatch.core.memory_accounting import accounting, usages
+from memwatch.errors import AbsentError, SourceError, TargetGoneError
+
+T = TypeVar("T")
+
+ABSENT_SECONDS = 5.0  # what this machine does not have is asked for again
+_NEVER = (-math.inf, Unread("", ""))
+
+
+class Sampler:
+    """Composes the readers of one trainer; a reader that is None does not exist here."""
+
+    def __init__(
+        self,
+        tree: Reader[TreeMemory],
+        cgroup: Reader[CgroupMemory],
+        host: Reader[HostMemory],
+        gpus: Reader[tuple[GpuMemory, ...]] | None,
+        limit_bytes: int | None,
+        *,
+        gpus_expected: bool = False,
+    ) -> None:
+        """`gpus_expected`: a machine without a GPU driver is a failure, not a normal state.
+
+        `gpus` returns the tuple that it returned before while there is no newer reading.
+        """
+        self._tree, self._cgroup, self._host, self._gpus = tree, cgroup, host, gpus
+        self._limit_bytes, self._gpus_expected = limit_bytes, gpus_expected
+        self._seen: tuple[GpuMemory, ...] | None = None
+        self._absent: dict[str, tuple[float, Unread]] = {}  # by reader: when it is asked again, what it said
+
+    def sample(self, now: float) -> Sample:
+        """Everything that can be read now; `unread` names the rest. TargetGoneError when the trainer has no memory.
+
+        A reading of GPUs stays in the sample while there is no newer one, but is in its `usages` once: fed twice, it
+        would be a standstill and then a jump.
+        """
+        unread: list[Unread] = []
+        tree = self._attempt(self._tree, now, unread)
+        if tree is not None and tree.stale:
+            unread.append(Unread(self._tree.name, tree.stale))
+        cgroup = self._attempt(self._cgroup, now, unread)
+        host = self._attempt(self._host, now, unread)
+        gpus = (self._attempt(self._gpus, now, unread, self._gpus_expected) or ()) if self._gpus else ()
+        pools = usages(tree, cgroup, host, gpus, self._limit_bytes)
+        if gpus is self._seen:
+            pools = tuple(usage for usage in pools if usage.resource == HOST)
+        self._seen = gpus
+        return Sample(pools, tree, cgroup, host, gpus, tuple(unread), accounting(tree, cgroup, gpus))
+
+    def _attempt(self, reader: Reader[T], now: float, unread: list[Unread], expected: bool = False) -> T | None:
+        again_t, absent = self._absent.get(reader.name, _NEVER)
+        if now < again_t:
+            unread.append(absent)
+            return None
+        read: Callable[[float], T] = reader.read
+        try:
+            return read(now)
+        except TargetGoneError:
+            raise
+        except SourceError as error:
+            failed = Unread(reader.name, str(error), absent=isinstance(error, AbsentError) and not expected)
+            if failed.absent:
+                self._absent[reader.name] = (now + ABSENT_SECONDS, failed)
+            unread.append(failed)
+        except Exception as error:  # a bug in one reader: told, and no end of the watch by the others
+            unread.append(Unread(reader.name, f"internal error: {type(error).__name__}: {error}"))
+        return None
+
+    def close(self) -> None:
+        """Give back all that the readers hold."""
+        readers: Sequence[Reader[object] | None] = (self._tree, self._cgroup, self._host, self._gpus)
+        for reader in readers:
+            if reader is not None:
+                reader.close()

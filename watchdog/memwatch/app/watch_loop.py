@@ -1,0 +1,314 @@
+"""The one loop: look, tell the engine, do what it asks, keep and show what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from memwatch.app.zz_health import Health
+from memwatch.core.engine.engine import Engine
+from memwatch.core.events import (
+    ArmedChanged,
+    Attached,
+    Diagnose,
+    Escalate,
+    Event,
+    Exited,
+    Interrupt,
+    Notice,
+    Sampled,
+    Signalling,
+)
+from memwatch.core.interfaces import (
+    Clock,
+    EventSource,
+    Sink,
+    Waker,
+)
+from memwatch.core.measurements import Sample, Unread
+from memwatch.core.snapshot import Snapshot
+from memwatch.errors import MemwatchError, TargetGoneError
+
+WRECK_SECONDS = 2.0  # a process without memory that has not ended by then is worth telling
+ARM_SECONDS = 10.0  # between two looks at what arms memwatch: the kernel's levels, the permission to signal
+HURRY_SECONDS = 0.25  # looks closer than this leave no time to arm levels
+KEPT_SECONDS = 1.0  # what a kill may cost: samples that come alone are on disk after so long, many at once
+ONCE_LOOKS, ONCE_SECONDS = 4, 0.25  # where one screen is all that is wanted
+LAST_READS = 64  # of a log, a bounded piece each, after the trainer's end ...
+LAST_SILENT = 2  # ... until so many find nothing: of a log that was rotated just then, the first ends the old file ...
+RARE_SECONDS = 1.0  # ... and the next, as of so much later, looks for the new one
+
+
+class Samples(Protocol):
+    """One look at memory."""
+
+    def sample(self, now: float) -> Sample:
+        """Everything that can be read now; TargetGoneError when the trainer has no memory left."""
+
+
+class Journal(Protocol):
+    """What outlives memwatch."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing is kept at present."""
+
+    @property
+    def loss(self) -> str | None:
+        """That something will never be kept, since it waited for too long."""
+
+    def append(self, events: Sequence[Event], notices: Sequence[Notice], wait_seconds: float = 0.0) -> None:
+        """Keep them; a disk that fails shows in `failure`. Samples that come alone may wait so long for the next.
+
+        It waits for the disk for a moment, and for a disk that lags behind only where Signalling is among them.
+        """
+
+
+class Trainer(Protocol):
+    """The process that is watched."""
+
+    def gone(self) -> bool:
+        """It has ended."""
+
+    def ending(self, t: float, before: Snapshot) -> Sequence[Event]:
+        """What its end brought to light, Exited last; `before` is the state in which the end was met."""
+
+    def observe(self, event: Event) -> None:
+        """Every event that the engine is fed, too."""
+
+
+class Interrupter(Protocol):
+    """What the engine decides, carried out."""
+
+    def powerless(self) -> str | None:
+        """Why no interrupt would reach the trainer; None when one would."""
+
+    def act(self, action: Interrupt | Escalate, announce: Callable[[Signalling], None]) -> Sequence[Event]:
+        """Carry it out, without waiting for anything; what came of it. `announce` is told what will be done, before."""
+
+    def rest(self, stopped: Callable[[], bool]) -> Sequence[Event]:
+        """The trainer has ended: what is still under way is waited for, in bounded time."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What the engine was fed, and what there is to tell."""
+
+    fed: list[Event] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    _kept: tuple[int, int] = (0, 0)  # of both
+
+    def to_keep(self) -> tuple[list[Event], list[Notice]]:
+        """What has come since this was asked before."""
+        (fed, told), self._kept = self._kept, (len(self.fed), len(self.notices))
+        return self.fed[fed:], self.notices[told:]
+
+
+class Daemon:
+    """Watches one trainer to its end. Everything it works with is handed to it."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        engine: Engine,
+        sampler: Samples,
+        trainer: Trainer,
+        interrupter: Interrupter,
+        diagnose: Callable[[Diagnose], None] = lambda _: None,
+        sources: Sequence[EventSource] = (),
+        keys: EventSource | None = None,
+        sinks: Sequence[Sink] = (),
+        journal: Journal | None = None,
+        waker: Waker | None = None,
+        sequel: Callable[[Snapshot], Sequence[Event]] = lambda _: (),
+        interval: float = 1.0,
+    ) -> None:
+        self._clock, self._engine, self._sampler = clock, engine, sampler
+        self._trainer, self._interrupter = trainer, interrupter
+        self._diagnose = diagnose
+        self._keys = (keys,) if keys is not None else ()  # what somebody waits in front of: asked whenever it may be
+        self._sources, self._sinks, self._journal, self._waker = (*sources, *self._keys), sinks, journal, waker
+        self._sequel = sequel  # what the trainer's end leads to
+        self._health = Health()
+        self._interval = interval
+        self._unread: set[str] = set()
+        self._powerless: str | None = ""  # as last told; "" before
+        self._wreck_t: float | None = None  # since when the trainer has had no memory
+        self._due_t = float("-inf")  # of the next tick
+        self._arm_t = self._powers_t = float("-inf")  # when levels are armed anew, and the permission is asked for
+        self._pace = 0.0  # seconds to the next look, at most, as of the last
+        self._waiting: list[Event] = []  # what the last turn's showing brought about
+
+    def run(self, attached: Attached, sleep: Callable[[float], bool], stopped: Callable[[], bool]) -> Exited | None:
+        """Watch until the trainer ends (how it did) or memwatch is told to stop (None).
+
+        `sleep` ends early when the trainer does or the waker rings; it tells whether it had a reason to.
+        """
+        woken = True
+        self._turn([attached])
+        while not stopped():
+            if woken and self._trainer.gone():
+                return self._finish(stopped)
+            if self._clock.now() >= self._due_t:
+                self.tick()
+            elif any(sink.asked() for sink in self._sinks):
+                self._show(())
+            else:
+                self.glance()
+            self._arm(self._pace, woken)
+            woken = sleep(min(self._pace, self._due_t - self._clock.now()))
+            if woken and (pressed := list(self._poll(self._clock.now(), self._keys))):
+                self._turn(pressed)
+        self._close()
+        return None
+
+    def look_once(self, attached: Attached, sleep: Callable[[float], bool]) -> None:
+        """A few looks, close to each other: what moves shows in the second, a long log is read in parts."""
+        self._turn([attached])
+        for _ in range(ONCE_LOOKS):
+            self.tick()
+            sleep(ONCE_SECONDS)
+        self._close()
+
+    def tick(self) -> None:
+        """One look at everything."""
+        now = self._clock.now()
+        self._due_t = now + self._interval
+        self._turn([*self._powers(now), *self._poll(now, self._sources), *self._look(now)])
+
+    def glance(self) -> None:
+        """One look at memory, between two ticks, and at all else when it may be decisive; shown when that tells."""
+        now = self._clock.now()
+        heard = self._poll(now, self._sources) if self._engine.is_deciding else ()
+        notices = self._feed_all([*heard, *self._look(now)])
+        if notices:
+            self._show(notices)
+
+    def _arm(self, pace: float, woken: bool) -> None:
+        """Let the kernel end the sleep that follows; what it looks out for is renewed now and then, or when it rang."""
+        if self._waker is None or not ((woken and self._waker.rang()) or self._clock.now() >= self._arm_t):
+            return
+        self._arm_t = self._clock.now() + ARM_SECONDS
+        wanted = self._engine.look_headrooms()
+        if wanted is not None:
+            self._waker.arm(*wanted, hurried=pace < HURRY_SECONDS)
+
+    def _powers(self, now: float) -> Iterable[Event]:
+        """Tell once whether a signal would be sent and reach the trainer, and each change."""
+        if now < self._powers_t:
+            return
+        self._powers_t = now + ARM_SECONDS
+        reason = self._interrupter.powerless()
+        if reason != self._powerless and not self._trainer.gone():
+            self._powerless = reason
+            yield ArmedChanged(now, reason is None, reason or "")
+
+    def _finish(self, stopped: Callable[[], bool]) -> Exited:
+        """Read what the trainer wrote last, then conclude."""
+        now = self._clock.now()
+        silent = 0
+        for _ in range(LAST_READS):
+            events = list(self._poll(now + silent * RARE_SECONDS, self._sources))
+            self._turn(events)
+            silent = 0 if events else silent + 1
+            if silent >= LAST_SILENT:
+                break
+        *found, exited = self._trainer.ending(now, self._engine.snapshot())
+        self._turn([*found, exited])
+        if late := self._interrupter.rest(stopped):
+            self._turn(late)
+        if decided := self._sequel(self._engine.snapshot()):
+            self._turn(decided)
+        self._close()
+        assert isinstance(exited, Exited)  # noqa: S101 - the Protocol says so, the type cannot
+        return exited
+
+    def _poll(self, now: float, sources: Iterable[EventSource]) -> Iterable[Event]:
+        for source in sources:
+            try:
+                yield from source.poll(now)
+            except MemwatchError as error:
+                yield from self._health.told(now, source.name, str(error))
+            else:
+                yield from self._health.told(now, source.name, None)
+
+    def _look(self, now: float) -> Iterable[Event]:
+        try:
+            sample = self._sampler.sample(now)
+        except TargetGoneError as error:  # its memory goes a moment before the process does
+            self._wreck_t = now if self._wreck_t is None else self._wreck_t
+            if now - self._wreck_t < WRECK_SECONDS:
+                return
+            sample = Sample((), unread=(Unread("procfs", str(error)),))
+        else:
+            self._wreck_t = None
+        if self._trainer.gone():  # it ended meanwhile: what was read is the wreck
+            return
+        failed = {unread.source: unread.reason for unread in sample.unread if not unread.absent}
+        for name in failed.keys() | self._unread:
+            yield from self._health.told(now, name, failed.get(name))
+        self._unread = set(failed)
+        yield Sampled(now, sample)
+
+    def _turn(self, events: Iterable[Event]) -> None:
+        """Feed the engine, act, keep, and show what came of it to those who want to see it."""
+        waiting, self._waiting = self._waiting, []
+        notices = self._feed_all((*waiting, *events))
+        wanted = [sink.turn() for sink in self._sinks]  # each is told
+        if notices or any(wanted):
+            self._show(notices)
+
+    def _feed_all(self, events: Iterable[Event]) -> list[Notice]:
+        """Feed the engine, act, keep; what there is to tell."""
+        turn = _Turn()
+        for event in events:
+            self._feed(event, turn)
+        self._pace = self._engine.pace_seconds
+        if self._journal is not None and turn.fed:
+            self._journal.append(*turn.to_keep(), self._patience())
+            for name, trouble in (("history", self._journal.failure), ("backlog", self._journal.loss)):
+                for event in self._health.told(turn.fed[-1].t, name, trouble):
+                    self._feed(event, turn)
+        return turn.notices
+
+    def _patience(self) -> float:
+        """Seconds that samples may wait for the next look: none is lost that is older than the constant says."""
+        return max(0.0, KEPT_SECONDS - min(self._pace, self._interval))
+
+    def _show(self, notices: Sequence[Notice]) -> None:
+        """To every sink; one that fails is told of with the next turn, by the others."""
+        snapshot = self._engine.snapshot()
+        for sink in self._sinks:
+            try:
+                sink.publish(snapshot, notices)
+            except (MemwatchError, OSError) as error:
+                self._waiting += self._health.told(snapshot.t, sink.name, str(error))
+            else:
+                self._waiting += self._health.told(snapshot.t, sink.name, None)
+
+    def _feed(self, event: Event, turn: _Turn) -> None:
+        turn.fed.append(event)
+        self._trainer.observe(event)
+        actions = self._engine.feed(event)
+        turn.notices += (action for action in actions if isinstance(action, Notice))
+        for action in actions:
+            if isinstance(action, Diagnose):
+                self._diagnose(action)
+            elif not isinstance(action, Notice):
+                for outcome in self._interrupter.act(action, lambda planned: self._announce(planned, turn)):
+                    self._feed(outcome, turn)
+
+    def _announce(self, planned: Signalling, turn: _Turn) -> None:
+        """What will be done is on disk before it is, with all that led to it: killed between, memwatch knows."""
+        self._feed(planned, turn)
+        if self._journal is not None:
+            self._journal.append(*turn.to_keep())
+
+    def _close(self) -> None:
+        snapshot = self._engine.snapshot()
+        for sink in self._sinks:
+            with suppress(MemwatchError, OSError):  # it was told while it mattered
+                sink.close(snapshot)

@@ -1,1 +1,0 @@
-"""A recorded trace through the same engine as the live daemon."""

@@ -1,0 +1,137 @@
+"""`memwatch demo`: the main job from beginning to end, on the example trainer, under a real limit."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from memwatch.app.composition import Watch
+from memwatch.app.launched_trainer import Child, forwarding
+from memwatch.app.watch_session import Station
+from memwatch.cli.zz_confine import Confinement, confine
+from memwatch.config.settings import Config
+from memwatch.core.events import Cause, Exited
+from memwatch.core.zz_units import format_bytes
+from memwatch.errors import (
+    AttachError,
+    ConfigError,
+    ExitCode,
+    SourceError,
+)
+from memwatch.sources.target.process_identity import describe_started, read_argv
+from memwatch.system import package_data
+
+LIMIT_BYTES = 512_000_000
+GENERATIONS = "20"  # alone the leaking trainer dies at the 14th or 15th; what is left of them fits when it is mended
+LEAKING = ("--leak", "buffer", "--seconds", "2.5", "--generations", GENERATIONS)
+MENDED = ("--leak", "none", "--seconds", "1.5", "--generations", GENERATIONS, "--resume")
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+PREFIX_SECONDS = 5.0  # that the words before a confined command take to become the command
+
+
+def demonstrate(config: Config) -> int:
+    """Watch the leaking trainer to its interrupt, then the mended one, resumed, to its end."""
+    if importlib.util.find_spec("numpy") is None:
+        raise ConfigError("the example trainer needs numpy", "pip install 'memwatch[demo]'")
+    memory = replace(config.memory, interval_seconds=min(0.25, config.memory.interval_seconds))
+    with _folder() as folder, _confined() as confinement:
+        shutil.copy(package_data.example_trainer(), folder / "evolve.py")
+        config = replace(config, memory=memory, history=config.history or str(folder / "history.db"))
+        try:
+            return _demonstrate(config, folder, confinement)
+        except KeyboardInterrupt:
+            _say(config, "", "Stopped. Nothing is left behind.")
+            return ExitCode.STOPPED
+
+
+def _demonstrate(config: Config, folder: Path, confinement: Confinement) -> int:
+    _say(
+        config,
+        f"An evolutionary trainer whose replay buffer can never fit, under a real limit ({confinement.description}).",
+        f"Alone it dies at about generation 14 of {GENERATIONS}. While it runs, its log is {folder / 'leaking.log'}",
+    )
+    exited = _watch(config, folder, "leaking", LEAKING, confinement)
+    if config.dry_run:
+        _say(config, "", "Nothing was signalled (--dry-run): this is how it ends without memwatch.")
+        return ExitCode.ENDED
+    if exited is None or exited.cause is not Cause.SAVED:
+        return _failed(config, "The leaking trainer was not interrupted and saved: see the evidence above.", folder)
+    limit = format_bytes(LIMIT_BYTES)
+    _say(config, "", f"Saved before {limit} were full. The buffer is mended, the trainer resumes under the same limit.")
+    exited = _watch(config, folder, "resumed", MENDED, confinement)
+    if exited is None or exited.cause is not Cause.COMPLETED:
+        return _failed(config, "The resumed trainer did not end well: see above.", folder)
+    _say(config, "", f"It ran to its last generation, {GENERATIONS} of {GENERATIONS}.")
+    return ExitCode.ENDED
+
+
+def _failed(config: Config, what: str, folder: Path) -> int:
+    """Say so, with the last words of the trainer, which go with its folder."""
+    logs = sorted(folder.glob("*.log"), key=lambda path: path.stat().st_mtime)
+    words = logs[-1].read_text(errors="replace").splitlines()[-8:] if logs else []
+    _say(config, "", what, *(f"  {word}" for word in words))
+    return ExitCode.FAILED
+
+
+def _watch(config: Config, folder: Path, name: str, options: Sequence[str], confinement: Confinement) -> Exited | None:
+    """How the trainer ended; None when it ended before it could be watched."""
+    command = (*confinement.prefix, sys.executable, "evolve.py", *options)
+    child = Child(command, folder / f"{name}.log", ONE_THREAD, confinement.before_exec, folder)
+    try:
+        with forwarding(child.forward):
+            _await_command(child.pid, confinement)
+            facts = describe_started(child.pid)
+            with closing(Station(config, forward=child.forward)) as station:
+                exited = Watch(station, facts, child).run()
+    except (AttachError, SourceError):
+        exited = None
+    finally:
+        child.end()
+    if child.told_to_end:  # by a Ctrl-C, for one: it ends both
+        raise KeyboardInterrupt
+    return exited
+
+
+def _await_command(pid: int, confinement: Confinement) -> None:
+    """systemd-run enters its scope and becomes the command only then: before, its cgroup is not the trainer's."""
+    deadline = time.monotonic() + PREFIX_SECONDS
+    while confinement.prefix and read_argv(pid)[:1] in ([], [confinement.prefix[0]]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder of the demo's own, removed at the end; a TERM is an end like any other."""
+
+    def stop(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    folder = Path(tempfile.mkdtemp(prefix="memwatch-demo-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _confined() -> Iterator[Confinement]:
+    confinement = confine(LIMIT_BYTES)
+    try:
+        yield confinement
+    finally:
+        confinement.close()
+
+
+def _say(config: Config, *lines: str) -> None:
+    for line in lines:
+        print(line, file=sys.stderr if config.json else sys.stdout, flush=True)

@@ -1,0 +1,225 @@
+"""The commands that read the history: report, compare, export, and replay of a run that it has."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from memwatch import __version__
+from memwatch.app import history_replay
+from memwatch.app.history_replay import Recalled
+from memwatch.app.zz_retell import Retold, retell
+from memwatch.cli.watch import configure
+from memwatch.config.settings import Config
+from memwatch.core.engine.status_sentence import render, to_json_line
+from memwatch.core.events import Notice
+from memwatch.core.text_and_units import printable
+from memwatch.core.zz_units import format_duration
+from memwatch.errors import ConfigError, ExitCode
+from memwatch.history import stored_runs
+from memwatch.history import zz_export as traces
+from memwatch.outputs.html import comparison_page, html_document
+from memwatch.outputs.html import report_page as pages
+from memwatch.outputs.status_json import jsonable, status
+from memwatch.outputs.terminal.event_lines import News
+from memwatch.outputs.terminal.progress_bar import Progress
+from memwatch.outputs.text import generations_csv
+from memwatch.outputs.text.exit_summary import render as render_summary
+from memwatch.system import serialization, zz_whole
+
+FORMS = {".html": "html", ".txt": "text", ".json": "json", ".csv": "csv"}  # by suffix
+MAGIC = b"SQLite format 3\0"
+READING = "reading the history"
+AS_IT_WAS = {"json", "verbose", "config"}  # options that judge nothing
+
+
+def report(flags: dict[str, Any]) -> int:
+    """`memwatch report [HISTORY]`: a run that was watched, the latest or the one that is named."""
+    history, wanted, output = str(flags.pop("runs", "")), flags.pop("run_id", None), _path(flags)
+    config = configure(flags)
+    path = history_replay.history_path(config, os.environ, history)
+    if "list" in flags:
+        return _list(path)
+    run = history_replay.find(path, wanted)
+    form = _form(flags, config.json, output)
+    with _written(output, tuple(FORMS)) as write:
+        with Progress(READING) as progress:
+            found = history_replay.recall(path, run, config, progress)
+            text = _shown(found, form, "static" in flags)
+        write(text)
+    return ExitCode.ENDED
+
+
+def _form(flags: dict[str, Any], wants_json: bool, output: Path | None) -> str:
+    """What is asked for; else what the file's name tells."""
+    if wants_json or "csv" in flags:
+        return "json" if wants_json else "csv"
+    return "text" if "text" in flags or output is None else FORMS.get(output.suffix.lower(), "html")
+
+
+def _shown(found: Recalled, form: str, is_static: bool) -> str:
+    if form == "csv":
+        return generations_csv.generations(found.end)
+    if form == "text":
+        return render_summary(found.end, found.lives)
+    return as_json(found) if form == "json" else as_page(found, _charts(is_static))
+
+
+def as_page(found: Recalled, charts: html_document.Charts = html_document.STILL) -> str:
+    """The report as HTML."""
+    return pages.render(found.story, pages.ending(found.end, found.lives), found.run.run_id, charts)
+
+
+def as_json(found: Recalled) -> str:
+    """The state at the end as in /status.json, how it ended, all that was told, and each examination's types."""
+    story = found.story
+    told = {
+        **status(found.end),
+        "ending": pages.ending(found.end, found.lives),
+        "events": [{"t": one.t, "event": one.event, "text": one.text, **one.fields} for one in story.notices],
+        "examinations": [
+            {"t": one.t, "generation": one.asked.generation, "phase": one.asked.phase, "census": one.found.census}
+            for _, one in story.examined
+        ],
+    }
+    return serialization.to_shown_json(jsonable(told)) + "\n"
+
+
+def _list(path: Path) -> int:
+    """Which runs a history has, the latest first."""
+    for one in history_replay.runs(path):
+        begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.begun_t))
+        lasted = format_duration(one.latest_t - one.begun_t)
+        print(f"{one.run_id}  {begun}  {lasted:>12}  {printable(one.command, 100)}")
+        if parts := history_replay.names(one):
+            print(f"{'':24}its processes: {', '.join(parts)}")
+    return ExitCode.ENDED
+
+
+def compare(flags: dict[str, Any]) -> int:
+    """`memwatch compare A B`: two runs side by side; each is a history file, or the ID of a run."""
+    names, output, is_static = flags.pop("pair"), _path(flags), "static" in flags
+    config = configure(flags)
+    with Progress(READING) as progress:
+        a, b = (_side(name, config, progress) for name in names)
+    with _written(output, (".html",)) as write:
+        if output is not None:
+            write(comparison_page.document(a, b, _charts(is_static)))
+        else:
+            write(
+                serialization.to_shown_json(comparison_page.as_json(a, b)) + "\n"
+                if config.json
+                else comparison_page.render(a, b)
+            )
+    return ExitCode.ENDED
+
+
+def _side(name: str, config: Config, progress: Progress) -> comparison_page.Side:
+    is_file = Path(name).exists()
+    path = history_replay.history_path(config, os.environ, name if is_file else "")
+    run = history_replay.find(path, None if is_file else name)
+    found = history_replay.recall(path, run, config, progress)
+    return comparison_page.Side(name, run.run_id, found.story, pages.ending(found.end, found.lives))
+
+
+def export(flags: dict[str, Any]) -> int:
+    """`memwatch export [HISTORY]`: a run as a trace that `memwatch replay` reads."""
+    history, wanted, output = str(flags.pop("runs", "")), flags.pop("run_id", None), _path(flags)
+    config = configure(flags)
+    path = history_replay.history_path(config, os.environ, history)
+    run = history_replay.find(path, wanted)
+    with _opened(output) as file, Progress(READING, is_wanted=not file.isatty()) as progress:
+        traces.write(progress.over(stored_runs.stretches(path, run), run.share), file)
+    return ExitCode.ENDED
+
+
+def is_history(path: Path) -> bool:
+    """It is a database, not a trace."""
+    try:
+        if not path.is_file():  # a pipe would be emptied
+            return False
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def replay(path: Path, flags: dict[str, Any]) -> int:
+    """`memwatch replay HISTORY`: a run judged again, as it was judged; INTERNAL when anything is told otherwise."""
+    wanted = flags.pop("run_id", None)
+    if set(flags) - AS_IT_WAS:
+        raise ConfigError(
+            f"{path}: a run of the history is judged again as it was judged, by its own limits and settings",
+            "to judge it otherwise, export it as a trace: memwatch export HISTORY -o trace.csv",
+        )
+    config = configure(flags)
+    run = history_replay.find(path, wanted)
+    with Progress("judging it again") as progress:
+        watches = list(retell(path, run, progress.reach))
+    _print_all([notice for watch in watches for notice in watch.now], config)
+    conclusion = _conclusion(watches)
+    print(conclusion, file=sys.stderr if config.json else sys.stdout)
+    return ExitCode.INTERNAL if any(watch.difference for watch in watches) else ExitCode.ENDED
+
+
+def _print_all(notices: Sequence[Notice], config: Config) -> None:
+    is_news = News()
+    for notice in notices:
+        if config.json:
+            print(to_json_line(notice))
+        elif config.verbose or is_news(notice):
+            print(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(notice.t))} {render(notice)}")
+
+
+def _conclusion(watches: Sequence[Retold]) -> str:
+    for i, one in enumerate(watches, 1):
+        if one.difference is not None:
+            then, now = (to_json_line(notice) if notice is not None else "nothing" for notice in one.difference)
+            whose = f"watch {i} of {len(watches)}, by memwatch {one.watch.version}; this is {__version__}"
+            return f"\ntold otherwise than it was ({whose}):\n  then {then}\n  now  {now}"
+    many = "1 watch" if len(watches) == 1 else f"{len(watches)} watches"
+    events = sum(len(watch.now) for watch in watches)
+    return f"\njudged again, {many}: each of {events} events as it was told, bit for bit"
+
+
+@contextmanager
+def _opened(output: Path | None) -> Iterator[TextIO]:
+    if output is None:
+        yield sys.stdout
+        return
+    try:
+        with gzip.open(output, "wt") if output.suffix == ".gz" else output.open("w", encoding="utf-8") as file:
+            yield file
+    except OSError as error:
+        raise ConfigError(f"-o {output}: {error.strerror}", "name a file that can be written") from error
+
+
+def _path(flags: dict[str, Any]) -> Path | None:
+    return Path(str(flags.pop("output"))) if "output" in flags else None
+
+
+@contextmanager
+def _written(output: Path | None, suffixes: tuple[str, ...]) -> Iterator[Callable[[str], None]]:
+    """What writes a text: to that file, or where none is named to stdout."""
+    if output is None:
+        yield lambda text: print(text, end="")
+        return
+    with zz_whole.opened(output, "-o", suffixes) as write:
+        yield write
+    print(f"written: {output}")
+
+
+def _charts(is_static: bool) -> html_document.Charts:
+    """Those that can be zoomed, where the extra for them is installed and they are wanted."""
+    if not is_static:
+        with suppress(ModuleNotFoundError):
+            from memwatch.outputs.charts import plotly_charts
+
+            return plotly_charts.charts()
+    return html_document.STILL

@@ -1,0 +1,364 @@
+"""The command line: subcommands to functions, the one `except`, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from memwatch.errors import ConfigError, ExitCode, MemwatchError
+
+DESCRIPTION = "Watch a training run's memory from outside, say when it will run out, and interrupt it cleanly before."
+EXIT_CODES = """\
+exit codes:
+  0   the trainer ended by itself       10  memwatch interrupted it and it saved
+  1   a bug in memwatch                 11  memwatch interrupted it, and it was escalated or died without saving
+  2   bad usage or configuration        12  the kernel's OOM killer killed it
+  3   cannot attach                     13  it failed: error status, MemoryError, CUDA OOM, another signal
+                                        14  memwatch was told to stop, the trainer runs on
+`memwatch run` exits with the trainer's own status, 128 + N when signal N ended it,
+and `memwatch serve`, told to stop, with 0."""
+TARGET = ("pid", "pidfile", "match", "unit", "cgroup", "log")
+ALONE = ("--json", "--dry-run", "-v", "--verbose")  # options without a value
+
+
+def main(arguments: Sequence[str] | None = None, announce: Callable[[int], None] = lambda _: None) -> int:
+    """Run one command; the exit code. `announce` is told the PID of each trainer that is started."""
+    _open_standard_streams()
+    try:
+        return _flushed(_dispatch(*_parse(sys.argv[1:] if arguments is None else arguments), announce))
+    except MemwatchError as error:
+        _complain(error)
+        return _flushed(error.exit_code)
+    except KeyboardInterrupt:
+        return _flushed(ExitCode.STOPPED)
+    except OSError as error:  # of stdout: every other one is mapped where it arises
+        return _unwritten(error, ExitCode.ENDED)
+
+
+def _replay(file: Path, flags: dict[str, object]) -> int:
+    from memwatch.cli import history, watch
+
+    if history.is_history(file):
+        return history.replay(file, flags)
+    if "run_id" in flags:
+        raise ConfigError(f"{file}: no history, which --run names a run of", "leave --run out, or name a history")
+    return watch.replay(file, flags)
+
+
+def _dispatch(flags: dict[str, object], trainer: list[str], announce: Callable[[int], None]) -> int:
+    command = flags.pop("command", None)
+    if command in ("completion", "man") or "version" in flags:
+        return _about(command, flags)
+    from memwatch.cli import watch
+
+    file = Path(str(flags.pop("file", "")))
+    if command == "markers":
+        return watch.markers(file, flags)
+    if command == "replay":
+        return _replay(file, flags)
+    if command == "config":
+        return _config(flags)
+    if command in ("report", "compare", "export"):
+        from memwatch.cli import history
+
+        return {"report": history.report, "compare": history.compare, "export": history.export}[command](flags)
+    if command == "top":
+        return watch.top(str(flags.pop("url", "")), bool(flags.pop("once", False)), flags)
+    if command == "demo":
+        return watch.demo(flags)
+    if command == "doctor":
+        return watch.doctor(flags)
+    if command == "census":
+        return watch.census(flags)
+    if command == "profile":
+        return watch.profile(flags)
+    if command == "snapshot":
+        return watch.snapshot(flags)
+    if command == "diff":
+        return watch.diff(flags)
+    if command == "run":
+        from memwatch.cli import run
+
+        return run.run(trainer, flags, announce)
+    if command == "serve":
+        return watch.serve(flags)
+    return watch.watch(flags, bool(flags.pop("once", False)))
+
+
+def _about(command: object, flags: dict[str, object]) -> int:
+    """What loads nothing else: a shell's start may ask for it."""
+    from memwatch.cli import version_and_manual
+
+    if command == "completion":
+        return version_and_manual.completion(str(flags["shell"]))
+    return version_and_manual.manual() if command == "man" else version_and_manual.version()
+
+
+def _config(flags: dict[str, object]) -> int:
+    from memwatch.cli import config as settings
+
+    aspect, files = flags.pop("aspect"), flags.pop("files", [])
+    if aspect == "schema":
+        return settings.schema()
+    return settings.show(flags) if aspect == "show" else settings.check(files if isinstance(files, list) else [], flags)
+
+
+# --- words ----------------------------------------------------------------------------------------------------------
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message, f"{self.prog} --help lists what there is")
+
+
+def _parse(arguments: Sequence[str]) -> tuple[dict[str, object], list[str]]:
+    """memwatch's own flags, and the words behind `--`: the trainer's, whatever they look like."""
+    words = list(arguments)
+    cut = words.index("--") if "--" in words else len(words)
+    namespace, unknown = _parser().parse_known_args(_spelled_out(words[:cut]))
+    flags, trainer = vars(namespace), words[cut + 1 :]
+    command = flags.get("command")
+    if unknown:
+        hint = "write -- before the trainer's command, as in: memwatch run -- python main.py"
+        raise ConfigError(
+            f"not understood: {' '.join(unknown)}",
+            hint if command == "run" else f"memwatch {command or ''} --help lists what there is".replace("  ", " "),
+        )
+    if command == "run" and not trainer:
+        raise ConfigError("run needs the trainer's command", "as in: memwatch run -- python main.py")
+    if command != "run" and trainer:
+        raise ConfigError(f"not understood: {' '.join(trainer)}", "to start a trainer: memwatch run -- python main.py")
+    named = [f"--{name}" for name in TARGET if name in flags]
+    if named and command not in (None, "serve", "doctor", "census", "profile", "snapshot", "config"):
+        raise ConfigError(f"{', '.join(named)} has no meaning for memwatch {command}", "leave it out")
+    return flags, trainer
+
+
+def _spelled_out(words: Sequence[str]) -> list[str]:
+    """-1 as --once, where it is no option's value: argparse would take every negative number for an option."""
+    before = ("", *words)
+    return [
+        "--once" if word == "-1" and (not before[i].startswith("-") or before[i] in ALONE) else word
+        for i, word in enumerate(words)
+    ]
+
+
+def _parser() -> _Parser:
+    process, common, wish = _process_flags(), _common_flags(), _wish_flags()
+    target = _target_flags(process)
+    parser = _Parser(
+        prog="memwatch",
+        description=DESCRIPTION,
+        epilog=EXIT_CODES,
+        parents=[target, common],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version, the build and what it runs on")
+    parser.add_argument("--once", action="store_true", help="or -1: print one screen and end; nothing is kept or sent")
+    watch = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
+
+    add = _adder(watch)
+    files = "It only reads a file: where nothing is watched, the options about the watch change nothing."
+    add("run", "start a trainer and watch it: memwatch run [options] -- python main.py", common, _restart_flags())
+    add("serve", "watch one trainer after the other, as a service: memwatch serve --config FILE", target, common)
+    add("demo", "watch a leaking example trainer under a real limit", common)
+    doctor = add("doctor", "what will and will not work here, and why", target, common)
+    doctor.add_argument("--test-notify", action="store_true", help="send a message to the addresses of notify")
+    top = add("top", "the live view of a watch that runs elsewhere, from its status endpoint", common)
+    top.add_argument("url", metavar="URL", nargs="?", help="where it listens; default http://127.0.0.1:9877")
+    top.add_argument("--once", action="store_true", help="or -1: print one screen and end")
+    top.add_argument("--ca-file", metavar="FILE", help="who signed its certificate; default: whom this machine trusts")
+    top.add_argument("--cert", metavar="FILE", help="your certificate, where it asks for one")
+    top.add_argument("--key", metavar="FILE", help="the key of that")
+    top.add_argument("--password-file", metavar="FILE", help="for https://NAME@HOST:PORT; default: $MEMWATCH_PASSWORD")
+    census = add("census", "count the objects of a running Python by type, from outside", process, wish)
+    census.add_argument("--json", action="store_true", help="all types, as one JSON object")
+    census.add_argument(
+        "--bytes", action="store_true", help="sizes, of arrays and text too; two to three times the CPU"
+    )
+    profile = add("profile", "which lines of code raise the memory of a running Python, from outside", process)
+    profile.add_argument("--seconds", metavar="SECONDS", help="how long to follow it; default 30; Ctrl-C ends it")
+    profile.add_argument(
+        "-o", "--output", metavar="FILE", help="keep the stacks: for speedscope (.json), or folded (any other name)"
+    )
+    profile.add_argument("--json", action="store_true", help="all stacks, as one JSON object")
+    snapshot = add("snapshot", "keep what a trainer holds at this moment: memory, objects, stacks", process, wish)
+    snapshot.add_argument("--label", help="what to call it; default: the time")
+    snapshot.add_argument("-o", "--output", metavar="FILE", help="where to keep it; default: in the state folder")
+    snapshot.add_argument("--json", action="store_true", help="print all of it as one JSON object")
+    diff = add("diff", "what is different between two snapshots")
+    diff.add_argument("snapshots", nargs=2, metavar="SNAPSHOT", help="a file, or a label: the latest that has it")
+    diff.add_argument("--json", action="store_true", help="all of it, as one JSON object")
+    _add_reports(add, common, files)
+    _add_config(add, target, common)
+    add("markers", "which markers memwatch finds in a log", common, epilog=files).add_argument("file", metavar="LOG")
+    replay = add("replay", "the same engine over a recorded trace, or over a run of the history", common, epilog=files)
+    replay.add_argument("file", metavar="FILE", help="a trace (.csv), or a history: is all told as it was?")
+    replay.add_argument("--run", dest="run_id", metavar="ID", help="of a history; default: the latest")
+    replay.add_argument("--plot", metavar="FILE", help="draw it all: a page (.html) or a picture (.svg)")
+    add("man", "the manual page")
+    completion = add("completion", "a script that completes memwatch's commands and options with Tab")
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+    return parser
+
+
+def _adder(commands: argparse._SubParsersAction[_Parser]) -> Callable[..., _Parser]:
+    def add(name: str, help: str, *parents: _Parser, epilog: str = "") -> _Parser:
+        return commands.add_parser(
+            name,
+            help=help,
+            description=f"{help[0].upper()}{help[1:]}.",
+            epilog=epilog,
+            parents=parents,
+            argument_default=argparse.SUPPRESS,
+            allow_abbrev=False,
+        )
+
+    return add
+
+
+def _add_reports(add: Callable[..., _Parser], common: _Parser, files: str) -> None:
+    """The commands that read the history."""
+    one_run, group = _flags("the run")
+    group.add_argument("runs", metavar="HISTORY", nargs="?", help="its file; default: in the state folder")
+    group.add_argument("--run", dest="run_id", metavar="ID", help="which run; default: the latest")
+    charts, group = _flags("charts")
+    group.add_argument("--static", action="store_true", help="draw a page's charts as pictures, without JavaScript")
+    text = "a run that was watched, from the history: a summary, a page, a table"
+    report = add("report", text, one_run, charts, common, epilog=files)
+    report.add_argument("--list", action="store_true", help="which runs the history has")
+    report.add_argument(
+        "-o", "--output", metavar="FILE", help="write it: a page (.html), the summary (.txt), .json or .csv"
+    )
+    forms = report.add_mutually_exclusive_group()
+    forms.add_argument("--text", action="store_true", help="the summary as tables; the default")
+    forms.add_argument("--csv", action="store_true", help="the generations as CSV")
+    compare = add("compare", "two runs side by side, as before and after a fix", charts, common, epilog=files)
+    compare.add_argument(
+        "pair", metavar="RUN", nargs=2, help="a history file (its latest run), or a run's ID; ID@2: its second process"
+    )
+    compare.add_argument("-o", "--output", metavar="FILE.html", help="a page, with the memory of both in one chart")
+    export = add("export", "a run from the history as a trace, for memwatch replay", one_run, common, epilog=files)
+    export.add_argument("-o", "--output", metavar="FILE.csv", help="default: stdout")
+
+
+def _add_config(add: Callable[..., _Parser], target: _Parser, common: _Parser) -> None:
+    """The commands about the configuration itself."""
+    config = add("config", "the configuration: is it right, what comes of it here, what may be written in it")
+    aspects = config.add_subparsers(dest="aspect", title="commands", metavar="COMMAND", required=True)
+
+    aspect = _adder(aspects)
+    check = aspect("check", "whether configuration files are right; all that is wrong with them", _config_flags())
+    check.add_argument("files", metavar="FILE", nargs="*", help="default: the one of --config")
+    aspect("show", "all values as a watch would have them here, and where each is from", target, common)
+    aspect("schema", "the JSON Schema of a configuration file, for editors")
+
+
+def _flags(title: str) -> tuple[_Parser, argparse._ArgumentGroup]:
+    parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
+    return parser, parser.add_argument_group(title)
+
+
+def _process_flags() -> _Parser:
+    parser, group = _flags("the trainer")
+    group.add_argument("--pid", help="its process")
+    group.add_argument("--pidfile", metavar="FILE", help="a file with its PID")
+    group.add_argument("--match", metavar="REGEX", help="its command line; exactly one process may match")
+    group.add_argument("--unit", metavar="NAME", help="systemd's unit that it runs in")
+    group.add_argument("--cgroup", metavar="PATH", help="its cgroup, as /proc/PID/cgroup has it; * and ? stand for any")
+    return parser
+
+
+def _wish_flags() -> _Parser:
+    parser, group = _flags("what it tells besides")
+    group.add_argument("--holders", metavar="TYPE", action="append", help="who keeps the objects of this type")
+    group.add_argument("--track", metavar="PATH", action="append", help="the size of an attribute: Trainer.buffer")
+    return parser
+
+
+def _target_flags(process: _Parser) -> _Parser:
+    parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS, parents=[process])
+    group = parser.add_argument_group("its output")
+    group.add_argument("--log", metavar="FILE", help="its log; default: its stdout, when that is a file")
+    return parser
+
+
+def _restart_flags() -> _Parser:
+    parser, group = _flags("after an interrupt that saved")
+    group.add_argument("--max-restarts", metavar="N", help="start it again, N times at most, while each gets further")
+    text = "start it again with this command: one argument, split into words as a shell does; no shell runs it"
+    group.add_argument("--resume-with", metavar="CMD", help=text)
+    return parser
+
+
+def _config_flags() -> _Parser:
+    parser, group = _flags("configuration")
+    group.add_argument("--config", metavar="FILE", help="settings in YAML; default: $MEMWATCH_CONFIG")
+    group.add_argument("--profile", metavar="NAME", help="settings that go together: observe, default, aggressive")
+    return parser
+
+
+def _common_flags() -> _Parser:
+    parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS, parents=[_config_flags()])
+    group = parser.add_argument_group("options")
+    group.add_argument("--listen", metavar="ADDR:PORT", help="metrics and status; default 127.0.0.1:9877, or none")
+    group.add_argument("--web-config", metavar="FILE", help="TLS and passwords for --listen, as Prometheus's exporters")
+    group.add_argument("--history", metavar="FILE", help="what outlives memwatch; default in the state folder, or none")
+    group.add_argument("--limit", metavar="SIZE", help="a limit of your own, as 175GB or 163GiB")
+    group.add_argument("--interval", metavar="SECONDS", help="between samples; default 1")
+    group.add_argument("--checkpoint-time", metavar="SECONDS", help="what a checkpoint takes; else learned")
+    group.add_argument("--dry-run", action="store_true", help="everything but the signal")
+    group.add_argument("--json", action="store_true", help="events as JSON lines on stdout")
+    group.add_argument("-v", "--verbose", action="store_true", help="tell every marker and generation")
+    return parser
+
+
+# --- standard streams -----------------------------------------------------------------------------------------------
+
+
+def _open_standard_streams() -> None:
+    """Where one is closed (`>&-`), the next file that is opened would get its number, and all that is printed."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
+def _complain(error: MemwatchError) -> None:
+    lines = []
+    for one in (error, *(error.others if isinstance(error, ConfigError) else ())):
+        lines += [f"memwatch: {one}", *(f"          {line}" for line in one.hint.splitlines())]
+    try:
+        print("\n".join(lines), file=sys.stderr)
+    except OSError:  # nobody listens
+        pass
+
+
+def _flushed(code: int) -> int:
+    """The exit code, after the last words are out."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        return _unwritten(error, code)
+    return int(code)
+
+
+def _unwritten(error: OSError, code: int) -> int:
+    """The exit code when stdout takes no more. A reader or terminal that left is normal; a full disk is told."""
+    if error.errno not in (errno.EPIPE, errno.EIO, errno.ENOSPC):
+        raise error
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left goes nowhere, and nothing fails at exit
+    if error.errno != errno.ENOSPC:
+        return int(code)
+    _complain(MemwatchError("the output cannot be written: no space left"))
+    return int(code or ExitCode.INTERNAL)

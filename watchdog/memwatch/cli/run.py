@@ -1,0 +1,205 @@
+"""`memwatch run`: a trainer is started, watched to its end and, where that is asked for, started again."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from memwatch.app.composition import Watch, presets, run_log
+from memwatch.app.launched_trainer import (
+    ENDING,
+    Child,
+    Passthrough,
+    forwarding,
+    say,
+    shell_status,
+    signal_name,
+)
+from memwatch.app.watch_session import Station
+from memwatch.app.zz_front import make_guard
+from memwatch.app.zz_hooks import check_hook
+from memwatch.cli.watch import check_extras, configure
+from memwatch.config.settings import Config
+from memwatch.core import restart_policy
+from memwatch.core.cause_of_death import Evidence, conclude
+from memwatch.core.engine.engine import Engine
+from memwatch.core.engine.status_sentence import to_json_line
+from memwatch.core.events import (
+    Cause,
+    Event,
+    Notice,
+    Restarting,
+)
+from memwatch.core.measurements import Limit
+from memwatch.core.snapshot import Snapshot
+from memwatch.errors import (
+    AttachError,
+    ConfigError,
+    MemwatchError,
+    SourceError,
+)
+from memwatch.sources.target.process_identity import describe_started, refuse_foreign_proc, typed
+from memwatch.system.clock import Sleeper, SystemClock
+
+MOST_RESTARTS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to follow an interrupt that saved."""
+
+    most: int | None  # restarts; None: as many as gain something
+    resume_with: tuple[str, ...] = ()  # empty: the same command
+
+
+def run(command: Sequence[str], flags: dict[str, Any], announce: Callable[[int], None] = lambda _: None) -> int:
+    """`memwatch run -- ...`: start a trainer and watch it; its own exit status.
+
+    `announce` is told the PID of each trainer.
+    """
+    wish = _wish(flags.pop("max_restarts", None), flags.pop("resume_with", None))
+    config = configure(flags)
+    presets(config)  # what cannot work is told before anything is started
+    make_guard(config)
+    check_hook(config, os.environ, command)
+    check_extras(config)
+    refuse_foreign_proc()
+    with closing(_Run(config, command, wish, announce)) as run:
+        return run.to_its_end()
+
+
+def _wish(most: str | None, resume_with: str | None) -> Wish | None:
+    """None: nothing is started again. ConfigError for what could never be done."""
+    if most is not None and not (most.isdecimal() and 1 <= int(most) <= MOST_RESTARTS):
+        raise ConfigError(f"--max-restarts {most}: no number of restarts", f"give 1 to {MOST_RESTARTS}")
+    if most is None and resume_with is None:
+        return None
+    return Wish(None if most is None else int(most), () if resume_with is None else _words(resume_with))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise ConfigError(f"--resume-with {text}: {error}", "quote it as for a shell") from error
+    if not words or shutil.which(words[0]) is None:
+        hint = "as in: memwatch run --resume-with 'python main.py --resume' -- python main.py"
+        raise ConfigError(f"--resume-with {text}: no such command", hint)
+    return words
+
+
+class _Run(Station):
+    """The trainers of a run, one after the other: their watches have one engine."""
+
+    def __init__(
+        self, config: Config, command: Sequence[str], wish: Wish | None, announce: Callable[[int], None]
+    ) -> None:
+        super().__init__(config, sys.stderr, may_draw=False, forward=self._pass_on)
+        self._command, self._wish, self._announce = tuple(command), wish, announce
+        self._engine = super().engine()
+        self._argv: tuple[str, ...] = ()  # of the first trainer: by it the history knows the run
+        self._child: Child | None = None
+        self._early: list[int] = []  # signals that ask for the end, and came while there was no trainer
+        self._began_t = 0.0
+        self._ends: list[restart_policy.Ended] = []
+        self._restarting: Restarting | None = None
+
+    def engine(self) -> Engine:
+        """The same for all of them."""
+        return self._engine
+
+    def to_its_end(self) -> int:
+        """The exit status of the last trainer."""
+        with forwarding(self._pass_on):
+            while True:
+                child = self._start()
+                self._watch(child)
+                self._child = None
+                if self._restarting is None:
+                    break
+                if child.told_to_end:
+                    say("told to end: the trainer is not started again")
+                    break
+                self._command = self._next_command()
+            return shell_status(child.status())
+
+    def _start(self) -> Child:
+        child = Child(self._command, run_log(os.environ))
+        self._announce(child.pid)
+        self._began_t, self._child, self._restarting = self.clock.now(), child, None
+        for number in self._early:
+            child.forward(number)
+        return child
+
+    def _pass_on(self, number: int) -> None:
+        if self._child is not None:
+            self._child.forward(number)
+        elif number in ENDING:
+            self._early.append(number)
+
+    def _watch(self, child: Child) -> None:
+        """Watch it to its end; its output goes on to ours. Whatever befalls memwatch, it runs on."""
+        passthrough = Passthrough(child.log, output=2 if self.config.json else 1)
+        try:
+            facts = describe_started(child.pid)
+            self._argv = self._argv or facts.argv
+            facts = replace(facts, argv=self._argv)  # the same run, whatever it is resumed with
+            Watch(self, facts, child).run()
+        except (AttachError, SourceError):
+            _tell_early_end(self.config, child.status())
+        except MemwatchError as error:
+            say(f"{error}: the trainer runs on unwatched")
+        except Exception:  # a bug of ours is not the trainer's
+            say(f"{traceback.format_exc()}this is a bug in memwatch; the trainer runs on unwatched")
+        finally:
+            child.status()
+            passthrough.close()
+
+    # --- what follows ---
+
+    def _next_command(self) -> tuple[str, ...]:
+        return (self._wish.resume_with if self._wish is not None else ()) or self._command
+
+    def sequel(self, end: Snapshot) -> Sequence[Event]:
+        """Whether there is another trainer, by all ends so far and this one."""
+        if self._wish is None or self._child is None or end.exited is None:
+            return ()
+        saved = end.exited.cause is Cause.SAVED and not self._child.told_to_end
+        ran_seconds, reached = end.t - self._began_t, self._engine.reached
+        self._ends.append(restart_policy.Ended(end.t, ran_seconds, saved, reached, _tightest_limit(end)))
+        decided = restart_policy.decide(self._wish.most, self._ends, typed(self._next_command()))
+        self._restarting = decided if isinstance(decided, Restarting) else None
+        return () if decided is None else (decided,)
+
+    def rest(self, sleeper: Sleeper) -> None:
+        """Until the next trainer is due, the end of this one is shown."""
+        if self._restarting is None or self._child is None:
+            super().rest(sleeper)
+            return
+        due_t = self._restarting.t + self._restarting.after_seconds
+        while (left := due_t - self.clock.now()) > 0 and not self._child.told_to_end:
+            sleeper.rest(left)
+
+
+def _tightest_limit(end: Snapshot) -> Limit | None:
+    """That of which the least is left."""
+    limits = [view.usage.limit for view in end.resources if view.usage.limit is not None]
+    return min(limits, key=lambda limit: limit.headroom_bytes / limit.bytes, default=None)
+
+
+def _tell_early_end(config: Config, status: int) -> None:
+    """The child ended before it could be watched: its status says the rest."""
+    code, signal = (status, None) if status >= 0 else (None, signal_name(-status))
+    engine = Engine(config.policy)
+    for action in engine.feed(conclude(SystemClock().now(), Evidence(exit_code=code, exit_signal=signal))):
+        if isinstance(action, Notice) and config.json:
+            print(to_json_line(action), flush=True)
+        elif isinstance(action, Notice):
+            say(f"it ended before it could be watched: {action.text}")

@@ -1,0 +1,173 @@
+"""The status endpoint of a memwatch that runs elsewhere: asked over HTTP or TLS, with what it asks of clients."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import socket
+import ssl
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from memwatch.core.snapshot import Snapshot
+from memwatch.core.text_and_units import printable
+from memwatch.errors import AttachError, ConfigError
+from memwatch.outputs.status_json import SCHEMA, snapshot_shape
+from memwatch.system import serialization
+
+PATIENCE_SECONDS = 5.0  # with an answer that does not go on
+WHOLE_SECONDS = 20.0  # until it is there
+MOST_BYTES = 8 << 20  # of one, which may take twenty times as much here; 200 generations with all there is are 1 MiB
+_NOBODY = "is a memwatch watching there? `--listen` tells where it listens; its journal says: metrics and status"
+_HINTS = {
+    "http 400": "it may speak TLS: write https://",
+    "http 401": "write https://NAME@HOST:PORT, and the password in a file: --password-file FILE, or $MEMWATCH_PASSWORD",
+    "http 429": "others ask too often, or try out passwords there: wait a few seconds",
+    "CERTIFICATE_VERIFY_FAILED": "--ca-file FILE names who signed its certificate, which must be for this address",
+    "CERTIFICATE_REQUIRED": "it wants a certificate of yours: --cert FILE --key FILE",
+    "EOF OCCURRED": "it may want a certificate of yours: --cert FILE --key FILE",  # and has left
+    "HANDSHAKE_FAILURE": "it may want a certificate of yours: --cert FILE --key FILE",
+    "WRONG_VERSION_NUMBER": "it may speak no TLS: write http://",
+}
+
+
+class Endpoint:
+    """One address, and what is shown to it."""
+
+    def __init__(
+        self,
+        url: str,
+        password: str = "",
+        ca_file: str | None = None,
+        cert: str | None = None,
+        key: str | None = None,
+        *,
+        whole_seconds: float = WHOLE_SECONDS,
+    ) -> None:
+        """`url`: `http://HOST:PORT`, https, `NAME@` or `NAME:PASSWORD@` before the host; files are PEM. ConfigError."""
+        try:
+            parts = urlsplit(url)
+            parts.port  # noqa: B018 - ValueError where it is no number
+        except ValueError as error:
+            raise ConfigError(f"no address of a memwatch: {error}", _EXAMPLE) from error
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"{url}: no address of a memwatch", _EXAMPLE)
+        self.url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")  # without the password
+        self._request = urllib.request.Request(f"{self.url}/status.json")  # noqa: S310 - the scheme was looked at
+        if parts.username is not None:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '') or password}"
+            header = f"Basic {base64.b64encode(pair.encode()).decode()}"
+            self._request.add_unredirected_header("Authorization", header)  # it is for this address alone
+        self._opener = _opener(_context(ca_file, cert, key), whole_seconds)
+
+    def read(self) -> Snapshot:
+        """The snapshot of the memwatch there; AttachError, with a hint, without one."""
+        try:
+            with self._opener.open(self._request, timeout=PATIENCE_SECONDS) as answer:
+                body = answer.read(MOST_BYTES)
+        except urllib.error.HTTPError as error:
+            error.close()
+            hint = _HINTS.get(f"http {error.code}", _NOBODY)
+            raise AttachError(f"{self.url} answers {error.code} {printable(error.reason, 100)}", hint) from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            hint = next((hint for sign, hint in _HINTS.items() if sign in str(reason).upper()), _NOBODY)
+            raise AttachError(f"no answer from {self.url}: {printable(str(reason), 200)}", hint) from error
+        return _snapshot(self.url, body)
+
+
+class _Patience:
+    """What is read from such a socket is there in time, however little comes at once."""
+
+    seconds = WHOLE_SECONDS
+    _until: float | None = None
+
+    def recv_into(self, *args: Any) -> int:
+        """As of any socket; TimeoutError when time is up."""
+        now = time.monotonic()
+        self._until = now + self.seconds if self._until is None else self._until
+        if now > self._until:
+            raise TimeoutError(f"its answer takes longer than {self.seconds:g} s")
+        count: int = super().recv_into(*args)  # type: ignore[misc]
+        return count
+
+
+def _opener(context: ssl.SSLContext, whole_seconds: float) -> urllib.request.OpenerDirector:
+    """Of http and https alone, so that a redirection leads nowhere else; whole answers come within so many seconds."""
+
+    class Patience(_Patience):
+        seconds = whole_seconds
+
+    class Plain(Patience, socket.socket):
+        pass
+
+    class Tls(Patience, ssl.SSLSocket):
+        pass
+
+    class Connection(http.client.HTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            plain = Plain(fileno=self.sock.detach())
+            plain.settimeout(self.timeout)
+            self.sock = plain
+
+    class Handler(urllib.request.HTTPHandler):
+        def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(Connection, req)
+
+    context.sslsocket_class = Tls
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.UnknownHandler(),
+        Handler(),
+        urllib.request.HTTPSHandler(context=context),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPRedirectHandler(),
+        urllib.request.HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+_EXAMPLE = "as in: memwatch top http://127.0.0.1:9877"
+
+
+def password_from(file: str | None, environ: str) -> str:
+    """The first line of the file, else what the environment says; ConfigError."""
+    if file is None:
+        return environ
+    try:
+        return Path(file).read_text(encoding="utf-8").partition("\n")[0]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigError(f"{file}: {reason}", "name a file that can be read with --password-file") from error
+
+
+def _context(ca_file: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
+    named = ", ".join(filter(None, (ca_file, cert, key)))
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+        if cert is not None or key is not None:
+            context.load_cert_chain(cert or str(key), key)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        hint = "PEM is needed: --ca-file of who signed its certificate, --cert and --key of your own"
+        raise ConfigError(f"{named}: {reason}", hint) from error
+    return context
+
+
+def _snapshot(url: str, body: bytes) -> Snapshot:
+    try:
+        shown = serialization.from_json(body, dict)
+        known = shown["schema"] == SCHEMA
+        found = serialization.from_data(snapshot_shape(shown), Snapshot) if known else None
+    except (ValueError, KeyError, TypeError) as error:
+        raise AttachError(f"{url} answers, but not with a status of memwatch: {printable(str(error), 200)}") from error
+    if found is None:
+        raise AttachError(f"the memwatch at {url} is of another version", "use the memwatch that is installed there")
+    return found

@@ -1,0 +1,349 @@
+"""What each command does, from flags to exit code."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from memwatch.app.composition import Watch, find_target, presets
+from memwatch.app.watch_session import Station
+from memwatch.app.zz_front import make_guard
+from memwatch.config.load import load
+from memwatch.config.settings import Config
+from memwatch.core.engine.status_sentence import render, to_json_line
+from memwatch.core.events import Cause, Notice
+from memwatch.core.snapshot import Snapshot
+from memwatch.core.zz_units import format_bytes, format_duration
+from memwatch.errors import (
+    AttachError,
+    ConfigError,
+    ExitCode,
+    SourceError,
+)
+from memwatch.outputs.terminal.progress_bar import Progress
+from memwatch.sources.target.find_process import WAYS
+from memwatch.system import serialization
+
+if TYPE_CHECKING:
+    from memwatch.diagnosis.heap.object_census import Wish
+
+EXIT_CODES: Mapping[Cause, ExitCode] = {
+    Cause.COMPLETED: ExitCode.ENDED,
+    Cause.UNKNOWN: ExitCode.ENDED,
+    Cause.SAVED: ExitCode.SAVED,
+    Cause.UNSAVED: ExitCode.UNSAVED,
+    Cause.OOM_CGROUP: ExitCode.OOM_KILLED,
+    Cause.OOM_HOST: ExitCode.OOM_KILLED,
+}  # every other cause: ExitCode.FAILED
+
+
+def watch(flags: Mapping[str, object], once: bool) -> int:
+    """`memwatch --pid ...`: watch a running trainer to its end; with -1, print one screen."""
+    config = configure(flags)
+    if once:
+        return look_once(config)
+    check_extras(config)
+    facts = find_target(config)
+    with closing(Station(config)) as station:
+        exited = Watch(station, facts).run()
+    return ExitCode.STOPPED if exited is None else EXIT_CODES.get(exited.cause, ExitCode.FAILED)
+
+
+def serve(flags: Mapping[str, object]) -> int:
+    """`memwatch serve --config FILE`: watch one trainer after the other, until told to stop."""
+    from memwatch.app.serve import Service
+    from memwatch.config.reload import LiveConfig
+    from memwatch.outputs.sd_notify import Systemd
+
+    live = LiveConfig(lambda: _servable(configure(flags)), config_file(flags))
+    with closing(Service(live, Systemd(os.environ))) as service:
+        return service.serve()
+
+
+def _servable(config: Config) -> Config:
+    """The configuration, if one trainer after the other can be watched by it; ConfigError otherwise."""
+    if config.target.pid is not None:
+        raise ConfigError("a PID does not come again", "name the trainer by --pidfile, --match, --unit or --cgroup")
+    if not config.target.is_named:
+        raise ConfigError("no trainer is named", f"give one of {WAYS}, or a key of target in the file of --config")
+    presets(config)
+    make_guard(config)
+    check_extras(config)
+    return config
+
+
+def check_extras(config: Config) -> None:
+    """ConfigError when something is configured that is not installed."""
+    if config.extras:
+        from memwatch.app.tracker_setup import check
+
+        check(config)
+
+
+def look_once(config: Config) -> int:
+    """What there is to see now; nothing is kept, served, examined or sent."""
+    quiet = replace(config, listen="none", dry_run=True, diagnosis=replace(config.diagnosis, enabled=False))
+    Watch(Station(quiet, once=True), find_target(quiet)).run()
+    return ExitCode.ENDED
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def markers(log: Path, flags: Mapping[str, object]) -> int:
+    """`memwatch markers LOG`: which markers are found in a log."""
+    from memwatch.sources.log import whole_log_scan
+
+    config = configure(flags)
+    try:
+        with Progress("reading the log"):
+            found = whole_log_scan.scan(log, presets(config))
+    except SourceError as error:
+        raise ConfigError(str(error).removesuffix(" (yet)"), "name a log file that can be read") from error
+    print(serialization.to_shown_json(whole_log_scan.scan_json(found)) if config.json else whole_log_scan.render(found))
+    return ExitCode.ENDED
+
+
+def replay(trace: Path, flags: Mapping[str, object]) -> int:
+    """`memwatch replay TRACE.csv`: the same engine over a recorded trace; with `--plot FILE` also drawn."""
+    seconds = os.environ.get("MEMWATCH_CHECKPOINT_S")
+    config = configure({"checkpoint_time": seconds, **{key: flags[key] for key in flags if key != "plot"}})
+    if "plot" in flags:
+        _plot_replay(trace, Path(str(flags["plot"])), config)
+    else:
+        _tell_replay(trace, config)
+    return ExitCode.ENDED
+
+
+def _plot_replay(trace: Path, path: Path, config: Config) -> None:
+    """Tell a replay, and draw it into a file."""
+    from memwatch.history.csv_trace import read_trace
+    from memwatch.outputs.charts import run_data
+    from memwatch.outputs.html import replay_page
+    from memwatch.system import zz_whole
+
+    if trace.exists() and not trace.is_file():
+        raise ConfigError(f"{trace}: cannot be read twice, as --plot must", "save the trace to a file first")
+    notices, limit = list[Notice](), config.memory.limit_bytes
+    with zz_whole.opened(path, "--plot", replay_page.SUFFIXES) as write:
+        end, conclusion = _tell_replay(trace, config, notices.append)
+        asked = {} if limit is None else {"--limit": format_bytes(limit)}
+        told = run_data.tell(read_trace(trace, limit), notices, end)
+        write(replay_page.render(path.suffix, trace.name, told, conclusion, asked))
+    print(f"plot: {path}", file=sys.stderr if config.json else sys.stdout)
+
+
+def _tell_replay(
+    trace: Path, config: Config, keep: Callable[[Notice], None] = lambda notice: None
+) -> tuple[Snapshot, str]:
+    """Print what there is to tell, as it comes; the state at the end, and what it comes to."""
+    from memwatch.outputs.terminal.event_lines import News
+
+    is_news, interrupt, end, start = News(), None, list[Snapshot](), None
+    with Progress("replaying") as progress:
+        for notice in _replayed(trace, config, end, progress.reach):
+            keep(notice)
+            start = notice.t if start is None else start
+            if config.json:
+                print(to_json_line(notice))
+            elif config.verbose or is_news(notice):
+                print(f"{_at(notice.t - start):>10}  {render(notice)}")
+            interrupt = interrupt or (notice if notice.event == "interrupt" else None)
+    if end[0].started_t is None:
+        raise ConfigError(f"{trace}: holds no samples", "a trace has a row for each sample below its header")
+    conclusion = _conclusion(end[0], interrupt)
+    if not config.json:
+        print(f"\n{conclusion}")
+    return end[0], conclusion
+
+
+def _replayed(trace: Path, config: Config, end: list[Snapshot], reach: Callable[[float], None]) -> Iterator[Notice]:
+    from memwatch.history.zz_replay import replay
+
+    end.append((yield from replay(trace, config.policy, config.memory.limit_bytes, reach)))
+
+
+def _at(t: float) -> str:
+    """Seconds since the trace began, for people."""
+    return format_duration(t) if t >= 1 else "0 s"
+
+
+def _conclusion(end: Snapshot, interrupt: Notice | None) -> str:
+    """The state at the end of a trace, and what memwatch would have done."""
+    start = end.started_t or 0.0
+    text = f"End after {format_duration(end.t - start)}: {end.sentence}."
+    if interrupt is None:
+        return f"{text}\nmemwatch would not have interrupted it."
+    gen = interrupt.fields.get("gen")
+    where = f", in {end.unit} {gen:g}" if gen is not None else ""
+    return f"{text}\nmemwatch would have interrupted it after {format_duration(interrupt.t - start)}{where}."
+
+
+# --- the rest -------------------------------------------------------------------------------------------------------
+
+
+def top(url: str, once: bool, flags: Mapping[str, object]) -> int:
+    """`memwatch top [URL]`: the live view of a watch that runs elsewhere."""
+    from memwatch.cli import zz_top as view
+    from memwatch.cli.top import Endpoint, password_from
+
+    if not url:
+        address = configure(flags).listen_address
+        if address is None:
+            raise ConfigError("no address is named", "as in: memwatch top http://127.0.0.1:9877")
+        host, port = address
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    ca_file, cert, key, file = (
+        None if flags.get(name) is None else str(flags[name]) for name in ("ca_file", "cert", "key", "password_file")
+    )
+    password = password_from(file, os.environ.get("MEMWATCH_PASSWORD", ""))
+    endpoint = Endpoint(url if "://" in url else f"http://{url}", password, ca_file, cert, key)
+    return view.top(endpoint, once, bool(flags.get("json")))
+
+
+def demo(flags: Mapping[str, object]) -> int:
+    """`memwatch demo`: a leaking example trainer under a real limit, interrupted, saved, and resumed with the fix."""
+    from memwatch.cli.demo import demonstrate
+
+    config = configure(flags)
+    check_extras(config)
+    return demonstrate(config)
+
+
+def doctor(flags: dict[str, object]) -> int:
+    """`memwatch doctor`: what will and will not work here, and why."""
+    from memwatch.cli.doctor import examine
+
+    test_notify = bool(flags.pop("test_notify", False))
+    return examine(configure(flags), test_notify)
+
+
+def census(flags: dict[str, object]) -> int:
+    """`memwatch census --pid PID`: the objects of a running Python by type."""
+    from memwatch.diagnosis.heap.object_census import take_census
+    from memwatch.outputs.text.zz_census import render
+    from memwatch.system.process_priority import give_way
+
+    wish = replace(_wish(flags), bytes=bool(flags.pop("bytes", False)))
+    config = configure(flags)
+    pid = find_target(config).target.pid
+    give_way()
+    try:
+        with Progress("counting objects"):
+            found = take_census(pid, wish)
+    except SourceError as error:
+        raise AttachError(str(error), error.hint) from error
+    print(serialization.to_shown_json(found) if config.json else render(found))
+    return ExitCode.ENDED
+
+
+def profile(flags: dict[str, object]) -> int:
+    """`memwatch profile --pid PID`: which lines of code raise its memory."""
+    from memwatch.diagnosis.allocation_profiler import SECONDS, record
+    from memwatch.outputs.text import profile_formats as shown
+    from memwatch.system.process_priority import give_way
+
+    seconds, output = _seconds(flags.pop("seconds", SECONDS)), flags.pop("output", None)
+    config = configure(flags)
+    facts = find_target(config)
+    give_way()
+    with _opened(output) as file:
+        try:
+            with Progress(f"following memory for {format_duration(seconds)}"):
+                found = record(facts.target.pid, seconds)
+        except SourceError as error:
+            raise AttachError(str(error), error.hint) from error
+        print(serialization.to_shown_json(found) if config.json else shown.render(found))
+        if file is not None:
+            is_speedscope = file.name.endswith(".json")
+            file.write(shown.speedscope(found.credits, facts.command) if is_speedscope else shown.folded(found.credits))
+            print(f"\nstacks: {file.name}", file=sys.stderr if config.json else sys.stdout)
+    return ExitCode.ENDED
+
+
+def _seconds(given: object) -> float:
+    try:
+        seconds = float(str(given))
+    except ValueError:
+        seconds = math.nan
+    if not 0.0 < seconds <= 86400.0:
+        raise ConfigError(f"--seconds {given}: not a length of time", "give seconds, as in --seconds 30")
+    return seconds
+
+
+@contextmanager
+def _opened(name: object) -> Iterator[TextIO | None]:
+    """A new file of this name; None where none is named."""
+    if name is None:
+        yield None
+        return
+    try:
+        file = open(str(name), "x", encoding="utf-8")  # noqa: SIM115 - closed below
+    except FileExistsError as error:
+        raise ConfigError(f"{name} is there already", "name another file with -o") from error
+    except OSError as error:
+        raise ConfigError(f"{name}: {error.strerror}", "name a file that can be written with -o") from error
+    with file:
+        yield file
+
+
+def snapshot(flags: dict[str, object]) -> int:
+    """`memwatch snapshot --pid PID --label NAME`: what a trainer holds at this moment, printed and kept in a file."""
+    from memwatch.app.examination_worker import HELD_TYPES
+    from memwatch.cli import process_snapshot
+    from memwatch.outputs.text.zz_inspection import render
+    from memwatch.system.process_priority import give_way
+
+    wish = replace(_wish(flags), bytes=True, holders_of_most=HELD_TYPES)
+    label, output = flags.pop("label", None), flags.pop("output", None)
+    config = configure(flags)
+    give_way()
+    with Progress("examining the trainer"):
+        found = process_snapshot.take(config, str(label or time.strftime("%Y-%m-%d %H:%M:%S")), wish)
+    path = process_snapshot.keep(found, None if output is None else Path(str(output)), os.environ)
+    print(serialization.to_shown_json(found) if config.json else f"{render(found)}\n\nkept: {path}")
+    return ExitCode.ENDED
+
+
+def diff(flags: dict[str, object]) -> int:
+    """`memwatch diff A B`: what is different between two snapshots."""
+    from memwatch.cli import process_snapshot
+    from memwatch.core.leaks.process_snapshot import compare
+    from memwatch.outputs.text.zz_inspection import render_comparison
+
+    before, after = (process_snapshot.find(name, os.environ) for name in _listed(flags, "snapshots"))
+    found = compare(before, after)
+    print(serialization.to_shown_json(found) if flags.get("json") else render_comparison(found))
+    return ExitCode.ENDED
+
+
+def _wish(flags: dict[str, object]) -> Wish:
+    """Whose holders, and which paths."""
+    from memwatch.diagnosis.heap.attribute_path_sizes import parse
+    from memwatch.diagnosis.heap.object_census import Wish
+
+    return Wish(holders=_listed(flags, "holders"), tracks=tuple(parse(path) for path in _listed(flags, "track")))
+
+
+def _listed(flags: dict[str, object], name: str) -> tuple[str, ...]:
+    """The values of a flag that may be given several times."""
+    given = flags.pop(name, ())
+    return tuple(given) if isinstance(given, list) else ()
+
+
+def configure(flags: Mapping[str, object]) -> Config:
+    """The configuration file, if one is named, overridden by the environment and the flags."""
+    return load(config_file(flags), flags=flags, environ=os.environ)
+
+
+def config_file(flags: Mapping[str, object]) -> Path | None:
+    """The one that --config names, else $MEMWATCH_CONFIG."""
+    name = flags.get("config", os.environ.get("MEMWATCH_CONFIG") or None)
+    return None if name is None else Path(str(name))

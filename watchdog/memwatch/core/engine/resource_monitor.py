@@ -1,0 +1,364 @@
+"""One resource as the engine follows it: its forecaster, its latest outlook, and what has been told of it."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import sub
+from typing import Protocol
+
+from memwatch.core.decision.burst_detector import Burst, Ramp
+from memwatch.core.decision.policy import (
+    Policy,
+    clears,
+    hold_seconds,
+    outlasts,
+    until_warning,
+    warns,
+)
+from memwatch.core.engine.zz_timeline import Timeline
+from memwatch.core.forecast.forecaster import LIMIT_MOVED, Outlook
+from memwatch.core.forecast.peak_rate import WINDOW, PeakRate
+from memwatch.core.measurements import Usage
+from memwatch.core.robust_statistics import deviation
+from memwatch.core.snapshot import Gauge, Verdict
+
+FORECAST_SHARE = 0.02  # of the time observed: forecast notices come no closer where no generation gives one
+FORECAST_FLOOR_SECONDS = 5.0
+ETA_CHANGE = 0.10  # a forecast that moved by this share is news
+LATEST = 16  # readings that are told with a decision
+SAVES = 5  # the memory that the latest so many checkpoints took; the most of it counts
+SAVE_SHARE = 0.003  # of the limit: what a checkpoint is taken to need of memory where none was seen to need more
+SAVE_MARGIN = 1.05  # checkpoints vary
+OTHERS = 63  # readings that tell how much what others take goes up and down
+WAITING = 16  # readings, at most, that nobody has asked about are taken together: each then costs a fifth
+
+
+class ForecasterLike(Protocol):
+    """What the engine needs of a forecaster."""
+
+    def observe(self, times: Sequence[float], used: Sequence[int]) -> None: ...  # noqa: D102
+    def begin_generation(self, t: float, index: float) -> None: ...  # noqa: D102
+    def late_marker(self, index: float) -> None: ...  # noqa: D102
+    def recount(self) -> None: ...  # noqa: D102
+    def restart(self, t: float) -> None: ...  # noqa: D102
+    def outlook(  # noqa: D102
+        self,
+        t: float,
+        limit_bytes: int | None,
+        headroom_bytes: int | None,
+        last_generation: float | None,
+        gauges: Sequence[Gauge] = (),
+        *,
+        save_bytes: float = 0.0,
+        others_deviation: float = 0.0,
+    ) -> Outlook: ...
+    def peak_rate(self) -> float: ...  # noqa: D102
+    def rise(self, seconds: float) -> float: ...  # noqa: D102
+    def gain(self, seconds: float) -> float: ...  # noqa: D102
+    @property
+    def clarity(self) -> float: ...  # noqa: D102
+    @property
+    def begins(self) -> bool: ...  # noqa: D102
+    @property
+    def reach_bytes(self) -> float: ...  # noqa: D102
+
+
+class Track:
+    """One resource of the trainer, over all its processes."""
+
+    def __init__(self, usage: Usage, forecaster: ForecasterLike, t: float) -> None:
+        self._forecaster = forecaster
+        self._waiting: list[tuple[float, int, int]] = []  # readings that nobody has asked about: t, used, taken
+        self._fastest = 0.0
+        self._timeline = Timeline(t)
+        self.latest: deque[tuple[float, int, int]] = deque(maxlen=LATEST)  # t, used, taken
+        self.usage = usage
+        self._saves: deque[tuple[int, int]] = deque(maxlen=SAVES)  # bytes that each took, at least and at most
+        self.begin(usage.used_bytes, t)
+
+    def restart(self, t: float) -> None:
+        """Its process is gone; the next reading is another's."""
+        self.forecaster.restart(t)
+        self.begin(self.usage.used_bytes, t)
+
+    def begin(self, used_bytes: int, t: float) -> None:
+        """A process begins with this reading."""
+        self._settle()
+        self.latest.clear()
+        self.first_t = t
+        self.baseline = self.peak = used_bytes
+        self.recount()
+        self.outlook = Outlook(Verdict.WARMING_UP, None, None)
+        self.warned = False
+        self._never = t, 0.0
+        self._last_generation: float | None = None
+        self._turned_t: float | None = None  # since when the opposite of `warned` holds
+        self._told: tuple[float, float | None, Verdict] | None = None  # t, eta, verdict of the last forecast notice
+        self._t = self._looked_t = t
+        self._used = self._taken = used_bytes
+        self._save: tuple[int, int] | None = None  # in use when a checkpoint was begun, and at most since
+        self._saved: tuple[int, int] | None = None  # the same of one that is complete, until the next reading
+        self._risen = 0  # looks for which a fast step is still seen
+        self._end_bytes = 0  # where the limit was at the last look
+        self.calm_until = -math.inf
+
+    def recount(self) -> None:
+        """What is taken of a limit is counted in another way from now on: the step is no growth."""
+        self._settle()
+        self._burst, self._ramp, self._loss = Burst(), Ramp(), PeakRate()
+        self._others: deque[int] = deque(maxlen=OTHERS)
+
+    def observe(self, t: float, usage: Usage) -> None:
+        """A reading. It waits with others until somebody asks about them, unless a rise was faster than any of late."""
+        if _origin(usage) != _origin(self.usage):
+            self.recount()
+        self.usage = usage
+        used, taken, known = usage.used_bytes, self.taken_bytes, self._fastest * (t - self._t)
+        rises = used - self._used > known or taken - self._taken > known
+        self._risen = WINDOW if rises else self._risen - 1  # a fast step may make the rises of all that see it faster
+        self._t, self._used, self._taken, self.peak = t, used, taken, max(self.peak, used)
+        self._follow_save(used, used)
+        reading = (t, used, taken)
+        self.latest.append(reading)
+        self._waiting.append(reading)
+        if self._risen > 0 or len(self._waiting) >= WAITING:
+            self._settle()
+
+    def skim(self, times: Sequence[float], used: Sequence[int], taken: Sequence[int], usage: Usage) -> None:
+        """Readings in order, of the limit as before, and what is taken of it; `usage` is the latest of them."""
+        self._settle()
+        self.usage, self._t, self._used, self._taken = usage, times[-1], used[-1], taken[-1]
+        self.peak = max(self.peak, *used)
+        self._follow_save(used[0], max(used))
+        self.latest.extend(zip(times[-LATEST:], used[-LATEST:], taken[-LATEST:], strict=True))
+        self._take(times, used, taken)
+
+    def _settle(self) -> None:
+        """Take the readings that wait, as if each had been taken when it came."""
+        if self._waiting:
+            times, used, taken = zip(*self._waiting, strict=True)
+            self._waiting.clear()
+            self._take(times, used, taken)
+
+    def _take(self, times: Sequence[float], used: Sequence[int], taken: Sequence[int]) -> None:
+        self._forecaster.observe(times, used)
+        self._timeline.take(times, used)
+        self._burst.observe(times, taken)
+        self._ramp.observe(times, taken)
+        if taken != used:
+            self._loss.observe(times, taken)
+            self._others.extend(map(sub, taken[-OTHERS:], used[-OTHERS:]))
+        self._fastest = max(self._forecaster.peak_rate(), self._loss.fastest)
+
+    @property
+    def forecaster(self) -> ForecasterLike:
+        """Told of every reading."""
+        self._settle()
+        return self._forecaster
+
+    @property
+    def timeline(self) -> Timeline:
+        """Told of every reading."""
+        self._settle()
+        return self._timeline
+
+    @property
+    def burst(self) -> Burst:
+        """Told of all that is taken of the limit."""
+        self._settle()
+        return self._burst
+
+    @property
+    def ramp(self) -> Ramp:
+        """Told of all that is taken of the limit."""
+        self._settle()
+        return self._ramp
+
+    @property
+    def taken_bytes(self) -> int:
+        """What is gone of the limit that binds: for the host's, what others use is gone too."""
+        limit = self.usage.limit
+        return self.usage.used_bytes if limit is None else limit.bytes - limit.headroom_bytes
+
+    @property
+    def others_deviation(self) -> float:
+        """Standard deviation of what others take of the limit, bytes."""
+        self._settle()
+        return deviation(self._others)
+
+    def begin_save(self) -> None:
+        """A checkpoint is being written from now on; what was begun before and never ended is given up."""
+        self._save = self.usage.used_bytes, self.usage.used_bytes
+
+    def end_save(self, is_whole: bool) -> None:
+        """It is complete; `is_whole`: it was seen from its begin on."""
+        self._saved, self._save = self._save if is_whole else None, None
+
+    def _follow_save(self, first: int, highest: int) -> None:
+        """What is in use next, and at most of late. What it rose by, and what went again: the rest was no save's."""
+        if self._save is not None:
+            self._save = self._save[0], max(self._save[1], highest)
+        elif self._saved is not None:
+            begun, most = self._saved
+            self._saves.append((max(0, most - max(begun, first)), max(0, most - min(begun, first))))
+            self._saved = None
+            self.stir()
+
+    @property
+    def save_bytes(self) -> int:
+        """What the latest checkpoints took of memory: one of them so much, each of them no less, as far as was seen."""
+        return max((*(least for least, _ in self._saves), min((most for _, most in self._saves), default=0)))
+
+    @property
+    def needed_bytes(self) -> float:
+        """What a checkpoint is taken to need of memory."""
+        limit = self.usage.limit
+        return SAVE_MARGIN * max(self.save_bytes, 0 if limit is None else SAVE_SHARE * limit.bytes)
+
+    def rise(self, seconds: float) -> int:
+        """Bytes that were taken of the limit within so many seconds, by anybody, as far as the latest readings tell."""
+        return self._taken - min(taken for t, _, taken in self.latest if t >= self._t - seconds)
+
+    @property
+    def fastest(self) -> float:
+        """Bytes/s: the room has not shrunk faster of late."""
+        return self._fastest
+
+    def begin_generation(self, t: float, index: float) -> None:
+        """A marker: what the next look gives is news."""
+        self.forecaster.begin_generation(t, index)
+        self.burst.begin_period(t)
+        self._told = None
+
+    def look(self, t: float, last_generation: float | None, gauges: Sequence[Gauge]) -> None:
+        """Renew the outlook."""
+        self._last_generation, self._looked_t, self._end_bytes = last_generation, t, _end(self.usage)
+        limit = self.usage.limit
+        limit_bytes = None if limit is None else limit.bytes
+        headroom_bytes = None if limit is None else limit.headroom_bytes
+        self.outlook = self.forecaster.outlook(
+            t,
+            limit_bytes,
+            headroom_bytes,
+            last_generation,
+            gauges,
+            save_bytes=self.needed_bytes,
+            others_deviation=self.others_deviation,
+        )
+        self.calm_until = self.outlook.calm_until
+        ends = self.outlook.ends
+        if ends is not None:
+            known_t, known = self._never
+            self._never = t, max(ends.never, known * math.exp((known_t - t) / ends.step_seconds))
+
+    @property
+    def never(self) -> float:
+        """Probability that the limit is never met, as of now or, the less the longer ago, of late: one fit may err."""
+        return self._never[1]
+
+    def stir(self) -> None:
+        """Something was told that an outlook may change with: the next reading wants a look."""
+        self.calm_until = -math.inf
+
+    def is_calm(self, t: float) -> bool:
+        """A look would show nothing new but the passing of time."""
+        return t < self.calm_until and self.usage.used_bytes < self.calm_below(self.usage)
+
+    def calm_below(self, usage: Usage) -> float:
+        """Bytes in use below which it is, until `calm_until`: the fewer, the further the end of the room has moved."""
+        below = self.outlook.calm_below
+        if usage.limit is None:
+            return below
+        end = _end(usage)
+        return min(below, end - abs(end - self._end_bytes) / LIMIT_MOVED)
+
+    @property
+    def outlook_now(self) -> Outlook:
+        """The outlook of the last look, as it stands at the latest reading."""
+        forecast, passed = self.outlook.forecast, self._t - self._looked_t
+        if forecast is None or passed <= 0.0:
+            return self.outlook
+        return Outlook(self.outlook.verdict, self.outlook.trend, forecast.after(passed), self.outlook.ends)
+
+    def take_news(self, t: float, without_markers: bool) -> bool:
+        """The outlook is worth a notice now; asked once a look, and taken as told when it is."""
+        news = self._is_news(t, without_markers)
+        if news:
+            self._told = (t, self._eta, self.outlook.verdict)
+        return news
+
+    @property
+    def _eta(self) -> float | None:
+        return self.outlook.forecast.eta_seconds if self.outlook.forecast is not None else None
+
+    def _is_news(self, t: float, without_markers: bool) -> bool:
+        if self._told is None:
+            return True
+        told_t, told_eta, told_verdict = self._told
+        since, eta = t - told_t, self._eta
+        if self.outlook.verdict is not told_verdict:
+            return True
+        if since < FORECAST_FLOOR_SECONDS:
+            return False
+        if (eta is None) != (told_eta is None):
+            return True
+        if eta is not None and told_eta is not None:
+            expected = told_eta - since
+            if abs(eta - expected) > ETA_CHANGE * max(abs(expected), FORECAST_FLOOR_SECONDS):
+                return True
+        return without_markers and since >= FORECAST_SHARE * (t - self.first_t)
+
+    def turn(self, t: float, policy: Policy, step_seconds: float | None) -> bool:
+        """Begin or end the warning when there has been reason to for long enough; True: `warned` has just changed."""
+        verdict, forecast = self.outlook.verdict, self.outlook.forecast
+        if outlasts(forecast, self._last_generation):
+            reason = self.warned
+        else:
+            reason = (clears if self.warned else warns)(policy, verdict, forecast, step_seconds)
+        if not reason:
+            self._turned_t = None
+            if not self.warned:
+                self.calm_until = min(self.calm_until, t + until_warning(policy, verdict, forecast, step_seconds))
+            return False
+        if self._turned_t is None:
+            self._turned_t = t
+        if t - self._turned_t < hold_seconds(forecast):
+            self.calm_until = min(self.calm_until, self._turned_t + hold_seconds(forecast))
+            return False
+        self.warned, self._turned_t = not self.warned, None
+        return True
+
+
+def _end(usage: Usage) -> int:
+    """Bytes in use at which the limit is met."""
+    return 0 if usage.limit is None else usage.used_bytes + usage.limit.headroom_bytes
+
+
+def _origin(usage: Usage) -> str | None:
+    return None if usage.limit is None else usage.limit.origin
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Interrupt now, because of this resource."""
+
+    track: Track
+    kind: str  # "emergency", "time", "boundary", "saved"
+    rate: float = 0.0  # bytes/s of an emergency
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the room that is left is gone, at the rate of an emergency; infinite where there is room otherwise."""
+        limit = self.track.usage.limit
+        if self.is_exceeded:
+            return 0.0
+        return math.inf if limit is None or self.rate <= 0.0 else limit.headroom_bytes / self.rate
+
+    @property
+    def is_exceeded(self) -> bool:
+        """More is in use than the limit allows: it was lowered."""
+        limit = self.track.usage.limit
+        return limit is not None and limit.headroom_bytes < 0

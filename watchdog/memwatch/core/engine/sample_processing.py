@@ -1,0 +1,409 @@
+"""All that memory says of one run: each look is followed, judged and acted upon."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from memwatch.core.checkpoint_timing import Checkpoints
+from memwatch.core.decision.emergency_interrupt import Emergencies
+from memwatch.core.decision.interrupt_episode import Episode, Stage
+from memwatch.core.decision.lead_time import Lead
+from memwatch.core.decision.policy import (
+    PACE_FLOOR_SECONDS,
+    PACE_IDLE_SECONDS,
+    Policy,
+    pace_seconds,
+)
+from memwatch.core.decision.zz_decision import Decider
+from memwatch.core.decision.zz_levels import look_headrooms
+from memwatch.core.engine import notices, zz_basis
+from memwatch.core.engine.resource_monitor import Decision, ForecasterLike, Track
+from memwatch.core.engine.zz_basis import Basis
+from memwatch.core.events import (
+    Action,
+    HookRan,
+    Interrupt,
+    Series,
+    Signalled,
+    Signalling,
+    Stretch,
+)
+from memwatch.core.generation_ledger import Boundary, Ledger
+from memwatch.core.measurements import (
+    HOST,
+    CgroupMemory,
+    Limit,
+    Sample,
+    TreeMemory,
+    Usage,
+)
+from memwatch.core.memory_accounting import gpu_usage
+from memwatch.core.snapshot import Gauge, ResourceView, State
+from memwatch.core.zz_sharing import cow_matters
+
+
+class Looks:
+    """The resources of the trainer, what was seen of them last, and the interrupt that may follow.
+
+    Reads the ledger, the checkpoints and the gauges that the engine keeps; `act` is given what follows from a look.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        forecaster: Callable[[], ForecasterLike],
+        *,
+        ledger: Ledger,
+        checkpoints: Checkpoints,
+        gauges: Mapping[str, Gauge],
+        act: Callable[[Action], None],
+    ) -> None:
+        self._policy, self._new_forecaster = policy, forecaster
+        self._ledger, self._checkpoints, self._gauges, self._act = ledger, checkpoints, gauges, act
+        self._episode = Episode(policy)
+        self._lead = Lead(policy, ledger, checkpoints)
+        self._emergencies = Emergencies(policy, ledger)
+        self._decider = Decider(policy, ledger, checkpoints)
+        self._tracks: dict[str, Track] = {}
+        self._fresh: set[str] = set()  # resources that this process has been read for
+        self._accounting: str | None = None
+        self._cow_told = False
+        self._held = False  # an interrupt waits for a checkpoint that is being written
+        self.sample: Sample | None = None  # the latest; None after the end
+        self.sample_t: float | None = None
+        self.usages: tuple[Usage, ...] = ()  # of the latest sample; after the end, of the last that had any
+
+    # --- the run ---
+
+    def begin_attempt(self, t: float) -> None:
+        """Another process goes on with the run."""
+        self._episode = Episode(self._policy)
+        self._fresh.clear()
+        self._drop()
+        self._held = self._cow_told = False
+        self.sample = self.sample_t = None
+        self.usages = ()
+        for track in self._tracks.values():
+            track.restart(t)
+
+    def resume(self, t: float) -> None:
+        """memwatch itself was started again."""
+        self._act_all(self._episode.resume(t))
+        self._drop()
+
+    def end(self) -> None:
+        """The trainer is gone."""
+        self._drop()
+        self.sample = None
+
+    def recount(self) -> None:
+        """Another counter is taken for the clock."""
+        self._drop()
+        for track in self._tracks.values():
+            track.forecaster.recount()
+
+    def cross(self, boundary: Boundary) -> None:
+        """A generation has ended, and the next begun."""
+        for track in self._tracks.values():
+            if boundary.partial:
+                track.forecaster.late_marker(boundary.index)
+            else:
+                track.begin_generation(boundary.t, boundary.index)
+        self._decider.good_moment(boundary.t, "boundary")
+
+    def stir(self) -> None:
+        """Something was told that an outlook may change with."""
+        for track in self._tracks.values():
+            track.stir()
+
+    def saving(self) -> None:
+        """A checkpoint is being written."""
+        for track in self._tracks.values():
+            track.begin_save()
+
+    def saved(self, t: float, is_whole: bool) -> float | None:
+        """A checkpoint is complete; seconds since the signal that it was asked for with.
+
+        `is_whole`: it was seen from its begin on.
+        """
+        for track in self._tracks.values():
+            track.end_save(is_whole)
+        self._decider.good_moment(t, "saved")
+        self._held = False
+        return self._episode.saved(t)
+
+    def signalling(self, t: float, event: Signalling) -> None:
+        """A signal is about to be sent."""
+        self._episode.signalling(t, event)
+
+    def signalled(self, t: float, event: Signalled) -> None:
+        """A signal was sent, or could not be."""
+        self._act_all(self._episode.signalled(t, event))
+
+    def hook_ran(self, t: float, event: HookRan) -> None:
+        """The hook has ended."""
+        writing = self._checkpoints.is_writing(t, self.checkpoint(t)[0])
+        self._act_all(self._episode.hook_ran(t, event, writing))
+
+    def _act_all(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            self._act(action)
+
+    # --- a look ---
+
+    def take(self, t: float, sample: Sample, judge: bool) -> None:
+        """What was read at t; `judge`: there is a trainer to warn of and to interrupt."""
+        self._lead.sampled((t,))
+        self.sample, self.sample_t, self.usages = sample, t, sample.usages
+        if sample.gpus:
+            self.usages += tuple(self._standing(sample))
+        if sample.accounting != self._accounting and HOST in self._tracks:
+            self._tracks[HOST].recount()
+        self._accounting = sample.accounting
+        for usage in sample.usages:
+            self._observe(t, usage)
+        self._look_for_copies(t, sample.tree)
+        tracks = [self._tracks[usage.resource] for usage in sample.usages]
+        if self._is_idle and all(self._is_calm(t, track) for track in tracks):
+            return
+        checkpoint_seconds, _ = self.checkpoint(t)
+        writing = self._checkpoints.is_writing(t, checkpoint_seconds)
+        self._held = self._held and writing
+        self._act_all(self._episode.tick(t, checkpoint_seconds, writing))
+        if tracks and judge:
+            self._judge(t, tracks, self._lead.seconds(checkpoint_seconds), writing)
+
+    @property
+    def _is_idle(self) -> bool:
+        """Nothing is under way or considered: what memory does is all that may be news."""
+        return not (self._held or self._decider.waits or self.is_deciding)
+
+    def _is_calm(self, t: float, track: Track) -> bool:
+        return t < track.calm_until and self._is_low(track, track.usage)
+
+    def _is_low(self, track: Track, usage: Usage) -> bool:
+        """So little is in use that no look is needed before its time."""
+        return usage.used_bytes < min(track.calm_below(usage), self._emergencies.far_below(usage))
+
+    def _standing(self, sample: Sample) -> Iterator[Usage]:
+        """Of GPUs whose reading is that of an earlier sample."""
+        fresh = {usage.resource for usage in sample.usages}
+        for gpu in sample.gpus:
+            if gpu.resource in self._tracks and gpu.resource not in fresh and gpu_usage(gpu) is not None:
+                yield self._tracks[gpu.resource].usage
+
+    def _observe(self, t: float, usage: Usage) -> None:
+        track = self._tracks.get(usage.resource)
+        if track is None:
+            track = self._tracks[usage.resource] = Track(usage, self._new_forecaster(), t)
+        elif usage.resource not in self._fresh:
+            track.begin(usage.used_bytes, t)
+        self._fresh.add(usage.resource)
+        self._ledger.sample((t,), usage.resource, (usage.used_bytes,))
+        track.observe(t, usage)
+
+    def _look_for_copies(self, t: float, tree: TreeMemory | None) -> None:
+        """Say once that pages are copied on write."""
+        track = self._tracks.get(HOST)
+        if self._cow_told or track is None or tree is None or not tree.cow_bytes:
+            return
+        used = track.usage.used_bytes
+        if cow_matters(tree.cow_bytes, used, used - track.baseline):
+            self._cow_told = True
+            self._act(notices.cow(t, tree))
+
+    # --- many looks at once ---
+
+    def skim(self, stretch: Stretch, first: int, last: int, judged_from_t: float) -> int:
+        """Take the looks from `first` to before `last` that can show nothing new; the index of the next.
+
+        They leave behind what taking each of them would. So are those before `judged_from_t`, whatever they show.
+        """
+        if self._episode.stage is not Stage.IDLE:
+            return first
+        tracks = self._same_tracks(stretch)
+        if not tracks:
+            return first
+        end = bisect_left(stretch.times, judged_from_t, first)
+        if self._is_idle:
+            end = max(end, self._calm_end(stretch, tracks, first))
+        end = min(end, last)
+        if end > first:
+            self._skim(stretch, tracks, slice(first, end))
+        return end
+
+    def _calm_end(self, stretch: Stretch, tracks: Sequence[Track], first: int) -> int:
+        """The first look from `first` on that may show something new."""
+        end = bisect_left(stretch.times, min(track.calm_until for track in tracks), first)
+        for track, series in zip(tracks, stretch.pools, strict=True):
+            end = self._low_end(track, series, first, end)
+        return end
+
+    def _low_end(self, track: Track, series: Series, first: int, end: int) -> int:
+        """The first reading from `first` on, before `end`, that wants a look."""
+        if series.taken is not None:
+            return next((i for i in range(first, end) if not self._is_low(track, series.usage(i))), end)
+        below = min(track.calm_below(track.usage), self._emergencies.far_below(track.usage))  # as for all of them
+        if end > first and max(series.used[first:end]) >= below:
+            end = next(i for i in range(first, end) if series.used[i] >= below)
+        return end
+
+    def _same_tracks(self, stretch: Stretch) -> list[Track]:
+        """Of its pools; none when they do not go on as before."""
+        if stretch.accounting != self._accounting or any(one.resource not in self._fresh for one in stretch.pools):
+            return []
+        tracks = [self._tracks[series.resource] for series in stretch.pools]
+        as_before = (_goes_on(track.usage, series) for track, series in zip(tracks, stretch.pools, strict=True))
+        return tracks if all(as_before) else []
+
+    def _skim(self, stretch: Stretch, tracks: Sequence[Track], part: slice) -> None:
+        times, sampled = stretch.times[part], stretch.sampled(part.stop - 1)
+        self.sample, self.sample_t, self.usages = sampled.sample, times[-1], sampled.sample.usages
+        self._lead.sampled(times)
+        for track, series, usage in zip(tracks, stretch.pools, self.usages, strict=True):
+            used = series.used[part]
+            self._ledger.sample(times, series.resource, used)
+            track.skim(times, used, used if series.taken is None else series.taken[part], usage)
+
+    # --- judging it ---
+
+    def _judge(self, t: float, tracks: Sequence[Track], lead: float, writing: bool) -> None:
+        """An emergency first, and nothing else delays its signal."""
+        may_begin = self._episode.may_begin(t)
+        if not may_begin:
+            self._drop()
+        else:
+            burst = self._emergencies.judge(t, tracks, lead)
+            if burst is not None and self._begin(t, burst, writing):
+                return
+        if not self._decider.waits and all(track.is_calm(t) for track in tracks):
+            return
+        self._renew(t, tracks)
+        decision = self._decider.decide(t, tracks, lead, self._lead.gap) if may_begin else None
+        if decision is not None:
+            self._begin(t, decision, writing)
+
+    def _renew(self, t: float, tracks: Sequence[Track]) -> None:
+        """The outlooks, and what there is to tell of them."""
+        ledger, gauges = self._ledger, tuple(self._gauges.values())
+        step, silent, last = ledger.step_seconds(t), ledger.silent(t), ledger.last_generation
+        for track in tracks:
+            track.look(t, last, gauges)
+            if track.take_news(t, silent):
+                self._act(notices.forecast(t, ledger, track))
+            if track.turn(t, self._policy, step):
+                self._act(notices.warning(t, ledger, track, zz_basis.of_warning(self._policy, track, step)))
+
+    def _drop(self) -> None:
+        """No interrupt can begin now."""
+        self._emergencies.drop()
+        self._decider.drop()
+
+    # --- acting ---
+
+    def _begin(self, t: float, decision: Decision, writing: bool) -> bool:
+        """Interrupt, unless a checkpoint is being written that can be waited for."""
+        if writing and not _exhausts(decision.track):
+            self._hold(t, decision)
+            return False
+        self._interrupt(t, decision)
+        return True
+
+    def _hold(self, t: float, decision: Decision) -> None:
+        if not self._held:
+            self._held = True
+            self._act(notices.held(t, self._ledger, decision, self._basis(t, decision)))
+
+    def _basis(self, t: float, decision: Decision) -> Basis:
+        takes = self.checkpoint(t)
+        return zz_basis.of_interrupt(self._policy, decision, self._lead.seconds(takes[0]), takes)
+
+    def _interrupt(self, t: float, decision: Decision) -> None:
+        track, ledger = decision.track, self._ledger
+        reason, stood_on = notices.reason(ledger, decision, *self.checkpoint(t)), self._basis(t, decision)
+        self._drop()
+        self._held = False
+        if not self._policy.act:
+            self._episode.skip(t)
+            self._act(notices.no_interrupt(t, ledger, decision, reason, stood_on))
+            return
+        self._act(notices.interrupt(t, ledger, decision, reason, stood_on))
+        emergency = decision.kind == "emergency"
+        self._act_all(self._episode.begin(Interrupt(t, track.usage.resource, reason, emergency)))
+
+    # --- what is known ---
+
+    def checkpoint(self, t: float) -> tuple[float, str]:
+        """Seconds that a checkpoint is taken to need, and where that comes from."""
+        return self._lead.checkpoint(t)
+
+    @property
+    def state(self) -> State:
+        """Of a trainer that runs."""
+        if self._episode.state is not None:
+            return self._episode.state
+        return State.WARNED if any(track.warned for track in self._tracks.values()) else State.WATCHING
+
+    def views(self) -> tuple[ResourceView, ...]:
+        """Each resource as it stands at its latest reading."""
+        return tuple([self._view(usage) for usage in self.usages])
+
+    def _view(self, usage: Usage) -> ResourceView:
+        track = self._tracks[usage.resource]
+        outlook = track.outlook_now
+        return ResourceView(
+            usage,
+            track.baseline,
+            track.peak,
+            outlook.verdict,
+            outlook.trend,
+            outlook.forecast,
+            self._ledger.rows(usage.resource),
+            track.timeline.steps(),
+            track.warned,
+        )
+
+    @property
+    def is_deciding(self) -> bool:
+        """An interrupt is considered, or under way: whether a checkpoint is being written matters now."""
+        considered = self._decider.pending or self._emergencies.wait_seconds is not None
+        return considered or self._episode.stage is not Stage.IDLE
+
+    @property
+    def pace_seconds(self) -> float:
+        """How soon the next sample should be taken, at most."""
+        if self._episode.stage is not Stage.IDLE:  # what there was to do is done
+            return 1.0
+        paces = [
+            pace_seconds(usage.limit.headroom_bytes, self._tracks[usage.resource].fastest)
+            for usage in self.usages
+            if usage.limit is not None
+        ]
+        if self._decider.pending:
+            paces.append(self._policy.second_look_seconds)
+        if self._emergencies.wait_seconds is not None:
+            paces.append(self._emergencies.wait_seconds)
+        return max(min(paces, default=PACE_IDLE_SECONDS), PACE_FLOOR_SECONDS)
+
+    def headrooms(self) -> tuple[CgroupMemory | None, Limit, tuple[int, ...]] | None:
+        """The cgroup and the limit of main memory as last read, and bytes of headroom at which a look is wanted."""
+        usage = next((usage for usage in self.usages if usage.resource == HOST), None)
+        if usage is None or usage.limit is None or self.sample is None:
+            return None
+        rooms = look_headrooms(usage.limit, usage.used_bytes, self._tracks[HOST].peak, self._policy.headroom_guard)
+        return self.sample.cgroup, usage.limit, rooms
+
+
+def _exhausts(track: Track) -> bool:
+    limit = track.usage.limit
+    return limit is not None and track.burst.exhausts(limit.headroom_bytes, limit.bytes)
+
+
+def _goes_on(usage: Usage, series: Series) -> bool:
+    """The series is of the same limit, of which it tells what the usage told."""
+    limit = usage.limit
+    if limit is None or series.limit_bytes is None:
+        return limit is None and series.limit_bytes is None
+    tells_enough = series.taken is not None or limit.headroom_bytes == limit.bytes - usage.used_bytes
+    return tells_enough and (limit.bytes, limit.origin) == (series.limit_bytes, series.origin)

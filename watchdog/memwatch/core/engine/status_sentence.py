@@ -1,0 +1,286 @@
+"""The words: the one sentence that stands everywhere, and the JSON fields and lines of notices."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from memwatch.core.decision.policy import outlasts
+from memwatch.core.events import Cause, Exited, Notice
+from memwatch.core.examination import Driver, Finding
+from memwatch.core.forecast.forecaster import Outlook
+from memwatch.core.measurements import HOST, Limit, Usage
+from memwatch.core.snapshot import (
+    Forecast,
+    ResourceView,
+    State,
+    Verdict,
+)
+from memwatch.core.text_and_units import printable, shown_json
+from memwatch.core.zz_units import format_bytes, format_duration
+
+_ORIGINS = {"rlimit_as": "RLIMIT_AS", "rlimit_data": "RLIMIT_DATA"}
+_CAUSES = {
+    Cause.COMPLETED: "completed",
+    Cause.FAILED: "failed",
+    Cause.SAVED: "interrupted by memwatch, checkpoint saved",
+    Cause.UNSAVED: "interrupted by memwatch, no checkpoint seen",
+    Cause.OOM_CGROUP: "killed by the kernel's OOM killer at the cgroup's limit",
+    Cause.OOM_HOST: "killed by the kernel's OOM killer, host out of memory",
+    Cause.MEMORY_ERROR: "a failed allocation",
+    Cause.CUDA_OOM: "CUDA out of memory",
+    Cause.SIGNALLED: "ended by a signal that was not memwatch's",
+    Cause.UNKNOWN: "cause unknown",
+}
+_STATES = {
+    State.INTERRUPTING: "interrupted, waiting for the checkpoint; ",
+    State.SAVED: "interrupted, checkpoint saved; ",
+    State.ESCALATED: "interrupted, had to be escalated; ",
+}
+
+
+# --- the sentence ---------------------------------------------------------------------------------------------------
+
+
+def sentence(
+    resources: Sequence[ResourceView],
+    unit: str,
+    last: float | None,
+    phases: Mapping[str, str],
+    *,
+    state: State = State.WATCHING,
+    exited: Exited | None = None,
+    missing: str = "",
+    holders: Mapping[str, str] | None = None,
+) -> str:
+    """What is known now, in one line, of the resource that ends first.
+
+    `last` is the index of the last generation as the program counts, `phases` names by resource the phase that most
+    growth falls in, `holders` who was found to hold it, `missing` says why there is no reading.
+    """
+    if exited is not None:
+        return ended(exited)
+    if state is State.WAITING:
+        return f"waiting for a trainer: {missing}"
+    if not resources:
+        return f"{_STATES.get(state, '')}no reading" + (f": {missing}" if missing else " yet")
+    view = first_to_end(resources)
+    known = Outlook(view.verdict, view.trend, view.forecast)
+    outlook = outlook_text(view.usage, known, unit, last, phases.get(view.usage.resource))
+    holder = (holders or {}).get(view.usage.resource, "")
+    held = f"; holder: {main_less(holder)}" if holder and view.verdict in (Verdict.GROWING, Verdict.LEAK) else ""
+    return f"{_STATES.get(state, '')}{outlook}{held}"
+
+
+def first_to_end(resources: Sequence[ResourceView]) -> ResourceView:
+    """The resource whose limit is met first; the first one where none is in sight."""
+
+    def key(view: ResourceView) -> float:
+        eta = view.forecast.eta_seconds if view.forecast is not None else None
+        return math.inf if eta is None else eta
+
+    return min(resources, key=key)
+
+
+def ended(exited: Exited) -> str:
+    """How the trainer ended."""
+    text = f"ended: {_CAUSES[exited.cause]}"
+    if exited.signal is not None and exited.cause in (Cause.SIGNALLED, Cause.UNKNOWN, Cause.UNSAVED):
+        text += f" ({exited.signal})"
+    elif exited.exit_code:
+        text += f" (exit status {exited.exit_code})"
+    return text
+
+
+def outlook_text(usage: Usage, outlook: Outlook, unit: str, last: float | None, phase: str | None) -> str:
+    """One resource: what comes, against which limit, and how fast."""
+    return "; ".join(
+        part
+        for part in (
+            _prefix(usage.resource) + _what_comes(usage, outlook, unit, last),
+            _limit_text(usage.limit),
+            _growth_text(outlook, unit, phase),
+        )
+        if part
+    )
+
+
+def _prefix(resource: str) -> str:
+    return "" if resource == HOST else f"{resource}: "
+
+
+def _what_comes(usage: Usage, outlook: Outlook, unit: str, last: float | None) -> str:
+    verdict, forecast = outlook.verdict, outlook.forecast
+    used = format_bytes(usage.used_bytes)
+    if verdict is Verdict.WARMING_UP:
+        return f"warming up, {used} used"
+    if verdict is Verdict.STABLE:
+        return f"stable at {used}"
+    if verdict is Verdict.PLATEAU:
+        return f"levelled off at {used}"
+    if usage.limit is None:
+        return f"{used} used"
+    if forecast is None or forecast.eta_seconds is None:
+        return f"no OOM in sight, {used} used"
+    if forecast.finishes is True:
+        end = f"{unit} {index_text(last)}" if last is not None else f"the last {unit}"
+        return f"fits: ends with {end} before the limit, {used} used"
+    return _oom_text(forecast, unit, last)
+
+
+def _oom_text(forecast: Forecast, unit: str, last: float | None) -> str:
+    duration = format_duration(forecast.eta_seconds or 0.0)
+    if forecast.generation is None:
+        return f"OOM in {duration}" + _span(
+            _duration(forecast.eta_low_seconds), duration, _duration(forecast.eta_high_seconds)
+        )
+    middle = index_text(forecast.generation)
+    of = f" of {index_text(last)}" if last is not None else ""
+    span = _span(_index(forecast.generation_low), middle, _index(forecast.generation_high))
+    if last is not None and outlasts(forecast, last):
+        return f"probably fits: the limit would be met at {unit} {middle}{span}, the run ends with {index_text(last)}"
+    return f"OOM at {unit} {middle}{of}{span}, in {duration}"
+
+
+def _span(low: str | None, middle: str, high: str | None) -> str:
+    if low is None:
+        return ""
+    if high is None:
+        return f" ({low} or later)"
+    return "" if low == middle == high else f" ({low}-{high})"
+
+
+def _duration(seconds: float | None) -> str | None:
+    return None if seconds is None else format_duration(seconds)
+
+
+def _index(index: float | None) -> str | None:
+    return None if index is None else index_text(index)
+
+
+def index_text(index: float) -> str:
+    """The generation an index falls in: 13.4 is within generation 13."""
+    return str(math.floor(index))
+
+
+def limit_name(limit: Limit) -> str:
+    """`cgroup`, `host`, `--limit`, `RLIMIT_AS`, `gpu0`: the owner without its path."""
+    return _ORIGINS.get(limit.origin, limit.origin.split(" ", 1)[0])
+
+
+def _limit_text(limit: Limit | None) -> str:
+    return "limit: unknown" if limit is None else f"limit: {limit_name(limit)} {format_bytes(limit.bytes)}"
+
+
+def _growth_text(outlook: Outlook, unit: str, phase: str | None) -> str:
+    trend = outlook.trend
+    if trend is None or outlook.verdict not in (Verdict.GROWING, Verdict.LEAK):
+        return ""
+    where = f", in {phase}" if phase else ""
+    if trend.growth_per_generation is not None:
+        return f"grows {format_bytes(trend.growth_per_generation)}/{unit}{where}"
+    return f"grows {format_bytes(trend.growth_per_second * 3600)}/h{where}"
+
+
+def finding_text(one: Finding, unit: str) -> str:
+    """LEAK FOUND: where, how much, since when, what, who holds it, why, and what to do."""
+    parts = [finding_headline(one, unit), finding_content(one), one.title]
+    return "; ".join([*filter(None, parts), f"{one.remedy} (confidence {one.confidence:.2f})"])
+
+
+def finding_headline(one: Finding, unit: str) -> str:
+    """Where, how much, since when."""
+    where = f" in {one.phase}" if one.phase else ""
+    growth, since = format_bytes(one.growth.per_unit, signed=True), since_text(one.growth.since, unit)
+    return f"{_prefix(one.resource)}LEAK FOUND{where}: {growth}/{unit} since {since}"
+
+
+def since_text(since: float, unit: str) -> str:
+    """`generation 3`, or how long after the watch began."""
+    return f"{unit} {index_text(since)}" if unit != "hour" else f"{format_duration(since * 3600)} after the start"
+
+
+def finding_content(one: Finding) -> str:
+    """What there is more and more of, and who holds it."""
+    held = f"held by {main_less(one.holder)}" if one.holder else ""
+    if not one.type:
+        return held
+    change = "" if one.count_after is None else f" {one.count_before:,} -> {one.count_after:,}"
+    return ", ".join(filter(None, (f"{main_less(one.type)}{change}", held)))
+
+
+def driver_text(one: Driver) -> str:
+    """What growth goes along with, and where that ends."""
+    counted = f"{one.value:,.0f}" + ("" if one.capacity is None else f" of {one.capacity:,.0f}")
+    known = f", held by {main_less(one.path)}" if one.path else f", r2 {one.r2:.2f}"
+    parts = [f"{format_bytes(one.bytes_per_unit)} for each of {one.name} ({counted}{known})"]
+    if one.full_bytes is not None:
+        parts.append(f"full it takes {format_bytes(one.full_bytes)}")
+    if one.limit_value is not None and (one.capacity is None or one.limit_value < one.capacity):
+        parts.append(f"the limit falls at about {one.limit_value:,.0f}")
+    return "; ".join(parts)
+
+
+def main_less(name: str) -> str:
+    """A path or a type as people say it: without the main program's module."""
+    return name.removeprefix("__main__.")
+
+
+# --- fields ---------------------------------------------------------------------------------------------------------
+
+
+def number(value: float | None) -> float | int | None:
+    """A JSON number, whole where it is whole; None for what is not finite."""
+    if value is None or not math.isfinite(value):
+        return None
+    return int(value) if float(value).is_integer() else float(value)
+
+
+def _rounded(value: float | None, digits: int) -> float | int | None:
+    return None if value is None or not math.isfinite(value) else number(round(value, digits))
+
+
+def forecast_fields(
+    usage: Usage, generation: float | None, outlook: Outlook, action: str | None = None
+) -> dict[str, Any]:
+    """The fields that every notice about the outlook of a resource carries: bytes, seconds, indexes, or None."""
+    limit, trend, forecast = usage.limit, outlook.trend, outlook.forecast
+    return {
+        "resource": usage.resource,
+        "gen": number(generation),
+        "verdict": outlook.verdict.value,
+        "growth_per_gen": _rounded(trend.growth_per_generation if trend else None, 0),
+        "growth_per_s": _rounded(trend.growth_per_second if trend else None, 3),
+        "model": trend.model if trend else None,
+        "model_weight": _rounded(trend.weight if trend else None, 3),
+        "model_points": trend.points if trend else None,
+        "model_since_gen": number(trend.since_generation if trend else None),
+        "eta_s": _rounded(forecast.eta_seconds if forecast else None, 3),
+        "eta_lo_s": _rounded(forecast.eta_low_seconds if forecast else None, 3),
+        "eta_hi_s": _rounded(forecast.eta_high_seconds if forecast else None, 3),
+        "oom_gen": number(forecast.generation if forecast else None),
+        "oom_gen_lo": number(forecast.generation_low if forecast else None),
+        "oom_gen_hi": number(forecast.generation_high if forecast else None),
+        "finishes": forecast.finishes if forecast else None,
+        "limit": limit.bytes if limit else None,
+        "limit_origin": limit.origin if limit else None,
+        "used": usage.used_bytes,
+        "headroom": limit.headroom_bytes if limit else None,
+        "action": action,
+    }
+
+
+# --- notices as lines -----------------------------------------------------------------------------------------------
+
+
+def to_json_line(notice: Notice) -> str:
+    """One JSON object, without its newline: event, t, the fields, and the text for people."""
+    row = {"event": notice.event, "t": round(notice.t, 3), **notice.fields, "text": notice.text}
+    return shown_json(json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+
+
+def render(notice: Notice) -> str:
+    """`generation  generation 7 ended: ...`: one printable line."""
+    return f"{notice.event:<12} {printable(notice.text, 400)}"

@@ -1,0 +1,212 @@
+"""What stands above and below the level within a generation: its usual means and highs, part by part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress
+
+from memwatch.core.forecast.generation_tracker import USUAL
+from memwatch.core.forecast.sample_summaries import SLOTS, Shape
+from memwatch.core.forecast.trend_changepoints import Fit
+from memwatch.core.forecast.zz_growth import Model
+from memwatch.core.robust_statistics import (
+    mean,
+    median,
+    quantile,
+    rise_above,
+    straight_line,
+    variance,
+)
+
+HIGH_QUANTILE = 0.75  # of the highs that the usual generations had in a part
+LEAST_SCATTER = 0.04  # of the range of a generation: no two are more alike than that, as far as ...
+FEW = 8  # ... so few can tell; less where there are more, by the root of their number
+LATELY = 24  # latest generations that say how high one may go, if there are ...
+MANY = 12  # ... so many of them, but not in ...
+MANY_SHARE = 0.6  # ... full: what was earlier counts for less
+LATE_PARTS = 2  # by which the open generation may differ from the usual ones
+SWELL_LEVELS = 6  # that tell whether what stands on them grows with them
+SWELL_PRIOR = -1.4  # log odds that it does, before they are looked at: one in five
+OUTLYING = 3.7  # median deviations: a level that is farther off does not tell
+MOST_DOUBT = 0.5  # of its share
+
+
+@dataclass(frozen=True, slots=True)
+class Swell:
+    """How what stands above the level grows with it."""
+
+    share: float = 0.0  # of it that is in proportion to the level; the rest stays as it is
+    error: float = 0.0  # its standard error
+    level: float = 0.0  # bytes, at which it is as high as it is told
+
+    def level_under(self, limit: float, above: float) -> float:
+        """The level at which what now stands so many bytes above it meets the limit."""
+        if self.share <= 0.0:
+            return limit - above
+        return (limit - above * (1.0 - self.share)) / (1.0 + self.share * above / self.level)
+
+    def doubt(self, limit: float, above: float) -> float:
+        """Standard error of the level at which that meets the limit, bytes."""
+        return self.error * above * max(0.0, (limit - above) / self.level - 1.0) if self.level > 0.0 else 0.0
+
+    def factor(self, level: float) -> float:
+        """How much higher what stood above that level would stand now."""
+        return 1.0 + self.share * (self.level / level - 1.0) if self.share > 0.0 else 1.0
+
+
+STILL = Swell()
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """Bytes above the level's line in SLOTS equal parts of a generation; a single part where there are none."""
+
+    means: tuple[float, ...]
+    highs: tuple[float, ...]
+    scatter: float  # standard deviation of a generation's highest
+    most: float = math.inf  # that the highest was ever above the level
+    swell: Swell = STILL
+    seen: tuple[tuple[float, ...], ...] = ()  # highs of each of the latest generations, part by part ...
+    noise: float = 0.0  # ... and the standard deviation of what they stand upon, bytes
+    range: float = field(init=False)  # bytes from the lowest mean to the highest high
+    reach: float = field(init=False)  # bytes from the lowest mean to the highest of those seen
+    top: float = field(init=False, default=math.inf)  # the highest of those seen
+    spread: float = field(init=False, default=0.0)  # variance of the highest of each
+
+    def __post_init__(self) -> None:
+        lowest = min(self.means)
+        object.__setattr__(self, "range", max(self.highs) - lowest)
+        if self.seen:
+            tops = [max(one) for one in self.seen]
+            object.__setattr__(self, "top", max(tops))
+            object.__setattr__(self, "spread", variance(tops))
+        object.__setattr__(self, "reach", self.top - lowest)
+
+    def whole(self) -> Outline:
+        """The same as a single part: where a generation is cannot be told."""
+        seen = tuple([(max(one),) for one in self.seen])
+        return replace(self, means=(min(self.means),), highs=(max(self.highs),), seen=seen)
+
+    def aside(self, above: float, part: float) -> float:
+        """How far memory is off, when it is so many bytes above the line after so much of a generation.
+
+        A generation may be late or early by some parts; what one of them explains is no deviation.
+        """
+        slot = int(part * len(self.means))
+        near = range(max(0, slot - LATE_PARTS), min(len(self.means), slot + LATE_PARTS + 1))
+        low, high = min(self.means[k] for k in near), max(self.highs[k] for k in near)
+        return above - high if above > high else min(0.0, above - low)
+
+    def parts(self) -> list[tuple[float, float]]:
+        """(middle of the part, its high), highest first."""
+        size = len(self.highs)
+        return sorted((((k + 0.5) / size, high) for k, high in enumerate(self.highs)), key=lambda part: -part[1])
+
+
+FLAT = Outline((0.0,), (0.0,), 0.0)
+
+
+def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None) -> Outline:
+    """Of the latest USUAL of these generations with their levels, less the growth within each.
+
+    It is taken above the trend where that is steadier than above each generation's own level: teeth that do not
+    follow the generations move a level down when they move its peak up.
+    """
+    if not shapes:
+        return FLAT
+    excesses = _heights(shapes, levels)
+    recent, own = shapes[-LATELY:], list(levels[-LATELY:])
+    slopes = [0.0] * len(recent)
+    usual, bases = recent[-USUAL:], own[-USUAL:]
+    if fitted is not None:
+        best = fitted.best
+        starts = [max(s.ordinal, best.x - best.span) for s in recent]
+        slopes = [best.at(start + 1.0) - best.at(start) for start in starts]
+        bases = _steadier(usual, bases, best)
+    stands, noise = own, 0.0 if fitted is None else fitted.noise
+    if fitted is not None and len(recent) >= MANY:
+        stands, noise = _surer(recent, own, fitted)
+    swell = STILL if fitted is None or min(*bases, *stands) <= 0.0 else _swell(levels, excesses, fitted.best.level)
+    lines = list(zip(bases, slopes[-USUAL:], map(swell.factor, bases), strict=True))
+    above = [_above(s.highs, *line) for s, line in zip(usual, lines, strict=True)]
+    beside = [_above(s.means, *line) for s, line in zip(usual, lines, strict=True)]
+    lines = list(zip(stands, slopes, map(swell.factor, stands), strict=True))
+    seen = [_above(s.highs, *line) for s, line in zip(recent, lines, strict=True)]
+    lately = [swell.factor(level) * excess for level, excess in zip(own, excesses[-LATELY:], strict=True)]
+    tops = [max(one) for one in above]
+    highest = median(tops)
+    scatter = rise_above([swell.factor(base) * high for base, high in zip(bases, _heights(usual, bases), strict=True)])
+    if len(lately) >= MANY:
+        scatter = max(scatter, MANY_SHARE * rise_above(lately))
+    highs = [min(highest, quantile([one[k] for one in above], HIGH_QUANTILE)) for k in range(SLOTS)]
+    places = [float(one.index(top)) for one, top in zip(above, tops, strict=True)]
+    highs[int(median(places))] = highest
+    means = tuple([median([one[k] for one in beside]) for k in range(SLOTS)])
+    return Outline(
+        means,
+        tuple(highs),
+        max(scatter, LEAST_SCATTER * (highest - min(means)) * min(1.0, math.sqrt(FEW / len(lately)))),
+        most=max(tops if len(lately) < MANY else [*tops, *lately]),
+        swell=swell,
+        seen=tuple([tuple(one) for one in seen]),
+        noise=noise,
+    )
+
+
+def _surer(shapes: Sequence[Shape], levels: list[float], fitted: Fit) -> tuple[list[float], float]:
+    """What the highs seen stand upon, and its noise: each one's own level, or the trend, if that tells them better."""
+    trend = _along(shapes, levels, fitted.best)
+    if trend is None:
+        return levels, fitted.noise
+    own = variance(_heights(shapes, levels)) + fitted.noise**2
+    along = variance(_heights(shapes, trend))
+    return (trend, fitted.noise / math.sqrt(len(shapes))) if along < own else (levels, fitted.noise)
+
+
+def _steadier(shapes: Sequence[Shape], levels: list[float], best: Model) -> list[float]:
+    """What the highs stand upon: each generation's own level, or the trend."""
+    trend = _along(shapes, levels, best)
+    if trend is None:
+        return levels
+    return trend if rise_above(_heights(shapes, trend)) < rise_above(_heights(shapes, levels)) else levels
+
+
+def _along(shapes: Sequence[Shape], levels: Sequence[float], best: Model) -> list[float] | None:
+    """The trend at each generation, moved to their levels; None where it does not reach back to the first."""
+    if shapes[0].ordinal + 0.5 < best.x - best.span - 1.0:
+        return None
+    trend = [best.at(s.ordinal + 0.5) for s in shapes]
+    aside = median([level - base for level, base in zip(levels, trend, strict=True)])
+    return [base + aside for base in trend]
+
+
+def _heights(shapes: Sequence[Shape], bases: Sequence[float]) -> list[float]:
+    """How far each generation's peak stands above its base."""
+    return [s.peak - base for s, base in zip(shapes, bases, strict=True)]
+
+
+def _swell(levels: Sequence[float], excesses: Sequence[float], now: float) -> Swell:
+    """How much of what stands above the levels grows with them, as noise does that is a share of what is in use."""
+    if len(levels) < SWELL_LEVELS or min(levels) <= 0.0 or now <= 0.0:
+        return STILL
+    line = straight_line(levels, excesses)
+    usual = OUTLYING * median([abs(off) for off in line.off])
+    calm = [abs(off) <= usual for off in line.off]
+    if SWELL_LEVELS <= sum(calm) < len(levels):
+        levels, excesses = list(compress(levels, calm)), list(compress(excesses, calm))
+        line = straight_line(levels, excesses)
+    level, excess, n = mean(levels), mean(excesses), len(levels)
+    if excess <= 0.0 or line.spread <= 1e-6 * level * level:
+        return STILL
+    share, error = min(1.0, max(0.0, line.slope * level / excess)), line.slope_error * level / excess
+    clear = 0.5 * (n * math.log1p((share / max(error, 1e-9)) ** 2 / (n - 2)) - math.log(n)) + SWELL_PRIOR
+    belief = 1.0 / (1.0 + math.exp(-max(-50.0, min(50.0, clear))))
+    doubt = math.hypot(error, share * math.sqrt(belief * (1.0 - belief)))
+    return Swell(share * belief, min(MOST_DOUBT, doubt), now)
+
+
+def _above(values: Sequence[float], base: float, slope: float, factor: float) -> list[float]:
+    """The values of a generation above the line through its middle, times a factor."""
+    return [factor * (value - base - slope * ((k + 0.5) / SLOTS - 0.5)) for k, value in enumerate(values)]

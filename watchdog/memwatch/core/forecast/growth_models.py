@@ -1,0 +1,159 @@
+"""Curves, and curves upon a line, fitted to a stretch of levels by least squares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import mul
+from typing import NamedTuple
+
+from memwatch.core.forecast.zz_growth import Curve
+
+MIN_POINTS = 5  # of a curve that saturates
+MIN_OTHER = 6  # of another; one more upon a line
+LEAST = {"saturating": MIN_POINTS, "accelerating": 9}
+FORMS: tuple[tuple[str, tuple[float, ...]], ...] = (  # the rates that are tried first
+    ("saturating", tuple(0.6 * 1.6**i for i in range(7))),
+    ("accelerating", (0.7, 1.2, 2.0, 3.0)),
+    ("power", (0.4, 0.52, 0.68, 0.88)),
+    ("power", (1.5, 2.0, 3.0)),
+    ("logarithmic", (1.0, 3.0, 10.0, 40.0)),
+)
+UPON_LINE: tuple[tuple[str, tuple[float, ...]], ...] = (("saturating", (4.0, 7.0, 12.0, 20.0)), ("power", (2.0,)))
+ROUNDING = 1e-9  # of the spread of the levels
+
+
+@dataclass(frozen=True, slots=True)
+class Bend:
+    """A curve through a stretch: y = const + gain * curve(u) + drift * u, u from 0 to 1."""
+
+    curve: Curve
+    gain: float
+    drift: float  # 0 without a line under it
+    end: float  # y at u = 1
+    slope: float  # dy/du at u = 1
+    slope_error: float  # standard error
+    rss: float  # weighted squared residuals
+
+    @property
+    def kind(self) -> str:
+        """Of the growth: that of the curve, "accelerating" for a power above 1, "fill and leak" upon a line."""
+        if self.curve.kind == "power" and self.curve.rate > 1.0:
+            return "accelerating"
+        return "fill and leak" if self.drift else self.curve.kind
+
+    @property
+    def extra(self) -> int:
+        """Parameters beyond those of a line."""
+        return 2 if self.drift else 1
+
+
+def bends(w: Sequence[float], u: Sequence[float], y: Sequence[float], most: float = math.inf) -> Iterator[Bend]:
+    """Every rising curve through the points (u from 0 to 1, y in noise units, weights w), alone and upon a line.
+
+    None whose weighted squared residuals are more than `most`.
+    """
+    points, stretch = len(u), _Stretch(w, u, y)
+    if stretch.least() > most + ROUNDING * stretch.levels_spread:
+        return  # three times in four, for a twentieth of the work
+    for kind, rates in FORMS:
+        if points >= LEAST.get(kind, MIN_OTHER):
+            yield from (stretch.bend(one) for one in _refined(stretch.alone, kind, rates) if one.rss <= most)
+    for kind, rates in UPON_LINE:
+        if points > MIN_OTHER:
+            yield from (stretch.bend(one) for one in _refined(stretch.upon_line, kind, rates) if one.rss <= most)
+
+
+class _Tried(NamedTuple):
+    """A curve by least squares."""
+
+    rss: float
+    curve: Curve
+    gain: float
+    drift: float
+    mean: float  # of the curve's values
+    spread: float  # their weighted squares around it
+
+
+def _refined(tried: Callable[[Curve], _Tried | None], kind: str, rates: Sequence[float]) -> Iterator[_Tried]:
+    """The curve at each of the rates, and where between them a parabola through the misfits is lowest."""
+    found = [tried(Curve(kind, rate)) for rate in rates]
+    yield from filter(None, found)
+    misfits = [math.inf if one is None else one.rss for one in found]
+    i = misfits.index(min(misfits))
+    if not 0 < i < len(rates) - 1 or math.isinf(max(misfits[i - 1 : i + 2])):
+        return
+    before, after = math.log(rates[i] / rates[i - 1]), math.log(rates[i + 1] / rates[i])
+    steeper, flatter = (misfits[i - 1] - misfits[i]) * after, (misfits[i + 1] - misfits[i]) * before
+    if steeper + flatter > 0.0:
+        off = 0.5 * (steeper * after - flatter * before) / (steeper + flatter)
+        between = tried(Curve(kind, rates[i] * math.exp(off)))
+        if between is not None:
+            yield between
+
+
+class _Stretch:
+    """Points, centred, with their weighted sums: the values of a curve need no centring then."""
+
+    def __init__(self, w: Sequence[float], u: Sequence[float], y: Sequence[float]) -> None:
+        self.w, self.u, self.weight = w, u, sum(w)
+        self.level, self.middle = sum(map(mul, w, y)) / self.weight, sum(map(mul, w, u)) / self.weight
+        levels, places = [v - self.level for v in y], [v - self.middle for v in u]
+        self.levels, self.places = list(map(mul, w, levels)), list(map(mul, w, places))
+        self.levels_spread: float = sum(map(mul, self.levels, levels))
+        self.places_spread: float = sum(map(mul, self.places, places))
+        self.growth: float = sum(map(mul, self.levels, places))
+
+    def least(self) -> float:
+        """Weighted squared residuals of the nearest sequence that never falls: no rising curve has less.
+
+        Neighbours that fall are pooled until none does (Ayer and others, 1955).
+        """
+        pools: list[tuple[float, float]] = []  # weight, sum of the levels
+        for pool in zip(self.w, self.levels, strict=True):
+            heft, total = pool
+            while pools and pools[-1][1] * heft >= total * pools[-1][0]:
+                before = pools.pop()
+                heft, total = heft + before[0], total + before[1]
+            pools.append((heft, total))
+        return self.levels_spread - sum(total * total / heft for heft, total in pools)
+
+    def _sums(self, values: list[float]) -> tuple[float, float, float]:
+        """Mean of a curve's values, their spread, and how they go along with the levels."""
+        weighted = list(map(mul, self.w, values))
+        mean = sum(weighted) / self.weight
+        along: float = sum(map(mul, self.levels, values))
+        return mean, max(0.0, sum(map(mul, weighted, values)) - self.weight * mean * mean), along
+
+    def alone(self, curve: Curve) -> _Tried | None:
+        """The curve by least squares; None unless it rises."""
+        mean, spread, along = self._sums(curve.values(self.u))
+        if spread <= 1e-12 or along <= 0.0:
+            return None
+        gain = along / spread
+        return _Tried(max(0.0, self.levels_spread - gain * along), curve, gain, 0.0, mean, spread)
+
+    def upon_line(self, curve: Curve) -> _Tried | None:
+        """The curve and a line by least squares; None unless both rise."""
+        values = curve.values(self.u)
+        mean, spread, along = self._sums(values)
+        both: float = sum(map(mul, self.places, values))
+        determinant = spread * self.places_spread - both * both
+        if determinant <= 1e-9 * spread * self.places_spread:
+            return None
+        gain = (along * self.places_spread - self.growth * both) / determinant
+        drift = (self.growth * spread - along * both) / determinant
+        if gain <= 0.0 or drift <= 0.0:
+            return None
+        rss = max(0.0, self.levels_spread - gain * along - drift * self.growth)
+        return _Tried(rss, curve, gain, drift, mean, spread)
+
+    def bend(self, tried: _Tried) -> Bend:
+        """All that is to be known of it."""
+        rss, curve, gain, drift, mean, spread = tried
+        scatter = math.sqrt(max(1.0, rss / max(1, len(self.u) - 3)))
+        slope = curve.slope(1.0)
+        error = scatter * (1.0 / math.sqrt(self.places_spread) if drift else slope / math.sqrt(spread))
+        end = self.level + gain * (curve.value(1.0) - mean) + drift * (1.0 - self.middle)
+        return Bend(curve, gain, drift, end, gain * slope + drift, error, rss)

@@ -1,0 +1,191 @@
+"""What growth goes along: generations, time, or a gauge of the log; and how that goes along with time."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+from memwatch.core.robust_statistics import median
+
+RECENT = 5  # latest generations that say how long one lasts
+STEP_AGREES, STEP_DIFFERS = 0.2, 0.3  # the latest two lengths are alike, and unlike the usual one
+SURE = 4.0  # standard errors of a change in length that is believed
+STEADY = 0.02  # a generation's length that changes by less than this share from one to the next stays as it is
+KEPT_READINGS = 256  # of a gauge
+STALE = 1.5  # times as long as from one reading to the next: a gauge that is told seldom has ceased
+
+
+class Axis(Protocol):
+    """What a model's x counts."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+
+    @property
+    def pace(self) -> float:
+        """Units of x in one unit of the course, now."""
+
+    def position(self, x: float) -> float:
+        """The place in the course (generations, or seconds without markers) that x will have; infinity for never."""
+
+
+@dataclass(frozen=True, slots=True)
+class Straight:
+    """x is the course's own."""
+
+    name: str = "course"
+    pace: float = 1.0
+
+    def position(self, x: float) -> float:
+        """The same."""
+        return x
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """How the places of the course follow in time: `seconds` a generation now, each later one `ratio` times as long.
+
+    The change is believed for as many generations as it was seen.
+    """
+
+    now_x: float
+    seconds: float
+    ratio: float = 1.0
+    believed: float = 0.0  # generations ahead
+
+    def at(self, now_x: float) -> Calendar:
+        """The same, from another place."""
+        return Calendar(now_x, self.seconds, self.ratio, self.believed)
+
+    def until(self, x: float) -> float:
+        """Seconds from now_x to x."""
+        ahead = x - self.now_x
+        if self.ratio == 1.0 or ahead <= 0.0 or math.isinf(ahead):
+            return ahead * self.seconds
+        bent = min(ahead, self.believed)
+        rate = math.log(self.ratio)
+        return self.seconds * (math.expm1(rate * bent) / rate + (ahead - bent) * math.exp(rate * bent))
+
+    def place(self, seconds: float) -> float:
+        """The x so many seconds after now_x."""
+        if self.ratio == 1.0 or seconds <= 0.0 or math.isinf(seconds):
+            return self.now_x + seconds / self.seconds
+        rate = math.log(self.ratio)
+        whole = math.expm1(rate * self.believed) / rate * self.seconds
+        if seconds <= whole:
+            return self.now_x + math.log1p(rate * seconds / self.seconds) / rate
+        return self.now_x + self.believed + (seconds - whole) / (self.seconds * math.exp(rate * self.believed))
+
+
+def usual_seconds(lengths: Sequence[float]) -> float:
+    """How long a generation lasts of late, oldest first: the median, or the latest two where they agree on another."""
+    usual = median(lengths)
+    if len(lengths) < 4:
+        return usual
+    a, b = lengths[-2:]
+    agree = abs(a - b) <= STEP_AGREES * max(a, b)
+    return 0.5 * (a + b) if agree and min(abs(a - usual), abs(b - usual)) > STEP_DIFFERS * usual else usual
+
+
+def calendar(now_x: float, lengths: Sequence[float]) -> Calendar:
+    """From the lengths of the latest generations, oldest first."""
+    usual = usual_seconds(lengths[-RECENT:])
+    if len(lengths) <= RECENT or usual <= 0.0:
+        return Calendar(now_x, usual or 1.0)
+    logs = [math.log(max(length, 1e-9)) for length in lengths]
+    slope = median([(b - a) / (j - i) for i, a in enumerate(logs) for j, b in enumerate(logs) if j > i])
+    step, middle = median([b - a for a, b in pairwise(logs)]), 0.5 * (len(logs) - 1)
+    if abs(slope) < STEADY or slope * step <= 0.0 or abs(step) < 0.5 * abs(slope):  # one step is no change from each
+        return Calendar(now_x, usual)
+    base, usual_log = median([v - slope * (i - middle) for i, v in enumerate(logs)]), median(logs)
+    off_line = median([abs(v - base - slope * (i - middle)) for i, v in enumerate(logs)])
+    error = 1.5 * off_line / math.sqrt(len(logs) ** 3 / 12.0)
+    if off_line > 0.5 * median([abs(v - usual_log) for v in logs]) or abs(slope) < SURE * error:
+        return Calendar(now_x, usual)
+    return Calendar(now_x, math.exp(base + slope * (middle + 1.0)), math.exp(slope), float(len(lengths)))
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """x is seconds since the first sample, the course counts generations."""
+
+    calendar: Calendar
+    now_t: float  # on the axis
+    name: str = "time"
+
+    @property
+    def pace(self) -> float:
+        """Seconds of a generation."""
+        return self.calendar.seconds
+
+    def position(self, x: float) -> float:
+        """The generation at that time."""
+        return self.calendar.place(x - self.now_t)
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """x is a gauge of the log, which rises by `pace` in a unit of the course, up to its capacity."""
+
+    now_x: float  # place in the course
+    value: float  # of the gauge there
+    pace: float
+    capacity: float
+    name: str = "gauge"
+
+    def position(self, x: float) -> float:
+        """The place at which the gauge shows x."""
+        if x > self.capacity:
+            return math.inf
+        return self.now_x + max(0.0, x - self.value) / self.pace
+
+
+class Readings:
+    """What a gauge showed, and when, in bounded memory."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.values: list[float] = []
+        self.capacity: float | None = None
+        self._known_until = self._stale_from = math.inf
+
+    def add(self, t: float, value: float, capacity: float | None, seldom: bool = False) -> None:
+        """A reading at t, not before the last one; it counts if it differs from that.
+
+        Told `seldom`, it says nothing of what comes after it, unless it is full.
+        """
+        self.capacity = capacity
+        if not seldom or (capacity is not None and value >= capacity):
+            self._known_until = self._stale_from = math.inf
+        elif t != self._known_until:
+            before = self._known_until if math.isfinite(self._known_until) else -math.inf
+            self._known_until, self._stale_from = t, t + STALE * (t - before)
+        if self.times and (t <= self.times[-1] or value == self.values[-1]):
+            return
+        self.times.append(t)
+        self.values.append(value)
+        if len(self.times) >= KEPT_READINGS:
+            self.times, self.values = self.times[::2], self.values[::2]
+
+    def is_known(self, t: float) -> bool:
+        """Whether its readings tell of t."""
+        return self.times[0] <= t <= self._known_until
+
+    def is_stale(self, t: float) -> bool:
+        """Whether it was told too long ago to go by it."""
+        return t > self._stale_from
+
+    def at(self, t: float) -> float:
+        """The value at t, between two readings on the line through them."""
+        i = bisect_left(self.times, t)
+        if i == 0:
+            return self.values[0]
+        if i == len(self.times):
+            return self.values[-1]
+        share = (t - self.times[i - 1]) / (self.times[i] - self.times[i - 1])
+        return self.values[i - 1] + share * (self.values[i] - self.values[i - 1])

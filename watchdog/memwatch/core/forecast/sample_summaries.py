@@ -1,0 +1,211 @@
+"""What is kept of the samples, in bounded memory: time bins of the whole run, and the shape of each generation."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from memwatch.core.robust_statistics import trimmed_mean
+
+MIN_SECONDS = 1e-6  # two times that are closer are the same
+SLOTS = 16  # equal parts of a generation in which two generations are compared
+KEPT_SHAPES = 40  # more generations than these are merged, the oldest first
+FRESH_SHAPES = 20  # the latest generations are never merged
+TORN_FACTOR = 3.0  # times as high as any other step of late is a jump
+TORN_SHARE = 0.2  # of a jump: so little is a torn generation off its neighbours; steady growth is off by half
+
+
+@dataclass(slots=True)
+class Bin:
+    """Samples of one stretch of time."""
+
+    start_t: float
+    end_t: float
+    count: int
+    total: float  # sum of the bytes of all samples
+    low: float
+    high: float
+
+    @property
+    def mean(self) -> float:
+        """Mean bytes."""
+        return self.total / self.count
+
+    def add(self, times: Sequence[float], used: Sequence[float]) -> None:
+        """Take more samples in."""
+        self.end_t = times[-1]
+        self.count += len(used)
+        self.total += sum(used)
+        self.low, self.high = min(self.low, *used), max(self.high, *used)
+
+
+class Bins:
+    """At most `size` bins over a growing stretch of time; two neighbours become one when they run out."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._width = 0.0  # seconds of a bin; 0: one bin a sample
+        self.items: list[Bin] = []
+        self.begun = 0  # bins so far, merged ones included
+        self.samples = 0
+
+    def add(self, times: Sequence[float], used: Sequence[float]) -> None:
+        """Take samples, in order and not before the last one."""
+        self.samples += len(times)
+        i, count = 0, len(times)
+        while i < count:
+            first = i
+            if self.items:
+                last = self.items[-1]
+                i = first_beyond(times, last.start_t, self._width, first)
+                if i == first and times[i] - last.end_t < MIN_SECONDS:
+                    i += 1
+                if i > first:
+                    last.add(times[first:i], used[first:i])
+                    continue
+            self.items.append(Bin(times[i], times[i], 1, used[i], used[i], used[i]))
+            self.begun += 1
+            i += 1
+            if len(self.items) >= self._size:
+                self._halve()
+
+    def high_between(self, begin_t: float, end_t: float) -> float:
+        """The highest sample from about one time until about another; 0 of none."""
+        return max((item.high for item in self.items if begin_t <= item.end_t < end_t), default=0.0)
+
+    def split(self, t: float) -> Bins:
+        """Keep what was before t; what began at t or later is the other's."""
+        later = Bins(self._size)
+        later._width = self._width
+        later.items = [item for item in self.items if item.start_t >= t]
+        later.begun, later.samples = len(later.items), sum(item.count for item in later.items)
+        self.items = self.items[: len(self.items) - len(later.items)]
+        self.samples -= later.samples
+        return later
+
+    def join(self, later: Bins) -> None:
+        """Take back what was split off."""
+        self.items += later.items
+        self.samples += later.samples
+
+    def _halve(self) -> None:
+        old = self.items
+        self.items = [_joined(old[i], old[i + 1]) for i in range(0, len(old) - 1, 2)]
+        self.items.extend(old[len(old) // 2 * 2 :])
+        self._width = 2.0 * (old[-1].start_t - old[0].start_t) / len(old)
+
+
+def first_beyond(times: Sequence[float], start_t: float, seconds: float, low: int = 0) -> int:
+    """Index of the first time, from `low` on, that is so many seconds after the start, or later."""
+    i = bisect_left(times, start_t + seconds, low)
+    while i > low and times[i - 1] - start_t >= seconds:  # sums and differences are rounded in their own ways
+        i -= 1
+    while i < len(times) and times[i] - start_t < seconds:
+        i += 1
+    return i
+
+
+def _joined(a: Bin, b: Bin) -> Bin:
+    return Bin(a.start_t, b.end_t, a.count + b.count, a.total + b.total, min(a.low, b.low), max(a.high, b.high))
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One complete generation, or several merged ones, as levels in SLOTS equal parts of its time."""
+
+    ordinal: float  # how many generations began before it (mean of the merged ones)
+    middle_t: float  # half of its time is over
+    count: int  # generations in it
+    seconds: float  # length of one generation
+    level: float  # bytes: mean of the slots without the highest and lowest fifth
+    means: tuple[float, ...]
+    highs: tuple[float, ...]
+    torn: bool = False  # a jump lies in it: it has no level of its own
+
+    @property
+    def peak(self) -> float:
+        """Bytes of the highest sample."""
+        return max(self.highs)
+
+
+def shape_of(bins: Sequence[Bin], start_t: float, end_t: float, ordinal: float) -> Shape | None:
+    """The shape of a generation from its bins; None without a sample or without length."""
+    if not bins or end_t - start_t < MIN_SECONDS:
+        return None
+    means, highs = slots_of(bins, start_t, end_t - start_t, SLOTS)
+    return Shape(ordinal, 0.5 * (start_t + end_t), 1, end_t - start_t, trimmed_mean(means), tuple(means), tuple(highs))
+
+
+def longest_unseen(bins: Sequence[Bin], start_t: float, end_t: float) -> float:
+    """Seconds of the longest stretch without a sample."""
+    begins = [*(item.start_t for item in bins), end_t]
+    ends = [start_t, *(item.end_t for item in bins)]
+    return max(begin - end for begin, end in zip(begins, ends, strict=True))
+
+
+def slots_of(bins: Sequence[Bin], start_t: float, seconds: float, slots: int) -> tuple[list[float], list[float]]:
+    """Mean and highest bytes in each of the first `slots` slots; a slot without samples has its last level before."""
+    means, highs = [], []
+    scale = SLOTS / seconds
+    at, last = 0, bins[0].mean
+    for slot in range(slots):
+        weight = total = 0.0
+        high = last
+        while at < len(bins) and ((bins[at].start_t - start_t) * scale < slot + 1 or slot == SLOTS - 1):
+            item = bins[at]
+            weight += item.count
+            total += item.total
+            high = item.high if weight == item.count else max(high, item.high)
+            at += 1
+        if weight:
+            last = total / weight
+        means.append(last)
+        highs.append(max(high, last))
+        if weight:
+            last = bins[at - 1].mean
+    return means, highs
+
+
+def add_shape(shapes: list[Shape], new: Shape) -> None:
+    """Append a generation; beyond KEPT_SHAPES the smallest old neighbours become one."""
+    shapes.append(new)
+    if len(shapes) <= KEPT_SHAPES:
+        return
+    pairs = range(len(shapes) - FRESH_SHAPES)
+    i = min(pairs, key=lambda i: shapes[i].count + shapes[i + 1].count)
+    shapes[i : i + 2] = [_merged(shapes[i], shapes[i + 1])]
+
+
+def is_torn(shapes: Sequence[Shape]) -> bool:
+    """The last but one goes on as the one before it, and from some part on as the one after it does already.
+
+    A jump: no other step of these generations is like it, as those of stairs are.
+    """
+    before, shape, after = shapes[-3:]
+    jump = abs(after.level - before.level)
+    if jump <= TORN_FACTOR * max((abs(b.level - a.level) for a, b in pairwise(shapes[:-2])), default=0.0):
+        return False
+    as_before = [abs(a - b) for a, b in zip(shape.means, before.means, strict=True)]
+    as_after = [abs(a - b) for a, b in zip(shape.means, after.means, strict=True)]
+    off = min(sum(as_before[:k]) + sum(as_after[k:]) for k in range(1, SLOTS))
+    return off < TORN_SHARE * min(SLOTS * jump, 2.0 * sum(as_before), 2.0 * sum(as_after))
+
+
+def _merged(a: Shape, b: Shape) -> Shape:
+    count = a.count + b.count
+
+    def mean(x: float, y: float) -> float:
+        return (x * a.count + y * b.count) / count
+
+    return replace(
+        a,
+        ordinal=mean(a.ordinal, b.ordinal),
+        middle_t=mean(a.middle_t, b.middle_t),
+        count=count,
+        seconds=mean(a.seconds, b.seconds),
+        level=mean(a.level, b.level),
+        means=(*map(mean, a.means, b.means),),
+        highs=(*map(max, a.highs, b.highs),),
+    )

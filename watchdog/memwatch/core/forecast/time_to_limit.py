@@ -1,0 +1,232 @@
+"""When a course meets its limit: every model and its errors, weighed into a middle and an interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from memwatch.core.forecast.fitted_model import Course
+from memwatch.core.forecast.generation_profile import Outline
+from memwatch.core.forecast.regressors import Axis, Calendar
+from memwatch.core.forecast.sample_summaries import SLOTS
+from memwatch.core.forecast.zz_growth import Model
+from memwatch.core.forecast.zz_near import Near, Need
+
+ERRORS = ((-1.65, 0.1), (-0.9, 0.24), (0.0, 0.32), (0.9, 0.24), (1.65, 0.1))  # standard errors and their weights
+MORE = 0.3  # of the unrest: so much higher than any before may the first high be that meets the limit
+FARTHEST_OFF = 5.0  # standard errors: what is farther off does not count
+TIME_ERROR = 0.025  # of the time ahead: standard error, at the least
+LEAST_ERROR = 1e-6  # of a place
+EXACT = 1e-3  # of the time ahead: so exactly is a quantile found
+
+_Blurred = tuple[float, float, float]  # a place, its probability, its standard error
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How the places of the course follow in time, and how exactly that is known."""
+
+    calendar: Calendar
+    unevenness: float = 0.0  # deviation of a generation's length, as a share; 0 without generations
+    blur: float = 0.0  # standard deviation of a place in the course
+
+    def error(self, x: float) -> float:
+        """Standard error of a place ahead, beyond that of the models."""
+        ahead = max(0.0, x - self.calendar.now_x)
+        return math.hypot(TIME_ERROR * ahead, self.unevenness * math.sqrt(ahead), self.blur, LEAST_ERROR)
+
+    def blurred(self, places: Iterable[tuple[float, float]]) -> list[_Blurred]:
+        """Places and their probabilities, each with its error; none lies behind."""
+        now_x = self.calendar.now_x
+        return [(ahead := max(x, now_x), odds, self.error(ahead)) for x, odds in places]
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """The place in the course at which the limit is met, with the bounds of 90 %; infinity for never."""
+
+    low: float
+    middle: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Every place at which the limit may be met, with its probability, earliest first."""
+
+    limit: float  # bytes
+    places: tuple[tuple[float, float], ...]
+    never: float  # probability that it is not met at all
+    usual: Meeting  # the quantiles of 5, 50 and 95 %
+
+    def is_passed(self, x: float) -> bool:
+        """The course has gone beyond the earliest of them."""
+        return bool(self.places) and self.places[0][0] < x - 1.0 / SLOTS
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The outcomes as they look from a place of the course: when the limit is met, and how likely."""
+
+    outcomes: Outcomes
+    timing: Timing
+    step_seconds: float  # of a generation, or of the blocks of time that stand for them
+    passed: float = 0.0  # seconds since the calendar's place
+    near: Near | None = None
+    safe_seconds: float = 0.0  # within which the limit cannot be met: it is farther than memory ever went in that time
+    run_seconds: float = math.inf  # until the run's last generation ends, at the latest
+
+    def meeting(self) -> Meeting:
+        """The quantiles of 5, 50 and 95 %."""
+        now_x, usual = self.timing.calendar.now_x, self.outcomes.usual
+        return Meeting(max(now_x, usual.low), max(now_x, usual.middle), max(now_x, usual.high))
+
+    @property
+    def never(self) -> float:
+        """Probability that the limit is never met."""
+        return self.outcomes.never
+
+    @property
+    def seen(self) -> float:
+        """Generations, or blocks of time, that say how high the next ones go."""
+        return len(self.near.outline.seen) if self.near is not None else math.inf
+
+    def odds(self, seconds: float) -> float:
+        """Probability that the limit is met within so many seconds, before the run ends."""
+        seconds = min(seconds, self.run_seconds - self.passed)
+        if self.near is not None:
+            return self.near.odds(seconds + self.passed)
+        if seconds <= self.safe_seconds:
+            return 0.0
+        x = self.timing.calendar.place(seconds + self.passed)
+        return _met_by(x, self.timing.blurred(self.outcomes.places))
+
+    def too_late(self, wait: float, need: Need) -> float:
+        """Probability that a checkpoint that is asked for after so many seconds, or later, cannot be complete."""
+        if self.near is None or wait + need.seconds >= self.run_seconds - self.passed:
+            return self.odds(wait + need.seconds)
+        return self.near.too_late(wait + self.passed, need)
+
+    def left(self, seconds: float, most: float) -> float:
+        """Expected seconds between `seconds` from now and the limit, none counted as more than `most`."""
+        calendar, spared = self.timing.calendar, self.never * most
+        for x, odds in self.outcomes.places:
+            end = calendar.until(max(x, calendar.now_x)) - self.passed
+            spared += odds * min(max(end - seconds, 0.0), most)
+        return spared
+
+
+def outcomes(course: Course, timing: Timing, limit: float) -> Outcomes:
+    """When the course meets `limit` bytes, from the calendar's place on."""
+    return weighed(limit, _outcomes(course, timing.calendar.now_x, limit), timing)
+
+
+def weighed(limit: float, every: Iterable[tuple[float, float]], timing: Timing) -> Outcomes:
+    """Outcomes of their places (infinity for never) and weights, in any order."""
+    ordered = sorted(every)
+    total = sum(weight for _, weight in ordered)
+    places = tuple((x, weight / total) for x, weight in ordered if x < math.inf and total > 0.0)
+    blurred = timing.blurred(places)
+    low, middle, high = (_quantile(share, blurred, timing.calendar.now_x) for share in (0.05, 0.5, 0.95))
+    return Outcomes(limit, places, max(0.0, 1.0 - sum(odds for _, odds in places)), Meeting(low, middle, high))
+
+
+def _outcomes(course: Course, now_x: float, limit: float) -> Iterator[tuple[float, float]]:
+    parts = course.outline.parts()
+    for strand in course.strands:
+        unrest = math.hypot(course.outline.scatter, strand.fit.noise)
+        for model in strand.fit.models:
+            weight = strand.weight * model.weight
+            if model.kind == "flat":
+                yield math.inf, weight
+                continue
+            met_by, left = _first_of_many(unrest, max(model.slope, 0.0) * strand.axis.pace * course.period)
+            doubt = course.outline.swell.doubt(limit, parts[0][1])
+            left = math.hypot(left, doubt)
+            most = course.outline.most - parts[0][1] + MORE * unrest + 1.65 * doubt
+            ahead = course.outline.swell.level_under(limit, parts[0][1]) - model.level
+            slope_errors, level_errors = _shares(model, ahead, left)
+            for errors, share in ERRORS:
+                bound = limit - min(met_by + errors * level_errors * left, most)
+                met = _Met(strand.axis, model, course.outline, bound, errors * slope_errors, now_x)
+                yield _first(met, parts, course), weight * share
+
+
+def _first_of_many(unrest: float, growth: float) -> tuple[float, float]:
+    """How far below the limit the usual high is when the first one meets it, and the deviation that is left.
+
+    `unrest` bytes is the deviation of the highs, `growth` what they gain from one to the next. Where growth is slow,
+    many of them come near the limit, and the first that meets it is an unusual one (figures by simulation).
+    """
+    chances = math.log1p(unrest / growth) if growth > 0.0 else 0.0
+    return 0.45 * chances * unrest, unrest / (1.0 + 0.2 * chances)
+
+
+def _shares(model: Model, ahead: float, unrest: float) -> tuple[float, float]:
+    """How much of a standard error of the place is due to the slope's, and to the level's unrest (squares sum to 1)."""
+    by_slope = max(ahead, 0.0) * model.slope_error / model.slope if model.slope > 0.0 else 0.0
+    both = math.hypot(by_slope, unrest)
+    return (by_slope / both, unrest / both) if both > 0.0 else (1.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Met:
+    """A model with its errors, and the limit."""
+
+    axis: Axis
+    model: Model
+    outline: Outline
+    limit: float
+    errors: float
+    now_x: float
+
+    def by(self, above: float) -> float:
+        """The place from which on the limit is met by what stands so many bytes above the level."""
+        level = self.outline.swell.level_under(self.limit, above)
+        return max(self.axis.position(self.model.when(level, self.errors)), self.now_x)
+
+
+def _first(met: _Met, parts: Sequence[tuple[float, float]], course: Course) -> float:
+    """The first place at which any part of a generation, or a peak, meets the limit.
+
+    The highs come highest first, so that the level which each allows is met later and later.
+    """
+    first = math.inf
+    if course.by_generation:
+        for part, above in parts:
+            x = met.by(above)
+            if x >= first or x == math.inf:
+                break
+            first = min(first, math.ceil(x - part - 1e-9) + part)
+    else:
+        first = met.by(parts[0][1])
+    if course.beat is not None:
+        x = met.by(course.beat.excess)
+        first = min(first, course.beat.first_from(x) if math.isfinite(x) else math.inf)
+    return max(first, met.now_x)
+
+
+def _met_by(x: float, places: Sequence[_Blurred]) -> float:
+    """The probability that the limit is met before x."""
+    met = 0.0
+    for place, odds, error in places:
+        off = (x - place) / error
+        if off <= -FARTHEST_OFF:  # and all later places are farther off: an error is less than in proportion
+            break
+        met += odds * 0.5 * math.erfc(-off / math.sqrt(2.0))
+    return met
+
+
+def _quantile(share: float, places: Sequence[_Blurred], now_x: float) -> float:
+    """The place by which the limit is met with that probability; infinity for never."""
+    if not places:
+        return math.inf
+    latest, _, error = places[-1]
+    low, high = now_x, latest + FARTHEST_OFF * error
+    if _met_by(high, places) < share:
+        return math.inf
+    while high - low > max(EXACT * (high - now_x), LEAST_ERROR):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if _met_by(middle, places) < share else (low, middle)
+    return high

@@ -1,0 +1,378 @@
+"""The ledger: per resource, generation and phase, what memory did between start and end."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from memwatch.core.events import GenerationSeen, PhaseSeen
+from memwatch.core.robust_statistics import median
+from memwatch.core.snapshot import GenerationRow, PhaseRow
+
+KEEP_FIRST = 50  # rows kept from the beginning of a run: the baseline of the trend table
+KEEP_LAST = 1000  # and from its present end; a run of 10**6 generations stays under half a megabyte
+MAX_PHASES = 16  # distinct names kept per generation; a log that invents names must not fill memory
+RECENT = 10  # generations that habits are learned from
+PACED = 6  # latest markers that the usual length of a generation is learned from
+GROWN = 2  # latest generations whose mean growth the next may repeat
+STALL_SHARE = 0.25  # of the least of the growths before it: a generation that grew by less has stalled
+STALE_FACTOR = 3.0  # a marker that is this many lengths late is lost, not slow
+STALE_SECONDS = 30.0  # ... and never before so long
+
+
+@dataclass(slots=True)
+class _OpenPhase:
+    start_t: float
+    enter_t: float
+    enter_bytes: int
+    peak_bytes: int
+    end_t: float | None = None
+    end_bytes: int | None = None
+    delta_bytes: int = 0
+
+    def leave(self, t: float, used_bytes: int) -> None:
+        self.delta_bytes += used_bytes - self.enter_bytes
+        self.end_t, self.end_bytes = t, used_bytes
+
+    def row(self, name: str, used_bytes: int) -> PhaseRow:
+        under_way = used_bytes - self.enter_bytes if self.end_t is None else 0
+        delta = self.delta_bytes + under_way
+        return PhaseRow(name, self.start_t, self.end_t, delta, self.peak_bytes, self.end_bytes or used_bytes)
+
+
+@dataclass(slots=True)
+class _OpenRow:
+    start_t: float
+    start_bytes: int
+    used_bytes: int
+    peak_bytes: int
+    partial: bool
+    sampled: bool = False
+    phases: dict[str, _OpenPhase] = field(default_factory=dict)
+
+    def enter(self, name: str, t: float) -> None:
+        phase = self.phases.get(name)
+        if phase is not None:
+            phase.enter_t, phase.enter_bytes, phase.end_t, phase.end_bytes = t, self.used_bytes, None, None
+        elif len(self.phases) < MAX_PHASES:
+            self.phases[name] = _OpenPhase(t, t, self.used_bytes, self.used_bytes)
+
+    def leave(self, name: str, t: float) -> PhaseRow | None:
+        """The phase as it ended; None when it was not under way."""
+        phase = self.phases.get(name)
+        if phase is None or phase.end_t is not None:
+            return None
+        phase.leave(t, self.used_bytes)
+        if phase.start_t == t:  # named and over in the same instant: the tail of the generation before
+            del self.phases[name]
+            return None
+        return phase.row(name, self.used_bytes)
+
+    def row(self, index: float, attempt: int, end_t: float | None, partial: bool = False) -> GenerationRow:
+        phases = tuple([phase.row(name, self.used_bytes) for name, phase in self.phases.items()])
+        return GenerationRow(
+            index,
+            attempt,
+            self.start_t,
+            end_t,
+            self.start_bytes,
+            self.used_bytes,
+            self.peak_bytes,
+            phases,
+            self.partial or partial,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Habits:
+    """What the latest complete generations of one resource have in common."""
+
+    stalled: bool = False
+    grown_bytes: int = 0  # by one of the latest, where they grew
+    peak_bytes: int | None = None  # the most that one rose above its level; None: there is none yet
+    leading_phase: str | None = None
+
+
+@dataclass(slots=True)
+class _Account:
+    """The rows of one resource: the closed ones (with their tuple and their habits kept ready) and the open one."""
+
+    open: _OpenRow | None = None
+    used_bytes: int | None = None
+    used_t: float = float("-inf")
+    first: list[GenerationRow] = field(default_factory=list)
+    last: deque[GenerationRow] = field(default_factory=lambda: deque(maxlen=KEEP_LAST))
+    closed: tuple[GenerationRow, ...] = ()
+    habits: _Habits = _Habits()
+
+    def keep(self, row: GenerationRow) -> None:
+        if len(self.first) < KEEP_FIRST:
+            self.first.append(row)
+        else:
+            self.last.append(row)
+        self.closed = (*self.first, *self.last)
+        self.learn(row.attempt)
+
+    def forget(self, attempt: int) -> None:
+        """Drop the rows of an attempt."""
+        kept = [row for row in self.closed if row.attempt != attempt]
+        self.first, self.closed = kept[:KEEP_FIRST], tuple(kept)
+        self.last.clear()
+        self.last.extend(kept[KEEP_FIRST:])
+        self.learn(attempt)
+
+    def learn(self, attempt: int) -> None:
+        """The habits of this attempt, from its complete generations."""
+        rows = [row for row in self.closed[-RECENT:] if row.attempt == attempt and not row.partial]
+        self.habits = _Habits(_stalled(rows), _grown_bytes(rows), _peak_bytes(rows), _leading_phase(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """A generation began; `closed` has the row that ended with it, by resource (empty at the first marker)."""
+
+    t: float
+    index: float
+    closed: dict[str, GenerationRow]
+    partial: bool = False  # its beginning was not seen
+
+
+class Ledger:
+    """Told markers, phases and readings; keeps rows. No clock.
+
+    Of each resource the first 50 and the latest 1000 closed rows are kept. Generations that pass between two readings
+    leave no row (nothing was measured in them); a phase that comes several times in a generation is one row, its
+    deltas added up. `index` is the generation under way, None before the first marker of this attempt.
+    """
+
+    def __init__(self) -> None:
+        self.attempt = 0
+        self.index: float | None = None
+        self.total: int | None = None
+        self.unit = "generation"
+        self.phase: str | None = None
+        self._accounts: dict[str, _Account] = {}
+        self._starts: deque[float] = deque(maxlen=PACED)
+        self._usual_seconds: float | None = None  # from one of them to the next
+        self._begin_t = 0.0
+        self.complete = 0  # generations of this attempt that were seen whole
+        self._zero_based = False
+        self._style = "start"
+
+    def attach(self, t: float, attempt: int) -> None:
+        """A new trainer process: open rows end as partial ones, counting begins anew, closed rows stay."""
+        self.end(t)
+        self.attempt, self.index, self.phase = attempt, None, None
+        self._forget_pace()
+        self.complete = 0
+        for account in self._accounts.values():
+            account.used_bytes = None
+            account.learn(attempt)
+
+    def end(self, t: float) -> None:
+        """The trainer is gone: what is open is closed as partial."""
+        for account in self._accounts.values():
+            if account.open is not None and account.open.sampled and self.index is not None:
+                account.keep(account.open.row(self.index, self.attempt, t, partial=True))
+            account.open = None
+
+    def sample(self, times: Sequence[float], resource: str, used: Sequence[int]) -> None:
+        """Readings of one resource in order, seconds and bytes."""
+        account = self._accounts.get(resource)
+        if account is None:
+            account = self._accounts[resource] = _Account()
+        if account.open is None:
+            late = self.index is None or times[0] > self._begin_t
+            account.open = _OpenRow(times[0], used[0], used[0], used[0], partial=late)
+            if self.phase is not None:
+                account.open.enter(self.phase, times[0])
+        account.used_bytes, account.used_t = used[-1], times[-1]
+        row, peak = account.open, max(used)
+        row.used_bytes, row.sampled, row.peak_bytes = used[-1], True, max(row.peak_bytes, peak)
+        phase = row.phases.get(self.phase) if self.phase is not None else None
+        if phase is not None:
+            phase.peak_bytes = max(phase.peak_bytes, peak)
+
+    def mark(self, t: float, seen: GenerationSeen) -> Boundary | None:
+        """A marker of the log; the boundary it makes, or None when it repeats what is known.
+
+        A start marker begins its row; an end marker closes row `index` and begins the next, and the first one closes
+        the (partial) row that began with the watch; a progress marker begins its row at first sight. An index that
+        goes back begins the count again.
+        """
+        if self._starts and seen.unit != self.unit:
+            self._recount(seen.unit)
+        t = max(t, self._begin_t) if self.index is not None else t
+        self.unit, self._style = seen.unit, seen.at
+        if seen.total is not None:
+            self.total = seen.total
+        ended = seen.index if seen.at == "end" else None
+        begins = seen.index if ended is None else self._after(ended)
+        if begins == self.index:
+            return None
+        if self.index is None and not self._starts:
+            self._zero_based = self._zero_based or seen.index == 0
+        back = self.index is not None and begins < self.index
+        if back:
+            self._forget_pace()
+        closes = ended if ended is not None and not back else self.index
+        boundary = Boundary(t, begins, self._close(t, closes, partial=back), seen.before_watch)
+        self.complete += any(not row.partial for row in boundary.closed.values())
+        self._begin(t, begins, seen.before_watch)
+        return boundary
+
+    def _recount(self, unit: str) -> None:
+        """Another counter is the clock: what was counted in this attempt were no generations."""
+        self.unit, self.index, self.total, self.complete, self._zero_based = unit, None, None, 0, False
+        self._forget_pace()
+        for account in self._accounts.values():
+            account.open = None
+            account.forget(self.attempt)
+
+    @staticmethod
+    def _after(index: float) -> float:
+        """What begins when `index` ends: the next whole number; a fraction (epoch 0.5) is a place, not a count."""
+        return index + 1 if float(index).is_integer() else index
+
+    def _close(self, t: float, index: float | None, partial: bool) -> dict[str, GenerationRow]:
+        closed = {}
+        for resource, account in self._accounts.items():
+            if account.open is None or not account.open.sampled or index is None:
+                continue
+            if self.phase is not None:
+                account.open.leave(self.phase, t)
+            row = account.open.row(index, self.attempt, t, partial)
+            account.keep(row)
+            closed[resource] = row
+        return closed
+
+    def _begin(self, t: float, index: float, partial: bool) -> None:
+        self.index, self._begin_t = index, t
+        if not partial:
+            self._learn_pace(t)
+        for account in self._accounts.values():
+            account.open = None
+            if account.used_bytes is not None:
+                used = account.used_bytes
+                account.open = _OpenRow(t, used, used, used, partial=partial or t < account.used_t)
+                if self.phase is not None:
+                    account.open.enter(self.phase, t)
+
+    def mark_phase(self, t: float, seen: PhaseSeen) -> dict[str, PhaseRow]:
+        """A phase begins (which ends the one before) or ends: the one that has ended, by resource."""
+        ended: dict[str, PhaseRow] = {}
+        if seen.at != "end" and seen.phase == self.phase:
+            return ended
+        for resource, account in self._accounts.items():
+            if account.open is None:
+                continue
+            if self.phase is not None and (row := account.open.leave(self.phase, t)) is not None:
+                ended[resource] = row
+            if seen.at != "end":
+                account.open.enter(seen.phase, t)
+        self.phase = seen.phase if seen.at != "end" else None
+        return ended
+
+    def closed(self, resource: str) -> tuple[GenerationRow, ...]:
+        """Of one resource, the generations that have ended and are kept, oldest first."""
+        account = self._accounts.get(resource)
+        return () if account is None else account.closed
+
+    def rows(self, resource: str) -> tuple[GenerationRow, ...]:
+        """Closed rows, oldest first, and the open one."""
+        account = self._accounts.get(resource)
+        if account is None:
+            return ()
+        if account.open is None or self.index is None:
+            return account.closed
+        return (*account.closed, account.open.row(self.index, self.attempt, None))
+
+    @property
+    def last_generation(self) -> float | None:
+        """The index of the last generation there will be, as the program counts.
+
+        None when no total is known, or the count has passed it: then it was the total of something else.
+        """
+        if self.total is None:
+            return None
+        last = float(self.total - 1 if self._zero_based or self._style == "progress" else self.total)
+        return None if self.index is not None and self.index > last + 1 else last
+
+    def _forget_pace(self) -> None:
+        self._starts.clear()
+        self._usual_seconds = None
+
+    def _learn_pace(self, t: float) -> None:
+        self._starts.append(t)
+        if len(self._starts) >= 2:
+            usual = median([b - a for a, b in pairwise(self._starts)])
+            self._usual_seconds = usual if usual > 0 else None
+
+    def step_seconds(self, now: float) -> float | None:
+        """Seconds from a marker to the next, as usual of late; None before two markers, or when one is long overdue."""
+        usual = self._usual_seconds
+        if usual is None:
+            return None
+        overdue = now - self._starts[-1] > STALE_FACTOR * usual + STALE_SECONDS
+        return None if overdue else usual
+
+    def silent(self, now: float) -> bool:
+        """No marker has come yet, or they have ceased: time is all there is to go by."""
+        return self.index is None or (len(self._starts) >= 2 and self.step_seconds(now) is None)
+
+    def stalled(self, resource: str) -> bool:
+        """The last generation hardly grew although each of the four before did: a fill may have come to its end."""
+        return self._habits(resource).stalled
+
+    def climb_bytes(self, resource: str, share: float = 1.0) -> int | None:
+        """How far this share of the next generation may rise above its start; None when none is complete.
+
+        That share of the growth of the latest ones, and the highest peak of the last ten that did not stay.
+        """
+        habits = self._habits(resource)
+        return None if habits.peak_bytes is None else int(share * habits.grown_bytes) + habits.peak_bytes
+
+    def leading_phase(self, resource: str) -> str | None:
+        """The phase in which 60 % or more of the recent growth falls; None when there is none such."""
+        return self._habits(resource).leading_phase
+
+    def _habits(self, resource: str) -> _Habits:
+        account = self._accounts.get(resource)
+        return account.habits if account is not None else _Habits()
+
+
+# --- habits, of the latest complete generations -----------------------------------------------------------------------
+
+
+def _stalled(rows: Sequence[GenerationRow]) -> bool:
+    deltas = [row.delta_bytes for row in rows[-5:]]
+    if len(deltas) < 5:
+        return False
+    least = min(deltas[:-1])
+    return least > 0 and deltas[-1] < STALL_SHARE * least
+
+
+def _grown_bytes(rows: Sequence[GenerationRow]) -> int:
+    latest = rows[-GROWN:]
+    return max(sum(row.delta_bytes for row in latest) // len(latest), 0) if latest else 0
+
+
+def _peak_bytes(rows: Sequence[GenerationRow]) -> int | None:
+    stayed = [min(row.end_bytes, after.end_bytes) for row, after in zip(rows, [*rows[1:], *rows[-1:]], strict=True)]
+    peaks = (row.peak_bytes - max(row.start_bytes, end) for row, end in zip(rows, stayed, strict=True))
+    return max(peaks, default=None)
+
+
+def _leading_phase(rows: Sequence[GenerationRow]) -> str | None:
+    rows = rows[-5:]
+    grown = sum(row.delta_bytes for row in rows)
+    if grown <= 0:
+        return None
+    by_phase: dict[str, int] = {}
+    for row in rows:
+        for phase in row.phases:
+            by_phase[phase.phase] = by_phase.get(phase.phase, 0) + phase.delta_bytes
+    name = max(by_phase, key=lambda n: by_phase[n], default=None)
+    return name if name is not None and by_phase[name] >= 0.6 * grown else None

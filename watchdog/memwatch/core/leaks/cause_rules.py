@@ -1,0 +1,157 @@
+"""Growth that no attribute holds: of filled arrays, GPUs, workers, shared memory, the allocator, C code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from memwatch.core.engine.status_sentence import main_less
+from memwatch.core.examination import Finding, Growth
+from memwatch.core.leaks import leak_causes
+from memwatch.core.leaks.examination_history import Evidence
+from memwatch.core.leaks.growth_attribution import Situation, worth_telling
+from memwatch.core.zz_census import (
+    ARRAYS,
+    LOCAL,
+    NDARRAY,
+    TENSORS,
+    UNNAMED,
+)
+from memwatch.core.zz_units import format_bytes
+
+EXPLAINS = 0.5  # of the growth of memory: what leaves more of it open is not all of the cause
+FLAT = 0.2  # of the growth of memory: Python's objects that grow by less do not explain it
+SEVERAL = 4  # generations: so long objects may come and go in each before an examination meets them
+NEARLY = 0.8  # of the growth of a generation: what objects left, where that is the cause
+GPU = "gpu"  # all of them together
+FIGURE = re.compile(r"^(Figure|FigureManager\w*|AxesSubplot|Axes)$")
+
+
+def of_arrays(evidence: Evidence, situation: Situation, memory: Growth) -> Iterator[Finding]:
+    """Arrays that were made at their full size and take memory as they are filled: together they need too much."""
+    grown, latest, room = evidence.filled(), evidence.spaced[-1], situation.headroom_bytes
+    per_unit, full = sum(one.per_unit for one in grown), sum(latest.filled[one.name][1] for one in grown)
+    before, after = sum(one.before for one in grown), sum(one.after for one in grown)
+    worth = worth_telling(situation, memory)
+    if room is None or full - after <= room or per_unit < worth:
+        return
+    most = grown[0]
+    growth = Growth(most.name, before, after, per_unit, most.since, most.steps)
+    names = ", ".join(main_less(one.name) for one in grown)
+    facts = (f"{names}: {format_bytes(after)} of {format_bytes(full)} are in memory, {format_bytes(room)} are left",)
+    yield leak_causes.FILLED.finding(growth, situation.phase, facts, holder=most.name, type_=NDARRAY)
+
+
+def of_gpus(evidence: Evidence, situation: Situation) -> Iterator[Finding]:
+    """What is used on GPUs, beside the tensors that a census finds there: allocated, beside reserved."""
+    used, tensors, latest = evidence.gpu(), evidence.on_gpu(), evidence.spaced[-1:]
+    if used is None or used.per_unit < situation.threshold_bytes or not latest[0].on_gpu:
+        return
+    facts = (f"{format_bytes(used.after)} are used, of which tensors take {format_bytes(latest[0].on_gpu)}",)
+    if tensors is None or tensors.per_unit < FLAT * used.per_unit:
+        yield leak_causes.GPU_CACHE.finding(used, situation.phase, facts, resource=GPU)
+    elif tensors.per_unit >= EXPLAINS * used.per_unit:
+        holder = _holder_of_tensors(evidence)
+        yield leak_causes.GPU_TENSORS.finding(
+            used, situation.phase, facts, type_=TENSORS[0], holder=holder, resource=GPU
+        )
+
+
+def of_rest(
+    evidence: Evidence, situation: Situation, memory: Growth, rest: float, in_attributes: float
+) -> Iterator[Finding]:
+    """Growth that attributes leave open: copies of workers, shared memory, Python's objects, what is not Python's."""
+    shared = next((one for one in evidence.kinds() if one.name == "shared memory"), None)
+    heap = evidence.heap()
+    grown, first, latest = memory.after - memory.before, evidence.at(memory.since), evidence.spaced[-1]
+    graphs, of_python = evidence.graphs(), 0.0 if heap is None else heap.per_unit
+    tensors = sum(one.per_unit for one in evidence.sizes() if one.name in TENSORS)
+    if graphs is not None and (of_python < EXPLAINS * rest or tensors >= EXPLAINS * of_python):
+        yield _of_graphs(evidence, situation, memory, graphs)
+    elif (copied := latest.cow_bytes - first.cow_bytes) >= EXPLAINS * grown:
+        yield leak_causes.WORKERS.finding(
+            memory, situation.phase, (f"{format_bytes(copied)} were copied in that time",)
+        )
+    elif shared is not None and shared.per_unit >= EXPLAINS * rest:
+        yield leak_causes.SHARED.finding(shared, situation.phase, (f"it takes {_size(shared.before, shared.after)}",))
+    elif figures := [one for one in evidence.types() if FIGURE.search(one.name.rpartition(".")[2])]:
+        yield _of_figures(situation, memory, figures)
+    elif heap is not None and heap.per_unit - in_attributes >= EXPLAINS * rest:
+        yield _of_objects(evidence, situation, heap)
+    elif latest.heap_bytes - first.heap_bytes < FLAT * grown and (
+        evidence.has_seen_within or len(evidence.spaced) >= SEVERAL
+    ):
+        yield _of_other_memory(evidence, situation, memory)
+
+
+def _of_graphs(evidence: Evidence, situation: Situation, memory: Growth, graphs: Growth) -> Finding:
+    """What a graph holds, no attribute does: tensors that were saved for a backward pass that never comes."""
+    facts = (f"{graphs.after:,} tensors keep their graph, {graphs.before:,} at {situation.unit} {graphs.since:g}",)
+    counts = (graphs.before, graphs.after)
+    holder = _holder_of_tensors(evidence)
+    return leak_causes.GRAPHS.finding(memory, situation.phase, facts, type_=TENSORS[0], counts=counts, holder=holder)
+
+
+def _holder_of_tensors(evidence: Evidence) -> str:
+    """The attribute that holds the most of those that there are more of."""
+    first, latest = evidence.spaced[0], evidence.spaced[-1]
+    risen = {
+        way: count - first.ways.get((name, way), 0)
+        for (name, way), count in latest.ways.items()
+        if name in TENSORS and not way.startswith(UNNAMED)
+    }
+    return max(risen, key=lambda way: risen[way], default="")
+
+
+def _of_figures(situation: Situation, memory: Growth, figures: Sequence[Growth]) -> Finding:
+    """What a figure is drawn on is C++'s memory, most often more than its Python objects. pyplot's have a manager."""
+    names = [one.name.rpartition(".")[2] for one in figures]
+    most = figures[names.index("Figure")] if "Figure" in names else figures[0]
+    holder = "matplotlib.pyplot" if any(name.startswith("FigureManager") for name in names) else ""
+    facts = (f"{most.after:,} are open, {most.before:,} at {situation.unit} {most.since:g}",)
+    return leak_causes.PYPLOT_FIGURES.finding(
+        memory, situation.phase, facts, type_=most.name, counts=(most.before, most.after), holder=holder
+    )
+
+
+def _of_objects(evidence: Evidence, situation: Situation, heap: Growth) -> Finding:
+    """Of the types that there are more and more of: what no attribute holds, else the one that takes the most."""
+    latest, risen = evidence.spaced[-1], {one.name: one for one in evidence.types()}
+    facts = (f"Python's objects take {_size(heap.before, heap.after)}",)
+    if not risen:
+        return leak_causes.ELSEWHERE.finding(heap, situation.phase, facts)
+    loose = [(type_, way) for type_, way in latest.ways if type_ in risen and way.startswith((UNNAMED, LOCAL))]
+    if loose:
+        name, holder = min(loose, key=_how_plain)
+    else:
+        name = max(risen, key=lambda one: latest.sizes.get(one, 0))
+        ways = {way: count for (type_, way), count in latest.ways.items() if type_ == name}
+        holder = max(ways, key=lambda way: ways[way], default="")
+    counts = (risen[name].before, risen[name].after)
+    function, _, variable = holder.removeprefix(LOCAL).partition(": ")
+    remedy = f"bound or clear {variable.partition('[')[0]}, in {function}" if holder.startswith(LOCAL) else ""
+    return leak_causes.ELSEWHERE.finding(
+        heap, situation.phase, facts, type_=name, counts=counts, holder=holder, remedy=remedy
+    )
+
+
+def _size(before: int, after: int) -> str:
+    return f"{format_bytes(after)}, {format_bytes(after - before, signed=True)} in that time"
+
+
+def _how_plain(held: tuple[str, str]) -> tuple[bool, int]:
+    """A class before arrays and Python's own types; then the nearest."""
+    type_, way = held
+    return type_ in ARRAYS or "." not in type_, len(way)
+
+
+def _of_other_memory(evidence: Evidence, situation: Situation, memory: Growth) -> Finding:
+    """Where Python's objects left as much as memory grows by, and that stayed in use, the allocator keeps it."""
+    first, latest = evidence.at(memory.since).heap_bytes, evidence.spaced[-1].heap_bytes
+    facts = (f"Python's objects take {_size(first, latest)}",)
+    for left in evidence.left:
+        grown = memory.per_unit * (left.units or evidence.stride)
+        if left.since >= memory.since and left.kept_bytes >= max(EXPLAINS * left.bytes, NEARLY * grown):
+            kept = f"{format_bytes(left.bytes)} of them went, and memory kept {format_bytes(left.kept_bytes)} of that"
+            return leak_causes.FRAGMENTS.finding(memory, situation.phase, (*facts, kept))
+    return leak_causes.NATIVE.finding(memory, situation.phase, facts)

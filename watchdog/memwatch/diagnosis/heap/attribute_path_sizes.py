@@ -1,0 +1,156 @@
+"""How much an attribute of the trainer's objects holds in all: `Trainer.replay_buffer`, `Trainer.population[*]`."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from memwatch.core.zz_census import Tracked
+from memwatch.diagnosis.heap.attribute_values import Attributes
+from memwatch.diagnosis.heap.reachable_objects import Walk
+from memwatch.diagnosis.heap.type_objects import HeapType
+from memwatch.errors import ConfigError
+
+_NAME = r"[^\W\d]\w*"
+_ROOT = re.compile(rf"{_NAME}(?:\.{_NAME})*")
+_STEP = re.compile(rf"\.({_NAME})|\[(\*)\]|\[(\d+)\]|\[(?:'([^']*)'|\"([^\"]*)\")\]")
+_CAPACITIES = ("capacity", "maxlen", "max_len", "max_size", "maxsize", "max_length", "buffer_size", "max_capacity")
+_PROGRAM_SHAPES = {"class", "weak"}  # from here on it is no data of the attribute's any more
+_PROGRAM = {"module", "function", "builtin_function_or_method", "code", "frame", "method", "generator", "coroutine"}
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A path through attributes and items, from the instances of a class or from a module."""
+
+    path: str
+    names: tuple[str, ...]  # "Trainer", "memory", "items": where the class ends is seen when it is looked for
+    steps: tuple[str, ...]  # behind these: ".name", "[*]", "[3]", "['key']"
+
+
+def parse(path: str) -> Track:
+    """ConfigError, with what to write, when it is no path."""
+    root = _ROOT.match(path)
+    names, at = (tuple(root[0].split(".")), root.end()) if root else ((), 0)
+    steps = []
+    while names and at < len(path) and (step := _STEP.match(path, at)):
+        steps.append(step[0])
+        at = step.end()
+    if len(names) + len(steps) < 2 or at < len(path):
+        hint = "write a class and what follows: Trainer.replay_buffer, Trainer.population[*], Trainer.state['memory']"
+        raise ConfigError(f"{path!r} is no path to an attribute", hint)
+    return Track(path, names, tuple(steps))
+
+
+def starts(track: Track, name: str) -> int:
+    """How many names of the path are those of the class of this name; 0: it does not start there."""
+    for length in range(len(track.names), 0, -1):
+        begin = ".".join(track.names[:length])
+        if name == begin or name.endswith(f".{begin}"):
+            return length
+    return 0
+
+
+class Tracks:
+    """Follows paths in one heap."""
+
+    def __init__(self, attributes: Attributes, walk: Callable[..., Walk]) -> None:
+        """`walk` makes a new way through the heap; what it is to leave out is told to it."""
+        self._attributes, self._walk = attributes, walk
+
+    def size(
+        self, track: Track, instances: Iterable[tuple[HeapType, Sequence[int]]], may_go_on: Callable[[], bool]
+    ) -> Tracked:
+        """All that is held at the end of a path, given the objects of each type it may start at.
+
+        An attribute of a class itself counts where its instances have none of that name.
+        """
+        of_instances: dict[int, list[int]] = defaultdict(list)  # by how many names of the path lead to them
+        of_classes: dict[int, list[int]] = defaultdict(list)
+        called: dict[int, set[str]] = defaultdict(set)  # the classes and modules, in full
+        for kind, addresses in instances:
+            if kind.shape == "class":
+                for address in addresses:
+                    name = self._attributes.type_name(address)
+                    length = starts(track, name)
+                    of_classes[length].append(address)
+                    called[length].add(name)
+            elif kind.name == "module":
+                for address in addresses:
+                    of_instances[self._names_of_module(track, address)].append(address)
+            elif length := starts(track, kind.name):
+                of_instances[length] += addresses
+                called[length].add(kind.name)
+        longest = max((*of_instances, *of_classes), default=0)
+        if not longest:
+            return Tracked(track.path, 0, None, reason=f"no object of a class {track.names[0]}, and no such module")
+        steps = (*(f".{name}" for name in track.names[longest:]), *track.steps)
+        roots = of_instances[longest]
+        found, missing = self._follow(roots, steps)
+        if not found and of_classes[longest]:
+            roots, of_instance = of_classes[longest], missing
+            found, missing = self._follow(roots, steps)
+            missing = of_instance or missing
+        if not found:
+            return Tracked(track.path, 0, None, reason=f"nothing at {missing}")
+        walk = self._walk(left_out=_is_program)
+        walk.pass_by(roots)
+        reached = walk.go([array("Q", found)], may_go_on)
+        items, capacity = self._items(roots, found)
+        behind = track.path[len(".".join(track.names[:longest])) :]
+        full = "".join(called[longest]) + behind if len(called[longest]) == 1 else ""
+        size = sum(kind.bytes for kind in reached.kinds)
+        return Tracked(track.path, len(found), size, items, capacity, full=full)
+
+    def _items(self, owners: Sequence[int], found: Iterable[int]) -> tuple[int | None, int | None]:
+        """How many items these containers have; how many they may have, where it is one of one owner."""
+        places = [place for address in found if (place := self._attributes.find(address)) is not None]
+        lengths = [length for place in places if (length := self._attributes.length(place)) is not None]
+        if not lengths:
+            return None, None
+        if len(places) > 1 or len(owners) > 1:
+            return sum(lengths), None
+        own = self._attributes.length_most(places[0])
+        return sum(lengths), own if own is not None else self._said_by(owners[0])
+
+    def _said_by(self, owner: int) -> int | None:
+        """What an attribute of the container's owner calls its capacity."""
+        place = self._attributes.find(owner)
+        if place is None:
+            return None
+        said = {name.lstrip("_"): value for name, value in self._attributes.of(place)}
+        numbers = (self._attributes.whole_number(said[name]) for name in _CAPACITIES if name in said)
+        return next((number for number in numbers if number is not None and number > 0), None)
+
+    def _follow(self, roots: Iterable[int], steps: Iterable[str]) -> tuple[set[int], str]:
+        """What is at the end of these steps; without that, the first that leads nowhere."""
+        found = set(roots)
+        for step in steps:
+            found = {value for address in found for value in self._next(address, step)}
+            if not found:
+                return found, step
+        return found, ""
+
+    def _names_of_module(self, track: Track, address: int) -> int:
+        name = self._attributes.module(address).name.split(".")
+        return len(name) if tuple(name) == track.names[: len(name)] else 0
+
+    def _next(self, address: int, step: str) -> Iterator[int]:
+        place = self._attributes.find(address)
+        if place is None:
+            return
+        _, every, index, single, double = _STEP.fullmatch(step).groups()  # type: ignore[union-attr]
+        if step.startswith("."):
+            yield from (value for name, value in self._attributes.of(place) if name == step[1:])
+        elif every is not None or index is not None:
+            items = self._attributes.elements(place)
+            yield from items if every else items[int(index) : int(index) + 1]
+        else:
+            yield from (value for name, value in self._attributes.items(address) if name == (single or double))
+
+
+def _is_program(kind: HeapType) -> bool:
+    return kind.shape in _PROGRAM_SHAPES or kind.name in _PROGRAM

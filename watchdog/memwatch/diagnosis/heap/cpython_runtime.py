@@ -1,0 +1,168 @@
+"""Which CPython a process runs, and where its garbage collector keeps the lists of all objects that it tracks."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from dataclasses import dataclass
+
+from memwatch.diagnosis.heap.remote_memory import Memory
+from memwatch.diagnosis.heap.zz_binary import Binary
+from memwatch.errors import SourceError
+
+OLDEST, NEWEST = (3, 8), (3, 15)
+_COOKIE = b"xdebugpy"  # at the start of the runtime, from 3.13 on
+_VERSION = re.compile(rb"(3\.\d{1,2}\.\d{1,3}(?:(?:a|b|rc)\d{1,2})?\+?) \(")
+_RECORD = 24  # a generation: next, prev, threshold, count
+_GENERATIONS = 3
+_COUNTED_ELSEWHERE = (3, 15)  # from this version on, collections are not counted behind the permanent generation
+_BEHIND = range(72, 92, 4)  # from the first generation to the permanent one: as far as that has been seen to lie
+_SEARCHED = 9216  # bytes of an interpreter's state, where its lists are not where they are expected
+_TRIES, _TRY_SECONDS = 400, 0.005
+POINTER = ~3 & (2**64 - 1)  # the two lowest bits of a link are flags
+INTERPRETERS_MOST = 64
+FIND_SECONDS = 10.0  # for the lists of all interpreters, at most: what is none takes seconds each
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Offsets in bytes, from the internal headers of one minor version; checked before use."""
+
+    head: int  # runtime -> the first interpreter
+    following: int  # interpreter -> the next one
+    generations: tuple[int, ...]  # interpreter (3.8: runtime) -> the first generation
+
+
+_PLACES = {
+    (3, 8): _Places(32, 0, (368,)),
+    (3, 9): _Places(32, 0, (640,)),
+    (3, 10): _Places(32, 0, (640,)),
+    (3, 11): _Places(40, 0, (672,)),
+    (3, 12): _Places(40, 0, (136,)),
+    (3, 13): _Places(632, 7264, (7424, 7420)),
+    (3, 14): _Places(808, 7272, (7432,)),
+    (3, 15): _Places(936, 7264, (7408,)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A CPython process."""
+
+    version: str  # "3.11.7"
+    minor: tuple[int, int]
+    states: tuple[int, ...]  # addresses of what each of its interpreters keeps of itself
+    lists: tuple[int, ...]  # addresses of the heads of all lists of tracked objects, of all interpreters
+    collectors: tuple[int, ...] = ()  # addresses of what each interpreter's collector has done; where that is known
+
+    def collections(self, memory: Memory) -> tuple[int, ...]:
+        """How many collections of all objects there were; -1 of one that is going on, of whatever objects."""
+        return tuple(
+            -1 if memory.word(at + _GENERATIONS * _RECORD) & 0xFFFFFFFF else memory.word(at + 2 * _RECORD)
+            for at in self.collectors
+        )
+
+
+def find_interpreter(memory: Memory, root: str = "/proc", seconds: float = FIND_SECONDS) -> Interpreter:
+    """SourceError, with a hint, when it is none that can be read, or not within so long."""
+    deadline = time.monotonic() + seconds
+    if sys.byteorder != "little" or sys.maxsize != 2**63 - 1:
+        raise SourceError("a census reads 64-bit little-endian processes only")
+    binary = Binary(memory, root)
+    version = _version(memory, binary)
+    parts = tuple(int(part) for part in version.split(".")[:2])
+    minor = (parts[0], parts[1])
+    if not OLDEST <= minor <= NEWEST:
+        raise SourceError(f"CPython {version} cannot be read", "a census reads CPython 3.8 to 3.15")
+    lists: list[int] = []
+    collectors = []
+    states = _states(memory, binary.runtime, minor)
+    for holder in states if minor > OLDEST else [binary.runtime]:
+        found = _lists(memory, holder, version, _PLACES[minor].generations, deadline)
+        lists += found
+        if len(found) > _GENERATIONS and minor < _COUNTED_ELSEWHERE:
+            collectors.append(found[_GENERATIONS] + _RECORD)
+    return Interpreter(version, minor, tuple(states), tuple(lists), tuple(collectors))
+
+
+def _version(memory: Memory, binary: Binary) -> str:
+    head = memory.read(binary.runtime, 24)
+    if head.startswith(_COOKIE):
+        number = int.from_bytes(head[8:16], "little")
+        if int.from_bytes(head[16:24], "little"):
+            hint = "a build without the GIL keeps no lists of its objects: diagnose the run on an ordinary build"
+            raise SourceError(f"CPython {_of_number(number)} is free-threaded: its heap cannot be read", hint)
+        return _of_number(number)
+    if binary.version_at:
+        return _of_number(memory.word(binary.version_at))
+    start, size = binary.bss
+    for low, high in memory.writable.within(start, start + size):
+        found = _VERSION.search(memory.read(low, high - low))
+        if found:
+            return found[1].decode()
+    raise SourceError("which CPython this is cannot be told", "a census reads CPython 3.8 to 3.15")
+
+
+# 0x030b07f0: 3.11.7
+def _of_number(number: int) -> str:
+    major, minor, micro = (number >> 24) & 255, (number >> 16) & 255, (number >> 8) & 255
+    level = {0xA: "a", 0xB: "b", 0xC: "rc"}.get((number >> 4) & 15, "")
+    return f"{major}.{minor}.{micro}{f'{level}{number & 15}' if level else ''}"
+
+
+def _states(memory: Memory, runtime: int, minor: tuple[int, int]) -> list[int]:
+    """The addresses of the interpreters."""
+    head, following = _PLACES[minor].head, _PLACES[minor].following
+    if memory.read(runtime, 8) == _COOKIE:
+        # cookie, version, free-threaded; runtime: size, finalizing, interpreters.head; interpreter: size, id, next
+        head, following = memory.word(runtime + 40), memory.word(runtime + 64)
+    found: list[int] = []
+    state = memory.word(runtime + head)
+    while state and state not in found and len(found) < INTERPRETERS_MOST:
+        found.append(state)
+        state = memory.word(state + following)
+    return found
+
+
+def _lists(memory: Memory, holder: int, version: str, hints: tuple[int, ...], deadline: float) -> list[int]:
+    """The heads of the lists that hang at an interpreter or, in 3.8, at the runtime.
+
+    They change while they are looked at, those of young objects without a pause: each is sure once it was seen closed.
+    """
+    closed: set[int] = set()
+    for attempt in range(_TRIES):
+        if attempt and time.monotonic() > deadline:
+            break
+        places = hints if attempt < _TRIES / 2 else range(0, _SEARCHED, 4)
+        sure = [first for first in places if _are_heads(memory, holder + first, closed)]
+        if len(sure) == 1:
+            first = holder + sure[0]
+            permanent = [first + behind for behind in _BEHIND if _is_head(memory, first + behind)]
+            return [*(first + i * _RECORD for i in range(_GENERATIONS)), *permanent[:1]]
+        time.sleep(_TRY_SECONDS if attempt % 8 == 7 else 0.0)
+    raise SourceError(
+        f"the objects of CPython {version} are not where they are expected",
+        "this build differs from the usual ones; tell its version and where it comes from",
+    )
+
+
+def _are_heads(memory: Memory, first: int, closed: set[int]) -> bool:
+    """Whether here are those of three generations, one behind the other."""
+    for at in range(first, first + _GENERATIONS * _RECORD, _RECORD):
+        if at not in closed and not _is_head(memory, at):
+            return False
+        closed.add(at)
+    return True
+
+
+def _is_head(memory: Memory, at: int) -> bool:
+    """A generation's list is closed: the neighbours of its head point back to it."""
+    try:
+        following, before, counts = memory.words(at, 3)
+        following, before, threshold = following & POINTER, before & POINTER, counts & 0xFFFFFFFF
+        if threshold >= 100_000_000 or not following or following % 4 or before % 4:
+            return False
+        return memory.word(following + 8) & POINTER == at == memory.word(before) & POINTER
+    except SourceError:
+        return False

@@ -1,0 +1,166 @@
+"""Types of a heap: which addresses are types, what they are called, and how their objects are laid out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from struct import unpack_from
+
+from memwatch.core.text_and_units import printable
+from memwatch.diagnosis.heap.builtin_values import Objects
+from memwatch.diagnosis.heap.remote_memory import Memory
+from memwatch.errors import SourceError
+
+_TYPE_BYTES = 416  # of a PyTypeObject, as far as all versions have it alike
+_TYPE_SUBCLASS, _HEAP_TYPE, _HAS_GC, _READY = 1 << 31, 1 << 9, 1 << 14, 1 << 12
+_MANAGED_DICT, _MANAGED_WEAKREF, _INLINE_VALUES = 1 << 4, 1 << 3, 1 << 2  # since 3.11, 3.12, 3.13
+_QUALNAME = {8: 864, 9: 856, 10: 864, 11: 864, 12: 872, 13: 872, 14: 872, 15: 880}  # by minor version
+_NAME_MOST = 512  # bytes of a name
+_ENTRIES_MOST = 4096  # of a class's namespace
+_BASES_MOST = 64
+_REFUSED_MOST = 1 << 17
+_LOWEST = 4096
+_OBJECT_BYTES = 16
+_LINKS_BYTES = 16  # of the collector, in front of what it tracks
+
+# The types of which it is known where they keep what they hold, by name; a subclass is laid out as its base at first.
+_SHAPES = {
+    "list": "list",
+    "tuple": "tuple",
+    "dict": "dict",
+    "set": "set",
+    "frozenset": "set",
+    "str": "str",
+    "int": "int",
+    "bytes": "bytes",
+    "bytearray": "bytearray",
+    "type": "class",
+    "weakref": "weak",
+    "weakref.ReferenceType": "weak",
+    "collections.deque": "deque",
+    "array.array": "array",
+    "numpy.ndarray": "ndarray",
+    "torch._C._TensorBase": "tensor",
+    "torch._C.TensorBase": "tensor",
+}
+_EXACT = {"str", "bytes"}  # subclasses are laid out in another way
+_BY_FIELDS = {"tensor"}  # what these refer to is looked for in all of the fixed part
+
+
+@dataclass(frozen=True, slots=True)
+class HeapType:
+    """One type."""
+
+    address: int
+    name: str  # "__main__.Agent", "dict"
+    basic_bytes: int
+    item_bytes: int
+    tracked: bool  # by the garbage collector, or so it may be
+    shape: str  # one of those above; "": none of them
+    shape_bytes: int  # of the fixed part that the shape tells of, from the start of the object
+    base_at: int  # the address of its base type; 0 without
+    members_at: int  # the table of attributes in the fixed part (slots, and what C code tells of); 0 without
+    dict_offset: int
+    has_managed_dict: bool
+    has_inline_values: bool
+    front_bytes: int  # in front of each object
+    keys_at: int  # the table of the names of attributes that its objects share; 0 without
+
+
+class Types:
+    """The types that were met so far."""
+
+    def __init__(self, memory: Memory, objects: Objects) -> None:
+        self._memory, self._objects, self._minor = memory, objects, objects.minor
+        self.known: dict[int, HeapType] = {}  # those of tracked objects
+        self.others: dict[int, HeapType] = {}
+        self._refused: set[int] = set()
+
+    def learn(self, address: int) -> HeapType | None:
+        """The type at this address; None when there is none of tracked objects."""
+        found = self.of(address)
+        return found if found is not None and found.tracked else None
+
+    def of(self, address: int) -> HeapType | None:
+        """The type at this address; None when there is none."""
+        found = self.known.get(address) or self.others.get(address)
+        if found is not None or address in self._refused or address % 8 or address < _LOWEST:
+            return found
+        try:
+            found = self._read(address, _BASES_MOST)
+        except SourceError:
+            if len(self._refused) >= _REFUSED_MOST:
+                self._refused.clear()
+            self._refused.add(address)
+            return None
+        return found
+
+    def known_from(self, count: int) -> frozenset[int]:
+        """The addresses of all but the first so many of tracked objects, in the order in which they were met."""
+        return frozenset(islice(self.known, count, None))
+
+    def _read(self, address: int, bases_left: int) -> HeapType:
+        raw = self._memory.read(address, _TYPE_BYTES)
+        metatype, (name_at, basic, item) = unpack_from("<Q", raw, 8)[0], unpack_from("<Qqq", raw, 24)
+        flags, members_at, base_at, namespace = (unpack_from("<Q", raw, at)[0] for at in (168, 240, 256, 264))
+        dict_offset = unpack_from("<q", raw, 288)[0]
+        if not flags & _READY or not _OBJECT_BYTES <= basic < 1 << 24 or not 0 <= item < 1 << 16:
+            raise SourceError("no type")
+        if metatype % 8 or not self._memory.word(metatype + 168) & _TYPE_SUBCLASS:
+            raise SourceError("no type")
+        name = self._memory.text(name_at, _NAME_MOST)
+        of_heap = bool(flags & _HEAP_TYPE)
+        keys_at = 0
+        if of_heap:
+            name = self._full_name(address, namespace, name)
+            keys_at = self._memory.word(address + _QUALNAME[self._minor] + 8)
+        name = printable(name.removeprefix("builtins."))
+        shape, shape_bytes = self._shape(name, basic, base_at, bases_left)
+        managed = self._minor >= 11 and bool(flags & _MANAGED_DICT)
+        in_front = managed or (self._minor >= 12 and bool(flags & _MANAGED_WEAKREF))
+        found = HeapType(
+            address=address,
+            name=name,
+            basic_bytes=basic,
+            item_bytes=item,
+            tracked=bool(flags & _HAS_GC),
+            shape=shape,
+            shape_bytes=shape_bytes,
+            base_at=base_at,
+            members_at=members_at,
+            dict_offset=0 if managed else dict_offset,
+            has_managed_dict=managed,
+            has_inline_values=self._minor >= 13 and bool(flags & _INLINE_VALUES),
+            front_bytes=_LINKS_BYTES * (bool(flags & _HAS_GC) + in_front),
+            keys_at=keys_at,
+        )
+        (self.known if found.tracked else self.others)[address] = found
+        return found
+
+    def _shape(self, name: str, basic: int, base_at: int, bases_left: int) -> tuple[str, int]:
+        shape = _SHAPES.get(name)
+        if shape is not None:
+            return shape, _OBJECT_BYTES if shape in _BY_FIELDS else basic
+        if base_at and bases_left:
+            base = self.known.get(base_at) or self.others.get(base_at) or self._read(base_at, bases_left - 1)
+            if base.shape not in _EXACT:
+                return base.shape, base.shape_bytes
+        return "", _OBJECT_BYTES
+
+    def _full_name(self, address: int, namespace: int, name: str) -> str:
+        """Module and qualified name of a class; what is known of it when they cannot be read."""
+        try:
+            qualified = self._objects.text(self._memory.word(address + _QUALNAME[self._minor]))
+        except SourceError:
+            return name
+        try:
+            return f"{self._module(namespace)}.{qualified}"
+        except SourceError:
+            return name if name.endswith(f".{qualified}") else qualified
+
+    def _module(self, namespace: int) -> str:
+        """What a class's namespace says of `__module__`."""
+        for key, value in self._objects.items(namespace, _ENTRIES_MOST):
+            if self._objects.text_or_none(key) == "__module__":
+                return self._objects.text(value)
+        raise SourceError("no __module__")

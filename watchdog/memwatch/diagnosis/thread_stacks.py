@@ -1,0 +1,77 @@
+"""What the trainer's threads are doing, by py-spy, which reads their stacks from outside and does not stop them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from memwatch.core.examination import Frame, Thread
+from memwatch.core.text_and_units import printable
+from memwatch.errors import SourceError
+
+_TRIES = 3  # a stack that changes while it is read gives an error
+_SECONDS = 20.0
+_FRAMES_MOST = 200
+
+
+def read_stacks(pid: int) -> tuple[Thread, ...]:
+    """All Python threads of a process; SourceError, with a hint, when they cannot be read."""
+    for _ in range(_TRIES):
+        ended = _dumped(pid)
+        if ended.returncode == 0:
+            return parse_stacks(ended.stdout)
+    complaint = ended.stderr.decode("utf-8", "replace").strip().splitlines() or ["it says nothing"]
+    raise SourceError(
+        f"py-spy cannot read the stacks of process {pid}: {printable(complaint[-1])}", _hint(complaint[-1])
+    )
+
+
+def _dumped(pid: int) -> subprocess.CompletedProcess[bytes]:
+    command = [_executable(), "dump", "--nonblocking", "--json", "--pid", str(pid)]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise SourceError(f"py-spy did not answer within {_SECONDS:g} s") from error
+    except OSError as error:
+        raise SourceError(f"py-spy cannot be run: {error}") from error
+
+
+def _executable() -> str:
+    beside = Path(sys.executable).with_name("py-spy")
+    found = str(beside) if beside.exists() else shutil.which("py-spy")
+    if found is None:
+        raise SourceError("py-spy is not installed", "pip install py-spy, beside memwatch")
+    return found
+
+
+def _hint(complaint: str) -> str:
+    if "ermission" in complaint:
+        return "run memwatch as the trainer's user (kernel.yama.ptrace_scope 0) or with CAP_SYS_PTRACE"
+    return ""
+
+
+# [{"pid": 5518, "thread_name": "MainThread", "active": true, "frames": [{"name": "step", "filename": "/a/b.py",
+#   "short_filename": "b.py", "line": 23, ...}], ...}]
+def parse_stacks(raw: bytes) -> tuple[Thread, ...]:
+    """What `py-spy dump --json` prints; SourceError when it is something else."""
+    try:
+        return tuple(
+            Thread(
+                printable(str(thread["thread_name"] or "")),
+                bool(thread["active"]),
+                tuple(
+                    Frame(
+                        printable(str(frame["name"])),
+                        printable(str(frame["short_filename"] or frame["filename"])),
+                        int(frame["line"]),
+                    )
+                    for frame in thread["frames"][:_FRAMES_MOST]
+                ),
+            )
+            for thread in json.loads(raw)
+        )
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise SourceError("py-spy's answer cannot be read", "memwatch reads that of py-spy 0.3.14 and later") from error

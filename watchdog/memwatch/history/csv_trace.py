@@ -1,0 +1,373 @@
+"""A recorded trace (CSV) as the events that a watch would have been told.
+
+A trace has a header and a row a sample: `t` in seconds; `rss`, `limit`, `gpu_used` and `gpu_limit` in bytes; `gen` as
+the program counts, `phase`, `total_gens`; `driver` and `driver_capacity`, a gauge of its log. Columns come in any
+order, others are ignored. Recorders fail now and then:
+
+- An empty cell was not read. Of memory there is no sample then; a limit that was known still holds (0: there is none);
+  without `gen` the log was not read, and what it said last goes on.
+- A time before the latest is taken as the latest, for clocks jitter. Much before it, two recordings are in one file.
+- A count that goes back is a new process when memory is lower, or when the process was not seen between; and so is
+  memory that halved while it was not seen. Without `gen`, or with no memory in use, it is not seen.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from operator import le
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from memwatch.core.events import (
+    Attached,
+    Event,
+    GaugeSeen,
+    GenerationSeen,
+    PhaseSeen,
+    Series,
+    Stretch,
+)
+from memwatch.core.measurements import HOST, Target
+from memwatch.errors import ConfigError
+
+GPU = "gpu0"
+REQUIRED = ("t", "rss", "limit")
+MEASURED = ("t", "rss", "gpu_used")  # other figures in every row
+TOLD = ("limit", "gpu_limit", "gen", "phase", "total_gens", "driver", "driver_capacity")  # the same ones for many rows
+BLOCK = 1024  # rows read at once: all that is alike in them is looked at once
+LARGEST = 2.0**63
+BACK_SECONDS = 300.0  # a clock that goes back by no more than this ...
+BACK_SHARE = 0.01  # ... or this share of the time so far jitters, or was set
+RESTART_SHARE = 0.8  # the count goes back and memory is below this share of what it was: a new process
+GONE_SHARE = 0.5  # ... and of this, when the process was not seen between
+_COLUMNS = "t,rss,limit,gen,phase,total_gens,gpu_used,gpu_limit"
+_HINT = f"a trace has the columns {_COLUMNS}: seconds and bytes, empty where unknown"
+
+
+def read_trace(path: Path | str, limit_bytes: int | None = None) -> Iterator[Event]:
+    """The events of a trace (.csv or .csv.gz), row by row; ConfigError names the line that cannot be used.
+
+    `limit_bytes` bounds host memory, as --limit does, where it is tighter than the trace's own limit.
+    """
+    for told in read_stretches(path, limit_bytes):
+        if isinstance(told, Stretch):
+            yield from map(told.sampled, range(len(told.times)))
+        else:
+            yield told
+
+
+def read_stretches(
+    path: Path | str, limit_bytes: int | None = None, reach: Callable[[float], None] | None = None
+) -> Iterator[Event | Stretch]:
+    """As read_trace, but looks at memory that nothing comes between are told together.
+
+    `reach` is told now and then which share of the file has been read, 0 to 1.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as raw, _text(raw, path.suffix) as file:
+            size = max(1, os.fstat(raw.fileno()).st_size)
+            for told in _events(_pieces(file, path, limit_bytes), path.name):
+                if reach is not None and isinstance(told, Stretch):
+                    reach(raw.tell() / size)
+                yield told
+    except (OSError, EOFError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path}: cannot be read: {why}", "give a .csv or .csv.gz file") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{path}: is not CSV text: {error}", _HINT) from error
+
+
+def _text(raw: BinaryIO, suffix: str) -> TextIO:
+    if suffix == ".gz":
+        return gzip.open(raw, "rt", encoding="utf-8-sig", newline="")
+    return io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a row says besides time and memory; rows that say the same share it."""
+
+    limit: int | None = None  # of the host, as the next; None: unknown, or there is none
+    origin: str = "trace"
+    gpu_limit: int | None = None
+    generation: float | None = None
+    phase: str = ""
+    total: int | None = None
+    driver: float | None = None
+    driver_capacity: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Rows one after the other that differ in time and memory alone."""
+
+    times: Sequence[float]
+    host: Sequence[int] | None  # bytes; None: not read
+    gpu: Sequence[int] | None
+    told: _Told
+
+
+_Figures = tuple[list[float], "list[int] | None", "list[int] | None"]  # times, bytes of the host and of the GPU
+
+
+def _pieces(file: TextIO, path: Path, own_limit: int | None) -> Iterator[_Piece]:
+    reader = csv.reader(file, skipinitialspace=True)
+    columns = {name.strip(): i for i, name in enumerate(next(reader, ()))}
+    missing = [name for name in REQUIRED if name not in columns]
+    if missing:
+        raise ConfigError(f"{path}:1: no column {', '.join(missing)}", _HINT)
+    parser, rows = _Parser(columns, own_limit), [[""]]
+    while rows:
+        line, rows, failure = reader.line_num, [], None
+        try:
+            rows.extend(islice(reader, BLOCK))
+        except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:  # what came before is told first
+            failure = error
+        try:
+            yield from parser.parse(rows)
+        except ValueError as error:
+            line += sum(1 + sum(cell.count("\n") for cell in row) for row in rows[: parser.parsed + 1])
+            raise ConfigError(f"{path}:{line}: {error}", _HINT) from error
+        if failure is not None:
+            raise failure
+
+
+class _Parser:
+    """Rows to pieces whose times never go back. A block of rows is read at a glance where all is plain."""
+
+    def __init__(self, columns: Mapping[str, int], own_limit: int | None) -> None:
+        self._width = 1 + max(columns.values())
+        # a column that the trace does not have is the last cell, which is empty
+        self._measured = [columns.get(name, -1) for name in MEASURED]
+        self._rest = [columns.get(name, -1) for name in TOLD]
+        self._own_limit = own_limit
+        self._trace_limit: int | None = None
+        self._texts: tuple[str, ...] | None = None
+        self._told = _Told()
+        self._first_t: float | None = None
+        self._t = 0.0
+        self.parsed = 0  # of the latest rows
+
+    def parse(self, rows: Sequence[list[str]]) -> Iterator[_Piece]:
+        """ValueError for a row that cannot be used, the one after those that are `parsed`."""
+        self.parsed = 0
+        columns = list(zip(*rows))  # noqa: B905 - of rows that differ in length, what all have
+        figures = self._glance(columns) if len(columns) >= self._width else None
+        if figures is None:
+            yield from self._parse_each(rows)
+            return
+        times, host, gpu = figures
+        self._first_t, self._t = times[0] if self._first_t is None else self._first_t, times[-1]
+        for texts, count in _alike([columns[place] if place >= 0 else ("",) * len(rows) for place in self._rest]):
+            told = self._tell(texts)
+            part = slice(self.parsed, self.parsed + count)
+            yield _Piece(times[part], None if host is None else host[part], None if gpu is None else gpu[part], told)
+            self.parsed += count
+
+    def _glance(
+        self, columns: Sequence[tuple[str, ...]]
+    ) -> tuple[list[float], list[int] | None, list[int] | None] | None:
+        """Times and bytes when every row has them, in order; None: a closer look is needed."""
+        when, host, gpu = (_figures(columns[place]) if place >= 0 else () for place in self._measured)
+        if not when or host is None or gpu is None or when[0] < self._t or not all(map(le, when, when[1:])):
+            return None
+        return list(when), list(map(int, host)) or None, list(map(int, gpu)) or None
+
+    def _parse_each(self, rows: Sequence[list[str]]) -> Iterator[_Piece]:
+        for cells in rows:
+            cells.extend([""] * (self._width + 1 - len(cells)))
+            when, host, gpu = (cells[place] for place in self._measured)
+            t = _number(when, "t")
+            if t is not None:
+                yield self._piece(t, _bytes(host, "rss"), _bytes(gpu, "gpu_used"), cells)
+            elif any(map(str.strip, cells)):
+                raise ValueError("no time")
+            self.parsed += 1
+
+    def _piece(self, t: float, host: int | None, gpu: int | None, cells: Sequence[str]) -> _Piece:
+        if self._first_t is None:
+            self._first_t = t
+        elif t < self._t:
+            t = self._held(t, self._t - self._first_t)
+        self._t = t
+        told = self._tell(tuple(cells[place] for place in self._rest))
+        return _Piece((t,), None if host is None else (host,), None if gpu is None else (gpu,), told)
+
+    def _tell(self, texts: tuple[str, ...]) -> _Told:
+        """What seldom changes is parsed only when its text does."""
+        if texts != self._texts:
+            self._told, self._texts = self._parse(texts), texts
+        return self._told
+
+    def _held(self, t: float, so_far: float) -> float:
+        if self._t - t > max(BACK_SECONDS, BACK_SHARE * so_far):
+            raise ValueError(f"time goes back from {self._t:g} to {t:g}: are there two recordings in this file?")
+        return self._t
+
+    def _parse(self, texts: tuple[str, ...]) -> _Told:
+        limit, gpu_limit, generation, phase, total, driver, capacity = texts
+        self._trace_limit = _bound(_bytes(limit, "limit"), self._trace_limit)
+        own = self._own_limit
+        binds = own is not None and (self._trace_limit is None or own < self._trace_limit)
+        return _Told(
+            own if binds else self._trace_limit,
+            "--limit" if binds else "trace",
+            _bound(_bytes(gpu_limit, "gpu_limit"), self._told.gpu_limit),
+            _number(generation, "gen"),
+            phase.strip(),
+            _bytes(total, "total_gens"),
+            _number(driver, "driver"),
+            _number(capacity, "driver_capacity"),
+        )
+
+
+def _number(text: str, name: str) -> float | None:
+    """None for an empty cell; ValueError for what is no number, or one that nothing in a trace can be."""
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        if not text.strip():
+            return None
+        value = -1.0
+    if 0.0 <= value < LARGEST:
+        return value
+    raise ValueError(f"{name} {text.strip()!r} is not a number from 0 to 2**63")
+
+
+def _bytes(text: str, name: str) -> int | None:
+    value = _number(text, name)
+    return None if value is None else int(value)
+
+
+def _bound(read: int | None, known: int | None) -> int | None:
+    """The limit from here on: what was known while none was read, and 0 says that there is none."""
+    return known if read is None else read or None
+
+
+def _figures(texts: tuple[str, ...]) -> Sequence[float] | None:
+    """The numbers of a column; none of an empty one; None: some of it is not plain."""
+    if not any(texts):
+        return ()
+    try:
+        figures = list(map(float, texts))
+    except ValueError:
+        return None
+    return figures if min(figures) >= 0.0 and max(figures) < LARGEST and sum(figures) >= 0.0 else None  # nan
+
+
+def _alike(columns: Sequence[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], int]]:
+    """The texts of rows one after the other that say the same, and how many these are."""
+    if all(column.count(column[0]) == len(column) for column in columns):
+        yield tuple(column[0] for column in columns), len(columns[0])
+        return
+    for texts, rows in groupby(zip(*columns, strict=True)):
+        yield texts, sum(1 for _ in rows)
+
+
+# --- pieces to events -----------------------------------------------------------------------------------------------
+
+
+def _events(pieces: Iterable[_Piece], name: str) -> Iterator[Event | Stretch]:
+    process: _Process | None = None
+    pid, log, before = 0, _Log(), None
+    for piece in pieces:
+        told, first = piece.told, 0
+        while first < len(piece.times):
+            t, host = piece.times[first], None if piece.host is None else piece.host[first]
+            if process is None or not process.goes_on(host, told.generation):
+                process, log, before = _Process(host, told.generation), _Log(), None
+                pid += 1
+                yield Attached(t, Target("trace", pid, 0), f"trace {name}")
+            if told is not before:
+                yield from log.events(t, told)
+                before = told
+            taken = process.take(piece.host, first + 1)
+            yield _stretch(piece, slice(first, first + 1 + taken), host)
+            first += 1 + taken
+
+
+def _stretch(piece: _Piece, part: slice, host: int | None) -> Stretch:
+    told, pools = piece.told, list[Series]()
+    if piece.host is not None and host:
+        pools.append(Series(HOST, piece.host[part], told.limit, told.origin))
+    if piece.gpu is not None:
+        pools.append(Series(GPU, piece.gpu[part], told.gpu_limit, "trace"))
+    return Stretch(piece.times[part], tuple(pools))
+
+
+class _Log:
+    """What the log of one process has told so far."""
+
+    def __init__(self) -> None:
+        self._generation: float | None = None
+        self._phase = ""
+        self._driver: float | None = None
+
+    def events(self, t: float, told: _Told) -> Iterator[Event]:
+        """What a row tells beyond that."""
+        if told.generation is not None and told.generation != self._generation:
+            self._generation = told.generation
+            yield GenerationSeen(t, told.generation, told.total)
+        is_read = told.generation is not None or self._generation is None
+        if told.phase != self._phase and (told.phase or is_read):  # without its count, the log was not read at all
+            ended, self._phase = self._phase, told.phase
+            yield PhaseSeen(t, told.phase or ended, "start" if told.phase else "end")
+        if told.driver is not None and told.driver != self._driver:
+            self._driver = told.driver
+            yield GaugeSeen(t, "driver", told.driver, told.driver_capacity)
+
+
+class _Process:
+    """One process of the trainer, as its rows tell of it."""
+
+    def __init__(self, host: int | None, generation: float | None) -> None:
+        self._generation = generation  # the latest
+        self._peak = self._used = host or 0  # bytes: the most since that generation began, and the latest
+        self._hidden = False  # the latest rows do not show the process
+        self._unjudged = False  # ... and none of them told its memory yet
+
+    def goes_on(self, host: int | None, generation: float | None) -> bool:
+        """The row is of this process, not of its successor. Asked once for each row."""
+        if host and generation == self._generation and not self._hidden:
+            self._used = host
+            self._peak = max(self._peak, host)
+            return True
+        hidden = host == 0 or (generation is None and self._generation is not None)
+        if hidden and not self._hidden:
+            self._hidden = self._unjudged = True
+        if host:
+            if self._is_succeeded(host, generation):
+                return False
+            self._hidden, self._unjudged = hidden, False
+        self._take(host, generation)
+        return True
+
+    def take(self, host: Sequence[int] | None, first: int) -> int:
+        """How many more readings from `first` on, in the same generation as the last, are surely of this process."""
+        more = host[first:] if host is not None else ()
+        if not more or self._hidden or min(more) <= 0:
+            return 0
+        self._used, self._peak = more[-1], max(self._peak, *more)
+        return len(more)
+
+    def _is_succeeded(self, host: int, generation: float | None) -> bool:
+        if generation is not None and self._generation is not None and generation < self._generation:
+            return self._hidden or host < RESTART_SHARE * self._peak
+        return self._unjudged and host < GONE_SHARE * self._used
+
+    def _take(self, host: int | None, generation: float | None) -> None:
+        known = self._generation
+        # while memory is not read, a count that goes back is not judged yet
+        if generation is not None and (host or known is None or generation > known) and generation != known:
+            self._generation, self._peak = generation, 0
+        self._used = host or self._used
+        self._peak = max(self._peak, self._used)

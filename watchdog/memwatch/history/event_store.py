@@ -1,0 +1,278 @@
+"""The history of all runs: what is appended while watching, and what is fed to the engine after a restart."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memwatch.core.events import (
+    Attached,
+    Cause,
+    Event,
+    Exited,
+    Notice,
+    Sampled,
+    Signalling,
+)
+from memwatch.core.measurements import Target
+from memwatch.core.text_and_units import encodable
+from memwatch.history import (
+    database_file,
+    row_codec,
+    run_identity,
+    stored_runs,
+)
+from memwatch.history.retention import Retention
+from memwatch.history.writer_thread import (
+    Row,
+    Run,
+    Writer,
+    roll_back,
+)
+from memwatch.system import serialization
+
+_GRIDS = ((600, 599.5), (60, 59.5), (10, 9.5), (1, 0.95))  # (name in the file, seconds that make a step of it)
+_CLOSE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Where a watch stands in the history."""
+
+    run_id: str
+    attempt: int  # 0 for the run's first trainer process
+    resumed: bool  # the run has a past: replay it
+    new_attempt: bool  # ... and this trainer process is a successor of the one watched before
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """An engine: whose, and what it goes by."""
+
+    version: str  # of memwatch
+    settings: bytes  # JSON
+
+
+class HistoryStore:
+    """One history file, for one watch at a time. Of its methods only `open` and `replay_events` raise HistoryError."""
+
+    name = "history"
+
+    def __init__(
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        set_aside: str,
+        proc: Path,
+        *,
+        most_bytes: int | None,
+        now: Callable[[], float],
+    ) -> None:
+        self.path = path
+        self.set_aside = set_aside  # a sentence for the user when a damaged file was replaced, else empty
+        self._connection, self._proc = connection, proc
+        retention = None if most_bytes is None else Retention(most_bytes, self._is_another)
+        self._writer = Writer(connection, database_file.presence(path), retention, now=now)
+        self._run: Run | None = None
+        self._attempt = self._seq = 0
+        self._last_on_grid: dict[int, float] = {}
+        self._held: list[Sampled] = []  # that came alone, and wait for others
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        proc: Path = Path("/proc"),
+        most_bytes: int | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> HistoryStore:
+        """Open or make the file (0600, in a 0700 folder if that is made too); HistoryError when it cannot be used.
+
+        Where it grows beyond `most_bytes`, what is oldest goes; `now` paces the looks at its size.
+        """
+        connection, set_aside = database_file.open_database(path)
+        return cls(path, connection, set_aside, proc, most_bytes=most_bytes, now=now)
+
+    @property
+    def failure(self) -> str | None:
+        """Why the history is not being written at present; None when it is."""
+        return self._writer.failure
+
+    @property
+    def loss(self) -> str | None:
+        """That records are lost which waited for too long; None when all are kept."""
+        return self._writer.loss
+
+    def begin(self, key: str, attached: Attached, now: float, cwd: str = "", log: str = "") -> Opening:
+        """Find the run that this trainer process belongs to, or begin one; `key` comes from `identity.run_key`.
+
+        The same process as before: the same attempt goes on. A successor of a process that is gone and did not
+        complete: a new attempt of its run. Else a new run, as also when another memwatch watches that process now.
+        """
+        self._hand_over((), (), patient=False)
+        texts = map(encodable, (attached.command, cwd, log, os.uname().nodename))
+        facts = (key, now, *texts)
+        process = (
+            *_identity(attached.target),
+            attached.t,
+            os.getpid(),
+            run_identity.start_ticks(os.getpid(), self._proc) or 0,
+        )
+        opening = _new_run(now)
+        with self._writer.connection_lock:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                opening = self._find(key, attached.target) or opening
+                self._run = Run(None, (opening.run_id, *facts), (opening.attempt, *process))
+                self._enter(self._run)
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                roll_back(self._connection)
+                self._writer.failure = str(error)
+                opening = _new_run(now)
+                self._run = Run(None, (opening.run_id, *facts), (opening.attempt, *process))
+                self._seq = 0
+        self._attempt = opening.attempt
+        self._last_on_grid = {}
+        return opening
+
+    def judged_by(self, judge: Judge, now: float) -> None:
+        """An engine begins to judge the run: it is fed what `replay_events` gives, and then what is appended."""
+        if self._run is not None:
+            row = (self._next(), now, judge.version, judge.settings)
+            self._writer.put(self._run, [("watches", row)], patient=False)
+
+    def append(self, events: Sequence[Event], notices: Sequence[Notice], wait_seconds: float = 0.0) -> None:
+        """Keep them: one transaction, on disk (safe from a kill) when this returns, or after 50 ms in the background.
+
+        Samples that come alone may wait so many seconds for the next call, since a commit costs as much as a look; they
+        are then written in the background. A Signalling is waited for as long even where earlier records still wait.
+        It does not raise: trouble shows in `failure`, and the latest records wait.
+        """
+        if self._run is None:
+            return
+        samples = [event for event in events if isinstance(event, Sampled)]
+        if notices or len(samples) < len(events):
+            insist = any(isinstance(event, Signalling) for event in events)
+            self._hand_over(events, notices, patient=True, insist=insist)
+            return
+        self._held += samples
+        if self._held and not 0 <= self._held[-1].t - self._held[0].t < wait_seconds:
+            self._hand_over((), (), patient=not wait_seconds)
+
+    def _hand_over(
+        self, events: Sequence[Event], notices: Sequence[Notice], patient: bool, insist: bool = False
+    ) -> None:
+        """The samples that wait, and these."""
+        held, self._held = self._held, []
+        rows: list[Row] = []
+        for sampled in held:
+            rows += self._sample_rows(sampled, told=False)
+        for event in events:
+            rows += self._sample_rows(event, told=True) if isinstance(event, Sampled) else self._event_rows(event)
+        for notice in notices:
+            rows += self._notice_rows(notice)
+        if self._run is not None and rows:
+            self._writer.put(self._run, rows, patient, insist)
+
+    def replay_events(self, run_id: str) -> Iterator[Event]:
+        """All stored events of a run in order, `Sampled` with usages only, to feed a fresh engine with.
+
+        Of a run with very many samples the older ones come on a coarser grid. HistoryError when it cannot be read.
+        """
+        return stored_runs.events(self.path, run_id)
+
+    def close(self) -> None:
+        """Write what still waits and close the file; at most two seconds."""
+        self._hand_over((), (), patient=False)
+        self._run = None
+        self._writer.close(_CLOSE_SECONDS)
+
+    # --- which run it is ---
+
+    def _find(self, key: str, target: Target) -> Opening | None:
+        """The run in the file that the process belongs to, if there is one."""
+        attempts = self._connection.execute(
+            """SELECT run_id, attempt, boot_id, pid, start_ticks, watcher_pid, watcher_start_ticks, cause
+            FROM attempts JOIN runs ON run = runs.id WHERE key = ? ORDER BY runs.id DESC, attempt DESC LIMIT 100""",
+            (key,),
+        ).fetchall()
+        others = []
+        for run_id, attempt, *process, watcher, watcher_ticks, cause in attempts:
+            if tuple(process) != _identity(target):
+                others.append((run_id, attempt, process, cause))
+            elif watcher == os.getpid() or not self._lives([process[0], watcher, watcher_ticks], target.boot_id):
+                return Opening(run_id, attempt, resumed=True, new_attempt=False)
+        for run_id, attempt, process, cause in others:
+            if self._lives(process, target.boot_id):
+                continue  # a sibling that runs at the same time, not a predecessor
+            if cause == Cause.COMPLETED.value:
+                break
+            return Opening(run_id, attempt + 1, resumed=True, new_attempt=True)
+        return None
+
+    def _is_another(self, pid: int, ticks: int) -> bool:
+        """Another memwatch, which still runs: its runs are its own to shorten."""
+        return pid != os.getpid() and run_identity.start_ticks(pid, self._proc) == ticks
+
+    def _lives(self, process: list[Any], boot: str) -> bool:
+        boot_id, pid, ticks = process
+        return bool(boot_id == boot and run_identity.start_ticks(pid, self._proc) == ticks)
+
+    def _enter(self, run: Run) -> None:
+        """Write the run and the attempt where they are new, take the watch over, and go on after the last `seq`."""
+        run.id = run.enter(self._connection)
+        attempt, *_, watcher, watcher_ticks = run.attempt_row
+        self._connection.execute(
+            "UPDATE attempts SET watcher_pid = ?, watcher_start_ticks = ? WHERE run = ? AND attempt = ?",
+            (watcher, watcher_ticks, run.id, attempt),
+        )
+        self._seq = stored_runs.latest_seq(self._connection, run.id)
+
+    # --- rows ---
+
+    def _next(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    def _event_rows(self, event: Event) -> Iterable[Row]:
+        try:
+            kind, json = row_codec.encode_event(event)
+        except serialization.ShapeError:
+            return
+        yield "events", (self._next(), self._attempt, event.t, kind, json)
+        if isinstance(event, Exited):
+            yield "endings", (self._attempt, event.t, event.cause.value)
+
+    def _sample_rows(self, event: Sampled, told: bool) -> Iterable[Row]:
+        """All samples; those that were taken together with something else are on each grid."""
+        t = event.t
+        steps = [grid for grid, seconds in _GRIDS if not 0 <= t - self._last_on_grid.get(grid, -1e18) < seconds]
+        for grid in steps:
+            self._last_on_grid[grid] = t
+        coarsest = _GRIDS[0][0] if told else steps[0] if steps else 0
+        seq = self._next()
+        for slot, row in enumerate(row_codec.encode_sample(event.sample)):
+            yield "samples", (seq, slot, self._attempt, t, coarsest, *row)
+
+    def _notice_rows(self, notice: Notice) -> Iterable[Row]:
+        try:
+            json = serialization.to_json(notice.fields)
+        except serialization.ShapeError:
+            json = b"{}"
+        texts = map(encodable, (notice.event, notice.text))
+        yield "notices", (self._next(), self._attempt, notice.t, *texts, json)
+
+
+def _identity(target: Target) -> tuple[str, int, int]:
+    return target.boot_id, target.pid, target.start_ticks
+
+
+def _new_run(now: float) -> Opening:
+    day = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+    return Opening(f"{day}-{os.urandom(3).hex()}", 0, resumed=False, new_attempt=False)

@@ -1,0 +1,98 @@
+"""Events and samples as rows, and back."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, get_args
+
+from memwatch.core.events import Event, Sampled
+from memwatch.core.measurements import Limit, Sample, Usage
+from memwatch.core.text_and_units import encodable
+from memwatch.system import serialization
+
+_KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event) if kind is not Sampled}
+_INT_MAX = 2**63 - 1  # what SQLite holds
+LATEST_T = 2.5e11  # seconds: until about the year 9900 there are dates for them
+_MOST = 2.0**63  # of a generation, or a level of the log
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """Those that are read again, of whatever notice: what they may be."""
+
+    resource: str | None = None
+    gen: float | None = None
+    attempt: int | None = None
+    verdict: str | None = None
+    eta_s: float | None = None
+    eta_lo_s: float | None = None
+    eta_hi_s: float | None = None
+    growth_per_gen: float | None = None
+    delta: float | None = None
+    partial: bool | None = None
+    headroom: float | None = None
+    kind: str | None = None
+
+
+# resource (empty: none could be read), used, bound, origin, headroom, accounting
+SampleRow = tuple[str, int, "int | None", "str | None", "int | None", "str | None"]
+
+
+def encode_event(event: Event) -> tuple[str, bytes]:
+    """(kind, JSON) of any event but Sampled; wire.ShapeError when it holds something that JSON cannot."""
+    return type(event).__name__, serialization.to_json(event)
+
+
+def decode_event(kind: str, json: bytes | str) -> Event | None:
+    """The event again; None for a kind or a shape that this memwatch does not know, or that no memwatch writes."""
+    type_ = _KINDS.get(kind)
+    if type_ is None:
+        return None
+    try:
+        event = serialization.from_json(json, type_)
+    except serialization.ShapeError:
+        return None
+    figures = (getattr(event, field.name) for field in fields(event))
+    is_sound = abs(event.t) < LATEST_T and all(abs(one) <= _MOST for one in figures if isinstance(one, (int, float)))
+    return event if is_sound else None
+
+
+def decode_fields(json: bytes | str) -> Mapping[str, Any]:
+    """Those of a notice; sqlite3.DatabaseError when they are none."""
+    try:
+        serialization.from_json(json, _Fields)
+        return serialization.from_json(json, dict)
+    except serialization.ShapeError as error:
+        raise sqlite3.DatabaseError(f"fields of a notice: {error}") from error
+
+
+def encode_sample(sample: Sample) -> Iterator[SampleRow]:
+    """One row per resource. SQLite takes no lone surrogates, and a cgroup's path may hold any byte."""
+    if not sample.usages:
+        yield "", 0, None, None, None, sample.accounting
+    for usage in sample.usages:
+        limit, name, used = usage.limit, encodable(usage.resource), _int(usage.used_bytes)
+        if limit is None:
+            yield name, used, None, None, None, sample.accounting
+        else:
+            bound, headroom = _int(limit.bytes), _int(limit.headroom_bytes)
+            yield name, used, bound, encodable(limit.origin), headroom, sample.accounting
+
+
+def decode_sample(rows: Sequence[SampleRow]) -> Sample:
+    """What the rows of a look hold of it: its usages, and how they came about."""
+    return Sample(tuple([_usage(row) for row in rows if row[0]]), accounting=rows[0][5])
+
+
+def _usage(row: SampleRow) -> Usage:
+    resource, used, bound, origin, headroom, _ = row
+    if bound is None or headroom is None:
+        return Usage(resource, used, None)
+    return Usage(resource, used, Limit(bound, origin or "", headroom))
+
+
+def _int(count: float) -> int:
+    return max(-_INT_MAX, min(_INT_MAX, int(count))) if math.isfinite(count) else _INT_MAX

@@ -1,0 +1,193 @@
+"""What pictures tell of a run: its samples, phases and markers, what was said of them and when, and how it ended.
+
+Everything is a sample of the run or a field of a notice; nothing is estimated a second time. Times are seconds since
+the first event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memwatch.core.events import (
+    Attached,
+    Diagnosed,
+    Event,
+    Notice,
+    PhaseSeen,
+    Sampled,
+    Stretch,
+)
+from memwatch.core.measurements import HOST
+from memwatch.core.snapshot import Snapshot
+
+OUTLOOKS = ("forecast", "warn", "cleared", "held", "interrupt")  # the other notices repeat what these said last
+MOVES = 0.02  # a GPU whose memory moves by less than this share of its limit, and that nothing is said of, is left out
+
+Point = tuple[float, float]
+
+
+class Memory:
+    """The samples of one resource, process by process."""
+
+    def __init__(self) -> None:
+        self.runs: list[list[Point]] = []  # of each process: t, bytes
+        self.limits: list[tuple[float, int | None]] = []  # since when, bytes
+        self.met: list[Point] = []  # of each process the first sample at its limit or above
+        self._has_met = False  # this process
+
+    def begin(self) -> None:
+        """Another process: what follows is not joined to what was."""
+        self.runs.append([])
+        self._has_met = False
+
+    def take(self, points: Sequence[Point], limit: int | None) -> None:
+        """Samples one after the other (t, bytes), under the same limit."""
+        if not self.limits or self.limits[-1][1] != limit:
+            self.limits.append((points[0][0], limit))
+        if not self.runs:
+            self.begin()
+        self.runs[-1] += points
+        if limit is not None and not self._has_met:
+            met = next((point for point in points if point[1] >= limit), None)
+            if met is not None:
+                self._has_met = True
+                self.met.append(met)
+
+    @property
+    def peak(self) -> float:
+        """The highest sample."""
+        return max(used for run in self.runs for _, used in run)
+
+    @property
+    def moves(self) -> bool:
+        """There is more to see than a flat line."""
+        whole = max([self.peak, *(limit for _, limit in self.limits if limit)])
+        return self.peak - min(used for run in self.runs for _, used in run) >= MOVES * whole
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One notice, at seconds since the first event."""
+
+    t: float
+    notice: Notice
+
+    def __getitem__(self, name: str) -> Any:
+        """A field of the notice, None where it has none of that name."""
+        return self.notice.fields.get(name)
+
+    @property
+    def event(self) -> str:
+        """What kind it is."""
+        return self.notice.event
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A run and what was said of it."""
+
+    memory: Mapping[str, Memory]  # by resource, first the one that was acted on; empty without samples
+    phases: tuple[tuple[float, float, str], ...]  # from, to, name
+    said: tuple[Said, ...]
+    examined: tuple[tuple[float, Diagnosed], ...]  # when, and what was found: those with a census
+    end: Snapshot
+    start_t: float  # of the first event, on the clock of the watch
+    end_t: float
+
+    def of(self, resource: str, *events: str) -> list[Said]:
+        """What was said of a resource in notices of these kinds."""
+        return [one for one in self.said if one.event in events and one["resource"] == resource]
+
+    @property
+    def notices(self) -> list[Notice]:
+        """All that was said, on the clock of the watch."""
+        return [one.notice for one in self.said]
+
+    @property
+    def restarts(self) -> list[float]:
+        """When another process took over."""
+        return [one.t for one in self.said if one.event == "attached" and one["attempt"]]
+
+    def began(self, t: float) -> float:
+        """When the process of that time did."""
+        return max((start for start in self.restarts if start <= t), default=0.0)
+
+    def decisions(self, resource: str) -> list[Said]:
+        """The first interrupt of each process. In truth it would have been the last: those after it are a replay's."""
+        first: dict[float, Said] = {}
+        for one in self.of(resource, "interrupt"):
+            first.setdefault(self.began(one.t), one)
+        return list(first.values())
+
+    @property
+    def markers(self) -> list[Point]:
+        """When which generation was named."""
+        return [(one.t, one["gen"]) for one in self.said if one.event == "marker" and one["gen"] is not None]
+
+
+def tell(events: Iterable[Event | Stretch], notices: Sequence[Notice], end: Snapshot) -> Story:
+    """The story of these events, of all notices that came of them, and of the state after the last."""
+    tape = Tape()
+    for event in events:
+        tape.take(event)
+    return tape.story(notices, end)
+
+
+class Tape:
+    """Takes events one after the other, and makes a story of them."""
+
+    def __init__(self) -> None:
+        self._start: float | None = None
+        self._now = 0.0
+        self._memory: dict[str, Memory] = {}
+        self._phases: list[tuple[float, float, str]] = []
+        self._examined: list[tuple[float, Diagnosed]] = []
+        self._open: int | None = None  # the phase that has not ended
+
+    def take(self, told: Event | Stretch) -> None:
+        """The next of them."""
+        if isinstance(told, Stretch):
+            times = [self._pass(t) for t in told.times]
+            for pool in told.pools:
+                self._at(pool.resource).take(list(zip(times, pool.used, strict=True)), pool.limit_bytes)
+            return
+        now = self._pass(told.t)
+        if isinstance(told, Sampled):
+            for usage in told.sample.usages:
+                limit = None if usage.limit is None else usage.limit.bytes
+                self._at(usage.resource).take([(now, usage.used_bytes)], limit)
+        elif isinstance(told, Attached):
+            self._open = None
+            for known in self._memory.values():
+                known.begin()
+        elif isinstance(told, Diagnosed):
+            if told.found.census is not None:
+                self._examined.append((now, told))
+        elif isinstance(told, PhaseSeen):
+            self._open = len(self._phases) if told.at == "start" else None
+            if self._open is not None:
+                self._phases.append((now, now, told.phase))
+
+    def _pass(self, t: float) -> float:
+        """Seconds since the first event; the open phase lasts until then."""
+        self._start = t if self._start is None else self._start
+        self._now = max(self._now, t - self._start)
+        if self._open is not None:
+            begun, _, phase = self._phases[self._open]
+            self._phases[self._open] = (begun, self._now, phase)
+        return self._now
+
+    def _at(self, resource: str) -> Memory:
+        return self._memory.setdefault(resource, Memory())
+
+    def story(self, notices: Sequence[Notice], end: Snapshot) -> Story:
+        """All of it, with the notices that came of it and the state at its end."""
+        start = self._start or 0.0
+        said = tuple(Said(one.t - start, one) for one in notices)
+        acted = [one["resource"] for one in said if one.event in ("interrupt", "warn")]
+        first = next((one["resource"] for one in said if one.event == "interrupt"), HOST)
+        shown = {name: one for name, one in self._memory.items() if name == HOST or name in acted or one.moves}
+        ordered = sorted((shown or self._memory).items(), key=lambda item: (item[0] != first, item[0] != HOST, item[0]))
+        return Story(dict(ordered), tuple(self._phases), said, tuple(self._examined), end, start, self._now)

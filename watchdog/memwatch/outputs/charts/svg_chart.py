@@ -1,0 +1,391 @@
+"""Charts as SVG text: panels with axes, legends, ribbons, and labels that find themselves a free place.
+
+Pure: data in, markup out, the same for the same. A `Panel` is one plot, `drawing` stacks panels of one width. Colours
+are roles (`memory`, `limit`, `forecast` ...); `stylesheet` gives them values for light and dark. Every word is escaped
+here: callers hand over plain text, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from memwatch.core.text_and_units import printable
+from memwatch.outputs.charts.svg_marks import (
+    Area,
+    Axis,
+    Box,
+    Line,
+    Mark,
+    Point,
+    Scale,
+    Spans,
+    pixel,
+    quoted,
+    round_up,
+    vertical,
+)
+from memwatch.outputs.text.formatting import format_index
+
+# Role: on light, on dark. After Okabe and Ito, and then moved apart as colour-blind people see them (Machado 2009): the
+# nearest two of the verdicts, and of memory, limit, forecast and ink, differ by 14 or more (CIE76).
+PALETTE: Mapping[str, tuple[str, str]] = {
+    "ink": ("#1c2128", "#e6e9ed"),
+    "muted": ("#57606a", "#9aa5b1"),
+    "grid": ("#e3e6ea", "#2b323a"),
+    "memory": ("#0072b2", "#56b4e9"),
+    "limit": ("#bf3b00", "#ff8f5e"),
+    "forecast": ("#a6387a", "#f2a6d0"),
+    "warming_up": ("#dfe3e7", "#b9c0c8"),
+    "stable": ("#4fae8a", "#4fae8a"),
+    "plateau": ("#a5d5f5", "#8fd0f7"),
+    "growing": ("#f7cf55", "#f2c54a"),
+    "leak": ("#e9743f", "#e9743f"),
+    "tint0": ("#77aadd", "#77aadd"),
+    "tint1": ("#eedd88", "#eedd88"),
+    "tint2": ("#ee8866", "#ee8866"),
+    "tint3": ("#44bb99", "#44bb99"),
+    "tint4": ("#ffaabb", "#ffaabb"),
+    "tint5": ("#bbcc33", "#bbcc33"),
+    "series0": ("#4477aa", "#6699cc"),  # lines of one panel; Tol's bright scheme
+    "series1": ("#ee6677", "#ee6677"),
+    "series2": ("#228833", "#44aa55"),
+    "series3": ("#b3a22e", "#ccbb44"),
+    "series4": ("#4db3d4", "#66ccee"),
+    "series5": ("#aa3377", "#cc6699"),
+}
+PAPER = ("#ffffff", "#12161b")
+TINTS = sum(role.startswith("tint") for role in PALETTE)
+SERIES = sum(role.startswith("series") for role in PALETTE)
+FONTS = 'system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans","DejaVu Sans",sans-serif'
+LETTER = 0.6  # width of a letter in font sizes; DejaVu Sans, the widest of those, has 0.59 on average
+RIBBON = 1.4  # height of a ribbon in font sizes
+SMALL = 0.86  # font size of what stands at axes
+SPILL = 12.0  # pixels that words at an axis may stand out beyond its end
+CLOSEST = 5.0  # pixels between boundaries
+EDGE = 5.0  # pixels between a label and what it names
+
+_FORMS = (
+    ".chart text{font-family:" + FONTS + "}"
+    ".chart .line{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}"
+    ".chart .fill{stroke:none;fill:#8b949e}"  # what no role is known for
+    ".chart .thin{stroke-width:1}.chart .bold{stroke-width:2.4}"
+    ".chart .dashed{stroke-dasharray:7 4;stroke-linecap:butt}.chart .dotted{stroke-dasharray:1.5 4}"
+    ".chart .faint{opacity:.22}.chart .tint{opacity:.16}.chart .key .tint{opacity:.45}.chart .wash{opacity:.1}"
+    f".chart .title{{font-weight:600}}.chart .small{{font-size:{SMALL}em}}"
+    ".chart .on{fill:#16191d}"  # words on a ribbon, whose colours are light in both schemes
+    ".chart .halo{paint-order:stroke;stroke-width:4px;stroke-linejoin:round}"
+)
+
+
+def stylesheet(dark: bool = True) -> str:
+    """The rules for every class that a drawing uses; with `dark`, also for who prefers a dark screen."""
+    light = _FORMS + _colours(0)
+    return f"{light}@media(prefers-color-scheme:dark){{{_colours(1)}}}" if dark else light
+
+
+def _colours(scheme: int) -> str:
+    roles = "".join(
+        f".chart .fill.{role},.chart text.{role}{{fill:{pair[scheme]}}}.chart .line.{role}{{stroke:{pair[scheme]}}}"
+        for role, pair in PALETTE.items()
+    )
+    return f"{roles}.chart .paper{{fill:{PAPER[scheme]}}}.chart .halo{{stroke:{PAPER[scheme]}}}"
+
+
+# --- labels ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Words beside a point, or with y None anywhere along the vertical at x; of several lines the first is a title."""
+
+    x: float
+    y: float | None
+    lines: tuple[str, ...]
+    role: str = "ink"
+
+
+def _places(label: Label, area: Area, font: float) -> Iterator[Box]:
+    """Where it may stand, the best first."""
+    wide, high = max(map(len, label.lines)) * LETTER * font, 1.25 * font * len(label.lines)
+    x = area.x(label.x)
+    lefts = [x + EDGE, x - EDGE - wide]
+    if label.y is None:
+        _, top, _, bottom = area.box
+        tops = [top + EDGE + i / 9 * (bottom - top - high - 2 * EDGE) for i in range(10)]
+    else:
+        y = area.y(label.y)
+        tops = [y - EDGE - high, y + EDGE]
+        lefts.append(x - wide / 2)
+    yield from ((left, top, left + wide, top + high) for top in tops for left in lefts)
+
+
+def _labels(labels: Sequence[Label], area: Area, obstacles: Sequence[Box], font: float) -> Iterator[str]:
+    """Those of points first: they have less choice."""
+    taken: list[Box] = []
+    for label in sorted(labels, key=lambda label: label.y is None):
+        best = min(
+            enumerate(_places(label, area, font)),
+            key=lambda item: (
+                _outside(item[1], area.box)
+                + 2.0 * sum(_common(item[1], box) for box in taken)
+                + sum(6.0 * font for box in obstacles if _common(item[1], box) > 0)
+                + item[0]
+            ),
+        )[1]
+        taken.append(best)
+        yield _lines_at(label, best, font)
+
+
+def _lines_at(label: Label, box: Box, font: float) -> str:
+    x, title = pixel(box[0]), ' class="title"' if len(label.lines) > 1 else ""
+    spans = (
+        f'<tspan x="{x}" y="{pixel(box[1] + (1.25 * i + 0.95) * font)}"{"" if i else title}>{quoted(line)}</tspan>'
+        for i, line in enumerate(label.lines)
+    )
+    return f'<text class="halo {label.role}">{"".join(spans)}</text>'
+
+
+def _common(a: Box, b: Box) -> float:
+    """Area that two boxes share; a line has a width of one."""
+    wide = min(a[2], b[2] + 0.5) - max(a[0], b[0] - 0.5)
+    high = min(a[3], b[3] + 0.5) - max(a[1], b[1] - 0.5)
+    return max(0.0, wide) * max(0.0, high)
+
+
+def _outside(box: Box, frame: Box) -> float:
+    over = (frame[0] - box[0], frame[1] - box[1], box[2] - frame[2], box[3] - frame[3])
+    return 1000.0 * sum(max(0.0, pixels) for pixels in over)
+
+
+def _segments(marks: Iterable[Mark], area: Area) -> list[Box]:
+    """What labels should not stand on: the pieces of all lines."""
+    runs = [mark.pixels(area) for mark in marks if isinstance(mark, Line)]
+    return [
+        (min(a[0], b[0]), min(a[1], b[1]), max(a[0], b[0]), max(a[1], b[1])) for run in runs for a, b in pairwise(run)
+    ]
+
+
+# --- panels ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Sizes of a drawing, in pixels."""
+
+    width: float
+    left: float  # room for the labels of the y axis
+    right: float
+    font: float
+    stretch: float = 1.0  # of the heights of panels
+
+
+WIDE = Frame(width=1000, left=74, right=16, font=13)
+NARROW = Frame(width=360, left=58, right=10, font=12, stretch=0.8)
+
+
+@dataclass(frozen=True, slots=True)
+class Boundaries:
+    """Where something countable begins, along the top: (x, index), and what is counted."""
+
+    at: Sequence[Point]
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ribbon:
+    """Colours along the bottom: (from, to, role), where the role is also the word for it, and what they tell."""
+
+    pieces: Sequence[tuple[float, float, str]]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One plot."""
+
+    title: str
+    x: Axis
+    y: Axis
+    height: float  # of the plot itself, in pixels of a wide drawing
+    marks: Sequence[Mark]
+    labels: Sequence[Label] = ()  # the most important first
+    legend: Sequence[tuple[str, str]] = ()  # "line ...", "fill ..." or "dot ..." classes, words
+    boundaries: Boundaries | None = None
+    ribbon: Ribbon | None = None
+
+
+def drawing(panels: Sequence[Panel], frame: Frame, name: str, kind: str = "") -> str:
+    """One <svg> for a page that has the stylesheet; `name` is what a screen reader says, `kind` a class of its own."""
+    parts, high = _stacked(panels, frame, 0.0)
+    return _svg(parts, (0.0, 0.0, frame.width, high), frame, name, f"chart {kind}".rstrip())
+
+
+def document(panels: Sequence[Panel], frame: Frame, heading: Sequence[str], dark: bool = True) -> str:
+    """An SVG file: a title and sentences, the panels, and its own stylesheet and paper."""
+    title, y = _heading(heading, frame)
+    parts, high = _stacked(panels, frame, y)
+    pad = 1.5 * frame.font
+    box = (-pad, 0.0, frame.width + pad, high + 0.5 * pad)
+    paper = f'<rect class="paper" x="{pixel(-pad)}" width="100%" height="100%"/>'
+    return _svg([f"<style>{stylesheet(dark)}</style>{paper}", *title, *parts], box, frame, " ".join(heading), "chart")
+
+
+def _stacked(panels: Sequence[Panel], frame: Frame, y: float) -> tuple[list[str], float]:
+    parts: list[str] = []
+    for panel in panels:
+        drawn, y = _panel(panel, frame, y)
+        parts += drawn
+    return parts, y
+
+
+def _svg(parts: Iterable[str], box: Box, frame: Frame, name: str, kind: str) -> str:
+    left, top, right, bottom = box
+    wide, high = pixel(right - left), pixel(bottom - top)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" role="img" aria-label="{quoted(name, 400)}" '
+        f'viewBox="{pixel(left)} {pixel(top)} {wide} {high}" width="{wide}" height="{high}" font-size="{frame.font}">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def _words(words: str, x: float, y: float, style: str, more: str = "") -> str:
+    return f'<text class="{style}" x="{pixel(x)}" y="{pixel(y)}"{more}>{quoted(words)}</text>'
+
+
+def _heading(lines: Sequence[str], frame: Frame) -> tuple[list[str], float]:
+    """A title and sentences below it, broken where the width ends."""
+    font, most = frame.font, int(frame.width / (LETTER * frame.font))
+    parts, y = [], 0.6 * font
+    for number, line in enumerate(lines):
+        for piece in broken(line, most if number else int(most / 1.4)):
+            y += (1.5 if number else 2.0) * font
+            size = "" if number else f' font-size="{pixel(1.4 * font)}"'
+            parts.append(_words(piece, 0, y, "muted" if number else "ink title", size))
+    return parts, y + 0.5 * font
+
+
+def broken(text: str, most: int) -> list[str]:
+    """Lines of at most `most` letters, broken between words where that is possible."""
+    lines = [""]
+    for word in printable(text, 1000).split(" "):
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > most:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".lstrip(" ")
+        while len(lines[-1]) > most:
+            lines[-1:] = [lines[-1][:most], lines[-1][most:]]
+    return lines
+
+
+def _panel(panel: Panel, frame: Frame, top: float) -> tuple[list[str], float]:
+    """Its markup, and the y at which it ends."""
+    font = frame.font
+    y = top + 1.7 * font
+    parts = [_words(panel.title, 0, y, "ink title")]
+    x = Scale(panel.x.low, panel.x.high, frame.left, frame.width - frame.right)
+    keys = [key for mark in panel.marks if isinstance(mark, Spans) and mark.is_seen(x) for key in mark.keys]
+    legend, y = _legend([*panel.legend, *keys], frame, y)
+    y += 0.8 * font + (1.6 * font if panel.boundaries else 0.0)
+    area = Area(x, Scale(panel.y.low, panel.y.high, y + panel.height * frame.stretch, y))
+    parts += [*legend, *_grid(panel.y, area, font)]
+    if panel.boundaries is not None:
+        parts += _boundaries(panel.boundaries, area, font)
+    parts.append(_clipped("".join(markup for mark in panel.marks for markup in mark.draw(area)), area))
+    parts += _labels(panel.labels, area, _segments(panel.marks, area), font)
+    bottom = area.box[3]
+    if panel.ribbon is not None:
+        parts += _ribbon(panel.ribbon, area, font)
+        bottom += RIBBON * font + 2
+    parts += _x_axis(panel.x, area, bottom, font)
+    return parts, bottom + 2.2 * font
+
+
+def _clipped(markup: str, area: Area) -> str:
+    """An <svg> within the <svg> cuts off what is outside, without a name that two drawings in a page would share."""
+    left, top, right, bottom = area.box
+    x, y, wide, high = pixel(left), pixel(top), pixel(right - left), pixel(bottom - top)
+    box = f'x="{x}" y="{y}" width="{wide}" height="{high}" viewBox="{x} {y} {wide} {high}"'
+    return f'<svg {box} overflow="hidden">{markup}</svg>'
+
+
+def _legend(items: Sequence[tuple[str, str]], frame: Frame, y: float) -> tuple[list[str], float]:
+    """Swatches and words, in as many rows as they need."""
+    parts, x, font = [], 0.0, 0.9 * frame.font
+    y += 1.6 * font if items else 0.0
+    for style, words in items:
+        wide = 26 + len(words) * 0.9 * LETTER * font
+        if x > 0 and x + wide > frame.width:
+            x, y = 0.0, y + 1.5 * font
+        parts.append(f'<g class="key">{_swatch(style, x, y - 0.35 * font)}</g>')
+        parts.append(_words(words, x + 26, y, "muted", f' font-size="{pixel(font)}"'))
+        x += wide + 1.4 * font
+    return parts, y
+
+
+def _swatch(style: str, x: float, y: float) -> str:
+    if style.startswith("dot"):
+        return f'<circle class="fill {style}" cx="{pixel(x + 10)}" cy="{pixel(y)}" r="3"/>'
+    form = f"M{pixel(x)},{pixel(y)}h20" if style.startswith("line") else f"M{pixel(x)},{pixel(y - 5)}h20v10h-20Z"
+    return f'<path class="{style}" d="{form}"/>'
+
+
+# --- axes -----------------------------------------------------------------------------------------------------------
+
+
+def _grid(axis: Axis, area: Area, font: float) -> Iterator[str]:
+    left, top, right, bottom = area.box
+    for value, words in axis.ticks(axis.low, axis.high, max(2, int((bottom - top) / (2.4 * font)))):
+        y = area.y(value)
+        yield f'<path class="line thin grid" d="M{pixel(left)},{pixel(y)}H{pixel(right)}"/>'
+        yield _words(words, left - 7, y, "muted small", f'{_MIDDLE} text-anchor="end"')
+
+
+def _x_axis(axis: Axis, area: Area, y: float, font: float) -> Iterator[str]:
+    """Its ticks hang from y."""
+    left, _, right, bottom = area.box
+    yield f'<path class="line thin muted" d="M{pixel(left)},{pixel(bottom)}H{pixel(right)}"/>'
+    for value, words in axis.ticks(axis.low, axis.high, max(2, int((right - left) / (5.8 * font)))):
+        x = area.x(value)
+        anchor = "end" if x + len(words) * LETTER * SMALL * font / 2 > right + SPILL else "middle"
+        yield f'<path class="line thin muted" d="M{pixel(x)},{pixel(y)}v4"/>'
+        yield _words(words, x, y + 4 + font, "muted small", f' text-anchor="{anchor}"')
+
+
+def _boundaries(boundaries: Boundaries, area: Area, font: float) -> Iterator[str]:
+    """Light verticals where there is room for them, and as many indices along the top as can be read."""
+    left, top, right, _ = area.box
+    letter = LETTER * SMALL * font
+    marks = [(area.x(x), format_index(index), index) for x, index in boundaries.at]
+    most = (right - left) / (letter * max((len(words) for _, words, _ in marks), default=1) + SMALL * font)
+    every = round_up(max(1.0, len(marks) / most), (1.0, 2.0, 5.0, 10.0))
+    labelled = [(x, words) for x, words, index in marks if math.isclose(index % every, 0.0, abs_tol=1e-9)]
+    dense = (right - left) < CLOSEST * len(marks)
+    lines = "".join(vertical(x, area.box) for x in ([x for x, _ in labelled] if dense else [x for x, *_ in marks]))
+    yield f'<path class="line thin grid" d="{lines}"/>'
+    yield _words(boundaries.unit, 0, top - 8, "muted small")
+    free = 0.9 * letter * len(printable(boundaries.unit)) + 4
+    for x, words in labelled:
+        half = letter * len(words) / 2
+        if x - half >= free and x + half <= right + SPILL:
+            free = x + half + 3
+            yield _words(words, x, top - 8, "muted small", ' text-anchor="middle"')
+
+
+def _ribbon(ribbon: Ribbon, area: Area, font: float) -> Iterator[str]:
+    top, high = area.box[3] + 1, RIBBON * font
+    middle, shown = top + high / 2, -math.inf
+    yield _words(ribbon.name, 0, middle, "muted small", _MIDDLE)
+    for start, end, role in ribbon.pieces:
+        left, right = max(area.x(start), shown), area.x(end)
+        if right - shown < 0.5:
+            continue  # less than can be seen
+        shown, words = right, role.replace("_", " ")
+        place = f'x="{pixel(left)}" y="{pixel(top)}" width="{pixel(right - left)}" height="{pixel(high)}"'
+        yield f'<rect class="fill {quoted(role)}" {place}><title>{quoted(words)}</title></rect>'
+        if right - left > len(words) * LETTER * SMALL * font + 8:
+            yield _words(words, (left + right) / 2, middle, "on small", f'{_MIDDLE} text-anchor="middle"')
+
+
+_MIDDLE = ' dy=".35em"'  # words whose y is their middle

@@ -1,0 +1,177 @@
+"""What HTML pages are made of. All text is escaped here: only what these functions return is markup."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import NewType
+
+from memwatch.core.text_and_units import printable
+from memwatch.outputs.charts.svg_chart import (
+    NARROW,
+    WIDE,
+    Panel,
+    drawing,
+    stylesheet,
+)
+
+Markup = NewType("Markup", str)
+
+STYLE = """\
+:root{color-scheme:light dark;--paper:#fff;--ink:#1c2128;--muted:#57606a;--rule:#e3e6ea;--bad:#bf3b00}
+@media(prefers-color-scheme:dark){
+ :root{--paper:#12161b;--ink:#e6e9ed;--muted:#9aa5b1;--rule:#2b323a;--bad:#ff8f5e}
+}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:1080px;padding:16px;background:var(--paper);color:var(--ink);
+ font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans","DejaVu Sans",sans-serif}
+h1{font-size:1.5em;line-height:1.25;margin:.2em 0 .4em;overflow-wrap:anywhere}
+h2{font-size:1.1em;margin:1.6em 0 .4em}
+h3{font-size:1em;margin:1em 0 .2em;overflow-wrap:anywhere}
+p,ul{margin:.3em 0;overflow-wrap:anywhere}
+ul{padding-left:1.2em}
+a{color:inherit}
+nav{display:flex;flex-wrap:wrap;gap:.2em 1.2em;color:var(--muted);font-size:.87em}
+dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(140px,1fr));gap:12px 20px;margin:1em 0;padding:12px 0;
+ border-block:1px solid var(--rule)}
+dt,footer,th,.muted{color:var(--muted);font-size:.87em;font-weight:400}
+dd{margin:0;font-weight:600;overflow-wrap:anywhere}
+meter{width:100%;height:1.2em}
+.bad{color:var(--bad)}.lead{font-size:1.15em}
+svg.chart{display:block;width:100%;height:auto;margin:.4em 0}
+svg.narrow{display:none}
+.wider{overflow-x:auto}
+table{border-collapse:collapse;width:100%}
+th{text-align:left;white-space:nowrap}
+th,td{padding:.3em .8em .3em 0;border-bottom:1px solid var(--rule);vertical-align:top}
+.figure{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+.told td{overflow-wrap:anywhere}
+.told td:not(:last-child){white-space:nowrap}
+tr.act td{font-weight:600}
+footer{margin:2em 0 1em}
+@media(max-width:859px){
+ svg.wide{display:none}svg.narrow{display:block;max-width:600px}
+ .told thead{display:none}.told tr{display:block;padding:.5em 0;border-bottom:1px solid var(--rule)}
+ .told td{display:inline;border:0}.told td:last-child{display:block}
+}
+@media print{body{max-width:none}svg.chart{break-inside:avoid}}
+"""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # nothing runs, nothing is loaded
+
+
+def words(text: str, limit: int = 300) -> Markup:
+    """Text from anywhere, at most `limit` characters of it."""
+    return Markup(escape(printable(text, limit)))
+
+
+def joined(parts: Iterable[Markup]) -> Markup:
+    """One after the other."""
+    return Markup("".join(parts))
+
+
+def element(tag: str, *inner: Markup, **attributes: str) -> Markup:
+    """`<tag attribute="...">inner</tag>`; `class_` stands for the attribute `class`, empty ones are left out."""
+    given = (f' {name.strip("_")}="{escape(value)}"' for name, value in attributes.items() if value)
+    return Markup(f"<{tag}{''.join(given)}>{''.join(inner)}</{tag}>")
+
+
+def paragraph(text: str, style: str = "", limit: int = 1000) -> Markup:
+    """A line of text of its own."""
+    return element("p", words(text, limit), class_=style)
+
+
+def section(title: str, *inner: Markup) -> Markup:
+    """Markup below a heading; nothing where there is none."""
+    body = joined(inner)
+    return element("section", element("h2", words(title)), body) if body else body
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
+    """Words and what they are, side by side."""
+    return element(
+        "dl", *(element("div", element("dt", words(name)), element("dd", words(value))) for name, value in pairs)
+    )
+
+
+def items(texts: Iterable[str]) -> Markup:
+    """A list; nothing where it is empty."""
+    parts = [element("li", words(text, 600)) for text in texts]
+    return element("ul", *parts) if parts else Markup("")
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], bold: frozenset[int] = frozenset()) -> Markup:
+    """Columns whose head begins with `>` hold figures; the rows of these indexes stand out. Nothing without rows."""
+    styles = ["figure" if head.startswith(">") else "" for head in heads]
+    top = (
+        element("th", words(head.removeprefix(">"), 60), class_=style)
+        for head, style in zip(heads, styles, strict=True)
+    )
+    body = [
+        element(
+            "tr",
+            *(element("td", words(cell, 600), class_=style) for cell, style in zip(row, styles, strict=True)),
+            class_="act" if i in bold else "",
+        )
+        for i, row in enumerate(rows)
+    ]
+    if not body:
+        return Markup("")
+    return element("table", element("thead", element("tr", *top)), element("tbody", *body))
+
+
+def told(
+    heads: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], first: int, last: int, act: str = "interrupt"
+) -> Markup:
+    """Rows (event, cells) of what was said, whose last cell is text: the `first` and the `last`, where there are more.
+
+    Those of the event `act` stand out.
+    """
+    left_out = len(rows) - first - last
+    more = ("", [*[""] * (len(heads) - 1), f"{left_out:,} more"])
+    shown = [*rows[:first], more, *rows[len(rows) - last :]] if left_out > 0 else rows
+    bold = frozenset(i for i, (event, _) in enumerate(shown) if event == act)
+    return _framed(table(heads, (cells for _, cells in shown), bold), "told")
+
+
+def wide_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
+    """A table that moves sideways where the screen is narrow."""
+    return _framed(table(heads, rows), "wider")
+
+
+def _framed(inner: Markup, style: str) -> Markup:
+    return element("div", inner, class_=style) if inner else inner
+
+
+def chart(panel: Panel) -> Markup:
+    """As SVG, for a wide screen and for a narrow one: scaled down, words could not be read."""
+    frames = (("wide", WIDE), ("narrow", NARROW))
+    return Markup("".join(drawing([panel], frame, panel.title, kind) for kind, frame in frames))
+
+
+@dataclass(frozen=True, slots=True)
+class Charts:
+    """How a page draws panels."""
+
+    draw: Callable[[Sequence[Panel]], Markup]
+    head: Markup  # that the page needs once, before the first
+    policy: str  # the page's Content-Security-Policy, which lets them work
+
+
+def still(panels: Sequence[Panel]) -> Markup:
+    """Each panel as a picture."""
+    return joined(map(chart, panels))
+
+
+STILL = Charts(still, Markup(""), POLICY)
+
+
+def document(title: str, *body: Markup, policy: str = POLICY, refresh_seconds: int | None = None) -> str:
+    """The whole page. `policy` is its Content-Security-Policy."""
+    again = "" if refresh_seconds is None else f'<meta http-equiv="refresh" content="{refresh_seconds}">'
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{words(title)} - memwatch</title>'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">{again}'
+        f"<style>{STYLE}{stylesheet()}</style><body>{''.join(body)}</body></html>\n"
+    )

@@ -1,0 +1,145 @@
+"""Who may ask, and how: what is asked of a client, read again when one of its files changes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from memwatch.errors import ConfigError, MemwatchError
+from memwatch.outputs.http.server import CERTIFICATE, PASSWORD, TLS
+
+if TYPE_CHECKING:
+    from memwatch.outputs.http.password_hashes import Passwords
+    from memwatch.outputs.http.tls import Tls
+
+LOOK_SECONDS = 1.0  # between two looks at the files: a renewed certificate is in force so long after
+
+Stamp = tuple[int, ...]  # of a file: another one, or other content, has another
+
+
+def stamp(status: os.stat_result) -> Stamp:
+    """What tells that a file has changed; the time of its status, as no program can set that back."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is not answered, in HTTP's terms."""
+
+    code: int
+    text: str
+    headers: str  # whole lines
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What is asked of each client."""
+
+    tls: Tls | None = None
+    passwords: Passwords | None = None
+    limit: RateLimit | None = None
+    headers: str = ""  # of every answer, whole lines
+    files: Mapping[str, Stamp] = field(default_factory=dict)  # that this was read from
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """What keeps others out: of TLS, PASSWORD, CERTIFICATE."""
+        found = {TLS: self.tls is not None, PASSWORD: self.passwords is not None}
+        found[CERTIFICATE] = self.tls is not None and self.tls.asks_certificate
+        return frozenset(name for name, asked in found.items() if asked)
+
+    def open(self, client: socket.socket) -> socket.socket:
+        """The connection to talk over, to be closed beside the client; OSError where TLS comes to nothing."""
+        return client if self.tls is None else self.tls.secure(client)
+
+    def refusal(self, authorization: str) -> Refusal | None:
+        """Why a request with this header is refused; None: it is welcome."""
+        if self.limit is not None and not self.limit.allows():
+            return Refusal(429, "too many requests\n", "Retry-After: 1\r\n")
+        if self.passwords is None:
+            return None
+        admitted = self.passwords.admits(authorization)
+        if admitted is None:
+            return Refusal(429, "too many passwords to look at\n", "Retry-After: 5\r\n")
+        return None if admitted else Refusal(401, "unauthorized\n", 'WWW-Authenticate: Basic realm="memwatch"\r\n')
+
+
+class RateLimit:
+    """A token bucket: a request each interval, and a burst after a while without any."""
+
+    def __init__(self, interval_seconds: float, burst: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._interval_seconds, self._burst, self._now = interval_seconds, burst, now
+        self._lock = threading.Lock()
+        self._tokens, self._t = float(burst), now()
+
+    def allows(self) -> bool:
+        """Whether one more request may be answered now; it is counted."""
+        with self._lock:
+            now = self._now()
+            self._tokens = min(self._burst, self._tokens + (now - self._t) / self._interval_seconds)
+            self._t = now
+            if self._tokens < 1.0:
+                return False
+            self._tokens -= 1.0
+            return True
+
+
+class Guard:
+    """The access in force. Files that are broken, or ask for less than those before, change nothing."""
+
+    def __init__(self, load: Callable[[], Access], now: Callable[[], float] = time.monotonic) -> None:
+        """`load` reads the files: ConfigError, at once and whenever it is asked again."""
+        self._load, self._now = load, now
+        self._access = load()
+        self._lock = threading.Lock()  # one thread looks at the files; a file system that hangs holds no other up
+        self._look_t = now() + LOOK_SECONDS
+        self.problem = ""  # why the files as they are now are not in force
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """What keeps others out; no file is looked at."""
+        return self._access.asks
+
+    def access(self) -> Access:
+        """What is asked of a client that comes now."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._look()
+            finally:
+                self._lock.release()
+        return self._access
+
+    def _look(self) -> None:
+        if self._now() < self._look_t:
+            return
+        self._look_t = self._now() + LOOK_SECONDS
+        try:
+            if _have_changed(self._access.files):
+                self._access = self._no_weaker(self._load())
+            self.problem = ""
+        except (MemwatchError, OSError) as error:
+            self.problem = f"{error}; what was in force before stays"
+
+    def _no_weaker(self, access: Access) -> Access:
+        """A file that is just being written again is empty for a moment, and an empty one lets everybody in."""
+        lost = sorted(self._access.asks - access.asks)
+        if lost:
+            raise ConfigError(
+                f"{next(iter(access.files))} asks no more for {', '.join(lost)}: restart memwatch for that"
+            )
+        return access
+
+
+def _have_changed(files: Mapping[str, Stamp]) -> bool:
+    for path, seen in files.items():
+        try:
+            if stamp(os.stat(path)) != seen:  # noqa: PTH116 - at each connection: no Path is made for it
+                return True
+        except OSError:
+            return True
+    return False

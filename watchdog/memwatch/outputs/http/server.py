@@ -1,0 +1,337 @@
+"""The HTTP server: one thread that accepts, a few that answer from the latest snapshot (outputs.pages)."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from memwatch.core.events import Notice
+from memwatch.core.interfaces import Clock
+from memwatch.core.snapshot import Snapshot
+from memwatch.errors import ConfigError, SourceError
+
+if TYPE_CHECKING:
+    from memwatch.outputs.http.client_access import Access, Guard
+    from memwatch.outputs.metrics.collector import Exposition
+
+MOST_CLIENTS = 8  # answered at the same time; where one more comes, the slowest gives way ...
+PATIENT_SECONDS = 0.5  # ... unless it came so shortly ago: then the one more is turned away with 503
+FRESH_SECONDS = 0.1  # a state as old as that is shown again, so that many clients do not wake the loop many times
+ANSWER_SECONDS = 0.05  # for which a page waits for the loop
+CLIENT_SECONDS = 10.0  # a client that has not asked and read its answer by then is cut off
+TLS, PASSWORD, CERTIFICATE = "TLS", "a password", "a client certificate"  # what may be asked of a client
+BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
+
+# What is counted: turns of the loop, notices by their event, bugs in pages, and whom the server turned away.
+COUNTED = (
+    *("tick", "warn", "interrupt", "saved", "escalated", "hook", "hook_failed"),
+    *("finding", "breach", "source_failed"),
+    *("page_failed", "refused", "handshake_failed"),
+)
+
+
+class Board:
+    """What the pages read: references that the daemon's thread replaces and every other thread only reads."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.snapshot: Snapshot | None = None
+        self.turned_t: float | None = None  # when the loop last showed that it turns
+        self.over = False  # it turns no more, and that is right
+        self.counts = dict.fromkeys(COUNTED, 0)
+        self.exposition: Exposition | None = None  # made by the first scrape
+        self.drawn: tuple[Snapshot | None, bytes] | None = None  # the latest page for people, and of which state
+        # rung for the state as it is now; never closed, as a client may still ring
+        self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._asked = False  # it was rung: in most turns the kernel need not be asked
+        self._posted_t = -math.inf
+        self._posted = threading.Event()
+        self._stuck = False  # the loop has not answered the latest who waited: nobody waits for it until it does
+
+    def turn(self) -> None:
+        """The loop has turned."""
+        self.turned_t, self.over = self.clock.now(), False
+        self.counts["tick"] += 1
+
+    def post(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
+        """Replace what is shown."""
+        self.snapshot = snapshot
+        self.turned_t = self._posted_t = self.clock.now()
+        for notice in notices:
+            if notice.event in self.counts:
+                self.counts[notice.event] += 1
+        self._stuck = False
+        self._posted.set()
+
+    def rung(self) -> bool:
+        """Somebody has asked for the state since the last call."""
+        if not self._asked:
+            return False
+        self._asked = False
+        try:
+            return os.eventfd_read(self.bell) > 0
+        except BlockingIOError:
+            return False
+
+    def ring(self) -> None:
+        """Have the loop show its state."""
+        self._asked = True
+        os.eventfd_write(self.bell, 1)
+        self._asked = True  # once more: the loop may just have answered another who rang
+
+    def current(self) -> Snapshot | None:
+        """The state now; the latest that was posted where the loop is busy for longer than a moment, or stuck."""
+        if self.clock.now() - self._posted_t >= FRESH_SECONDS:
+            self._posted.clear()
+            self.ring()
+            self._stuck = self._stuck or not self._posted.wait(ANSWER_SECONDS)
+        return self.snapshot
+
+
+class WebServer:
+    """A sink that serves /metrics, /status.json, /-/healthy and /-/ready."""
+
+    name = "web"
+
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        clock: Clock,
+        guard: Guard | None = None,
+        client_seconds: float = CLIENT_SECONDS,
+    ) -> None:
+        """Bind now, so that a port in use is told at start; port 0 takes a free one. ConfigError when it cannot.
+
+        `guard` knows who may ask; without one, who can reach the port.
+        """
+        self.board = Board(clock)
+        self.guard, self._client_seconds = guard, client_seconds  # the guard may be replaced at any time
+        self._listener = _listen(address, port)
+        self._clients: dict[socket.socket, float] = {}  # client: when it came, time.monotonic()
+        self._leaving: set[socket.socket] = set()  # that gave way, and whose thread has not ended
+        self._lock = threading.Lock()  # guards both
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._accept, name="memwatch-web", daemon=True)
+        self._threadless = False  # it could not be started yet
+
+    @property
+    def url(self) -> str:
+        """`http://127.0.0.1:9877/`; https where TLS is spoken."""
+        host, port = self._listener.getsockname()[:2]
+        scheme = "https" if TLS in self.asks else "http"
+        return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """What is asked of a client: of TLS, PASSWORD, CERTIFICATE."""
+        guard = self.guard
+        return frozenset() if guard is None else guard.asks
+
+    @property
+    def is_local(self) -> bool:
+        """Only this machine can reach it."""
+        return ip_address(self._listener.getsockname()[0].partition("%")[0]).is_loopback
+
+    def start(self) -> None:
+        """Begin to answer; where no thread can be had, that is told as who publishes learns it, and tried each turn."""
+        try:
+            self._thread.start()
+        except RuntimeError:  # the pids cgroup, or the user's limit of processes, is used up
+            self._threadless = True
+        else:
+            self._threadless = False
+
+    def fileno(self) -> int:
+        """Readable when somebody has asked for the state."""
+        return self.board.bell
+
+    def turn(self) -> bool:
+        """Note that the loop turns; whether somebody has asked for the state."""
+        if self._threadless:
+            self.start()
+        self.board.turn()
+        return self.board.rung()
+
+    def asked(self) -> bool:
+        """Whether somebody has."""
+        return self.board.rung()
+
+    def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
+        """Show this state from now on; SourceError, when that is done, while nobody is answered, or asked as wanted."""
+        self.board.post(snapshot, notices)
+        if self._threadless:
+            raise SourceError("nobody is answered: no thread can be started", "raise pids.max, or ulimit -u")
+        guard = self.guard
+        if guard is not None and guard.problem:
+            raise SourceError(guard.problem)
+
+    def close(self, snapshot: Snapshot) -> None:
+        """Show how it ended, until `stop` or another watch."""
+        self.board.post(snapshot, ())
+        self.board.over = True
+
+    def stop(self) -> None:
+        """Stop answering; returns within a second, whatever the clients do."""
+        self._closing.set()
+        _cut(self._listener)  # wakes accept()
+        if self._thread.is_alive():
+            self._thread.join(timeout=1.0)
+        self._listener.close()
+        self._cut_clients(older_than=0.0)
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            self._listener.settimeout(1.0 if self._clients else None)  # wakes up only to cut slow clients off
+            try:
+                client, _ = self._listener.accept()
+            except TimeoutError:
+                self._cut_clients(self._client_seconds)
+                continue
+            except OSError as error:
+                if self._closing.wait(0.1) or error.errno not in _PASSING:
+                    return
+                continue
+            self._cut_clients(self._client_seconds)
+            self._admit(client)
+
+    def _admit(self, client: socket.socket) -> None:
+        client.settimeout(self._client_seconds)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # TLS writes in pieces: the last waited for 40 ms
+        if len(self._clients) >= MOST_CLIENTS and not self._make_way():
+            self._turn_away(client)
+            return
+        with self._lock:
+            self._clients[client] = time.monotonic()
+        try:
+            threading.Thread(target=self._answer, args=(client,), name="memwatch-web-client", daemon=True).start()
+        except RuntimeError:  # no more threads: the pids cgroup is at its limit
+            self._forget(client)
+            self._turn_away(client)
+
+    def _answer(self, client: socket.socket) -> None:
+        from memwatch.outputs.http import routes
+
+        connection = client
+        try:
+            access = self._access()
+            connection = self._opened(client, access)
+            routes.answer(connection, self.board, access)
+        except OSError:  # the client went away or was too slow
+            pass
+        finally:
+            self._forget(client)
+            if connection is not client:
+                connection.close()  # before the client sees its end: until then OpenSSL would take its session up again
+            _cut(client)
+            client.close()
+
+    def _access(self) -> Access | None:
+        """What is asked of this client; the loop is told when the files that say so begin to fail, or work again."""
+        guard = self.guard
+        if guard is None:
+            return None
+        problem = guard.problem
+        access = guard.access()
+        if guard.problem != problem:
+            self.board.ring()
+        return access
+
+    def _opened(self, client: socket.socket, access: Access | None) -> socket.socket:
+        try:
+            return client if access is None else access.open(client)
+        except OSError:
+            self.board.counts["handshake_failed"] += 1
+            raise
+
+    def _turn_away(self, client: socket.socket) -> None:
+        """Without a thread there is no handshake: where TLS is spoken the connection just ends."""
+        if TLS not in self.asks:
+            _send_busy(client)
+        client.close()
+
+    def _forget(self, client: socket.socket) -> None:
+        with self._lock:
+            self._clients.pop(client, None)
+            self._leaving.discard(client)
+
+    def _make_way(self) -> bool:
+        """Cut off the client that has been there for the longest, if it had time enough to ask and read its answer."""
+        with self._lock:
+            oldest = min(self._clients, key=self._clients.__getitem__, default=None)
+            if oldest is None:
+                return True
+            came = self._clients[oldest]
+            if time.monotonic() - came < PATIENT_SECONDS or len(self._leaving) >= MOST_CLIENTS:
+                return False
+            del self._clients[oldest]
+            self._leaving.add(oldest)
+            _cut(oldest)  # its thread, which waits for it, ends
+        return True
+
+    def _cut_clients(self, older_than: float) -> None:
+        """A timeout of a single read or write does not end a client that sends one byte a second; this does."""
+        if not self._clients:
+            return
+        deadline = time.monotonic() - older_than
+        with self._lock:
+            late = [client for client, since in self._clients.items() if since <= deadline]
+        for client in late:
+            _cut(client)
+
+
+# accept(2): these pass; anything else means that the listener itself is gone.
+_PASSING = {errno.ECONNABORTED, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EPROTO, errno.EINTR}
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    if not 0 <= port <= 65535:  # getaddrinfo would take it modulo 65536
+        raise ConfigError(f"port {port} is not between 0 and 65535", "use --listen 127.0.0.1:9877")
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (socket.gaierror, UnicodeError) as error:
+        raise ConfigError(f"cannot listen on {address!r}: {error}", "use --listen 127.0.0.1:9877") from error
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        listener.listen(16)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"cannot listen on {address}:{port}: {error.strerror or error}", _hint(error)) from error
+    return listener
+
+
+def _hint(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "another memwatch may run here: choose another port with --listen ADDR:PORT, or --listen none"
+    if error.errno == errno.EACCES:
+        return "ports below 1024 need root: choose a higher one with --listen ADDR:PORT"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "this machine has no such address: use --listen 127.0.0.1:9877, or 0.0.0.0 for all"
+    return "choose another place with --listen ADDR:PORT, or --listen none"
+
+
+def _send_busy(client: socket.socket) -> None:
+    try:
+        client.setblocking(False)
+        client.send(BUSY)
+    except OSError:
+        pass
+
+
+def _cut(connection: socket.socket) -> None:
+    """End a connection under whoever reads it."""
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:  # it has ended already
+        pass

@@ -1,0 +1,346 @@
+"""The snapshot as Prometheus metrics. docs/metrics.md is the contract; absent means unknown, never 0 or -1."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import islice
+
+import memwatch
+from memwatch.core.examination import Diagnosis
+from memwatch.core.interfaces import Clock
+from memwatch.core.measurements import (
+    CgroupMemory,
+    GpuMemory,
+    RankMemory,
+    Sample,
+    TreeMemory,
+)
+from memwatch.core.snapshot import (
+    ResourceView,
+    Snapshot,
+    State,
+    Verdict,
+)
+from memwatch.core.text_and_units import printable
+from memwatch.outputs.metrics import metric_registry as f
+from memwatch.outputs.metrics.exposition import Metric, negotiate
+from memwatch.outputs.metrics.metric_registry import Family
+from memwatch.outputs.text.formatting import last_complete, phase_totals
+from memwatch.system import package_data
+
+MOST_SERIES = 256  # of one metric
+MOST_LOG_NAMES = 64  # a log cannot invent gauges or phases without end
+LABEL_LENGTH = 120
+
+Row = tuple[Sequence[str], float | None]  # label values, value; None is not shown
+Level = tuple[Family, float | None]  # of a family without labels
+
+
+class Exposition:
+    """Renders what /metrics answers: the snapshot that `read` gives at the time of the scrape."""
+
+    def __init__(
+        self, read: Callable[[], Snapshot | None], counts: Mapping[str, int], clock: Clock, proc: str = "/proc"
+    ) -> None:
+        self._read, self._counts, self._clock, self._proc = read, counts, clock, proc
+        python = ".".join(map(str, sys.version_info[:3]))
+        self._build = (memwatch.__version__, package_data.build().get("commit", ""), python)
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The exposition and its content type: OpenMetrics where `accept` asks for it, else the plain text format."""
+        encode, content_type = negotiate(accept)
+        return encode(self._collect()), content_type
+
+    def _collect(self) -> Iterator[Metric]:
+        """Every metric that is known now; of a dead target only that it is down, and why."""
+        began = time.perf_counter()
+        snapshot = self._read()
+        yield from _levels(_process(self._proc))
+        yield from _rows(f.BUILD, [(self._build, 1.0)])
+        yield from _levels((family, self._counts.get(event, 0)) for event, family in _COUNTERS.items())
+        if snapshot is not None:
+            yield from _watch(snapshot, self._clock.now())
+            if snapshot.up:
+                yield from _target(snapshot)
+                yield from _resources(snapshot.resources)
+                yield from _sample(snapshot.sample)
+                yield from _diagnosis(snapshot.diagnosis)
+                yield from _expectations(snapshot)
+        yield from _levels([(f.SCRAPE_DURATION, time.perf_counter() - began)])
+
+
+# --- what is known, as metrics --------------------------------------------------------------------------------------
+
+
+def _rows(family: Family, rows: Iterable[Row]) -> Iterator[Metric]:
+    """One metric, if anything of it is known: equal label sets once, at most MOST_SERIES of them."""
+    known: dict[tuple[str, ...], float] = {}
+    for raw, number in rows:
+        if number is not None and math.isfinite(number) and len(known) < MOST_SERIES:
+            known.setdefault(tuple(printable(label, LABEL_LENGTH) for label in raw), float(number))
+    if known:
+        yield Metric(family, tuple(known.items()))
+
+
+def _levels(levels: Iterable[Level]) -> Iterator[Metric]:
+    """Metrics of one series each, of those that are known."""
+    for family, value in levels:
+        if value is not None and math.isfinite(value):
+            yield Metric(family, (((), float(value)),))
+
+
+# --- memwatch itself ------------------------------------------------------------------------------------------------
+
+_COUNTERS = {
+    "tick": f.TICKS,
+    "warn": f.WARNINGS,
+    "interrupt": f.INTERRUPTS,
+    "saved": f.SAVES,
+    "escalated": f.ESCALATIONS,
+    "hook": f.HOOKS,
+    "hook_failed": f.HOOK_FAILURES,
+    "breach": f.BREACHES,
+    "finding": f.FINDINGS,
+    "source_failed": f.SOURCE_FAILURES,
+    "page_failed": f.PAGE_FAILURES,
+    "refused": f.WEB_REFUSALS,
+    "handshake_failed": f.WEB_HANDSHAKE_FAILURES,
+}
+
+
+def _process(proc: str) -> Sequence[Level]:
+    """memwatch's own process; nothing where there is no /proc."""
+    try:
+        fields = _read(f"{proc}/self/stat").rpartition(b") ")[2].split()
+        descriptors = len(os.listdir(f"{proc}/self/fd")) - 1  # noqa: PTH208 - without that of the listing
+        ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+        virtual, resident, start = int(fields[20]), int(fields[21]) * page, _booted(proc) + int(fields[19]) / ticks
+    except (OSError, ValueError, IndexError, StopIteration):
+        return ()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return (
+        (f.PROCESS_CPU, time.process_time()),
+        (f.PROCESS_RESIDENT, resident),
+        (f.PROCESS_VIRTUAL, virtual),
+        (f.PROCESS_START, start),
+        (f.PROCESS_OPEN_FDS, descriptors),
+        (f.PROCESS_MAX_FDS, most if most >= 0 else None),
+    )
+
+
+@cache
+def _booted(proc: str) -> float:
+    """Unix time, from a file that counts every interrupt to tell it: 0.1 ms."""
+    return next(float(line.split()[1]) for line in _read(f"{proc}/stat").splitlines() if line.startswith(b"btime "))
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+# --- the watch and its trainer --------------------------------------------------------------------------------------
+
+
+def _watch(snapshot: Snapshot, now: float) -> Iterator[Metric]:
+    """What is true of the watch whether the trainer lives or not."""
+    yield from _levels([(f.TARGET_UP, snapshot.up), (f.ARMED, snapshot.unarmed is None)])
+    yield from _rows(f.STATE, [((state.value,), state is snapshot.state) for state in State])
+    yield from _rows(f.SOURCE_UP, [((source.source,), source.ok) for source in snapshot.sources])
+    if snapshot.exited is not None:
+        end = snapshot.exited
+        yield from _rows(f.TARGET_EXIT, [((end.cause.value, _text(end.exit_code), end.signal or ""), 1.0)])
+        yield from _levels([(f.TARGET_EXIT_TIMESTAMP, end.t)])
+    elif snapshot.sample_t is not None:
+        yield from _levels([(f.SAMPLE_AGE, max(0.0, now - snapshot.sample_t))])
+
+
+def _text(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+def _expectations(snapshot: Snapshot) -> Iterator[Metric]:
+    known = [one for one in snapshot.expectations if one.met is not None]
+    yield from _rows(f.EXPECTATION_MET, [((one.text,), one.met) for one in known])
+    yield from _rows(f.EXPECTATION_BREACHES, [((one.text,), one.breaches) for one in known])
+
+
+def _target(snapshot: Snapshot) -> Iterator[Metric]:
+    pid = str(snapshot.target.pid) if snapshot.target else ""
+    yield from _rows(f.TARGET, [((pid, snapshot.command, snapshot.run_id), 1.0)])
+    if (run := snapshot.run) is not None:
+        yield from _rows(f.RUN, [((run.run_id, run.node, _text(run.rank)), 1.0)])
+        yield from _levels([(f.RUN_NODES, run.nodes)])
+    yield from _levels(
+        (
+            (f.ATTEMPT, snapshot.attempt),
+            (f.WATCH_START, snapshot.started_t),
+            (f.GENERATION, snapshot.generation),
+            (f.GENERATIONS_PLANNED, snapshot.total),
+            (f.LAST_CHECKPOINT, snapshot.checkpoint_t),
+            (f.PACE, snapshot.pace_seconds),
+            (f.WARN_HORIZON, snapshot.warn_horizon_seconds),
+        )
+    )
+    yield from _rows(f.CHECKPOINT_SECONDS, [((snapshot.checkpoint_origin,), snapshot.checkpoint_seconds)])
+    if snapshot.phase is not None:
+        yield from _rows(f.PHASE, [((snapshot.phase,), 1.0)])
+    gauges = snapshot.gauges[:MOST_LOG_NAMES]
+    yield from _rows(f.LOG_VALUE, [((gauge.name,), gauge.value) for gauge in gauges])
+    yield from _rows(f.LOG_CAPACITY, [((gauge.name,), gauge.capacity) for gauge in gauges])
+
+
+# --- memory and forecast, by resource -------------------------------------------------------------------------------
+
+_OF_TREND = (
+    (f.GROWTH_PER_GENERATION, "growth_per_generation"),
+    (f.GROWTH_PER_SECOND, "growth_per_second"),
+    (f.TREND_CONFIDENCE, "confidence"),
+)
+_OF_FORECAST = (
+    (f.OOM_ETA, "eta_seconds"),
+    (f.OOM_ETA_LOW, "eta_low_seconds"),
+    (f.OOM_ETA_HIGH, "eta_high_seconds"),
+    (f.OOM_GENERATION, "generation"),
+    (f.OOM_GENERATION_LOW, "generation_low"),
+    (f.OOM_GENERATION_HIGH, "generation_high"),
+    (f.RUN_FINISHES, "finishes"),
+)
+
+
+def _resources(views: Sequence[ResourceView]) -> Iterator[Metric]:
+    yield from _memory(views)
+    yield from _growth(views)
+    yield from _forecasts(views)
+
+
+def _each(family: Family, views: Sequence[ResourceView], values: Iterable[float | None]) -> Iterator[Metric]:
+    """One value a resource."""
+    resources = ((view.usage.resource,) for view in views)
+    return _rows(family, zip(resources, values, strict=True))
+
+
+def _memory(views: Sequence[ResourceView]) -> Iterator[Metric]:
+    limits = [(view.usage.resource, view.usage.limit) for view in views if view.usage.limit is not None]
+    yield from _each(f.MEMORY_USED, views, [view.usage.used_bytes for view in views])
+    yield from _rows(f.MEMORY_LIMIT, [((name, limit.origin), limit.bytes) for name, limit in limits])
+    yield from _rows(f.MEMORY_HEADROOM, [((name,), limit.headroom_bytes) for name, limit in limits])
+    yield from _each(f.MEMORY_PEAK, views, [view.peak_bytes for view in views])
+    yield from _each(f.MEMORY_BASELINE, views, [view.baseline_bytes for view in views])
+
+
+def _growth(views: Sequence[ResourceView]) -> Iterator[Metric]:
+    for family, name in _OF_TREND:
+        yield from _each(family, views, [getattr(view.trend, name, None) for view in views])
+    ended = [(view.usage.resource, row) for view in views if (row := last_complete(view)) is not None]
+    took = next((row.end_t - row.start_t for _, row in ended if row.end_t is not None), None)
+    yield from _levels([(f.GENERATION_DURATION, took)])
+    yield from _rows(f.GENERATION_DELTA, [((name,), row.delta_bytes) for name, row in ended])
+    yield from _rows(f.GENERATION_PEAK, [((name,), row.peak_bytes) for name, row in ended])
+    totals = [
+        ((view.usage.resource, phase), total)
+        for view in views
+        for phase, total in islice(phase_totals(view.generations).items(), MOST_LOG_NAMES)
+    ]
+    yield from _rows(f.PHASE_GROWTH, totals)
+
+
+def _forecasts(views: Sequence[ResourceView]) -> Iterator[Metric]:
+    verdicts = [((view.usage.resource, one.value), one is view.verdict) for view in views for one in Verdict]
+    yield from _rows(f.VERDICT, verdicts)
+    yield from _each(f.WARNED, views, [view.warned for view in views])
+    for family, name in _OF_FORECAST:
+        yield from _each(family, views, [getattr(view.forecast, name, None) for view in views])
+
+
+# --- the readings behind it -----------------------------------------------------------------------------------------
+
+
+def _sample(sample: Sample | None) -> Iterator[Metric]:
+    if sample is None:
+        return
+    if sample.tree is not None:
+        yield from _tree(sample.tree)
+    if sample.cgroup is not None:
+        yield from _cgroup(sample.cgroup)
+    if (host := sample.host) is not None:
+        yield from _levels(
+            (
+                (f.HOST_MEMORY, host.total_bytes),
+                (f.HOST_AVAILABLE, host.available_bytes),
+                (f.HOST_SWAP_FREE, host.swap_free_bytes),
+            )
+        )
+    yield from _gpus(sample.gpus)
+    if sample.tree is not None and sample.tree.ranks:
+        yield from _ranks(sample.tree.ranks, sample.gpus)
+
+
+def _ranks(ranks: Sequence[RankMemory], gpus: Sequence[GpuMemory]) -> Iterator[Metric]:
+    yield from _rows(f.RANK, [((str(one.rank), str(one.local_rank), str(one.pid)), 1.0) for one in ranks])
+    yield from _rows(f.RANK_USED, [((str(one.rank),), one.used_bytes) for one in ranks])
+    users = [(str(one.rank), gpu.resource) for one in ranks for gpu in gpus if not set(one.pids).isdisjoint(gpu.pids)]
+    yield from _rows(f.RANK_GPU, [(user, 1.0) for user in users])
+
+
+def _tree(tree: TreeMemory) -> Iterator[Metric]:
+    cost = tree.survey_cost
+    yield from _rows(f.TREE_USED, [((tree.accounting,), tree.used_bytes)])
+    yield from _levels(
+        (
+            (f.TREE_PROCESSES, tree.processes),
+            (f.TREE_ROOT_RSS, tree.rss_bytes),
+            (f.TREE_ROOT_VIRTUAL, tree.virtual_bytes),
+            (f.TREE_ANON, tree.anon_bytes),
+            (f.TREE_FILE, tree.file_bytes),
+            (f.TREE_SHMEM, tree.shmem_bytes),
+            (f.TREE_SWAP, tree.swap_bytes),
+            (f.TREE_ERROR, tree.error_bytes),
+            (f.TREE_COW, tree.cow_bytes),
+            (f.TREE_COW_GROWTH, tree.cow_bytes_per_second),
+            (f.SURVEY_VISITS, cost.visits),
+            (f.SURVEY_REFUSED, cost.refused),
+            (f.SURVEY_PAGES, cost.pages),
+            (f.SURVEY_CPU, cost.cpu_seconds),
+        )
+    )
+
+
+def _cgroup(cgroup: CgroupMemory) -> Iterator[Metric]:
+    levels = cgroup.levels
+    yield from _rows(f.CGROUP_USAGE, [((level.path,), level.usage_bytes) for level in levels])
+    yield from _rows(f.CGROUP_RECLAIMABLE, [((level.path,), level.reclaimable_bytes) for level in levels])
+    yield from _rows(f.CGROUP_LIMIT, [((level.path,), level.limit_bytes) for level in levels])
+    yield from _levels([(f.CGROUP_SWAP, cgroup.swap_bytes), (f.CGROUP_OOM_KILLS, cgroup.oom_kills)])
+
+
+def _gpus(gpus: Sequence[GpuMemory]) -> Iterator[Metric]:
+    yield from _rows(f.GPU, [((gpu.resource, gpu.uuid, gpu.name), 1.0) for gpu in gpus])
+    yield from _rows(f.GPU_USED, [((gpu.resource, gpu.uuid, gpu.attribution), gpu.used_bytes) for gpu in gpus])
+    yield from _rows(f.GPU_DEVICE_USED, [((gpu.resource, gpu.uuid), gpu.device_used_bytes) for gpu in gpus])
+    yield from _rows(f.GPU_DEVICE_MEMORY, [((gpu.resource, gpu.uuid), gpu.total_bytes) for gpu in gpus])
+
+
+def _diagnosis(known: Diagnosis | None) -> Iterator[Metric]:
+    """What examinations of the trainer found."""
+    if known is None:
+        return
+    yield from _levels([(f.EXAMINATIONS, known.examinations), (f.EXAMINATION_CPU, known.cpu_seconds)])
+    found = [((one.cause, one.resource, one.phase or "", one.type, one.holder), one) for one in known.findings]
+    yield from _rows(f.FINDING_GROWTH, [(labels, one.growth.per_unit) for labels, one in found])
+    yield from _rows(f.FINDING_CONFIDENCE, [(labels, one.confidence) for labels, one in found])
+    yield from _rows(f.PYTHON_OBJECTS, [((one.name,), one.after) for one in known.types[:MOST_LOG_NAMES]])
+    latest = known.latest
+    yield from _rows(f.MEMORY_KIND, [((one.kind,), one.resident_bytes) for one in latest.kinds or ()])
+    if (census := latest.census) is not None:
+        sizes = [one.bytes for one in census.types if one.bytes is not None]
+        yield from _levels([(f.PYTHON_BYTES, sum(sizes) if sizes else None)])
+        held = [((one.path,), one.bytes) for one in (*census.tracked, *census.containers)]
+        yield from _rows(f.ATTRIBUTE_BYTES, held)
+        yield from _rows(f.TORCH_STORAGE, [((one.device,), one.bytes) for one in census.storages])

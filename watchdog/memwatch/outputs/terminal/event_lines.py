@@ -1,0 +1,194 @@
+"""Plain lines for pipes and files: people's lines on change of state, or every notice as a JSON line."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO
+
+from memwatch.core.engine.status_sentence import render
+from memwatch.core.events import Notice
+from memwatch.core.snapshot import Snapshot, Verdict
+from memwatch.outputs.text.formatting import ROUTINE
+
+MOST_WAITING = 1000  # lines that a reader has not taken yet
+PATIENT_SECONDS = 1200.0  # between two lines of outlooks that can wait: with those that cannot, less than 1 kB/h ...
+PATIENT_SHARE = 0.5  # ... or so much of the time watched, while that is less
+AT_ONCE = 3  # the gravity from which on an outlook cannot wait
+_GRAVITY = {  # of `stable` and `levelled off` it is the same: nothing grows
+    Verdict.WARMING_UP.value: 0,
+    Verdict.STABLE.value: 1,
+    Verdict.PLATEAU.value: 1,
+    Verdict.GROWING.value: 2,
+    Verdict.LEAK.value: 4,
+}
+
+
+class PlainLines:
+    """A sink that prints `12:03:44 warn         OOM at generation 13 of 25 ...`, one line for each change of state.
+
+    With a `journal_priority` lines begin with that, as `<4>`, and without the time: journald has its own.
+    """
+
+    name = "plain"
+
+    def __init__(
+        self,
+        stream: TextIO,
+        verbose: bool = False,
+        local_time: Callable[[float], time.struct_time] = time.localtime,
+        journal_priority: Callable[[Notice], int] | None = None,
+    ) -> None:
+        self._lines = _Lines(stream)
+        self._is_news = (lambda _: True) if verbose else News()
+        self._local_time, self._priority = local_time, journal_priority
+
+    def turn(self) -> bool:
+        """Go on with what a slow reader has not taken yet; the state is not shown."""
+        self._lines.send()
+        return False
+
+    def asked(self) -> bool:
+        """Nobody can ask."""
+        return False
+
+    def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
+        """Print what there is to tell."""
+        for notice in notices:
+            if self._is_news(notice):
+                self._lines.put(f"{self._prefix(notice)}{render(notice)}")
+        self._lines.send()
+
+    def _prefix(self, notice: Notice) -> str:
+        if self._priority is not None:
+            return f"<{self._priority(notice)}>"
+        return time.strftime("%H:%M:%S ", self._local_time(notice.t))
+
+    def close(self, snapshot: Snapshot) -> None:
+        """Wait a little for a slow reader."""
+        self._lines.send(patience_seconds=1.0)
+
+
+class News:
+    """Tells what changes the picture from the routine of every healthy run.
+
+    A forecast is renewed with every generation, and the verdict of a calm run comes and goes with its noise. What is
+    graver than was last told of the resource is told at once, where its end is in sight; what can wait, as it is by
+    then, three times an hour, and more often while the watch is young.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[str, int] = {}  # by resource: how grave the outlook is that was last told
+        self._begun_t = self._waited_t = -math.inf  # when the watch began; when something was told that could wait
+
+    def __call__(self, notice: Notice) -> bool:
+        """Whether to tell it; it then counts as told."""
+        if notice.event in ROUTINE:
+            return False
+        if notice.event == "attached":
+            self._begun_t = notice.t
+            self._told.clear()  # that was of another process
+        if "verdict" not in notice.fields:
+            return True
+        resource, gravity = str(notice.fields.get("resource")), _gravity(notice.fields)
+        if notice.event == "forecast" and not self._is_another(notice.t, gravity, self._told.get(resource)):
+            return False
+        self._told[resource] = gravity
+        return True
+
+    def _is_another(self, t: float, gravity: int, told: int | None) -> bool:
+        if told is None or (gravity > told and (told == 0 or gravity >= AT_ONCE)):
+            return True
+        pause = min(PATIENT_SECONDS, PATIENT_SHARE * (t - self._begun_t))
+        if gravity == told or 0.0 <= t - self._waited_t < pause:
+            return False
+        self._waited_t = t
+        return True
+
+
+def _gravity(fields: Mapping[str, Any]) -> int:
+    """How grave an outlook is: by its verdict (whatever a history has there), and whether growth's end is in sight."""
+    verdict, in_sight = str(fields["verdict"]), fields.get("eta_s") is not None and not fields.get("finishes")
+    return AT_ONCE if verdict == Verdict.GROWING.value and in_sight else _GRAVITY.get(verdict, 0)
+
+
+class JsonLines:
+    """A sink that prints every notice as one JSON object a line; `encode` makes the line."""
+
+    name = "json"
+
+    def __init__(self, stream: TextIO, encode: Callable[[Notice], str]) -> None:
+        self._lines = _Lines(stream)
+        self._encode = encode
+
+    def turn(self) -> bool:
+        """Go on with what a slow reader has not taken yet; the state is not shown."""
+        self._lines.send()
+        return False
+
+    def asked(self) -> bool:
+        """Nobody can ask."""
+        return False
+
+    def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
+        """Print what there is to tell."""
+        for notice in notices:
+            self._lines.put(self._encode(notice))
+        self._lines.send()
+
+    def close(self, snapshot: Snapshot) -> None:
+        """Wait a little for a slow reader."""
+        self._lines.send(patience_seconds=1.0)
+
+
+class _Lines:
+    """Lines to a stream that may be slow or go away. Nobody who reads them may hold up the watch: what a full pipe or a
+    stopped terminal does not take waits here, and new lines are dropped when too many wait."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._encoding = stream.encoding or "utf-8"
+        self._room = _poll_for_room(stream)
+        self._waiting: deque[bytes] = deque()
+        self._gone = False
+
+    def put(self, line: str) -> None:
+        if not self._gone and len(self._waiting) < MOST_WAITING:
+            self._waiting.append(f"{line}\n".encode(self._encoding, "replace"))
+
+    def send(self, patience_seconds: float = 0.0) -> None:
+        try:
+            while self._waiting and (self._room is None or self._room.poll(patience_seconds * 1000)):
+                line = self._waiting.popleft()
+                if rest := line[self._write(line) :]:
+                    self._waiting.appendleft(rest)
+        except (OSError, ValueError):  # BrokenPipeError, ENOSPC; ValueError: the stream is closed
+            self._gone = True
+            self._waiting.clear()
+
+    def _write(self, line: bytes) -> int:
+        """How many bytes were taken: PIPE_BUF at most, which never blocks where poll() saw room."""
+        if self._room is None:
+            self._stream.write(line.decode(self._encoding))
+            return len(line)
+        return os.write(self._stream.fileno(), line[: select.PIPE_BUF])
+
+
+def _poll_for_room(stream: TextIO) -> select.poll | None:
+    """Tells when the file behind a stream takes PIPE_BUF more bytes; None where there is no file."""
+    try:
+        fd = stream.fileno()
+    except (OSError, ValueError):  # io.UnsupportedOperation is both
+        return None
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return poll
+
+
+def wants_live_view(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Whether `stream` is a terminal that the live view can be drawn on."""
+    return stream.isatty() and environ.get("TERM", "") not in ("", "dumb")

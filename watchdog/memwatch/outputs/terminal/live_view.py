@@ -1,0 +1,192 @@
+"""The live view on a terminal: frames of the snapshot, drawn where they changed, and keys.
+
+rich gives styles and controls. A terminal that takes nothing (Ctrl-S, a hung ssh) must never hold up the watch: it is
+written to without blocking, and what it does not take is dropped and drawn anew later.
+"""
+
+from __future__ import annotations
+
+import atexit
+import io
+import os
+import select
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import TextIO
+
+from rich.console import Console
+from rich.control import Control
+from rich.segment import Segment, Segments
+
+from memwatch.core.events import Notice
+from memwatch.core.interfaces import Clock
+from memwatch.core.snapshot import Snapshot
+from memwatch.outputs.terminal.screen import (
+    Line,
+    Look,
+    Mode,
+    Status,
+    frame,
+)
+
+FRAME_SECONDS = 0.25  # at most four frames a second
+PAUSE = "p"
+PRINTED = (100, 46)
+_MODES = {"d": Mode.DETAILS, "h": Mode.HELP, "?": Mode.HELP}
+
+
+class LiveView:
+    """A sink that draws the snapshot on the terminal's alternate screen, and leaves the terminal as it was."""
+
+    name = "terminal"
+
+    def __init__(
+        self,
+        stream: TextIO,
+        clock: Clock,
+        footer: str = "",
+        local_time: Callable[[float], time.struct_time] = time.localtime,
+    ) -> None:
+        """`stream` is a terminal; `footer` is shown in the last line, e.g. where the HTTP server listens."""
+        self.footer = footer
+        self.keys: Mapping[str, str] = {}  # those that do something, and what: told in the last line
+        self._mode = Mode.OVERVIEW
+        self._asked = False
+        self._paused: Snapshot | None = None  # what is shown for as long as the view is
+        self._tty = _Tty(stream)
+        self._canvas = io.StringIO()  # rich draws here; _Tty carries it over
+        self._console = Console(file=self._canvas, force_terminal=True, highlight=False, markup=False, emoji=False)
+        self._clock = clock
+        self._local_time = local_time
+        self._drawn: list[Line] = []  # what stands on the screen
+        self._size = (0, 0)
+        self._latest: Snapshot | None = None
+        self._next_t = 0.0
+        self._open = self._closed = False
+
+    def turn(self) -> bool:
+        """Whether a frame is due."""
+        return not self._closed and self._clock.now() >= self._next_t
+
+    def asked(self) -> bool:
+        """A key asks for another view."""
+        return self._asked and not self._closed
+
+    def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
+        """Draw, if the last frame is old enough or something has happened."""
+        now = self._clock.now()
+        if not self._closed and (now >= self._next_t or notices):
+            self._next_t, self._asked = now + FRAME_SECONDS, False
+            self._latest = snapshot
+            self._draw(self._paused or snapshot)
+
+    def close(self, snapshot: Snapshot) -> None:
+        """Give the terminal back."""
+        self.restore()
+
+    def restore(self) -> None:
+        """Leave the alternate screen and show the cursor; nothing happens a second time."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.restore)
+        if self._open:
+            self._console.set_alt_screen(False)
+            self._console.show_cursor(True)
+            self._send(patience_seconds=1.0)
+        self._tty.close()
+
+    def press(self, key: str) -> None:
+        """`d` and `h` show something else, and the overview when pressed again; `p` stops the view, not the watch."""
+        if key in _MODES:
+            self._mode = Mode.OVERVIEW if self._mode is _MODES[key] else _MODES[key]
+        elif key == PAUSE:
+            self._paused = self._latest if self._paused is None else None
+        self._next_t, self._asked = 0.0, True
+
+    def _draw(self, snapshot: Snapshot) -> None:
+        if not self._open:
+            atexit.register(self.restore)
+            self._open = True
+            self._console.set_alt_screen(True)
+            self._console.show_cursor(False)
+        size = self._tty.size()
+        if size != self._size or not self._drawn:
+            self._console.control(Control.clear())
+            self._drawn, self._size = [], size
+        is_paused = self._paused is not None
+        look = Look(*size, ascii_only=self._tty.ascii_only, local_time=self._local_time)
+        lines = frame(snapshot, look, Status(self._mode, self.keys, self.footer, is_paused))
+        for y, line in enumerate(lines):
+            if y >= len(self._drawn) or self._drawn[y] != line:
+                self._console.update_screen_lines([line], 0, y)
+        self._drawn = lines if self._send() else []
+
+    def _send(self, patience_seconds: float = 0.0) -> bool:
+        text = self._canvas.getvalue()
+        self._canvas.seek(0)
+        self._canvas.truncate()
+        return self._tty.send(text, patience_seconds)
+
+
+def print_screen(stream: TextIO, snapshot: Snapshot) -> None:
+    """One frame, and no more: as large as the terminal, or as a usual one where `stream` is none."""
+    width, height = os.get_terminal_size(stream.fileno()) if stream.isatty() else PRINTED
+    look = Look(width, height - 1, ascii_only=not (stream.encoding or "utf-8").lower().startswith("utf"))
+    console = Console(file=stream, highlight=False, markup=False, emoji=False, width=width)
+    lines = [[*_stripped(line), Segment.line()] for line in frame(snapshot, look)]
+    while lines and len(lines[-1]) == 1:
+        lines.pop()
+    console.print(Segments(chain.from_iterable(lines)), end="")
+
+
+def _stripped(line: Line) -> Line:
+    """Without what is blank at its end."""
+    kept = [*line]
+    while kept and not kept[-1].text.strip():
+        kept.pop()
+    return [*kept[:-1], Segment(kept[-1].text.rstrip(), kept[-1].style)] if kept else []
+
+
+class _Tty:
+    """The terminal behind a stream, through an open file description of our own: O_NONBLOCK is ours alone."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._encoding = stream.encoding or "utf-8"
+        self._fd = _reopen(stream.fileno())
+        self._cut = False  # the last text was not taken whole
+        self.ascii_only = not self._encoding.lower().startswith("utf")
+
+    def size(self) -> tuple[int, int]:
+        """Columns and lines; 80 x 24 where the terminal does not say."""
+        try:
+            width, height = os.get_terminal_size(self._fd)
+        except OSError:
+            return 80, 24
+        return width or 80, height or 24
+
+    def send(self, text: str, patience_seconds: float) -> bool:
+        """Whether the terminal took all of it."""
+        cancel = "\x18" if self._cut else ""  # CAN ends an escape sequence that was cut in the middle
+        left = memoryview((cancel + text).encode(self._encoding, "replace"))
+        try:
+            while left:
+                if not select.select([], [self._fd], [], patience_seconds)[1]:
+                    break
+                left = left[os.write(self._fd, left) :]
+        except OSError:  # BlockingIOError: full; EIO: it has hung up
+            pass
+        self._cut = bool(left)
+        return not self._cut
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _reopen(fd: int) -> int:
+    """Through /proc, since ttyname() knows no terminal of another mount namespace (docker exec -it)."""
+    try:
+        return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:  # after su the terminal belongs to somebody else: share what was handed down
+        return os.dup(fd)

@@ -1,0 +1,402 @@
+"""What the live view shows: a snapshot as lines of segments, which fit any terminal. Pure.
+
+Everything foreign passes core.text.printable() first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+
+from memwatch.core.engine.status_sentence import finding_text
+from memwatch.core.measurements import (
+    HOST,
+    GpuMemory,
+    Sample,
+    Usage,
+)
+from memwatch.core.snapshot import (
+    GenerationRow,
+    ResourceView,
+    Snapshot,
+    State,
+    Verdict,
+)
+from memwatch.core.text_and_units import printable, visible
+from memwatch.core.zz_units import format_bytes, format_duration
+from memwatch.outputs.terminal import braille_chart
+from memwatch.outputs.text import examination_text
+from memwatch.outputs.text.formatting import (
+    ROUTINE,
+    format_index,
+    format_level,
+    format_progress,
+    format_verdict,
+    largest_phases,
+    phase_delta,
+    phase_heads,
+)
+
+MOST_GENERATIONS = 12
+FEWEST_EVENTS = 3
+BELOW_CHART = (6, 8)  # lines that generations and events have, at least, for a chart; and before it takes more
+METER = 6  # cells of a small bar within a line
+CHART_ROWS = (6, 16)  # that a chart has, at least and at most
+HELP = (
+    "The bars tell how much of its limit each resource uses. The chart shows memory since the watch began; right of "
+    "`now` is the forecast, as expected and at the earliest and latest, up to the limit. Below it are the latest "
+    "generations: how memory changed in each, and in its phases.",
+    "What does not fit is left out: a larger terminal shows more. `memwatch report` tells it all.",
+)
+
+PLAIN, DIM, BOLD = Style.null(), Style(dim=True), Style(bold=True)
+GOOD, WARN, BAD = Style(color="green"), Style(color="yellow"), Style(color="red", bold=True)
+ACCENT = Style(color="cyan")
+_DRAWN = {
+    braille_chart.MEMORY: ACCENT,
+    braille_chart.FORECAST: Style(color="magenta"),
+    braille_chart.EDGE: Style(color="magenta", dim=True),
+    braille_chart.LIMIT: Style(color="red"),
+    braille_chart.AXIS: DIM,
+}
+_TONE = {Verdict.LEAK: BAD, Verdict.GROWING: WARN}
+
+_EVENT_TONE = {
+    "warn": WARN,
+    "held": WARN,
+    "source_failed": WARN,
+    "interrupt": BAD,
+    "finding": BAD,
+    "breach": WARN,
+    "escalated": BAD,
+    "hook_failed": BAD,
+    "gave_up": BAD,
+    "saved": GOOD,
+}
+
+Line = list[Segment]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a frame must fit."""
+
+    width: int
+    height: int
+    ascii_only: bool = False
+    local_time: Callable[[float], time.struct_time] = time.localtime
+
+    @property
+    def blocks(self) -> tuple[str, str]:
+        """Of a bar, full and empty."""
+        return ("#", "-") if self.ascii_only else ("█", "░")
+
+    def clock(self, t: float) -> str:
+        """`12:03:44`, local time."""
+        return time.strftime("%H:%M:%S", self.local_time(t))
+
+    def join(self, parts: Sequence[str], room: int) -> str:
+        """`a · b · c`, as many as fit; the first that does not is shortened or left out."""
+        text = ""
+        for part in parts:
+            dot = (" - " if self.ascii_only else " · ") if text else ""
+            left = room - cell_len(text + dot)
+            if cell_len(part) <= left:
+                text += dot + part
+                continue
+            return text + dot + printable(part, left) if left >= 16 else text
+        return text
+
+
+class Mode(Enum):
+    """What is shown."""
+
+    OVERVIEW = "overview"
+    DETAILS = "details"
+    HELP = "help"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Of the view itself."""
+
+    mode: Mode = Mode.OVERVIEW
+    keys: Mapping[str, str] = field(default_factory=dict)  # by key, what it does
+    footer: str = ""  # where the HTTP server listens
+    is_paused: bool = False
+
+
+def frame(snapshot: Snapshot, look: Look, status: Status = Status()) -> list[Line]:
+    """The whole screen: exactly `look.height` lines of exactly `look.width` cells."""
+    bottom = list(_bottom(status, look))
+    room = look.height - len(bottom)
+    if status.mode is Mode.HELP:
+        body = _help(status, look)
+    else:
+        shown = _in_detail(snapshot, look) if status.mode is Mode.DETAILS else _overview(snapshot, look, room)
+        body = shown[:room]
+    body += [[] for _ in range(room - len(body))]
+    return [_fit(line, look.width) for line in [*body[:room], *bottom][: look.height]]
+
+
+def _bottom(status: Status, look: Look) -> Iterator[Line]:
+    keys = "  ".join(f"{key} {what.partition(':')[0]}" for key, what in status.keys.items())
+    parts = [part for part in ("PAUSED" * status.is_paused, keys, printable(status.footer.rstrip("/"))) if part]
+    if parts:
+        yield [Segment(look.join(parts, look.width), WARN if status.is_paused else DIM)]
+
+
+def _help(status: Status, look: Look) -> list[Line]:
+    """What the keys do, and what the overview shows."""
+    keys: list[Line] = [[Segment(f"  {key}  ", ACCENT), Segment(what)] for key, what in status.keys.items()]
+    text = [line for part in HELP for line in (*_wrap(part, look.width), "")]
+    return [[Segment("memwatch", BOLD)], [], *keys, [], *([Segment(line)] for line in text)]
+
+
+def _overview(snapshot: Snapshot, look: Look, height: int) -> list[Line]:
+    top = [
+        _title(snapshot, look),
+        *_sentence(snapshot, look),
+        *_findings(snapshot, look),
+        [],
+        *_bars(snapshot, look),
+        _progress(snapshot, look),
+        *_gauges(snapshot),
+        *_problems(snapshot),
+    ]
+    room = height - len(top)
+    drawn = _chart(snapshot, look, room)
+    table = _table(snapshot, look, room - len(drawn) - FEWEST_EVENTS - 1)
+    between: list[Line] = [[]] if table and not drawn else []
+    above = [*top, *drawn, *between, *table]
+    return [*above, *_events(snapshot, look, height - len(above))]
+
+
+def _chart(snapshot: Snapshot, look: Look, room: int) -> list[Line]:
+    """Memory over the watch, and where it leads; nothing where it would be too flat to read."""
+    least, most = CHART_ROWS
+    if not snapshot.resources or room < least + BELOW_CHART[0]:
+        return []
+    rows = min(most, least + max(0, room - least - BELOW_CHART[1]) // 2)
+    lines = braille_chart.chart(snapshot.resources[0], snapshot.t, look.width, rows, look.ascii_only)
+    return [[Segment(text, _DRAWN[role]) for role, text in line] for line in lines]
+
+
+def _in_detail(snapshot: Snapshot, look: Look) -> list[Line]:
+    """What examinations found."""
+    known = snapshot.diagnosis
+    if known is None:
+        text = "nothing is known of what grows yet: the trainer was not examined"
+        return [_title(snapshot, look), *_sentence(snapshot, look), [], [Segment(text)]]
+    headlines = [[Segment(line, PLAIN if line.startswith(" ") else BAD)] for line in examination_text.headlines(known)]
+    tables = [[Segment(line)] for line in examination_text.tables(known)]
+    return [_title(snapshot, look), *_sentence(snapshot, look), [], *headlines, *tables]
+
+
+def _fit(line: Iterable[Segment], width: int) -> Line:
+    """`line` cut or filled to `width` cells."""
+    fitted: Line = []
+    left = width
+    for segment in line:
+        text = visible(segment.text)  # of whatever stands there: it may be a status from elsewhere
+        length = cell_len(text)
+        if length > left:
+            fitted.append(Segment(set_cell_size(text, left), segment.style))
+            left = 0
+            break
+        fitted.append(Segment(text, segment.style))
+        left -= length
+    if left:
+        fitted.append(Segment(" " * left))
+    return fitted
+
+
+def _title(snapshot: Snapshot, look: Look) -> Line:
+    pid = f" pid {snapshot.target.pid}" if snapshot.target else ""
+    since = "" if snapshot.started_t is None else f"watched {format_duration(snapshot.t - snapshot.started_t)}  "
+    right = f"  {since}{look.clock(snapshot.t)}"
+    room = look.width - len("memwatch") - len(pid) - len(right) - 2
+    command = set_cell_size(printable(snapshot.command, max(8, room)), max(0, room))
+    return [Segment("memwatch", BOLD), Segment(pid, ACCENT), Segment(f"  {command}"), Segment(right, DIM)]
+
+
+def _sentence(snapshot: Snapshot, look: Look) -> list[Line]:
+    """The forecast in at most three lines; after the end, how it ended."""
+    worst = max((_TONE.get(view.verdict, GOOD) for view in snapshot.resources), key=_rank, default=PLAIN)
+    text, style = snapshot.sentence, worst
+    if snapshot.exited is not None:
+        evidence = "; ".join(snapshot.exited.evidence)
+        text += f": {evidence}" if evidence else ""
+    elif snapshot.state in (State.INTERRUPTING, State.ESCALATED):
+        style = BAD
+    return [[Segment(line, style)] for line in _wrap(printable(text, 600), look.width)[:3]]
+
+
+def _findings(snapshot: Snapshot, look: Look) -> Iterator[Line]:
+    """The causes of growth that were found, in two lines each at most."""
+    if snapshot.diagnosis is not None and snapshot.exited is None:
+        for one in snapshot.diagnosis.findings[:2]:
+            lines = _wrap(printable(finding_text(one, snapshot.diagnosis.unit), 600), look.width)
+            yield from ([Segment(line, BAD)] for line in lines[:2])
+
+
+def _rank(style: Style) -> int:
+    return [PLAIN, GOOD, WARN, BAD].index(style)
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    lines = [""]
+    for word in text.split():
+        joined = f"{lines[-1]} {word}".lstrip()
+        if cell_len(joined) > width and lines[-1]:
+            lines.append(word)
+        else:
+            lines[-1] = joined
+    return lines
+
+
+def _bars(snapshot: Snapshot, look: Look) -> list[Line]:
+    cards = {gpu.resource: gpu for gpu in snapshot.sample.gpus} if snapshot.sample else {}
+    views = list(snapshot.resources)
+    most = max(2, look.height // 3)
+    brief = 2 * len(views) > most  # many GPUs: their bars only, the fullest first
+    if len(views) > most:
+        views[1:] = sorted(views[1:], key=lambda view: -_share(view.usage))[: most - 1]
+    bars = [list(_bar(view, cards.get(view.usage.resource), snapshot.unit, look)) for view in views]
+    if bars and views[0].usage.resource == HOST:
+        bars[0] += _levels(snapshot.sample, look)
+    return [line for bar in bars for line in (bar[:1] if brief else bar)]
+
+
+def _bar(view: ResourceView, card: GpuMemory | None, unit: str, look: Look) -> Iterator[Line]:
+    usage, limit = view.usage, view.usage.limit
+    figures = f" {format_bytes(usage.used_bytes):>9}"
+    if limit is not None:
+        figures += f" of {format_bytes(limit.bytes)} {_share(usage):>4.0%}"
+    room = look.width - 6 - 32
+    full, empty = look.blocks
+    filled = 0 if limit is None else min(room, round(_share(usage) * room))
+    style = _TONE.get(view.verdict, GOOD) if _share(usage) < 0.9 else BAD
+    yield [
+        Segment(f"{usage.resource:<6}", BOLD),
+        Segment(full * filled, style),
+        Segment(empty * (room - filled), DIM),
+        Segment(figures),
+    ]
+    parts = [format_verdict(view, unit)]
+    parts += ["no known limit"] if limit is None else [f"{format_bytes(limit.headroom_bytes)} left"]
+    if card is not None:
+        parts.append(f"{printable(card.name, 30)}, {card.attribution}")
+    elif limit is not None:
+        parts.append(f"limit: {printable(limit.origin, 60)}")
+    parts.append(f"peak {format_bytes(view.peak_bytes)}")
+    yield [Segment(f"{'':6}"), Segment(look.join(parts, look.width - 6), DIM)]
+
+
+def _levels(sample: Sample | None, look: Look) -> Iterator[Line]:
+    """What main memory is made of: the trainer's tree, each cgroup that has a limit, and the host."""
+    if sample is None:
+        return
+    parts = []
+    if (tree := sample.tree) is not None:
+        count = f" in {tree.processes} processes" if tree.processes > 1 else ""
+        parts.append(f"tree {format_bytes(tree.used_bytes)}{count}")
+    bounded = [(one, one.limit_bytes) for one in (sample.cgroup.levels if sample.cgroup else ()) if one.limit_bytes]
+    for level, limit in bounded[:2]:
+        name = "cgroup" if len(bounded) == 1 else f"cgroup {printable(level.path, 30)}"
+        parts.append(_meter(name, level.charged_bytes, limit, look))
+    if (host := sample.host) is not None:
+        parts.append(_meter("host", host.total_bytes - host.available_bytes, host.total_bytes, look))
+    if len(parts) > 1:
+        yield [Segment(f"{'':6}"), Segment(look.join(parts, look.width - 6), DIM)]
+
+
+def _meter(name: str, used: int, limit: int, look: Look) -> str:
+    """`cgroup ████░░ 68% of 175.0 GB`."""
+    full, empty = look.blocks
+    filled = min(METER, max(0, round(METER * used / limit)))
+    return f"{name} {full * filled}{empty * (METER - filled)} {used / limit:.0%} of {format_bytes(limit)}"
+
+
+def _share(usage: Usage) -> float:
+    return usage.used_bytes / usage.limit.bytes if usage.limit and usage.limit.bytes > 0 else 0.0
+
+
+def _progress(snapshot: Snapshot, look: Look) -> Line:
+    """`generation 7 of 25 · evaluate · warned · checkpoint 5 m ago, takes 12 s (measured)`."""
+    parts = [part for part in (format_progress(snapshot), printable(snapshot.phase or "", 30)) if part]
+    parts = parts or ["no markers in the log yet: time alone"]
+    if snapshot.state is not State.WATCHING:
+        parts.append(snapshot.state.value)
+    seen = snapshot.checkpoint_t
+    ago = "no checkpoint seen" if seen is None else f"checkpoint {format_duration(snapshot.t - seen)} ago"
+    origin = f" ({snapshot.checkpoint_origin})" if look.width >= 100 else ""
+    parts.append(f"{ago}, takes {format_duration(snapshot.checkpoint_seconds)}{origin}")
+    return [Segment(look.join(parts, look.width))]
+
+
+def _gauges(snapshot: Snapshot) -> Iterator[Line]:
+    shown = []
+    for gauge in snapshot.gauges[:8]:
+        capacity = "" if gauge.capacity is None else f" / {format_level(gauge.capacity)}"
+        shown.append(f"{printable(gauge.name, 30)} {format_level(gauge.value)}{capacity}")
+    if shown:
+        yield [Segment("   ".join(shown), ACCENT)]
+
+
+def _problems(snapshot: Snapshot) -> Iterator[Line]:
+    """Sources that do not work; on one line, since most are a normal state (no NVIDIA driver)."""
+    broken = [f"{source.source}: {printable(source.reason, 80)}" for source in snapshot.sources if not source.ok]
+    if broken:
+        yield [Segment("without " + "; ".join(broken), DIM)]
+
+
+def _table(snapshot: Snapshot, look: Look, room: int) -> list[Line]:
+    """The newest generations of the first resource that has some, under a head; nothing where it does not fit."""
+    view = next((view for view in snapshot.resources if view.generations), None)
+    if view is None or room < 2:
+        return []
+    rows = view.generations[-min(MOST_GENERATIONS, room - 1) :]
+    phases = largest_phases(rows, (look.width - 56) // 10)
+    unit = "gen" if snapshot.unit == "generation" else snapshot.unit
+    names = ["time", "start", "end", "change", "peak", *phase_heads(phases)]
+    head = _right(unit, 6) + "".join(_right(name, 10) for name in names)
+    return [[Segment(head, DIM)], *(_row(row, phases) for row in rows)]
+
+
+def _right(text: str, width: int) -> str:
+    """`text` cut and moved to the right of `width` cells, of which the first stays free."""
+    shown = printable(text, width - 1)
+    cells = min(cell_len(shown), width - 1)  # a CJK character takes two
+    return " " * (width - cells) + set_cell_size(shown, cells)
+
+
+def _row(row: GenerationRow, phases: Sequence[str]) -> Line:
+    took = "now" if row.end_t is None else format_duration(row.end_t - row.start_t)
+    levels = f"{took:>10}{format_bytes(row.start_bytes):>10}{format_bytes(row.end_bytes):>10}"
+    deltas = [phase_delta(row, phase) for phase in phases]
+    parts = "".join(f"{'' if delta is None else format_bytes(delta, signed=True):>10}" for delta in deltas)
+    return [
+        Segment(f"{format_index(row.index):>6}{levels}", BOLD if row.end_t is None else PLAIN),
+        Segment(f"{format_bytes(row.delta_bytes, signed=True):>10}", WARN if row.delta_bytes > 0 else GOOD),
+        Segment(f"{format_bytes(row.peak_bytes):>10}"),
+        Segment(parts, DIM),
+    ]
+
+
+def _events(snapshot: Snapshot, look: Look, room: int) -> list[Line]:
+    if room < 2 or not snapshot.notices:
+        return []
+    lines: list[Line] = [[]]
+    told = [notice for notice in snapshot.notices if notice.event not in ROUTINE]  # the screen shows them anyway
+    for notice in told[-(room - 1) :]:
+        tone = _EVENT_TONE.get(notice.event, ACCENT)
+        text = printable(notice.text, max(20, look.width - 20))
+        lines.append([Segment(f"{look.clock(notice.t)} ", DIM), Segment(f"{notice.event:<11}", tone), Segment(text)])
+    return lines

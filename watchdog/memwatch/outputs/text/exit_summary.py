@@ -1,0 +1,121 @@
+"""The summary at the end of a watch, as plain text: the trend over generations, the growth, the verdict, the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from memwatch.core.snapshot import (
+    GenerationRow,
+    ResourceView,
+    Snapshot,
+    Verdict,
+)
+from memwatch.core.text_and_units import printable, visible
+from memwatch.core.zz_units import format_bytes, format_duration
+from memwatch.outputs.text import examination_text
+from memwatch.outputs.text.formatting import (
+    format_index,
+    format_progress,
+    format_verdict,
+    largest_phases,
+    phase_delta,
+    phase_heads,
+    phase_totals,
+)
+
+MOST_ROWS = 30
+PHASES = 3  # that have a column of their own: those in which memory moved most
+HEAD_ROWS = 10  # kept from the beginning of a longer table
+
+
+def render(snapshot: Snapshot, lives: bool = True) -> str:
+    """The summary, lines of at most about 100 columns, ending in a newline.
+
+    `lives`: a trainer whose end was not seen still runs.
+    """
+    known = snapshot.diagnosis
+    blocks = ["\n".join(examination_text.headlines(known)) if known is not None else "", _title(snapshot)]
+    for view in snapshot.resources:
+        if view.generations and (view is snapshot.resources[0] or view.verdict in (Verdict.GROWING, Verdict.LEAK)):
+            blocks.append("\n".join(_table(view, snapshot.unit)))
+    blocks.append("\n".join([*(line for view in snapshot.resources for line in _growth(view, snapshot.unit))]))
+    if known is not None:
+        blocks.append("\n".join(examination_text.tables(known)).strip("\n"))
+    blocks.append("\n".join(_expectations(snapshot)))
+    blocks.append("\n".join(_end(snapshot, lives)))
+    lines = "\n\n".join(block for block in blocks if block).split("\n")
+    return "".join(f"{visible(line)}\n" for line in lines)
+
+
+def _title(snapshot: Snapshot) -> str:
+    who = printable(snapshot.command, 70) or "no trainer"
+    pid = f" (pid {snapshot.target.pid})" if snapshot.target else ""
+    facts = [f"memwatch: {who}{pid}"]
+    if snapshot.started_t is not None:
+        end_t = snapshot.exited.t if snapshot.exited else snapshot.t
+        facts.append(f"watched {format_duration(end_t - snapshot.started_t)}")
+    if snapshot.attempt:
+        facts.append(f"attempt {snapshot.attempt + 1}")
+    if progress := format_progress(snapshot):
+        facts.append(progress)
+    return ", ".join(facts)
+
+
+def _table(view: ResourceView, unit: str) -> Iterator[str]:
+    phases = largest_phases(view.generations, PHASES)
+    heads = "".join(f"{printable(head, 12):>13}" for head in phase_heads(phases))
+    yield f"{view.usage.resource:<5}{unit:>11}{'end memory':>13}{'change':>12}{'peak':>12}{'duration':>12}{heads}"
+    for row in _shorten(view.generations):
+        yield f"{'':5}{'...':>11}" if row is None else _row(row, phases)
+
+
+def _row(row: GenerationRow, phases: Sequence[str]) -> str:
+    took = "unfinished" if row.end_t is None else format_duration(row.end_t - row.start_t)
+    change = format_bytes(row.delta_bytes, signed=True)
+    index = format_index(row.index) + (f" try {row.attempt + 1}" if row.attempt else "")
+    figures = f"{format_bytes(row.end_bytes):>13}{change:>12}{format_bytes(row.peak_bytes):>12}{took:>12}"
+    deltas = [phase_delta(row, phase) for phase in phases]
+    parts = "".join(f"{'' if delta is None else format_bytes(delta, signed=True):>13}" for delta in deltas)
+    return f"{'':5}{index:>11}{figures}{parts}"
+
+
+def _shorten(rows: Sequence[GenerationRow]) -> Sequence[GenerationRow | None]:
+    if len(rows) <= MOST_ROWS:
+        return rows
+    return [*rows[:HEAD_ROWS], None, *rows[HEAD_ROWS - MOST_ROWS + 1 :]]
+
+
+def _growth(view: ResourceView, unit: str) -> Iterator[str]:
+    used, baseline, limit = view.usage.used_bytes, view.baseline_bytes, view.usage.limit
+    owner = f" ({printable(limit.origin, 60)})" if limit and limit.origin != view.usage.resource else ""
+    bound = f"; limit {format_bytes(limit.bytes)}{owner}" if limit else "; no known limit"
+    yield (
+        f"{view.usage.resource}: {format_verdict(view, unit)}; from {format_bytes(baseline)} to {format_bytes(used)}"
+        f" ({format_bytes(used - baseline, signed=True)}), peak {format_bytes(view.peak_bytes)}{bound}"
+    )
+    if totals := phase_totals(view.generations):
+        largest = sorted(totals.items(), key=lambda item: -abs(item[1]))[:8]
+        parts = ", ".join(f"{printable(phase, 30)} {format_bytes(total, signed=True)}" for phase, total in largest)
+        yield f"{'':{len(view.usage.resource)}}  by phase: {parts}"
+
+
+def _expectations(snapshot: Snapshot) -> Iterator[str]:
+    for one in snapshot.expectations:
+        what = "never looked at" if one.met is None else f"so it is; {one.latest}"
+        if one.breaches:
+            what = f"BROKEN {one.breaches} times, first at {one.first}; latest {one.latest}"
+        yield printable(f"expected {one.text}: {what}", 160)
+
+
+def _end(snapshot: Snapshot, lives: bool) -> Iterator[str]:
+    end = snapshot.exited
+    if end is None and not lives:
+        yield "The record ends before the trainer did: memwatch was stopped, or ended with it. The last that it said:"
+        yield printable(snapshot.sentence, 300)
+        return
+    if end is None:
+        yield f"The trainer runs on. {printable(snapshot.sentence, 300)}"
+        return
+    yield printable(snapshot.sentence, 300)
+    for line in end.evidence[:6]:
+        yield f"  evidence: {printable(line, 200)}"

@@ -1,0 +1,86 @@
+"""Figures and words that several outputs show in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memwatch.core.snapshot import (
+    GenerationRow,
+    ResourceView,
+    Snapshot,
+    Verdict,
+)
+from memwatch.core.text_and_units import printable
+from memwatch.core.zz_units import format_bytes
+
+ROUTINE = frozenset(
+    {"marker", "phase", "generation", "examined", "not_examined", "checkpoint"}
+)  # events of every healthy run: told only when asked for
+
+
+def format_index(index: float) -> str:
+    """`7`, and `7.5` where a program counts in fractions."""
+    return f"{index:.0f}" if float(index).is_integer() else f"{index:.2f}".rstrip("0").rstrip(".")
+
+
+def format_level(value: float) -> str:
+    """`15,680`, `0.25`: a log gauge's value."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
+
+
+def format_progress(snapshot: Snapshot) -> str:
+    """`generation 7 of 25`; empty without markers."""
+    if snapshot.generation is None:
+        return ""
+    total = f" of {snapshot.total}" if snapshot.total is not None else ""
+    return f"{printable(snapshot.unit, 20)} {format_index(snapshot.generation)}{total}"
+
+
+def format_verdict(view: ResourceView, unit: str) -> str:
+    """`leak, +12.9 GB/generation`."""
+    words = view.verdict.value.replace("_", " ")
+    if view.trend is None or view.verdict in (Verdict.WARMING_UP, Verdict.STABLE):
+        return words
+    if view.trend.growth_per_generation is not None:
+        return f"{words}, {format_bytes(view.trend.growth_per_generation, signed=True)}/{printable(unit, 20)}"
+    return f"{words}, {format_bytes(view.trend.growth_per_second * 3600, signed=True)}/h"
+
+
+def phase_delta(row: GenerationRow, phase: str) -> int | None:
+    """Growth of one generation within `phase`, all its passes together; None when it had none."""
+    deltas = [part.delta_bytes for part in row.phases if part.phase == phase]
+    return sum(deltas) if deltas else None
+
+
+def latest_rows(rows: Sequence[GenerationRow]) -> list[GenerationRow]:
+    """The generations of the latest attempt."""
+    return [row for row in rows if row.attempt == rows[-1].attempt]
+
+
+def phase_totals(rows: Sequence[GenerationRow]) -> dict[str, int]:
+    """Growth by phase over the generations of the latest attempt."""
+    totals: dict[str, int] = {}
+    for row in latest_rows(rows):
+        for part in row.phases:
+            totals[part.phase] = totals.get(part.phase, 0) + part.delta_bytes
+    return totals
+
+
+def largest_phases(rows: Sequence[GenerationRow], most: int) -> list[str]:
+    """Those in which memory moved most, in the order in which they run."""
+    totals = phase_totals(rows)
+    largest = sorted(totals, key=lambda phase: -abs(totals[phase]))[: max(0, most)]
+    return [phase for phase in totals if phase in largest]
+
+
+def phase_heads(phases: Sequence[str]) -> list[str]:
+    """Without an ending that all have: evaluate_population, train_population -> evaluate, train."""
+    endings = {phase.rpartition("_")[2] for phase in phases if "_" in phase}
+    if len(phases) < 2 or len(endings) != 1 or not all("_" in phase for phase in phases):
+        return list(phases)
+    return [phase.rpartition("_")[0] for phase in phases]
+
+
+def last_complete(view: ResourceView) -> GenerationRow | None:
+    """The newest generation that has ended."""
+    return next((row for row in reversed(view.generations) if row.end_t is not None), None)

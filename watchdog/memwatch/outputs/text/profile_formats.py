@@ -1,0 +1,74 @@
+"""Growth of memory by the code that raised it: as a table, as folded stacks, as a file for speedscope."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+from memwatch.core.examination import (
+    Credit,
+    Frame,
+    Line,
+    Profile,
+)
+from memwatch.core.leaks.allocation_profile import by_line
+from memwatch.core.text_and_units import visible
+from memwatch.core.zz_units import format_bytes, format_duration
+
+SHOWN = 15
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+_UNSEEN = Frame("(not seen)", "", 0)
+
+
+def render(profile: Profile) -> str:
+    """All of one, for people."""
+    lines = by_line(profile.credits)
+    seen = sum(one.bytes for one in lines)
+    head = f"{format_bytes(profile.grown_bytes, signed=True)} in {format_duration(profile.seconds)}"
+    if not profile.grown_bytes:
+        return f"{head}: resident memory did not grow"
+    if not lines:
+        return f"{head}: too fast or too rarely to see which code raised it; --seconds makes it longer"
+    return "\n".join((f"{head}; {seen / profile.grown_bytes:.0%} of it seen as it rose", "", *rows(lines[:SHOWN])))
+
+
+def rows(lines: Iterable[Line]) -> Iterator[str]:
+    """One line of code each."""
+    for one in lines:
+        yield f"{format_bytes(one.bytes, signed=True):>12}  {one.share:>4.0%}  {place(one.frame)}"
+
+
+def place(frame: Frame) -> str:
+    """Trainer.learn (evolve.py:224)."""
+    function = visible(frame.function)
+    return f"{function} ({visible(frame.file.rpartition('/')[2])}:{frame.line})" if frame.file else function
+
+
+def folded(credits: Sequence[Credit]) -> str:
+    """A line for each stack: its frames from the outermost in, and bytes; as flamegraph.pl and others read it."""
+    return "".join(f"{_path(one)} {one.bytes}\n" for one in credits)
+
+
+def _path(one: Credit) -> str:
+    return ";".join(place(frame).replace(";", ",") for frame in _outermost_first(one))
+
+
+def speedscope(credits: Sequence[Credit], name: str) -> str:
+    """JSON for https://www.speedscope.app, weights in bytes."""
+    numbers: dict[Frame, int] = {}
+    samples = [[numbers.setdefault(frame, len(numbers)) for frame in _outermost_first(one)] for one in credits]
+    weights = [one.bytes for one in credits]
+    frames = [{"name": frame.function, "file": frame.file, "line": frame.line} for frame in numbers]
+    of_all = {"type": "sampled", "name": name, "unit": "bytes", "startValue": 0, "endValue": sum(weights)}
+    document = {
+        "$schema": _SCHEMA,
+        "exporter": "memwatch",
+        "name": name,
+        "shared": {"frames": frames},
+        "profiles": [{**of_all, "samples": samples, "weights": weights}],
+    }
+    return json.dumps(document)
+
+
+def _outermost_first(one: Credit) -> tuple[Frame, ...]:
+    return one.frames[::-1] or (_UNSEEN,)

@@ -1,0 +1,107 @@
+"""What people are told at a distance: a notice as a message with a heading, where, of which run, and what to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from memwatch.core.events import Cause, Notice
+from memwatch.core.snapshot import Snapshot
+from memwatch.core.text_and_units import printable
+
+TITLE_LENGTH = 120
+TEXT_LENGTH = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How an event is told."""
+
+    kind: str  # as services show it: "info", "success", "warning", "failure"
+    heading: str
+    advice: str = ""  # what to do
+
+
+MANNERS: Mapping[str, Manner] = {
+    "attached": Manner("info", "watching"),
+    "warn": Manner("warning", "memory will run out"),
+    "cleared": Manner("success", "the warning is withdrawn"),
+    "held": Manner("info", "an interrupt waits for a checkpoint"),
+    "interrupt": Manner("warning", "interrupting the trainer", "resume it from the checkpoint once that is saved"),
+    "saved": Manner("success", "checkpoint saved", "resume from it, with the cause mended or more memory"),
+    "escalated": Manner("failure", "no checkpoint in time", "see what the trainer does; resume from the one before"),
+    "failed": Manner("failure", "the trainer cannot be stopped", "stop it yourself before its memory runs out"),
+    "hook": Manner("info", "the hook has run"),
+    "hook_failed": Manner("failure", "the hook failed", "see whether the other nodes of the run were stopped"),
+    "continued": Manner("warning", "the trainer runs on", "see whether it heard the signal"),
+    "breach": Manner("warning", "not as expected"),
+    "finding": Manner("info", "a cause of growth"),
+    "cow": Manner("info", "forked workers copy memory"),
+    "out_of_memory": Manner("failure", "an allocation failed"),
+    "source_failed": Manner("warning", "a part of memwatch does not work"),
+    "source_recovered": Manner("info", "a part of memwatch works again"),
+    "unarmed": Manner("warning", "no interrupt would reach the trainer", "memwatch doctor says why"),
+    "armed": Manner("info", "an interrupt would reach the trainer"),
+    "exited": Manner("failure", "the trainer has ended"),
+    "restarting": Manner("info", "the trainer is started again"),
+    "gave_up": Manner("failure", "the trainer is not started again", "mend the cause or give it more memory"),
+}  # of the events that can be asked for
+_ENDS_WELL = {Cause.COMPLETED: "success", Cause.SAVED: "warning", Cause.UNKNOWN: "info"}
+
+
+class Messages:
+    """Chooses what is worth a message (a relay's Digest): `title`, `body` and `kind`."""
+
+    def __init__(
+        self, events: Sequence[str], host: str, local_time: Callable[[float], time.struct_time] = time.localtime
+    ) -> None:
+        self._events, self._host, self._local_time = events, host, local_time
+
+    def is_due(self) -> bool:
+        """Nothing comes by itself."""
+        return False
+
+    def records(self, snapshot: Snapshot, notices: Sequence[Notice]) -> Iterator[Mapping[str, object]]:
+        """One for each notice that was asked for."""
+        for notice in notices:
+            if notice.event in self._events:
+                manner = MANNERS[notice.event]
+                body = "\n".join(self._lines(notice, manner, snapshot))
+                yield {"title": self.title(manner.heading), "body": body, "kind": _kind(notice, manner, snapshot)}
+
+    def title(self, heading: str) -> str:
+        """One line that says who speaks, from where."""
+        return printable(f"memwatch on {self._host}: {heading}", TITLE_LENGTH)
+
+    def _lines(self, notice: Notice, manner: Manner, snapshot: Snapshot) -> Iterator[str]:
+        yield printable(notice.text, TEXT_LENGTH)
+        if snapshot.sentence not in notice.text:
+            yield printable(f"Now: {snapshot.sentence}", TEXT_LENGTH)
+        advice = "; ".join(filter(None, (manner.advice, *_advice(notice, snapshot))))
+        if advice:
+            yield printable(f"What to do: {advice}", TEXT_LENGTH)
+        pid = f", PID {snapshot.target.pid}" if snapshot.target is not None else ""
+        run = f", run {snapshot.run_id}" if snapshot.run_id else ""
+        at = time.strftime("%Y-%m-%d %H:%M:%S", self._local_time(notice.t))
+        yield printable(f"{at}{run}{pid}: {snapshot.command}", TEXT_LENGTH)
+
+
+def _kind(notice: Notice, manner: Manner, snapshot: Snapshot) -> str:
+    if notice.event == "exited" and snapshot.exited is not None:
+        return _ENDS_WELL.get(snapshot.exited.cause, manner.kind)
+    return manner.kind
+
+
+def _advice(notice: Notice, snapshot: Snapshot) -> Iterator[str]:
+    """What depends on the state."""
+    if notice.event == "warn" and snapshot.unarmed is not None:
+        yield f"stop it after its next checkpoint: memwatch will not ({snapshot.unarmed})"
+    elif notice.event == "warn":
+        yield "nothing yet: memwatch interrupts it in time for a checkpoint"
+    is_over = snapshot.exited is not None and snapshot.exited.cause is not Cause.COMPLETED
+    findings = snapshot.diagnosis.findings if snapshot.diagnosis is not None else ()
+    if findings and (notice.event in ("warn", "interrupt", "saved", "finding") or is_over):
+        yield f"{findings[0].title}: {findings[0].remedy}"
+    if is_over and snapshot.run_id:
+        yield f"memwatch report --run {snapshot.run_id} tells how it went"

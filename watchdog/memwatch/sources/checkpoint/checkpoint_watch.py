@@ -1,0 +1,401 @@
+"""Evidence from the file system that a checkpoint is being written, or is complete."""
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from itertools import chain, islice
+from pathlib import PurePath
+
+from memwatch.core.events import CheckpointSeen
+from memwatch.core.text_and_units import printable
+from memwatch.core.zz_units import format_bytes
+from memwatch.errors import SourceError
+from memwatch.sources.checkpoint.checkpoint_file_state import (
+    FILES_MAX,
+    Activity,
+    Fingerprint,
+    UsualPlaces,
+    find_by_inode,
+    fingerprint,
+    has_end,
+    is_gone,
+    is_temporary,
+    is_whole,
+    looks_like_checkpoint,
+    mapped_inodes,
+    write_position,
+)
+
+FD_SECONDS = 1.0  # between two looks at /proc/PID/fd, unless it is urgent
+QUIET_SECONDS = 10.0  # ... or it has hardly written and has as many files open as at the last look
+FEW_BYTES = 16384  # ... which is so much, a few lines of a log; a look takes 40 us, to know that much 5
+FOLDER_SECONDS = 5.0  # between two looks at the folders, unless it is urgent
+CPU_SHARE = 0.0005  # of a core for each of the two ways of looking: a dear look is taken more rarely
+URGENT_CPU_SHARE = 0.05
+FILE_TICK_SECONDS = 0.01  # that the clock which stamps files may be behind
+SETTLE_SECONDS = 2.0  # a closed file that has not changed for so long is complete
+STALL_SECONDS = 30.0  # an open file that has not moved for so long is no checkpoint: a replay memmap, a store
+LONGEST_SECONDS = 900.0  # nothing is taken for one checkpoint for longer: a data stream
+REPEAT_SECONDS = 10.0  # between two reports that the same checkpoint is still being written
+MANY_FILES = 64  # of which those that are gone are not looked for
+LEARNED_MAX = 8  # folders added because a checkpoint was written there
+
+
+@dataclass(slots=True)
+class _Open:
+    """A file that the trainer has open for writing and whose name fits."""
+
+    path: str
+    size: int
+    position: int
+    since_t: float
+    moved_t: float
+    writing: bool  # False: open already at attach, and it has not moved since
+    kept: bool = False  # held open, and not for a checkpoint
+
+
+@dataclass(slots=True)
+class _Closed:
+    """A file that changed and is to be seen still before it counts."""
+
+    path: str
+    print: Fingerprint
+    since_t: float  # the first sign of it
+    still_t: float  # unchanged since
+    opened: bool  # it was seen open for writing
+
+
+class _Pace:
+    """When to look again: after `period`, later if looking is dear."""
+
+    def __init__(self, period: float, cpu_clock: Callable[[], float]) -> None:
+        self._period = period
+        self._cpu_clock = cpu_clock
+        self._looked_t = float("-inf")
+        self._cost = 0.0  # CPU seconds of the last look
+
+    def due(self, now: float, urgent: bool) -> bool:
+        rest = self._cost / URGENT_CPU_SHARE if urgent else max(self._period, self._cost / CPU_SHARE)
+        return self.since(now) >= rest
+
+    def since(self, now: float) -> float:
+        return now - self._looked_t
+
+    def look(self, now: float, look: Callable[[float], None]) -> None:
+        started = self._cpu_clock()
+        self._looked_t = now
+        try:
+            look(now)
+        finally:
+            self._cost = self._cpu_clock() - started
+
+
+class CheckpointWatch:
+    """An EventSource of CheckpointSeen. `urgent` (settable): look at every poll.
+
+    Two ways: files that the trainer's process has open for writing (name, or a glob, fits; it grows or its position
+    moves), and files in folders (`globs`, else the usual places, and wherever a checkpoint was written) that are new or
+    changed and then still for SETTLE_SECONDS. With `globs`, what they do not fit is never "saved". A rename into
+    place is followed by inode. Whatever it costs, no more than CPU_SHARE of a core is spent on either way,
+    URGENT_CPU_SHARE when urgent.
+    """
+
+    name = "checkpoint"
+
+    def __init__(
+        self,
+        pid: int,
+        globs: Sequence[str] = (),
+        cwd: str | None = None,
+        root: str = "/proc",
+        *,
+        settle_seconds: float = SETTLE_SECONDS,
+        cpu_clock: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self.urgent = False
+        self._activity = Activity(f"{root}/{pid}")
+        self._fd_folder = f"{root}/{pid}/fd"
+        self._fdinfo = f"{root}/{pid}/fdinfo"
+        self._maps = f"{root}/{pid}/maps"
+        self._statm = f"{root}/{pid}/statm"
+        self._globs = tuple(str(PurePath(cwd or "/", pattern)) for pattern in globs)
+        self._places = UsualPlaces(cwd) if cwd and not globs else None
+        self._learned: list[str] = []
+        self._settle = settle_seconds
+        self._fds_pace = _Pace(FD_SECONDS, cpu_clock)
+        self._folders_pace = _Pace(FOLDER_SECONDS, cpu_clock)
+        self._open: dict[tuple[int, int], _Open] | None = None  # None: not looked yet
+        self._active: tuple[int, int] | None = None  # just before the last look
+        self._known: dict[str, Fingerprint] | None = None
+        self._closed: dict[str, _Closed] = {}
+        self._ignored: set[str] = set()  # data files, written to all the time
+        self._many = MANY_FILES  # known files from which on those that are gone are forgotten
+        self._told_t = float("-inf")
+        self._denied = False
+
+    def poll(self, now: float) -> list[CheckpointSeen]:
+        """What is new; SourceError, once, when the trainer's open files may not be seen (the folders still are)."""
+        looked = False
+        denied: SourceError | None = None
+        if not self._denied and self._fds_pace.due(now, self.urgent) and not self._is_quiet(now):
+            looked = True
+            try:
+                self._fds_pace.look(now, self._look_at_fds)
+            except SourceError as error:
+                self._denied, denied = True, error
+        if self._folders_pace.due(now, self.urgent):
+            looked = True
+            self._folders_pace.look(now, self._look_at_folders)
+        if denied is not None:
+            raise denied
+        return self._tell(now) if looked or self._closed else []
+
+    def signalled(self, now: float, sent_ns: int) -> None:
+        """Call just after a signal: what was complete when it was sent is no evidence of what it brought about.
+
+        `sent_ns`: by the clock that stamps files, which stands still for a tick of some milliseconds: what was written
+        in the tick of the signal counts as after it. A trainer may have saved before this is called.
+        """
+        if not self._denied:
+            try:
+                self._look_at_fds(now)
+            except SourceError:
+                self._denied = True
+        self._look_at_folders(now)
+        before = [closed for closed in self._closed.values() if closed.print[3] < sent_ns]
+        for closed in before:
+            self._remember(closed.path, closed.print)
+            del self._closed[closed.path]
+
+    def resume(self, now: float, asked_t: float) -> None:
+        """A signal at `asked_t` asked for a checkpoint; memwatch was away since: what was written meanwhile is new."""
+        since_ns = int((asked_t - FILE_TICK_SECONDS) * 1e9)
+        for entry in (self._open or {}).values():
+            mark = fingerprint(entry.path)
+            entry.writing = entry.writing or (mark is not None and mark[3] >= since_ns)
+        usual = self._places.files() if self._places is not None else ()
+        for path in self._files(usual, (*self._globs, *self._learned)):
+            mark = fingerprint(path)
+            if mark is not None and mark[3] >= since_ns and mark[:2] not in (self._open or {}):
+                self._closed.setdefault(path, _Closed(path, mark, now, now, opened=False))
+
+    def after_exit(self, now: float, *, killed: bool) -> list[CheckpointSeen]:
+        """The last word, when the trainer is gone: nobody writes any more, so what changed and is whole is saved.
+
+        `killed`: ended by a signal; then a file that was open at the last look counts as cut off, and so does one that
+        was written to after that look, unless it has its end.
+        """
+        still_open = {entry.path for entry in (self._open or {}).values()}
+        self._close_all(now)
+        names = {closed.print[:2]: closed.path for closed in self._closed.values()}
+        self._look_at_folders(now)
+
+        def is_over(closed: _Closed) -> bool:
+            name = names.get(closed.print[:2])  # as the last look has seen it
+            quiet = closed.path not in still_open and (closed.opened or closed.still_t < now)
+            return bool(has_end(closed.path)) or (name is not None and (quiet or name != closed.path))
+
+        done = [c for c in self._closed.values() if self._follow(now, c) and (not killed or is_over(c))]
+        self._closed.clear()
+        whole = [closed for closed in done if self._is_complete(closed)]
+        return [self._saved(now, whole)] if whole else []
+
+    def close(self) -> None:
+        """Give back what is held."""
+        self._activity.close()
+
+    # --- files that are open
+
+    def _is_quiet(self, now: float) -> bool:
+        """Nothing suggests that the process has begun to write a file, or goes on."""
+        if self.urgent or self._open is None or not all(entry.kept for entry in self._open.values()):
+            return False
+        seen, before = self._activity.read(), self._active
+        if seen is None or before is None or self._fds_pace.since(now) >= QUIET_SECONDS:
+            self._active = seen
+            return False
+        quiet = seen[0] == before[0] and seen[1] - before[1] < FEW_BYTES
+        self._active = before if quiet else seen
+        return quiet
+
+    def _look_at_fds(self, now: float) -> None:
+        found = self._scan()
+        first = self._open is None
+        known = self._open or {}
+        if known.keys() - found.keys() and self._has_ended():
+            return  # they were closed by its end: whether they are complete is asked then
+        for key, (path, size, position) in found.items():
+            entry = known.get(key)
+            if entry is None:
+                known[key] = _Open(path, size, position, now, now, writing=not first)
+            else:
+                _update(entry, now, path, size, position)
+        self._open = known
+        self._closed = {path: c for path, c in self._closed.items() if c.print[:2] not in found}  # open once more
+        for key in [key for key in known if key not in found]:
+            self._closed_now(now, key, known.pop(key))
+
+    def _has_ended(self) -> bool:
+        """The last of a process is root's: its descriptors may not be seen, and it has no memory any more."""
+        try:
+            with open(self._statm, "rb") as file:
+                return file.read(2) == b"0 "
+        except OSError:
+            return True
+
+    def _scan(self) -> dict[tuple[int, int], tuple[str, int, int]]:
+        """(device, inode) -> path, size, position of what is open for writing and named like a checkpoint."""
+        found: dict[tuple[int, int], tuple[str, int, int]] = {}
+        try:
+            numbers = os.listdir(self._fd_folder)  # noqa: PTH208 -- names are wanted, a Path each would cost the most
+        except PermissionError as error:
+            if self._has_ended():
+                return found
+            hint = "Run memwatch as the trainer's user, or configure checkpoint globs: they are watched all the same."
+            raise SourceError("not permitted to see the trainer's open files", hint) from error
+        except OSError:
+            return found  # it ended
+        for number in numbers:
+            try:
+                path = os.readlink(f"{self._fd_folder}/{number}")  # noqa: PTH115 -- as above: 2 us against 8
+                if not path.startswith("/") or not self._fits(path):
+                    continue
+                position = write_position(f"{self._fdinfo}/{number}")
+                seen = os.stat(f"{self._fd_folder}/{number}") if position is not None else None  # noqa: PTH116
+            except OSError:
+                continue  # closed meanwhile
+            if position is not None and seen is not None and stat.S_ISREG(seen.st_mode) and seen.st_nlink:
+                found[seen.st_dev, seen.st_ino] = (path, seen.st_size, position)
+        return found
+
+    def _fits(self, path: str) -> bool:
+        return looks_like_checkpoint(path.rpartition("/")[2]) or self._configured(path)
+
+    def _configured(self, path: str) -> bool:
+        return any(fnmatch(path, pattern) for pattern in self._globs)
+
+    def _closed_now(self, now: float, key: tuple[int, int], entry: _Open) -> None:
+        mark = fingerprint(entry.path)
+        if mark is None or mark[:2] != key:
+            mark = (*key, entry.size, 0)  # renamed since, or removed: _follow looks for it
+        if entry.kept or not entry.writing:
+            self._remember(entry.path, mark)
+            return
+        self._closed[entry.path] = _Closed(entry.path, mark, entry.since_t, now, opened=True)
+        folder = glob.escape(os.path.dirname(entry.path))  # noqa: PTH120
+        if f"{folder}/*" not in self._learned and len(self._learned) < LEARNED_MAX and not self._globs:
+            self._learned.append(f"{folder}/*")
+            for path in self._files((), [f"{folder}/*"]):  # what lies there already is not new
+                if path not in self._closed and (seen := fingerprint(path)) and seen[:2] != key:
+                    (self._known or {}).setdefault(path, seen)
+
+    def _close_all(self, now: float) -> None:
+        for key, entry in list((self._open or {}).items()):
+            self._closed_now(now, key, entry)
+        self._open = {}
+
+    # --- files in folders
+
+    def _look_at_folders(self, now: float) -> None:
+        first = self._known is None
+        known = self._known if self._known is not None else {}
+        self._known = known
+        usual = self._places.files() if self._places is not None else ()
+        for path in self._files(usual, (*self._globs, *self._learned)):
+            mark = fingerprint(path)
+            if mark is None or known.get(path) == mark or path in self._closed or path in self._ignored:
+                continue
+            known[path] = mark
+            if not first and mark[:2] not in (self._open or {}):
+                since = next((c.since_t for c in self._closed.values() if c.print[:2] == mark[:2]), now)
+                self._closed[path] = _Closed(path, mark, since, now, opened=False)
+        if len(known) >= self._many:
+            for path in list(filter(is_gone, known)):
+                del known[path]
+            self._many = max(MANY_FILES, 2 * len(known))
+
+    def _files(self, usual: Iterable[str], patterns: Iterable[str]) -> Iterable[str]:
+        found = (path for pattern in patterns for path in glob.iglob(pattern, recursive=True))  # noqa: PTH207
+        paths = chain(usual, found)
+        return (p for p in islice(paths, FILES_MAX) if self._globs or looks_like_checkpoint(p.rpartition("/")[2]))
+
+    def _remember(self, path: str, mark: Fingerprint) -> None:
+        if self._known is not None:
+            self._known[path] = mark
+
+    def _follow(self, now: float, closed: _Closed) -> bool:
+        """Bring it up to date; False when it is gone, renamed into a file that is followed already, or forgotten."""
+        mark = fingerprint(closed.path)
+        if mark is None or (mark[:2] != closed.print[:2] and is_temporary(closed.path)):
+            moved = find_by_inode(closed.path, closed.print)
+            if moved is None or moved in self._closed:
+                return False
+            closed.path, mark = moved, fingerprint(moved)
+        if mark is None:
+            return False
+        if now - closed.since_t > LONGEST_SECONDS:
+            self._ignored.add(closed.path)
+            return False
+        if mark != closed.print:
+            closed.print, closed.still_t = mark, now
+        return True
+
+    # --- what to tell
+
+    def _tell(self, now: float) -> list[CheckpointSeen]:
+        if not (self._open or self._closed):
+            return []
+        self._closed = {c.path: c for c in list(self._closed.values()) if self._follow(now, c)}
+        writing = [entry.path for entry in (self._open or {}).values() if entry.writing and not entry.kept]
+        busy = writing + [c.path for c in self._closed.values() if now - c.still_t < self._settle]
+        if busy:
+            return self._writing(now, busy[0])
+        done = [closed for closed in self._closed.values() if self._is_complete(closed)]
+        mapped = mapped_inodes(self._maps) if any(not closed.opened for closed in done) else set()
+        for closed in done:
+            del self._closed[closed.path]
+            self._remember(closed.path, closed.print)
+            if closed.print[1] in mapped:
+                self._ignored.add(closed.path)
+        done = [closed for closed in done if closed.path not in self._ignored]
+        return [self._saved(now, done)] if done else []
+
+    def _is_complete(self, closed: _Closed) -> bool:
+        """Not empty, under its final name, one that is asked for, and with its end."""
+        wanted = not is_temporary(closed.path) and (not self._globs or self._configured(closed.path))
+        return wanted and closed.print[2] > 0 and is_whole(closed.path)
+
+    def _writing(self, now: float, path: str) -> list[CheckpointSeen]:
+        if now - self._told_t < REPEAT_SECONDS:
+            return []
+        self._told_t = now
+        return [CheckpointSeen(now, "writing", f"file: {printable(path)} is being written")]
+
+    def _saved(self, now: float, files: Sequence[_Closed]) -> CheckpointSeen:
+        self._told_t = float("-inf")
+        main = max(files, key=lambda closed: closed.print[2])
+        text = f"file: {printable(main.path)}, {format_bytes(main.print[2])}, still for {now - main.still_t:.1f} s"
+        if len(files) > 1:
+            text += f", and {len(files) - 1} more"
+        opened = [closed for closed in files if closed.opened]
+        took = max((c.still_t for c in opened), default=0.0) - min((c.since_t for c in opened), default=0.0)
+        return CheckpointSeen(now, "saved", text, max(0.0, took) if opened else None)
+
+
+def _update(entry: _Open, now: float, path: str, size: int, position: int) -> None:
+    """A look at a file that was open before. One that stopped moving once is held open for something else."""
+    entry.path = path
+    if (size, position) != (entry.size, entry.position):
+        if not entry.writing:
+            entry.since_t = now
+        entry.size, entry.position, entry.moved_t, entry.writing = size, position, now, True
+    elif now - entry.moved_t > STALL_SECONDS:
+        entry.kept = True
+    if entry.writing and now - entry.since_t > LONGEST_SECONDS:
+        entry.kept = True

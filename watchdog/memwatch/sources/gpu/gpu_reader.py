@@ -1,0 +1,224 @@
+"""GPU memory of the trainer, without ever waiting for NVML; nothing is imported or started where no driver is."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from memwatch.core.measurements import GpuMemory
+from memwatch.errors import AbsentError, SourceError
+
+if TYPE_CHECKING:
+    from memwatch.sources.gpu.nvml_helper_client import Helper, Helpers
+    from memwatch.sources.gpu.trainer_gpus import Openings
+
+# One of these stands wherever an NVIDIA driver does: on Linux, in containers, on WSL 2, on Jetson. Looking for them
+# costs 10 us; a process that imports pynvml to hear "driver not loaded" costs 80 ms.
+DRIVER_TRACES = (
+    "/dev/nvidiactl",
+    "/proc/driver/nvidia",
+    "/usr/lib/wsl/lib/libnvidia-ml.so.1",
+    "/dev/nvhost-ctrl-gpu",
+    "/dev/nvgpu",
+)
+NO_DRIVER_RETRY_S = 60.0
+NO_LIBRARY_RETRY_S = 300.0  # a driver is there and NVML is not: asking costs a process
+LONGEST_BACKOFF_S = 120.0
+AHEAD_S = 0.05  # before a look NVML is asked: an answer takes a few ms, and the look should not be older
+CLOSEST_S = 0.25  # between two questions
+UNUSED_S = 5.0  # the same while the trainer uses no GPU
+GIVE_UP_S = 30.0  # for an answer; the first of a driver that nobody else uses takes seconds for each GPU
+LONGEST_GIVE_UP_S = 600.0
+IDLE_S = 300.0  # without a GPU of the trainer's
+IDLE_RETRY_S = 600.0
+
+
+class GpuReader:
+    """Reader of the trainer's GPUs: those on which NVML lists a PID of its tree, else those it was given.
+
+    A helper process asks NVML, and `read` takes what has been answered by then: the same tuple as before while nothing
+    has, and SourceError when an answer takes longer than `deadline_s`. A helper that hangs for long is killed and
+    replaced, ever more rarely, and NVML that fails is begun anew by another. While the trainer has used no GPU for
+    IDLE_S there is no helper, until one of its processes opens a GPU's device, and every IDLE_RETRY_S to be sure.
+    """
+
+    name = "nvml"
+
+    def __init__(
+        self,
+        tree_pids: Callable[[], frozenset[int]],
+        environ: Mapping[str, str],
+        *,
+        root: str = "/proc",
+        host_root: str | None = None,
+        driver_traces: Sequence[str] = DRIVER_TRACES,
+        pace_s: float = 1.0,
+        patience_s: float = 0.0,
+        deadline_s: float = 2.0,
+        helpers: Helpers | None = None,
+    ) -> None:
+        """`read` asks by itself `pace_s` after the last question, and waits `patience_s` for that answer."""
+        self._tree_pids, self._traces = tree_pids, driver_traces
+        self._roots, self._visible = (root, host_root), environ.get("CUDA_VISIBLE_DEVICES")
+        self._pace_s, self._patience_s, self._deadline_s = pace_s, patience_s, deadline_s
+        self._helpers = helpers  # None: they are made when they are first needed
+        self._asked_t: float | None = None  # when NVML is asked the open question
+        self._next_t = self._due_t = self._used_t = float("-inf")  # may ask, must ask, a GPU was last in use
+        self._give_up_s = GIVE_UP_S
+        self._failures = 0
+        self._worked = False
+        self._last: tuple[GpuMemory, ...] = ()
+        self._known: tuple[GpuMemory, ...] = ()  # the last that were the trainer's
+        self._error: SourceError | None = None
+        self._idle: Openings | None = None
+
+    # --- what the loop asks for
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """The processes that work for this reader."""
+        return frozenset() if self._helpers is None else self._helpers.pids
+
+    def ask_before(self, now: float, look_s: float) -> None:
+        """Let the helper, where there is one, ask NVML shortly before a look that is so far away."""
+        if self._helper is not None:
+            self.ask(now, max(look_s - AHEAD_S, look_s / 2))
+
+    def ask(self, now: float, wait_s: float = 0.0) -> None:
+        """Put a question for in so many seconds, unless one is open or that is too early for one."""
+        t = now + wait_s
+        if self._asked_t is not None or t < self._next_t:
+            return
+        self._next_t, self._due_t = t + min(CLOSEST_S, self._pace_s), t + self._pace_s
+        try:
+            helper = self._helper or self._start(now)
+            if helper is not None:
+                helper.ask(self._tree_pids(), t, wait_s)
+                self._asked_t = t
+        except SourceError as error:
+            self._fail(now, error)
+
+    def read(self, now: float) -> tuple[GpuMemory, ...]:
+        """The trainer's GPUs, () when it uses none. AbsentError where there is no driver, SourceError on failure."""
+        if self._helpers is None and now < self._due_t:  # no driver here
+            return self._told()
+        if self._helpers is not None:
+            self._helpers.bury(now)
+        self._take(now)
+        if self._idle is not None and self._idle.seen(now, self._tree_pids()):
+            self._next_t = self._due_t = self._used_t = now
+            self._idle = None
+        if self._asked_t is None and now >= self._due_t:
+            self.ask(now)
+            self._await(now)
+        self._judge_silence(now)
+        return self._told()
+
+    def _told(self) -> tuple[GpuMemory, ...]:
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        return self._last
+
+    def close(self) -> None:
+        """Give NVML's handles back; a helper that hangs is killed. Takes half a second at most."""
+        if self._helpers is not None:
+            self._helpers.close()
+
+    # --- the helper
+
+    @property
+    def _helper(self) -> Helper | None:
+        return None if self._helpers is None else self._helpers.at_work
+
+    def _start(self, now: float) -> Helper | None:
+        if not any(os.path.exists(trace) for trace in self._traces):  # noqa: PTH110 - a Path interns its parts each time
+            self._next_t = self._due_t = now + NO_DRIVER_RETRY_S
+            self._last = ()
+            gone = SourceError("the NVIDIA driver is gone")
+            self._error = gone if self._worked else AbsentError("no NVIDIA driver here")
+            return None
+        from memwatch.sources.gpu.nvml_helper_client import Helpers
+        from memwatch.sources.gpu.nvml_helper_messages import Begin
+
+        self._helpers = self._helpers or Helpers()
+        helper = self._helpers.start(Begin(*self._roots, self._visible, self._known), now)
+        return helper
+
+    def _dismiss(self, now: float, *, kill: bool = False) -> None:
+        self._asked_t = None
+        if self._helpers is not None:
+            self._helpers.dismiss(now, kill)
+
+    def _await(self, now: float) -> None:
+        if self._asked_t is not None and self._patience_s > 0:
+            self._wait(self._patience_s)
+            self._take(now)
+            self._judge_silence(now + self._patience_s)
+
+    def _wait(self, seconds: float) -> None:
+        if self._helper is not None:
+            select.select([self._helper], [], [], seconds)
+
+    # --- its answers
+
+    def _take(self, now: float) -> None:
+        if self._helper is None:
+            return
+        asked_t = now if self._asked_t is None else self._asked_t
+        try:
+            answer = self._helper.take()
+        except SourceError as error:
+            self._fail(asked_t, error)
+            return
+        if answer is None:
+            return
+        self._asked_t, self._give_up_s = None, GIVE_UP_S
+        if answer.error is None:
+            self._succeed(asked_t, answer.gpus)
+        elif answer.last:
+            self._fail(asked_t, answer.error)
+        else:
+            self._back_off(asked_t, answer.error)
+
+    def _succeed(self, asked_t: float, gpus: tuple[GpuMemory, ...]) -> None:
+        self._last, self._error, self._failures, self._worked = gpus, None, 0, True
+        self._known = gpus or self._known
+        if gpus or self._used_t == float("-inf"):
+            self._used_t = asked_t
+        if not gpus:
+            self._next_t = self._due_t = asked_t + UNUSED_S
+        if asked_t - self._used_t >= IDLE_S:
+            self._rest(asked_t)
+
+    def _rest(self, now: float) -> None:
+        from memwatch.sources.gpu.trainer_gpus import Openings
+
+        self._dismiss(now)
+        self._next_t = self._due_t = now + IDLE_RETRY_S
+        self._idle = Openings(self._roots[0], self._tree_pids())
+
+    def _fail(self, asked_t: float, error: SourceError) -> None:
+        self._dismiss(asked_t)
+        self._back_off(asked_t, error)
+
+    def _back_off(self, asked_t: float, error: SourceError) -> None:
+        """No driver from the start is normal; one that went away is a failure."""
+        self._last = ()
+        wait_s = min(LONGEST_BACKOFF_S, max(self._pace_s, 2.0**self._failures))
+        self._failures = min(self._failures + 1, 10)
+        self._error = SourceError(str(error), error.hint) if self._worked else error
+        if isinstance(self._error, AbsentError):
+            wait_s = NO_LIBRARY_RETRY_S
+        self._next_t = self._due_t = asked_t + wait_s
+
+    def _judge_silence(self, now: float) -> None:
+        if self._asked_t is None or now - self._asked_t < self._deadline_s:
+            return
+        from memwatch.sources.gpu.nvml_helper_client import HANGS
+
+        self._last, self._error = (), SourceError(f"NVML does not answer within {self._deadline_s:g} s", HANGS)
+        if now - self._asked_t >= self._give_up_s:
+            self._give_up_s = min(2 * self._give_up_s, LONGEST_GIVE_UP_S)
+            self._dismiss(now, kill=True)

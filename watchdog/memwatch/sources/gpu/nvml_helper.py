@@ -1,0 +1,354 @@
+"""NVML, per device and per process where the driver tells: a program of its own, because NVML may hang for ever.
+
+`sources.gpuhelper` runs it as memwatch's child and kills it when it hangs. A process and not a thread: a thread that
+hangs in the driver holds NVML's locks against every other, and keeps its process from ending while the kernel lets
+nobody kill it; a library that no longer fits an updated driver is left behind only by a new process. This is the one
+module that imports pynvml.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from memwatch.core.measurements import GpuMemory
+from memwatch.errors import AbsentError, SourceError
+from memwatch.sources.gpu.nvml_helper_messages import (
+    LONGEST_MESSAGE,
+    Answer,
+    Begin,
+    decode_question,
+)
+from memwatch.sources.gpu.trainer_gpus import (
+    PidMap,
+    Unit,
+    plausible_memory,
+    plausible_use,
+    untrue_entry,
+    visible_units,
+)
+
+LONGEST_REOPENING_S = 60.0  # between two attempts to find a lost device again
+SCAN_S = 5.0  # how often devices that the trainer does not use are looked at, in case it begins to
+RENEW_S = 60.0  # how often devices are listed anew: MIG instances come and go
+MOST_GPUS = 256  # and MIG instances of one; a driver that tells more has lost count
+
+_KINDS = ("Compute", "Graphics", "MPSCompute")
+_PR_SET_PDEATHSIG = 1
+
+
+class _SessionLostError(SourceError):
+    """NVML must be initialized anew."""
+
+
+# --- NVML itself ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Processes:
+    """Memory by PID on one unit; `reason` says why the list is not to be trusted."""
+
+    used: dict[int, int | None] = field(default_factory=dict)
+    reason: str = ""
+
+
+class _Session:
+    """NVML between nvmlInit and nvmlShutdown."""
+
+    def __init__(self, pids: PidMap, visible: str | None, known: Mapping[str, GpuMemory]) -> None:
+        self._nvml = _load()
+        self._pids, self._visible = pids, visible
+        self._versions = dict.fromkeys(_KINDS, "_v3")
+        self._empty: set[tuple[str, str]] = set()  # lists, by unit and kind, that had no entry at the last scan
+        self._units: list[Unit] = []
+        self._by_device: frozenset[str] = frozenset()  # linked to the trainer without a PID
+        self._mapped: dict[int, int | None] = {}
+        self.known = dict(known)  # the trainer's, as last seen
+        self._tree: frozenset[int] = frozenset()
+        self._scan_t = self._renew_t = float("-inf")
+        self._told_pids = False
+        self.lost = ""
+        self._guard(self._nvml.nvmlInit)
+
+    def close(self) -> None:
+        """Give all handles back; what is already gone is no matter."""
+        try:
+            self._nvml.nvmlShutdown()
+        except self._nvml.NVMLError:
+            pass
+
+    def look(self, tree: frozenset[int], now: float) -> tuple[GpuMemory, ...]:
+        """The trainer's units. SourceError when none of them can be read, _SessionLostError when NVML must restart."""
+        return tuple(self._guard(self._look, tree, now))
+
+    def _guard(self, function: Callable[..., Any], *args: Any) -> Any:
+        """The one border that pynvml's errors do not cross."""
+        try:
+            return function(*args)
+        except self._nvml.NVMLError as error:
+            if error.value == self._nvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+                raise _no_library() from None
+            hint = ""
+            if error.value == self._nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+                hint = "the driver was updated while loaded: reload its modules or reboot"
+            kind = AbsentError if error.value == self._nvml.NVML_ERROR_DRIVER_NOT_LOADED else _SessionLostError
+            raise kind(f"NVML: {_words(error)}", hint) from None
+
+    def _look(self, tree: frozenset[int], now: float) -> list[GpuMemory]:
+        if now - self._renew_t >= RENEW_S:
+            self._units, self._renew_t, self._scan_t = self._list_units(), now, float("-inf")
+        scan = tree != self._tree or now - self._scan_t >= SCAN_S
+        if scan:
+            self._tree, self._scan_t, self._mapped, self._empty = tree, now, {}, set()
+        looked = [unit for unit in self._units if scan or unit.resource in self.known]
+        processes = {unit.resource: self._processes(unit) for unit in looked}
+        if scan:
+            self._by_device = self._link_by_device(processes)
+        gpus = [gpu for unit in looked if (gpu := self._gpu(unit, processes[unit.resource])) is not None]
+        gpus += self._lost_ones()
+        self.known = {gpu.resource: gpu for gpu in gpus}
+        if gpus and all(gpu.attribution == "unavailable" for gpu in gpus):
+            raise SourceError("; ".join(f"{gpu.resource}: {gpu.reason}" for gpu in gpus))
+        return gpus
+
+    def _list_units(self) -> list[Unit]:
+        units: list[Unit] = []
+        for index in range(min(self._nvml.nvmlDeviceGetCount(), MOST_GPUS)):
+            try:
+                units += self._units_of(index, self._nvml.nvmlDeviceGetHandleByIndex(index))
+            except self._nvml.NVMLError as error:
+                self._bear(error)  # e.g. a device that the container may not open
+        return units
+
+    def _units_of(self, index: int, gpu: Any) -> list[Unit]:
+        uuid, name = _text(self._nvml.nvmlDeviceGetUUID, gpu), _text(self._nvml.nvmlDeviceGetName, gpu)
+        minor = self._ask(self._nvml.nvmlDeviceGetMinorNumber, gpu)
+        mode = self._ask(self._nvml.nvmlDeviceGetMigMode, gpu)
+        if not mode or not mode[0]:
+            return [Unit(f"gpu{index}", index, uuid, uuid, name, minor, gpu)]
+        most = min(self._ask(self._nvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0, MOST_GPUS)
+        parts = ((i, self._mig(gpu, i)) for i in range(most))
+        return [
+            Unit(
+                f"gpu{index}:{i}",
+                index,
+                _text(self._nvml.nvmlDeviceGetUUID, mig),
+                uuid,
+                self._mig_name(mig, name),
+                minor,
+                mig,
+            )
+            for i, mig in parts
+            if mig is not None
+        ]
+
+    def _mig(self, gpu: Any, i: int) -> Any | None:
+        return self._ask(self._nvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, i)
+
+    def _mig_name(self, mig: Any, gpu_name: str) -> str:
+        return self._ask(_text, self._nvml.nvmlDeviceGetName, mig) or f"{gpu_name} MIG"
+
+    def _ask(self, function: Callable[..., Any], *args: Any) -> Any | None:
+        """An answer that not every device has; None without."""
+        try:
+            return function(*args)
+        except self._nvml.NVMLError as error:
+            self._bear(error)
+            return None
+
+    def _bear(self, error: Any) -> str:
+        """Why one device gave no answer; raises on when it is the whole session that is gone."""
+        n = self._nvml
+        gone = (n.NVML_ERROR_UNINITIALIZED, n.NVML_ERROR_DRIVER_NOT_LOADED, n.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
+        if error.value in (*gone, n.NVML_ERROR_UNKNOWN):
+            raise error
+        if error.value in (n.NVML_ERROR_GPU_IS_LOST, n.NVML_ERROR_RESET_REQUIRED):
+            self.lost = _words(error)
+        return _words(error)
+
+    def _processes(self, unit: Unit) -> _Processes:
+        """All lists of a unit as one; a process on several (compute and graphics) has the same memory there."""
+        result = _Processes()
+        for kind in tuple(self._versions):
+            if (unit.resource, kind) in self._empty:
+                continue
+            try:
+                entries = self._entries(kind, unit.handle)
+            except self._nvml.NVMLError as error:
+                reason = self._bear(error)
+                if kind == "Compute":
+                    result.reason = f"no process list: {reason}"
+                continue
+            if not entries:
+                self._empty.add((unit.resource, kind))
+            for entry in entries:
+                before = result.used.get(entry.pid)
+                known = [used for used in (before, entry.usedGpuMemory) if used is not None]
+                result.used[entry.pid] = max(known, default=None)
+        result.reason = result.reason or untrue_entry(result.used)
+        return result
+
+    def _entries(self, kind: str, handle: Any) -> list[Any]:
+        """The list of one kind, in the newest version that this driver has (v3 since 510, v2 since 450)."""
+        n = self._nvml
+        try:
+            return list(getattr(n, f"nvmlDeviceGet{kind}RunningProcesses{self._versions[kind]}")(handle))
+        except n.NVMLError as error:
+            if error.value == n.NVML_ERROR_FUNCTION_NOT_FOUND and self._versions[kind] == "_v3":
+                self._versions[kind] = "_v2"
+            elif kind != "Compute" and error.value in (n.NVML_ERROR_FUNCTION_NOT_FOUND, n.NVML_ERROR_NOT_SUPPORTED):
+                del self._versions[kind]
+                return []
+            elif error.value != n.NVML_ERROR_INSUFFICIENT_SIZE:  # many processes started between its two calls
+                raise
+        return list(getattr(n, f"nvmlDeviceGet{kind}RunningProcesses{self._versions[kind]}")(handle))
+
+    def _link_by_device(self, processes: Mapping[str, _Processes]) -> frozenset[str]:
+        """Units to take for the trainer's where the process list cannot show it."""
+        self._told_pids |= any(pid in self._tree for listed in processes.values() for pid in listed.used)
+        blind = self._pids.nested() and not self._told_pids
+        hidden = [unit for unit in self._units if blind or processes[unit.resource].reason]
+        if not hidden:
+            return frozenset()
+        if self._visible is not None:
+            return visible_units(self._visible, self._units) & {unit.resource for unit in hidden}
+        minors = self._pids.open_devices(self._tree)
+        return frozenset(unit.resource for unit in hidden if unit.minor is not None and unit.minor in minors)
+
+    def _gpu(self, unit: Unit, processes: _Processes) -> GpuMemory | None:
+        """The reading of a unit; None when nothing links it to the trainer."""
+        own = [pid for pid in processes.used if pid in self._tree]
+        mapped = [] if own else [pid for pid in processes.used if self._member(pid) is not None]
+        undisproved = unit.resource in self.known and processes.reason
+        if not (own or mapped or undisproved or unit.resource in self._by_device):
+            return None
+        memory, trouble, reason = None, "", processes.reason
+        try:
+            memory = self._nvml.nvmlDeviceGetMemoryInfo(unit.handle)
+        except self._nvml.NVMLError as error:
+            reason = self._bear(error)
+            trouble = "unified" if error.value == self._nvml.NVML_ERROR_NOT_SUPPORTED else "unavailable"
+        total, device_used, bad_memory = plausible_memory(memory)
+        used, bad_use = plausible_use(processes.used, own or mapped, total)
+        if trouble == "unavailable" or processes.reason:
+            used = None
+        how = "device" if used is None else "exact" if own else "nspid"
+        unlisted = "" if own or mapped else "NVML lists none of the trainer's processes here"
+        reason = reason or bad_memory or bad_use or unlisted
+        pids = tuple(sorted(own or filter(None, map(self._member, mapped))))
+        return GpuMemory(unit.resource, unit.uuid, unit.name, used, device_used, total, trouble or how, reason, pids)
+
+    def _member(self, pid: int) -> int | None:
+        if pid not in self._mapped:
+            self._mapped[pid] = self._pids.member(pid, self._tree)
+        return self._mapped[pid]
+
+    def _lost_ones(self) -> list[GpuMemory]:
+        """Units that were the trainer's and are no longer listed, after a device was lost."""
+        listed = {unit.resource for unit in self._units}
+        gone = [gpu for gpu in self.known.values() if gpu.resource not in listed and self.lost]
+        return [
+            replace(gpu, used_bytes=None, device_used_bytes=None, attribution="unavailable", reason=self.lost)
+            for gpu in gone
+        ]
+
+
+def _text(function: Callable[..., str], handle: Any) -> str:
+    """A name that NVML tells; pynvml takes it for UTF-8."""
+    try:
+        return function(handle)
+    except UnicodeDecodeError as error:
+        return str(error.object, "utf-8", "backslashreplace")
+
+
+def _words(error: Any) -> str:
+    return str(error).strip().rstrip(".")
+
+
+def _no_library() -> AbsentError:
+    hint = "in a container, give it NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+    return AbsentError("libnvidia-ml.so.1 not found", hint)
+
+
+def _load() -> Any:
+    """pynvml, if the library it needs can be loaded: ctypes alone costs a tenth of its memory."""
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        raise _no_library() from None
+    try:
+        import pynvml
+    except ImportError:
+        raise AbsentError("the Python package nvidia-ml-py is missing", "pip install nvidia-ml-py") from None
+    return pynvml
+
+
+# --- the program ----------------------------------------------------------------------------------------------------
+
+
+class _Sessions:
+    """One session after another, for the same questions."""
+
+    def __init__(self, pids: PidMap, visible: str | None, known: Mapping[str, GpuMemory]) -> None:
+        self._pids, self._visible = pids, visible
+        self._session: _Session | None = None
+        self._known = known  # by the session before, so that a GPU that stays lost is not forgotten
+        self._reopen_t, self._losses = float("-inf"), 0
+
+    def look(self, tree: frozenset[int], now: float) -> tuple[GpuMemory, ...]:
+        """As _Session.look. A lost device is looked for again by a new session, ever more rarely."""
+        if self._session is not None and self._session.lost and now >= self._reopen_t:
+            self.close()
+        if self._session is None:
+            self._session = _Session(self._pids, self._visible, self._known)
+        try:
+            return self._session.look(tree, now)
+        finally:
+            self._note_loss(now)
+
+    def close(self) -> None:
+        """Give NVML's handles back."""
+        if self._session is not None:
+            self._known = self._session.known
+            self._session.close()
+        self._session = None
+
+    def _note_loss(self, now: float) -> None:
+        if self._session is None or not self._session.lost:
+            self._losses = 0
+        elif now >= self._reopen_t:
+            self._reopen_t = now + min(LONGEST_REOPENING_S, 2.0**self._losses)
+            self._losses = min(self._losses + 1, 10)
+
+
+def serve() -> None:
+    """Answer each question on descriptor 0, until it is closed or NVML must be begun anew by another process."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # also while it hangs
+    begin = Begin.decode(os.read(0, LONGEST_MESSAGE))
+    known = {gpu.resource: gpu for gpu in begin.known}
+    sessions = _Sessions(PidMap(begin.root, begin.host_root), begin.visible, known)
+    with suppress(ConnectionError):  # memwatch has left, with an answer on the way
+        while message := os.read(0, LONGEST_MESSAGE):
+            tree, t, wait_s = decode_question(message)
+            if select.select([0], [], [], wait_s)[0]:  # nobody waits for the answer any more
+                break
+            answer = _answer(sessions, tree, t)
+            os.write(0, answer.encode())
+            if answer.last:
+                break
+    sessions.close()
+
+
+def _answer(sessions: _Sessions, tree: frozenset[int], now: float) -> Answer:
+    try:
+        return Answer(sessions.look(tree, now))
+    except SourceError as error:
+        return Answer(error=error, last=isinstance(error, (_SessionLostError, AbsentError)))
+    except Exception as error:  # nobody reads a traceback here
+        return Answer(error=SourceError(f"NVML's helper failed: {error!r}"), last=True)

@@ -1,0 +1,124 @@
+"""Lines that lead nowhere, by their form: nearly all of a log, and the reason why reading one is cheap."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from memwatch.sources.log.counters import Piece, Stream
+
+KEPT_BYTES = 2 * 1024 * 1024  # of forms that are remembered; with more, all are forgotten
+PERIOD = 1 << 20  # lines after which all is forgotten: what was judged wrongly is judged again
+_STANDING_KEPT = 256  # combinations of numbers that are remembered of one form
+_FORM_COST = 100  # bytes that a form takes beside its text
+
+_NUMBER = re.compile(rb"[0-9][0-9,._]*")
+
+
+class Touch(NamedTuple):
+    """A counter that a line speaks of, how it stood before, and where the number is."""
+
+    stream: Stream
+    before: tuple[object, ...]
+    piece: Piece
+    position: int
+
+    def column(self, raw: bytes, byte: int) -> slice:
+        """Where the number stands in the line, whose first byte is at `byte`."""
+        start = self.piece.byte_of(self.position) - byte
+        number = _NUMBER.match(raw, start)
+        return slice(start, number.end() if number else start)
+
+
+class Reading:
+    """What was noticed while a line was read."""
+
+    def __init__(self) -> None:
+        self.touched: list[Touch] = []
+        self.unsure = False  # another line of the same form may mean something, or something waits for a line
+
+    def touch(self, stream: Stream, piece: Piece, *positions: int) -> None:
+        """The numbers at `positions` count `stream`, or say which of several alike it is."""
+        self.touched += [Touch(stream, stream.state, piece, position) for position in positions]
+
+    def again(self) -> None:
+        """Begin the next line."""
+        self.touched.clear()
+        self.unsure = False
+
+
+class _Watched:
+    """A form of which the numbers at some places matter, and those at which nothing happened."""
+
+    __slots__ = ("columns", "moment", "standing")
+
+    def __init__(self, columns: Sequence[slice]) -> None:
+        self.columns, self.moment = columns, -1
+        self.standing: set[tuple[bytes, ...]] = set()
+
+
+class Chatter:
+    """The forms of lines that need not be read. What is held is bounded by `kept_bytes`.
+
+    A form is idle when no line of it can say anything: no rule can match it, and all that it counts is known to be no
+    clock. Where it speaks of a counter that may be one, it is passed over while the number stays as it was.
+    """
+
+    def __init__(self, kept_bytes: int = KEPT_BYTES, period: int = PERIOD) -> None:
+        self.idle: set[bytes] = {b""}
+        self.watched: dict[bytes, _Watched] = {}
+        self.attentive = False  # the next line must be read, whatever it looks like
+        self.period = period
+        self._kept_bytes = kept_bytes
+        self._bytes = 0
+        self._moment = 0  # how often a counter that may be the clock has moved
+
+    def passes(self, form: bytes, raw: bytes) -> bool:
+        """Nothing can come of this line."""
+        if self.attentive:
+            return False
+        if form in self.idle:
+            return True
+        watched = self.watched.get(form)
+        return (
+            watched is not None
+            and watched.moment == self._moment
+            and tuple([raw[column] for column in watched.columns]) in watched.standing
+        )
+
+    def nothing_in(self, form: bytes) -> None:
+        """No line of this form leads anywhere."""
+        if self._has_room(form):
+            self.watched.pop(form, None)
+            self.idle.add(form)
+
+    def nothing_new_in(self, form: bytes, raw: bytes, columns: Iterable[slice]) -> None:
+        """Nothing comes of a line of this form while no counter has moved and its numbers in `columns` are these."""
+        watched = self.watched.get(form)
+        if watched is None:
+            if not self._has_room(form):
+                return
+            watched = self.watched[form] = _Watched(sorted(columns, key=lambda column: column.start))
+        if watched.moment != self._moment or len(watched.standing) >= _STANDING_KEPT:
+            watched.moment = self._moment
+            watched.standing.clear()
+        watched.standing.add(tuple([raw[column] for column in watched.columns]))
+
+    def moved(self) -> None:
+        """A counter that may be the clock has moved."""
+        self._moment += 1
+
+    def forget(self) -> None:
+        """Judge anew."""
+        self.idle.clear()
+        self.idle.add(b"")
+        self.watched.clear()
+        self._bytes = 0
+
+    def _has_room(self, form: bytes) -> bool:
+        cost = len(form) + _FORM_COST
+        if self._bytes + cost > self._kept_bytes:
+            self.forget()
+        self._bytes += cost
+        return cost <= self._kept_bytes

@@ -1,0 +1,127 @@
+"""Tables of a log: a header that names a column and rows below it, and boxes of `| name | value |` between rules."""
+
+from __future__ import annotations
+
+import re
+
+from memwatch.sources.log.unit_words import unit_named
+
+_WIDEST = 40  # columns
+_NUMBER = re.compile(r"[-+]?[0-9][0-9.,]*(?:e[-+]?[0-9]+)?[a-z%]{0,2}|nan|[-+]?inf|-", re.IGNORECASE)
+_WHOLE = re.compile(r"([0-9]{1,15})(?:/([0-9]{1,15}))?")
+# |    iterations           | 2           |
+_CELL = re.compile(r"[|│┃]\s{0,40}(?P<key>[A-Za-z_][\w/.-]{0,60})\s*[|│┃]\s*(?P<index>[0-9][0-9,]{0,14})\s*[|│┃]\s*")
+_RULE = re.compile(r"[\s|+\-=_─━═┄┈└┗╰┌┏╭┘┛╯┐┓╮┼╋┴┻┬┳├┣┤┫╇┡┩╪]{3,}")
+_BORDER = re.compile(r"[|│┃]")
+_GAP = re.compile(r"\s{2,}|\t")
+_CSV = re.compile(r"[^\s,;]{1,40}(?:[,;][^\s,;]{0,40}){1,60}\s?")
+
+
+def is_rule(text: str) -> bool:
+    """Nothing but the lines of a table."""
+    return _RULE.fullmatch(text) is not None
+
+
+def cell(text: str) -> tuple[str, str, int, int] | None:
+    """(name, unit, position, index) of a row `| iterations | 2 |` that counts."""
+    match = _CELL.fullmatch(text) if text[:1] in "|│┃" else None
+    unit = unit_named(match["key"]) if match else None
+    if match is None or unit is None:
+        return None
+    return match["key"], unit, match.start("index"), int(match["index"].replace(",", ""))
+
+
+class Table:
+    """A header that names a unit, and rows with a whole number in that column."""
+
+    def __init__(self) -> None:
+        self._unit = ""
+        self._column = self._columns = self._width = 0
+        self._patience = 0
+        self._last: int | None = None
+        self.headers = 0  # how often one came that was another than before
+        self.stirred = False  # the line looked at last changed what is expected, or was refused for its number
+
+    @property
+    def waits(self) -> bool:
+        """A header was seen, but no row yet."""
+        return bool(self._unit) and not self._width
+
+    @property
+    def armed(self) -> bool:
+        """A header was seen: rows are expected."""
+        return bool(self._unit)
+
+    @property
+    def wide(self) -> bool:
+        """Its rows have so many columns that one is enough."""
+        return self._width >= 3
+
+    def row(self, text: str) -> tuple[str, int, int, int | None] | None:
+        """(unit, position, index, total) of a row; a header or anything else is None."""
+        self.stirred = False
+        plain = _BORDER.sub(" ", text)
+        csv = ("," in plain or ";" in plain) and _CSV.fullmatch(plain) is not None
+        if csv:
+            plain = plain.replace(",", " ").replace(";", " ")
+        tokens = plain.split()
+        if not tokens:
+            return None
+        if tokens[0][0].isalpha() or tokens[0][0] == "#":
+            self._header(plain, tokens, csv)
+        elif self._unit and not is_rule(text):
+            return self._match(plain, tokens)
+        return None
+
+    def _header(self, plain: str, tokens: list[str], csv: bool) -> None:
+        if all(token.endswith(":") for token in tokens):
+            tokens = [token[:-1] for token in tokens]
+        column = _column_of_unit(plain, tokens, csv) if 2 <= len(tokens) <= _WIDEST else None
+        if column is not None:
+            self._begin(unit_named(tokens[column]) or "epoch", column, len(tokens))
+        elif self._unit and not self._width:
+            self._be_patient()
+
+    def _begin(self, unit: str, column: int, words: int) -> None:
+        self.stirred = True
+        if (unit, column, words) != (self._unit, self._column, self._columns):
+            self._unit, self._column, self._columns = unit, column, words
+            self._width = 0
+            self.headers += 1
+        self._patience = 2
+        self._last = None
+
+    def _be_patient(self) -> None:
+        self._patience -= 1
+        if self._patience <= 0:
+            self._unit = ""
+
+    def _match(self, plain: str, tokens: list[str]) -> tuple[str, int, int, int | None] | None:
+        whole = _WHOLE.fullmatch(tokens[self._column]) if self._column < len(tokens) else None
+        numeric = sum(_NUMBER.fullmatch(token) is not None for token in tokens)
+        fits = 2 <= len(tokens) <= self._columns + 1 and 2 * numeric >= len(tokens)
+        if self._width:
+            fits = fits and abs(len(tokens) - self._width) <= 1
+        if whole is None or not fits:
+            if not self._width:
+                self._be_patient()
+            return None
+        index = int(whole[1])
+        if self._last is not None and index < self._last:
+            self.stirred = True
+            return None  # not a row of ours: rows go up until the header comes again
+        self._width, self._last = self._width or len(tokens), index
+        position = [m.start() for m in re.finditer(r"\S+", plain)][self._column]
+        return self._unit, position, index, int(whole[2]) or None if whole[2] else None
+
+
+def _column_of_unit(plain: str, tokens: list[str], csv: bool) -> int | None:
+    """Which of a header's columns names a unit; None where the line is no header."""
+    column = next((i for i, token in enumerate(tokens) if unit_named(token)), None)
+    lettered = tokens[0] == "E"  # spaCy's epochs
+    if (column is None and not lettered) or any(token[-1:] in ":.,;" or "=" in token for token in tokens):
+        return None
+    cells = [cell for cell in _GAP.split(plain.strip()) if cell]
+    if lettered and len(cells) >= 3:
+        return 0
+    return column if column == 0 or csv or 3 <= len(cells) == len(tokens) else None

@@ -1,0 +1,254 @@
+"""Whom to watch: identity of a process, how to find it, and what is known of it at attach."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from memwatch.core.measurements import Target
+from memwatch.core.text_and_units import printable
+from memwatch.errors import (
+    AttachError,
+    NoTrainerError,
+    SourceError,
+    TargetGoneError,
+)
+from memwatch.sources.kernel_files import read_whole
+from memwatch.sources.procfs import read_children, read_stat
+
+_TORCHRUN_WORDS = ("torch.distributed.run", "torch.distributed.launch")  # after -m, or as torchrun's own script
+_MANY_ENVIRON_BYTES = 1 << 20
+EXEC_SECONDS, EXEC_LOOK_SECONDS = 1.0, 0.001  # the kernel takes microseconds, a busy machine more
+
+
+@dataclass(frozen=True, slots=True)
+class RankProcess:
+    """A worker of torchrun."""
+
+    target: Target
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    """What is known of the trainer at attach; None where it could not be read."""
+
+    target: Target
+    command: str  # printable
+    argv: tuple[str, ...]
+    cwd: str | None
+    uid: int | None
+    exe: str | None
+    is_python: bool
+    stdout_path: str | None  # the regular file that its output goes to
+    stdout_reason: str  # why there is no stdout_path; empty when there is
+    environ: Mapping[str, str] | None
+    is_torchrun: bool  # the agent, not one of its ranks
+    status: bytes  # /proc/PID/status, for actions.signals.plan
+
+
+def identify(pid: int, root: str = "/proc") -> Target:
+    """The identity of the process that has this PID now; AttachError when it is none that can be watched."""
+    _refuse_by_number(pid)
+    try:
+        found = read_stat(pid, root)
+    except TargetGoneError as error:
+        raise _no_such_process(pid) from error
+    except SourceError as error:
+        raise AttachError(f"process {pid} cannot be read: {error}", "Run memwatch as the trainer's user.") from error
+    if found.kernel_thread:
+        raise AttachError(f"process {pid} ({printable(found.name)}) is a kernel thread", "Name the trainer's PID.")
+    if found.dead:
+        hint = f"Its parent, {found.parent}, has not reaped it."
+        raise NoTrainerError(f"process {pid} has ended: it is a zombie", hint)
+    leader = _thread_group(pid, root)
+    if leader not in (None, pid):
+        raise AttachError(f"{pid} is a thread of process {leader}", f"Use --pid {leader}.")
+    return Target(_boot_id(root), pid, found.start_ticks)
+
+
+def refuse_foreign_proc(root: str = "/proc") -> None:
+    """AttachError when the PIDs in /proc are not those that memwatch has and signals: each would mean another process.
+
+    As in a new PID namespace, or a container, where /proc is mounted from outside.
+    """
+    own = _link(f"{root}/self")
+    if own != str(os.getpid()):
+        hint = "Mount one: mount -t proc proc /proc, or unshare --mount-proc; a container needs its own."
+        raise AttachError(f"{root} does not show the processes of memwatch's own PID namespace", hint)
+
+
+def is_same(target: Target, root: str = "/proc") -> bool:
+    """The process still runs, and the PID has not been given to another."""
+    try:
+        found = read_stat(target.pid, root)
+    except SourceError:
+        return False
+    return found.start_ticks == target.start_ticks and not found.dead
+
+
+def describe(target: Target, root: str = "/proc") -> TargetFacts:
+    """The facts at attach; what is not permitted is None. TargetGoneError when it ended meanwhile."""
+    base = f"{root}/{target.pid}"
+    argv = tuple(read_argv(target.pid, root))
+    exe = _link(f"{base}/exe")
+    path, reason = _stdout(base)
+    facts = TargetFacts(
+        target=target,
+        command=typed(argv) or printable(read_stat(target.pid, root).name),
+        argv=argv,
+        cwd=_link(f"{base}/cwd"),
+        uid=_uid(base),
+        exe=exe,
+        is_python=_is_python(exe, argv),
+        stdout_path=path,
+        stdout_reason=reason,
+        environ=read_environ(target.pid, root),
+        is_torchrun=is_torchrun(argv),
+        status=_read(f"{base}/status") or b"",
+    )
+    if not is_same(target, root):
+        raise TargetGoneError(f"process {target.pid} has ended")
+    return facts
+
+
+def describe_started(pid: int) -> TargetFacts:
+    """As describe(), of a process that was started just now: within its exec it has no command line for a moment."""
+    deadline = time.monotonic() + EXEC_SECONDS
+    while not (facts := describe(identify(pid))).argv and time.monotonic() < deadline:
+        time.sleep(EXEC_LOOK_SECONDS)
+    return facts
+
+
+def typed(argv: Sequence[str]) -> str:
+    """The command line as one would type it: the program without its folder. Printable."""
+    return printable(" ".join((PurePath(argv[0]).name, *argv[1:]))) if argv else ""
+
+
+def read_argv(pid: int, root: str = "/proc") -> list[str]:
+    """The command line in words; empty for a kernel thread, a zombie, or a process that is gone."""
+    data = _read(f"{root}/{pid}/cmdline") or b""
+    words = data.rstrip(b"\0").split(b"\0") if data else []
+    return [os.fsdecode(word) for word in words]
+
+
+def read_environ(pid: int, root: str = "/proc") -> Mapping[str, str] | None:
+    """The environment that the process was started with; None when not permitted."""
+    data = _read(f"{root}/{pid}/environ", _MANY_ENVIRON_BYTES)
+    if data is None:
+        return None
+    pairs = (os.fsdecode(entry).partition("=") for entry in data.split(b"\0") if b"=" in entry)
+    return {name: value for name, _, value in pairs}
+
+
+def is_torchrun(argv: Sequence[str]) -> bool:
+    """`torchrun ...`, `python -m torch.distributed.run ...`, `python .../torchrun ...`: the elastic agent."""
+    for index, word in enumerate(argv[:8]):
+        name = PurePath(word).name
+        if name == "torchrun" or (word in _TORCHRUN_WORDS and index > 0 and argv[index - 1] == "-m"):
+            return True
+        if name.endswith(".py"):
+            return word.replace("/", ".").removesuffix(".py").endswith(_TORCHRUN_WORDS)
+    return False
+
+
+def read_ranks(agent: Target, root: str = "/proc") -> tuple[RankProcess, ...]:
+    """The rank processes that a torchrun agent runs now, by rank. They change when it restarts them."""
+    found = []
+    for pid in read_children(agent.pid, root):
+        environ = read_environ(pid, root) or {}
+        if "LOCAL_RANK" in environ:
+            with contextlib.suppress(AttachError):
+                found.append(RankProcess(identify(pid, root), _number(environ.get("RANK", ""))))
+    return tuple(sorted(found, key=lambda rank: (rank.rank is None, rank.rank, rank.target.pid)))
+
+
+def _refuse_by_number(pid: int) -> None:
+    if pid < 1:
+        raise AttachError(f"{pid} is not a process ID", "Name the trainer's PID, a positive number.")
+    if pid == 1:
+        hint = "In a container, start the trainer under an init (docker run --init) or with `memwatch run -- ...`."
+        raise AttachError("PID 1 is never watched: it is the system's init", hint)
+    if pid == os.getpid():
+        raise AttachError(f"process {pid} is memwatch itself", "Name the trainer's PID.")
+
+
+def _no_such_process(pid: int) -> AttachError:
+    """Nothing in /proc: it ended, or /proc hides it (mount option hidepid)."""
+    try:
+        os.close(os.pidfd_open(pid))
+    except PermissionError:
+        pass
+    except (OSError, AttributeError, OverflowError):
+        return NoTrainerError(f"no process {pid}", "It may have ended, or have another PID outside of its container.")
+    hint = "Run memwatch as the trainer's user or as root: /proc is mounted with hidepid, or it is no process's PID."
+    return AttachError(f"process {pid} exists but /proc does not show it", hint)
+
+
+def _thread_group(pid: int, root: str) -> int | None:
+    for line in (_read(f"{root}/{pid}/status") or b"").splitlines():
+        if line.startswith(b"Tgid:"):
+            return _number(line[5:].strip().decode("ascii", "replace"))
+    return None
+
+
+def _boot_id(root: str) -> str:
+    data = _read(f"{root}/sys/kernel/random/boot_id")
+    if not data:
+        hint = f"Mount all of the proc file system at {root}, without subset=pid."
+        raise AttachError(f"{root}/sys/kernel/random/boot_id cannot be read", hint)
+    return data.decode("ascii", "replace").strip()
+
+
+def _stdout(base: str) -> tuple[str | None, str]:
+    """The file behind descriptor 1 by a path that memwatch can open, or why there is none."""
+    try:
+        seen = Path(base, "fd/1").stat()
+        name = str(Path(base, "fd/1").readlink())
+    except PermissionError:
+        return None, "not permitted to see where its standard output goes"
+    except OSError:
+        return None, "its standard output is closed"
+    if not stat.S_ISREG(seen.st_mode):
+        return None, f"its standard output is no file but {printable(name, 60)}"
+    if seen.st_nlink == 0:
+        return None, f"the file of its standard output was deleted: {printable(name, 120)}"
+    for path in (name, f"{base}/root{name}"):  # the second for a trainer in a container
+        with contextlib.suppress(OSError):
+            if os.path.samestat(Path(path).stat(), seen):
+                return path, ""
+    return None, f"the file of its standard output is not to be seen from here: {printable(name, 120)}"
+
+
+def _is_python(exe: str | None, argv: Sequence[str]) -> bool:
+    return PurePath(exe or (argv[0] if argv else "")).name.startswith(("python", "pypy"))
+
+
+def _uid(base: str) -> int | None:
+    try:
+        return Path(base).stat().st_uid
+    except OSError:
+        return None
+
+
+def _link(path: str) -> str | None:
+    try:
+        return str(Path(path).readlink())
+    except OSError:
+        return None
+
+
+def _read(path: str, size: int = 1 << 16) -> bytes | None:
+    try:
+        return read_whole(path, size)
+    except SourceError:
+        return None
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None
