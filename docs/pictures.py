@@ -14,9 +14,8 @@ from memwatch.core.decision.policy import Policy
 from memwatch.core.events import Notice
 from memwatch.core.measurements import HOST
 from memwatch.core.snapshot import Snapshot
-from memwatch.core.zz_units import format_duration
-from memwatch.history.csv_trace import read_trace
-from memwatch.history.zz_replay import replay
+from memwatch.core.text_and_units import format_duration
+from memwatch.history.csv_trace import read_trace, replay
 from memwatch.outputs.charts.panels import forecast_panel, memory_panel
 from memwatch.outputs.charts.run_data import OUTLOOKS, Story, tell
 from memwatch.outputs.charts.svg_chart import (

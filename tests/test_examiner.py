@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.examination_launcher import SECONDS, Examiner
+from memwatch.app.examination_launcher import EXAMINATION_SECONDS, Examiner
 from memwatch.app.examination_worker import within_memory
 from memwatch.core.events import Diagnose, Diagnosed
 from memwatch.core.examination import Examination
@@ -184,10 +184,10 @@ def test_one_that_hangs_is_ended():
     with examiner(os.getppid(), code="import time; time.sleep(600)") as one:
         one.begin(ASKED)
         one.begin(ASKED)  # one at a time
-        assert one.poll(SECONDS - 1) == []
-        (event,) = one.poll(SECONDS)
+        assert one.poll(EXAMINATION_SECONDS - 1) == []
+        (event,) = one.poll(EXAMINATION_SECONDS)
         assert isinstance(event, Diagnosed) and "took more than" in event.found.census_reason
-        assert one.poll(SECONDS) == []
+        assert one.poll(EXAMINATION_SECONDS) == []
 
 
 def test_a_room_that_is_too_small_for_all_leaves_the_counts_or_says_so():

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.config.load import load, settle
+from memwatch.config.load import load, settle, variable
 from memwatch.config.settings import (
     DEFAULT_PROFILE,
     PATHS,
@@ -20,7 +20,6 @@ from memwatch.config.settings import (
     keys,
     types_of_keys,
 )
-from memwatch.config.zz_overrides import variable
 from memwatch.errors import ConfigError
 from memwatch.system import package_data, serialization
 

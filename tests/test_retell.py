@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.zz_judge import Settings
-from memwatch.app.zz_retell import Retold, retell
+from memwatch.app.history_replay import Retold, Settings, retell
 from memwatch.cli.main import main
 from memwatch.core.decision.policy import Policy
 from memwatch.core.events import (

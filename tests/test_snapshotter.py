@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.zz_snapshotter import Snapshotter
+from memwatch.app.examination_launcher import Snapshotter
 from memwatch.cli import process_snapshot
 from memwatch.core.events import SnapshotTaken
 from support.processes import running

@@ -19,7 +19,7 @@ from memwatch.app.launched_trainer import (
     shell_status,
     signal_name,
 )
-from memwatch.cli.zz_confine import (
+from memwatch.cli.demo import (
     Confinement,
     _cgroup,
     _rlimit,

@@ -21,8 +21,7 @@ from memwatch.core.events import (
     Sampled,
 )
 from memwatch.errors import ConfigError, MemwatchError
-from memwatch.history.csv_trace import read_trace
-from memwatch.history.zz_replay import replay
+from memwatch.history.csv_trace import read_trace, replay
 from traces.score import Task, score
 
 HEADER = "t,rss,limit,gen,phase,total_gens,gpu_used,gpu_limit\n"

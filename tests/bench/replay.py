@@ -26,8 +26,7 @@ from typing import Any
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Sampled
-from memwatch.history.csv_trace import read_stretches, read_trace
-from memwatch.history.zz_replay import replay
+from memwatch.history.csv_trace import read_stretches, read_trace, replay
 from support.measure import median
 
 GB = 10**9

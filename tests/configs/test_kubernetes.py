@@ -18,7 +18,7 @@ import yaml
 from memwatch import __version__
 from memwatch.config.load import load
 from memwatch.config.settings import Config
-from memwatch.core.zz_units import parse_size
+from memwatch.core.text_and_units import parse_size
 from memwatch.outputs.http.routes import PAGES
 
 ROOT = Path(__file__).parents[2]

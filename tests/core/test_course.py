@@ -17,9 +17,9 @@ from memwatch.core.forecast.fitted_model import (
     levels_by_time,
 )
 from memwatch.core.forecast.generation_tracker import Rhythm
+from memwatch.core.forecast.growth_models import Model
 from memwatch.core.forecast.regressors import Readings
 from memwatch.core.forecast.sample_summaries import Bins
-from memwatch.core.forecast.zz_growth import Model
 
 GB = 1e9
 LENGTHS = (60.0, 130.0, 45.0, 90.0, 180.0, 50.0, 110.0, 70.0, 150.0, 40.0, 100.0, 85.0, 140.0)

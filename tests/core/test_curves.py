@@ -13,9 +13,9 @@ from memwatch.core.forecast.growth_models import (
     MIN_POINTS,
     UPON_LINE,
     Bend,
+    Curve,
     bends,
 )
-from memwatch.core.forecast.zz_growth import Curve
 
 U = [k / 23 for k in range(24)]
 W = [0.5 + u for u in U]  # the latest count most

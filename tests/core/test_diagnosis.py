@@ -27,11 +27,11 @@ from memwatch.core.examination import (
     Examination,
     Frame,
     Profile,
+    Tracked,
 )
 from memwatch.core.leaks.examination_schedule import CREDIT_SECONDS, LATE_SECONDS, DiagnosisPolicy
 from memwatch.core.measurements import Target
 from memwatch.core.snapshot import Verdict
-from memwatch.core.zz_census import Tracked
 from support.examinations import examined
 from support.watch import CALM, GB, TARGET, Script, growing, sampled
 

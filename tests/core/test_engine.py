@@ -46,7 +46,7 @@ from memwatch.core.events import (
 from memwatch.core.forecast.forecaster import Forecaster
 from memwatch.core.forecast.generation_profile import Outline
 from memwatch.core.forecast.sample_summaries import SLOTS
-from memwatch.core.forecast.zz_near import Near
+from memwatch.core.forecast.time_to_limit import Near
 from memwatch.core.measurements import (
     GpuMemory,
     Limit,

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.examination import Driver, Finding
+from memwatch.core.examination import UNNAMED, Driver, Finding
+from memwatch.core.leaks.cause_rules import RULES, conclude
 from memwatch.core.leaks.examination_history import Evidence
 from memwatch.core.leaks.growth_attribution import Situation
-from memwatch.core.leaks.zz_findings import RULES, conclude
 from memwatch.core.snapshot import Gauge
-from memwatch.core.zz_census import UNNAMED
 from support.examinations import examined
 
 MB = 10**6

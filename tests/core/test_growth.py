@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.forecast.zz_growth import Curve, Model
+from memwatch.core.forecast.growth_models import Curve, Model
 
 LINE = Model("linear", 1.0, 0.0, 0, 10, x=20.0, level=500.0, slope=7.0, slope_error=0.5, span=10.0)
 

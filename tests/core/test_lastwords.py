@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memwatch.core.cause_of_death import outlived
 from memwatch.core.text_and_units import printable
-from memwatch.core.zz_lastwords import outlived
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 3, in step\n    x = torch.empty(2**40)\n'
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.decision.zz_levels import GUARDS, look_headrooms
+from memwatch.core.decision.emergency_interrupt import GUARDS, look_headrooms
 from memwatch.core.measurements import Limit
 
 GB = 10**9

@@ -20,12 +20,12 @@ from memwatch.core.forecast.time_to_limit import (
     LEAST_ERROR,
     Ends,
     Meeting,
+    Need,
     Timing,
     outcomes,
     weighed,
 )
 from memwatch.core.forecast.trend_changepoints import Fit, Point, fit
-from memwatch.core.forecast.zz_near import Need
 
 LENGTH = 60.0  # seconds of a generation
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from memwatch.core.forecast.generation_profile import Outline
 from memwatch.core.forecast.periodic_peaks import Beat
-from memwatch.core.forecast.sample_summaries import SLOTS, Bin
-from memwatch.core.forecast.zz_near import Near, Need
-from memwatch.core.forecast.zz_rises import rises
+from memwatch.core.forecast.sample_summaries import SLOTS, Bin, rises
+from memwatch.core.forecast.time_to_limit import Near, Need
 
 LENGTH = 60.0  # seconds of a generation
 PEAK_PART = 12  # of SLOTS: 45 s of 60

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from memwatch.core.forecast.sample_summaries import Bin
-from memwatch.core.forecast.zz_rises import (
+from memwatch.core.forecast.sample_summaries import (
     ENOUGH,
+    Bin,
     Rises,
     Span,
     rises,

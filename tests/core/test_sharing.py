@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.zz_sharing import (
+from memwatch.core.memory_accounting import (
     Change,
     Member,
     Visit,

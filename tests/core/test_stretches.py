@@ -28,8 +28,7 @@ from memwatch.core.forecast.peak_rate import PeakRate
 from memwatch.core.forecast.sawtooth_detector import Teeth
 from memwatch.core.generation_ledger import Ledger
 from memwatch.core.snapshot import Snapshot
-from memwatch.history.csv_trace import read_trace
-from memwatch.history.zz_replay import replay
+from memwatch.history.csv_trace import read_trace, replay
 from support.watch import TARGET
 
 GB = 10**9

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.engine.zz_timeline import FIRST_SECONDS, MOST, Timeline
+from memwatch.core.engine.resource_monitor import FIRST_SECONDS, MOST, Timeline
 from memwatch.core.snapshot import Step
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.diagnosis.heap.remote_memory import Memory
-from memwatch.diagnosis.heap.zz_access import Access, MemoryFile, SystemCall
+from memwatch.diagnosis.heap.remote_memory import Access, Memory, MemoryFile, SystemCall
 from memwatch.errors import TargetGoneError
 from support.processes import WAIT, python, running
 

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from memwatch.core.examination import Frame
 from memwatch.diagnosis.heap.cpython_runtime import find_interpreter
+from memwatch.diagnosis.heap.program_modules import is_installed
 from memwatch.diagnosis.heap.remote_memory import Memory
-from memwatch.diagnosis.heap.stack_frames import Frames, ThreadState, own_number
-from memwatch.diagnosis.heap.zz_installed import is_installed
-from memwatch.diagnosis.heap.zz_lines import line_of
+from memwatch.diagnosis.heap.stack_frames import Frames, ThreadState, line_of, own_number
 from memwatch.diagnosis.thread_stacks import read_stacks
 from memwatch.errors import TargetGoneError
 from support.processes import running

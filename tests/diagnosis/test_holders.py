@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from memwatch.cli.main import main
-from memwatch.core.zz_census import Census
+from memwatch.core.examination import Census
 from memwatch.diagnosis.heap.attribute_path_sizes import parse
 from memwatch.diagnosis.heap.object_census import Wish, take_census
 from memwatch.errors import ConfigError

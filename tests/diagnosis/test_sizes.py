@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from memwatch.core.zz_census import Census, TypeCount
+from memwatch.core.examination import Census, TypeCount
 from memwatch.diagnosis.heap.attribute_path_sizes import parse
 from memwatch.diagnosis.heap.object_census import Wish, take_census
 from support.processes import running

@@ -22,7 +22,7 @@ from memwatch.cli.watch import EXIT_CODES
 from memwatch.config.load import load
 from memwatch.config.settings import Config
 from memwatch.core.decision.policy import Policy
-from memwatch.core.engine import zz_basis
+from memwatch.core.engine import notices
 from memwatch.core.engine.resource_monitor import Decision, Track
 from memwatch.core.engine.status_sentence import forecast_fields
 from memwatch.core.events import Cause
@@ -244,8 +244,8 @@ def test_the_fields_of_an_outlook_are_those_of_the_table() -> None:
 def test_what_a_decision_stood_on_is_that_of_the_table() -> None:
     limit = Limit(10, "host", 9)
     track = Track(Usage("host", 1, limit), Forecaster(), 0.0)
-    interrupt = zz_basis.of_interrupt(Policy(), Decision(track, "time"), 1.0, (1.0, "assumed"))
-    warning = zz_basis.of_warning(Policy(), track, None)
+    interrupt = notices.of_interrupt(Policy(), Decision(track, "time"), 1.0, (1.0, "assumed"))
+    warning = notices.of_warning(Policy(), track, None)
     told = {words(name)[0] + name.rpartition("`")[2]: set(words(cell)) for name, cell in stood_on()}
     assert told["threshold of an interrupt"] == set(interrupt["threshold"])
     assert told["threshold of a warning"] == set(warning["threshold"])

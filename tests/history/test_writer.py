@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.zz_health import Health
+from memwatch.app.watch_loop import Health
 from memwatch.history.database_file import open_database
 from memwatch.history.writer_thread import (
     WAIT_SECONDS,

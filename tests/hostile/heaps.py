@@ -18,14 +18,12 @@ from pathlib import Path
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
-from memwatch.core.examination import Frame
-from memwatch.core.zz_census import Census
+from memwatch.core.examination import Census, Frame
 from memwatch.diagnosis.heap.attribute_path_sizes import parse
-from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
+from memwatch.diagnosis.heap.cpython_runtime import Binary, Interpreter, find_interpreter
 from memwatch.diagnosis.heap.object_census import Wish, census_of
 from memwatch.diagnosis.heap.remote_memory import Memory
 from memwatch.diagnosis.heap.stack_frames import Frames
-from memwatch.diagnosis.heap.zz_binary import Binary
 from memwatch.errors import SourceError
 
 BASE, SIZE = 0x7E0000000000, 0x10000  # of the heap, which may be written to

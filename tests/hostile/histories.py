@@ -12,10 +12,10 @@ from functools import cache
 from pathlib import Path
 
 from memwatch.app import history_replay
-from memwatch.app.zz_retell import retell
+from memwatch.app.history_replay import retell
 from memwatch.cli import history
 from memwatch.config.settings import Config
-from memwatch.history import stored_runs, zz_export
+from memwatch.history import csv_trace, stored_runs
 from memwatch.outputs.html import comparison_page
 from memwatch.outputs.html import report_page as pages
 from memwatch.outputs.status_json import status
@@ -45,7 +45,7 @@ def sound() -> bytes:
 
 
 def _settings() -> bytes:
-    from memwatch.app.zz_judge import Settings
+    from memwatch.app.history_replay import Settings
 
     return Settings.of(Config()).to_keep().settings
 
@@ -138,6 +138,6 @@ def _read(path: Path) -> None:
         side = comparison_page.Side("a", run.run_id, found.story, pages.ending(found.end, found.lives))
         comparison_page.render(side, side)
         comparison_page.document(side, side)
-        zz_export.write(stored_runs.stretches(path, run), io.StringIO())
+        csv_trace.write(stored_runs.stretches(path, run), io.StringIO())
         for watch in retell(path, run, lambda share: None):
             assert watch.now is not None

@@ -14,9 +14,9 @@ from pathlib import Path
 from hostile import heaps, histories
 from hostile.contract import Parser
 from hostile.defiled import harmful
-from memwatch.app import examination_launcher, zz_snapshotter
+from memwatch.app import examination_launcher
 from memwatch.app.composition import show_once
-from memwatch.app.zz_judge import Settings
+from memwatch.app.history_replay import Settings
 from memwatch.cli import process_snapshot, top
 from memwatch.config import web_config
 from memwatch.config.settings import Config, parse_listen
@@ -40,9 +40,9 @@ from memwatch.core.measurements import (
     Usage,
 )
 from memwatch.core.proc_stat import parse_stat
-from memwatch.core.zz_units import parse_size
+from memwatch.core.text_and_units import parse_size
 from memwatch.diagnosis.heap import attribute_path_sizes, remote_memory
-from memwatch.diagnosis.heap.zz_lines import line_of
+from memwatch.diagnosis.heap.stack_frames import line_of
 from memwatch.diagnosis.thread_stacks import parse_stacks
 from memwatch.errors import AbsentError, ConfigError, MemwatchError
 from memwatch.history import row_codec
@@ -52,10 +52,10 @@ from memwatch.outputs.http.client_access import Access
 from memwatch.outputs.http.http_request import RequestError, parse_request
 from memwatch.outputs.http.password_hashes import Passwords
 from memwatch.outputs.status_json import status
+from memwatch.outputs.text import examination_text as inspected
 from memwatch.outputs.text import profile_formats
-from memwatch.outputs.text import zz_inspection as inspected
+from memwatch.outputs.text.examination_text import render_census
 from memwatch.outputs.text.exit_summary import render as render_summary
-from memwatch.outputs.text.zz_census import render as render_census
 from memwatch.outputs.trackers import tracker_proxy
 from memwatch.sources import procfs
 from memwatch.sources.checkpoint import checkpoint_file_state
@@ -160,7 +160,7 @@ def _compared(raw: bytes) -> object:
     difference = compare(INSPECTION, found)
     return (
         found,
-        inspected.render(found),
+        inspected.render_snapshot(found),
         inspected.render_comparison(difference),
         serialization.to_shown_json(difference),
     )
@@ -299,7 +299,7 @@ PARSERS = {
         (b'{"taken":true,"complaint":""}',),
         (serialization.ShapeError,),
     ),
-    "snapshotter.outcome": Parser(lambda raw: zz_snapshotter._outcome(0, raw), (b'{"path":"/a"}',)),
+    "snapshotter.outcome": Parser(lambda raw: examination_launcher._outcome(0, raw), (b'{"path":"/a"}',)),
     "webconfig": Parser(
         _web_config,
         (

@@ -33,7 +33,6 @@ from memwatch.outputs.text import (
     examination_text,
     exit_summary,
     profile_formats,
-    zz_census,
 )
 from memwatch.outputs.trackers import tracker_records
 from memwatch.outputs.trackers.notification_messages import MANNERS, Messages
@@ -89,7 +88,7 @@ def _texts(snapshot: Snapshot, known: Diagnosis) -> Iterator[str]:
     yield "\n".join(examination_text.headlines(known))
     yield from ("\n".join(examination_text.details(one)) for one in known.findings)
     assert known.latest.census is not None
-    yield zz_census.render(known.latest.census)
+    yield examination_text.render_census(known.latest.census)
     yield "\n".join(profile_formats.rows(known.lines))
     yield profile_formats.folded(known.credits)
 

@@ -16,7 +16,7 @@ from memwatch.core.leaks.process_snapshot import Inspection
 from memwatch.core.measurements import Sample, Target
 from memwatch.errors import AttachError, ConfigError, HistoryError
 from memwatch.history.event_store import HistoryStore
-from memwatch.system import private_files, zz_whole
+from memwatch.system import private_files
 
 NOBODY = 65534
 INSPECTION = Inspection("now", 1.0, Target("boot", 1, 1), "python", Sample(()), Examination(None))
@@ -98,6 +98,6 @@ def test_no_link_beside_the_history_is_followed(tmp_path: Path, beside: str) -> 
 
 def test_a_page_is_not_written_through_a_link_that_waits_for_it(tmp_path: Path) -> None:
     (tmp_path / f".report.html.{os.getpid()}").symlink_to(tmp_path / "victim")
-    with pytest.raises(ConfigError), zz_whole.opened(tmp_path / "report.html", "-o", [".html"]) as write:
+    with pytest.raises(ConfigError), private_files.opened(tmp_path / "report.html", "-o", [".html"]) as write:
         write("page")
     assert not (tmp_path / "victim").exists()

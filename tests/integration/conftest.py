@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.zz_retell import retell
+from memwatch.app.history_replay import retell
 from memwatch.history import stored_runs
 
 

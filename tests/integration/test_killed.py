@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.zz_retell import retell
+from memwatch.app.history_replay import retell
 from memwatch.core.events import Notice, Sampled
 from memwatch.errors import ExitCode
 from memwatch.history import stored_runs

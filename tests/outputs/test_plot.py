@@ -42,7 +42,7 @@ from memwatch.outputs.charts.svg_marks import (
     Spans,
 )
 from memwatch.outputs.html import replay_page
-from memwatch.system import zz_whole
+from memwatch.system import private_files
 from support.snapshots import make_snapshot
 
 GB = 10**9
@@ -381,7 +381,7 @@ def test_ninety_thousand_samples_are_less_than_a_megabyte_and_keep_their_peak():
 
 @pytest.mark.parametrize("name", ["out.png", "out", "out.pdf", ".html", "out.html.gz"])
 def test_other_kinds_are_refused_with_those_that_work(tmp_path, name):
-    with pytest.raises(ConfigError) as caught, zz_whole.opened(tmp_path / name, "--plot", replay_page.SUFFIXES):
+    with pytest.raises(ConfigError) as caught, private_files.opened(tmp_path / name, "--plot", replay_page.SUFFIXES):
         pytest.fail("it was opened")
     assert ".html or .svg" in caught.value.hint and not list(tmp_path.iterdir())
 
@@ -392,7 +392,7 @@ def test_a_place_that_cannot_be_written_to_is_refused_at_once(tmp_path):
     for name in ("none/out.html", "folder.svg", "file/out.svg"):
         with (
             pytest.raises(ConfigError, match="cannot be written") as caught,
-            zz_whole.opened(tmp_path / name, "--plot", replay_page.SUFFIXES),
+            private_files.opened(tmp_path / name, "--plot", replay_page.SUFFIXES),
         ):
             pytest.fail("it was opened")
         assert caught.value.hint
@@ -401,10 +401,10 @@ def test_a_place_that_cannot_be_written_to_is_refused_at_once(tmp_path):
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     path = tmp_path / "OUT.HTML"
     path.write_text("old")
-    with pytest.raises(KeyError), zz_whole.opened(path, "--plot", replay_page.SUFFIXES):
+    with pytest.raises(KeyError), private_files.opened(path, "--plot", replay_page.SUFFIXES):
         raise KeyError
     assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
-    with zz_whole.opened(path, "--plot", replay_page.SUFFIXES) as write:
+    with private_files.opened(path, "--plot", replay_page.SUFFIXES) as write:
         assert path.read_text() == "old"
         write("new ü")
     assert [file.read_text(encoding="utf-8") for file in tmp_path.iterdir()] == ["new ü"]

@@ -178,7 +178,9 @@ def test_what_a_log_or_a_command_says_never_becomes_markup(tmp_path: Path, is_st
     found = history_replay.recall(path, run, Config(), Progress("reading"))
     phases = tuple((start, end, EVIL) for start, end, _ in found.story.phases)
     story = replace(found.story, phases=phases)
-    page = report_page.render(story, [EVIL], EVIL, report_page.page.STILL if is_static else plotly_charts.charts())
+    page = report_page.render(
+        story, [EVIL], EVIL, report_page.html_document.STILL if is_static else plotly_charts.charts()
+    )
     written = page.replace(str(plotly_charts.charts().head), "")
     assert "<script>alert" not in written and "<a href=javascript" not in written
     assert "&lt;script&gt;alert" in written

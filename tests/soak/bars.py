@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.bars import Bar
-from memwatch.core.zz_units import parse_size
+from memwatch.core.text_and_units import parse_size
 from soak.hour import SIZES, WARM_SECONDS
 from soak.month import HISTORY, MONTH_DAYS
 from soak.series import Points, after, floor_rise, growth, spread

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from memwatch.core.events import GenerationSeen
 from memwatch.sources.log.counters import WITHIN, Hit
-from memwatch.sources.log.line_templates import Chatter
+from memwatch.sources.log.line_templates import Chatter, form_of, whatever_the_digits
 from memwatch.sources.log.log_tail import Segmenter
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import Preset
-from memwatch.sources.log.zz_forms import form_of, whatever_the_digits
 from support.logs import TrainerLog, deep_learning, further, hostile, logs_of, plain, reinforcement, search
 from support.presets import packaged_presets
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from memwatch.core.events import Diagnose, Diagnosed
-from memwatch.core.examination import Examination, MemoryKind
-from memwatch.core.zz_census import (
+from memwatch.core.examination import (
     Census,
+    Examination,
     Holder,
     Large,
+    MemoryKind,
     Storages,
     Tracked,
     TypeCount,

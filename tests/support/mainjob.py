@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from memwatch.cli.zz_confine import Confinement, confine
+from memwatch.cli.demo import Confinement, confine
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "evolve.py"

@@ -7,6 +7,13 @@ from typing import Any
 
 from memwatch.core import examination as e
 from memwatch.core.events import Cause, Exited, Notice
+from memwatch.core.examination import (
+    Census,
+    Large,
+    Storages,
+    Tracked,
+    TypeCount,
+)
 from memwatch.core.measurements import (
     HOST,
     CgroupLevel,
@@ -33,13 +40,6 @@ from memwatch.core.snapshot import (
     Step,
     Trend,
     Verdict,
-)
-from memwatch.core.zz_census import (
-    Census,
-    Large,
-    Storages,
-    Tracked,
-    TypeCount,
 )
 
 GB = 10**9

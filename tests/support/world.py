@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TextIO
 
 from memwatch.actions.signal_sender import ExitStatus
+from memwatch.app.history_replay import Settings
 from memwatch.app.interrupter import Interrupter
 from memwatch.app.sampler import Sampler
 from memwatch.app.trainer_process import WatchedTrainer
 from memwatch.app.watch_loop import Daemon
-from memwatch.app.zz_judge import Settings
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import NO_DIAGNOSIS, Engine
 from memwatch.core.events import (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from memwatch.config.load import load
-from memwatch.core.zz_units import parse_size
+from memwatch.core.text_and_units import parse_size
 from support.exposure import ANALYZE, MOST, SYSTEMD, counted, explained, overall
 from support.needed import missing
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from memwatch.config.load import load
 from memwatch.core.decision.policy import Policy
-from memwatch.history.zz_replay import replay
+from memwatch.history.csv_trace import replay
 
 Line = dict[str, Any]
 Forecaster = Callable[[Path, float | None], list[Line]]  # a trace, seconds that a checkpoint takes -> lines

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from memwatch.app.history_replay import find
-from memwatch.app.zz_retell import retell
+from memwatch.app.history_replay import find, retell
 from memwatch.core.events import Cause, Notice
 from support.trainee import Process
 from support.world import Watched, World

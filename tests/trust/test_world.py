@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.history_replay import find
-from memwatch.app.zz_retell import retell
+from memwatch.app.history_replay import find, retell
 from memwatch.core.decision.policy import Policy
 from memwatch.core.events import Attached, Cause, GenerationSeen
 from support.trainee import Bounds, Course, Life, Manners

@@ -20,16 +20,14 @@ from memwatch.actions.signal_sender import (
     SignalPlan,
     plan,
 )
-from memwatch.app.examination_launcher import Examiner
-from memwatch.app.interrupter import Interrupter
+from memwatch.app.examination_launcher import Examiner, Snapshotter
+from memwatch.app.history_replay import Settings
+from memwatch.app.interrupter import Interrupter, identify_part, make_hook
 from memwatch.app.launched_trainer import Child
 from memwatch.app.sampler import Sampler
 from memwatch.app.trainer_process import WatchedTrainer
 from memwatch.app.watch_loop import Daemon
 from memwatch.app.watch_session import Station
-from memwatch.app.zz_hooks import identify_part, make_hook
-from memwatch.app.zz_judge import Settings
-from memwatch.app.zz_snapshotter import Snapshotter
 from memwatch.config.settings import DEFAULT_PROFILE, Config, default_history
 from memwatch.core.events import Attached, Exited
 from memwatch.core.interfaces import (

@@ -1,4 +1,7 @@
-"""Examinations that the engine asks for, each in a short-lived process of its own."""
+"""Examinations that the engine asks for, each in a short-lived process of its own.
+
+Snapshots that are asked for while a watch goes on, each in a short-lived process of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memwatch.core.events import Diagnose, Diagnosed, Event
+from memwatch.core.events import Diagnose, Diagnosed, Event, SnapshotTaken
 from memwatch.core.examination import Examination
 from memwatch.core.measurements import Target
 from memwatch.system import serialization
 from memwatch.system.child_process import Errand
 
-SECONDS = 180.0  # after which an examination is ended: it gives way to others, and may wait long for a core
-_CODE = "from memwatch.app.examination_worker import serve; serve()"
+EXAMINATION_SECONDS = 180.0  # after which an examination is ended: it gives way to others, and may wait long for a core
+_EXAMINATION_CODE = "from memwatch.app.examination_worker import serve; serve()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Examiner:
 
     name = "diagnosis"
 
-    def __init__(self, target: Target, code: str = _CODE) -> None:
+    def __init__(self, target: Target, code: str = _EXAMINATION_CODE) -> None:
         self._target, self._code = target, code
         self._under_way: dict[bool, _UnderWay] = {}  # by whether it is a recording
         self._failed: list[Diagnosed] = []
@@ -64,12 +67,12 @@ class Examiner:
         ended, self._failed = self._failed, []
         for kind, one in list(self._under_way.items()):
             status = one.errand.status()
-            if status is None and now - one.asked.t < SECONDS + one.asked.record_seconds:
+            if status is None and now - one.asked.t < EXAMINATION_SECONDS + one.asked.record_seconds:
                 continue
             found = _read(one.errand.answer()) if status == 0 else None
             self._end(kind)
             if found is None:
-                how = f"took more than {SECONDS:g} s" if status is None else f"ended with status {status}"
+                how = f"took more than {EXAMINATION_SECONDS:g} s" if status is None else f"ended with status {status}"
                 found = Examination(census_reason=f"the examination {how}")
             ended.append(Diagnosed(now, one.asked, found))
         return ended
@@ -88,3 +91,71 @@ def _read(answer: bytes) -> Examination | None:
         return serialization.from_json(answer, Examination)
     except serialization.ShapeError:
         return None
+
+
+SNAPSHOT_SECONDS = 300.0  # after which one is ended
+_SNAPSHOT_CODE = "from memwatch.cli.process_snapshot import serve; serve()"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the other process is told."""
+
+    pid: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What it answers."""
+
+    path: str = ""
+    reason: str = ""  # why there is none
+
+
+class Snapshotter:
+    """One at a time. A source of events: what became of it."""
+
+    name = "snapshot"
+
+    def __init__(self, pid: int, code: str = _SNAPSHOT_CODE) -> None:
+        self._pid, self._code = pid, code
+        self._under_way: tuple[str, float, Errand] | None = None
+        self._failed: list[tuple[str, Outcome]] = []
+
+    def begin(self) -> None:
+        """Take one now, unless one is being taken; it is called after the time of day."""
+        if self._under_way is not None:
+            return
+        label = time.strftime("%Y-%m-%d %H:%M:%S")
+        try:
+            errand = Errand(self._code, serialization.to_json(Wanted(self._pid, label)))
+        except OSError as error:
+            self._failed.append((label, Outcome(reason=f"no process can be started: {error}")))
+        else:
+            self._under_way = label, time.monotonic(), errand
+
+    def poll(self, now: float) -> Sequence[Event]:
+        """What has ended since."""
+        ended, self._failed = self._failed, []
+        if self._under_way is not None:
+            label, began, errand = self._under_way
+            status = errand.status()
+            if status is not None or time.monotonic() - began > SNAPSHOT_SECONDS:
+                ended.append((label, _outcome(status, errand.answer())))
+                self.close()
+        return [SnapshotTaken(now, label, outcome.path, outcome.reason) for label, outcome in ended]
+
+    def close(self) -> None:
+        """End what goes on."""
+        if self._under_way is not None:
+            self._under_way[2].end()
+            self._under_way = None
+
+
+def _outcome(status: int | None, answer: bytes) -> Outcome:
+    try:
+        return serialization.from_json(answer, Outcome)
+    except serialization.ShapeError:
+        how = f"it took more than {SNAPSHOT_SECONDS:g} s" if status is None else f"it ended with status {status}"
+        return Outcome(reason=how)

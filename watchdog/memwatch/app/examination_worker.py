@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from memwatch.app.examination_launcher import Order
-from memwatch.core.examination import Examination
-from memwatch.core.zz_census import Census, TypeCount
+from memwatch.core.examination import Census, Examination, TypeCount
 from memwatch.diagnosis.allocation_profiler import record
 from memwatch.diagnosis.heap.attribute_path_sizes import Track, parse
 from memwatch.diagnosis.heap.object_census import Wish, take_census

@@ -8,8 +8,8 @@ import signal
 from collections.abc import Callable, Iterable, Sequence
 
 from memwatch.app import composition
+from memwatch.app.watch_loop import Health
 from memwatch.app.watch_session import Station
-from memwatch.app.zz_health import Health
 from memwatch.config.reload import LOOK_SECONDS, LiveConfig
 from memwatch.core.engine import notices as news
 from memwatch.core.engine.engine import Engine

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from memwatch.actions.signal_sender import ExitStatus, PidfdSignaller
 from memwatch.app.launched_trainer import signal_name
-from memwatch.core.cause_of_death import Evidence, KernelRecord, conclude
+from memwatch.core.cause_of_death import Evidence, KernelRecord, conclude, outlived
 from memwatch.core.events import (
     Attached,
     CheckpointSeen,
@@ -26,8 +26,7 @@ from memwatch.core.measurements import (
     Target,
 )
 from memwatch.core.snapshot import Snapshot, State
-from memwatch.core.zz_lastwords import outlived
-from memwatch.core.zz_units import format_bytes
+from memwatch.core.text_and_units import format_bytes
 from memwatch.errors import SourceError
 from memwatch.sources.checkpoint.checkpoint_watch import CheckpointWatch
 from memwatch.sources.memory.cgroup import CgroupReader

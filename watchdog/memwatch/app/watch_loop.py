@@ -1,4 +1,7 @@
-"""The one loop: look, tell the engine, do what it asks, keep and show what came of it."""
+"""The one loop: look, tell the engine, do what it asks, keep and show what came of it.
+
+Which sources and outputs fail: each failure, its new reason and its recovery are told once.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from memwatch.app.zz_health import Health
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import (
     ArmedChanged,
@@ -20,6 +22,7 @@ from memwatch.core.events import (
     Notice,
     Sampled,
     Signalling,
+    SourceChanged,
 )
 from memwatch.core.interfaces import (
     Clock,
@@ -30,6 +33,24 @@ from memwatch.core.interfaces import (
 from memwatch.core.measurements import Sample, Unread
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import MemwatchError, TargetGoneError
+
+
+class Health:
+    """What is known to fail, and why."""
+
+    def __init__(self) -> None:
+        self._failing: dict[str, str] = {}
+
+    def told(self, now: float, source: str, reason: str | None) -> Iterable[SourceChanged]:
+        """The change, if it is one, now that `source` works (no reason) or does not."""
+        if self._failing.get(source) == reason:
+            return
+        if reason is None:
+            del self._failing[source]
+        else:
+            self._failing[source] = reason
+        yield SourceChanged(now, source, reason is None, reason or "")
+
 
 WRECK_SECONDS = 2.0  # a process without memory that has not ended by then is worth telling
 ARM_SECONDS = 10.0  # between two looks at what arms memwatch: the kernel's levels, the permission to signal

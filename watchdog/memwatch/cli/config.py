@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from memwatch.app.composition import manner, presets
-from memwatch.app.zz_front import make_guard
+from memwatch.app.watch_session import make_guard
 from memwatch.cli.watch import config_file
 from memwatch.config.load import Settings, load, settle
 from memwatch.config.settings import Config

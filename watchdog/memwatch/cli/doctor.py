@@ -12,8 +12,8 @@ from pathlib import Path
 
 from memwatch.actions.signal_sender import PidfdSignaller, plan
 from memwatch.app.composition import find_target, make_readers, presets
-from memwatch.app.zz_front import exposure, make_guard
-from memwatch.app.zz_hooks import check_hook
+from memwatch.app.interrupter import check_hook
+from memwatch.app.watch_session import exposure, make_guard
 from memwatch.config.settings import Config
 from memwatch.core.engine.status_sentence import limit_name
 from memwatch.core.events import GenerationSeen
@@ -25,7 +25,7 @@ from memwatch.core.measurements import (
     TreeMemory,
     Usage,
 )
-from memwatch.core.zz_units import format_bytes
+from memwatch.core.text_and_units import format_bytes
 from memwatch.errors import (
     ConfigError,
     ExitCode,

@@ -13,17 +13,15 @@ from typing import Any, TextIO
 
 from memwatch import __version__
 from memwatch.app import history_replay
-from memwatch.app.history_replay import Recalled
-from memwatch.app.zz_retell import Retold, retell
+from memwatch.app.history_replay import Recalled, Retold, retell
 from memwatch.cli.watch import configure
 from memwatch.config.settings import Config
 from memwatch.core.engine.status_sentence import render, to_json_line
 from memwatch.core.events import Notice
-from memwatch.core.text_and_units import printable
-from memwatch.core.zz_units import format_duration
+from memwatch.core.text_and_units import format_duration, printable
 from memwatch.errors import ConfigError, ExitCode
+from memwatch.history import csv_trace as traces
 from memwatch.history import stored_runs
-from memwatch.history import zz_export as traces
 from memwatch.outputs.html import comparison_page, html_document
 from memwatch.outputs.html import report_page as pages
 from memwatch.outputs.status_json import jsonable, status
@@ -31,7 +29,7 @@ from memwatch.outputs.terminal.event_lines import News
 from memwatch.outputs.terminal.progress_bar import Progress
 from memwatch.outputs.text import generations_csv
 from memwatch.outputs.text.exit_summary import render as render_summary
-from memwatch.system import serialization, zz_whole
+from memwatch.system import private_files, serialization
 
 FORMS = {".html": "html", ".txt": "text", ".json": "json", ".csv": "csv"}  # by suffix
 MAGIC = b"SQLite format 3\0"
@@ -210,7 +208,7 @@ def _written(output: Path | None, suffixes: tuple[str, ...]) -> Iterator[Callabl
     if output is None:
         yield lambda text: print(text, end="")
         return
-    with zz_whole.opened(output, "-o", suffixes) as write:
+    with private_files.opened(output, "-o", suffixes) as write:
         yield write
     print(f"written: {output}")
 

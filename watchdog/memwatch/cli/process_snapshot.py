@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from memwatch.app.composition import find_target, make_readers
+from memwatch.app.examination_launcher import Outcome, Wanted
 from memwatch.app.examination_worker import HELD_TYPES, examine
-from memwatch.app.zz_snapshotter import Outcome, Wanted
 from memwatch.config.settings import Config, TargetConfig, default_history
 from memwatch.core.leaks.process_snapshot import Inspection
 from memwatch.core.text_and_units import printable

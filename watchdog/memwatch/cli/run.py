@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from memwatch.app.composition import Watch, presets, run_log
+from memwatch.app.interrupter import check_hook
 from memwatch.app.launched_trainer import (
     ENDING,
     Child,
@@ -22,9 +23,7 @@ from memwatch.app.launched_trainer import (
     shell_status,
     signal_name,
 )
-from memwatch.app.watch_session import Station
-from memwatch.app.zz_front import make_guard
-from memwatch.app.zz_hooks import check_hook
+from memwatch.app.watch_session import Station, make_guard
 from memwatch.cli.watch import check_extras, configure
 from memwatch.config.settings import Config
 from memwatch.core import restart_policy

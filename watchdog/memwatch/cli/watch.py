@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from memwatch.app.composition import Watch, find_target, presets
-from memwatch.app.watch_session import Station
-from memwatch.app.zz_front import make_guard
+from memwatch.app.watch_session import Station, make_guard
 from memwatch.config.load import load
 from memwatch.config.settings import Config
 from memwatch.core.engine.status_sentence import render, to_json_line
 from memwatch.core.events import Cause, Notice
 from memwatch.core.snapshot import Snapshot
-from memwatch.core.zz_units import format_bytes, format_duration
+from memwatch.core.text_and_units import format_bytes, format_duration
 from memwatch.errors import (
     AttachError,
     ConfigError,
@@ -127,12 +126,12 @@ def _plot_replay(trace: Path, path: Path, config: Config) -> None:
     from memwatch.history.csv_trace import read_trace
     from memwatch.outputs.charts import run_data
     from memwatch.outputs.html import replay_page
-    from memwatch.system import zz_whole
+    from memwatch.system import private_files
 
     if trace.exists() and not trace.is_file():
         raise ConfigError(f"{trace}: cannot be read twice, as --plot must", "save the trace to a file first")
     notices, limit = list[Notice](), config.memory.limit_bytes
-    with zz_whole.opened(path, "--plot", replay_page.SUFFIXES) as write:
+    with private_files.opened(path, "--plot", replay_page.SUFFIXES) as write:
         end, conclusion = _tell_replay(trace, config, notices.append)
         asked = {} if limit is None else {"--limit": format_bytes(limit)}
         told = run_data.tell(read_trace(trace, limit), notices, end)
@@ -165,7 +164,7 @@ def _tell_replay(
 
 
 def _replayed(trace: Path, config: Config, end: list[Snapshot], reach: Callable[[float], None]) -> Iterator[Notice]:
-    from memwatch.history.zz_replay import replay
+    from memwatch.history.csv_trace import replay
 
     end.append((yield from replay(trace, config.policy, config.memory.limit_bytes, reach)))
 
@@ -191,7 +190,7 @@ def _conclusion(end: Snapshot, interrupt: Notice | None) -> str:
 
 def top(url: str, once: bool, flags: Mapping[str, object]) -> int:
     """`memwatch top [URL]`: the live view of a watch that runs elsewhere."""
-    from memwatch.cli import zz_top as view
+    from memwatch.cli import top as view
     from memwatch.cli.top import Endpoint, password_from
 
     if not url:
@@ -228,7 +227,7 @@ def doctor(flags: dict[str, object]) -> int:
 def census(flags: dict[str, object]) -> int:
     """`memwatch census --pid PID`: the objects of a running Python by type."""
     from memwatch.diagnosis.heap.object_census import take_census
-    from memwatch.outputs.text.zz_census import render
+    from memwatch.outputs.text.examination_text import render_census
     from memwatch.system.process_priority import give_way
 
     wish = replace(_wish(flags), bytes=bool(flags.pop("bytes", False)))
@@ -240,7 +239,7 @@ def census(flags: dict[str, object]) -> int:
             found = take_census(pid, wish)
     except SourceError as error:
         raise AttachError(str(error), error.hint) from error
-    print(serialization.to_shown_json(found) if config.json else render(found))
+    print(serialization.to_shown_json(found) if config.json else render_census(found))
     return ExitCode.ENDED
 
 
@@ -298,7 +297,7 @@ def snapshot(flags: dict[str, object]) -> int:
     """`memwatch snapshot --pid PID --label NAME`: what a trainer holds at this moment, printed and kept in a file."""
     from memwatch.app.examination_worker import HELD_TYPES
     from memwatch.cli import process_snapshot
-    from memwatch.outputs.text.zz_inspection import render
+    from memwatch.outputs.text.examination_text import render_snapshot
     from memwatch.system.process_priority import give_way
 
     wish = replace(_wish(flags), bytes=True, holders_of_most=HELD_TYPES)
@@ -308,7 +307,7 @@ def snapshot(flags: dict[str, object]) -> int:
     with Progress("examining the trainer"):
         found = process_snapshot.take(config, str(label or time.strftime("%Y-%m-%d %H:%M:%S")), wish)
     path = process_snapshot.keep(found, None if output is None else Path(str(output)), os.environ)
-    print(serialization.to_shown_json(found) if config.json else f"{render(found)}\n\nkept: {path}")
+    print(serialization.to_shown_json(found) if config.json else f"{render_snapshot(found)}\n\nkept: {path}")
     return ExitCode.ENDED
 
 
@@ -316,7 +315,7 @@ def diff(flags: dict[str, object]) -> int:
     """`memwatch diff A B`: what is different between two snapshots."""
     from memwatch.cli import process_snapshot
     from memwatch.core.leaks.process_snapshot import compare
-    from memwatch.outputs.text.zz_inspection import render_comparison
+    from memwatch.outputs.text.examination_text import render_comparison
 
     before, after = (process_snapshot.find(name, os.environ) for name in _listed(flags, "snapshots"))
     found = compare(before, after)

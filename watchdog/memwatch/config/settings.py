@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from memwatch.core.decision.policy import Policy
 from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
-from memwatch.core.zz_units import parse_size
+from memwatch.core.text_and_units import parse_size
 
 NONE = "none"  # switches `listen` or `history` off
 ADDRESS = r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([^\s:\[\]/]+))"  # before the port

@@ -16,7 +16,7 @@ from memwatch.config.settings import (
     parse_listen,
 )
 from memwatch.core.expectations import parse as parse_expectation
-from memwatch.core.zz_units import parse_size
+from memwatch.core.text_and_units import parse_size
 from memwatch.errors import ConfigError
 from memwatch.system.serialization import Complaint
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from memwatch.core.measurements import HOST
 from memwatch.core.robust_statistics import median
 from memwatch.core.snapshot import Expectation, GenerationRow
-from memwatch.core.zz_units import format_bytes, format_duration, parse_size
+from memwatch.core.text_and_units import format_bytes, format_duration, parse_size
 
 HELP = (
     "write one of: Type == 2; Type in 16..17; growth < 5GB/generation; rss < 50GB at generation 15; "

@@ -1,7 +1,11 @@
-"""Foreign text made safe to print: no terminal escapes, no control characters, one line, bounded."""
+"""Foreign text made safe to print: no terminal escapes, no control characters, one line, bounded.
+
+Bytes and durations as people write and read them. Decimal units by default: 1 GB is 10**9, 1 GiB is 2**30.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 
@@ -45,3 +49,51 @@ def printable(text: str, limit: int = 200) -> str:
     line = " ".join(strip_escapes(bounded).split())
     shown = visible(line)
     return shown if len(shown) <= limit and len(text) == len(bounded) else shown[: max(0, limit - 1)] + "…"
+
+
+_FACTORS: dict[str, int] = {
+    "": 1,
+    "B": 1,
+    **{p + "B": 1000**i for i, p in enumerate("kMGTP", 1)},
+    **{p + "iB": 1024**i for i, p in enumerate("KMGTP", 1)},
+}
+_BY_LOWER = {unit.lower(): factor for unit, factor in _FACTORS.items()}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)")
+
+
+def parse_size(text: str) -> int:
+    """Bytes of `175GB`, `163 GiB`, `1.5TB` or a plain number of bytes; ValueError says what is wrong."""
+    match = _SIZE.fullmatch(text.strip())
+    factor = _BY_LOWER.get(match[2].lower()) if match else None
+    if match is None or factor is None:
+        raise ValueError(f"{text!r} is not a size: write a number and a unit, as 175GB or 163GiB")
+    size = float(match[1]) * factor
+    if not 0 < size < 2**63:
+        raise ValueError(f"{text!r} is not a size that memory can have")
+    return round(size)
+
+
+def format_bytes(count: float, signed: bool = False) -> str:
+    """`12.9 GB`, `843.0 MB`, `0 B`; one decimal, decimal units."""
+    sign = "-" if count < 0 else "+" if signed else ""
+    size = abs(count)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if size < 999.95 or unit == "TB":
+            break
+        size /= 1000
+    digits = 0 if unit == "B" else 1
+    return f"{sign}{size:.{digits}f} {unit}"
+
+
+def format_duration(seconds: float) -> str:
+    """`5 h 10 m`, `3 m 20 s`, `45 s`, `under 1 s`, `2 d 4 h`."""
+    if not math.isfinite(seconds):
+        return "never"
+    left = max(0, round(seconds))
+    if left == 0 and seconds > 0:
+        return "under 1 s"
+    for unit, size, lower, lower_size in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+        if left >= size:
+            rest = left % size // lower_size
+            return f"{left // size} {unit} {rest} {lower}" if rest else f"{left // size} {unit}"
+    return f"{left} s"

@@ -9,6 +9,10 @@ order, others are ignored. Recorders fail now and then:
 - A time before the latest is taken as the latest, for clocks jitter. Much before it, two recordings are in one file.
 - A count that goes back is a new process when memory is lower, or when the process was not seen between; and so is
   memory that halved while it was not seen. Without `gen`, or with no memory in use, it is not seen.
+
+A recorded trace through the same engine: what memwatch would have said, and when it would have acted.
+
+A run's events as a trace that `memwatch replay` reads: what a CSV of one host, one GPU and one gauge can tell.
 """
 
 from __future__ import annotations
@@ -17,23 +21,34 @@ import csv
 import gzip
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import le
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
+from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.engine import Engine
+from memwatch.core.engine.status_sentence import forecast_fields
 from memwatch.core.events import (
+    Action,
     Attached,
     Event,
     GaugeSeen,
     GenerationSeen,
+    Interrupt,
+    Notice,
     PhaseSeen,
+    Sampled,
     Series,
+    Signalled,
     Stretch,
+    TotalSeen,
 )
-from memwatch.core.measurements import HOST, Target
+from memwatch.core.forecast.forecaster import Outlook
+from memwatch.core.measurements import HOST, Target, Usage
+from memwatch.core.snapshot import Snapshot, Verdict
 from memwatch.errors import ConfigError
 
 GPU = "gpu0"
@@ -371,3 +386,98 @@ class _Process:
             self._generation, self._peak = generation, 0
         self._used = host or self._used
         self._peak = max(self._peak, self._used)
+
+
+def replay(
+    path: Path | str,
+    policy: Policy,
+    limit_bytes: int | None = None,
+    reach: Callable[[float], None] | None = None,
+) -> Generator[Notice, None, Snapshot]:
+    """All that the engine has to tell about a trace, in order; every notice carries the fields of a forecast.
+
+    What it returns is the state at the end.
+    Nothing is signalled: every interrupt is a dry run. `limit_bytes` binds where it is tighter than the trace's own;
+    `reach` is told how much has been read, 0 to 1.
+    """
+    engine = Engine(policy)
+    latest: dict[str, Notice] = {}
+    for told in read_stretches(path, limit_bytes, reach):
+        for action in _fed(engine, told):
+            if isinstance(action, Notice):
+                yield _complete(action, latest)
+    return engine.snapshot()
+
+
+def _fed(engine: Engine, told: Event | Stretch) -> Iterator[Action]:
+    """What the engine asks for, event by event; it learns that an interrupt was a dry run."""
+    for event in engine.worth_feeding(told):
+        actions = engine.feed(event)
+        yield from actions
+        if any(isinstance(action, Interrupt) for action in actions):
+            yield from engine.feed(Signalled(event.t, "SIGINT", dry_run=True))
+
+
+def _complete(notice: Notice, latest: dict[str, Notice]) -> Notice:
+    """The notice with what was last forecast of its resource, carried on to its time."""
+    resource = notice.fields.get("resource", next(iter(latest), HOST))
+    if "verdict" in notice.fields:
+        latest[resource] = notice
+        return notice
+    known = latest.get(resource)
+    if known is None:
+        fields = forecast_fields(Usage(resource, 0, None), None, Outlook(Verdict.WARMING_UP, None, None))
+        fields["used"] = None
+    else:
+        fields = {**known.fields, "action": None}
+        for name in ("eta_s", "eta_lo_s", "eta_hi_s"):
+            fields[name] = None if fields[name] is None else max(0.0, fields[name] - (notice.t - known.t))
+    return Notice(notice.t, notice.event, notice.text, {**fields, **notice.fields})
+
+
+COLUMNS = ("t", "rss", "limit", "gen", "phase", "total_gens", "gpu_used", "gpu_limit", "driver", "driver_capacity")
+Cell = str | int | float | None
+
+
+def write(events: Iterable[Event | Stretch], file: TextIO) -> None:
+    """A row for each sample, with seconds from the first event."""
+    rows = csv.writer(file, lineterminator="\n")
+    rows.writerow(COLUMNS)
+    rows.writerows(_rows(events))
+
+
+def _rows(events: Iterable[Event | Stretch]) -> Iterator[list[Cell]]:
+    start_t: float | None = None
+    said: dict[str, Cell] = {}
+    for told in events:
+        first_t = told.times[0] if isinstance(told, Stretch) else told.t
+        start_t = first_t if start_t is None else start_t
+        if isinstance(told, Stretch | Sampled):
+            for event in map(told.sampled, range(len(told.times))) if isinstance(told, Stretch) else (told,):
+                usages = {usage.resource: usage for usage in event.sample.usages}
+                pools = _pool(usages.get(HOST), "rss", "limit") | _pool(usages.get(GPU), "gpu_used", "gpu_limit")
+                known = said | pools
+                yield [round(event.t - start_t, 3), *(known.get(name) for name in COLUMNS[1:])]
+        else:
+            _note(told, said)
+
+
+def _pool(usage: Usage | None, used: str, limit: str) -> dict[str, Cell]:
+    if usage is None:
+        return {}
+    return {used: usage.used_bytes, limit: 0 if usage.limit is None else usage.limit.bytes}
+
+
+def _note(event: Event, said: dict[str, Cell]) -> None:
+    """What the log said last goes on."""
+    if isinstance(event, Attached):
+        said.clear()
+    elif isinstance(event, GenerationSeen):
+        said["gen"] = event.index
+        said["total_gens"] = event.total if event.total is not None else said.get("total_gens")
+    elif isinstance(event, TotalSeen):
+        said["total_gens"] = event.total
+    elif isinstance(event, PhaseSeen):
+        said["phase"] = event.phase if event.at == "start" else None
+    elif isinstance(event, GaugeSeen) and said.get("gauge", event.name) == event.name:  # the first one: it has room for
+        said.update(gauge=event.name, driver=event.value, driver_capacity=event.capacity)

@@ -1,4 +1,7 @@
-"""Growth that no forecast knows of: judged at each reading, before anything else is."""
+"""Growth that no forecast knows of: judged at each reading, before anything else is.
+
+How little room must be left for a look to be wanted at once: levels that the kernel can watch between two looks.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from memwatch.core.decision.policy import (
 )
 from memwatch.core.engine.resource_monitor import Decision, Track
 from memwatch.core.generation_ledger import Ledger
-from memwatch.core.measurements import Usage
+from memwatch.core.measurements import Limit, Usage
 
 LOOKS = 3  # the later ones higher than the first
 APPROACH_GUARDS = 2.0  # times the guard: a burst's looks count from there on, and a ramp is acted upon: it is surer
@@ -143,3 +146,20 @@ def _goes_on(t: float, track: Track, lead: float, first: _FirstLook) -> bool:
     """What memory has risen by since the first look meets the limit within the lead, or it was a step that stays."""
     limit = track.usage.limit
     return limit is None or (track.taken_bytes - first.taken_bytes) * lead > limit.headroom_bytes * (t - first.t)
+
+
+GUARDS = (APPROACH_GUARDS, 1.5, 1.0, 0.5, 0.25)  # times the guard against bursts: looks that count, the guard, the end
+HALVINGS = 4  # of the room above the highest use so far, down to the first of those
+
+
+def look_headrooms(limit: Limit, used_bytes: int, peak_bytes: int, guard: float) -> tuple[int, ...]:
+    """Bytes of headroom, the most first.
+
+    Below what memory reaches again and again nobody need be woken: the levels divide the room above the highest use so
+    far, and follow it as it grows.
+    """
+    guarded = [share * guard * limit.bytes for share in GUARDS if guard > 0.0]
+    above = limit.headroom_bytes - (peak_bytes - used_bytes)
+    halves = [above * 0.5**n for n in range(1, HALVINGS + 1)]
+    most = guarded[0] if guarded else 0.0
+    return tuple([int(room) for room in (*[half for half in halves if half > most], *guarded)])

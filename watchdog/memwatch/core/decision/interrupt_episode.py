@@ -16,7 +16,7 @@ from memwatch.core.events import (
     Signalling,
 )
 from memwatch.core.snapshot import State
-from memwatch.core.zz_units import format_duration
+from memwatch.core.text_and_units import format_duration
 
 ANSWER_SECONDS = 10.0  # an Interrupt that nobody reports as sent is lost (memwatch died between): ask again
 RETRY_SECONDS = 5.0  # after a signal that could not be sent

@@ -17,11 +17,10 @@ from memwatch.core.examination import (
 )
 from memwatch.core.generation_ledger import Ledger
 from memwatch.core.leaks.allocation_profile import by_line, merged
+from memwatch.core.leaks.cause_rules import conclude
 from memwatch.core.leaks.examination_history import Evidence
 from memwatch.core.leaks.examination_schedule import DiagnosisPolicy, Occasions, Reading
-from memwatch.core.leaks.growth_attribution import Situation, levels
-from memwatch.core.leaks.zz_drivers import Drivers
-from memwatch.core.leaks.zz_findings import conclude
+from memwatch.core.leaks.growth_attribution import Drivers, Situation, levels
 from memwatch.core.measurements import HOST, Sample
 from memwatch.core.snapshot import Gauge
 

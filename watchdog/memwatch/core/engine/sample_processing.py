@@ -6,8 +6,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from memwatch.core.checkpoint_timing import Checkpoints
-from memwatch.core.decision.emergency_interrupt import Emergencies
+from memwatch.core.decision.emergency_interrupt import Emergencies, look_headrooms
 from memwatch.core.decision.interrupt_episode import Episode, Stage
+from memwatch.core.decision.interrupt_rule import Decider
 from memwatch.core.decision.lead_time import Lead
 from memwatch.core.decision.policy import (
     PACE_FLOOR_SECONDS,
@@ -15,11 +16,9 @@ from memwatch.core.decision.policy import (
     Policy,
     pace_seconds,
 )
-from memwatch.core.decision.zz_decision import Decider
-from memwatch.core.decision.zz_levels import look_headrooms
-from memwatch.core.engine import notices, zz_basis
+from memwatch.core.engine import notices
+from memwatch.core.engine.notices import Basis
 from memwatch.core.engine.resource_monitor import Decision, ForecasterLike, Track
-from memwatch.core.engine.zz_basis import Basis
 from memwatch.core.events import (
     Action,
     HookRan,
@@ -38,9 +37,8 @@ from memwatch.core.measurements import (
     TreeMemory,
     Usage,
 )
-from memwatch.core.memory_accounting import gpu_usage
+from memwatch.core.memory_accounting import cow_matters, gpu_usage
 from memwatch.core.snapshot import Gauge, ResourceView, State
-from memwatch.core.zz_sharing import cow_matters
 
 
 class Looks:
@@ -293,7 +291,7 @@ class Looks:
             if track.take_news(t, silent):
                 self._act(notices.forecast(t, ledger, track))
             if track.turn(t, self._policy, step):
-                self._act(notices.warning(t, ledger, track, zz_basis.of_warning(self._policy, track, step)))
+                self._act(notices.warning(t, ledger, track, notices.of_warning(self._policy, track, step)))
 
     def _drop(self) -> None:
         """No interrupt can begin now."""
@@ -317,7 +315,7 @@ class Looks:
 
     def _basis(self, t: float, decision: Decision) -> Basis:
         takes = self.checkpoint(t)
-        return zz_basis.of_interrupt(self._policy, decision, self._lead.seconds(takes[0]), takes)
+        return notices.of_interrupt(self._policy, decision, self._lead.seconds(takes[0]), takes)
 
     def _interrupt(self, t: float, decision: Decision) -> None:
         track, ledger = decision.track, self._ledger

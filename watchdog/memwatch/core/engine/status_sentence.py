@@ -18,8 +18,7 @@ from memwatch.core.snapshot import (
     State,
     Verdict,
 )
-from memwatch.core.text_and_units import printable, shown_json
-from memwatch.core.zz_units import format_bytes, format_duration
+from memwatch.core.text_and_units import format_bytes, format_duration, printable, shown_json
 
 _ORIGINS = {"rlimit_as": "RLIMIT_AS", "rlimit_data": "RLIMIT_DATA"}
 _CAUSES = {

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from memwatch.core.forecast.generation_profile import Outline, outline
 from memwatch.core.forecast.generation_tracker import USUAL, Level, Rhythm
+from memwatch.core.forecast.growth_models import Model
 from memwatch.core.forecast.periodic_peaks import Beat, beat_of_bins
 from memwatch.core.forecast.regressors import (
     Axis,
@@ -19,7 +20,7 @@ from memwatch.core.forecast.regressors import (
     Straight,
     calendar,
 )
-from memwatch.core.forecast.sample_summaries import Bin, Bins
+from memwatch.core.forecast.sample_summaries import Bin, Bins, Rises, rises
 from memwatch.core.forecast.trend_changepoints import (
     Fit,
     Past,
@@ -27,8 +28,6 @@ from memwatch.core.forecast.trend_changepoints import (
     fit,
     noise_of,
 )
-from memwatch.core.forecast.zz_growth import Model
-from memwatch.core.forecast.zz_rises import Rises, rises
 from memwatch.core.robust_statistics import median, rise_above
 
 BLOCKS = 16  # equal stretches of time that stand for generations where there are no markers

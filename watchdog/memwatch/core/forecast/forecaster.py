@@ -18,6 +18,7 @@ from memwatch.core.forecast.fitted_model import (
     levels_by_time,
 )
 from memwatch.core.forecast.generation_tracker import Rhythm
+from memwatch.core.forecast.growth_models import Model
 from memwatch.core.forecast.growth_verdict import ENOUGH, Evidence, judge
 from memwatch.core.forecast.peak_rate import PeakRate
 from memwatch.core.forecast.regressors import Calendar, Readings
@@ -25,13 +26,12 @@ from memwatch.core.forecast.sample_summaries import SLOTS, Bins
 from memwatch.core.forecast.sawtooth_detector import Teeth
 from memwatch.core.forecast.time_to_limit import (
     Ends,
+    Near,
     Outcomes,
     Timing,
     outcomes,
 )
 from memwatch.core.forecast.trend_changepoints import Fit
-from memwatch.core.forecast.zz_growth import Model
-from memwatch.core.forecast.zz_near import Near
 from memwatch.core.snapshot import (
     Forecast,
     Gauge,

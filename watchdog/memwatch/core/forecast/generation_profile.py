@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 
 from memwatch.core.forecast.generation_tracker import USUAL
+from memwatch.core.forecast.growth_models import Model
 from memwatch.core.forecast.sample_summaries import SLOTS, Shape
 from memwatch.core.forecast.trend_changepoints import Fit
-from memwatch.core.forecast.zz_growth import Model
 from memwatch.core.robust_statistics import (
     mean,
     median,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from memwatch.core.forecast.growth_models import Model
 from memwatch.core.forecast.trend_changepoints import Fit
-from memwatch.core.forecast.zz_growth import Model
 from memwatch.core.snapshot import Verdict
 
 ENOUGH = 3  # complete generations (or blocks of time)

@@ -15,8 +15,7 @@ from functools import partial
 from itertools import accumulate, islice, pairwise
 from operator import add, itemgetter, mul
 
-from memwatch.core.forecast.growth_models import MIN_POINTS, Bend, bends
-from memwatch.core.forecast.zz_growth import Model
+from memwatch.core.forecast.growth_models import MIN_POINTS, Bend, Model, bends
 from memwatch.core.robust_statistics import median, robust_deviation, straight_line
 
 MIN_PIECE = 3  # points of a line, unless told otherwise; the first piece may be shorter, it is the warm-up

@@ -9,9 +9,8 @@ from itertools import pairwise
 from operator import mul
 
 from memwatch.core.events import Diagnose, Diagnosed
-from memwatch.core.examination import Finding, Growth, Moment
+from memwatch.core.examination import Census, Finding, Growth, Moment
 from memwatch.core.robust_statistics import median
-from memwatch.core.zz_census import Census
 
 COLUMNS = 8  # types, and attributes, that are told of at each of them
 FIRST, LATEST = 2, 8  # examinations that are kept

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from memwatch.core.examination import Examination
+from memwatch.core.examination import Census, Examination
 from memwatch.core.measurements import Sample, Target
-from memwatch.core.zz_census import Census
 
 
 @dataclass(frozen=True, slots=True)

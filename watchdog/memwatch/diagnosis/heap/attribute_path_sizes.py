@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from memwatch.core.zz_census import Tracked
+from memwatch.core.examination import Tracked
 from memwatch.diagnosis.heap.attribute_values import Attributes
 from memwatch.diagnosis.heap.reachable_objects import Walk
 from memwatch.diagnosis.heap.type_objects import HeapType

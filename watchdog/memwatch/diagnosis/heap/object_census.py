@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from memwatch.core.zz_census import (
+from memwatch.core.examination import (
     Census,
     Holder,
     Large,

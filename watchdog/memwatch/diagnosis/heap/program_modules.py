@@ -1,14 +1,40 @@
-"""What in a heap is the program's own: its modules and classes, apart from Python's and from installed libraries'."""
+"""What in a heap is the program's own: its modules and classes, apart from Python's and from installed libraries'.
+
+Which sources are Python's own or an installed library's, and not the program's.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
 
 from memwatch.diagnosis.heap.attribute_values import Attributes
 from memwatch.diagnosis.heap.reachable_objects import Kind
 from memwatch.diagnosis.heap.type_objects import HeapType
-from memwatch.diagnosis.heap.zz_installed import is_installed
+
+_FOLDERS = re.compile(r"/(site-packages|dist-packages|lib(64)?/python3(\.\d+)?)/")
+
+
+def is_installed(path: str, root: str = "") -> bool:
+    """`path`: of a source, as the process names it; `root`: the folder that is `/` to it."""
+    return path.startswith("<frozen ") or bool(_FOLDERS.search(path)) or _is_with_metadata(path, root)
+
+
+# numpy/ beside numpy-2.1.0.dist-info/, in any folder: pip install --target
+@cache
+def _is_with_metadata(path: str, root: str) -> bool:
+    """Whether its package lies beside what pip writes about packages."""
+    folder = Path(f"{root}{path}").parent
+    try:
+        while (folder / "__init__.py").exists():
+            folder = folder.parent
+        return path.startswith("/") and any(folder.glob("*.dist-info"))
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
 
 LIBRARY = 3  # the distance of what is installed
 _MAIN = "__main__"

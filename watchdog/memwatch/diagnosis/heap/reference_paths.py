@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from memwatch.core.zz_census import UNNAMED, Holder
+from memwatch.core.examination import UNNAMED, Holder
 from memwatch.diagnosis.heap.attribute_values import Attributes
 from memwatch.diagnosis.heap.reachable_objects import Graph
 from memwatch.diagnosis.heap.remote_object import Place

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from memwatch.core.engine.status_sentence import main_less
+from memwatch.core.examination import TypeCount
 from memwatch.core.snapshot import GenerationRow, ResourceView
-from memwatch.core.text_and_units import printable
-from memwatch.core.zz_census import TypeCount
-from memwatch.core.zz_units import format_bytes, format_duration
+from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.outputs.charts.panels import OFF_SCALE, of_resource, phase_tints
 from memwatch.outputs.charts.run_data import Story
 from memwatch.outputs.charts.svg_chart import SERIES, Panel

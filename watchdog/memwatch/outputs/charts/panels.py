@@ -9,8 +9,7 @@ from statistics import median, quantiles
 from typing import TypeVar
 
 from memwatch.core.measurements import HOST
-from memwatch.core.text_and_units import printable
-from memwatch.core.zz_units import format_bytes, format_duration
+from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.outputs.charts.run_data import (
     OUTLOOKS,
     Memory,

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Protocol, TypeVar
 
-from memwatch.core.text_and_units import printable
-from memwatch.core.zz_units import format_duration
+from memwatch.core.text_and_units import format_duration, printable
 
 T = TypeVar("T")
 Point = tuple[float, float]

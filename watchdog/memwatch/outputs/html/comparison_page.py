@@ -12,8 +12,7 @@ from memwatch.core.engine import status_sentence as sentences
 from memwatch.core.examination import Diagnosis, Finding
 from memwatch.core.measurements import HOST
 from memwatch.core.snapshot import ResourceView
-from memwatch.core.text_and_units import printable
-from memwatch.core.zz_units import format_bytes, format_duration
+from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.outputs.charts.run_data import Story
 from memwatch.outputs.charts.svg_chart import Panel, broken
 from memwatch.outputs.charts.svg_marks import (

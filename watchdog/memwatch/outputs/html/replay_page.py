@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import memwatch
-from memwatch.core.zz_units import format_bytes, format_duration
+from memwatch.core.text_and_units import format_bytes, format_duration
 from memwatch.outputs.charts.panels import after, panels
 from memwatch.outputs.charts.run_data import Said, Story
 from memwatch.outputs.charts.svg_chart import WIDE, document

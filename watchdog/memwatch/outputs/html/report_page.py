@@ -9,11 +9,11 @@ import memwatch
 from memwatch.core.engine import status_sentence as sentences
 from memwatch.core.examination import Diagnosis
 from memwatch.core.snapshot import Snapshot
-from memwatch.core.zz_units import format_bytes, format_duration
+from memwatch.core.text_and_units import format_bytes, format_duration
 from memwatch.outputs.charts import by_generation
 from memwatch.outputs.charts.panels import panels
 from memwatch.outputs.charts.run_data import Said, Story
-from memwatch.outputs.html import html_document, zz_parts
+from memwatch.outputs.html import html_document
 from memwatch.outputs.html.html_document import Markup
 from memwatch.outputs.text import profile_formats
 from memwatch.outputs.text.formatting import format_index, format_progress, format_verdict
@@ -42,13 +42,13 @@ def render(
         html_document.paragraph(ending[0], "lead"),
         html_document.items(ending[1:]),
         html_document.facts(_facts(story, clock)),
-        html_document.section("What grows", *zz_parts.findings(known)),
+        html_document.section("What grows", *html_document.findings(known)),
         html_document.section("Memory over time", charts.draw(panels(story))),
         html_document.section(
             "Generation by generation", charts.draw(list(by_generation.panels(story))), *_generations(story)
         ),
         html_document.section("What it holds", *_holdings(story, known)),
-        html_document.section("Expectations", zz_parts.expectations(end.expectations)),
+        html_document.section("Expectations", html_document.expectations(end.expectations)),
         html_document.section("What was seen, said and done", _timeline(story, clock)),
         html_document.element(
             "footer", html_document.words(f"memwatch {memwatch.__version__}, run {run_id}; times: {clock.zone}")
@@ -128,7 +128,7 @@ def _generations(story: Story) -> Iterator[Markup]:
     for view in story.end.resources:
         if view.usage.resource in story.memory and view.generations:
             yield html_document.element("h3", html_document.words(view.usage.resource))
-            yield zz_parts.generations(view.generations, story.end.unit)
+            yield html_document.generations(view.generations, story.end.unit)
 
 
 # --- the heap -------------------------------------------------------------------------------------------------------

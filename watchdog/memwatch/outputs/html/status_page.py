@@ -14,8 +14,7 @@ from memwatch.core.snapshot import (
     State,
     Verdict,
 )
-from memwatch.core.text_and_units import printable
-from memwatch.core.zz_units import format_bytes, format_duration
+from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.outputs.charts.panels import of_resource
 from memwatch.outputs.charts.svg_chart import Boundaries, Label, Panel
 from memwatch.outputs.charts.svg_marks import (
@@ -31,7 +30,7 @@ from memwatch.outputs.charts.svg_marks import (
     steps,
 )
 from memwatch.outputs.charts.visible_range import shown_limit, until
-from memwatch.outputs.html import html_document, zz_parts
+from memwatch.outputs.html import html_document
 from memwatch.outputs.html.html_document import Markup
 from memwatch.outputs.text.formatting import (
     ROUTINE,
@@ -65,9 +64,9 @@ def render(snapshot: Snapshot | None, links: Sequence[str], local_time: LocalTim
         html_document.items(end),
         html_document.facts(_facts(snapshot)),
         *(part for view in snapshot.resources for part in _resource(view, snapshot)),
-        html_document.section("What grows", *zz_parts.findings(known)),
+        html_document.section("What grows", *html_document.findings(known)),
         html_document.section("Generations", *_generations(snapshot)),
-        html_document.section("Expectations", zz_parts.expectations(snapshot.expectations)),
+        html_document.section("Expectations", html_document.expectations(snapshot.expectations)),
         html_document.section("Latest events", _notices(snapshot.notices, local_time)),
         html_document.section("What cannot be read", html_document.items(_problems(snapshot))),
         nav,
@@ -178,7 +177,7 @@ def _boundaries(view: ResourceView, began: float, unit: str) -> Boundaries | Non
 def _generations(snapshot: Snapshot) -> Iterator[Markup]:
     view = next((view for view in snapshot.resources if view.generations), None)
     if view is not None:
-        yield zz_parts.generations(view.generations[-MOST_GENERATIONS:], snapshot.unit)
+        yield html_document.generations(view.generations[-MOST_GENERATIONS:], snapshot.unit)
 
 
 def _notices(notices: Sequence[Notice], local_time: LocalTime) -> Markup:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import memwatch
 from memwatch.core.examination import Credit
 from memwatch.core.snapshot import State
-from memwatch.core.zz_units import format_duration
+from memwatch.core.text_and_units import format_duration
 from memwatch.outputs.http.http_request import Request, RequestError, read_request
 from memwatch.outputs.http.server import Board
 from memwatch.outputs.metrics.collector import Exposition

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby, zip_longest
 
 from memwatch.core.snapshot import ResourceView, Step
-from memwatch.core.zz_units import format_bytes, format_duration
+from memwatch.core.text_and_units import format_bytes, format_duration
 from memwatch.outputs.charts.visible_range import shown_limit, until
 from memwatch.outputs.text.formatting import format_index
 

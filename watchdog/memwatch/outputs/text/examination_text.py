@@ -1,17 +1,28 @@
-"""What is known of the causes of growth, as text."""
+"""What is known of the causes of growth, as text.
+
+A snapshot of a trainer, and the difference between two, as text.
+
+A census as text: tables of what there is the most of.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from memwatch.core.engine import status_sentence as words
-from memwatch.core.examination import Diagnosis, Finding, Growth
-from memwatch.core.text_and_units import printable, visible
-from memwatch.core.zz_units import format_bytes
+from memwatch.core.examination import Census, Diagnosis, Finding, Growth, TypeCount
+from memwatch.core.leaks.process_snapshot import (
+    Comparison,
+    Figure,
+    Inspection,
+    memory,
+)
+from memwatch.core.text_and_units import format_bytes, format_duration, printable, visible
 from memwatch.outputs.text import profile_formats
 from memwatch.outputs.text.formatting import phase_heads
 
-SHOWN = 8  # rows of each table
+TABLE_ROWS = 8  # rows of each table
 COLUMNS = 3  # for attributes and types that grow: one at least is a type's
 WORTH = 0.01  # of the growth that was seen: a line with less is not told
 _WIDTH = 160
@@ -48,12 +59,12 @@ def tables(diagnosis: Diagnosis) -> Iterator[str]:
         yield from (
             "",
             "lines that raise memory, of late",
-            *profile_formats.rows(one for one in diagnosis.lines[:SHOWN] if one.share >= WORTH),
+            *profile_formats.rows(one for one in diagnosis.lines[:TABLE_ROWS] if one.share >= WORTH),
         )
     census = diagnosis.latest.census
     if census is not None and census.large:
         yield from ("", "large objects")
-        for one in census.large[:SHOWN]:
+        for one in census.large[:TABLE_ROWS]:
             there = "" if one.resident_bytes is None else f", {format_bytes(one.resident_bytes)} of it in memory"
             yield f"{format_bytes(one.bytes):>12}  {printable(f'{one.type} {one.path}', 80)}{there}"
     if diagnosis.drivers:
@@ -71,7 +82,7 @@ def _moments(diagnosis: Diagnosis) -> Iterator[str]:
     yield from ("", f"{'examined in':>26}{'memory':>11}{'objects take':>14}{heads}")
     named = list(dict.fromkeys(one.phase for one in moments if one.phase))
     phases = dict(zip(named, phase_heads(named), strict=True))
-    rows = moments if len(moments) <= SHOWN else (*moments[:2], *moments[2 - SHOWN :])
+    rows = moments if len(moments) <= TABLE_ROWS else (*moments[:2], *moments[2 - TABLE_ROWS :])
     for one in rows:
         where = "" if one.generation is None else f"{printable(diagnosis.unit, 12)} {words.index_text(one.generation)}"
         begun = ", ".join(filter(None, (where, printable(phases.get(one.phase or "", ""), 12))))
@@ -94,7 +105,133 @@ def _growths(title: str, rows: Sequence[Growth], unit: str, shown: Callable[[flo
     rows = [one for one in rows if shown(one.per_unit) != shown(0)]  # of a step, where the log counts steps
     if rows:
         yield from ("", title)
-    for one in rows[:SHOWN]:
+    for one in rows[:TABLE_ROWS]:
         change, since = f"{shown(one.before)} -> {shown(one.after)}", words.since_text(one.since, unit)
         name = printable(words.main_less(one.name), 60)
         yield f"{'+' + shown(one.per_unit):>12}  {change:<24}  {name}, since {since}"
+
+
+DIFFERENCE_ROWS = 15  # rows of each table
+_FRAMES_SHOWN = 8
+
+
+def render_snapshot(inspection: Inspection) -> str:
+    """All of one, for people."""
+    sizes = memory(inspection.sample).items()
+    lines = [f"{inspection.label}: PID {inspection.target.pid}, {inspection.command}", ""]
+    lines += [f"{format_bytes(size):>12}  {name}" for name, size in sizes if size is not None]
+    found = inspection.found
+    kinds = [f"{format_bytes(one.resident_bytes):>12}  {one.kind}" for one in found.kinds or ()]
+    lines += ["", "the trainer's own process", *kinds] if kinds else ["", f"no kinds of memory: {found.kinds_reason}"]
+    for thread in found.threads or ():
+        state = "runs" if thread.active else "waits"
+        lines += ["", f"thread {thread.name or '(no name)'}, {state}"]
+        lines += [f"    {frame.function} ({frame.file}:{frame.line})" for frame in thread.frames[:_FRAMES_SHOWN]]
+    lines += ["", f"no stacks: {found.threads_reason}"] if found.threads is None else []
+    lines += ["", f"no census: {found.census_reason}"] if found.census is None else [""]
+    counted = [render_census(found.census)] if found.census is not None else []
+    return "\n".join([*map(visible, lines), *counted])
+
+
+def render_comparison(found: Comparison) -> str:
+    """What is different, for people."""
+    lines = [f"from {found.before!r} to {found.after!r}: {format_duration(found.seconds)}"]
+    if not found.same_process:
+        lines.append("these are two processes: what one holds and the other does not is a change, too")
+    lines += ["", *(_sized(one) for one in found.memory if one.change)]
+    types = [_type_row(one.bytes, one.count) for one in found.types]
+    sections = (
+        ("the trainer's own process", [_sized(one) for one in found.kinds]),
+        ("objects", types),
+        ("large objects", [_sized(one) for one in found.large]),
+        ("held by", [_counted(one) for one in found.holders]),
+        ("tracked", [_sized(one) for one in found.tracked]),
+        ("threads in", [_counted(one) for one in found.threads]),
+    )
+    for title, rows in sections:
+        lines += _section(title, rows)
+    return "\n".join(map(visible, lines))
+
+
+def _section(title: str, rows: Sequence[str]) -> Iterator[str]:
+    if rows:
+        yield from ("", title, *rows[:DIFFERENCE_ROWS])
+    if len(rows) > DIFFERENCE_ROWS:
+        yield f"{'':>24}and {len(rows) - DIFFERENCE_ROWS:,} more, all of them with --json"
+
+
+def _sized(one: Figure) -> str:
+    return f"{format_bytes(one.change or 0, signed=True):>12}  {_both(one, format_bytes):<28}  {one.name}"
+
+
+def _counted(one: Figure) -> str:
+    return f"{one.change or 0:>+12,}  {_both(one, '{:,}'.format):<28}  {one.name}"
+
+
+def _type_row(size: Figure, count: Figure) -> str:
+    sized = f"{format_bytes(size.change, signed=True):>12}  " if size.change is not None else ""
+    return f"{sized}{count.change or 0:>+12,}  {_both(count, '{:,}'.format):<24}  {count.name}"
+
+
+def _both(one: Figure, shown: Callable[[int], str]) -> str:
+    return f"{shown(one.before or 0)} -> {shown(one.after or 0)}"
+
+
+CENSUS_TYPES = 25  # types
+_HOLDERS_SHOWN = 3  # of each type
+
+
+def render_census(census: Census) -> str:
+    """What was found, for people."""
+    measured = any(one.bytes is not None for one in census.types)
+    objects = sum(one.count for one in census.types)
+    what = f"{objects:,} {'objects' if measured else 'tracked objects'} of {len(census.types):,} types"
+    size = f", {format_bytes(sum(one.bytes or 0 for one in census.types))}" if measured else ""
+    lines = [f"Python {census.python}: {what}{size}; {census.seconds:.2f} s of CPU", *_doubts(census), ""]
+    lines += _types(census.types, measured)
+    for title, rows in (
+        ("large objects", _large(census)),
+        ("held by", _holders(census)),
+        ("tracked", _tracked_sizes(census)),
+    ):
+        if listed := list(rows):
+            lines += ["", title, *listed]
+    return "\n".join(map(visible, lines))
+
+
+def _doubts(census: Census) -> Iterator[str]:
+    if not census.complete:
+        yield "incomplete: the time was up before all was seen"
+    if census.disturbed:
+        yield "the collector was at work meanwhile: counts may be too low"
+
+
+def _types(types: Sequence[TypeCount], measured: bool) -> Iterator[str]:
+    rest = types[CENSUS_TYPES:]
+    rows = [(one.count, one.bytes or 0, one.type) for one in types[:CENSUS_TYPES]]
+    if rest:
+        others = f"{len(rest):,} other types, all of them with --json"
+        rows.append((sum(one.count for one in rest), sum(one.bytes or 0 for one in rest), others))
+    for count, size, name in rows:
+        yield f"{count:>12,}  {format_bytes(size) + '  ' if measured else '':>12}{name}"
+
+
+def _large(census: Census) -> Iterator[str]:
+    for one in census.large:
+        yield f"{format_bytes(one.bytes):>12}  {one.type}{f', {one.path}' if one.path else ''}"
+
+
+def _holders(census: Census) -> Iterator[str]:
+    shown: Counter[str] = Counter()
+    for one in census.holders:
+        shown[one.type] += 1
+        if shown[one.type] > _HOLDERS_SHOWN:
+            continue
+        yield f"{one.count:>12,}  of {one.of:,} {one.type}: {one.path}"
+
+
+def _tracked_sizes(census: Census) -> Iterator[str]:
+    for one in census.tracked:
+        size = one.reason if one.bytes is None else format_bytes(one.bytes)
+        several = f" in {one.objects:,} objects" if one.objects > 1 else ""
+        yield f"{size:>12}{several}  {one.path}"

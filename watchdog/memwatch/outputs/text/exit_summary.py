@@ -10,8 +10,7 @@ from memwatch.core.snapshot import (
     Snapshot,
     Verdict,
 )
-from memwatch.core.text_and_units import printable, visible
-from memwatch.core.zz_units import format_bytes, format_duration
+from memwatch.core.text_and_units import format_bytes, format_duration, printable, visible
 from memwatch.outputs.text import examination_text
 from memwatch.outputs.text.formatting import (
     format_index,

@@ -10,8 +10,7 @@ from memwatch.core.snapshot import (
     Snapshot,
     Verdict,
 )
-from memwatch.core.text_and_units import printable
-from memwatch.core.zz_units import format_bytes
+from memwatch.core.text_and_units import format_bytes, printable
 
 ROUTINE = frozenset(
     {"marker", "phase", "generation", "examined", "not_examined", "checkpoint"}

@@ -12,8 +12,7 @@ from memwatch.core.examination import (
     Profile,
 )
 from memwatch.core.leaks.allocation_profile import by_line
-from memwatch.core.text_and_units import visible
-from memwatch.core.zz_units import format_bytes, format_duration
+from memwatch.core.text_and_units import format_bytes, format_duration, visible
 
 SHOWN = 15
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"

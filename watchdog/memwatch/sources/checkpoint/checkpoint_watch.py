@@ -13,8 +13,7 @@ from itertools import chain, islice
 from pathlib import PurePath
 
 from memwatch.core.events import CheckpointSeen
-from memwatch.core.text_and_units import printable
-from memwatch.core.zz_units import format_bytes
+from memwatch.core.text_and_units import format_bytes, printable
 from memwatch.errors import SourceError
 from memwatch.sources.checkpoint.checkpoint_file_state import (
     FILES_MAX,

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memwatch.errors import SourceError
-from memwatch.sources.log.line_templates import Chatter
-from memwatch.sources.log.zz_forms import form_of
+from memwatch.sources.log.line_templates import Chatter, form_of
 
 LINE_BYTES = 64 * 1024  # what is kept of one line; the rest of a longer one is skipped
 READ_BYTES = 128 * 1024  # what one read takes at most: more does not stay in the processor's cache

@@ -22,7 +22,7 @@ from memwatch.sources.log.counters import (
     Stream,
     changed,
 )
-from memwatch.sources.log.line_templates import Chatter, Reading
+from memwatch.sources.log.line_templates import Chatter, Reading, form_of
 from memwatch.sources.log.marker_presets import PATTERN_BYTES, Preset
 from memwatch.sources.log.marker_rules import (
     PRESET_WEIGHT,
@@ -35,7 +35,6 @@ from memwatch.sources.log.marker_rules import (
     place_of,
 )
 from memwatch.sources.log.unit_words import unit_named
-from memwatch.sources.log.zz_forms import form_of
 
 _GAUGES = _PHASES = 64  # names of gauges and of phases that are told apart: a log may invent one with each line
 _OTHER_PHASE = "other"

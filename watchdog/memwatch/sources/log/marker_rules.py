@@ -25,8 +25,8 @@ from memwatch.sources.log.counters import (
     Stream,
     user_priority,
 )
+from memwatch.sources.log.line_templates import any_digit, whatever_the_digits
 from memwatch.sources.log.marker_presets import Preset, Rule
-from memwatch.sources.log.zz_forms import any_digit, whatever_the_digits
 from memwatch.system.cpu_time_limit import OverdueError, within
 
 PRESET_WEIGHT = 5

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from memwatch.core.measurements import TreeMemory
-from memwatch.core.zz_sharing import Union, union
+from memwatch.core.memory_accounting import Union, union
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.kernel_files import read_whole, unreadable
 from memwatch.sources.memory.process_descendants import Descendants

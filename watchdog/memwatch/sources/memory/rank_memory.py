@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from memwatch.core.measurements import RankMemory
-from memwatch.core.zz_sharing import Member
+from memwatch.core.memory_accounting import Member
 from memwatch.sources.target.process_identity import read_environ
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from memwatch.core.measurements import SurveyCost
-from memwatch.core.zz_sharing import (
+from memwatch.core.memory_accounting import (
     UNSEEN,
     Share,
     Union,

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from memwatch.core.text_and_units import printable
-from memwatch.core.zz_units import format_bytes, format_duration
+from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.errors import (
     AttachError,
     ConfigError,
