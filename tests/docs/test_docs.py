@@ -163,7 +163,7 @@ def test_the_check_of_command_lines_finds_what_is_wrong() -> None:
 def emitted() -> dict[str, set[str]]:
     """The events that the core tells and the fields of each, read from its calls of Notice()."""
     found: dict[str, set[str]] = {}
-    for path in sorted((PACKAGE / "core").glob("*.py")):
+    for path in sorted((PACKAGE / "core").rglob("*.py")):
         for function in ast.walk(ast.parse(path.read_text())):
             if not isinstance(function, ast.FunctionDef):
                 continue
@@ -304,12 +304,24 @@ def test_the_presets_are_those_that_are_there() -> None:
     assert listed == {path.stem for path in (ROOT / "configs" / "markers").glob("*.yaml")}
 
 
-def test_every_room_is_on_the_plan() -> None:
-    listed = {word for row in rows(section(text_of("architecture.md"), "Rooms")) for word in words(row[0])}
-    modules = {path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.rglob("*.py")}
-    packages = {".".join(module.parent.parts) for module in modules if len(module.parts) > 1}
-    there = {".".join(module.parts) for module in modules if module.name != "__init__" or len(module.parts) == 1}
-    assert listed == there | packages
+FOLDERS = sorted(path.parent for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(PACKAGE)))
+def test_every_folder_says_what_is_in_it_and_where_to_start_reading(folder: Path) -> None:
+    told = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    assert "Start reading in" in told
+    for word in re.findall(r"`(\w+)`", told.partition("Start reading in")[2]):
+        assert (folder / f"{word}.py").exists() or word in told.partition("Start reading in")[0], word
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(PACKAGE)))
+def test_no_folder_is_crowded(folder: Path) -> None:
+    assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= 16
+
+
+def test_only_the_package_itself_is_at_its_top() -> None:
+    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py", "errors.py"}
 
 
 # --- recipes --------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ READER = """
 import dataclasses, json, sys, time
 from pathlib import Path
 from memwatch.errors import SourceError
-from memwatch.sources.gpus import GpuReader
+from memwatch.sources.gpu.gpu_reader import GpuReader
 tree = frozenset({int(sys.argv[1])})
 reader = GpuReader(lambda: tree, json.loads(sys.argv[2]), patience_s=20, deadline_s=30)
 def stats():

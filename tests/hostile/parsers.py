@@ -236,39 +236,41 @@ PARSERS = {
     "procfs.parse_children": Parser(procfs.parse_children, (b"12 13 14 ",)),
     "procfs.parse_last_pid": Parser(procfs.parse_last_pid, (b"0.1 0.2 0.3 1/345 4711\n",)),
     "procfs.parse_meminfo": Parser(procfs.parse_meminfo, (b"MemTotal: 9 kB\nMemAvailable: 5 kB\nSwapFree: 1 kB\n",)),
-    "procstat.parse_stat": Parser(
+    "proc_stat.parse_stat": Parser(
         parse_stat, (b"7 (foo) Z ) S 1 7 7 0 -1" + b" 4194304" * 45,), (MemwatchError, ValueError)
     ),
     "cgroup.parse_page_cache": Parser(cgroup.parse_page_cache, (b"anon 5\nfile 7\ninactive_file 3\nactive_file 2\n",)),
     "cgroup.parse_limit": Parser(cgroup.parse_limit, (b"max\n", b"9223372036854771712\n")),
     "cgroup.parse_usage": Parser(cgroup.parse_usage, (b"123456\n",)),
     "cgroup.parse_oom_kills": Parser(cgroup.parse_oom_kills, (b"low 0\noom 1\noom_kill 1\n",)),
-    "mounts.parse_proc_cgroup": Parser(cgroup_mounts.parse_proc_cgroup, (b"9:memory:/job\n0::/job\n",)),
-    "mounts.parse_mountinfo": Parser(
+    "cgroup_mounts.parse_proc_cgroup": Parser(cgroup_mounts.parse_proc_cgroup, (b"9:memory:/job\n0::/job\n",)),
+    "cgroup_mounts.parse_mountinfo": Parser(
         cgroup_mounts.parse_mountinfo, (b"36 35 0:31 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n",)
     ),
-    "pages.parse_maps": Parser(pagemap.parse_maps, (_MAPS,)),
-    "mappings.parse_kinds": Parser(lambda raw: [*memory_breakdown.parse_kinds(raw)], (_MAPS + b"Rss:  12 kB\n",)),
-    "memory.parse_maps": Parser(text(remote_memory.parse_maps), (_MAPS,), found=(b"9" * 400 + _MAPS,)),
-    "ownership.parse_procs": Parser(cgroup_ownership.parse_procs, (b"12\n13\n",)),
-    "kmsg.parse_record": Parser(
+    "pagemap.parse_maps": Parser(pagemap.parse_maps, (_MAPS,)),
+    "memory_breakdown.parse_kinds": Parser(
+        lambda raw: [*memory_breakdown.parse_kinds(raw)], (_MAPS + b"Rss:  12 kB\n",)
+    ),
+    "remote_memory.parse_maps": Parser(text(remote_memory.parse_maps), (_MAPS,), found=(b"9" * 400 + _MAPS,)),
+    "cgroup_ownership.parse_procs": Parser(cgroup_ownership.parse_procs, (b"12\n13\n",)),
+    "kernel_oom_log.parse_record": Parser(
         kernel_oom_log.parse_record,
         (
             b"6,1,2,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/job,task=python,pid=7,uid=0",
             b"3,1,2,-;Memory cgroup out of memory: Killed process 7 (python) total-vm:9kB, anon-rss:8kB, file-rss:1kB",
         ),
     ),
-    "gpulinks.parse_nspid": Parser(trainer_gpus.parse_nspid, (_STATUS,)),
-    "units.parse_unit": Parser(
+    "trainer_gpus.parse_nspid": Parser(trainer_gpus.parse_nspid, (_STATUS,)),
+    "systemd_unit.parse_unit": Parser(
         lambda raw: systemd_unit.parse_unit("a", raw),
         (b"Id=a.service\nMainPID=7\nControlGroup=/a\n",),
         found=(b"MainPID=" + b"9" * 400,),
     ),
-    "ranks.parse_rank": Parser(
+    "rank_memory.parse_rank": Parser(
         lambda raw: rank_memory.parse_rank(7, _environ(raw)), (b"RANK=1\0LOCAL_RANK=1\0WORLD_SIZE=4",)
     ),
-    "stacks.parse_stacks": Parser(parse_stacks, (b'[{"thread_name":"a","active":true,"frames":[]}]',)),
-    "request.parse_request": Parser(
+    "thread_stacks.parse_stacks": Parser(parse_stacks, (b'[{"thread_name":"a","active":true,"frames":[]}]',)),
+    "http_request.parse_request": Parser(
         parse_request, (b"GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n",), (RequestError,)
     ),
     "codec.decode_event": Parser(_event, _EVENTS),
@@ -326,7 +328,7 @@ PARSERS = {
     "heap.census": Parser(heaps.census, heaps.seeds()),
     "heap.binary": Parser(heaps.binary, heaps.executables(), found=tuple(map(heaps.unhashed, heaps.executables()))),
     "lines.line_of": Parser(_line, (b"\x10\0\x03\xf8\x41\x02\x80\x01", b"\x10\0\x02\x06\x01\x08\xff")),
-    "wire.read_yaml": Parser(
+    "serialization.read_yaml": Parser(
         lambda raw: serialization.convert(serialization.read_yaml(raw, "a.yaml").data, Config),
         (b"policy: {act: true}\nlog: {extra: [a.yaml]}\n", b"a: &a [*a]\n", b"a: 1e999\n"),
     ),
@@ -334,10 +336,10 @@ PARSERS = {
         _log, (b"Epoch 1/5\n 10%|#  | 1/10 [00:01<00:09,  1.0s/it]\r\nMemoryError\n", b"{'loss': 1, 'epoch': 2}\n")
     ),
     "trace": Parser(_trace, (b"t,rss,limit,gen\n0,1,9,1\n1,2,9,2\n", b"t,rss\n0,1e999\nnan,5\n")),
-    "units.parse_size": Parser(text(parse_size), (b"175GB", b"1.5 GiB"), (ValueError,)),
-    "config.parse_listen": Parser(text(parse_listen), (b"127.0.0.1:9877", b"[::1]:80"), (ValueError,)),
+    "text_and_units.parse_size": Parser(text(parse_size), (b"175GB", b"1.5 GiB"), (ValueError,)),
+    "settings.parse_listen": Parser(text(parse_listen), (b"127.0.0.1:9877", b"[::1]:80"), (ValueError,)),
     "expectations.parse": Parser(
         text(parse_expectation), (b"growth < 5GB/generation", b"generations 1-3: +1..2GB each"), (ValueError,)
     ),
-    "tracks.parse": Parser(text(attribute_path_sizes.parse), (b"Trainer.kept[*]['a']",)),
+    "attribute_path_sizes.parse": Parser(text(attribute_path_sizes.parse), (b"Trainer.kept[*]['a']",)),
 }

@@ -14,14 +14,14 @@ from support.processes import WAIT, python, running
 
 POWERS = """
 import json, os, sys
-from memwatch.actions.signals import PidfdSignaller
-from memwatch.diagnosis.heap.memory import Memory
+from memwatch.actions.signal_sender import PidfdSignaller
+from memwatch.diagnosis.heap.remote_memory import Memory
 from memwatch.errors import SourceError
-from memwatch.sources.kmsg import KmsgReader
-from memwatch.sources.pages import Pages
+from memwatch.sources.memory.kernel_oom_log import KmsgReader
+from memwatch.sources.memory.pagemap import Pages
 from memwatch.sources.procfs import parse_statm
 from memwatch.sources.target import identify, is_same, read_environ
-from memwatch.standing import lock_memory, raise_priority
+from memwatch.system.process_priority import lock_memory, raise_priority
 pid = int(sys.argv[1])
 
 def may(look):

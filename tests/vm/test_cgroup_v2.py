@@ -29,9 +29,9 @@ until pid=$(systemctl show -P MainPID holder) && test "$pid" != 0; do sleep 0.1;
 /opt/memwatch/bin/python - $pid <<'END'
 import json, select, sys, time
 from pathlib import Path
-from memwatch.core.model import Limit
-from memwatch.sources.cgroup import CgroupReader
-from memwatch.sources.wakes import Wakes
+from memwatch.core.measurements import Limit
+from memwatch.sources.memory.cgroup import CgroupReader
+from memwatch.sources.memory.cgroup_events import Wakes
 
 reader = CgroupReader(int(sys.argv[1]))
 wakes, cgroup = Wakes(reader.directories), reader.read(0.0)

@@ -1,1 +1,5 @@
-"""Why memory grows: what the trainer's heap holds, read from outside."""
+"""Reading the trainer's own process from outside: stacks, running code, and the Python heap.
+
+Imports `core` and `errors` only; runs in short-lived child processes (`app.examination_worker`). Start reading in
+`heap.object_census`.
+"""

@@ -1,1 +1,5 @@
-"""The world read into facts: each file has a read beside a pure parse."""
+"""The world as events: the kernel's files, NVML, the trainer's log and its checkpoint files.
+
+Imports `core`, `errors` and `system`; never outputs or history. Each file of the kernel has a pure parser beside the
+code that reads it. Start reading in `procfs`, which shows the pattern.
+"""

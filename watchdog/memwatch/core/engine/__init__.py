@@ -1,1 +1,5 @@
-"""engine."""
+"""The live state of one watch: events in, actions and snapshots out.
+
+May import all of `core`. Start reading in `engine` (one handler for each event), then `sample_processing` (what a
+sample sets off).
+"""

@@ -1,1 +1,4 @@
-"""http."""
+"""The HTTP server and who may ask it: routes, TLS, client certificates, passwords.
+
+Start reading in `server`, then `routes`.
+"""

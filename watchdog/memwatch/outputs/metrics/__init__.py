@@ -1,1 +1,4 @@
-"""metrics."""
+"""The Prometheus metrics: their registry (names, types, HELP), their values, their text.
+
+Start reading in `metric_registry`.
+"""

@@ -1,1 +1,4 @@
-"""text."""
+"""Text that several outputs share: tables of findings, the summary at the end, numbers and times.
+
+Start reading in `exit_summary`.
+"""

@@ -1,1 +1,5 @@
-"""log."""
+"""The trainer's log: its end is followed, generations, totals, gauges and checkpoints are parsed from its lines.
+
+Start reading in `log_source`, then `marker_parser`; `marker_rules` applies the presets, `counter_finder` finds the
+counter in a log that no preset knows.
+"""

@@ -19,7 +19,7 @@ from memwatch.outputs.terminal.keyboard import Keyboard
 
 PROGRAM = """
 import select, sys
-from memwatch.sources.keyboard import Keyboard
+from memwatch.outputs.terminal.keyboard import Keyboard
 keys = []
 keyboard = Keyboard(sys.stdin, keys.append)
 print("ready", flush=True)

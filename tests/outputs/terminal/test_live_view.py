@@ -22,7 +22,7 @@ import pytest
 from memwatch.outputs.terminal.live_view import LiveView, print_screen
 from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ENTER, LEAVE, HIDE, SHOW = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25l", b"\x1b[?25h"
 
 
@@ -214,7 +214,7 @@ def test_no_colour_means_no_colour():
 PROGRAM = """
 import os, signal, sys, time
 from support.snapshots import FakeClock, make_snapshot
-from memwatch.outputs.terminal import LiveView
+from memwatch.outputs.terminal.live_view import LiveView
 view = LiveView(sys.stdout, FakeClock())
 view.publish(make_snapshot(), ())
 {how}

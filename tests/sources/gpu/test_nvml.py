@@ -620,7 +620,7 @@ def run_python(code: str, *args: str, **environ: str) -> str:
 READ = """
 import sys, time
 from memwatch.errors import AbsentError
-from memwatch.sources.gpus import GpuReader
+from memwatch.sources.gpu.gpu_reader import GpuReader
 reader = GpuReader(lambda: frozenset({3900001}), {}, driver_traces=sys.argv[1:], patience_s=10)
 try:
     print([gpu.used_bytes for gpu in reader.read(0)])

@@ -88,7 +88,7 @@ def test_without_an_environment_none_is_heeded() -> None:
     code = (
         "from memwatch.config.load import load; from memwatch.config.settings import Config; assert load() == Config()"
     )
-    environ = {"PYTHONPATH": str(Path(serialization.__file__).parents[1]), "MEMWATCH_VERBOSE": "true"}
+    environ = {"PYTHONPATH": str(Path(serialization.__file__).parents[2]), "MEMWATCH_VERBOSE": "true"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environ)
 
 

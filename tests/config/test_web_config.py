@@ -17,7 +17,7 @@ from memwatch.outputs.http.client_access import Access
 from memwatch.outputs.http.server import CERTIFICATE, PASSWORD, TLS
 from support.certificates import hashed, make_all
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 HASH = hashed()
 PAIR = "cert_file: server.crt, key_file: server.key"
 needs_promtool = pytest.mark.skipif(
@@ -249,7 +249,7 @@ import sys
 from pathlib import Path
 sys.modules["bcrypt"] = None
 from memwatch.errors import ConfigError
-from memwatch.webconfig import load
+from memwatch.config.web_config import load
 try:
     load(Path({str(path)!r}))
 except ConfigError as error:
@@ -270,7 +270,7 @@ def test_only_what_is_asked_for_is_imported(folder: Path, text: str, absent: set
     code = f"""
 import sys
 from pathlib import Path
-from memwatch.webconfig import load
+from memwatch.config.web_config import load
 load(Path({str(path)!r}))
 print(*({{"ssl", "hashlib", "bcrypt", "http.client"}} & set(sys.modules)))
 """

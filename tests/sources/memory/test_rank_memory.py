@@ -21,7 +21,7 @@ from support.trainers import running
 
 MB = 1 << 20
 NEVER = SurveyBudget(most_cpu_share=0.0)
-PROGRAMS = Path(__file__).parents[1] / "programs"
+PROGRAMS = Path(__file__).parents[2] / "programs"
 AGENT = (sys.executable, str(PROGRAMS / "torchrun"), "--rdzv-id=job-7", "--nproc-per-node=4", "--node-rank=1")
 
 

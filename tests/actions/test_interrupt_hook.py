@@ -248,7 +248,7 @@ def test_no_descriptor_left_is_told(make: Make) -> None:
 
 REFUSED = """
 import os, resource, time
-from memwatch.actions.hook import FACTS, SYSTEM, Hook
+from memwatch.actions.interrupt_hook import FACTS, SYSTEM, Hook
 from memwatch.errors import SourceError
 hook = Hook(("true",), SYSTEM, {}, now=time.monotonic)
 resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))

@@ -16,7 +16,7 @@ from memwatch.core.decision.policy import Policy
 from memwatch.errors import ConfigError, ExitCode
 from memwatch.system import serialization
 
-EXAMPLE = Path(__file__).parents[1] / "configs" / "memwatch.yaml"
+EXAMPLE = Path(__file__).parents[2] / "configs" / "memwatch.yaml"
 NAME = Path("m.yaml")
 
 
@@ -227,5 +227,5 @@ def test_yaml_is_not_imported_without_a_file() -> None:
     import subprocess
 
     code = "import sys; from memwatch.config.load import load; load(flags={'pid': 5}); sys.exit('yaml' in sys.modules)"
-    source = str(Path(settings.__file__).parents[1])
+    source = str(Path(settings.__file__).parents[2])
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": source})

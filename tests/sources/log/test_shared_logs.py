@@ -13,7 +13,7 @@ from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.whole_log_scan import render, scan, scan_json
 from support.presets import packaged_presets
 
-LOGS = Path(__file__).parents[2].parent / "shared" / "logs"
+LOGS = Path(__file__).parents[3].parent / "shared" / "logs"
 LABELS = sorted(LOGS.glob("*.label.json"))
 NAMES = [path.name.removesuffix(".label.json") for path in LABELS]
 # Found without any preset, by what counts up alone; the others need to be told what a line means.

@@ -51,7 +51,7 @@ if not os.path.exists(FOLDER + "/mended"):
 """
 SAYS_ITS_STANDING = """
 import os, signal
-from memwatch import recipient
+from memwatch.outputs.trackers import tracker_worker as recipient
 from memwatch.errors import SourceError
 def say(order):
     oom = open("/proc/self/oom_score_adj").read().strip()

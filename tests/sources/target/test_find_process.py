@@ -160,7 +160,7 @@ def test_no_match_gives_the_closest(mark):
 
 def test_memwatch_and_the_shell_around_it_never_match_themselves(mark):
     """A real search in a process whose own words, and its shell's, hold the regex."""
-    source = Path(__file__).parents[2] / "watchdog"
+    source = Path(__file__).parents[3] / "watchdog"
     code = (
         f"import sys; sys.path.insert(0, {str(source)!r})\n"
         "from memwatch.sources.target.find_process import find\n"

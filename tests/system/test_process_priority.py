@@ -11,7 +11,7 @@ from support.processes import python
 
 TRY = """
 import ctypes, os, resource, sys, threading
-from memwatch import standing
+from memwatch.system import process_priority as standing
 if sys.argv[1] == "denied":
     resource.setrlimit(resource.RLIMIT_RTPRIO, (0, 0))
     os.setuid(65534)

@@ -20,7 +20,7 @@ from memwatch.config.settings import Config
 from memwatch.errors import ExitCode
 from memwatch.system import serialization
 
-EXAMPLE = Path(__file__).parents[1] / "configs" / "memwatch.yaml"
+EXAMPLE = Path(__file__).parents[2] / "configs" / "memwatch.yaml"
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, list[str]]:
@@ -32,7 +32,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 
 def memwatch(*arguments: str, given_: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
     """As a program, with variables of its own."""
-    env = {**os.environ, "PYTHONPATH": str(Path(serialization.__file__).parents[1]), **environ}
+    env = {**os.environ, "PYTHONPATH": str(Path(serialization.__file__).parents[2]), **environ}
     command = [sys.executable, "-m", "memwatch", *arguments]
     return subprocess.run(command, capture_output=True, text=True, input=given_, env=env, check=False)
 
@@ -168,9 +168,9 @@ def test_the_schema_is_the_published_one(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_only_the_command_pays_for_the_schema() -> None:
-    code = "import sys; from memwatch import commands; commands.configure({'pid': 5}); "
+    code = "import sys; from memwatch.cli import watch as commands; commands.configure({'pid': 5}); "
     code += "sys.exit(bool({'memwatch.config.json_schema', 'memwatch.cli.config', 'yaml'} & {*sys.modules}))"
-    environ = {"PYTHONPATH": str(Path(serialization.__file__).parents[1])}
+    environ = {"PYTHONPATH": str(Path(serialization.__file__).parents[2])}
     subprocess.run([sys.executable, "-c", code], check=True, env=environ)
 
 

@@ -31,7 +31,7 @@ from memwatch.outputs.metrics.collector import _COUNTERS, Exposition
 from memwatch.outputs.metrics.metric_registry import FAMILIES
 from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot, make_view
 
-DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 

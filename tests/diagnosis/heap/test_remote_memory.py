@@ -63,10 +63,10 @@ def test_another_program_in_the_same_process_is_not_taken_for_it() -> None:
 def test_another_users_memory_is_read_with_the_right_to_trace_and_no_other() -> None:
     if os.geteuid() != 0 or shutil.which("setpriv") is None or not Path(PYTHON).exists():
         pytest.skip("needs root to have two users, setpriv, and a Python of the system")
-    sources = Path(__file__).parents[2] / "watchdog"
+    sources = Path(__file__).parents[3] / "watchdog"
     code = f"""
 import sys; sys.path.insert(0, {str(sources)!r})
-from memwatch.diagnosis.heap.memory import Memory
+from memwatch.diagnosis.heap.remote_memory import Memory
 memory = Memory(int(sys.argv[1]))
 print(memory.read(memory.maps[0].start, 4), memory.is_there())
 """

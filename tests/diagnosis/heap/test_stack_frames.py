@@ -24,7 +24,7 @@ from memwatch.errors import TargetGoneError
 from support.processes import running
 from support.pythons import NAMES, pythons
 
-CODE = (Path(__file__).parents[1] / "programs" / "frames.py").read_text().splitlines()
+CODE = (Path(__file__).parents[2] / "programs" / "frames.py").read_text().splitlines()
 
 
 def command(name: str) -> list[str]:

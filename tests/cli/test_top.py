@@ -31,7 +31,7 @@ from memwatch.system.clock import SystemClock
 from support.screens import screen
 from support.snapshots import make_dead, make_diagnosis, make_snapshot, make_view
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ENVIRON = {"PYTHONPATH": f"{ROOT / 'watchdog'}"}
 TOP = (sys.executable, "-m", "memwatch", "top")
 

@@ -27,7 +27,7 @@ from memwatch.outputs.http.server import (
 )
 from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @contextmanager
@@ -378,7 +378,7 @@ def test_ipv6():
 PROBE = """
 import sys
 from support.snapshots import FakeClock, make_snapshot
-from memwatch.outputs.web import WebServer
+from memwatch.outputs.http.server import WebServer
 server = WebServer("127.0.0.1", 0, FakeClock()); server.start(); server.publish(make_snapshot(), ())
 heavy = {"prometheus_client", "http.server", "ssl", "rich", "yaml", "numpy"} & set(sys.modules)
 def rss(): return int([l for l in open("/proc/self/status") if l.startswith("VmRSS")][0].split()[1])
