@@ -17,18 +17,18 @@ from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import format_duration
 from memwatch.history.csv_trace import read_trace, replay
 from memwatch.outputs.charts.panels import forecast_panel, memory_panel
-from memwatch.outputs.charts.run_data import OUTLOOKS, Story, tell
+from memwatch.outputs.charts.run_data import FORECAST_EVENTS, RunData, build_run_data
 from memwatch.outputs.charts.svg_chart import (
     WIDE,
     Label,
     Panel,
-    document,
+    render_svg_file,
 )
 from memwatch.outputs.charts.svg_marks import (
-    Axis,
-    Line,
+    ChartAxis,
+    LineMark,
     Mark,
-    Shape,
+    PolygonMark,
 )
 from traces.generators import Trace, checkpoint_peaks, gc_sawtooth, linear_leak, straight_fill
 
@@ -83,30 +83,30 @@ def sawtooth() -> Picture:
 PICTURES: tuple[Callable[[], Picture], ...] = (leak, fill, peaks, sawtooth)
 
 
-def forecasts(story: Story) -> list[Panel]:
+def forecasts(story: RunData) -> list[Panel]:
     """The panel of the forecasts as they evolved, where there were any."""
     panel = forecast_panel(story, HOST)
     return [] if panel is None else [panel]
 
 
-def with_fan(story: Story) -> Panel:
+def with_fan(story: RunData) -> Panel:
     """Memory against time, and where it was said to go."""
     panel = memory_panel(story, HOST)
-    said = [one for one in story.of(HOST, *OUTLOOKS) if one["eta_hi_s"] is not None]
+    said = [one for one in story.notices_of(HOST, *FORECAST_EVENTS) if one["eta_hi_s"] is not None]
     one = min(said, key=lambda one: abs(one.t - FAN_AT * story.end_t))
     used, limit = float(one["used"]), float(one["limit"])
     middle, early, late = (one.t + one[name] for name in ("eta_s", "eta_lo_s", "eta_hi_s"))
     fan: list[Mark] = [
-        Shape([(one.t, used), (early, limit), (late, limit)], "forecast faint"),
-        Line([(one.t, used), (middle, limit)], "forecast dashed"),
+        PolygonMark([(one.t, used), (early, limit), (late, limit)], "forecast faint"),
+        LineMark([(one.t, used), (middle, limit)], "forecast dashed"),
     ]
     words = f"in {format_duration(one['eta_s'])} ({format_duration(early - one.t)}-{format_duration(late - one.t)})"
     label = Label(one.t, used, (f"said after {format_duration(one.t)}:", f"the limit is met {words}"), "forecast")
-    x = Axis.over(panel.x.low, max(panel.x.high, 1.02 * late), panel.x.ticks)
+    x = ChartAxis.over(panel.x.low, max(panel.x.high, 1.02 * late), panel.x.ticks)
     return replace(panel, x=x, marks=[*panel.marks, *fan], labels=[*panel.labels, label])
 
 
-def told(trace: Trace, gauge: Sequence[int] = ()) -> Story:
+def told(trace: Trace, gauge: Sequence[int] = ()) -> RunData:
     """The story of a generated trace, through the same files and functions as any recorded one.
 
     `gauge`: what its log says of a buffer, at each row; none when it says nothing.
@@ -121,7 +121,7 @@ def told(trace: Trace, gauge: Sequence[int] = ()) -> Story:
                 rows.writerow((row.t, row.used, row.limit, row.generation, row.total, level, capacity))
         notices: list[Notice] = []
         end = _drained(path, notices)
-        return tell(read_trace(path), notices, end)
+        return build_run_data(read_trace(path), notices, end)
 
 
 def _drained(path: Path, notices: list[Notice]) -> Snapshot:
@@ -138,7 +138,7 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for picture in PICTURES:
         title, panels = picture()
-        (folder / f"{picture.__name__}.svg").write_text(document(panels, WIDE, [title], dark=False) + "\n")
+        (folder / f"{picture.__name__}.svg").write_text(render_svg_file(panels, WIDE, [title], dark=False) + "\n")
 
 
 if __name__ == "__main__":

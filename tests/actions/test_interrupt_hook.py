@@ -18,7 +18,7 @@ from memwatch.actions.interrupt_hook import (
     FACTS,
     SYSTEM,
     Hook,
-    fill,
+    fill_placeholders,
     find_program,
     hook_environ,
     placeholders,
@@ -53,7 +53,7 @@ def shell(make: Make, script: str, **options: float) -> Hook:
 def outcome(hook: Hook, facts: dict[str, str] = GIVEN) -> HookRan:
     """Of a hook that is started now."""
     hook.start(time.monotonic(), facts)
-    [ran] = hook.rest(lambda: False)
+    [ran] = hook.wait_until_ended(lambda: False)
     return ran
 
 
@@ -109,7 +109,7 @@ def test_what_will_never_be_known_is_refused(word: str) -> None:
 
 
 def test_braces_are_written_twice() -> None:
-    assert fill("-o=jsonpath={{.items[0].{node}}}", {"node": "a"}) == "-o=jsonpath={.items[0].a}"
+    assert fill_placeholders("-o=jsonpath={{.items[0].{node}}}", {"node": "a"}) == "-o=jsonpath={.items[0].a}"
 
 
 def test_a_variable_that_the_trainer_lacks_is_refused(make: Make) -> None:
@@ -204,7 +204,7 @@ def test_one_that_not_even_a_kill_ends_is_left_behind_and_reaped_later(make: Mak
         hook.start(time.monotonic(), GIVEN)
         until(lambda: own.exists() and own.read_text())
         freeze(pid := int(own.read_text()))
-        [ran] = hook.rest(lambda: False)
+        [ran] = hook.wait_until_ended(lambda: False)
         assert "was killed" in ran.error and alive(pid)
         hook.start(time.monotonic(), GIVEN)  # another interrupt has its hook
     until(lambda: (hook.poll(time.monotonic()), not Path(f"/proc/{pid}").exists())[1])
@@ -220,7 +220,7 @@ def test_there_is_one_at_a_time(make: Make) -> None:
 def test_nobody_waits_for_it_who_is_told_to_stop(make: Make) -> None:
     hook = shell(make, "sleep 600", seconds=60)
     hook.start(time.monotonic(), GIVEN)
-    assert hook.rest(lambda: True) == ()
+    assert hook.wait_until_ended(lambda: True) == ()
 
 
 def test_a_program_that_went_away_is_told(make: Make, tmp_path: Path) -> None:

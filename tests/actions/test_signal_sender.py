@@ -16,7 +16,7 @@ from memwatch.actions.signal_sender import (
     ExitStatus,
     PidfdSignaller,
     RanksSignaller,
-    plan,
+    choose_signal,
     system_call,
 )
 from memwatch.core.measurements import Target
@@ -27,7 +27,7 @@ from memwatch.errors import (
     SourceError,
     TargetGoneError,
 )
-from memwatch.sources.target.process_identity import identify, is_same
+from memwatch.sources.target.process_identity import identify, is_same_process
 from support.processes import READY, WAIT, python, running, stranger
 
 CATCHES_TERM = "import signal; signal.signal(signal.SIGTERM, lambda *_: None); " + WAIT
@@ -50,7 +50,7 @@ def wait_gone(signaller: PidfdSignaller) -> None:
 
 def test_python_catches_sigint():
     with running(python(WAIT)) as child:
-        chosen = plan(status_of(child.pid))
+        chosen = choose_signal(status_of(child.pid))
     assert (chosen.signal, chosen.handled, chosen.ignored) == ("SIGINT", True, ())
 
 
@@ -58,7 +58,7 @@ def test_a_trainer_started_in_the_background_of_a_script_ignores_sigint_and_term
     with running(["sh", "-c", f'"{sys.executable}" -S -c "{WAIT}" & wait']) as shell:
         pid = int(Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text())
         try:
-            chosen = plan(status_of(pid))
+            chosen = choose_signal(status_of(pid))
         finally:
             os.kill(pid, 9)
     assert (chosen.signal, chosen.handled, chosen.ignored) == ("SIGTERM", False, ("SIGINT",))
@@ -71,7 +71,7 @@ def test_nohup_in_a_script_falls_back_to_the_signal_that_is_handled():
     with running(["sh", "-c", command]) as shell:
         pid = int(Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text())
         try:
-            chosen = plan(status_of(pid))
+            chosen = choose_signal(status_of(pid))
         finally:
             os.kill(pid, 9)
     assert (chosen.signal, chosen.handled, chosen.ignored) == ("SIGTERM", True, ("SIGINT",))
@@ -81,7 +81,7 @@ def test_nohup_in_a_script_falls_back_to_the_signal_that_is_handled():
 
 def test_a_program_that_handles_nothing_is_planned_for_and_said_so():
     with running(python("import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); " + WAIT)) as child:
-        chosen = plan(status_of(child.pid))
+        chosen = choose_signal(status_of(child.pid))
     assert (chosen.signal, chosen.handled) == ("SIGINT", False)
     assert "without a checkpoint" in chosen.reason
 
@@ -99,20 +99,20 @@ def test_a_program_that_handles_nothing_is_planned_for_and_said_so():
     ],
 )
 def test_plan(status, wanted, signal, handled):
-    chosen = plan(status, wanted)
+    chosen = choose_signal(status, wanted)
     assert (chosen.signal, chosen.handled) == (signal, handled)
     assert chosen.reason
 
 
 def test_unknown_signal_names_are_refused():
     with pytest.raises(ConfigError, match="SIGFOO"):
-        plan(lines(), ("SIGFOO",))
+        choose_signal(lines(), ("SIGFOO",))
 
 
 @given(st.binary(max_size=300) | st.binary(max_size=40).map(lambda b: b"SigCgt:\t" + b + b"\nSigIgn:\t0\nSigBlk:\t0\n"))
 def test_any_bytes_give_a_plan_or_a_named_error(status):
     try:
-        chosen = plan(status)
+        chosen = choose_signal(status)
     except SourceError:
         return
     assert chosen.signal in ("SIGINT", "SIGTERM", None)
@@ -120,7 +120,7 @@ def test_any_bytes_give_a_plan_or_a_named_error(status):
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
 def test_an_ignored_signal_is_never_chosen(caught, ignored, blocked):
-    chosen = plan(lines(caught, ignored, blocked))
+    chosen = choose_signal(lines(caught, ignored, blocked))
     assert chosen.signal not in chosen.ignored
     assert (chosen.signal is None) == (ignored & 0x4002 == 0x4002)
 
@@ -131,11 +131,11 @@ def test_an_ignored_signal_is_never_chosen(caught, ignored, blocked):
 def test_sends_to_the_process_alone_and_reads_how_a_child_ended():
     code = "import sys, time\ntry: print('ready', flush=True); time.sleep(60)\nexcept KeyboardInterrupt: sys.exit(7)"
     with running(python(code), start_new_session=True) as child:
-        signaller = PidfdSignaller(identify(child.pid), is_same)
+        signaller = PidfdSignaller(identify(child.pid), is_same_process)
         assert signaller.may_signal()
         assert not signaller.gone()
         assert signaller.exit_status() is None
-        signaller.send("SIGINT")
+        signaller.send_signal("SIGINT")
         wait_gone(signaller)
         assert signaller.gone()
         assert signaller.exit_status() == ExitStatus(7, None)
@@ -152,8 +152,8 @@ def test_never_the_group():
         "except KeyboardInterrupt: print(child.poll(), flush=True); child.kill(); child.wait()"
     )
     with running(python(code), start_new_session=True) as child:
-        signaller = PidfdSignaller(identify(child.pid), is_same)
-        signaller.send("SIGINT")
+        signaller = PidfdSignaller(identify(child.pid), is_same_process)
+        signaller.send_signal("SIGINT")
         assert child.stdout.readline() == "None\n", "the worker was hit"
         signaller.close()
 
@@ -173,7 +173,7 @@ def test_exit_status_of_a_process_that_is_not_our_child(ending, expected, reaped
     os.mkfifo(fifo)
     code = READY + f"import os; open({str(fifo)!r}).read(); {ending}"
     with stranger(code) as process:
-        signaller = PidfdSignaller(identify(process.pid), is_same)
+        signaller = PidfdSignaller(identify(process.pid), is_same_process)
         fifo.write_text("go")
         wait_gone(signaller)
         if reaped:
@@ -185,7 +185,7 @@ def test_exit_status_of_a_process_that_is_not_our_child(ending, expected, reaped
             process.reap()
             assert signaller.exit_status() == expected, "known once, known for good"
         with pytest.raises(TargetGoneError):
-            signaller.send("SIGINT")
+            signaller.send_signal("SIGINT")
         signaller.close()
 
 
@@ -200,7 +200,7 @@ def test_a_sigkill_that_waits_and_an_exit_that_has_begun_show_before_the_end(tmp
         return signaller.dying(str(tmp_path))
 
     with running(python(WAIT)) as child:
-        signaller = PidfdSignaller(identify(child.pid), is_same)
+        signaller = PidfdSignaller(identify(child.pid), is_same_process)
         assert not signaller.dying() and not dying()
         assert not dying(pending=1 << 14), "SIGTERM can be survived"
         assert dying(pending=1 << 8)
@@ -216,7 +216,7 @@ def test_a_zombie_counts_as_gone():
     with stranger(READY) as process:
         with pytest.raises(AttachError):
             for _ in range(500):
-                PidfdSignaller(identify(process.pid), is_same).close()
+                PidfdSignaller(identify(process.pid), is_same_process).close()
         process.reap()
 
 
@@ -241,18 +241,18 @@ def restart_as(pid: int) -> subprocess.Popen[str]:
 def test_a_recycled_pid_is_never_signalled():
     with running(python(WAIT)) as first:
         target = identify(first.pid)
-        held = PidfdSignaller(target, is_same)
+        held = PidfdSignaller(target, is_same_process)
         time.sleep(2 / os.sysconf("SC_CLK_TCK"))  # the start time counts in ticks of 10 ms
     second = restart_as(target.pid)
     try:
         assert second.pid == target.pid
-        assert not is_same(target)
+        assert not is_same_process(target)
         assert held.gone()
         assert not held.may_signal()
         with pytest.raises(TargetGoneError):
-            held.send("SIGKILL")
+            held.send_signal("SIGKILL")
         with pytest.raises(NoTrainerError, match="another one"):
-            PidfdSignaller(target, is_same)
+            PidfdSignaller(target, is_same_process)
         assert identify(second.pid) != target
         assert second.poll() is None, "the stranger was hit"
     finally:
@@ -273,12 +273,12 @@ def test_without_pidfd_it_watches_and_refuses_to_signal():
         raise OSError(errno.EPERM, "Operation not permitted")
 
     with running(python(WAIT)) as child:
-        signaller = PidfdSignaller(identify(child.pid), is_same, pidfd_open=denied)
+        signaller = PidfdSignaller(identify(child.pid), is_same_process, pidfd_open=denied)
         assert "Operation not permitted" in signaller.problem
         assert not signaller.may_signal()
         assert not signaller.gone()
         with pytest.raises(SourceError, match="SIGINT not sent") as raised:
-            signaller.send("SIGINT")
+            signaller.send_signal("SIGINT")
         assert "pidfd" in raised.value.hint
         with pytest.raises(ValueError, match="not permitted"):
             signaller.fileno()
@@ -295,9 +295,9 @@ def test_another_users_process_refuses_with_a_hint():
             try:
                 target = identify(child.pid)
                 os.setuid(65534)
-                signaller = PidfdSignaller(target, is_same)
+                signaller = PidfdSignaller(target, is_same_process)
                 try:
-                    signaller.send("SIGINT")
+                    signaller.send_signal("SIGINT")
                 except SourceError as error:
                     code = 0 if "CAP_KILL" in error.hint and not signaller.may_signal() else 8
             finally:
@@ -325,10 +325,10 @@ def test_ranks_are_signalled_one_by_one():
         running(python(WAIT), stderr=subprocess.DEVNULL) as two,
     ):
         ranks = [identify(one.pid), identify(two.pid)]
-        RanksSignaller(lambda: ranks, is_same).send("SIGINT")
+        RanksSignaller(lambda: ranks, is_same_process).send_signal("SIGINT")
         assert (one.wait(10), two.wait(10)) == (-2, -2)
     with pytest.raises(TargetGoneError):
-        RanksSignaller(lambda: ranks, is_same).send("SIGINT")
+        RanksSignaller(lambda: ranks, is_same_process).send_signal("SIGINT")
 
 
 def test_descriptors_are_given_back():
@@ -336,8 +336,8 @@ def test_descriptors_are_given_back():
     with running(python(WAIT)) as child:
         target = identify(child.pid)
         for _ in range(5):
-            PidfdSignaller(target, is_same).close()
-            RanksSignaller(lambda: [target], is_same).send("SIGCONT")
+            PidfdSignaller(target, is_same_process).close()
+            RanksSignaller(lambda: [target], is_same_process).send_signal("SIGCONT")
         with pytest.raises(AttachError):
-            PidfdSignaller(Target(target.boot_id, target.pid, target.start_ticks + 1), is_same)
+            PidfdSignaller(Target(target.boot_id, target.pid, target.start_ticks + 1), is_same_process)
     assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.examination_launcher import EXAMINATION_SECONDS, Examiner
-from memwatch.app.examination_worker import within_memory
+from memwatch.app.examination_launcher import EXAMINATION_SECONDS, ExaminationLauncher
+from memwatch.app.examination_worker import with_memory_fallback
 from memwatch.core.events import Diagnose, Diagnosed
 from memwatch.core.examination import Examination
 from memwatch.core.leaks.allocation_profile import by_line
@@ -50,16 +50,18 @@ ASKED = Diagnose(0.0, "generation", 3.0, "train", 10**9, 1 << 28, paths=("__main
 
 
 @contextmanager
-def examiner(pid: int, **options: str) -> Iterator[Examiner]:
-    one = Examiner(identify(pid), **options)
+def examiner(pid: int, **options: str) -> Iterator[ExaminationLauncher]:
+    one = ExaminationLauncher(identify(pid), **options)
     try:
         yield one
     finally:
         one.close()
 
 
-def outcome(one: Examiner, asked: Diagnose = ASKED, meanwhile: Callable[[], object] = lambda: None) -> Diagnosed:
-    one.begin(asked)
+def outcome(
+    one: ExaminationLauncher, asked: Diagnose = ASKED, meanwhile: Callable[[], object] = lambda: None
+) -> Diagnosed:
+    one.start_examination(asked)
     meanwhile()
     for _ in range(3000):
         if found := one.poll(1.0):
@@ -182,8 +184,8 @@ def test_one_that_fails_is_told_and_the_next_may_begin(code: str, reason: str):
 
 def test_one_that_hangs_is_ended():
     with examiner(os.getppid(), code="import time; time.sleep(600)") as one:
-        one.begin(ASKED)
-        one.begin(ASKED)  # one at a time
+        one.start_examination(ASKED)
+        one.start_examination(ASKED)  # one at a time
         assert one.poll(EXAMINATION_SECONDS - 1) == []
         (event,) = one.poll(EXAMINATION_SECONDS)
         assert isinstance(event, Diagnosed) and "took more than" in event.found.census_reason
@@ -202,9 +204,9 @@ def test_where_sizes_do_not_fit_counts_are_told():
             raise MemoryError
         return Examination()
 
-    from memwatch.diagnosis.heap.object_census import Wish
+    from memwatch.diagnosis.heap.object_census import CensusOptions
 
-    assert "too large" in within_memory(look, Wish(bytes=True)).census_reason  # type: ignore[arg-type]
+    assert "too large" in with_memory_fallback(look, CensusOptions(bytes=True)).census_reason  # type: ignore[arg-type]
 
 
 RISES = """
@@ -221,8 +223,8 @@ while True:
 
 def test_growth_is_recorded_beside_an_examination():
     with running([sys.executable, "-c", RISES]) as trainer, examiner(trainer.pid) as one:
-        one.begin(replace(ASKED, reason="rise", record_seconds=2.0))
-        one.begin(ASKED)
+        one.start_examination(replace(ASKED, reason="rise", record_seconds=2.0))
+        one.start_examination(ASKED)
         ended: list[Diagnosed] = []
         end = time.monotonic() + 60
         while len(ended) < 2:

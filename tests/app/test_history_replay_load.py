@@ -10,7 +10,7 @@ from memwatch.app import history_replay
 from memwatch.config.settings import Config
 from memwatch.core.engine.engine import NO_DIAGNOSIS, Engine
 from memwatch.history import stored_runs
-from memwatch.outputs.terminal.progress_bar import Progress
+from memwatch.outputs.terminal.progress_bar import ProgressBar
 from support.recorded import GB, Recording, record
 
 
@@ -23,7 +23,7 @@ def test_what_is_known_at_the_end_is_what_was_known_then(tmp_path: Path, gpus: i
         live.feed(event)
     record(tmp_path / "h.db", recording)
     [run] = stored_runs.runs(tmp_path / "h.db")
-    found, then = history_replay.recall(tmp_path / "h.db", run, config, Progress("reading")).end, live.snapshot()
+    found, then = history_replay.recall(tmp_path / "h.db", run, config, ProgressBar("reading")).end, live.snapshot()
     assert run.was_examined and then.diagnosis is not None and then.diagnosis.findings
     assert found.diagnosis == then.diagnosis
     for one, other in zip(found.resources, then.resources, strict=True):
@@ -38,8 +38,8 @@ def test_a_run_that_was_not_examined_is_recalled_in_stretches(tmp_path: Path) ->
     assert not run.was_examined
     engine, fed = Engine(Config().policy, diagnosis=NO_DIAGNOSIS), 0
     for told in stored_runs.stretches(path, run):
-        for event in engine.worth_feeding(told, history_replay.JUDGED_SECONDS):
+        for event in engine.events_to_feed(told, history_replay.JUDGED_SECONDS):
             engine.feed(event)
             fed += 1
     assert fed < 500
-    assert history_replay.recall(path, run, Config(), Progress("x")).end.resources == engine.snapshot().resources
+    assert history_replay.recall(path, run, Config(), ProgressBar("x")).end.resources == engine.snapshot().resources

@@ -38,9 +38,9 @@ class World:
     def announce(self, planned: Signalling) -> None:
         """Told before it is done."""
         assert not self.hooked.exists()
-        self.calls.append(f"to come: {planned.deed}")
+        self.calls.append(f"to come: {planned.signal_or_hook}")
 
-    def send(self, signal_name: str) -> None:
+    def send_signal(self, signal_name: str) -> None:
         if self.error is not None:
             raise self.error
         assert not self.hooked.exists(), "the signal goes first"
@@ -175,7 +175,7 @@ def test_a_trainer_as_quick_as_the_signal_has_saved_after_it(tmp_path: Path, pha
     """Files are stamped by a clock that stands still for milliseconds: their time may be before that of the signal."""
 
     class Quick:
-        def send(self, signal_name: str) -> None:
+        def send_signal(self, signal_name: str) -> None:
             file = os.open(tmp_path / "state.ckpt", os.O_CREAT | os.O_WRONLY)
             os.write(file, b"weights")
             os.close(file)
@@ -183,7 +183,9 @@ def test_a_trainer_as_quick_as_the_signal_has_saved_after_it(tmp_path: Path, pha
     watch = CheckpointWatch(os.getpid(), (), str(tmp_path))
     watch.poll(0.0)
     time.sleep(phase / 1000)
-    Interrupter(Quick(), lambda: "SIGINT", asked=lambda before_ns: watch.signalled(1.0, before_ns)).act(ASKED)
-    [seen] = watch.after_exit(2.0, killed=False)
+    Interrupter(Quick(), lambda: "SIGINT", asked=lambda before_ns: watch.discard_before_signal(1.0, before_ns)).act(
+        ASKED
+    )
+    [seen] = watch.checkpoints_at_exit(2.0, killed=False)
     assert "state.ckpt" in seen.evidence
     watch.close()

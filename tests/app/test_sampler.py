@@ -12,7 +12,7 @@ from memwatch.core.measurements import (
     GpuMemory,
     HostMemory,
     TreeMemory,
-    Unread,
+    UnavailableSource,
 )
 from memwatch.errors import AbsentError, SourceError, TargetGoneError
 
@@ -49,13 +49,13 @@ def test_all_that_can_be_read_is_there() -> None:
     [usage] = sample.usages
     assert usage.used_bytes == 3 * GB
     assert usage.limit is not None and (usage.limit.bytes, usage.limit.origin) == (10 * GB, "--limit")
-    assert sample.unread == (Unread("cgroup", "no memory cgroup", absent=True),)
+    assert sample.unread == (UnavailableSource("cgroup", "no memory cgroup", absent=True),)
 
 
 def test_what_is_absent_is_asked_for_every_five_seconds() -> None:
     one, readers = sampler(gpus=AbsentError("no NVIDIA driver here"))
     for t in range(12):
-        assert Unread("nvml", "no NVIDIA driver here", absent=True) in one.sample(float(t)).unread
+        assert UnavailableSource("nvml", "no NVIDIA driver here", absent=True) in one.sample(float(t)).unread
     assert (readers[0].reads, readers[3].reads) == (12, 3)
     readers[3].gives = ()
     assert "nvml" not in [missing.source for missing in one.sample(15.0).unread]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.examination_launcher import Snapshotter
-from memwatch.cli import process_snapshot
+from memwatch.app.examination_launcher import ProcessSnapshotLauncher
+from memwatch.cli import snapshot_command
 from memwatch.core.events import SnapshotTaken
 from support.processes import running
 
@@ -22,17 +22,17 @@ HOLDS = (
 
 
 @contextmanager
-def snapshotter(pid: int, **options: str) -> Iterator[Snapshotter]:
-    one = Snapshotter(pid, **options)
+def snapshotter(pid: int, **options: str) -> Iterator[ProcessSnapshotLauncher]:
+    one = ProcessSnapshotLauncher(pid, **options)
     try:
         yield one
     finally:
         one.close()
 
 
-def outcome(one: Snapshotter) -> SnapshotTaken:
-    one.begin()
-    one.begin()  # a second one waits for nobody
+def outcome(one: ProcessSnapshotLauncher) -> SnapshotTaken:
+    one.start_process_snapshot()
+    one.start_process_snapshot()  # a second one waits for nobody
     end = time.monotonic() + WAIT_SECONDS
     while not (events := one.poll(5.0)):
         assert time.monotonic() < end
@@ -48,7 +48,7 @@ def test_what_the_trainer_holds_is_kept_and_said_where(tmp_path: Path, monkeypat
     with running([sys.executable, "-c", HOLDS]) as trainer, snapshotter(trainer.pid) as one:
         event = outcome(one)
     assert event.reason == "" and Path(event.path).is_relative_to(tmp_path)
-    found = process_snapshot.find(event.label, {"XDG_STATE_HOME": str(tmp_path)})
+    found = snapshot_command.load_process_snapshot(event.label, {"XDG_STATE_HOME": str(tmp_path)})
     counts = {each.type: each.count for each in found.found.census.types}
     assert counts["__main__.Thing"] == 500
 
@@ -58,7 +58,7 @@ def test_what_the_trainer_holds_is_kept_and_said_where(tmp_path: Path, monkeypat
     [
         ("raise SystemExit(3)", "it ended with status 3"),
         ("print('no JSON')", "it ended with status 0"),
-        ("from memwatch.cli.process_snapshot import serve; serve()", "no process"),
+        ("from memwatch.cli.snapshot_command import serve; serve()", "no process"),
     ],
 )
 def test_what_hinders_it_is_said(code: str, reason: str) -> None:
@@ -71,8 +71,8 @@ def test_what_hinders_it_is_said(code: str, reason: str) -> None:
 
 
 def test_one_that_goes_on_ends_with_the_watch() -> None:
-    one = Snapshotter(1, code="import time; time.sleep(600)")
-    one.begin()
+    one = ProcessSnapshotLauncher(1, code="import time; time.sleep(600)")
+    one.start_process_snapshot()
     assert one.poll(1.0) == []
     one.close()
     assert one.poll(2.0) == []

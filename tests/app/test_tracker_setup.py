@@ -70,14 +70,14 @@ def test_a_file_that_others_may_read_is_remarked_on(tmp_path: Path) -> None:
     file.write_text("json://x\n")
     config = configured(f"notify: {{file: {file}}}")
     file.chmod(0o640)
-    [remark] = tracker_setup.remarks(config)
+    [remark] = tracker_setup.config_warnings(config)
     assert f"chmod 600 {file}" in remark
     file.chmod(0o600)
-    assert list(tracker_setup.remarks(config)) == []
+    assert list(tracker_setup.config_warnings(config)) == []
 
 
 def test_a_watch_goes_on_though_the_file_is_gone(tmp_path: Path) -> None:
-    assert list(tracker_setup.remarks(configured(f"notify: {{file: {tmp_path}/gone}}"))) == []
+    assert list(tracker_setup.config_warnings(configured(f"notify: {{file: {tmp_path}/gone}}"))) == []
 
 
 # --- tried out ------------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_a_watch_goes_on_though_the_file_is_gone(tmp_path: Path) -> None:
 def test_what_is_tried_out_and_not_there_is_an_error() -> None:
     for extra, text in EACH.items():
         with pytest.raises(ConfigError, match="not installed"):
-            tracker_setup.try_out(configured(text), extra)
+            tracker_setup.probe_extra(configured(text), extra)
 
 
 def test_doctor_says_what_is_missing(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from memwatch.core.measurements import (
     HostMemory,
     Sample,
 )
-from memwatch.core.snapshot import Snapshot, State
+from memwatch.core.snapshot import Snapshot, WatchState
 from memwatch.errors import SourceError
 from memwatch.sources.memory.kernel_oom_log import OomKill
 from support.watch import GB, TARGET
@@ -65,23 +65,23 @@ class World:
     def oom_kills(self) -> tuple[int | None, int | None]:
         return self.counter, self.counter
 
-    def read(self, now: float) -> tuple[OomKill, ...]:
+    def read_new_kills(self, now: float) -> tuple[OomKill, ...]:
         if self.kmsg_error is not None:
             raise self.kmsg_error
         return tuple(self.kills)
 
-    def after_exit(self, now: float, *, killed: bool) -> list[CheckpointSeen]:
+    def checkpoints_at_exit(self, now: float, *, killed: bool) -> list[CheckpointSeen]:
         self.killed = killed
         return self.files
 
-    def resume(self, now: float, asked_t: float) -> None:
+    def resume_after_signal(self, now: float, asked_t: float) -> None:
         self.calls.append(f"resumed at {now}, asked at {asked_t}")
 
-    def signalled(self, now: float, sent_ns: int) -> None:
+    def discard_before_signal(self, now: float, sent_ns: int) -> None:
         assert abs(time.time_ns() - sent_ns) < 60e9
         self.calls.append("looked")
 
-    def send(self, signal_name: str) -> None:
+    def send_signal(self, signal_name: str) -> None:
         self.calls.append(signal_name)
 
 
@@ -102,7 +102,7 @@ class Bench:
         cgroup = CgroupMemory(2, (level,), owned, None, kills, kills)
         self.trainer.observe(Sampled(t, Sample((), cgroup=cgroup, host=HostMemory(64 * GB, 32 * GB, 0))))
 
-    def end(self, t: float = 10.0, state: State = State.WATCHING) -> Exited:
+    def end(self, t: float = 10.0, state: WatchState = WatchState.WATCHING) -> Exited:
         """The end, as the daemon meets it."""
         self.world.dead = True
         assert self.trainer.gone()
@@ -111,7 +111,7 @@ class Bench:
         return exited
 
 
-def in_state(state: State) -> Snapshot:
+def in_state(state: WatchState) -> Snapshot:
     return replace(Engine(Policy()).snapshot(), state=state)
 
 
@@ -262,9 +262,9 @@ def test_saved_is_what_became_complete_after_the_signal(bench: Bench) -> None:
     bench.world.status = ExitStatus(130, None)
     bench.trainer.observe(CheckpointSeen(8.0, "saved", "log: before"))
     bench.trainer.observe(Signalled(8.5, "SIGINT"))
-    assert bench.end(state=State.INTERRUPTING).cause is Cause.UNSAVED
+    assert bench.end(state=WatchState.INTERRUPTING).cause is Cause.UNSAVED
     bench.trainer.observe(CheckpointSeen(9.0, "saved", "log: after"))
-    exited = bench.end(state=State.SAVED)
+    exited = bench.end(state=WatchState.SAVED)
     assert exited.cause is Cause.SAVED and "log: after" in exited.evidence[0]
 
 
@@ -272,7 +272,7 @@ def test_a_checkpoint_found_after_the_end_is_evidence_and_told(bench: Bench) -> 
     bench.world.status = DONE
     bench.trainer.observe(Signalled(8.5, "SIGINT"))
     bench.world.files = [CheckpointSeen(10.0, "saved", "file: a.pt, whole")]
-    found, exited = bench.trainer.ending(10.0, in_state(State.INTERRUPTING))
+    found, exited = bench.trainer.ending(10.0, in_state(WatchState.INTERRUPTING))
     assert found is bench.world.files[0]
     assert isinstance(exited, Exited) and exited.cause is Cause.SAVED
 
@@ -281,7 +281,7 @@ def test_a_checkpoint_that_was_told_just_before_the_signal_of_the_same_look_is_n
     bench.world.status = KILLED
     bench.trainer.observe(CheckpointSeen(8.5, "saved", "file: a.pt"))
     bench.trainer.observe(Signalled(8.5, "SIGINT"))
-    assert bench.end(state=State.INTERRUPTING).cause is Cause.UNSAVED
+    assert bench.end(state=WatchState.INTERRUPTING).cause is Cause.UNSAVED
 
 
 @pytest.mark.parametrize(
@@ -290,40 +290,40 @@ def test_a_checkpoint_that_was_told_just_before_the_signal_of_the_same_look_is_n
 def test_a_signal_that_was_not_sent_has_no_part_in_the_end(bench: Bench, signalled: Signalled) -> None:
     bench.trainer.observe(signalled)
     bench.world.status = DONE
-    assert bench.end(state=State.INTERRUPTING).cause is Cause.COMPLETED
+    assert bench.end(state=WatchState.INTERRUPTING).cause is Cause.COMPLETED
 
 
 def test_a_signal_of_an_episode_that_is_over_has_no_part_in_the_end(bench: Bench) -> None:
     bench.trainer.observe(Signalled(1.0, "SIGINT"))
-    bench.trainer.publish(in_state(State.INTERRUPTING), ())
+    bench.trainer.publish(in_state(WatchState.INTERRUPTING), ())
     assert bench.world.urgent, "checkpoint files are looked at closely"
-    bench.trainer.publish(in_state(State.WATCHING), ())
+    bench.trainer.publish(in_state(WatchState.WATCHING), ())
     bench.world.status = DONE
     assert not bench.world.urgent
     assert bench.end().cause is Cause.COMPLETED
 
 
 def test_a_memwatch_that_is_started_again_looks_for_the_checkpoint_that_it_has_asked_for(bench: Bench) -> None:
-    bench.trainer.resume(9.0, in_state(State.INTERRUPTING))
+    bench.trainer.resume(9.0, in_state(WatchState.INTERRUPTING))
     assert bench.world.calls == [], "nothing was sent"
     bench.trainer.observe(Signalled(8.5, "SIGINT"))
-    bench.trainer.resume(9.0, in_state(State.WATCHING))
+    bench.trainer.resume(9.0, in_state(WatchState.WATCHING))
     assert bench.world.calls == [], "that is over"
-    bench.trainer.resume(9.0, in_state(State.INTERRUPTING))
+    bench.trainer.resume(9.0, in_state(WatchState.INTERRUPTING))
     assert bench.world.calls == ["resumed at 9.0, asked at 8.5"]
 
 
 def test_a_signal_that_may_have_been_sent_is_told_as_that(bench: Bench) -> None:
     bench.trainer.observe(CheckpointSeen(8.0, "saved", "log: before"))
     bench.trainer.observe(Signalling(8.5, "SIGINT"))
-    bench.trainer.resume(9.0, in_state(State.INTERRUPTING))
+    bench.trainer.resume(9.0, in_state(WatchState.INTERRUPTING))
     assert bench.world.calls == ["resumed at 9.0, asked at 8.5"]
     bench.world.status = ExitStatus(3, None)
-    assert bench.end(state=State.INTERRUPTING).cause is Cause.UNKNOWN
+    assert bench.end(state=WatchState.INTERRUPTING).cause is Cause.UNKNOWN
     bench.trainer.observe(CheckpointSeen(9.0, "saved", "log: after"))
-    exited = bench.end(state=State.SAVED)
+    exited = bench.end(state=WatchState.SAVED)
     assert exited.cause is Cause.SAVED and "which may have been sent: log: after" in exited.evidence[0]
-    bench.trainer.publish(in_state(State.WATCHING), ())
+    bench.trainer.publish(in_state(WatchState.WATCHING), ())
     assert bench.end().cause is Cause.FAILED, "of an episode that is over"
 
 
@@ -332,7 +332,7 @@ def test_of_a_signal_that_was_sent_everything_is_known(bench: Bench) -> None:
     bench.trainer.observe(CheckpointSeen(8.5, "saved", "file: as it was sent"))
     bench.trainer.observe(Signalled(8.5, "SIGINT"))
     bench.world.status = ExitStatus(3, None)
-    exited = bench.end(state=State.SAVED)
+    exited = bench.end(state=WatchState.SAVED)
     assert exited.cause is Cause.SAVED and "not known" not in " ".join(exited.evidence)
 
 

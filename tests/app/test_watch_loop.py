@@ -27,11 +27,11 @@ from memwatch.core.events import (
     SourceChanged,
 )
 from memwatch.core.interfaces import Sink
-from memwatch.core.measurements import Limit, Sample, Unread
-from memwatch.core.snapshot import Snapshot, State
+from memwatch.core.measurements import Limit, Sample, UnavailableSource
+from memwatch.core.snapshot import Snapshot, WatchState
 from memwatch.errors import SourceError, TargetGoneError
-from memwatch.outputs.trackers.tracker_proxy import Order, Relay
-from memwatch.outputs.trackers.tracker_records import Tracking
+from memwatch.outputs.trackers.tracker_proxy import TrackerProxy, TrackerWorkerSpec
+from memwatch.outputs.trackers.tracker_records import TrackerRecords
 from support.watch import GB, TARGET, Script, growing, sampled
 from support.world import HandClock
 
@@ -42,7 +42,7 @@ class Samples:
     """Memory as a test sets it; `fail` names sources that cannot be read."""
 
     def __init__(self) -> None:
-        self.used, self.unread, self.during = 50 * GB, tuple[Unread, ...](), lambda: None
+        self.used, self.unread, self.during = 50 * GB, tuple[UnavailableSource, ...](), lambda: None
         self.wreck = False
 
     def sample(self, now: float) -> Sample:
@@ -75,7 +75,7 @@ class FakeSignaller:
     def __init__(self) -> None:
         self.sent, self.error, self.before = list[str](), None, lambda: None
 
-    def send(self, signal_name: str) -> None:
+    def send_signal(self, signal_name: str) -> None:
         self.before()
         if self.error is not None:
             raise self.error
@@ -103,11 +103,11 @@ class FakeSink:
         self.name, self.notices, self.closed, self.error = name, list[Notice](), list[Snapshot](), None
         self.turns, self.idle, self.wants, self.asks = 0, list[float](), True, False  # idle: nothing was told with it
 
-    def turn(self) -> bool:
+    def on_loop_iteration(self) -> bool:
         self.turns += 1
         return self.wants
 
-    def asked(self) -> bool:
+    def wants_snapshot(self) -> bool:
         asks, self.asks = self.asks, False
         return asks
 
@@ -117,7 +117,7 @@ class FakeSink:
         self.notices += notices
         self.idle += [] if notices else [snapshot.t]
 
-    def close(self, snapshot: Snapshot) -> None:
+    def on_watch_end(self, snapshot: Snapshot) -> None:
         self.closed.append(snapshot)
         if self.error is not None:
             raise self.error
@@ -146,10 +146,10 @@ class FakeWaker:
     def __init__(self) -> None:
         self.armed, self.rings, self.rung = list[tuple[Sequence[int], bool]](), 0, False
 
-    def arm(self, cgroup: object, limit: Limit, headrooms: Sequence[int], hurried: bool) -> None:
+    def set_thresholds(self, cgroup: object, limit: Limit, headrooms: Sequence[int], hurried: bool) -> None:
         self.armed.append((headrooms, hurried))
 
-    def rang(self) -> bool:
+    def consume_wakeup(self) -> bool:
         self.rings += 1
         return self.rung
 
@@ -240,7 +240,10 @@ def test_a_failing_source_is_told_once_with_each_new_reason_and_when_it_works_ag
 
 
 def test_an_unread_reading_is_a_failing_source_and_an_absent_one_is_none(bench: Bench) -> None:
-    bench.samples.unread = (Unread("nvml", "no driver", absent=True), Unread("cgroup", "not mounted"))
+    bench.samples.unread = (
+        UnavailableSource("nvml", "no driver", absent=True),
+        UnavailableSource("cgroup", "not mounted"),
+    )
     bench.tick(2)
     assert changes(bench) == [("cgroup", False, "not mounted")]
     bench.samples.unread = ()
@@ -261,7 +264,7 @@ def test_a_process_without_memory_is_waited_for_and_told_when_it_does_not_end(be
 @pytest.mark.parametrize("code", ["import time; time.sleep(60)", "raise SystemExit(1)", "no Python"])
 def test_a_tracker_that_hangs_or_crashes_delays_no_look_and_is_told(code: str) -> None:
     seconds = HandClock()
-    relay = Relay(Order("wandb", "run-1", ""), Tracking(), code=code, monotonic=seconds.now)
+    relay = TrackerProxy(TrackerWorkerSpec("wandb", "run-1", ""), TrackerRecords(), code=code, monotonic=seconds.now)
     bench = Bench(sinks=[relay])
     bench.engine.feed(ATTACHED)
     took = []
@@ -272,7 +275,7 @@ def test_a_tracker_that_hangs_or_crashes_delays_no_look_and_is_told(code: str) -
         bench.tick()
         took.append(time.monotonic() - begun)
         time.sleep(0.001)
-    relay.end()
+    relay.kill()
     usual, *_, most = sorted(took)[180:]  # a turn that starts a process, of which there are nine, waits for its exec
     assert usual < 0.02 and most < 1.0, (usual, most)
     assert kinds(bench.trainer.seen).count(Sampled) == 200
@@ -325,7 +328,7 @@ def test_the_signal_is_sent_once_and_reported_back_to_engine_journal_and_trainer
     bench.leak()
     bench.tick(5)
     assert bench.signaller.sent == ["SIGINT"]
-    assert bench.engine.snapshot().state is State.INTERRUPTING
+    assert bench.engine.snapshot().state is WatchState.INTERRUPTING
     for seen in (bench.trainer.seen, bench.journal.events):
         assert [one.signal for one in seen if isinstance(one, Signalled)] == ["SIGINT"]
     assert [one.event for one in bench.sink.notices if one.event in ("interrupt", "signalled")] == [
@@ -357,7 +360,7 @@ def test_a_dry_run_sends_nothing_and_says_what_it_would() -> None:
     bench.tick(30)
     assert bench.signaller.sent == []
     assert [(one.signal, one.dry_run) for one in bench.trainer.seen if isinstance(one, Signalled)] == [("SIGINT", True)]
-    assert bench.engine.snapshot().state is not State.INTERRUPTING
+    assert bench.engine.snapshot().state is not WatchState.INTERRUPTING
 
 
 def test_a_signal_that_cannot_be_sent_is_tried_again_and_its_reason_told(bench: Bench) -> None:
@@ -388,7 +391,7 @@ def test_a_trainer_that_does_not_answer_gets_sigterm_past_the_deadline(bench: Be
     bench.leak()
     bench.tick(40)
     assert bench.signaller.sent == ["SIGINT", "SIGTERM"]
-    assert bench.engine.snapshot().state is State.ESCALATED
+    assert bench.engine.snapshot().state is WatchState.ESCALATED
 
 
 def test_a_trainer_that_answers_gets_no_more(bench: Bench) -> None:
@@ -566,7 +569,7 @@ def test_the_waker_is_told_what_to_look_out_for_now_and_then_and_when_it_rang() 
     bench.run(22)
     assert (bench.waker.rings, len(bench.waker.armed)) == (22, 3), "every 10 s"
     rooms, hurried = bench.waker.armed[-1]
-    assert rooms == bench.engine.look_headrooms()[2] and not hurried
+    assert rooms == bench.engine.wake_thresholds()[2] and not hurried
     bench.waker.rung = True
     bench.script.rate = 100 * GB
     bench.samples.used = 90 * GB

@@ -24,7 +24,7 @@ from typing import Any
 
 from memwatch.core.events import GenerationSeen
 from memwatch.sources.log.log_source import LogSource
-from memwatch.sources.log.whole_log_scan import scan
+from memwatch.sources.log.whole_log_scan import scan_log
 from support.measure import ENVIRON, cpu_seconds, peak_rss_mib
 from support.presets import packaged_presets
 
@@ -71,7 +71,7 @@ def catch_up(path: Path) -> Figures:
 
 def whole_scan(path: Path) -> Figures:
     """What `memwatch markers` finds."""
-    found = scan(path, packaged_presets())
+    found = scan_log(path, packaged_presets())
     return {"markers": len(found.markers), "total": found.total}
 
 

@@ -19,7 +19,7 @@ from memwatch.config.settings import Config
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Attached, Sampled
-from memwatch.sources.target.process_identity import describe, identify
+from memwatch.sources.target.process_identity import identify, read_target_facts
 from support.measure import median, quantile
 
 PARTS = ("look", "sample", "judge", "snapshot")
@@ -48,7 +48,7 @@ def _run(processes: int, count: int, pause: float = 0.0) -> dict[str, list[float
     spent: dict[str, list[float]] = {part: [] for part in PARTS}
     with ExitStack() as stack:
         pid = stack.enter_context(trainer(processes))
-        facts = describe(identify(pid))
+        facts = read_target_facts(identify(pid))
         readers, engine = make_readers(Config(), facts, stack), Engine(Policy())
         begun = time.time()
         engine.feed(Attached(begun, facts.target, facts.command))

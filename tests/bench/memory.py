@@ -22,7 +22,7 @@ from typing import Any
 from bench.cost import trainer
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
-from memwatch.core.engine.resource_monitor import ForecasterLike
+from memwatch.core.engine.monitored_resource import ForecasterProtocol
 from memwatch.core.events import Event
 from memwatch.core.forecast.forecaster import Forecaster
 from support.endless import generations_pass, time_passes
@@ -33,10 +33,10 @@ from support.steady import Steady
 POINTS = 10
 EVENTS: dict[str, Callable[[], Iterator[Event]]] = {"time": time_passes, "generations": generations_pass}
 DAEMON = "Daemon"
-FORECASTERS: dict[str, Callable[[], ForecasterLike]] = {"Steady": Steady, "Forecaster": Forecaster}
+FORECASTERS: dict[str, Callable[[], ForecasterProtocol]] = {"Steady": Steady, "Forecaster": Forecaster}
 
 
-def run(events: Iterator[Event], count: int, forecaster: Callable[[], ForecasterLike]) -> dict[str, Any]:
+def run(events: Iterator[Event], count: int, forecaster: Callable[[], ForecasterProtocol]) -> dict[str, Any]:
     """RSS at each point, how far it rose after the first, and CPU microseconds of an event."""
     engine, rss, begun = Engine(Policy(), forecaster), [], time.process_time()
     for _ in range(POINTS):

@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from memwatch.sources.memory.cgroup import parse_page_cache
+from memwatch.sources.memory.cgroup import parse_reclaimable_cache
 from support.measure import ENVIRON, quantile
 from support.trainers import memory_cgroup
 
@@ -113,7 +113,7 @@ def heard(told: dict[str, Any], name: str) -> float | None:
 
 def charged(group: Path) -> int:
     usage = int((group / "memory.usage_in_bytes").read_text())
-    return usage - parse_page_cache((group / "memory.stat").read_bytes())
+    return usage - parse_reclaimable_cache((group / "memory.stat").read_bytes())
 
 
 def available_kib() -> int:

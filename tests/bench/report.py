@@ -87,7 +87,7 @@ def pages(count: int) -> dict[str, Figures]:
             "rise_mib": round(rss_mib() - before, 2),
             "bytes": size,
         }
-    server.close(make_snapshot())
+    server.on_watch_end(make_snapshot())
     server.stop()
     return told
 

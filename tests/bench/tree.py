@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from memwatch.sources.memory.pagemap import RUN, Pages, read_space
+from memwatch.sources.memory.pagemap import PAGES_PER_RUN, PagemapFile, read_address_space
 from support import mapping, trees
 from support.forest import Forest, read_pss
 
@@ -43,11 +43,14 @@ def of_tree(step: trees.Step, looks: int, size: int) -> dict[str, object]:
 def latencies(seconds: float, megabytes: int) -> list[dict[str, object]]:
     """Quantiles of what mmap and munmap take, while the trainer is looked at."""
     with mapping.mapper(megabytes, forks=2) as trainer:
-        pages, heap = Pages(trainer.pid), max(read_space(trainer.pid).anon.stretches, key=lambda stretch: stretch[1])
+        pages, heap = (
+            PagemapFile(trainer.pid),
+            max(read_address_space(trainer.pid).anon.stretches, key=lambda stretch: stretch[1]),
+        )
 
         def sample(runs: int, then_seconds: float = 0.0) -> None:
             for _ in range(runs):
-                pages.kinds(heap[0] + random.randrange(heap[1] - RUN), RUN)
+                pages.read_page_kinds(heap[0] + random.randrange(heap[1] - PAGES_PER_RUN), PAGES_PER_RUN)
             time.sleep(then_seconds)
 
         ways: dict[str, Callable[[], object]] = {

@@ -26,7 +26,7 @@ from memwatch.cli.top import Endpoint
 from memwatch.core.snapshot import Forecast, Snapshot
 from memwatch.errors import AttachError, ConfigError, ExitCode
 from memwatch.outputs.http.server import WebServer
-from memwatch.outputs.status_json import status
+from memwatch.outputs.status_json import snapshot_to_dict
 from memwatch.system.clock import SystemClock
 from support.screens import screen
 from support.snapshots import make_dead, make_diagnosis, make_snapshot, make_view
@@ -97,7 +97,7 @@ def serving_by(handler: type[_Answers]) -> Iterator[str]:
         server.shutdown()
 
 
-SHOWN = status(make_snapshot())
+SHOWN = snapshot_to_dict(make_snapshot())
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from memwatch.config.web_config import load
 from memwatch.errors import ConfigError
-from memwatch.outputs.http.client_access import Access
+from memwatch.outputs.http.client_access import AccessPolicy
 from memwatch.outputs.http.server import CERTIFICATE, PASSWORD, TLS
 from support.certificates import hashed, make_all
 
@@ -87,7 +87,7 @@ NEWER = {  # which Debian's promtool does not know yet
 
 @pytest.mark.parametrize(("text", "asks"), [*GOOD.items(), *NEWER.items()])
 def test_what_is_accepted_and_what_it_asks(folder: Path, text: str, asks: set[str]) -> None:
-    assert load(written(folder, text)).asks == asks
+    assert load(written(folder, text)).requirements == asks
 
 
 @needs_promtool
@@ -212,7 +212,7 @@ def test_certificates_may_stand_in_the_file(folder: Path) -> None:
         "tls_server_config:\n" + block("cert", "server.crt") + block("key", "server.key") + block("client_ca", "ca.crt")
     )
     access = load(written(folder, text + "  client_auth_type: RequireAndVerifyClientCert\n"))
-    assert access.asks == {TLS, CERTIFICATE}
+    assert access.requirements == {TLS, CERTIFICATE}
     assert list(access.files) == [str(folder / "web-config.yml")]
     with pytest.raises(ConfigError, match="key: not a text"):
         load(written(folder, "tls_server_config: {cert_file: server.crt, key: 5}"))
@@ -225,7 +225,7 @@ def test_paths_count_from_the_folder_of_the_file(folder: Path, tmp_path: Path) -
         load(path)
     assert str(tmp_path) in refused.value.hint
     shutil.copy(folder / "server.key", tmp_path)
-    assert load(path).asks == {TLS}
+    assert load(path).requirements == {TLS}
 
 
 @pytest.mark.parametrize(("name", "problem"), [("none.yml", "No such file"), (".", "Is a directory")])
@@ -292,8 +292,8 @@ def test_the_example_is_accepted(folder: Path, tmp_path: Path, commented: bool) 
     if not commented:
         text = uncommented(text).replace("$2y$10$...", HASH)
     path = written(tmp_path, text)
-    access: Access = load(path)
-    assert access.asks == ({TLS} if commented else {TLS, PASSWORD, CERTIFICATE})
+    access: AccessPolicy = load(path)
+    assert access.requirements == ({TLS} if commented else {TLS, PASSWORD, CERTIFICATE})
     assert access.headers == "X-Frame-Options: deny\r\n"
     newer = ("client_allowed_sans", "rate_limit")
     path.write_text("\n".join(line for line in text.splitlines() if not line.strip().startswith(newer)))

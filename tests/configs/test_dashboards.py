@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from generator.queries import RUN, families_in, selector
-from memwatch.outputs.metrics.metric_registry import FAMILIES, Family
+from memwatch.outputs.metrics.metric_registry import FAMILIES, MetricFamily
 from support.grafana import FILES, GRAFANA, load, panels, queries
 
 ROOT = Path(__file__).parents[2]
@@ -42,11 +42,13 @@ def test_they_are_what_the_generator_makes():
 
 
 def test_a_label_that_is_not_in_the_registry_cannot_be_asked_for():
-    family = Family("gauge", "memwatch_x_bytes", "X.", ("path",))
+    family = MetricFamily("gauge", "memwatch_x_bytes", "X.", ("path",))
     assert selector(RUN)(family, path="/") == 'memwatch_x_bytes{job="$job",instance="$instance",path="/"}'
     with pytest.raises(ValueError, match="memwatch_x_bytes has no label phase"):
         selector(RUN)(family, phase="train")
-    assert [one.sample for one in families_in('memwatch_armed{state="memwatch_state"} + time()')] == ["memwatch_armed"]
+    assert [one.sample_name for one in families_in('memwatch_armed{state="memwatch_state"} + time()')] == [
+        "memwatch_armed"
+    ]
 
 
 @every_file
@@ -91,7 +93,7 @@ def overlap(one: dict[str, int], other: dict[str, int]) -> bool:
 
 @every_file
 def test_every_panel_says_what_it_shows_in_which_unit_from_the_chosen_source(path: Path):
-    helps = {one.sample: one.text for one in FAMILIES}
+    helps = {one.sample_name: one.text for one in FAMILIES}
     for panel in panels(load(path)):
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
         described = re.findall(r"`(\w+)`: (.+)", panel["description"])
@@ -105,7 +107,7 @@ def test_every_panel_says_what_it_shows_in_which_unit_from_the_chosen_source(pat
 
 @every_file
 def test_every_series_that_is_asked_for_is_in_the_registry(path: Path):
-    known = {one.sample for one in FAMILIES}
+    known = {one.sample_name for one in FAMILIES}
     for query in queries(load(path)):
         asked = set(re.findall(r"\b(?:memwatch|process)_\w+", query.expr))
         assert asked and asked <= known, query

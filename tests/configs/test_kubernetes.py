@@ -19,7 +19,7 @@ from memwatch import __version__
 from memwatch.config.load import load
 from memwatch.config.settings import Config
 from memwatch.core.text_and_units import parse_size
-from memwatch.outputs.http.routes import PAGES
+from memwatch.outputs.http.routes import ROUTES
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "configs" / "kubernetes"
@@ -249,7 +249,7 @@ def test_probes_ask_for_pages_that_are_there_and_a_sidecar_is_never_unready(name
     container = memwatch(name)
     probes = {key: value["httpGet"] for key, value in container.items() if key.endswith("Probe")}
     assert set(probes) == {"livenessProbe"} | ({"readinessProbe"} if name == "daemonset" else set())
-    assert all(probe["path"] in PAGES and probe["port"] == "memwatch" for probe in probes.values())
+    assert all(probe["path"] in ROUTES and probe["port"] == "memwatch" for probe in probes.values())
     assert probes["livenessProbe"]["path"] == "/-/healthy"
 
 

@@ -98,7 +98,7 @@ def test_each_has_its_runbook_and_each_runbook_its_alert():
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("alert") or rule["record"])
 def test_every_metric_is_in_the_registry_or_recorded(rule: dict[str, Any]):
-    known = {one.sample for one in FAMILIES} | {one["record"] for one in RULES if "record" in one}
+    known = {one.sample_name for one in FAMILIES} | {one["record"] for one in RULES if "record" in one}
     asked = set(re.findall(r"[\w:]*memwatch_[\w:]+|\bprocess_\w+", re.sub(r'"[^"]*"', "", rule["expr"])))
     assert asked and asked <= known
 

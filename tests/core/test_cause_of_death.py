@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.cause_of_death import Evidence, KernelRecord, conclude
+from memwatch.core.cause_of_death import ExitEvidence, KernelRecord, explain_exit
 from memwatch.core.events import (
     Cause,
     CheckpointSeen,
@@ -33,12 +33,12 @@ TABLE = [
     ("clean end", {"exit_code": 0}, Cause.COMPLETED),
     ("error", {"exit_code": 1}, Cause.FAILED),
     ("nothing known", {}, Cause.UNKNOWN),
-    ("saved, status 130", {"exit_code": 130, "signalled": INT, "checkpoint": "file: a.pt"}, Cause.SAVED),
-    ("saved, status 0", {"exit_code": 0, "signalled": INT, "checkpoint": "file: a.pt"}, Cause.SAVED),
-    ("saved, status unknown", {"signalled": INT, "checkpoint": "log: saved"}, Cause.SAVED),
+    ("saved, status 130", {"exit_code": 130, "signalled": INT, "checkpoint_after_signal": "file: a.pt"}, Cause.SAVED),
+    ("saved, status 0", {"exit_code": 0, "signalled": INT, "checkpoint_after_signal": "file: a.pt"}, Cause.SAVED),
+    ("saved, status unknown", {"signalled": INT, "checkpoint_after_signal": "log: saved"}, Cause.SAVED),
     (
         "saved, OOM anyway",
-        {"exit_signal": "SIGKILL", "signalled": INT, "checkpoint": "x", "kernel_record": MEMCG},
+        {"exit_signal": "SIGKILL", "signalled": INT, "checkpoint_after_signal": "x", "kernel_record": MEMCG},
         Cause.SAVED,
     ),
     ("interrupted, status 0, nothing saved", {"exit_code": 0, "signalled": INT}, Cause.UNSAVED),
@@ -50,7 +50,7 @@ TABLE = [
     ("too late, by counter", {"exit_signal": "SIGKILL", "signalled": INT, **OWN}, Cause.OOM_CGROUP),
     (
         "saved after the hook, killed by a job manager",
-        {"exit_signal": "SIGKILL", "signalled": HOOK, "checkpoint": "x"},
+        {"exit_signal": "SIGKILL", "signalled": HOOK, "checkpoint_after_signal": "x"},
         Cause.SAVED,
     ),
     ("nothing saved after the hook", {"exit_signal": "SIGINT", "signalled": HOOK}, Cause.UNSAVED),
@@ -61,7 +61,7 @@ TABLE = [
     ),
     (
         "escalated, a checkpoint even so",
-        {"exit_code": 0, "signalled": Signalled(995.0, "SIGTERM"), "escalated": True, "checkpoint": "x"},
+        {"exit_code": 0, "signalled": Signalled(995.0, "SIGTERM"), "escalated": True, "checkpoint_after_signal": "x"},
         Cause.SAVED,
     ),
     (
@@ -75,16 +75,24 @@ TABLE = [
         Cause.COMPLETED,
     ),
     ("not delivered", {"exit_code": 1, "signalled": Signalled(990.0, "SIGINT", error="EPERM")}, Cause.FAILED),
-    ("perhaps interrupted, saved", {"exit_code": 1, "unsure": UNSURE, "checkpoint": "x"}, Cause.SAVED),
-    ("perhaps interrupted, ended by it", {"exit_signal": "SIGINT", "unsure": UNSURE}, Cause.UNSAVED),
-    ("perhaps interrupted, status of it", {"exit_code": 130, "unsure": UNSURE}, Cause.UNSAVED),
-    ("perhaps interrupted, status 0", {"exit_code": 0, "unsure": UNSURE}, Cause.UNKNOWN),
-    ("perhaps interrupted, failed", {"exit_code": 1, "unsure": UNSURE, "log_oom": MEMORY_ERROR}, Cause.UNKNOWN),
-    ("perhaps interrupted, SIGSEGV", {"exit_signal": "SIGSEGV", "unsure": UNSURE}, Cause.UNKNOWN),
-    ("perhaps interrupted, OOM", {"exit_signal": "SIGKILL", "unsure": UNSURE, **OWN}, Cause.OOM_CGROUP),
+    (
+        "perhaps interrupted, saved",
+        {"exit_code": 1, "unconfirmed_signal": UNSURE, "checkpoint_after_signal": "x"},
+        Cause.SAVED,
+    ),
+    ("perhaps interrupted, ended by it", {"exit_signal": "SIGINT", "unconfirmed_signal": UNSURE}, Cause.UNSAVED),
+    ("perhaps interrupted, status of it", {"exit_code": 130, "unconfirmed_signal": UNSURE}, Cause.UNSAVED),
+    ("perhaps interrupted, status 0", {"exit_code": 0, "unconfirmed_signal": UNSURE}, Cause.UNKNOWN),
+    (
+        "perhaps interrupted, failed",
+        {"exit_code": 1, "unconfirmed_signal": UNSURE, "log_oom": MEMORY_ERROR},
+        Cause.UNKNOWN,
+    ),
+    ("perhaps interrupted, SIGSEGV", {"exit_signal": "SIGSEGV", "unconfirmed_signal": UNSURE}, Cause.UNKNOWN),
+    ("perhaps interrupted, OOM", {"exit_signal": "SIGKILL", "unconfirmed_signal": UNSURE, **OWN}, Cause.OOM_CGROUP),
     (
         "interrupted, perhaps escalated",
-        {"exit_signal": "SIGTERM", "signalled": INT, "unsure": Signalling(995.0, "SIGTERM")},
+        {"exit_signal": "SIGTERM", "signalled": INT, "unconfirmed_signal": Signalling(995.0, "SIGTERM")},
         Cause.UNSAVED,
     ),
     ("kernel record, memcg", {"exit_signal": "SIGKILL", "kernel_record": MEMCG}, Cause.OOM_CGROUP),
@@ -116,7 +124,11 @@ TABLE = [
     ("bad_alloc aborts", {"exit_signal": "SIGABRT", "log_oom": MEMORY_ERROR}, Cause.MEMORY_ERROR),
     ("CUDA OOM", {"exit_code": 1, "log_oom": CUDA}, Cause.CUDA_OOM),
     ("CUDA OOM, survived", {"exit_code": 0, "log_oom": CUDA}, Cause.COMPLETED),
-    ("CUDA OOM, outlived", {"exit_code": 1, "log_oom": CUDA, "outlived": "generation 4 followed"}, Cause.FAILED),
+    (
+        "CUDA OOM, outlived",
+        {"exit_code": 1, "log_oom": CUDA, "survived_oom_reason": "generation 4 followed"},
+        Cause.FAILED,
+    ),
     ("CUDA OOM, long ago", {"exit_code": 1, "log_oom": LONG_AGO}, Cause.FAILED),
     ("CUDA OOM, then killed", {"exit_signal": "SIGKILL", "log_oom": CUDA, "oom_kills_delta": 0}, Cause.SIGNALLED),
 ]
@@ -124,7 +136,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("facts", "cause"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
 def test_table(facts, cause):
-    ended = conclude(T, Evidence(**facts))
+    ended = explain_exit(T, ExitEvidence(**facts))
     assert ended.cause is cause
     assert ended.evidence
     assert (ended.t, ended.exit_code, ended.signal) == (T, facts.get("exit_code"), facts.get("exit_signal"))
@@ -135,8 +147,8 @@ def test_the_table_meets_every_cause():
 
 
 def test_the_reader_gets_every_fact():
-    lines = conclude(
-        T, Evidence(exit_signal="SIGKILL", signalled=INT, kernel_record=MEMCG, log_oom=MEMORY_ERROR, **OWN)
+    lines = explain_exit(
+        T, ExitEvidence(exit_signal="SIGKILL", signalled=INT, kernel_record=MEMCG, log_oom=MEMORY_ERROR, **OWN)
     ).evidence
     assert lines[0].startswith("kernel: Memory cgroup out of memory")
     assert len(set(lines)) == len(lines)
@@ -147,7 +159,7 @@ def test_the_reader_gets_every_fact():
 
 def test_who_was_stopped_by_others_has_saved_and_memwatch_had_no_part_in_it():
     saved = CheckpointSeen(996.0, "saved", "file: a.pt")
-    ended = conclude(T, Evidence(exit_signal="SIGINT", saved=saved))
+    ended = explain_exit(T, ExitEvidence(exit_signal="SIGINT", saved=saved))
     assert ended.cause is Cause.SIGNALLED
     assert ended.evidence == (
         "ended by SIGINT",
@@ -156,7 +168,7 @@ def test_who_was_stopped_by_others_has_saved_and_memwatch_had_no_part_in_it():
 
 
 def test_a_hook_is_named_in_place_of_the_signal():
-    lines = conclude(T, Evidence(exit_code=0, signalled=HOOK, checkpoint="file: a.pt")).evidence
+    lines = explain_exit(T, ExitEvidence(exit_code=0, signalled=HOOK, checkpoint_after_signal="file: a.pt")).evidence
     assert lines[0] == "checkpoint complete after the hook scancel 7: file: a.pt"
     assert "memwatch started the hook scancel 7 10.0 s before the end" in lines
 
@@ -164,7 +176,10 @@ def test_a_hook_is_named_in_place_of_the_signal():
 @pytest.mark.parametrize(
     ("facts", "first"),
     [
-        ({"checkpoint": "file: a.pt"}, "checkpoint complete after SIGINT, which may have been sent: file: a.pt"),
+        (
+            {"checkpoint_after_signal": "file: a.pt"},
+            "checkpoint complete after SIGINT, which may have been sent: file: a.pt",
+        ),
         (
             {"exit_signal": "SIGINT"},
             "ended by SIGINT, as SIGINT does, which may have been sent; no checkpoint was seen",
@@ -173,25 +188,27 @@ def test_a_hook_is_named_in_place_of_the_signal():
     ],
 )
 def test_what_is_not_known_of_a_signal_is_said(facts, first):
-    lines = conclude(T, Evidence(unsure=UNSURE, **facts)).evidence
+    lines = explain_exit(T, ExitEvidence(unconfirmed_signal=UNSURE, **facts)).evidence
     assert lines[0] == first
     assert "5.0 s before the end memwatch was to send SIGINT; whether it did is not known" in lines
 
 
 def test_no_checkpoint_is_said():
-    assert conclude(T, Evidence(exit_code=0, signalled=INT)).evidence[0] == "no checkpoint was seen after SIGINT"
+    assert (
+        explain_exit(T, ExitEvidence(exit_code=0, signalled=INT)).evidence[0] == "no checkpoint was seen after SIGINT"
+    )
 
 
 names = st.sampled_from(["SIGINT", "SIGTERM", "SIGKILL", "SIGABRT", "signal 40"])
 evidences = st.builds(
-    Evidence,
+    ExitEvidence,
     exit_code=st.none() | st.integers(0, 255),
     exit_signal=st.none() | names,
     signalled=st.none()
     | st.builds(Signalled, st.floats(0, 2000), names, st.booleans(), st.sampled_from(["", "EPERM"])),
-    unsure=st.none() | st.builds(Signalling, st.floats(0, 2000), names),
+    unconfirmed_signal=st.none() | st.builds(Signalling, st.floats(0, 2000), names),
     escalated=st.booleans(),
-    checkpoint=st.none() | st.text(max_size=5),
+    checkpoint_after_signal=st.none() | st.text(max_size=5),
     oom_kills_delta=st.none() | st.integers(-2, 3),
     cgroup_owned=st.booleans(),
     kernel_record=st.none() | st.sampled_from([MEMCG, GLOBAL, NEIGHBOUR, WORKER]),
@@ -204,7 +221,7 @@ evidences = st.builds(
 
 @given(evidences)
 def test_laws(evidence):
-    ended = conclude(T, evidence)
+    ended = explain_exit(T, evidence)
     assert ended.evidence
     assert all(isinstance(line, str) and line for line in ended.evidence)
     record = evidence.kernel_record
@@ -213,12 +230,12 @@ def test_laws(evidence):
             evidence.cgroup_owned and evidence.oom_kills_delta > 0
         )
     if ended.cause in (Cause.SAVED, Cause.UNSAVED):
-        assert evidence.ours or evidence.unsure
+        assert evidence.delivered_signal or evidence.unconfirmed_signal
     if ended.cause is Cause.SAVED:
-        assert evidence.checkpoint
+        assert evidence.checkpoint_after_signal
     if ended.cause is Cause.COMPLETED:
         assert evidence.exit_code == 0
 
 
 def test_evidence_defaults_to_nothing_known():
-    assert all(not getattr(Evidence(), field.name) for field in fields(Evidence))
+    assert all(not getattr(ExitEvidence(), field.name) for field in fields(ExitEvidence))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.cause_of_death import outlived
+from memwatch.core.cause_of_death import survival_reason
 from memwatch.core.text_and_units import printable
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 3, in step\n    x = torch.empty(2**40)\n'
@@ -51,17 +51,17 @@ OUTLIVED = {
 
 @pytest.mark.parametrize("case", DIED.values(), ids=DIED)
 def test_it_may_have_died_of_it(case):
-    assert outlived(*case) == ""
+    assert survival_reason(*case) == ""
 
 
 @pytest.mark.parametrize("case", OUTLIVED.values(), ids=OUTLIVED)
 def test_it_outlived_it(case):
     *facts, why = case
-    assert why in outlived(*facts)
+    assert why in survival_reason(*facts)
 
 
 @settings(deadline=None)
 @given(st.text(max_size=300), st.text(max_size=300), st.none() | st.integers(0, 255))
 def test_whatever_the_log_says_the_answer_is_a_printable_line(before, after, code):
-    found = outlived(f"{before}\n{OOM}\n{after}", OOM, code, None)
+    found = survival_reason(f"{before}\n{OOM}\n{after}", OOM, code, None)
     assert found == printable(found, 400)

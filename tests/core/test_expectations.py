@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Attached, GenerationSeen, Notice
-from memwatch.core.expectations import Expectations, parse
+from memwatch.core.expectations import Expectations, parse_expectation
 from memwatch.core.snapshot import GenerationRow
 from support.examinations import examined
 from support.watch import TARGET, Script, sampled
@@ -25,14 +25,14 @@ def row(
 
 
 def met(text: str, *rows: GenerationRow, resource: str = "host") -> bool | None:
-    expected = Expectations([parse(text)])
-    expected.row(resource, rows)
+    expected = Expectations([parse_expectation(text)])
+    expected.update_generations(resource, rows)
     return expected.known[0].met
 
 
 def counted(text: str, **counts: int) -> bool | None:
-    expected = Expectations([parse(text)])
-    expected.counts({name.replace("__", "."): count for name, count in counts.items()})
+    expected = Expectations([parse_expectation(text)])
+    expected.update_type_counts({name.replace("__", "."): count for name, count in counts.items()})
     return expected.known[0].met
 
 
@@ -131,20 +131,20 @@ def test_counts(text: str, is_met: bool):
 )
 def test_what_is_not_understood_is_refused_with_what_to_write(text: str):
     with pytest.raises(ValueError, match=r"write one of|larger than"):
-        parse(text)
+        parse_expectation(text)
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_understood_or_refused(text: str):
     try:
-        parse(text)
+        parse_expectation(text)
     except ValueError as error:
         assert str(error)
 
 
 def test_it_is_told_when_it_begins_to_be_broken_and_counted():
-    expected = Expectations([parse("growth < 1GB")])
-    told = [bool(expected.row("host", [row(i, delta)])) for i, delta in enumerate((0.5, 2, 3, 0.5, 4))]
+    expected = Expectations([parse_expectation("growth < 1GB")])
+    told = [bool(expected.update_generations("host", [row(i, delta)])) for i, delta in enumerate((0.5, 2, 3, 0.5, 4))]
     assert told == [False, True, False, False, True]
     (known,) = expected.known
     assert (known.met, known.breaches) == (False, 3)
@@ -152,7 +152,9 @@ def test_it_is_told_when_it_begins_to_be_broken_and_counted():
 
 
 def test_the_engine_tells_it():
-    engine = Engine(Policy(), Script, expectations=[parse("growth < 1GB"), parse("Agent == 16")])
+    engine = Engine(
+        Policy(), Script, expectations=[parse_expectation("growth < 1GB"), parse_expectation("Agent == 16")]
+    )
     notices = []
 
     def feed(event):

@@ -9,23 +9,23 @@ from memwatch.core.generation_ledger import (
     KEEP_FIRST,
     KEEP_LAST,
     MAX_PHASES,
-    Ledger,
+    GenerationLedger,
 )
 
 MB = 10**6
 
 
-def mark(ledger: Ledger, t: float, index: float, at: str = "start", total: int | None = None):
-    return ledger.mark(t, GenerationSeen(t, index, total, at=at))
+def mark(ledger: GenerationLedger, t: float, index: float, at: str = "start", total: int | None = None):
+    return ledger.add_marker(t, GenerationSeen(t, index, total, at=at))
 
 
 def test_start_markers_begin_rows_and_what_came_before_is_no_generation():
-    ledger = Ledger()
-    ledger.sample((0,), "host", (5 * MB,))
+    ledger = GenerationLedger()
+    ledger.add_samples((0,), "host", (5 * MB,))
     first = mark(ledger, 1, 1)
     assert first is not None and first.closed == {}
-    ledger.sample((2,), "host", (9 * MB,))
-    ledger.sample((3,), "host", (7 * MB,))
+    ledger.add_samples((2,), "host", (9 * MB,))
+    ledger.add_samples((3,), "host", (7 * MB,))
     second = mark(ledger, 4, 2)
     assert second is not None
     row = second.closed["host"]
@@ -37,52 +37,52 @@ def test_start_markers_begin_rows_and_what_came_before_is_no_generation():
 
 
 def test_the_first_end_marker_closes_a_partial_row_and_begins_the_next():
-    ledger = Ledger()
-    ledger.sample((0,), "host", (5 * MB,))
+    ledger = GenerationLedger()
+    ledger.add_samples((0,), "host", (5 * MB,))
     boundary = mark(ledger, 10, 7, at="end")
     assert boundary is not None and boundary.index == 8
     assert boundary.closed["host"].index == 7
     assert boundary.closed["host"].partial
-    assert ledger.complete == 0
-    ledger.sample((11,), "host", (6 * MB,))
+    assert ledger.complete_generations == 0
+    ledger.add_samples((11,), "host", (6 * MB,))
     boundary = mark(ledger, 20, 8, at="end")
     assert boundary is not None and not boundary.closed["host"].partial
-    assert ledger.complete == 1
+    assert ledger.complete_generations == 1
 
 
 def test_a_sparse_end_marker_names_the_row_that_it_closes():
-    ledger = Ledger()
+    ledger = GenerationLedger()
     for t, index in ((10, 100), (20, 200), (30, 300)):
-        ledger.sample((t - 1,), "host", (t * MB,))
+        ledger.add_samples((t - 1,), "host", (t * MB,))
         mark(ledger, t, index, at="end")
     assert [row.index for row in ledger.rows("host")] == [100, 200, 300, 301]
 
 
 @pytest.mark.parametrize("at", ["start", "progress"])
 def test_a_repeated_index_makes_no_boundary(at):
-    ledger = Ledger()
-    ledger.sample((0,), "host", (MB,))
+    ledger = GenerationLedger()
+    ledger.add_samples((0,), "host", (MB,))
     assert mark(ledger, 1, 3, at=at) is not None
     assert mark(ledger, 2, 3, at=at) is None
 
 
 def test_end_and_start_markers_of_one_program_make_one_boundary_each():
-    ledger = Ledger()
-    ledger.sample((0,), "host", (MB,))
+    ledger = GenerationLedger()
+    ledger.add_samples((0,), "host", (MB,))
     assert mark(ledger, 1, 1) is not None
     assert mark(ledger, 2, 1, at="end") is not None
     assert mark(ledger, 2.1, 2) is None
 
 
 def test_a_count_that_goes_back_begins_anew_and_leaves_a_partial_row():
-    ledger = Ledger()
+    ledger = GenerationLedger()
     for t, index in ((1, 1), (2, 2), (3, 3)):
         mark(ledger, t, index)
-        ledger.sample((t + 0.5,), "host", (MB,))
+        ledger.add_samples((t + 0.5,), "host", (MB,))
     boundary = mark(ledger, 4, 2)
     assert boundary is not None and boundary.index == 2
     assert boundary.closed["host"].index == 3 and boundary.closed["host"].partial
-    assert ledger.step_seconds(4) is None
+    assert ledger.generation_seconds(4) is None
 
 
 @pytest.mark.parametrize(
@@ -90,33 +90,33 @@ def test_a_count_that_goes_back_begins_anew_and_leaves_a_partial_row():
     [([0, 1], "start", 24), ([1, 2], "start", 25), ([1], "end", 25), ([5], "start", 25), ([3], "progress", 24)],
 )
 def test_the_last_generation_follows_how_the_program_counts(marks, at, last):
-    ledger = Ledger()
+    ledger = GenerationLedger()
     for t, index in enumerate(marks):
         mark(ledger, t, index, at=at, total=25)
     assert ledger.last_generation == last
 
 
 def test_no_total_no_last_generation():
-    ledger = Ledger()
+    ledger = GenerationLedger()
     mark(ledger, 0, 1)
     assert ledger.last_generation is None
 
 
 def test_generations_between_two_readings_leave_no_rows():
-    ledger = Ledger()
-    ledger.sample((0,), "host", (MB,))
+    ledger = GenerationLedger()
+    ledger.add_samples((0,), "host", (MB,))
     for index in range(1, 1001):
         mark(ledger, index / 1000, index)
-    ledger.sample((1,), "host", (2 * MB,))
+    ledger.add_samples((1,), "host", (2 * MB,))
     assert [row.index for row in ledger.rows("host")] == [1000]
 
 
 def test_memory_is_bounded_and_keeps_both_ends():
-    ledger = Ledger()
+    ledger = GenerationLedger()
     count = KEEP_FIRST + KEEP_LAST + 500
     for index in range(1, count + 1):
         mark(ledger, index, index)
-        ledger.sample((index + 0.5,), "host", (index,))
+        ledger.add_samples((index + 0.5,), "host", (index,))
     rows = ledger.rows("host")
     assert len(rows) == KEEP_FIRST + KEEP_LAST + 1
     assert [row.index for row in rows[:3]] == [1, 2, 3]
@@ -124,20 +124,20 @@ def test_memory_is_bounded_and_keeps_both_ends():
 
 
 def test_closed_rows_are_shared_not_copied():
-    ledger = Ledger()
+    ledger = GenerationLedger()
     for index in range(1, 5):
         mark(ledger, index, index)
-        ledger.sample((index + 0.5,), "host", (index,))
+        ledger.add_samples((index + 0.5,), "host", (index,))
     assert ledger.rows("host")[0] is ledger.rows("host")[0]
 
 
 def test_phases_split_a_generation_and_add_up():
-    ledger = Ledger()
-    ledger.sample((0,), "host", (10,))
+    ledger = GenerationLedger()
+    ledger.add_samples((0,), "host", (10,))
     mark(ledger, 0, 1)
     for t, phase, used in ((0, "evaluate", 40), (10, "train", 50), (20, "evaluate", 60)):
-        ledger.mark_phase(t, PhaseSeen(t, phase))
-        ledger.sample((t + 5,), "host", (used,))
+        ledger.add_phase_marker(t, PhaseSeen(t, phase))
+        ledger.add_samples((t + 5,), "host", (used,))
     boundary = mark(ledger, 30, 2)
     assert boundary is not None
     deltas = {p.phase: p.delta_bytes for p in boundary.closed["host"].phases}
@@ -146,60 +146,60 @@ def test_phases_split_a_generation_and_add_up():
 
 
 def test_a_phase_that_ended_is_no_longer_known():
-    ledger = Ledger()
-    ledger.mark_phase(0, PhaseSeen(0, "evaluate"))
-    ledger.mark_phase(1, PhaseSeen(1, "evaluate", "end"))
+    ledger = GenerationLedger()
+    ledger.add_phase_marker(0, PhaseSeen(0, "evaluate"))
+    ledger.add_phase_marker(1, PhaseSeen(1, "evaluate", "end"))
     assert ledger.phase is None
 
 
 def test_invented_phase_names_are_bounded():
-    ledger = Ledger()
-    ledger.sample((0,), "host", (1,))
+    ledger = GenerationLedger()
+    ledger.add_samples((0,), "host", (1,))
     mark(ledger, 0, 1)
     for t in range(1, 200):
-        ledger.mark_phase(t, PhaseSeen(t, f"phase {t}"))
-        ledger.sample((t + 0.5,), "host", (t,))
+        ledger.add_phase_marker(t, PhaseSeen(t, f"phase {t}"))
+        ledger.add_samples((t + 0.5,), "host", (t,))
     assert len(ledger.rows("host")[-1].phases) == MAX_PHASES
 
 
 @pytest.mark.parametrize(("share", "leading"), [(60, "evaluate"), (59, None)])
 def test_the_leading_phase_holds_sixty_percent_of_the_growth(share, leading):
-    ledger = Ledger()
+    ledger = GenerationLedger()
     used = 1000
-    ledger.sample((0,), "host", (used,))
+    ledger.add_samples((0,), "host", (used,))
     for index in range(1, 5):
         t = index * 10
         mark(ledger, t, index)
         rest = (100 - share) // 2
         for phase, grown in (("evaluate", share), ("train", rest), ("evolve", 100 - share - rest)):
-            ledger.mark_phase(t, PhaseSeen(t, phase))
+            ledger.add_phase_marker(t, PhaseSeen(t, phase))
             used += grown
             t += 1
-            ledger.sample((t,), "host", (used,))
+            ledger.add_samples((t,), "host", (used,))
     assert ledger.leading_phase("host") == leading
 
 
 def test_step_seconds_is_the_usual_one_and_goes_stale():
-    ledger = Ledger()
+    ledger = GenerationLedger()
     for index in range(1, 6):
         mark(ledger, index * 100, index)
-    assert ledger.step_seconds(510) == 100
-    assert not ledger.silent(510)
-    assert ledger.step_seconds(900) is None
-    assert ledger.silent(900)
+    assert ledger.generation_seconds(510) == 100
+    assert not ledger.has_no_markers(510)
+    assert ledger.generation_seconds(900) is None
+    assert ledger.has_no_markers(900)
 
 
 def test_a_new_process_keeps_old_rows_with_their_attempt():
-    ledger = Ledger()
-    ledger.sample((0,), "host", (5,))
+    ledger = GenerationLedger()
+    ledger.add_samples((0,), "host", (5,))
     for index in (1, 2):
         mark(ledger, index, index)
-        ledger.sample((index + 0.5,), "host", (5,))
-    ledger.attach(10, 1)
+        ledger.add_samples((index + 0.5,), "host", (5,))
+    ledger.begin_attempt(10, 1)
     assert ledger.index is None
-    ledger.sample((11,), "host", (1,))
+    ledger.add_samples((11,), "host", (1,))
     mark(ledger, 12, 2)
-    ledger.sample((13,), "host", (3,))
+    ledger.add_samples((13,), "host", (3,))
     rows = ledger.rows("host")
     assert [(r.index, r.attempt, r.partial) for r in rows] == [(1, 0, False), (2, 0, True), (2, 1, False)]
 
@@ -209,41 +209,49 @@ def test_a_new_process_keeps_old_rows_with_their_attempt():
     [([9, 9, 9, 9, 1], True), ([9, 9, 9, 9, 5], False), ([9, -9, 9, 9, 0], False), ([9, 9, 1], False)],
 )
 def test_a_stall_is_one_still_generation_after_four_that_grew(deltas, stalled):
-    ledger, used = Ledger(), 1000
-    ledger.sample((0,), "host", (used,))
+    ledger, used = GenerationLedger(), 1000
+    ledger.add_samples((0,), "host", (used,))
     mark(ledger, 0, 1)
     for index, delta in enumerate(deltas, 2):
         used += delta
-        ledger.sample((index - 0.5,), "host", (used,))
+        ledger.add_samples((index - 0.5,), "host", (used,))
         mark(ledger, index, index)
-    assert ledger.stalled("host") is stalled
+    assert ledger.has_stalled("host") is stalled
 
 
 @pytest.mark.parametrize("change", ["process", "counter"])
 def test_habits_are_those_of_this_process_and_counter(change):
-    ledger = Ledger()
+    ledger = GenerationLedger()
     for index, used in enumerate([0, 100, 200, 300, 400, 500, 502], 1):
-        ledger.sample((index * 10 - 1,), "host", (used,))
+        ledger.add_samples((index * 10 - 1,), "host", (used,))
         mark(ledger, index * 10, index)
-        ledger.mark_phase(index * 10, PhaseSeen(index * 10, "train"))
-    assert ledger.stalled("host")
-    assert (ledger.climb_bytes("host"), ledger.leading_phase("host"), ledger.step_seconds(71)) == (51, "train", 10)
+        ledger.add_phase_marker(index * 10, PhaseSeen(index * 10, "train"))
+    assert ledger.has_stalled("host")
+    assert (ledger.next_generation_rise_bytes("host"), ledger.leading_phase("host"), ledger.generation_seconds(71)) == (
+        51,
+        "train",
+        10,
+    )
     if change == "process":
-        ledger.attach(80, 1)
+        ledger.begin_attempt(80, 1)
     else:
-        ledger.mark(80, GenerationSeen(80, 1, unit="epoch"))
-    assert not ledger.stalled("host")
-    assert (ledger.climb_bytes("host"), ledger.leading_phase("host"), ledger.step_seconds(81)) == (None, None, None)
+        ledger.add_marker(80, GenerationSeen(80, 1, unit="epoch"))
+    assert not ledger.has_stalled("host")
+    assert (ledger.next_generation_rise_bytes("host"), ledger.leading_phase("host"), ledger.generation_seconds(81)) == (
+        None,
+        None,
+        None,
+    )
 
 
 def test_a_climb_is_growth_and_a_peak_that_did_not_stay():
-    ledger, t = Ledger(), 0.0
-    assert ledger.climb_bytes("host") is None
+    ledger, t = GenerationLedger(), 0.0
+    assert ledger.next_generation_rise_bytes("host") is None
     for index, levels in enumerate([(0, 30, 100), (100, 150, 120), (120, 120, 180)], 1):
         mark(ledger, t, index)
         for used in levels:
             t += 1
-            ledger.sample((t,), "host", (used,))
+            ledger.add_samples((t,), "host", (used,))
     mark(ledger, t + 1, 4)
-    assert ledger.climb_bytes("host") == (180 - 100) // 2 + (150 - 120)
-    assert ledger.climb_bytes("host", share=0.5) == 20 + 30
+    assert ledger.next_generation_rise_bytes("host") == (180 - 100) // 2 + (150 - 120)
+    assert ledger.next_generation_rise_bytes("host", share=0.5) == 20 + 30

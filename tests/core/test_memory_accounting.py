@@ -12,7 +12,7 @@ from memwatch.core.measurements import (
     HostMemory,
     TreeMemory,
 )
-from memwatch.core.memory_accounting import accounting, job_bytes, usages
+from memwatch.core.memory_accounting import accounting_method, job_bytes, usages
 
 GB = 10**9
 TREE = TreeMemory(processes=1, rss_bytes=20 * GB, used_bytes=20 * GB, accounting="rss")
@@ -40,7 +40,7 @@ def test_page_cache_is_no_use_of_the_job():
 def test_an_own_cgroup_without_a_limit_is_no_measure_of_the_job():
     """A session's cgroup holds what earlier programs left behind, in tmpfs and in the kernel."""
     free = replace(CGROUP, levels=tuple(replace(level, limit_bytes=None) for level in CGROUP.levels))
-    assert (only(cgroup=free, host=HOST).used_bytes, accounting(TREE, free)) == (20 * GB, "rss")
+    assert (only(cgroup=free, host=HOST).used_bytes, accounting_method(TREE, free)) == (20 * GB, "rss")
     assert job_bytes(None, free) == 25 * GB, "better than nothing"
 
 
@@ -85,12 +85,12 @@ def test_without_any_bound_the_limit_is_unknown():
 def test_what_cannot_be_told_is_left_out():
     assert usages(None, replace(CGROUP, owned=False), HOST, (), 5 * GB) == ()
     assert usages(None, None, HOST, (), None) == ()
-    assert accounting(None, None) is None
+    assert accounting_method(None, None) is None
 
 
 def test_it_says_how_the_use_was_measured():
-    assert accounting(TREE, CGROUP) == "cgroup"
-    assert accounting(replace(TREE, accounting="pss"), replace(CGROUP, owned=False)) == "pss"
+    assert accounting_method(TREE, CGROUP) == "cgroup"
+    assert accounting_method(replace(TREE, accounting="pss"), replace(CGROUP, owned=False)) == "pss"
     assert job_bytes(None, CGROUP) == 25 * GB
 
 
@@ -141,8 +141,8 @@ def test_a_cgroup_bounds_no_memory_that_a_driver_allocates():
 
 
 def test_a_gpu_in_the_pool_is_another_way_of_counting():
-    assert accounting(TREE, None, (UNIFIED,)) == "rss+gpu"
-    assert accounting(TREE, CGROUP, (GPU,)) == "cgroup"
+    assert accounting_method(TREE, None, (UNIFIED,)) == "rss+gpu"
+    assert accounting_method(TREE, CGROUP, (GPU,)) == "cgroup"
 
 
 sizes = st.integers(0, 2**50)

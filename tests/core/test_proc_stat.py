@@ -14,9 +14,9 @@ WHOLE = HOSTILE + b" 18446744073709551615 11 0 13" + b" 0" * 23 + b" 9"
 
 def test_the_name_ends_at_the_last_parenthesis():
     found = parse_stat(WHOLE)
-    assert (found.pid, found.name, found.state, found.parent, found.start_ticks) == (1234, "foo) Z ", "S", 77, 5555)
+    assert (found.pid, found.name, found.state, found.parent_pid, found.start_ticks) == (1234, "foo) Z ", "S", 77, 5555)
     assert (found.layout, found.wait_status) == ((11, 13), 9)
-    assert found.ending, "PF_EXITING"
+    assert found.is_exiting, "PF_EXITING"
     assert not found.dead
     assert not found.kernel_thread
 
@@ -28,7 +28,7 @@ def test_what_an_old_kernel_does_not_write_is_unknown():
 
 def test_a_process_that_runs_on_is_not_ending():
     found = parse_stat(Path("/proc/self/stat").read_bytes())
-    assert not found.ending
+    assert not found.is_exiting
     assert found.layout is not None
     assert all(found.layout)
 
@@ -48,7 +48,14 @@ def test_any_bytes_give_a_stat_or_a_value_error(data):
     except ValueError:
         return
     assert len(found.state) == 1
-    numbers = (found.pid, found.parent, found.flags, found.start_ticks, found.wait_status or 0, *(found.layout or ()))
+    numbers = (
+        found.pid,
+        found.parent_pid,
+        found.flags,
+        found.start_ticks,
+        found.wait_status or 0,
+        *(found.layout or ()),
+    )
     assert all(0 <= number < 10**20 for number in numbers)
 
 

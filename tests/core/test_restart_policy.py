@@ -12,47 +12,47 @@ from memwatch.core.events import GaveUp, Restarting
 from memwatch.core.measurements import Limit
 from memwatch.core.restart_policy import (
     LONGEST_PAUSE_SECONDS,
-    Ended,
-    Reached,
-    decide,
-    gained,
+    AttemptEnd,
+    AttemptProgress,
+    decide_restart,
+    made_progress,
     pause_seconds,
 )
 
 LIMIT = Limit(4 * 10**9, "cgroup /job", 10**8)
-NOTHING = Reached()
+NOTHING = AttemptProgress()
 
 reached = st.builds(
-    Reached,
+    AttemptProgress,
     unit=st.sampled_from(["generation", "epoch"]),
     index=st.none() | st.floats(0, 50),
     total=st.none() | st.integers(0, 50),
-    saves=st.integers(0, 2),
+    own_checkpoints=st.integers(0, 2),
 )
 ends = st.builds(
-    Ended,
+    AttemptEnd,
     t=st.floats(0, 1e9),
     seconds=st.floats(0, 1e6),
     saved=st.sampled_from([True, True, True, False]),
-    reached=reached,
+    progress=reached,
     limit=st.none() | st.just(LIMIT),
 )
 most = st.none() | st.integers(1, 10)
 
 
-def at(index: float | None, total: int | None = None, unit: str = "generation", saves: int = 0) -> Reached:
-    return Reached(unit, index, total, saves)
+def at(index: float | None, total: int | None = None, unit: str = "generation", saves: int = 0) -> AttemptProgress:
+    return AttemptProgress(unit, index, total, saves)
 
 
-def end(where: Reached = NOTHING, saved: bool = True, seconds: float = 60.0) -> Ended:
-    return Ended(100.0, seconds, saved, where, LIMIT)
+def end(where: AttemptProgress = NOTHING, saved: bool = True, seconds: float = 60.0) -> AttemptEnd:
+    return AttemptEnd(100.0, seconds, saved, where, LIMIT)
 
 
-def lived(allowed: int | None, lives: Sequence[Ended]) -> list[Restarting | GaveUp | None]:
+def lived(allowed: int | None, lives: Sequence[AttemptEnd]) -> list[Restarting | GaveUp | None]:
     """What is decided at each end of a run, up to the one that is final."""
     decided: list[Restarting | GaveUp | None] = []
     for count in range(1, len(lives) + 1):
-        decided.append(decide(allowed, lives[:count], "python main.py"))
+        decided.append(decide_restart(allowed, lives[:count], "python main.py"))
         if not isinstance(decided[-1], Restarting):
             break
     return decided
@@ -62,35 +62,35 @@ def lived(allowed: int | None, lives: Sequence[Ended]) -> list[Restarting | Gave
 
 
 @given(most, st.lists(ends, min_size=1, max_size=30))
-def test_never_more_often_than_allowed(allowed: int | None, lives: list[Ended]) -> None:
+def test_never_more_often_than_allowed(allowed: int | None, lives: list[AttemptEnd]) -> None:
     restarts = [one for one in lived(allowed, lives) if isinstance(one, Restarting)]
     assert allowed is None or len(restarts) <= allowed
     assert [one.number for one in restarts] == list(range(1, len(restarts) + 1))
 
 
 @given(most, st.lists(ends, min_size=1, max_size=30))
-def test_only_after_an_interrupt_that_saved(allowed: int | None, lives: list[Ended]) -> None:
+def test_only_after_an_interrupt_that_saved(allowed: int | None, lives: list[AttemptEnd]) -> None:
     for one, decided in zip(lives, lived(allowed, lives), strict=False):
         assert one.saved or decided is None
 
 
 @given(most, st.lists(ends, min_size=1, max_size=30))
-def test_no_restart_follows_one_that_gained_nothing(allowed: int | None, lives: list[Ended]) -> None:
+def test_no_restart_follows_one_that_gained_nothing(allowed: int | None, lives: list[AttemptEnd]) -> None:
     decided = lived(allowed, lives)
     for i in range(1, len(decided)):
         if isinstance(decided[i], Restarting):
-            assert gained([one.reached for one in lives[:i]], lives[i].reached)
+            assert made_progress([one.progress for one in lives[:i]], lives[i].progress)
 
 
 @given(st.lists(ends, min_size=1, max_size=40))
-def test_a_pause_is_bounded_and_a_long_life_makes_the_next_short(lives: list[Ended]) -> None:
+def test_a_pause_is_bounded_and_a_long_life_makes_the_next_short(lives: list[AttemptEnd]) -> None:
     assert 2.0 <= pause_seconds(lives) <= LONGEST_PAUSE_SECONDS
     assert pause_seconds([*lives, end(seconds=3600.0)]) == 2.0
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=30), st.integers(1, 100))
 def test_a_leak_runs_to_its_end_however_few_generations_fit(steps: list[int], total: int) -> None:
-    index, lives = 0, list[Ended]()
+    index, lives = 0, list[AttemptEnd]()
     for step in steps:
         index += step
         lives.append(end(at(index, total)))
@@ -125,8 +125,8 @@ def test_pauses_of_short_lives_double() -> None:
         ([at(7)], at(90, unit="step", saves=1), True),
     ],
 )
-def test_what_counts_as_a_gain(before: list[Reached], now: Reached, has_gained: bool) -> None:
-    assert gained(before, now) is has_gained
+def test_what_counts_as_a_gain(before: list[AttemptProgress], now: AttemptProgress, has_gained: bool) -> None:
+    assert made_progress(before, now) is has_gained
 
 
 # --- words ----------------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_what_counts_as_a_gain(before: list[Reached], now: Reached, has_gained: 
         ([at(7), at(8), at(9)], 2, "it needs yet another, and --max-restarts allows no more"),
     ],
 )
-def test_it_says_why_it_gives_up(lives: list[Reached], allowed: int | None, reason: str) -> None:
+def test_it_says_why_it_gives_up(lives: list[AttemptProgress], allowed: int | None, reason: str) -> None:
     decided = lived(allowed, [end(one) for one in lives])[-1]
     assert isinstance(decided, GaveUp)
     assert decided.restarts == len(lives) - 1

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.robust_statistics import (
-    deviation,
     mean,
     median,
     quantile,
-    rise_above,
-    robust_deviation,
+    robust_sd,
+    robust_sd_about,
     straight_line,
     trimmed_mean,
+    upper_semideviation,
     variance,
 )
 
@@ -40,16 +40,16 @@ def test_the_line_is_that_of_least_squares(points: list[tuple[int, float]]) -> N
     line = straight_line(x, y)
     slope, intercept = statistics.linear_regression(x, y)
     assert line.slope == pytest.approx(slope, rel=1e-6, abs=1e-3)
-    assert line.off == pytest.approx([value - intercept - slope * at for at, value in points], rel=1e-6, abs=1.0)
-    assert line.spread == pytest.approx(statistics.pvariance(x) * len(x))
+    assert line.residuals == pytest.approx([value - intercept - slope * at for at, value in points], rel=1e-6, abs=1.0)
+    assert line.x_sum_of_squares == pytest.approx(statistics.pvariance(x) * len(x))
 
 
 def test_the_error_of_a_slope_is_that_of_the_textbook() -> None:
     line = straight_line([1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 4.0])
     assert line.slope == pytest.approx(0.8)
-    assert line.slope_error == pytest.approx((1.8 / 2 / 5) ** 0.5)
+    assert line.slope_se == pytest.approx((1.8 / 2 / 5) ** 0.5)
     flat = straight_line([1.0, 1.0, 1.0], [1.0, 2.0, 3.0])
-    assert (flat.slope, flat.slope_error) == (0.0, 0.0), "no line through one place"
+    assert (flat.slope, flat.slope_se) == (0.0, 0.0), "no line through one place"
 
 
 def test_the_trimmed_mean_leaves_a_fifth_out_at_each_end() -> None:
@@ -59,14 +59,16 @@ def test_the_trimmed_mean_leaves_a_fifth_out_at_each_end() -> None:
 
 def test_a_robust_deviation_does_not_hear_of_one_far_off() -> None:
     normal = [statistics.NormalDist(5.0, 2.0).inv_cdf((k + 0.5) / 99) for k in range(99)]
-    assert deviation(normal) == pytest.approx(2.0, rel=0.02)
-    assert deviation([*normal, 1e9]) == pytest.approx(2.0, rel=0.05)
-    assert robust_deviation(normal, 5.0) == pytest.approx(deviation(normal))
-    assert deviation([1.0, 9.0]) == 0.0
+    assert robust_sd(normal) == pytest.approx(2.0, rel=0.02)
+    assert robust_sd([*normal, 1e9]) == pytest.approx(2.0, rel=0.05)
+    assert robust_sd_about(normal, 5.0) == pytest.approx(robust_sd(normal))
+    assert robust_sd([1.0, 9.0]) == 0.0
 
 
 def test_what_is_below_the_median_is_no_rise() -> None:
     normal = [statistics.NormalDist(5.0, 2.0).inv_cdf((k + 0.5) / 99) for k in range(99)]
-    assert rise_above(normal) == pytest.approx(2.0, rel=0.05)
-    assert rise_above([-1000.0 if value < 5.0 else value for value in normal]) == pytest.approx(rise_above(normal))
-    assert rise_above([1.0, 9.0]) == 0.0
+    assert upper_semideviation(normal) == pytest.approx(2.0, rel=0.05)
+    assert upper_semideviation([-1000.0 if value < 5.0 else value for value in normal]) == pytest.approx(
+        upper_semideviation(normal)
+    )
+    assert upper_semideviation([1.0, 9.0]) == 0.0

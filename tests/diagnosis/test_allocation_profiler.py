@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from memwatch.core.leaks.allocation_profile import by_line
-from memwatch.diagnosis.allocation_profiler import record
+from memwatch.diagnosis.allocation_profiler import record_profile
 from memwatch.errors import SourceError, TargetGoneError
 from support.processes import running
 
@@ -42,7 +42,7 @@ else:
 @pytest.mark.parametrize("how", ["alone", "beside another thread"])
 def test_the_line_that_keeps_is_first_whatever_is_made_and_dropped_beside_it(how: str) -> None:
     with running([sys.executable, "-c", GROWS, how]) as process:
-        found = record(process.pid, 3.0)
+        found = record_profile(process.pid, 3.0)
     lines = by_line(found.credits)
     assert (lines[0].frame.function, lines[0].frame.line) == ("keep", 10), lines
     assert lines[0].share > 0.4 and lines[0].bytes > 5 << 20
@@ -52,14 +52,14 @@ def test_the_line_that_keeps_is_first_whatever_is_made_and_dropped_beside_it(how
 
 def test_it_ends_with_its_cpu_time_and_with_the_process() -> None:
     with running([sys.executable, "-c", GROWS, "alone"]) as process:
-        assert record(process.pid, 30.0, cpu_seconds=0.1).cpu_seconds < 1.0
+        assert record_profile(process.pid, 30.0, cpu_seconds=0.1).cpu_seconds < 1.0
     with running([sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(0.7)"]) as process:
-        assert record(process.pid, 30.0).seconds < 20
+        assert record_profile(process.pid, 30.0).seconds < 20
         process.wait()
         with pytest.raises(TargetGoneError):
-            record(process.pid, 30.0)
+            record_profile(process.pid, 30.0)
 
 
 def test_a_process_that_is_no_python_is_refused() -> None:
     with running(["sh", "-c", "echo ready; exec sleep 60"]) as process, pytest.raises(SourceError, match="CPython"):
-        record(process.pid, 1.0)
+        record_profile(process.pid, 1.0)

@@ -16,21 +16,21 @@ from typing import Any
 import pytest
 import yaml
 
-from memwatch.actions.interrupt_hook import fill
+from memwatch.actions.interrupt_hook import fill_placeholders
 from memwatch.cli import main
 from memwatch.cli.watch import EXIT_CODES
 from memwatch.config.load import load
 from memwatch.config.settings import Config
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine import notices
-from memwatch.core.engine.resource_monitor import Decision, Track
+from memwatch.core.engine.monitored_resource import InterruptDecision, MonitoredResource
 from memwatch.core.engine.status_sentence import forecast_fields
 from memwatch.core.events import Cause
 from memwatch.core.forecast.forecaster import Forecaster, Outlook
 from memwatch.core.measurements import Limit, Usage
 from memwatch.core.snapshot import Verdict
 from memwatch.errors import ConfigError, ExitCode
-from memwatch.sources.log.marker_presets import _PRESET_KEYS, _RULE_KEYS, KINDS
+from memwatch.sources.log.marker_presets import _PRESET_KEYS, _RULE_KEYS, RULE_KINDS
 from support.markdown import rows, section, words
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -243,9 +243,9 @@ def test_the_fields_of_an_outlook_are_those_of_the_table() -> None:
 
 def test_what_a_decision_stood_on_is_that_of_the_table() -> None:
     limit = Limit(10, "host", 9)
-    track = Track(Usage("host", 1, limit), Forecaster(), 0.0)
-    interrupt = notices.of_interrupt(Policy(), Decision(track, "time"), 1.0, (1.0, "assumed"))
-    warning = notices.of_warning(Policy(), track, None)
+    track = MonitoredResource(Usage("host", 1, limit), Forecaster(), 0.0)
+    interrupt = notices.interrupt_evidence(Policy(), InterruptDecision(track, "time"), 1.0, (1.0, "assumed"))
+    warning = notices.warning_evidence(Policy(), track, None)
     told = {words(name)[0] + name.rpartition("`")[2]: set(words(cell)) for name, cell in stood_on()}
     assert told["threshold of an interrupt"] == set(interrupt["threshold"])
     assert told["threshold of a warning"] == set(warning["threshold"])
@@ -293,9 +293,9 @@ def test_every_key_of_the_configuration_is_listed_with_its_default() -> None:
 
 def test_the_keys_and_kinds_of_a_rule_are_those_of_the_code() -> None:
     text = section(text_of("markers.md"), "Keys")
-    known = set(_RULE_KEYS).union(*(kind.keys for kind in KINDS.values()))
+    known = set(_RULE_KEYS).union(*(kind.keys for kind in RULE_KINDS.values()))
     assert {words(row[0])[0] for row in rows(text) if len(row) == 2} == known
-    assert {words(row[0])[0] for row in rows(text) if len(row) == 3} == set(KINDS)
+    assert {words(row[0])[0] for row in rows(text) if len(row) == 3} == set(RULE_KINDS)
     assert set(_PRESET_KEYS) <= set(words(text.partition("|")[0]))
 
 
@@ -345,7 +345,7 @@ def test_every_recipe_is_accepted(recipe: dict[str, Any], tmp_path: Path) -> Non
 
 def test_what_suspends_a_job_is_json() -> None:
     [hook] = [one["actions"]["hook"] for one in recipes() if one["actions"]["hook"][0] == "kubectl"]
-    assert json.loads(fill(hook[-1], {})) == {"spec": {"suspend": True}}
+    assert json.loads(fill_placeholders(hook[-1], {})) == {"spec": {"suspend": True}}
 
 
 @pytest.mark.parametrize(("scancel", "statuses", "calls"), [("true", [0, 0], 1), ("false", [1, 1], 2)])

@@ -18,11 +18,11 @@ from pathlib import Path
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
-from memwatch.core.examination import Census, Frame
-from memwatch.diagnosis.heap.attribute_path_sizes import parse
+from memwatch.core.examination import Census, StackFrame
+from memwatch.diagnosis.heap.attribute_path_sizes import parse_attribute_path
 from memwatch.diagnosis.heap.cpython_runtime import Binary, Interpreter, find_interpreter
-from memwatch.diagnosis.heap.object_census import Wish, census_of
-from memwatch.diagnosis.heap.remote_memory import Memory
+from memwatch.diagnosis.heap.object_census import CensusOptions, census_of
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.heap.stack_frames import Frames
 from memwatch.errors import SourceError
 
@@ -31,11 +31,11 @@ CODE = 0x7F0000000000  # what is mapped from a file
 MOST_READ = 64 << 20  # bytes at once
 CENSUS_SECONDS = 0.3
 PID = "7"
-WISH = Wish(
+WISH = CensusOptions(
     bytes=True,
-    holders=("Record",),
-    holders_of_most=3,
-    tracks=tuple(map(parse, ("Trainer.kept[*]", "Trainer.table['a']", "main.trainer.kept[0]"))),
+    traced_types=("Record",),
+    trace_most_frequent=3,
+    attribute_paths=tuple(map(parse_attribute_path, ("Trainer.kept[*]", "Trainer.table['a']", "main.trainer.kept[0]"))),
     containers=True,
     cpu_seconds=CENSUS_SECONDS,
 )
@@ -73,15 +73,15 @@ class Image:
     def close(self) -> None: ...
 
 
-def census(raw: bytes) -> tuple[Census, list[tuple[Frame, ...]]]:
+def census(raw: bytes) -> tuple[Census, list[tuple[StackFrame, ...]]]:
     """Of a heap of the version that the first byte says, with the words that the rest does; and what its threads do."""
     minor, torn = 8 + (raw[0] if raw else 3) % 8, raw[1] % 64 if len(raw) > 1 else 0
     heap = _heap(minor)
-    memory = Memory(int(PID), str(_proc()), Image(_changed(heap, raw[2:]), torn))
+    memory = RemoteMemory(int(PID), str(_proc()), Image(_changed(heap, raw[2:]), torn))
     interpreter = Interpreter(f"3.{minor}.1", (3, minor), (heap.state,), heap.lists)
     frames, stacks = Frames(memory, interpreter), []
     with suppress(SourceError):
-        stacks = [frames.named(frames.stack(thread)) for thread in frames.threads()]
+        stacks = [frames.resolve_stack(frames.stack(thread)) for thread in frames.threads()]
     return census_of(memory, interpreter, WISH), stacks
 
 
@@ -300,7 +300,7 @@ def _proc() -> Path:
 def binary(raw: bytes) -> tuple[int, ...]:
     """Where a runtime is by an executable that says anything."""
     with tempfile.TemporaryDirectory() as folder:
-        found = Binary(Memory(int(PID), str(_mapped(Path(folder), raw)), Image(bytes(SIZE))), folder)
+        found = Binary(RemoteMemory(int(PID), str(_mapped(Path(folder), raw)), Image(bytes(SIZE))), folder)
     return found.runtime, found.version_at, *found.bss
 
 
@@ -338,7 +338,7 @@ def crowded(seconds: float) -> Interpreter:
     """What is found in such a process within so long."""
     with tempfile.TemporaryDirectory() as folder:
         crowd = Crowd()
-        memory = Memory(int(PID), str(_mapped(Path(folder), executables()[0])), crowd)
+        memory = RemoteMemory(int(PID), str(_mapped(Path(folder), executables()[0])), crowd)
         found = Binary(memory, folder)
         crowd.words = {found.version_at: 0x030B07F0, found.runtime + 40: CODE}
         return find_interpreter(memory, folder, seconds)

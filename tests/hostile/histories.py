@@ -18,10 +18,10 @@ from memwatch.config.settings import Config
 from memwatch.history import csv_trace, stored_runs
 from memwatch.outputs.html import comparison_page
 from memwatch.outputs.html import report_page as pages
-from memwatch.outputs.status_json import status
-from memwatch.outputs.terminal.progress_bar import Progress
+from memwatch.outputs.status_json import snapshot_to_dict
+from memwatch.outputs.terminal.progress_bar import ProgressBar
 from memwatch.outputs.text import generations_csv
-from memwatch.outputs.text.exit_summary import render
+from memwatch.outputs.text.exit_summary import render_summary
 from memwatch.system.serialization import to_shown_json
 from support.recorded import Recording, record
 
@@ -130,13 +130,17 @@ def _read(path: Path) -> None:
     """Report in each form, replay, export, compare."""
     config = Config()
     for run in history_replay.runs(path):
-        found = history_replay.recall(path, run, config, Progress("", io.StringIO()))
-        for text in (render(found.end, found.lives), generations_csv.generations(found.end), history.as_json(found)):
+        found = history_replay.recall(path, run, config, ProgressBar("", io.StringIO()))
+        for text in (
+            render_summary(found.end, found.lives),
+            generations_csv.generations_csv(found.end),
+            history.as_json(found),
+        ):
             assert isinstance(text, str)
-        to_shown_json(status(found.end))
+        to_shown_json(snapshot_to_dict(found.end))
         history.as_page(found)
-        side = comparison_page.Side("a", run.run_id, found.story, pages.ending(found.end, found.lives))
-        comparison_page.render(side, side)
+        side = comparison_page.ComparedRun("a", run.run_id, found.story, pages.describe_ending(found.end, found.lives))
+        comparison_page.render_comparison_text(side, side)
         comparison_page.document(side, side)
         csv_trace.write(stored_runs.stretches(path, run), io.StringIO())
         for watch in retell(path, run, lambda share: None):

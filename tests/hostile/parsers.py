@@ -17,21 +17,21 @@ from hostile.defiled import harmful
 from memwatch.app import examination_launcher
 from memwatch.app.composition import show_once
 from memwatch.app.history_replay import Settings
-from memwatch.cli import process_snapshot, top
+from memwatch.cli import snapshot_command, top
 from memwatch.config import web_config
 from memwatch.config.settings import Config, parse_listen
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Attached, Sampled
 from memwatch.core.examination import (
-    Credit,
-    Frame,
-    Profile,
-    Thread,
+    AllocationProfile,
+    StackFrame,
+    StackGrowth,
+    ThreadStack,
 )
-from memwatch.core.expectations import parse as parse_expectation
+from memwatch.core.expectations import parse_expectation
 from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
-from memwatch.core.leaks.process_snapshot import Inspection, compare
+from memwatch.core.leaks.process_snapshot import ProcessSnapshot, diff_process_snapshots
 from memwatch.core.measurements import (
     HOST,
     Limit,
@@ -48,20 +48,20 @@ from memwatch.errors import AbsentError, ConfigError, MemwatchError
 from memwatch.history import row_codec
 from memwatch.history.csv_trace import read_stretches
 from memwatch.history.row_codec import decode_event
-from memwatch.outputs.http.client_access import Access
+from memwatch.outputs.http.client_access import AccessPolicy
 from memwatch.outputs.http.http_request import RequestError, parse_request
 from memwatch.outputs.http.password_hashes import Passwords
-from memwatch.outputs.status_json import status
+from memwatch.outputs.status_json import snapshot_to_dict
 from memwatch.outputs.text import examination_text as inspected
 from memwatch.outputs.text import profile_formats
 from memwatch.outputs.text.examination_text import render_census
-from memwatch.outputs.text.exit_summary import render as render_summary
+from memwatch.outputs.text.exit_summary import render_summary
 from memwatch.outputs.trackers import tracker_proxy
-from memwatch.sources import procfs
+from memwatch.sources import kernel_files, procfs
 from memwatch.sources.checkpoint import checkpoint_file_state
 from memwatch.sources.gpu import trainer_gpus
-from memwatch.sources.gpu.nvml_helper_messages import Answer
-from memwatch.sources.log.log_tail import Segmenter
+from memwatch.sources.gpu.nvml_helper_messages import NvmlAnswer
+from memwatch.sources.log.log_tail import LogSegmenter
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.memory import (
     cgroup,
@@ -90,7 +90,7 @@ def text(parse: Callable[[str], object]) -> Callable[[bytes], object]:
 
 
 def _log(raw: bytes) -> object:
-    finder, segmenter = MarkerFinder(PRESETS), Segmenter()
+    finder, segmenter = MarkerFinder(PRESETS), LogSegmenter()
     pieces = [*segmenter.feed(raw), *segmenter.flush()]
     return [hit for piece in pieces for hit in finder.feed(piece.data, piece.byte, piece.line, 0.0)]
 
@@ -121,7 +121,9 @@ def _web_config(raw: bytes) -> object:
 
 
 def _authorization(raw: bytes) -> object:
-    return Access(passwords=Passwords({"a": "$2y$04$" + "a" * 53}, lambda *_: False)).refusal(raw.decode("latin-1"))
+    return AccessPolicy(passwords=Passwords({"a": "$2y$04$" + "a" * 53}, lambda *_: False)).refusal(
+        raw.decode("latin-1")
+    )
 
 
 def _run_identity(raw: bytes) -> object:
@@ -142,7 +144,7 @@ def _event(raw: bytes) -> object:
         if one is not None:
             engine.feed(one)
     end = engine.snapshot()
-    return event, to_shown_json(status(end)), render_summary(end)
+    return event, to_shown_json(snapshot_to_dict(end)), render_summary(end)
 
 
 def _shown_status(raw: bytes) -> object:
@@ -156,12 +158,12 @@ def _shown_status(raw: bytes) -> object:
 def _compared(raw: bytes) -> object:
     """A snapshot file beside another, as people and programs are told."""
     with _file(raw, ".json") as path:
-        found = process_snapshot.find(str(path), {})
-    difference = compare(INSPECTION, found)
+        found = snapshot_command.load_process_snapshot(str(path), {})
+    difference = diff_process_snapshots(INSPECTION, found)
     return (
         found,
         inspected.render_snapshot(found),
-        inspected.render_comparison(difference),
+        inspected.render_inspection_diff(difference),
         serialization.to_shown_json(difference),
     )
 
@@ -177,7 +179,7 @@ def _examined(raw: bytes) -> object:
             profile_formats.speedscope(found.profile.credits, "a"),
         )
         assert not harmful(folded) and isinstance(json.loads(speedscope), dict)
-        profile_formats.render(found.profile)
+        profile_formats.render_profile(found.profile)
     return found, "" if found.census is None else render_census(found.census)
 
 
@@ -203,7 +205,7 @@ def _line(raw: bytes) -> object:
 _STATUS = (
     b"Name:\tpython\nTgid:\t7\nNSpid:\t7 1\nVmSize:\t 9 kB\nRssFile:\t  5340 kB\nRssShmem:\t 0 kB\nVmSwap:\t 0 kB\n"
 )
-SHOWN = status(make_snapshot(2, 1, diagnosis=make_diagnosis()))
+SHOWN = snapshot_to_dict(make_snapshot(2, 1, diagnosis=make_diagnosis()))
 _ROWS = (  # bytes where a number is expected, times that are none, settings that are a number, fields of another type
     *(b"\xc2k0\0\0\0\0\0\0\xf0\x7f", b"\xb6\xa5\0a", b"\xfd\xe6\xf1[]", b"\x97=\xaa{}", b"QM\x0f", b"N6\x82"),
     *(b"\xe7\xbb`99999999999999999", b"Nv\xd4\xff\xff\xff\xff\xff\xff\xff\x7f", b"\xb6d\xdd99999999999999999"),
@@ -223,10 +225,10 @@ EXAMINATION = replace(
         ways={("dict", "a.b[i]"): 5},
         kinds={"heap": 9},
     ).found,
-    threads=(Thread("a", True, (Frame("A.b", "/a.py", 3),)),),
-    profile=Profile(1.0, 0.1, 9, (Credit((Frame("A.b", "/a.py", 3),), 9),)),
+    threads=(ThreadStack("a", True, (StackFrame("A.b", "/a.py", 3),)),),
+    profile=AllocationProfile(1.0, 0.1, 9, (StackGrowth((StackFrame("A.b", "/a.py", 3),), 9),)),
 )
-INSPECTION = Inspection("a", 1.0, Target("boot", 7, 7), "python a.py", make_sample(make_view(), 1), EXAMINATION)
+INSPECTION = ProcessSnapshot("a", 1.0, Target("boot", 7, 7), "python a.py", make_sample(make_view(), 1), EXAMINATION)
 _MAPS = b"55d0a0-55d0c0 r--p 00000000 08:01 131 /usr/bin/python3\n7ffd00-7ffd20 rw-p 00000000 00:00 0 [stack]\n"
 
 PARSERS = {
@@ -239,7 +241,13 @@ PARSERS = {
     "proc_stat.parse_stat": Parser(
         parse_stat, (b"7 (foo) Z ) S 1 7 7 0 -1" + b" 4194304" * 45,), (MemwatchError, ValueError)
     ),
-    "cgroup.parse_page_cache": Parser(cgroup.parse_page_cache, (b"anon 5\nfile 7\ninactive_file 3\nactive_file 2\n",)),
+    "kernel_files.parse_count": Parser(kernel_files.parse_count, (b"100732928", b"9" * 20)),
+    "kernel_files.parse_field": Parser(
+        lambda raw: kernel_files.parse_field(raw, b"MemTotal:", b" kB\n"), (b"MemTotal:       24684092 kB\n",)
+    ),
+    "cgroup.parse_reclaimable_cache": Parser(
+        cgroup.parse_reclaimable_cache, (b"anon 5\nfile 7\ninactive_file 3\nactive_file 2\n",)
+    ),
     "cgroup.parse_limit": Parser(cgroup.parse_limit, (b"max\n", b"9223372036854771712\n")),
     "cgroup.parse_usage": Parser(cgroup.parse_usage, (b"123456\n",)),
     "cgroup.parse_oom_kills": Parser(cgroup.parse_oom_kills, (b"low 0\noom 1\noom_kill 1\n",)),
@@ -292,12 +300,12 @@ PARSERS = {
         (ConfigError, ValueError),
     ),
     "gpuwire.answer": Parser(
-        Answer.decode,
-        (Answer(make_sample(make_view(), 1).gpus).encode(), Answer(error=AbsentError("a")).encode()),
+        NvmlAnswer.decode,
+        (NvmlAnswer(make_sample(make_view(), 1).gpus).encode(), NvmlAnswer(error=AbsentError("a")).encode()),
         found=(b"[[],[],false]", b"{}", b"[" * 10_000),
     ),
     "relay.answer": Parser(
-        lambda raw: serialization.from_json(raw, tracker_proxy.Answer),
+        lambda raw: serialization.from_json(raw, tracker_proxy.TrackerWorkerReply),
         (b'{"taken":true,"complaint":""}',),
         (serialization.ShapeError,),
     ),
@@ -338,8 +346,10 @@ PARSERS = {
     "trace": Parser(_trace, (b"t,rss,limit,gen\n0,1,9,1\n1,2,9,2\n", b"t,rss\n0,1e999\nnan,5\n")),
     "text_and_units.parse_size": Parser(text(parse_size), (b"175GB", b"1.5 GiB"), (ValueError,)),
     "settings.parse_listen": Parser(text(parse_listen), (b"127.0.0.1:9877", b"[::1]:80"), (ValueError,)),
-    "expectations.parse": Parser(
+    "expectations.parse_expectation": Parser(
         text(parse_expectation), (b"growth < 5GB/generation", b"generations 1-3: +1..2GB each"), (ValueError,)
     ),
-    "attribute_path_sizes.parse": Parser(text(attribute_path_sizes.parse), (b"Trainer.kept[*]['a']",)),
+    "attribute_path_sizes.parse_attribute_path": Parser(
+        text(attribute_path_sizes.parse_attribute_path), (b"Trainer.kept[*]['a']",)
+    ),
 }

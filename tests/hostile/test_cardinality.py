@@ -8,7 +8,7 @@ from collections import defaultdict
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from memwatch.core.events import PhaseSeen
-from memwatch.outputs.metrics.collector import Exposition
+from memwatch.outputs.metrics.collector import MetricsCollector
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import load_presets
 from support.presets import packaged_presets
@@ -37,7 +37,7 @@ INVENTS = load_presets(
 
 def test_labels_of_an_inventive_log_are_bounded_over_the_whole_watch() -> None:
     watch, finder = Watch(), MarkerFinder((*INVENTS, *packaged_presets()))
-    exposed = Exposition(watch.engine.snapshot, {}, FakeClock())
+    exposed = MetricsCollector(watch.engine.snapshot, {}, FakeClock())
     seen: defaultdict[str, set[tuple[tuple[str, str], ...]]] = defaultdict(set)
     tracemalloc.start()
     for i in range(LINES):

@@ -10,7 +10,7 @@ import pytest
 
 from hostile import heaps
 from hostile.defiled import harmful
-from memwatch.diagnosis.heap.object_census import Wish, take_census
+from memwatch.diagnosis.heap.object_census import CensusOptions, take_census
 from memwatch.diagnosis.heap.program_modules import is_of_program
 from memwatch.errors import SourceError
 from support.processes import python, running
@@ -42,7 +42,7 @@ def test_the_heap_that_words_are_changed_in_is_one(version: int) -> None:
 
 def test_names_that_a_program_makes_up_are_told_without_harm() -> None:
     with running(python(NAMES)) as trainer:
-        found = take_census(trainer.pid, Wish(bytes=True, holders_of_most=5, containers=True))
+        found = take_census(trainer.pid, CensusOptions(bytes=True, trace_most_frequent=5, containers=True))
     said = [text for one in (*found.holders, *found.types) for text in (one.type, getattr(one, "path", ""))]
     counts = {one.type: one.count for one in found.types}
     assert found.complete and counts["x"] == counts["..."] == 300 and counts["C"] == 600, (

@@ -20,22 +20,18 @@ from memwatch.core.examination import Diagnosis, Growth
 from memwatch.core.snapshot import Snapshot
 from memwatch.outputs.charts import run_data
 from memwatch.outputs.html import comparison_page, report_page, status_page
-from memwatch.outputs.metrics.collector import LABEL_LENGTH, MOST_SERIES, Exposition
-from memwatch.outputs.status_json import snapshot_shape, status
+from memwatch.outputs.metrics.collector import LABEL_LENGTH, MOST_SERIES, MetricsCollector
+from memwatch.outputs.status_json import snapshot_shape, snapshot_to_dict
 from memwatch.outputs.terminal.event_lines import JsonLines, PlainLines
 from memwatch.outputs.terminal.screen import (
-    Look,
     Mode,
-    Status,
-    frame,
+    Viewport,
+    ViewStatus,
+    render_frame,
 )
-from memwatch.outputs.text import (
-    examination_text,
-    exit_summary,
-    profile_formats,
-)
+from memwatch.outputs.text import examination_text, exit_summary, profile_formats
 from memwatch.outputs.trackers import tracker_records
-from memwatch.outputs.trackers.notification_messages import MANNERS, Messages
+from memwatch.outputs.trackers.notification_messages import MESSAGE_TEMPLATES, NotificationMessages
 from memwatch.system import serialization
 from support.snapshots import FakeClock, make_diagnosis, make_snapshot
 
@@ -44,7 +40,7 @@ EVENTS = ("attached", "warn", "interrupt", "out_of_memory", "marker", "phase", "
 
 
 def scraped(snapshot: Snapshot, accept: str = "") -> str:
-    return Exposition(lambda: snapshot, {}, FakeClock(snapshot.t)).render(accept)[0].decode()
+    return MetricsCollector(lambda: snapshot, {}, FakeClock(snapshot.t)).render(accept)[0].decode()
 
 
 def printed(snapshot: Snapshot, word: str, **options: object) -> str:
@@ -59,8 +55,8 @@ def printed(snapshot: Snapshot, word: str, **options: object) -> str:
 @few
 @given(hostile, st.sampled_from(Mode), st.booleans())
 def test_the_live_view_shows_no_control(word: str, mode: Mode, ascii_only: bool) -> None:
-    look = Look(100, 30, local_time=time.gmtime, ascii_only=ascii_only)
-    drawn = frame(snapshot_of(word), look, Status(mode=mode, footer=word[:200]))
+    look = Viewport(100, 30, local_time=time.gmtime, ascii_only=ascii_only)
+    drawn = render_frame(snapshot_of(word), look, ViewStatus(mode=mode, footer=word[:200]))
     assert len(drawn) <= 30
     assert not harmful("".join(segment.text for line in drawn for segment in line))
 
@@ -84,12 +80,12 @@ def test_text_for_people_holds_no_control(word: str) -> None:
 
 
 def _texts(snapshot: Snapshot, known: Diagnosis) -> Iterator[str]:
-    yield exit_summary.render(snapshot)
+    yield exit_summary.render_summary(snapshot)
     yield "\n".join(examination_text.headlines(known))
     yield from ("\n".join(examination_text.details(one)) for one in known.findings)
     assert known.latest.census is not None
     yield examination_text.render_census(known.latest.census)
-    yield "\n".join(profile_formats.rows(known.lines))
+    yield "\n".join(profile_formats.profile_rows(known.lines))
     yield profile_formats.folded(known.credits)
 
 
@@ -99,8 +95,8 @@ def _texts(snapshot: Snapshot, known: Diagnosis) -> Iterator[str]:
 @few
 @given(hostile)
 def test_messages_and_trackers_get_no_control(word: str) -> None:
-    for record in Messages(tuple(MANNERS), word[:60], time.gmtime).records(
-        snapshot_of(word), notices_of(word, *MANNERS)
+    for record in NotificationMessages(tuple(MESSAGE_TEMPLATES), word[:60], time.gmtime).records(
+        snapshot_of(word), notices_of(word, *MESSAGE_TEMPLATES)
     ):
         assert "\n" not in str(record["title"])
         assert not harmful(str(record["title"]) + str(record["body"]))
@@ -135,11 +131,13 @@ def elements(page: str) -> tuple[set[tuple[str, str]], set[str]]:
 
 
 def pages(snapshot: Snapshot) -> Iterator[str]:
-    yield status_page.render(snapshot, ["/metrics"], time.gmtime)
-    told = run_data.tell((), snapshot.notices, snapshot)
-    side = comparison_page.Side(snapshot.run_id, snapshot.run_id, told, report_page.ending(snapshot, True))
+    yield status_page.render_home_page(snapshot, ["/metrics"], time.gmtime)
+    told = run_data.build_run_data((), snapshot.notices, snapshot)
+    side = comparison_page.ComparedRun(
+        snapshot.run_id, snapshot.run_id, told, report_page.describe_ending(snapshot, True)
+    )
     yield comparison_page.document(side, side)
-    yield report_page.render(told, side.ending, snapshot.run_id, local_time=time.gmtime)
+    yield report_page.render_report(told, side.ending, snapshot.run_id, local_time=time.gmtime)
 
 
 @few
@@ -181,7 +179,7 @@ def test_promtool_reads_every_evil_name() -> None:
 @few
 @given(hostile)
 def test_json_is_valid_utf_8_and_read_back(word: str) -> None:
-    shown = serialization.to_json(status(snapshot_of(word)))
+    shown = serialization.to_json(snapshot_to_dict(snapshot_of(word)))
     assert snapshot_shape(json.loads(shown.decode()))["sentence"] == json.loads(shown)["sentence"]
     stream = io.StringIO()
     JsonLines(stream, to_json_line).publish(make_snapshot(), notices_of(word, *EVENTS))

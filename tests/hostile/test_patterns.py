@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from memwatch.sources.log.line_templates import whatever_the_digits
+from memwatch.sources.log.line_templates import pattern_for_any_digits
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import PATTERN_BYTES
 from support.presets import packaged_presets
@@ -66,7 +66,7 @@ def patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
             for kind, one in (
                 ("", rule.pattern),
                 ("unless", rule.unless),
-                ("digits", whatever_the_digits(rule.pattern)),
+                ("digits", pattern_for_any_digits(rule.pattern)),
             ):
                 if one is not None and not (kind == "digits" and one is rule.pattern):
                     yield f"{preset.name}-{i}{kind}", one

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from memwatch.app.launched_trainer import Child
-from memwatch.cli.process_snapshot import keep
+from memwatch.cli.snapshot_command import save_process_snapshot
 from memwatch.core.examination import Examination
-from memwatch.core.leaks.process_snapshot import Inspection
+from memwatch.core.leaks.process_snapshot import ProcessSnapshot
 from memwatch.core.measurements import Sample, Target
 from memwatch.errors import AttachError, ConfigError, HistoryError
 from memwatch.history.event_store import HistoryStore
 from memwatch.system import private_files
 
 NOBODY = 65534
-INSPECTION = Inspection("now", 1.0, Target("boot", 1, 1), "python", Sample(()), Examination(None))
+INSPECTION = ProcessSnapshot("now", 1.0, Target("boot", 1, 1), "python", Sample(()), Examination(None))
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to have two users")
 
 
@@ -60,7 +60,7 @@ def started(path: Path) -> None:
 
 
 def kept(path: Path) -> None:
-    keep(INSPECTION, path, {})
+    save_process_snapshot(INSPECTION, path, {})
 
 
 WRITERS = [(written, HistoryError), (started, AttachError), (kept, ConfigError)]
@@ -98,6 +98,6 @@ def test_no_link_beside_the_history_is_followed(tmp_path: Path, beside: str) -> 
 
 def test_a_page_is_not_written_through_a_link_that_waits_for_it(tmp_path: Path) -> None:
     (tmp_path / f".report.html.{os.getpid()}").symlink_to(tmp_path / "victim")
-    with pytest.raises(ConfigError), private_files.opened(tmp_path / "report.html", "-o", [".html"]) as write:
+    with pytest.raises(ConfigError), private_files.atomic_writer(tmp_path / "report.html", "-o", [".html"]) as write:
         write("page")
     assert not (tmp_path / "victim").exists()

@@ -23,9 +23,9 @@ from memwatch.core.events import (
 from memwatch.errors import AttachError
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.marker_presets import Preset, load_presets
-from memwatch.sources.log.whole_log_scan import render, scan, scan_json
-from memwatch.sources.target.find_process import find
-from memwatch.system.cpu_time_limit import OverdueError, within
+from memwatch.sources.log.whole_log_scan import format_scan, scan_json, scan_log
+from memwatch.sources.target.find_process import find_trainer_pid
+from memwatch.system.cpu_time_limit import CpuTimeExceededError, run_with_cpu_limit
 from support.presets import packaged_presets
 from support.processes import WAIT, python, running
 
@@ -59,16 +59,16 @@ def polled(path: Path, *presets: Preset, catch_up: bool = False) -> list[Event]:
 @pytest.mark.parametrize(("pattern", "line"), HANGING)
 def test_a_search_is_ended_in_time(pattern: str, line: str) -> None:
     compiled, begun = re.compile(pattern), time.thread_time()
-    with pytest.raises(OverdueError):
-        within(0.1, lambda: compiled.search(line))
+    with pytest.raises(CpuTimeExceededError):
+        run_with_cpu_limit(0.1, lambda: compiled.search(line))
     assert time.thread_time() - begun < BOUND_SECONDS
 
 
 def test_what_is_done_in_time_leaves_nothing_behind() -> None:
     before = signal.getsignal(signal.SIGVTALRM)
-    assert within(0.1, lambda: 5) == 5
+    assert run_with_cpu_limit(0.1, lambda: 5) == 5
     with pytest.raises(KeyError):
-        within(0.1, lambda: {}[1])
+        run_with_cpu_limit(0.1, lambda: {}[1])
     assert signal.getsignal(signal.SIGVTALRM) is before
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
 
@@ -136,8 +136,8 @@ def test_old_lines_tell_it_once_too(tmp_path: Path) -> None:
 def test_markers_says_what_it_set_aside(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text("a" * 60 + "!\n")
-    found = scan(log, rules({"kind": "oom", "pattern": "^(?:a+)+$"}))
-    assert "rule ours.yaml: rules[0] was set aside: it takes more than 0.1 s for one line" in render(found)
+    found = scan_log(log, rules({"kind": "oom", "pattern": "^(?:a+)+$"}))
+    assert "rule ours.yaml: rules[0] was set aside: it takes more than 0.1 s for one line" in format_scan(found)
     assert scan_json(found)["set_aside"] == [
         {"rule": "ours.yaml: rules[0]", "reason": "it takes more than 0.1 s for one line"}
     ]
@@ -147,7 +147,7 @@ def test_a_match_that_takes_too_long_is_refused_with_the_fix() -> None:
     words = "a" * 60 + f"{uuid.uuid4()}!"
     begun = time.thread_time()
     with running(python(WAIT, words)), pytest.raises(AttachError, match=r"takes more than 1 s") as refused:
-        find(match="(a+)+$")
+        find_trainer_pid(match="(a+)+$")
     assert time.thread_time() - begun < BOUND_SECONDS
     assert "repetitions" in refused.value.hint
 

@@ -31,7 +31,7 @@ from memwatch.core.events import (
     Exited,
     Notice,
 )
-from memwatch.core.snapshot import Snapshot, State, Verdict
+from memwatch.core.snapshot import Snapshot, Verdict, WatchState
 from memwatch.errors import ExitCode
 from memwatch.outputs.http.server import WebServer
 from memwatch.sources.checkpoint.checkpoint_watch import CheckpointWatch
@@ -40,7 +40,7 @@ from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.memory.cgroup import CgroupReader
 from memwatch.sources.memory.process_tree import TreeReader
 from memwatch.sources.procfs import HostReader
-from memwatch.sources.target.process_identity import identify, is_same
+from memwatch.sources.target.process_identity import identify, is_same_process
 from memwatch.system.clock import Sleeper, SystemClock
 from support.driven import WITH_DRIVER, Driven, missing
 from support.fakenvml import GIB, World, library_folder
@@ -73,17 +73,17 @@ class Told:
         self.notices: list[Notice] = []
         self.snapshot: Snapshot | None = None
 
-    def turn(self) -> bool:
+    def on_loop_iteration(self) -> bool:
         return True
 
-    def asked(self) -> bool:
+    def wants_snapshot(self) -> bool:
         return False
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
         self.notices += notices
         self.snapshot = snapshot
 
-    def close(self, snapshot: Snapshot) -> None:
+    def on_watch_end(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
 
     def named(self, event: str) -> list[Notice]:
@@ -107,9 +107,9 @@ class Bench:
         pid = self.process.pid
         target = identify(pid)
         self.attached = Attached(self.clock.t, target, "train")
-        self.signaller = PidfdSignaller(target, is_same)
+        self.signaller = PidfdSignaller(target, is_same_process)
         tree, cgroup = TreeReader(pid), CgroupReader(pid)
-        gpus = GpuReader(tree.root_pids, {}, driver_traces=[str(trace)], patience_s=patience_s)
+        gpus = GpuReader(tree.tree_pids, {}, driver_traces=[str(trace)], patience_s=patience_s)
         self.host = folder / "meminfo"
         self.tell_host(1024 * GIB, 1000 * GIB)
         self.sampler = Sampler(tree, cgroup, HostReader(str(folder)), gpus, None)
@@ -117,7 +117,7 @@ class Bench:
         checkpoints = CheckpointWatch(pid, (), str(folder))
         trainer = WatchedTrainer(
             signaller=self.signaller,
-            tree_parents=tree.parents,
+            tree_parents=tree.parent_pids,
             cgroup=cgroup,
             kmsg=None,
             checkpoints=checkpoints,
@@ -130,7 +130,7 @@ class Bench:
             interrupter=Interrupter(
                 self.signaller,
                 lambda: "SIGINT",
-                asked=lambda before_ns: checkpoints.signalled(self.clock.now(), before_ns),
+                asked=lambda before_ns: checkpoints.discard_before_signal(self.clock.now(), before_ns),
             ),
             sources=[LogSource(self.log, presets(Config())), checkpoints],
             sinks=[trainer, self.told, self.web],
@@ -257,7 +257,7 @@ def test_a_caching_allocators_staircase_is_a_leak_only_when_it_goes_on(bench: Be
         assert [one.fields["resource"] for one in bench.told.named("interrupt")] == ["gpu0"]
     else:
         assert not bench.told.named("interrupt")
-        assert bench.told.snapshot.state is State.WATCHING, "a warning while it rose has been taken back"
+        assert bench.told.snapshot.state is WatchState.WATCHING, "a warning while it rose has been taken back"
         told = [one for one in bench.told.named("forecast") if one.fields["resource"] == "gpu0"]
         late = {one.fields["verdict"] for one in told if one.t - bench.attached.t > 400}
         assert late == {Verdict.PLATEAU.value}, "while it still rises it may be called anything but acted upon"

@@ -121,7 +121,9 @@ def answers(url: str) -> bool:
 
 def test_all_that_can_be_exported_was_scraped(prometheus: Prometheus):
     names = set(prometheus.get("label/__name__/values"))
-    assert {one.sample for one in FAMILIES} == {name for name in names if name.startswith(("memwatch_", "process_"))}
+    assert {one.sample_name for one in FAMILIES} == {
+        name for name in names if name.startswith(("memwatch_", "process_"))
+    }
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

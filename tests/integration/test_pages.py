@@ -45,7 +45,7 @@ def server() -> Iterator[WebServer]:
     server = WebServer("127.0.0.1", 0, FakeClock())
     server.start()
     yield server
-    server.close(make_snapshot())
+    server.on_watch_end(make_snapshot())
 
 
 def shown(server: WebServer, snapshot: Snapshot) -> str:

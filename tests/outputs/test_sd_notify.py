@@ -18,7 +18,7 @@ from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Awaiting, Notice
 from memwatch.outputs.sd_notify import (
     STATUS_SECONDS,
-    Systemd,
+    SystemdNotifier,
     journal_priority,
     reaches_journal,
 )
@@ -52,12 +52,12 @@ def listener(tmp_path: Path) -> Iterator[Listener]:
 
 
 @pytest.fixture
-def speaking() -> Iterator[Callable[..., Systemd]]:
+def speaking() -> Iterator[Callable[..., SystemdNotifier]]:
     """Makes speakers, and silences them at the end."""
-    made: list[Systemd] = []
+    made: list[SystemdNotifier] = []
 
-    def make(*arguments: Any) -> Systemd:
-        made.append(Systemd(*arguments))
+    def make(*arguments: Any) -> SystemdNotifier:
+        made.append(SystemdNotifier(*arguments))
         return made[-1]
 
     yield make
@@ -77,7 +77,7 @@ def environ(tmp_path: Path, **more: str) -> dict[str, str]:
     return {"NOTIFY_SOCKET": str(tmp_path / "notify"), **more}
 
 
-def test_what_a_service_tells(tmp_path: Path, listener: Listener, speaking: Callable[..., Systemd]) -> None:
+def test_what_a_service_tells(tmp_path: Path, listener: Listener, speaking: Callable[..., SystemdNotifier]) -> None:
     told = environ(tmp_path)
     systemd = speaking(told, PID)
     systemd.ready()
@@ -90,7 +90,7 @@ def test_what_a_service_tells(tmp_path: Path, listener: Listener, speaking: Call
     assert not told  # no child of memwatch speaks in its name
 
 
-def test_an_abstract_socket(speaking: Callable[..., Systemd]) -> None:
+def test_an_abstract_socket(speaking: Callable[..., SystemdNotifier]) -> None:
     name = f"memwatch-test-{os.getpid()}"
     one = Listener(f"\0{name}")
     speaking({"NOTIFY_SOCKET": f"@{name}"}).ready()
@@ -99,7 +99,7 @@ def test_an_abstract_socket(speaking: Callable[..., Systemd]) -> None:
 
 
 def test_its_status_is_the_sentence_and_told_when_it_changes(
-    tmp_path: Path, listener: Listener, speaking: Callable[..., Systemd]
+    tmp_path: Path, listener: Listener, speaking: Callable[..., SystemdNotifier]
 ) -> None:
     engine, clock = Engine(Policy()), Time()
     engine.feed(Awaiting(1.0, "nobody\nis there"))
@@ -115,7 +115,7 @@ def test_its_status_is_the_sentence_and_told_when_it_changes(
 
 
 def test_a_status_that_changes_with_each_look_is_told_now_and_then_and_with_news(
-    tmp_path: Path, listener: Listener, speaking: Callable[..., Systemd]
+    tmp_path: Path, listener: Listener, speaking: Callable[..., SystemdNotifier]
 ) -> None:
     clock, snapshot = Time(), Engine(Policy()).snapshot()
     systemd = speaking(environ(tmp_path), PID, clock)
@@ -127,25 +127,25 @@ def test_a_status_that_changes_with_each_look_is_told_now_and_then_and_with_news
 
 
 def test_a_status_that_was_held_back_is_told_once_it_is_due_though_nothing_else_happens(
-    tmp_path: Path, listener: Listener, speaking: Callable[..., Systemd]
+    tmp_path: Path, listener: Listener, speaking: Callable[..., SystemdNotifier]
 ) -> None:
     clock, snapshot = Time(), Engine(Policy()).snapshot()
     systemd = speaking(environ(tmp_path), PID, clock)
     systemd.publish(replace(snapshot, sentence="no reading yet"), ())
-    assert not systemd.turn()
+    assert not systemd.on_loop_iteration()
     clock.t += 1.0
     waiting = replace(snapshot, sentence="waiting for a trainer")
     systemd.publish(waiting, ())
-    assert not systemd.turn()
+    assert not systemd.on_loop_iteration()
     clock.t += STATUS_SECONDS
-    assert systemd.turn()
+    assert systemd.on_loop_iteration()
     systemd.publish(waiting, ())
-    assert not systemd.turn()
+    assert not systemd.on_loop_iteration()
     assert listener.heard() == ["STATUS=no reading yet", "STATUS=waiting for a trainer"]
 
 
 def test_what_must_not_be_lost_waits_for_a_busy_systemd(
-    tmp_path: Path, listener: Listener, speaking: Callable[..., Systemd]
+    tmp_path: Path, listener: Listener, speaking: Callable[..., SystemdNotifier]
 ) -> None:
     clock = Time()
     systemd = speaking(environ(tmp_path, WATCHDOG_USEC="1000"), PID, clock)
@@ -161,13 +161,13 @@ def test_what_must_not_be_lost_waits_for_a_busy_systemd(
 
 
 def test_signs_of_life_at_half_the_time_that_systemd_waits(
-    tmp_path: Path, listener: Listener, speaking: Callable[..., Systemd]
+    tmp_path: Path, listener: Listener, speaking: Callable[..., SystemdNotifier]
 ) -> None:
     clock = Time()
     systemd = speaking(environ(tmp_path, WATCHDOG_USEC="30000000", WATCHDOG_PID=str(PID)), PID, clock)
     assert systemd.ping_seconds == 15.0
     for _ in range(481):
-        systemd.turn()
+        systemd.on_loop_iteration()
         clock.t += 0.125
     assert listener.heard() == ["WATCHDOG=1"] * 9  # 0, 7.5, 15 ... 60 s
 
@@ -183,7 +183,7 @@ def test_signs_of_life_at_half_the_time_that_systemd_waits(
     ids=["not asked", "of another process", "switched off", "nonsense"],
 )
 def test_no_signs_of_life_where_nobody_waits_for_them(
-    tmp_path: Path, listener: Listener, speaking: Callable[..., Systemd], more: dict[str, str]
+    tmp_path: Path, listener: Listener, speaking: Callable[..., SystemdNotifier], more: dict[str, str]
 ) -> None:
     clock = Time()
     systemd = speaking(environ(tmp_path, **more), PID, clock)
@@ -195,14 +195,14 @@ def test_no_signs_of_life_where_nobody_waits_for_them(
 
 
 @pytest.mark.parametrize("address", ["", "relative", "/nowhere/at/all", "@"])
-def test_where_nobody_listens_nothing_is_said(address: str, speaking: Callable[..., Systemd]) -> None:
+def test_where_nobody_listens_nothing_is_said(address: str, speaking: Callable[..., SystemdNotifier]) -> None:
     systemd = speaking({"NOTIFY_SOCKET": address})
     systemd.ready()
     systemd.ping()
 
 
 def test_a_listener_that_leaves_holds_nobody_up(
-    tmp_path: Path, listener: Listener, speaking: Callable[..., Systemd]
+    tmp_path: Path, listener: Listener, speaking: Callable[..., SystemdNotifier]
 ) -> None:
     systemd = speaking(environ(tmp_path))
     systemd.ready()

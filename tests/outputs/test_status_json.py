@@ -17,20 +17,20 @@ from memwatch.core.snapshot import (
     Trend,
     Verdict,
 )
-from memwatch.outputs.status_json import SCHEMA, jsonable, status
+from memwatch.outputs.status_json import STATUS_SCHEMA_VERSION, jsonable, snapshot_to_dict
 from support.snapshots import make_dead, make_snapshot, make_view
 
 
 def test_every_field_of_the_snapshot_is_there():
-    shown = status(make_snapshot(gpus=1))
+    shown = snapshot_to_dict(make_snapshot(gpus=1))
     missing = {field.name for field in fields(Snapshot)} - set(shown)
     assert missing == {"command"}
     assert shown["target"]["command"] == make_snapshot().command
-    assert (shown["schema"], shown["up"], shown["state"]) == (SCHEMA, True, "warned")
+    assert (shown["schema"], shown["up"], shown["state"]) == (STATUS_SCHEMA_VERSION, True, "warned")
 
 
 def test_a_resource_has_the_names_of_replay():
-    shown = status(make_snapshot(3))["resources"][0]
+    shown = snapshot_to_dict(make_snapshot(3))["resources"][0]
     assert shown["verdict"] == "leak"
     assert shown["growth_per_gen"] == 12.9e9
     assert (shown["eta_s"], shown["eta_lo_s"], shown["eta_hi_s"], shown["oom_gen"]) == (18600, 16200, 21000, 13)
@@ -42,7 +42,7 @@ def test_a_resource_has_the_names_of_replay():
 
 
 def test_a_long_ledger_is_cut_to_the_newest():
-    shown = status(make_snapshot(1000))["resources"][0]
+    shown = snapshot_to_dict(make_snapshot(1000))["resources"][0]
     assert [row["index"] for row in shown["generations"]] == list(range(801, 1001))
     assert shown["generations_left_out"] == 800
 
@@ -54,18 +54,20 @@ def test_zero_stays_zero_and_unknown_is_null():
         trend=Trend("flat", 0.0, None, 0.0),
         forecast=Forecast(0.0, None, math.inf),
     )
-    shown = status(make_snapshot(resources=(view,), target=None))
+    shown = snapshot_to_dict(make_snapshot(resources=(view,), target=None))
     assert shown["target"] is None
     resource = shown["resources"][0]
     assert (resource["limit"], resource["headroom"], resource["growth_per_s"], resource["eta_s"]) == (0, 0, 0, 0)
     assert (resource["growth_per_gen"], resource["eta_lo_s"], resource["eta_hi_s"]) == (None, None, None)
-    bare = status(make_snapshot(resources=(make_view(0, usage=Usage("host", 5, None), trend=None, forecast=None),)))
+    bare = snapshot_to_dict(
+        make_snapshot(resources=(make_view(0, usage=Usage("host", 5, None), trend=None, forecast=None),))
+    )
     assert bare["resources"][0]["limit"] is None
     assert bare["resources"][0]["model"] is None
 
 
 def test_the_end_is_told():
-    shown = status(make_dead())
+    shown = snapshot_to_dict(make_dead())
     assert shown["up"] is False
     assert shown["exited"]["cause"] == "oom_cgroup"
     assert shown["exited"]["evidence"][0] == "memory.events oom_kill 0 -> 1"

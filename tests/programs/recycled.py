@@ -20,8 +20,8 @@ from memwatch.actions.signal_sender import PidfdSignaller
 from memwatch.app.composition import find_target
 from memwatch.config.settings import Config, TargetConfig
 from memwatch.errors import AttachError, SourceError, TargetGoneError
-from memwatch.sources.target.find_process import find
-from memwatch.sources.target.process_identity import identify, is_same
+from memwatch.sources.target.find_process import find_trainer_pid
+from memwatch.sources.target.process_identity import identify, is_same_process
 
 BATCH = 100
 A_TICK = 0.011  # seconds: what begins within one tick of the kernel's clock has the same start time
@@ -64,17 +64,17 @@ def refused(way: str, deed: Callable[[], object]) -> None:
 def batch(pidfile: Path) -> None:
     pids = [process() for _ in range(BATCH)]
     targets = [identify(pid) for pid in pids]
-    held = [PidfdSignaller(target, is_same) for target in targets]
+    held = [PidfdSignaller(target, is_same_process) for target in targets]
     time.sleep(A_TICK)
     end(pids)
     for pid in pids:
         stranger(pid)
     for target, signaller in zip(targets, held, strict=True):
-        refused("signal", lambda signaller=signaller: signaller.send("SIGINT"))
-        refused("attach", lambda target=target: PidfdSignaller(target, is_same))
+        refused("signal", lambda signaller=signaller: signaller.send_signal("SIGINT"))
+        refused("attach", lambda target=target: PidfdSignaller(target, is_same_process))
         pidfile.write_text(str(target.pid))
         os.utime(pidfile, (time.time() - LONG_AGO,) * 2)
-        refused("pidfile", lambda: find(pidfile=str(pidfile)))
+        refused("pidfile", lambda: find_trainer_pid(pidfile=str(pidfile)))
         signaller.close()
     end(pids)
 

@@ -39,7 +39,7 @@ from typing import Any
 from memwatch.app.serve import Service
 from memwatch.cli.watch import configure
 from memwatch.config.reload import LiveConfig
-from memwatch.outputs.sd_notify import Systemd
+from memwatch.outputs.sd_notify import SystemdNotifier
 from memwatch.system.clock import SystemClock
 from soak.rotation import rotations
 from support.measure import ENVIRON, TESTS
@@ -248,7 +248,7 @@ class Simulated(Service):
     """`memwatch serve` in that world."""
 
     def __init__(self, live: LiveConfig, world: World) -> None:
-        super().__init__(live, Systemd({}), world.clock)
+        super().__init__(live, SystemdNotifier({}), world.clock)
         self._world = world
 
     def leaves(self) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources import procfs
-from memwatch.sources.kernel_files import HeldValue, number
+from memwatch.sources.kernel_files import HeldValue, parse_count
 from memwatch.sources.procfs import (
     HostReader,
     read_children,
@@ -113,7 +113,7 @@ def test_children_of_all_threads():
     with running(python(code + WAIT)) as program:
         children = read_children(program.pid)
         try:
-            assert [read_stat(pid).parent for pid in children] == [program.pid] * 2
+            assert [read_stat(pid).parent_pid for pid in children] == [program.pid] * 2
         finally:
             for pid in children:
                 os.kill(pid, 9)
@@ -124,7 +124,7 @@ def test_a_value_is_parsed_when_the_file_says_something_else(tmp_path):
 
     def parse(raw: bytes) -> int:
         parsed.append(raw)
-        return number(raw)
+        return parse_count(raw)
 
     value = HeldValue(str(path), parse)
     for raw in (b"12", b"12", b"x", b"x", b"12", b"34"):

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from memwatch.core.events import Diagnose, Diagnosed
 from memwatch.core.examination import (
+    AttributeSize,
     Census,
+    DeviceStorageTotals,
     Examination,
-    Holder,
-    Large,
+    LargeObject,
     MemoryKind,
-    Storages,
-    Tracked,
+    ReferencePath,
     TypeCount,
 )
 
@@ -45,11 +45,11 @@ def examined(
         complete=True,
         disturbed=False,
         types=tuple(TypeCount(name, counts.get(name, 0), sizes.get(name, 0), True) for name in {**counts, **sizes}),
-        large=tuple(Large("numpy.ndarray", size, path, there) for path, (there, size) in (filled or {}).items()),
-        storages=(Storages("cuda:0", 1, cuda), Storages("cpu", 1, 5)) if cuda else (),
-        holders=tuple(Holder(name, path, count, count) for (name, path), count in (ways or {}).items()),
+        large=tuple(LargeObject("numpy.ndarray", size, path, there) for path, (there, size) in (filled or {}).items()),
+        storages=(DeviceStorageTotals("cuda:0", 1, cuda), DeviceStorageTotals("cpu", 1, 5)) if cuda else (),
+        holders=tuple(ReferencePath(name, path, count, count) for (name, path), count in (ways or {}).items()),
         containers=tuple(
-            Tracked(path, 1, size, *items.get(path, (None, None))) for path, size in (containers or {}).items()
+            AttributeSize(path, 1, size, *items.get(path, (None, None))) for path, size in (containers or {}).items()
         ),
     )
     memory = tuple(MemoryKind(kind, size, size, 0) for kind, size in (kinds or {}).items())

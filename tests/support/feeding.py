@@ -25,7 +25,7 @@ def fed(rows: Iterable[Row], forecaster: Forecaster) -> Iterator[Row]:
         elif row.generation is not None and row.generation != generation:
             forecaster.begin_generation(row.t, float(row.generation))
         generation = row.generation
-        forecaster.observe((row.t,), (row.used,))
+        forecaster.add_samples((row.t,), (row.used,))
         yield row
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memwatch.core.examination import Profile
+from memwatch.core.examination import AllocationProfile
 from memwatch.core.leaks.allocation_profile import by_line
 from support.mainjob import EXAMPLE
 
@@ -25,7 +25,7 @@ def options(leak: str, seconds: float) -> list[str]:
     return ["--leak", leak, "--seconds", str(seconds), "--checkpoint-every", "0", *room]
 
 
-def first_line(found: Profile) -> str:
+def first_line(found: AllocationProfile) -> str:
     """The text of the line in which memory rose the most; empty without one."""
     lines = by_line(found.credits)
     return EXAMPLE.read_text().splitlines()[lines[0].frame.line - 1].strip() if lines else ""

@@ -31,17 +31,17 @@ from memwatch.core.events import (
     PhaseSeen,
 )
 from memwatch.core.examination import Examination
-from memwatch.core.expectations import parse
+from memwatch.core.expectations import parse_expectation
 from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
 from memwatch.core.measurements import (
     CgroupLevel,
     CgroupMemory,
     GpuMemory,
     HostMemory,
+    PageSamplingCost,
     RankMemory,
     RunIdentity,
     Sample,
-    SurveyCost,
     Target,
     TreeMemory,
 )
@@ -94,7 +94,7 @@ class Trainer:
     def ending(self, t: float, before: Snapshot) -> Sequence[Event]:
         return [Exited(t, Cause.SAVED, ("exit status 0",), 0)]
 
-    def send(self, signal_name: str) -> None:
+    def send_signal(self, signal_name: str) -> None:
         self.signal_t = self._clock.now()
 
     # --- as the sampler ---
@@ -106,7 +106,7 @@ class Trainer:
             error_bytes=GB // 50,
             cow_bytes=used // 20,
             cow_bytes_per_second=GROWTH / GENERATION_SECONDS / 20,
-            survey_cost=SurveyCost(100, 2, 3200, 0.5),
+            survey_cost=PageSamplingCost(100, 2, 3200, 0.5),
             ranks=(RankMemory(0, 0, 5000, used // 2, (5000,)), RankMemory(1, 1, 5001, GB, (5001, 5002))),
         )
         levels = (
@@ -177,7 +177,7 @@ class Examiner:
     def __init__(self, trainer: Trainer) -> None:
         self._trainer, self._asked = trainer, list[Diagnose]()
 
-    def begin(self, asked: Diagnose) -> None:
+    def start_examination(self, asked: Diagnose) -> None:
         self._asked.append(asked)
 
     def poll(self, now: float) -> Sequence[Event]:
@@ -216,12 +216,12 @@ def main() -> None:
         engine=Engine(
             Policy(checkpoint_seconds=10.0, second_look_seconds=0.5),
             diagnosis=DiagnosisPolicy(),
-            expectations=(parse("growth < 5GB/generation"),),
+            expectations=(parse_expectation("growth < 5GB/generation"),),
         ),
         sampler=trainer,
         trainer=trainer,
         interrupter=Interrupter(trainer, lambda: "SIGINT"),
-        diagnose=examiner.begin,
+        diagnose=examiner.start_examination,
         sources=(log, examiner, Flaky(trainer.began)),
         sinks=(web,),
     )

@@ -19,7 +19,7 @@ from memwatch.history.event_store import HistoryStore
 from memwatch.outputs.http.routes import metrics
 from memwatch.outputs.http.server import WebServer
 from memwatch.outputs.terminal.event_lines import PlainLines
-from memwatch.sources.target.process_identity import describe, identify
+from memwatch.sources.target.process_identity import identify, read_target_facts
 
 SCRAPE_TICKS = 60
 
@@ -42,7 +42,7 @@ class _Alive:
     def ending(self, t: float, before: Snapshot) -> Sequence[Event]:
         raise AssertionError("it does not end")
 
-    def send(self, name: str) -> None:
+    def send_signal(self, name: str) -> None:
         raise AssertionError("a dry run")
 
 
@@ -50,7 +50,7 @@ class _Alive:
 def ticks(pid: int, folder: Path) -> Iterator[Iterator[None]]:
     """Looks at the tree of `pid`, a second apart, with history, plain output, and a scrape each minute."""
     with ExitStack() as stack:
-        facts, clock = describe(identify(pid)), _Hand()
+        facts, clock = read_target_facts(identify(pid)), _Hand()
         engine, readers = Engine(Policy()), make_readers(Config(), facts, stack)
         store, web = HistoryStore.open(folder / "history.db"), WebServer("127.0.0.1", 0, clock)
         stack.callback(store.close)

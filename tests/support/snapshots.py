@@ -8,10 +8,10 @@ from typing import Any
 from memwatch.core import examination as e
 from memwatch.core.events import Cause, Exited, Notice
 from memwatch.core.examination import (
+    AttributeSize,
     Census,
-    Large,
-    Storages,
-    Tracked,
+    DeviceStorageTotals,
+    LargeObject,
     TypeCount,
 )
 from memwatch.core.measurements import (
@@ -25,7 +25,7 @@ from memwatch.core.measurements import (
     Sample,
     Target,
     TreeMemory,
-    Unread,
+    UnavailableSource,
     Usage,
 )
 from memwatch.core.snapshot import (
@@ -36,10 +36,10 @@ from memwatch.core.snapshot import (
     ResourceView,
     Snapshot,
     SourceHealth,
-    State,
-    Step,
+    TimelineStep,
     Trend,
     Verdict,
+    WatchState,
 )
 
 GB = 10**9
@@ -94,12 +94,12 @@ def make_view(generations: int = 7, resource: str = HOST, growth: int = GROWTH, 
     return replace(view, **changes)
 
 
-def _steps(row: GenerationRow) -> list[Step]:
+def _steps(row: GenerationRow) -> list[TimelineStep]:
     """Growth in the first six tenths, a peak at the end."""
     seconds, grown = GENERATION_SECONDS / 10, row.end_bytes - row.start_bytes
     levels = [row.start_bytes + grown * min(6, i) // 6 for i in range(11)]
     return [
-        Step(row.start_t + i * seconds, seconds, levels[i], row.peak_bytes if i == 9 else levels[i + 1])
+        TimelineStep(row.start_t + i * seconds, seconds, levels[i], row.peak_bytes if i == 9 else levels[i + 1])
         for i in range(5 if row.end_t is None else 10)
     ]
 
@@ -132,7 +132,7 @@ def make_sample(view: ResourceView, gpus: int = 0) -> Sample:
             GpuMemory(f"gpu{i}", f"GPU-0000-{i}", "NVIDIA H200", 30 * GB, 31 * GB, 141 * GB, "exact", pids=(5000 + i,))
             for i in range(gpus)
         ),
-        unread=(Unread("pressure", "/proc/pressure/memory: no such file"),),
+        unread=(UnavailableSource("pressure", "/proc/pressure/memory: no such file"),),
     )
 
 
@@ -158,7 +158,7 @@ def make_snapshot(generations: int = 7, gpus: int = 0, **changes: Any) -> Snapsh
     snapshot = Snapshot(
         t=t,
         sentence=SENTENCE,
-        state=State.WARNED,
+        state=WatchState.WARNED,
         target=Target("5b2c9e5e-0000-4000-8000-1f0f3a0e7f11", 4242, 987654),
         command="python main.py --population 32 --buffer 50000",
         run_id="run-1",
@@ -199,10 +199,10 @@ def make_diagnosis(**changes: Any) -> e.Diagnosis:
         complete=True,
         disturbed=False,
         types=(TypeCount("numpy.ndarray", 20_880, 169 * GB, tracked=False), TypeCount("__main__.Agent", 16, 900, True)),
-        large=(Large("numpy.ndarray", 3 * GB, "__main__.Trainer.market", 2 * GB),),
-        storages=(Storages("cuda:0", 12, GB),),
-        tracked=(Tracked("Trainer.population[*]", 16, 40_000_000),),
-        containers=(Tracked(growth.name, 1, growth.after, 6960, 50_000),),
+        large=(LargeObject("numpy.ndarray", 3 * GB, "__main__.Trainer.market", 2 * GB),),
+        storages=(DeviceStorageTotals("cuda:0", 12, GB),),
+        tracked=(AttributeSize("Trainer.population[*]", 16, 40_000_000),),
+        containers=(AttributeSize(growth.name, 1, growth.after, 6960, 50_000),),
     )
     finding = e.Finding(
         cause="buffer_cannot_fit",
@@ -219,20 +219,20 @@ def make_diagnosis(**changes: Any) -> e.Diagnosis:
         confidence=0.71,
         evidence=("Buffer: 6,960 of 50,000, 24.3 MB each",),
     )
-    step, main = e.Frame("ReplayBuffer.add", "/app/buffer.py", 41), e.Frame("main", "/app/main.py", 300)
+    step, main = e.StackFrame("ReplayBuffer.add", "/app/buffer.py", 41), e.StackFrame("main", "/app/main.py", 300)
     known = e.Diagnosis(
         t=START_T + 4500,
         unit="generation",
         examinations=4,
         cpu_seconds=11.5,
         findings=(finding,),
-        drivers=(e.Driver("Buffer", 6960.0, 50_000.0, 24.3e6, 0.99, growth.name, 1215 * GB, 7100.0),),
+        drivers=(e.GrowthDriver("Buffer", 6960.0, 50_000.0, 24.3e6, 0.99, growth.name, 1215 * GB, 7100.0),),
         containers=(growth,),
         tracked=(e.Growth("Trainer.population[*]", 40_000_000, 40_000_000, 0.0, 1.0, 0), growth),
         types=(e.Growth("numpy.ndarray", 6960, 20_880, 6960.0, 1.0, 2),),
         kinds=(e.Growth("anonymous", 58 * GB, 171 * GB, 56.5 * GB, 1.0, 2),),
         moments=tuple(
-            e.Moment(
+            e.ExaminationRow(
                 t=START_T + 1500.0 * i,
                 reason="generation",
                 generation=float(i),
@@ -245,8 +245,8 @@ def make_diagnosis(**changes: Any) -> e.Diagnosis:
             )
             for i in (1, 2, 3)
         ),
-        credits=(e.Credit((step, main), 150 * GB), e.Credit((), 6 * GB)),
-        lines=(e.Line(step, 150 * GB, 1.0),),
+        credits=(e.StackGrowth((step, main), 150 * GB), e.StackGrowth((), 6 * GB)),
+        lines=(e.LineGrowth(step, 150 * GB, 1.0),),
         latest=e.Examination(census, (e.MemoryKind("anonymous", 180 * GB, 171 * GB, GB),), cpu_seconds=2.6),
     )
     return replace(known, **changes)
@@ -267,4 +267,4 @@ def make_dead(**changes: Any) -> Snapshot:
         START_T + 19000, Cause.OOM_CGROUP, ("memory.events oom_kill 0 -> 1", "ended by SIGKILL"), None, "SIGKILL"
     )
     text = "ended: killed by the kernel's OOM killer at the cgroup's limit"
-    return make_snapshot(13, **{"state": State.ENDED, "exited": end, "sentence": text, **changes})
+    return make_snapshot(13, **{"state": WatchState.ENDED, "exited": end, "sentence": text, **changes})

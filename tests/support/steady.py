@@ -18,28 +18,28 @@ class Steady:
     """Always the same growth, with the limit far away."""
 
     rate = 1e6  # bytes a second, at most
-    reach_bytes = 0.0
-    clarity = math.inf
-    begins = False
+    range_bytes = 0.0
+    slope_t_stat = math.inf
+    growth_follows_plateau = False
     says = Outlook(Verdict.GROWING, Trend("linear", 1.0, 1.0, 1.0), Forecast(1e9, 0.9e9, 1.1e9))
 
-    def observe(self, times: Sequence[float], used: Sequence[int]) -> None: ...
+    def add_samples(self, times: Sequence[float], used: Sequence[int]) -> None: ...
 
     def begin_generation(self, t: float, index: float) -> None: ...
 
-    def late_marker(self, index: float) -> None: ...
+    def add_late_marker(self, index: float) -> None: ...
 
-    def recount(self) -> None: ...
+    def forget_generations(self) -> None: ...
 
     def restart(self, t: float) -> None: ...
 
     def peak_rate(self) -> float:
         return self.rate
 
-    def gain(self, seconds: float) -> float:
+    def new_high_bytes(self, seconds: float) -> float:
         return math.inf  # as high as never before
 
-    def rise(self, seconds: float) -> float:
+    def rise_bytes(self, seconds: float) -> float:
         return self.rate * seconds
 
     def outlook(

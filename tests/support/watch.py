@@ -18,8 +18,8 @@ from memwatch.core.events import (
     Signalling,
 )
 from memwatch.core.forecast.forecaster import Outlook
-from memwatch.core.forecast.regressors import Calendar
-from memwatch.core.forecast.time_to_limit import Ends, Timing, weighed
+from memwatch.core.forecast.regressors import GenerationSchedule
+from memwatch.core.forecast.time_to_limit import TimeToLimit, UncertainSchedule, distribution_of
 from memwatch.core.measurements import (
     Limit,
     Sample,
@@ -38,17 +38,17 @@ def growing(
     low: float | None = None,
     finishes: bool | None = None,
     generation: float | None = 9,
-    ends: Ends | None = None,
+    ends: TimeToLimit | None = None,
 ) -> Outlook:
     """A leak that meets its limit in `eta` seconds."""
     trend = Trend("linear", 1e6, 1e8, 0.9, points=8)
     return Outlook(Verdict.LEAK, trend, Forecast(eta, low, None, generation, generation, None, finishes), ends)
 
 
-def ends_in(*seconds: float) -> Ends:
+def ends_in(*seconds: float) -> TimeToLimit:
     """The limit is met in so many seconds: each as likely as the others."""
-    timing = Timing(Calendar(0.0, 1.0))
-    return Ends(weighed(100 * GB, ((s, 1.0) for s in seconds), timing), timing, 60.0)
+    timing = UncertainSchedule(GenerationSchedule(0.0, 1.0))
+    return TimeToLimit(distribution_of(100 * GB, ((s, 1.0) for s in seconds), timing), timing, 60.0)
 
 
 CALM = Outlook(Verdict.STABLE, Trend("flat", 0.0, 0.0, 0.9), Forecast(None, None, None))
@@ -62,7 +62,7 @@ class Script(Steady):
         self.generations: list[float] = []
         self.restarts = 0
         self.rate = 5.0 * GB  # fast enough for whatever is forecast
-        self.reach_bytes = 0.0
+        self.range_bytes = 0.0
 
     def begin_generation(self, t: float, index: float) -> None:
         self.generations.append(index)

@@ -114,7 +114,7 @@ class Kernel:
 
     # --- the way to it, and its end: as actions.signals.PidfdSignaller ---
 
-    def send(self, signal_name: str) -> None:
+    def send_signal(self, signal_name: str) -> None:
         if self.gone():
             raise TargetGoneError("it has ended")
         self.process.hear(self._clock.t, signal_name)
@@ -164,7 +164,7 @@ class Kernel:
     def oom_kills(self) -> tuple[int | None, int | None]:
         return int(self._has_killed), None
 
-    def read(self, now: float) -> tuple[OomKill, ...]:
+    def read_new_kills(self, now: float) -> tuple[OomKill, ...]:
         """Its log."""
         if not self._has_killed or self._is_told:
             return ()
@@ -191,11 +191,13 @@ class Thresholds:
         self._rooms: Sequence[int] = ()
         self._rung = False
 
-    def arm(self, cgroup: CgroupMemory | None, limit: Limit, headrooms: Sequence[int], hurried: bool) -> None:
+    def set_thresholds(
+        self, cgroup: CgroupMemory | None, limit: Limit, headrooms: Sequence[int], hurried: bool
+    ) -> None:
         if self._are_there and not (hurried and self._rooms):
             self._rooms = headrooms
 
-    def rang(self) -> bool:
+    def consume_wakeup(self) -> bool:
         rung, self._rung = self._rung, False
         return rung
 
@@ -322,13 +324,13 @@ class World:
             cgroup=kernel,  # type: ignore[arg-type]
             kmsg=kernel if process.bounds.kernel_log else None,  # type: ignore[arg-type]
             checkpoints=checkpoints,
-            log_end=source.end if source is not None else str,
+            log_end=source.read_last_text if source is not None else str,
         )
         interrupter = Interrupter(
             kernel,
             lambda: "SIGINT",
             unreachable=trainer.unreachable,
-            asked=lambda before_ns: checkpoints.signalled(clock.t, before_ns),
+            asked=lambda before_ns: checkpoints.discard_before_signal(clock.t, before_ns),
             dry_run=self.scene.dry_run,
         )
         readers = (Reading("procfs", kernel.tree), Reading("cgroup", kernel.cgroup), Reading("meminfo", kernel.host))

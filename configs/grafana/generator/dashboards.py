@@ -26,16 +26,18 @@ def dashboards() -> dict[str, str]:
 
 def _fleet() -> b.Dashboard:
     board = _board("memwatch: all runs", "Every run that a memwatch watches: which of them needs somebody.")
-    board.with_variable(_variable("job", f"label_values({f.BUILD.sample}, job)", many=True))
-    board.with_variable(_variable("instance", f'label_values({f.BUILD.sample}{{job=~"$job"}}, instance)', many=True))
+    board.with_variable(_variable("job", f"label_values({f.BUILD.sample_name}, job)", many=True))
+    board.with_variable(
+        _variable("instance", f'label_values({f.BUILD.sample_name}{{job=~"$job"}}, instance)', many=True)
+    )
     return _filled(board, fleet.rows())
 
 
 def _run() -> b.Dashboard:
     board = _board("memwatch: one run", "One run in detail: where its memory goes, when it ends, and why.")
-    board.with_variable(_variable("job", f"label_values({f.BUILD.sample}, job)"))
-    board.with_variable(_variable("instance", f'label_values({f.BUILD.sample}{{job="$job"}}, instance)'))
-    resources = f"label_values({f.MEMORY_USED.sample}{{{RUN}}}, resource)"
+    board.with_variable(_variable("job", f"label_values({f.BUILD.sample_name}, job)"))
+    board.with_variable(_variable("instance", f'label_values({f.BUILD.sample_name}{{job="$job"}}, instance)'))
+    resources = f"label_values({f.MEMORY_USED.sample_name}{{{RUN}}}, resource)"
     board.with_variable(_variable("resource", resources, many=True))
     board.link(
         b.DashboardLink("All runs")

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from generator import panels as p
 from generator.queries import FLEET, Line, code, filled, selector
 from memwatch.core.measurements import HOST
-from memwatch.core.snapshot import State, Verdict
+from memwatch.core.snapshot import Verdict, WatchState
 from memwatch.outputs.metrics import metric_registry as f
 
-STATES = p.states(State, (p.GREEN, p.ORANGE, p.RED, p.BLUE, p.RED, p.GREY, p.YELLOW))
+STATES = p.states(WatchState, (p.GREEN, p.ORANGE, p.RED, p.BLUE, p.RED, p.GREY, p.YELLOW))
 VERDICTS = p.states(Verdict, (p.GREY, p.GREEN, p.BLUE, p.YELLOW, p.RED))
 ONE_RUN = (
     "/d/memwatch-run?var-datasource=${datasource}"
@@ -50,7 +50,7 @@ def _figures() -> Iterator[p.Panel]:
 def _runs() -> p.Panel:
     columns = {
         "up": Line(f"max by ({_BY}) ({a(f.TARGET_UP)})"),
-        "state": Line(code(a, f.STATE, (one.value for one in State), _BY)),
+        "state": Line(code(a, f.STATE, (one.value for one in WatchState), _BY)),
         "armed": Line(f"max by ({_BY}) ({a(f.ARMED)})"),
         "verdict": Line(code(a, f.VERDICT, (one.value for one in Verdict), _BY, resource=HOST)),
         "limit used": Line(f"max by ({_BY}) ({filled(a)})"),

@@ -21,7 +21,7 @@ from grafana_foundation_sdk.models import dashboard as d
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from generator.queries import Line, families_in
-from memwatch.outputs.metrics.metric_registry import Family
+from memwatch.outputs.metrics.metric_registry import MetricFamily
 
 SOURCE = d.DataSourceRef(type_val="prometheus", uid="${datasource}")
 UNITS = {  # of the registry, as Grafana calls them
@@ -178,7 +178,7 @@ def states(kind: type[Enum], colours: Sequence[str]) -> dict[int, tuple[str, str
 
 def _common(panel: P, title: str, lines: Sequence[Line], *, note: str, unit: str | None, width: int, now: bool) -> P:
     """`now`: the panel shows one moment."""
-    asked: list[Family] = families_in(" ".join(line.expr for line in lines))
+    asked: list[MetricFamily] = families_in(" ".join(line.expr for line in lines))
     panel.title(title).datasource(SOURCE).span(width).description(_description(note, asked))
     panel.unit(UNITS[asked[0].unit] if unit is None else unit)
     is_table = isinstance(panel, table.Panel)
@@ -190,8 +190,8 @@ def _common(panel: P, title: str, lines: Sequence[Line], *, note: str, unit: str
     return panel
 
 
-def _description(note: str, asked: Sequence[Family]) -> str:
-    return "\n\n".join([*([note] if note else []), *(f"`{one.sample}`: {one.text}" for one in asked)])
+def _description(note: str, asked: Sequence[MetricFamily]) -> str:
+    return "\n\n".join([*([note] if note else []), *(f"`{one.sample_name}`: {one.text}" for one in asked)])
 
 
 def _refs() -> str:

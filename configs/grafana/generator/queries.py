@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from memwatch.outputs.metrics import metric_registry as f
-from memwatch.outputs.metrics.metric_registry import FAMILIES, Family
+from memwatch.outputs.metrics.metric_registry import FAMILIES, MetricFamily
 
 FLEET = 'job=~"$job",instance=~"$instance"'  # matchers of the dashboard of all runs
 RUN = 'job="$job",instance="$instance"'  # of that of one
@@ -28,19 +28,19 @@ class Line:
 def selector(scope: str) -> Selector:
     """select(family, label="value"): the series of a family within a dashboard's variables, and with these labels."""
 
-    def select(family: Family, **labels: str) -> str:
+    def select(family: MetricFamily, **labels: str) -> str:
         unknown = labels.keys() - set(family.labels)
         if unknown:
-            raise ValueError(f"{family.sample} has no label {', '.join(sorted(unknown))}")
+            raise ValueError(f"{family.sample_name} has no label {', '.join(sorted(unknown))}")
         matchers = [scope, *(f'{name}="{value}"' for name, value in labels.items())]
         if "resource" in family.labels and "resource" not in labels and scope == RUN:
             matchers.append(RESOURCE)
-        return f"{family.sample}{{{','.join(matchers)}}}"
+        return f"{family.sample_name}{{{','.join(matchers)}}}"
 
     return select
 
 
-def code(select: Selector, family: Family, values: Iterable[str], by: str, **labels: str) -> str:
+def code(select: Selector, family: MetricFamily, values: Iterable[str], by: str, **labels: str) -> str:
     """Of a family that is 1 for one of the values of its last label: the index of that value."""
     name = family.labels[-1]
     parts = [f"{i} * ({select(family, **labels, **{name: value})} == 1)" for i, value in enumerate(values)]
@@ -53,8 +53,8 @@ def filled(select: Selector, **labels: str) -> str:
     return f"1 - {headroom} / on (job, instance, resource) max by (job, instance, resource) ({limit})"
 
 
-def families_in(expr: str) -> list[Family]:
+def families_in(expr: str) -> list[MetricFamily]:
     """The metrics of the registry that an expression asks for, in its order."""
-    names = {one.sample: one for one in FAMILIES}
+    names = {one.sample_name: one for one in FAMILIES}
     asked = dict.fromkeys(re.findall(r"[a-z_][a-z0-9_]*", re.sub(r'"[^"]*"', "", expr)))
     return [names[name] for name in asked if name in names]

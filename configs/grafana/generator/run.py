@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from generator import panels as p
 from generator.fleet import STATES, VERDICTS
 from generator.queries import RUN, Line, code, filled, selector
-from memwatch.core.snapshot import State, Verdict
+from memwatch.core.snapshot import Verdict, WatchState
 from memwatch.outputs.metrics import metric_registry as f
 
 a = selector(RUN)
@@ -29,7 +29,7 @@ def rows() -> Iterator[tuple[str, list[p.Panel]]]:
 
 
 def _now() -> Iterator[p.Panel]:
-    state = code(a, f.STATE, (one.value for one in State), "job, instance")
+    state = code(a, f.STATE, (one.value for one in WatchState), "job, instance")
     yield p.figure("State", Line(state), names=STATES)
     yield p.figure("Armed", Line(a(f.ARMED)), names=p.NO_YES, unit="none")
     yield p.figure("Out of memory in", Line(f"min({a(f.OOM_ETA)})"), steps=p.SOON, none="not in sight")
@@ -117,7 +117,7 @@ def _causes() -> Iterator[p.Panel]:
     )
 
 
-def _by(family: f.Family) -> str:
+def _by(family: f.MetricFamily) -> str:
     """With its own labels alone, for a table."""
     return f"max by ({', '.join(family.labels)}) ({a(family)})"
 

@@ -9,36 +9,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.decision.burst_detector import (
-    BURST_LOOKS,
+    BURST_SAMPLES,
     CEILING_SECONDS,
     PERIOD_FLOOR_SECONDS,
     PERIOD_SECONDS,
     RISES_KEPT,
-    Burst,
-    Ramp,
+    BurstDetector,
+    RampDetector,
 )
 
 GB = 10**9
 
 
-def climb(burst: Burst, t: float, values: list[float]) -> bool:
+def climb(burst: BurstDetector, t: float, values: list[float]) -> bool:
     threatened = False
     for value in values:
         t += 1
-        burst.observe((t,), (int(value * GB),))
-        threatened |= value >= 98 and burst.threat(int((100 - value) * GB), 100 * GB, 15) > 0.0
+        burst.add_samples((t,), (int(value * GB),))
+        threatened |= value >= 98 and burst.threat_rate(int((100 - value) * GB), 100 * GB, 15) > 0.0
     return threatened
 
 
 def test_a_burst_beyond_all_before_threatens_near_the_limit_only():
-    burst = Burst()
+    burst = BurstDetector()
     assert not climb(burst, 0, [50.0] * 60)
     assert not climb(burst, 60, [55, 60, 65, 70, 75, 80])
     assert climb(burst, 66, [85, 90, 95, 98])
 
 
 def test_a_climb_like_those_before_does_not_threaten():
-    burst = Burst()
+    burst = BurstDetector()
     t = 0.0
     for _ in range(6):
         climb(burst, t, [*[60.0] * 30, 70, 80, 90, *[60.0] * 30])
@@ -66,7 +66,7 @@ class Plain:
             self.begin_period(t)
 
     def is_over(self, t: float, number: int) -> bool:
-        return self.looks[number][0] < min(t - 2 * CEILING_SECONDS, self.looks[-BURST_LOOKS:][0][0])
+        return self.looks[number][0] < min(t - 2 * CEILING_SECONDS, self.looks[-BURST_SAMPLES:][0][0])
 
     def begin_period(self, t: float) -> None:
         if self.period_t is None or t - self.period_t >= PERIOD_FLOOR_SECONDS:
@@ -90,10 +90,10 @@ class Plain:
     )
 )
 def test_what_is_kept_of_the_readings_is_what_all_of_them_say(readings):
-    burst, plain, t = Burst(), Plain(), 0.0
+    burst, plain, t = BurstDetector(), Plain(), 0.0
     for gap, used, begins in readings:
         t += gap
-        burst.observe((t,), (used,))
+        burst.add_samples((t,), (used,))
         plain.observe(t, used)
         if begins:
             burst.begin_period(t)
@@ -103,9 +103,9 @@ def test_what_is_kept_of_the_readings_is_what_all_of_them_say(readings):
 
 
 def test_what_is_kept_is_bounded():
-    burst = Burst()
+    burst = BurstDetector()
     for i in range(20_000):
-        burst.observe((i * 0.05,), ((i * 7919) % 1000,))
+        burst.add_samples((i * 0.05,), ((i * 7919) % 1000,))
     kept = [*burst._recent, *burst._climbs._starts, *burst._climbs._ahead, *burst._climbs._tops]
     assert len(kept) < 4 * 2 * CEILING_SECONDS / 0.05
 
@@ -115,11 +115,11 @@ LEAD = 16.0
 
 def ramp(levels: list[float]) -> list[int]:
     """At which of the readings, one a second, a ramp threatens. GB of 100."""
-    ramp, threatened = Ramp(), []
+    ramp, threatened = RampDetector(), []
     for t, level in enumerate(levels):
-        ramp.look_over(LEAD)
-        ramp.observe((float(t),), (int(level * GB),))
-        if ramp.threat(int((100 - level) * GB)):
+        ramp.set_window_seconds(LEAD)
+        ramp.add_samples((float(t),), (int(level * GB),))
+        if ramp.threat_rate(int((100 - level) * GB)):
             threatened.append(t)
     return threatened
 

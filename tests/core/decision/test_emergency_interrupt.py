@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.decision.emergency_interrupt import GUARDS, look_headrooms
+from memwatch.core.decision.emergency_interrupt import GUARDS, wake_thresholds
 from memwatch.core.measurements import Limit
 
 GB = 10**9
@@ -13,7 +13,7 @@ LIMIT = 100 * GB
 
 
 def rooms(used: int, peak: int, guard: float = 0.05) -> list[float]:
-    return [room / GB for room in look_headrooms(Limit(LIMIT, "cgroup /a", LIMIT - used), used, peak, guard)]
+    return [room / GB for room in wake_thresholds(Limit(LIMIT, "cgroup /a", LIMIT - used), used, peak, guard)]
 
 
 def test_they_divide_the_room_above_the_highest_use_and_end_at_the_guard():

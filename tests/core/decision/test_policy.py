@@ -6,26 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.checkpoint_timing import Checkpoints
+from memwatch.core.checkpoint_timing import CheckpointTracker
 from memwatch.core.decision.policy import (
     PACE_FLOOR_SECONDS,
     PACE_IDLE_SECONDS,
     WAITS,
     Policy,
     Stakes,
-    believable,
-    clears,
-    counts,
-    hold_seconds,
-    is_last_moment,
+    exceeds_accepted_risk,
+    is_credible,
     is_overdue,
     lead_seconds,
+    may_reach_limit_within,
     next_step_fits,
-    outlasts,
     pace_seconds,
-    runs_out_within,
-    threatens,
-    warns,
+    reaches_limit,
+    run_ends_first,
+    should_warn,
+    should_withdraw_warning,
+    waiting_costs_more,
+    warning_hold_seconds,
 )
 from memwatch.core.snapshot import Forecast, Verdict
 
@@ -51,29 +51,29 @@ def eta(mid: float | None, low: float | None = None, finishes: bool | None = Non
     ],
 )
 def test_only_growth_to_a_limit_before_the_end_threatens(verdict, forecast, expected):
-    assert threatens(verdict, forecast) is expected
+    assert reaches_limit(verdict, forecast) is expected
 
 
 @pytest.mark.parametrize(("mid", "step", "expected"), [(3600, None, True), (3601, None, False), (5999, 2000, True)])
 def test_the_longer_horizon_warns(mid, step, expected):
-    assert warns(Policy(), Verdict.LEAK, eta(mid), step) is expected
+    assert should_warn(Policy(), Verdict.LEAK, eta(mid), step) is expected
 
 
 @pytest.mark.parametrize(("mid", "expected"), [(3601, False), (5400, False), (5401, True), (None, True)])
 def test_a_warning_clears_well_beyond_the_horizon(mid, expected):
-    assert clears(Policy(), Verdict.LEAK, eta(mid), None) is expected
+    assert should_withdraw_warning(Policy(), Verdict.LEAK, eta(mid), None) is expected
 
 
 def test_an_urgent_warning_does_not_wait_long():
-    assert hold_seconds(eta(10)) == 1
-    assert hold_seconds(eta(3000)) == hold_seconds(None) == 30
+    assert warning_hold_seconds(eta(10)) == 1
+    assert warning_hold_seconds(eta(3000)) == warning_hold_seconds(None) == 30
 
 
 def test_the_early_end_of_a_forecast_counts():
-    assert runs_out_within(eta(15, 9), 10)
-    assert not runs_out_within(eta(15, 11), 10)
-    assert runs_out_within(eta(9), 10), "the middle where nothing else is known"
-    assert not runs_out_within(eta(None, None), 10)
+    assert may_reach_limit_within(eta(15, 9), 10)
+    assert not may_reach_limit_within(eta(15, 11), 10)
+    assert may_reach_limit_within(eta(9), 10), "the middle where nothing else is known"
+    assert not may_reach_limit_within(eta(None, None), 10)
 
 
 STEP = 60.0  # seconds of a generation
@@ -95,13 +95,13 @@ def peak_at(seconds: float, chance: float, soon: float = 0.0):
 )
 def test_the_last_moment_is_when_every_wait_costs_more_than_it_gains(too_late, expected):
     waits = [share * STEP for share in WAITS]
-    stakes = Stakes(work_seconds=3000.0, spared_seconds=900.0)
-    assert is_last_moment(too_late, waits, stakes) is expected
+    stakes = Stakes(work_at_risk_seconds=3000.0, work_remaining_seconds=900.0)
+    assert waiting_costs_more(too_late, waits, stakes) is expected
 
 
 def test_a_run_that_is_lost_unless_it_saves_at_once_does_not_wait():
-    assert is_overdue(0.5, Stakes(work_seconds=3000.0, spared_seconds=900.0))
-    assert not is_overdue(0.2, Stakes(work_seconds=3000.0, spared_seconds=900.0))
+    assert is_overdue(0.5, Stakes(work_at_risk_seconds=3000.0, work_remaining_seconds=900.0))
+    assert not is_overdue(0.2, Stakes(work_at_risk_seconds=3000.0, work_remaining_seconds=900.0))
 
 
 @given(
@@ -115,9 +115,9 @@ def test_a_run_that_is_lost_unless_it_saves_at_once_does_not_wait():
 )
 def test_more_at_stake_or_less_to_gain_never_calls_for_waiting(chance, soon, at, stake, spared, never, more):
     odds, waits = peak_at(at, chance, soon), [share * STEP for share in WAITS]
-    if is_last_moment(odds, waits, Stakes(stake, spared, never)):
-        assert is_last_moment(odds, waits, Stakes(stake * more, spared, never))
-        assert is_last_moment(odds, waits, Stakes(stake, spared, never / more))
+    if waiting_costs_more(odds, waits, Stakes(stake, spared, never)):
+        assert waiting_costs_more(odds, waits, Stakes(stake * more, spared, never))
+        assert waiting_costs_more(odds, waits, Stakes(stake, spared, never / more))
     if is_overdue(soon, Stakes(stake, spared, never)):
         assert is_overdue(soon, Stakes(stake * more, spared, never))
         assert is_overdue(soon, Stakes(stake, spared / more, never))
@@ -125,12 +125,12 @@ def test_more_at_stake_or_less_to_gain_never_calls_for_waiting(chance, soon, at,
 
 def test_a_run_that_may_never_meet_its_limit_is_waited_for_longer():
     odds, waits = peak_at(2.0, 0.06), [share * STEP for share in WAITS]
-    assert is_last_moment(odds, waits, Stakes(3000.0, 900.0, never=0.0))
-    assert not is_last_moment(odds, waits, Stakes(3000.0, 900.0, never=0.5))
+    assert waiting_costs_more(odds, waits, Stakes(3000.0, 900.0, p_never=0.0))
+    assert not waiting_costs_more(odds, waits, Stakes(3000.0, 900.0, p_never=0.5))
 
 
 def test_a_higher_confidence_counts_smaller_risks():
-    assert counts(0.02, confidence=0.99) and not counts(0.02, confidence=0.97)
+    assert exceeds_accepted_risk(0.02, confidence=0.99) and not exceeds_accepted_risk(0.02, confidence=0.97)
 
 
 @given(mid=st.floats(0, 1e6), share=st.floats(0, 1), step=st.floats(1, 1e4), lead=st.floats(1, 1e3))
@@ -140,11 +140,11 @@ def test_less_time_never_fits_more(mid, share, step, lead):
 
 
 def test_start_up_is_not_believed_but_generations_are():
-    assert believable(eta(5, generation=3), 1, 10, 90 * GB, 100 * GB)
-    assert not believable(eta(5), 50, 10, 1 * GB, 100 * GB)
-    assert not believable(eta(5), 150, 10, 50 * GB, 100 * GB)
-    assert believable(eta(5), 150, 10, 4 * GB, 100 * GB)
-    assert believable(eta(5), 500, 10, 50 * GB, 100 * GB)
+    assert is_credible(eta(5, generation=3), 1, 10, 90 * GB, 100 * GB)
+    assert not is_credible(eta(5), 50, 10, 1 * GB, 100 * GB)
+    assert not is_credible(eta(5), 150, 10, 50 * GB, 100 * GB)
+    assert is_credible(eta(5), 150, 10, 4 * GB, 100 * GB)
+    assert is_credible(eta(5), 500, 10, 50 * GB, 100 * GB)
 
 
 def test_the_lead_is_longer_than_the_checkpoint_and_the_looks():
@@ -163,49 +163,49 @@ def test_the_pace_is_bounded(headroom, rate):
 
 
 def test_checkpoints_assume_a_quarter_of_a_generation_until_one_is_measured():
-    saves = Checkpoints()
-    assert saves.lead(None, None) == (30.0, "assumed")
-    assert saves.lead(None, 100.0) == (25.0, "assumed")
-    assert saves.lead(None, 1.0) == (5.0, "assumed")
-    assert saves.lead(None, 10**6) == (600.0, "assumed")
-    saves.measured(3.0)
-    saves.measured(9.0)
-    assert saves.lead(None, 100.0) == (9.0, "measured")
-    assert saves.lead(12.0, 100.0) == (12.0, "configured")
+    saves = CheckpointTracker()
+    assert saves.duration_estimate(None, None) == (30.0, "assumed")
+    assert saves.duration_estimate(None, 100.0) == (25.0, "assumed")
+    assert saves.duration_estimate(None, 1.0) == (5.0, "assumed")
+    assert saves.duration_estimate(None, 10**6) == (600.0, "assumed")
+    saves.record_duration(3.0)
+    saves.record_duration(9.0)
+    assert saves.duration_estimate(None, 100.0) == (9.0, "measured")
+    assert saves.duration_estimate(12.0, 100.0) == (12.0, "configured")
 
 
 def test_a_slow_save_is_measured_where_both_lines_name_the_same_file():
     for said, took in (("log: Checkpoint saved: run/ckpt_3.pt", 400.0), ("log: Checkpoint saved: run/best.pt", None)):
-        saves = Checkpoints()
-        saves.writing(100.0, "log", "log: Saving checkpoint to run/ckpt_3.pt ...")
-        assert saves.saved(500.0, "log", None, said) == took
-    saves = Checkpoints()
-    saves.writing(100.0, "log", "log: Saving checkpoint to run/ckpt_3.pt ...")
-    assert saves.saved(1100.0, "log", None, "log: Checkpoint saved: run/ckpt_3.pt") is None, "too long ago"
+        saves = CheckpointTracker()
+        saves.record_writing(100.0, "log", "log: Saving checkpoint to run/ckpt_3.pt ...")
+        assert saves.record_saved(500.0, "log", None, said) == took
+    saves = CheckpointTracker()
+    saves.record_writing(100.0, "log", "log: Saving checkpoint to run/ckpt_3.pt ...")
+    assert saves.record_saved(1100.0, "log", None, "log: Checkpoint saved: run/ckpt_3.pt") is None, "too long ago"
 
 
 def test_a_save_that_was_under_way_before_the_watch_is_not_measured():
-    saves = Checkpoints()
-    saves.writing(100.0, "log", "log: Saving checkpoint to ckpt_3.pt ...", is_old=True)
+    saves = CheckpointTracker()
+    saves.record_writing(100.0, "log", "log: Saving checkpoint to ckpt_3.pt ...", is_old=True)
     assert saves.is_writing(101.0, 10.0)
-    assert saves.saved(105.0, "log", None, "log: Checkpoint saved: ckpt_3.pt") is None
-    saves.writing(200.0, "log", "log: Saving checkpoint to ckpt_4.pt ...")
-    assert saves.saved(203.0, "log", None, "log: Checkpoint saved: ckpt_4.pt") == 3.0
+    assert saves.record_saved(105.0, "log", None, "log: Checkpoint saved: ckpt_3.pt") is None
+    saves.record_writing(200.0, "log", "log: Saving checkpoint to ckpt_4.pt ...")
+    assert saves.record_saved(203.0, "log", None, "log: Checkpoint saved: ckpt_4.pt") == 3.0
 
 
 def test_a_habit_of_saving_needs_regular_saves():
-    saves = Checkpoints()
+    saves = CheckpointTracker()
     for t in (0, 60, 121):
-        saves.saved(t)
-    assert saves.due_seconds(150) == pytest.approx(31.5, abs=1)
-    assert saves.due_seconds(185) == 0
-    assert saves.due_seconds(210) is None, "it does not come"
-    saves.saved(1000)
-    assert saves.due_seconds(1001) is None, "no habit"
+        saves.record_saved(t)
+    assert saves.seconds_until_own_save(150) == pytest.approx(31.5, abs=1)
+    assert saves.seconds_until_own_save(185) == 0
+    assert saves.seconds_until_own_save(210) is None, "it does not come"
+    saves.record_saved(1000)
+    assert saves.seconds_until_own_save(1001) is None, "no habit"
 
 
 @pytest.mark.parametrize(
     ("generation", "last", "expected"), [(24.9, 25, False), (25.9, 25, False), (26.0, 25, True), (26.0, None, False)]
 )
 def test_a_run_outlasts_no_limit_that_comes_within_its_last_generation(generation, last, expected):
-    assert outlasts(Forecast(60.0, 50.0, 70.0, generation, 24, 28, False), last) is expected
+    assert run_ends_first(Forecast(60.0, 50.0, 70.0, generation, 24, 28, False), last) is expected

@@ -23,11 +23,11 @@ from memwatch.core.events import (
     PhaseSeen,
 )
 from memwatch.core.examination import (
-    Credit,
+    AllocationProfile,
+    AttributeSize,
     Examination,
-    Frame,
-    Profile,
-    Tracked,
+    StackFrame,
+    StackGrowth,
 )
 from memwatch.core.leaks.examination_schedule import CREDIT_SECONDS, LATE_SECONDS, DiagnosisPolicy
 from memwatch.core.measurements import Target
@@ -47,7 +47,7 @@ class Watched:
         self.cpu, self.hangs, self.t, self.used, self.limit = cpu, hangs, 0.0, 10.0 * GB, 100.0 * GB
         self.asked: list[Diagnose] = []
         self.recordings: list[Diagnose] = []
-        self.profile: Profile | None = None
+        self.profile: AllocationProfile | None = None
         self.notices: list[Notice] = []
         self.answer = examined(1).found
         self.feed(Attached(0.0, TARGET, "python main.py"))
@@ -315,13 +315,13 @@ def test_without_generations_it_is_followed_after_a_minute() -> None:
 
 def test_the_latest_recordings_are_told_together_beside_what_examinations_found() -> None:
     watched = Watched()
-    step, other = Frame("step", "/app/a.py", 3), Frame("load", "/app/a.py", 9)
-    watched.profile = Profile(20.0, 2.0, 12, (Credit((other,), 8), Credit((), 4)))
+    step, other = StackFrame("step", "/app/a.py", 3), StackFrame("load", "/app/a.py", 9)
+    watched.profile = AllocationProfile(20.0, 2.0, 12, (StackGrowth((other,), 8), StackGrowth((), 4)))
     rising(watched, 1, seconds=15)
     known = watched.engine.snapshot().diagnosis
     assert known is not None and known.examinations == 1 and known.latest == watched.answer
     assert [(one.frame, one.bytes) for one in known.lines] == [(other, 8)] and known.credits[1].frames == ()
-    watched.profile = Profile(20.0, 2.0, 10, (Credit((step,), 10),))
+    watched.profile = AllocationProfile(20.0, 2.0, 10, (StackGrowth((step,), 10),))
     rising(watched, 40)
     known = watched.engine.snapshot().diagnosis
     assert known is not None
@@ -432,9 +432,9 @@ def test_tracked_attributes_are_told_growing_or_not_under_one_name() -> None:
         seen = examined(index, containers={path: 6 * MB * index})
         assert seen.found.census is not None
         tracked = (
-            Tracked("Trainer.kept", 1, 6 * MB * index, full=path),
-            Tracked("Trainer.rules", 1, 1000, full="__main__.Trainer.rules"),
-            Tracked("Trainer.gone", 0, None, reason="nothing at .gone"),
+            AttributeSize("Trainer.kept", 1, 6 * MB * index, full=path),
+            AttributeSize("Trainer.rules", 1, 1000, full="__main__.Trainer.rules"),
+            AttributeSize("Trainer.gone", 0, None, reason="nothing at .gone"),
         )
         census = replace(seen.found.census, tracked=tracked)
         engine.feed(replace(seen, asked=asked, found=replace(seen.found, census=census)))

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.decision.interrupt_rule import CLEAR
+from memwatch.core.decision.interrupt_rule import SIGNIFICANT_T_STAT
 from memwatch.core.decision.policy import (
+    ESTABLISHED_GENERATIONS,
     PACE_FLOOR_SECONDS,
     PACE_IDLE_SECONDS,
     PACE_LOOKS,
-    POINT_GENERATIONS,
     WORTH_SHARE,
     Policy,
     lead_seconds,
@@ -44,20 +44,20 @@ from memwatch.core.events import (
     TotalSeen,
 )
 from memwatch.core.forecast.forecaster import Forecaster
-from memwatch.core.forecast.generation_profile import Outline
+from memwatch.core.forecast.generation_profile import GenerationProfile
 from memwatch.core.forecast.sample_summaries import SLOTS
-from memwatch.core.forecast.time_to_limit import Near
+from memwatch.core.forecast.time_to_limit import ShortHorizonModel
 from memwatch.core.measurements import (
     GpuMemory,
     Limit,
     Sample,
     Target,
     TreeMemory,
-    Unread,
+    UnavailableSource,
     Usage,
 )
-from memwatch.core.restart_policy import Reached
-from memwatch.core.snapshot import State, Verdict
+from memwatch.core.restart_policy import AttemptProgress
+from memwatch.core.snapshot import Verdict, WatchState
 from support.watch import CALM, GB, TARGET, Watch, ends_in, growing, sampled
 
 CHECKPOINT = Policy(checkpoint_seconds=10.0)
@@ -72,14 +72,14 @@ def test_it_warns_once_and_withdraws_once():
     watch.script.says = growing(1800)
     watch.look(60)
     assert len(watch.events("warn")) == 1
-    assert watch.engine.snapshot().state is State.WARNED
+    assert watch.engine.snapshot().state is WatchState.WARNED
     watch.script.says = growing(4000)  # beyond the horizon, but not by enough
     watch.look(60)
     assert watch.events("cleared") == []
     watch.script.says = CALM
     watch.look(60)
     assert len(watch.events("cleared")) == 1
-    assert watch.engine.snapshot().state is State.WATCHING
+    assert watch.engine.snapshot().state is WatchState.WATCHING
 
 
 def test_the_state_tells_of_which_resource_is_warned_and_how_far_ahead():
@@ -228,7 +228,7 @@ def test_what_is_far_beyond_all_growth_so_far_is_no_last_moment():
     watch.script.says = growing(16, 12)
     watch.look(10)
     assert watch.interrupts == []
-    watch.script.reach_bytes = 30.0 * GB  # but by a peak such as there were
+    watch.script.range_bytes = 30.0 * GB  # but by a peak such as there were
     watch.look(2)
     assert len(watch.interrupts) == 1
 
@@ -302,7 +302,7 @@ def test_growth_that_is_not_clear_waits_until_the_limit_is_almost_sure_to_be_met
     watch = Watch()
     watch.generations(6, seconds=60)
     watch.look(10)
-    watch.script.clarity, watch.script.gain = 0.9 * CLEAR, lambda seconds: 1.0 * GB
+    watch.script.slope_t_stat, watch.script.new_high_bytes = 0.9 * SIGNIFICANT_T_STAT, lambda seconds: 1.0 * GB
     watch.script.says = growing(900, 800, ends=ends_in(LEAD + 2.0, 900.0))
     watch.look(10)
     assert watch.interrupts == [], "a coin is tossed for the run"
@@ -317,8 +317,8 @@ def test_growth_that_has_brought_memory_far_above_all_before_is_clear(gain, inte
     watch = Watch()
     watch.generations(6, seconds=60)
     watch.look(10)
-    watch.script.clarity = 0.9 * CLEAR
-    watch.script.gain = lambda seconds: gain if seconds > STEP else math.inf
+    watch.script.slope_t_stat = 0.9 * SIGNIFICANT_T_STAT
+    watch.script.new_high_bytes = lambda seconds: gain if seconds > STEP else math.inf
     watch.script.says = growing(900, 800, ends=ends_in(LEAD + 2.0, 900.0))
     watch.look(3)
     assert bool(watch.interrupts) is interrupted
@@ -329,7 +329,7 @@ def test_growth_that_is_not_clear_is_no_reason_to_take_a_boundary():
     watch.script.says = growing(500, 450)
     watch.generations(6, seconds=60)
     watch.look(59, rise=0.05 * GB)
-    watch.script.clarity, watch.script.gain = 0.9 * CLEAR, lambda seconds: 1.0 * GB
+    watch.script.slope_t_stat, watch.script.new_high_bytes = 0.9 * SIGNIFICANT_T_STAT, lambda seconds: 1.0 * GB
     left = 0.8 * WORTH_SHARE * STEP + LEAD
     watch.script.says = growing(left, left)
     watch.feed(GenerationSeen(watch.t, 8, 25))
@@ -342,7 +342,7 @@ def test_in_the_first_generations_memory_must_be_where_it_never_was(gain, interr
     """78 of 100 GB are in use; more than 0.5 % of the highest, that is."""
     watch = Watch()
     watch.generations(4, seconds=60)
-    watch.script.gain = lambda seconds: gain
+    watch.script.new_high_bytes = lambda seconds: gain
     watch.script.says = growing(5, 4, ends=ends_in(5.0))
     watch.look(3)
     assert bool(watch.interrupts) is interrupted
@@ -357,7 +357,7 @@ def test_without_generations_only_plain_growth_is_no_start_up(clarity, points, b
     watch = Watch()
     watch.used = 96.0 * GB
     watch.look(int(25 * LEAD), rise=0.001 * GB)
-    watch.script.clarity, watch.script.begins = clarity, begins
+    watch.script.slope_t_stat, watch.script.growth_follows_plateau = clarity, begins
     says = growing(900, 800, generation=None, ends=ends_in(LEAD + 2.0, 900.0))
     watch.script.says = replace(says, trend=replace(says.trend, points=points))
     watch.look(3)
@@ -365,13 +365,13 @@ def test_without_generations_only_plain_growth_is_no_start_up(clarity, points, b
 
 
 def test_without_generations_teeth_stand_for_them():
-    parts = Outline((0.0,) * SLOTS, (0.0,) * SLOTS, 0.0, seen=((0.0,) * SLOTS,) * 6)
-    near = Near(4.0 * GB, 0.0, 4.0 * GB / LEAD, 0.0, 1.0 * GB, parts, part=0.5, seconds=60.0)
+    parts = GenerationProfile((0.0,) * SLOTS, (0.0,) * SLOTS, 0.0, past_slot_maxima=((0.0,) * SLOTS,) * 6)
+    near = ShortHorizonModel(4.0 * GB, 0.0, 4.0 * GB / LEAD, 0.0, 1.0 * GB, parts, part=0.5, seconds=60.0)
     for outline, interrupted in ((parts, True), (parts.whole(), False)):
         watch = Watch()
         watch.used = 96.0 * GB
         watch.look(int(25 * LEAD), rise=0.001 * GB)
-        ends = replace(ends_in(LEAD + 2.0, 900.0), near=replace(near, outline=outline))
+        ends = replace(ends_in(LEAD + 2.0, 900.0), short_horizon=replace(near, profile=outline))
         watch.script.says = growing(900, 800, generation=None, ends=ends)
         watch.look(3)
         assert bool(watch.interrupts) is interrupted
@@ -399,7 +399,7 @@ def test_a_burst_to_the_limit_is_an_emergency_whatever_the_forecast_says():
     assert watch.interrupts[0].t < watch.t - 1, "before the limit"
 
 
-def burst(gb: tuple[float, ...], generations: int = POINT_GENERATIONS + 1) -> Watch:
+def burst(gb: tuple[float, ...], generations: int = ESTABLISHED_GENERATIONS + 1) -> Watch:
     """What is used at the latest looks, after some calm generations and far from what they used."""
     watch = Watch()
     watch.used, watch.script.rate = 40.0 * GB, 0.0
@@ -447,20 +447,22 @@ def test_what_two_resources_ask_for_is_confirmed_for_each():
 def test_little_is_lost_in_the_first_generations_and_jumps_are_usual():
     climb = (70.0, 80.0, 90.0, 95.5, 96.5, 97.5, 98.0)
     assert burst(climb).interrupts
-    assert burst(climb, POINT_GENERATIONS - 2).interrupts == []
+    assert burst(climb, ESTABLISHED_GENERATIONS - 2).interrupts == []
 
 
 def test_a_climb_to_where_generations_always_go_is_no_emergency():
     """Each had a part in which 98 of 100 GB were in use; memory stands upon a line of 40."""
     high = tuple(58.0 * GB if part == 8 else 0.0 for part in range(SLOTS))
-    outline = Outline((0.0,) * SLOTS, high, 0.0, seen=(high,) * 6)
-    near = Near(60.0 * GB, 0.0, 0.0, 0.0, GB, outline, part=0.5, seconds=60.0)
+    outline = GenerationProfile((0.0,) * SLOTS, high, 0.0, past_slot_maxima=(high,) * 6)
+    near = ShortHorizonModel(60.0 * GB, 0.0, 0.0, 0.0, GB, outline, part=0.5, seconds=60.0)
     climb = (70.0, 80.0, 90.0, 95.5, 96.5, 97.5)
-    for seen, interrupted in ((outline, False), (replace(outline, seen=(high,) * 4), True)):
+    for seen, interrupted in ((outline, False), (replace(outline, past_slot_maxima=(high,) * 4), True)):
         watch = Watch()
         watch.used, watch.script.rate = 40.0 * GB, 0.0
-        watch.generations(POINT_GENERATIONS + 1)
-        watch.script.says = replace(CALM, ends=replace(ends_in(9000.0), near=replace(near, outline=seen)))
+        watch.generations(ESTABLISHED_GENERATIONS + 1)
+        watch.script.says = replace(
+            CALM, time_to_limit=replace(ends_in(9000.0), short_horizon=replace(near, profile=seen))
+        )
         watch.look(30)
         for used in climb:
             watch.used = used * GB
@@ -500,7 +502,7 @@ def test_past_the_guard_growth_that_was_seen_for_long_waits_for_the_next_look_al
     for gap in (1.0, 0.1):
         watch = burst((85.0,))
         assert climb(watch, [93.0, 95.5], gap) is None, "the second of three looks"
-        paces[gap] = watch.engine.pace_seconds
+        paces[gap] = watch.engine.next_sample_within_seconds
         assert climb(watch, [95.6], 0.005) == 95.6
     assert paces[1.0] == 0.005
     assert paces[0.1] > 0.05, "two readings of one allocation, as far as is known"
@@ -541,7 +543,7 @@ def test_others_that_take_the_hosts_memory_are_an_emergency_too():
         watch.t += 1
         watch.feed(beside(watch.t, free))
     assert [i.emergency for i in watch.interrupts] == [True]
-    assert watch.engine.pace_seconds <= 1.0
+    assert watch.engine.next_sample_within_seconds <= 1.0
 
 
 def test_another_limit_that_binds_is_no_burst():
@@ -660,14 +662,14 @@ def interrupted(policy: Policy = CHECKPOINT, answer: bool = True) -> Watch:
 
 def test_evidence_of_the_checkpoint_ends_the_wait_and_teaches():
     watch = interrupted(Policy())
-    assert watch.engine.snapshot().state is State.INTERRUPTING
+    assert watch.engine.snapshot().state is WatchState.INTERRUPTING
     watch.look(4)
     watch.feed(CheckpointSeen(watch.t, "saved", "log: saved"))
     assert [n.fields["seconds"] for n in watch.events("saved")] == [4.0]
-    assert watch.engine.snapshot().state is State.SAVED
+    assert watch.engine.snapshot().state is WatchState.SAVED
     assert watch.engine.snapshot().checkpoint_seconds == 4.0
     watch.feed(Exited(watch.t + 1, Cause.SAVED, ("status 0",), 0))
-    assert watch.engine.snapshot().state is State.ENDED
+    assert watch.engine.snapshot().state is WatchState.ENDED
     watch.look(500)
     assert watch.escalations == []
 
@@ -679,7 +681,7 @@ def test_no_evidence_by_the_deadline_escalates_to_sigterm_only():
     watch.look(400)
     assert watch.escalations == ["SIGTERM"]
     assert len(watch.events("escalated")) == 1
-    assert watch.engine.snapshot().state is State.ESCALATED
+    assert watch.engine.snapshot().state is WatchState.ESCALATED
 
 
 def test_sigkill_only_if_opted_in():
@@ -704,7 +706,7 @@ def test_a_trainer_that_saved_and_runs_on_is_told_of_and_not_killed():
     watch.script.says = CALM
     watch.look(300)
     assert watch.escalations == [] and len(watch.events("continued")) == 1
-    assert watch.engine.snapshot().state is State.WATCHING
+    assert watch.engine.snapshot().state is WatchState.WATCHING
 
 
 def test_a_dry_run_closes_the_episode_with_a_cooldown():
@@ -760,7 +762,7 @@ def test_a_signal_that_may_have_been_sent_is_not_sent_again_before_its_deadline_
     watch = killed_at_its_signal()
     assert "whether it did is not known" in watch.events("note")[0].text
     watch.look(59)
-    assert len(watch.interrupts) == 1 and watch.engine.snapshot().state is State.INTERRUPTING
+    assert len(watch.interrupts) == 1 and watch.engine.snapshot().state is WatchState.INTERRUPTING
     watch.look(5)
     assert "SIGINT may not have been sent" in watch.events("note")[1].text
     assert len(watch.interrupts) == 2 and watch.escalations == []
@@ -773,14 +775,14 @@ def test_after_that_deadline_a_trainer_that_is_well_again_is_left_alone():
     watch.script.says = CALM
     watch.look(500)
     assert len(watch.interrupts) == 1 and watch.escalations == []
-    assert watch.engine.snapshot().state is State.WATCHING
+    assert watch.engine.snapshot().state is WatchState.WATCHING
 
 
 def test_a_checkpoint_after_a_signal_that_may_have_been_sent_ends_the_wait():
     watch = killed_at_its_signal()
     watch.look(4)
     watch.feed(CheckpointSeen(watch.t, "saved", "log: saved"))
-    assert watch.engine.snapshot().state is State.SAVED
+    assert watch.engine.snapshot().state is WatchState.SAVED
     assert [n.fields["seconds"] for n in watch.events("saved")] == [4.0]
 
 
@@ -812,15 +814,15 @@ def test_a_second_witness_of_the_save_before_the_signal_is_no_evidence_of_one_af
     watch.look(1)
     assert len(watch.interrupts) == 1
     watch.feed(CheckpointSeen(watch.t + 1, "saved", "file: c.pt, still for 2.0 s"))
-    assert watch.engine.snapshot().state is State.INTERRUPTING
+    assert watch.engine.snapshot().state is WatchState.INTERRUPTING
     watch.feed(CheckpointSeen(watch.t + 3, "saved", "file: c.pt, still for 2.0 s"))
-    assert watch.engine.snapshot().state is State.SAVED
+    assert watch.engine.snapshot().state is WatchState.SAVED
 
 
 def by_hook(watch: Watch, error: str = "status 1") -> None:
     """The interrupt that was asked for is carried out by a hook, which ends two seconds later."""
     watch.feed(Signalled(watch.t, "SIGINT", hook="scancel 7", instead=True))
-    assert watch.engine.snapshot().state is State.INTERRUPTING
+    assert watch.engine.snapshot().state is WatchState.INTERRUPTING
     watch.look(2)
     watch.answer = True
     watch.feed(HookRan(watch.t, "scancel 7", 1 if error else 0, 2.0, error))
@@ -831,7 +833,7 @@ def test_a_hook_that_fails_in_place_of_the_signal_is_followed_by_the_signal_at_o
     by_hook(watch)
     [first, second] = watch.interrupts
     assert (first.by_signal, second.by_signal, second.t) == (False, True, watch.t)
-    assert watch.engine.snapshot().state is State.INTERRUPTING
+    assert watch.engine.snapshot().state is WatchState.INTERRUPTING
     assert len(watch.events("hook_failed")) == 1
     watch.look(59)
     assert watch.escalations == []
@@ -874,7 +876,7 @@ def test_a_hook_that_cannot_be_started_is_followed_by_one_signal():
 def test_a_hook_beside_the_signal_that_fails_changes_nothing():
     watch = interrupted()
     watch.feed(HookRan(watch.t, "kubectl x", 1, 1.0, "status 1", "error: forbidden"))
-    assert len(watch.interrupts) == 1 and watch.engine.snapshot().state is State.INTERRUPTING
+    assert len(watch.interrupts) == 1 and watch.engine.snapshot().state is WatchState.INTERRUPTING
     [told] = watch.events("hook_failed")
     assert told.text == "hook failed: status 1: kubectl x: error: forbidden"
 
@@ -940,25 +942,27 @@ def test_the_end_is_told_with_its_evidence():
         "signal": "SIGKILL",
     }
     snapshot = watch.engine.snapshot()
-    assert snapshot.state is State.ENDED and not snapshot.up
+    assert snapshot.state is WatchState.ENDED and not snapshot.up
     assert [view.usage.resource for view in snapshot.resources] == ["host"], "what it used last stays, for the summary"
     assert snapshot.sentence == "ended: killed by the kernel's OOM killer at the cgroup's limit"
 
 
 def test_how_far_an_attempt_came_is_its_own():
     watch = Watch()
-    assert watch.engine.reached == Reached()
+    assert watch.engine.attempt_progress == AttemptProgress()
     watch.generations(3, saves=True)
-    assert watch.engine.reached == Reached("generation", 4, 25, saves=2)
+    assert watch.engine.attempt_progress == AttemptProgress("generation", 4, 25, own_checkpoints=2)
     watch.script.says = growing(5.0)
     watch.look(30)
     assert watch.interrupts
     watch.feed(CheckpointSeen(watch.t + 1, "saved", "log: on the signal"))
     watch.feed(CheckpointSeen(watch.t + 60, "saved", "log: and at its end"))
     watch.feed(Exited(watch.t + 61, Cause.SAVED))
-    assert watch.engine.reached == Reached("generation", 4, 25, saves=2), "what memwatch asked for is not its own"
+    assert watch.engine.attempt_progress == AttemptProgress("generation", 4, 25, own_checkpoints=2), (
+        "what memwatch asked for is not its own"
+    )
     watch.feed(Attached(watch.t + 70, Target("boot", 200, 9), "python main.py --resume"))
-    assert watch.engine.reached == Reached("generation", None, 25, saves=0)
+    assert watch.engine.attempt_progress == AttemptProgress("generation", None, 25, own_checkpoints=0)
 
 
 def test_what_follows_an_end_is_told():
@@ -1054,7 +1058,7 @@ def test_sources_are_told_once_per_change():
 def test_a_failed_reading_publishes_nothing():
     watch = Watch()
     watch.look(3)
-    watch.feed(Sampled(4.0, Sample((), unread=(Unread("cgroup", "no such file"),))))
+    watch.feed(Sampled(4.0, Sample((), unread=(UnavailableSource("cgroup", "no such file"),))))
     snapshot = watch.engine.snapshot()
     assert snapshot.resources == () and snapshot.sentence == "no reading: cgroup: no such file"
 

@@ -12,21 +12,21 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.decision.burst_detector import Burst, Ramp
+from memwatch.core.decision.burst_detector import BurstDetector, RampDetector
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import (
     Attached,
     Notice,
-    Series,
+    SampleBatch,
     Signalled,
-    Stretch,
+    UsageSeries,
 )
 from memwatch.core.forecast.forecaster import Forecaster
-from memwatch.core.forecast.generation_tracker import Rhythm
+from memwatch.core.forecast.generation_tracker import GenerationTracker
 from memwatch.core.forecast.peak_rate import PeakRate
-from memwatch.core.forecast.sawtooth_detector import Teeth
-from memwatch.core.generation_ledger import Ledger
+from memwatch.core.forecast.sawtooth_detector import SawtoothDetector
+from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.snapshot import Snapshot
 from memwatch.history.csv_trace import read_trace, replay
 from support.watch import TARGET
@@ -34,24 +34,27 @@ from support.watch import TARGET
 GB = 10**9
 
 
-class Ramped(Ramp):
+class Ramped(RampDetector):
     def __init__(self) -> None:
         super().__init__()
-        self.look_over(40.0)
+        self.set_window_seconds(40.0)
 
 
-class Sampled(Ledger):
-    def observe(self, times: Sequence[float], used: Sequence[int]) -> None:
-        self.sample(times, "host", used)
+class OneResourceLedger:
+    def __init__(self) -> None:
+        self.ledger = GenerationLedger()
+
+    def add_samples(self, times: Sequence[float], used: Sequence[int]) -> None:
+        self.ledger.add_samples(times, "host", used)
 
 
 KINDS: dict[str, Callable[[], Any]] = {
-    "burst": Burst,
+    "burst": BurstDetector,
     "ramp": Ramped,
     "peak rate": PeakRate,
-    "teeth": Teeth,
-    "rhythm": lambda: Rhythm(0.0, 0.0, None),
-    "ledger": Sampled,
+    "teeth": SawtoothDetector,
+    "rhythm": lambda: GenerationTracker(0.0, 0.0, None),
+    "ledger": OneResourceLedger,
     "forecaster": Forecaster,
 }
 
@@ -99,10 +102,10 @@ def test_in_whatever_pieces_they_are_told(make: Callable[[], Any], told: Any, cu
     times, used = told
     single, pieces = make(), make()
     for t, level in zip(times, used, strict=True):
-        single.observe((t,), (level,))
+        single.add_samples((t,), (level,))
     ends = sorted({0, *(min(cut, len(times)) for cut in cuts), len(times)})
     for first, end in pairwise(ends):
-        pieces.observe(times[first:end], used[first:end])
+        pieces.add_samples(times[first:end], used[first:end])
     assert state(pieces) == state(single)
 
 
@@ -136,27 +139,27 @@ def test_a_replay_says_what_feeding_each_look_says(tmp_path: Any, gpu: bool, see
 
 
 def test_only_what_goes_on_as_before_is_skimmed() -> None:
-    def stretch(limit: int, first: int = 0, count: int = 50) -> Stretch:
+    def stretch(limit: int, first: int = 0, count: int = 50) -> SampleBatch:
         times = [float(first + i) for i in range(count)]
-        return Stretch(times, (Series("host", [20 * GB] * count, limit, "trace"),))
+        return SampleBatch(times, (UsageSeries("host", [20 * GB] * count, limit, "trace"),))
 
     engine = Engine(Policy())
-    assert engine.skim(stretch(100 * GB), 0) == 0, "nothing is watched yet"
+    assert engine.fast_forward(stretch(100 * GB), 0) == 0, "nothing is watched yet"
     snapshot = feed(engine, stretch(100 * GB))
     assert snapshot.sample_t == 49.0
     late = stretch(100 * GB, 50)
     fed = 0
-    while (end := engine.skim(late, fed)) == fed:
-        engine.feed(late.sampled(fed))
+    while (end := engine.fast_forward(late, fed)) == fed:
+        engine.feed(late.event_at(fed))
         fed += 1
     assert fed < end < 50, "until the next forecast"
     now = int(late.times[end]) - 1
-    assert engine.skim(stretch(90 * GB, now), 0) == 0, "another limit"
-    assert engine.skim(stretch(100 * GB, now - 1), 0) == 0, "a time before the latest"
-    assert engine.skim(stretch(100 * GB, now), 0) > 0
+    assert engine.fast_forward(stretch(90 * GB, now), 0) == 0, "another limit"
+    assert engine.fast_forward(stretch(100 * GB, now - 1), 0) == 0, "a time before the latest"
+    assert engine.fast_forward(stretch(100 * GB, now), 0) > 0
 
 
-def shared(seed: int, looks: int = 1500) -> list[Stretch]:
+def shared(seed: int, looks: int = 1500) -> list[SampleBatch]:
     """A leak below a limit that others take of too: now and then a lot, at the end nearly all."""
     rng, stretches = random.Random(seed), []
     for first in range(0, looks, 100):
@@ -164,7 +167,7 @@ def shared(seed: int, looks: int = 1500) -> list[Stretch]:
         used = [20 * GB + round(t) * 10_000_000 + rng.randrange(GB // 10) for t in times]
         others = [(5 if t < looks - 200 else 76) * GB + rng.randrange(GB) + (t % 400 < 3) * 30 * GB for t in times]
         taken = [mine + round(other) for mine, other in zip(used, others, strict=True)]
-        stretches.append(Stretch(times, (Series("host", used, 110 * GB, "host", taken),)))
+        stretches.append(SampleBatch(times, (UsageSeries("host", used, 110 * GB, "host", taken),)))
     return stretches
 
 
@@ -183,11 +186,11 @@ def test_what_others_take_of_a_limit_is_seen_in_time(seed: int) -> None:
     for engine in said:
         tell(engine, Attached(0.0, TARGET, "python main.py"))
     for stretch in shared(seed):
-        for event in skimming.worth_feeding(stretch):
+        for event in skimming.events_to_feed(stretch):
             fed += 1
             tell(skimming, event)
         for i in range(len(stretch.times)):
-            tell(single, stretch.sampled(i))
+            tell(single, stretch.event_at(i))
     assert said[skimming] == said[single] and "interrupt" in [event for _, event, _ in said[single]]
     assert fed < 1000
     assert state(skimming.snapshot()) == state(single.snapshot())
@@ -199,7 +202,7 @@ def test_looks_that_need_not_be_judged_are_taken_whole() -> None:
     for engine, seconds in ((judged, 0.0), (rarely, 60.0)):
         engine.feed(Attached(0.0, TARGET, "python main.py"))
         for stretch in shared(0):
-            for event in engine.worth_feeding(stretch, seconds):
+            for event in engine.events_to_feed(stretch, seconds):
                 fed[engine] += 1
                 engine.feed(event)
     assert fed[rarely] < fed[judged] / 4
@@ -207,8 +210,8 @@ def test_looks_that_need_not_be_judged_are_taken_whole() -> None:
     assert (one.peak_bytes, one.usage, one.timeline) == (other.peak_bytes, other.usage, other.timeline)
 
 
-def feed(engine: Engine, stretch: Stretch) -> Snapshot:
+def feed(engine: Engine, stretch: SampleBatch) -> Snapshot:
     engine.feed(Attached(0.0, TARGET, "python main.py"))
     for i in range(len(stretch.times)):
-        engine.feed(stretch.sampled(i))
+        engine.feed(stretch.event_at(i))
     return engine.snapshot()

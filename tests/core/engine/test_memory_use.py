@@ -11,14 +11,16 @@ import pytest
 
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
-from memwatch.core.engine.resource_monitor import ForecasterLike
+from memwatch.core.engine.monitored_resource import ForecasterProtocol
 from memwatch.core.events import Event
 from memwatch.core.forecast.forecaster import Forecaster
 from support.endless import attempts_pass, generations_pass, time_passes
 from support.steady import Steady
 
 
-def kept_bytes(events: Iterator[Event], counts: tuple[int, int], forecaster: Callable[[], ForecasterLike]) -> list[int]:
+def kept_bytes(
+    events: Iterator[Event], counts: tuple[int, int], forecaster: Callable[[], ForecasterProtocol]
+) -> list[int]:
     """What the engine holds after so many events, and so many more."""
     engine, kept = Engine(Policy(), forecaster), []
     tracemalloc.start()

@@ -16,9 +16,9 @@ from memwatch.core.measurements import Limit, Usage
 from memwatch.core.snapshot import (
     Forecast,
     ResourceView,
-    State,
     Trend,
     Verdict,
+    WatchState,
 )
 
 GB = 10**9
@@ -95,18 +95,18 @@ def view(resource: str, eta: float | None) -> ResourceView:
 def test_it_speaks_of_the_resource_that_ends_first():
     assert words.first_to_end([view("host", 50), view("gpu0", 20)]).usage.resource == "gpu0"
     assert words.first_to_end([view("host", None), view("gpu0", None)]).usage.resource == "host"
-    made = words.sentence([view("host", 50), view("gpu0", 20)], "epoch", None, {"gpu0": "train"})
+    made = words.status_sentence([view("host", 50), view("gpu0", 20)], "epoch", None, {"gpu0": "train"})
     assert made.startswith("gpu0: OOM in 20 s") and made.endswith(", in train")
 
 
 def test_states_and_the_end():
-    made = words.sentence([view("host", 50)], "epoch", None, {}, state=State.INTERRUPTING)
+    made = words.status_sentence([view("host", 50)], "epoch", None, {}, state=WatchState.INTERRUPTING)
     assert made.startswith("interrupted, waiting for the checkpoint; OOM in 50 s")
-    assert words.sentence([], "epoch", None, {}) == "no reading yet"
+    assert words.status_sentence([], "epoch", None, {}) == "no reading yet"
     for cause in Cause:
-        assert words.ended(Exited(0, cause)).startswith("ended: ")
-    assert words.ended(Exited(0, Cause.FAILED, (), 3)) == "ended: failed (exit status 3)"
-    assert words.ended(Exited(0, Cause.SIGNALLED, (), None, "SIGHUP")).endswith("(SIGHUP)")
+        assert words.exit_text(Exited(0, cause)).startswith("ended: ")
+    assert words.exit_text(Exited(0, Cause.FAILED, (), 3)) == "ended: failed (exit status 3)"
+    assert words.exit_text(Exited(0, Cause.SIGNALLED, (), None, "SIGHUP")).endswith("(SIGHUP)")
 
 
 ANY = st.one_of(st.none(), st.floats())
@@ -130,5 +130,5 @@ def test_the_fields_have_the_names_of_the_contract():
 
 
 def test_a_rendered_notice_is_one_printable_line():
-    line = words.render(Notice(0, "out_of_memory", "x\x1b[31m\nred\x07"))
+    line = words.to_text_line(Notice(0, "out_of_memory", "x\x1b[31m\nred\x07"))
     assert line == "out_of_memory x red?"

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.engine.resource_monitor import FIRST_SECONDS, MOST, Timeline
-from memwatch.core.snapshot import Step
+from memwatch.core.engine.monitored_resource import INITIAL_STEP_SECONDS, MAX_STEPS, Timeline
+from memwatch.core.snapshot import TimelineStep
 
 
-def told(times: list[float], used: list[int], at_once: int = 1, began_t: float = 0.0) -> tuple[Step, ...]:
+def told(times: list[float], used: list[int], at_once: int = 1, began_t: float = 0.0) -> tuple[TimelineStep, ...]:
     timeline = Timeline(began_t)
     for i in range(0, len(times), at_once):
-        timeline.take(times[i : i + at_once], used[i : i + at_once])
+        timeline.add_samples(times[i : i + at_once], used[i : i + at_once])
     return timeline.steps()
 
 
 def test_readings_of_one_step_are_its_least_and_its_most():
     steps = told([10.0, 10.1, 10.2, 10.3], [5, 9, 2, 7], began_t=10.0)
-    assert steps == (Step(10.0, FIRST_SECONDS, 2, 9), Step(10.25, FIRST_SECONDS, 7, 7))
+    assert steps == (TimelineStep(10.0, INITIAL_STEP_SECONDS, 2, 9), TimelineStep(10.25, INITIAL_STEP_SECONDS, 7, 7))
 
 
 @given(
@@ -32,7 +32,7 @@ def test_any_watch_is_told_in_few_steps_that_hold_all_that_was_read(readings, at
     times = list(accumulate(gap for gap, _ in readings))
     used = [size for _, size in readings]
     steps = told(times, used, at_once)
-    assert 0 < len(steps) <= MOST
+    assert 0 < len(steps) <= MAX_STEPS
     assert all(a.t + a.seconds <= b.t * (1 + 1e-12) for a, b in pairwise(steps))
     assert min(one.least_bytes for one in steps) == min(used) and max(one.most_bytes for one in steps) == max(used)
     assert steps[0].t <= times[0] and times[-1] < (steps[-1].t + steps[-1].seconds) * (1 + 1e-12)
@@ -41,7 +41,7 @@ def test_any_watch_is_told_in_few_steps_that_hold_all_that_was_read(readings, at
 
 def test_a_long_even_watch_keeps_at_least_half_of_the_steps():
     steps = told([float(t) for t in range(100_000)], list(range(100_000)), at_once=16)
-    assert MOST / 2 <= len(steps) <= MOST
+    assert MAX_STEPS / 2 <= len(steps) <= MAX_STEPS
     assert [one.most_bytes for one in steps] == sorted(one.most_bytes for one in steps)
 
 

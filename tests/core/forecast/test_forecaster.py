@@ -125,9 +125,11 @@ def asked(rows: Sequence[Row]) -> Forecaster:
 def test_growth_that_begins_after_a_calm_is_known_as_such_and_a_fill_is_not(seed: int) -> None:
     late = generators.plateau_then_leak(seed)
     known = asked([row for row in late.rows if row.t <= late.truth.begins_t[24]])
-    assert known.begins and known.clarity > 15.0
-    assert not any(asked(make(seed).rows).begins for make in (generators.exponential_fill, generators.linear_leak))
-    assert all(asked(make(seed).rows).clarity < 4.0 for make in (generators.noise, generators.stable))
+    assert known.growth_follows_plateau and known.slope_t_stat > 15.0
+    assert not any(
+        asked(make(seed).rows).growth_follows_plateau for make in (generators.exponential_fill, generators.linear_leak)
+    )
+    assert all(asked(make(seed).rows).slope_t_stat < 4.0 for make in (generators.noise, generators.stable))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -167,7 +169,7 @@ def test_growth_a_generation_stays_what_it_is_when_a_restart_changes_how_generat
         forecaster.begin_generation(t, float(index))
         for part in range(10):
             done = index % 12 + part / 10
-            forecaster.observe((t + part / 10 * length,), (int((1 + done) * GB),))
+            forecaster.add_samples((t + part / 10 * length,), (int((1 + done) * GB),))
         t += length
         outlook = forecaster.outlook(t, 100 * GB, None, None)
         if index > 12 and outlook.trend is not None:
@@ -237,8 +239,8 @@ def test_what_others_do_with_the_limit_makes_its_odds_less_sure() -> None:
     calm, unrest = (
         forecaster.outlook(rows[-1].t, 100 * GB, 10 * GB, None, others_deviation=of) for of in (0.0, 9.0 * GB)
     )
-    assert calm.forecast == unrest.forecast and calm.ends is not None and unrest.ends is not None
-    assert calm.ends.odds(1.0) < 0.01 < unrest.ends.odds(1.0)
+    assert calm.forecast == unrest.forecast and calm.time_to_limit is not None and unrest.time_to_limit is not None
+    assert calm.time_to_limit.p_exceed(1.0) < 0.01 < unrest.time_to_limit.p_exceed(1.0)
 
 
 def test_at_the_limit_nothing_is_left() -> None:
@@ -289,7 +291,7 @@ def test_since_when_it_grows_is_a_generation_whatever_explains_the_growth() -> N
         forecaster.begin_generation(100.0 * (index - 1), index)
         for i in range(100):
             t = 100.0 * (index - 1) + i
-            forecaster.observe([t], [10**9 + int(7e7 * t / 100)])
+            forecaster.add_samples([t], [10**9 + int(7e7 * t / 100)])
             gauge = Gauge("buffer", 232.0 * t / 100, 100_000.0, t)
             said = forecaster.outlook(t, 10**11, None, 25.0, (gauge,))
     assert said.verdict is Verdict.GROWING, "the gauge explains it"
@@ -330,7 +332,7 @@ def test_generations_shorter_than_the_interval_are_bounded_and_harmless() -> Non
     for i in range(20_000):
         forecaster.begin_generation(i * 0.5, float(i))
         if i % 3 == 0:
-            forecaster.observe((i * 0.5,), (10 * GB + i * 10**6,))
+            forecaster.add_samples((i * 0.5,), (10 * GB + i * 10**6,))
     outlook = forecaster.outlook(10_000.0, 100 * GB, None, None)
     assert outlook.forecast is not None and outlook.forecast.eta_seconds is not None
     assert outlook.forecast.eta_seconds == pytest.approx(35_000, rel=0.1)
@@ -342,11 +344,11 @@ def test_a_day_costs_little_and_an_outlook_under_a_few_milliseconds() -> None:
     for i in range(20_000):
         if i % 20 == 0:
             forecaster.begin_generation(float(i), float(i // 20))
-        forecaster.observe((float(i),), (10 * GB + i * 10**5 + i % 20 * 10**7,))
+        forecaster.add_samples((float(i),), (10 * GB + i * 10**5 + i % 20 * 10**7,))
     told = (time.process_time() - started) / 20_000
     started = time.process_time()
     for i in range(200):
-        forecaster.observe((20_000.0 + i,), (12 * GB + i,))
+        forecaster.add_samples((20_000.0 + i,), (12 * GB + i,))
         forecaster.outlook(20_000.0 + i, 100 * GB, None, None)
     asked = (time.process_time() - started) / 200
     assert told < 100e-6  # measured: 5 us
@@ -368,7 +370,7 @@ def test_a_run_that_stands_still_is_fitted_seldom_until_it_does_something_new() 
 
     def watch(since: int, until: int, growth: float) -> Outlook:
         for t in range(since, until):
-            forecaster.observe([float(t)], [int(10 * GB + t % 7 * 1e6 + growth * (t - since))])
+            forecaster.add_samples([float(t)], [int(10 * GB + t % 7 * 1e6 + growth * (t - since))])
             outlook = forecaster.outlook(float(t), 100 * GB, None, None)
         return outlook
 
@@ -384,20 +386,20 @@ def test_the_fastest_rise_is_of_short_windows_and_fades() -> None:
     forecaster = Forecaster()
     assert forecaster.peak_rate() == 0.0
     for t in range(20):
-        forecaster.observe((float(t),), (GB,))
+        forecaster.add_samples((float(t),), (GB,))
     assert forecaster.peak_rate() == 0.0
-    forecaster.observe((20.0,), (5 * GB,))
+    forecaster.add_samples((20.0,), (5 * GB,))
     assert forecaster.peak_rate() == pytest.approx(4 * GB, rel=0.2)
     for t in range(21, 2000):
-        forecaster.observe((float(t),), (5 * GB,))
+        forecaster.add_samples((float(t),), (5 * GB,))
     assert forecaster.peak_rate() < 0.01 * GB
 
 
 def test_a_jittered_clock_does_not_invent_a_rate() -> None:
     forecaster = Forecaster()
     for t in range(20):
-        forecaster.observe((float(t),), (GB,))
-    forecaster.observe((19.000001,), (GB + 10**6,))
+        forecaster.add_samples((float(t),), (GB,))
+    forecaster.add_samples((19.000001,), (GB + 10**6,))
     assert forecaster.peak_rate() <= 3 * 10**6
 
 
@@ -426,7 +428,7 @@ def told(rows: list[tuple[float, int, bool]], limit: int) -> list[Outlook]:
         if begins:
             index += 1
             forecaster.begin_generation(t, float(index))
-        forecaster.observe((t,), (used,))
+        forecaster.add_samples((t,), (used,))
         said.append(forecaster.outlook(t, limit, limit - used, 50.0))
     return said
 
@@ -451,10 +453,10 @@ def test_whatever_is_fed_the_figures_are_finite_and_ordered(rows: list[tuple[flo
 def test_the_odds_of_any_outlook_are_odds(
     rows: list[tuple[float, int, bool]], limit: int, seconds: float, more: float
 ) -> None:
-    for ends in (outlook.ends for outlook in told(rows, limit)):
+    for ends in (outlook.time_to_limit for outlook in told(rows, limit)):
         if ends is not None:
-            assert 0.0 <= ends.odds(seconds) <= ends.odds(seconds + more) + 1e-4 <= 1.001
-            assert 0.0 <= ends.left(seconds, 1e3) <= 1e3 * (1.0 + 1e-9)
+            assert 0.0 <= ends.p_exceed(seconds) <= ends.p_exceed(seconds + more) + 1e-4 <= 1.001
+            assert 0.0 <= ends.expected_time_to_limit(seconds, 1e3) <= 1e3 * (1.0 + 1e-9)
 
 
 @settings(max_examples=30, deadline=None)

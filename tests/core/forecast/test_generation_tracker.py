@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from memwatch.core.forecast.generation_tracker import LOST_AFTER, Level, Rhythm
+from memwatch.core.forecast.generation_tracker import LOST_AFTER, BaselineKind, GenerationTracker
 from memwatch.core.forecast.sample_summaries import KEPT_SHAPES
 
 Used = Callable[[float], float]  # generations since the first marker -> bytes
@@ -15,22 +15,22 @@ Used = Callable[[float], float]  # generations since the first marker -> bytes
 
 def lived(
     generations: float, used: Used = lambda x: 100.0 + 10.0 * x, length: float = 20.0, step: float = 1.0
-) -> tuple[Rhythm, float]:
+) -> tuple[GenerationTracker, float]:
     """So many generations of equal length, a sample a second; and the time."""
-    rhythm, told = Rhythm(0.0, 0.0, None), 0
+    rhythm, told = GenerationTracker(0.0, 0.0, None), 0
     for t in range(int(generations * length)):
         g = int(t / length)
         if g != told:
             told = g
-            rhythm.begin(g * length, g * step)
-        rhythm.observe((float(t),), (used(t / length),))
+            rhythm.begin_generation(g * length, g * step)
+        rhythm.add_samples((float(t),), (used(t / length),))
     return rhythm, generations * length
 
 
 def test_each_generation_has_its_level() -> None:
     rhythm, t = lived(6.05)
-    assert [s.ordinal for s in rhythm.shapes] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
-    assert all(s.seconds == 20.0 for s in rhythm.shapes) and rhythm.seconds == 20.0
+    assert [s.ordinal for s in rhythm.summaries] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert all(s.seconds == 20.0 for s in rhythm.summaries) and rhythm.seconds == 20.0
     steps = [b.level - a.level for a, b in pairwise(rhythm.points(t))]
     assert steps == pytest.approx([10.0] * 5)
 
@@ -40,7 +40,7 @@ def test_the_open_generation_has_a_level_as_far_as_it_is_known(part: float) -> N
     rhythm, t = lived(5.0 + part, lambda x: 100.0 + 10.0 * int(x) + (50.0 if x % 1 > 0.5 else 0.0))
     latest = rhythm.points(t)[-1]
     assert latest.x == 5.5 and 0.2 < latest.weight < 1.0
-    assert latest.level - rhythm.shapes[-1].level == pytest.approx(10.0, abs=2.0), "like is compared with like"
+    assert latest.level - rhythm.summaries[-1].baseline == pytest.approx(10.0, abs=2.0), "like is compared with like"
 
 
 def test_one_that_has_hardly_begun_has_none() -> None:
@@ -51,61 +51,61 @@ def test_one_that_has_hardly_begun_has_none() -> None:
 @pytest.mark.parametrize("step", [1.0, 100.0])
 def test_a_missed_marker_leaves_a_gap_and_no_long_generation(step: float) -> None:
     rhythm, t = lived(4.0, step=step)
-    rhythm.begin(t, 4 * step)
+    rhythm.begin_generation(t, 4 * step)
     for s in range(40):
-        rhythm.observe((t + s,), (150.0,))
-    rhythm.begin(t + 40.0, 6 * step)
+        rhythm.add_samples((t + s,), (150.0,))
+    rhythm.begin_generation(t + 40.0, 6 * step)
     assert (rhythm.ordinal, rhythm.step) == (6, step)
-    assert max(s.seconds for s in rhythm.shapes) == 20.0
+    assert max(s.seconds for s in rhythm.summaries) == 20.0
 
 
 def test_generations_that_pass_while_memwatch_is_away_are_counted() -> None:
     """Of four generations one is seen whole; that the others began is told late, when memwatch is back."""
-    rhythm, t = Rhythm(0.0, 0.0, None), 0.0
+    rhythm, t = GenerationTracker(0.0, 0.0, None), 0.0
     for index in range(1, 21):
         for _ in range(20):
             t += 1.0
             if index % 4 in (0, 1):
-                rhythm.observe((t,), (1.0 * t,))
+                rhythm.add_samples((t,), (1.0 * t,))
         if index % 4 in (3, 0):
-            rhythm.begin(t, index)
+            rhythm.begin_generation(t, index)
         elif index % 4 == 2:
-            rhythm.late_marker(index)
+            rhythm.add_late_marker(index)
     assert (rhythm.ordinal, rhythm.step) == (20, 1.0)
-    assert [(s.ordinal, s.seconds) for s in rhythm.shapes] == [(o, 20.0) for o in (3.0, 7.0, 11.0, 15.0, 19.0)]
+    assert [(s.ordinal, s.seconds) for s in rhythm.summaries] == [(o, 20.0) for o in (3.0, 7.0, 11.0, 15.0, 19.0)]
 
 
 def test_a_marker_that_is_told_late_takes_its_samples_with_it() -> None:
     rhythm, _ = lived(3.0, lambda x: 100.0)
     for t in range(60, 65):
-        rhythm.observe((float(t),), (900.0,))
-    rhythm.begin(60.0, 3.0)
-    assert rhythm.shapes[-1].peak == 100.0
+        rhythm.add_samples((float(t),), (900.0,))
+    rhythm.begin_generation(60.0, 3.0)
+    assert rhythm.summaries[-1].peak == 100.0
     assert rhythm.samples == 65 and rhythm.latest() == 900.0
 
 
 def test_very_short_generations_are_taken_together() -> None:
-    rhythm = Rhythm(0.0, 0.0, None)
+    rhythm = GenerationTracker(0.0, 0.0, None)
     for g in range(1, 200):
-        rhythm.observe((g * 0.5,), (100.0 + g,))
-        rhythm.begin(g * 0.5, float(g))
-    assert rhythm.bundle >= 4
-    assert rhythm.ordinal == pytest.approx(199 / rhythm.bundle, rel=0.1)
-    assert all(s.seconds >= 1.5 for s in rhythm.shapes)
+        rhythm.add_samples((g * 0.5,), (100.0 + g,))
+        rhythm.begin_generation(g * 0.5, float(g))
+    assert rhythm.aggregation >= 4
+    assert rhythm.ordinal == pytest.approx(199 / rhythm.aggregation, rel=0.1)
+    assert all(s.seconds >= 1.5 for s in rhythm.summaries)
 
 
 def test_markers_are_lost_when_a_generation_lasts_much_too_long() -> None:
     rhythm, t = lived(6.0)
     assert rhythm.goes_on(t)
     assert not rhythm.goes_on(t + (LOST_AFTER + 1.0) * 20.0)
-    assert not Rhythm(0.0, 0.0, None).goes_on(1.0), "no length is known"
-    assert Rhythm(0.0, 0.0, 20.0).goes_on(1.0)
+    assert not GenerationTracker(0.0, 0.0, None).goes_on(1.0), "no length is known"
+    assert GenerationTracker(0.0, 0.0, 20.0).goes_on(1.0)
 
 
 def test_what_is_kept_is_bounded() -> None:
     rhythm, t = lived(500.0)
-    assert len(rhythm.shapes) <= KEPT_SHAPES
-    assert sum(s.count for s in rhythm.shapes) == 499
+    assert len(rhythm.summaries) <= KEPT_SHAPES
+    assert sum(s.count for s in rhythm.summaries) == 499
     assert (rhythm.x(t), rhythm.part(t)) == (pytest.approx(500.0), pytest.approx(1.0))
 
 
@@ -117,13 +117,13 @@ def test_a_generation_with_a_jump_in_it_has_no_level() -> None:
 
 def test_stairs_are_no_jumps() -> None:
     rhythm, _ = lived(8.05, lambda x: 100.0 + 10.0 * int(x + 0.5))
-    assert not any(s.torn for s in rhythm.shapes)
+    assert not any(s.has_level_shift for s in rhythm.summaries)
 
 
 def test_teeth_out_of_step_are_followed_by_their_peaks() -> None:
     rhythm, t = lived(12.05, lambda x: 100.0 + 50.0 * (x / 0.83 % 1.0), length=60.0)
     levels = [p.level for p in rhythm.points(t)]
-    assert rhythm.level_by is Level.PEAK
+    assert rhythm.level_by is BaselineKind.PEAK
     assert max(levels) - min(levels) < 5.0
 
 
@@ -132,15 +132,15 @@ def test_a_late_generation_cannot_be_compared_part_by_part(part: float) -> None:
     rhythm, _ = lived(5.05)
     t = rhythm.start_t + part * 20.0
     for second in range(int(rhythm.start_t) + 1, int(t)):
-        rhythm.observe((float(second),), (150.0,))
+        rhythm.add_samples((float(second),), (150.0,))
     assert rhythm.is_blurred(t) is (part > 1.1)
 
 
 def test_a_generation_that_was_hardly_seen_has_no_shape() -> None:
-    rhythm = Rhythm(0.0, 0.0, None)
+    rhythm = GenerationTracker(0.0, 0.0, None)
     for t in range(120):
         if t % 20 == 0 and t:
-            rhythm.begin(float(t), t / 20)
+            rhythm.begin_generation(float(t), t / 20)
         if not 63 < t < 80:
-            rhythm.observe((float(t),), (100.0,))
-    assert [s.ordinal for s in rhythm.shapes] == [0.0, 1.0, 2.0, 4.0]
+            rhythm.add_samples((float(t),), (100.0,))
+    assert [s.ordinal for s in rhythm.summaries] == [0.0, 1.0, 2.0, 4.0]

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.forecast.growth_models import Curve, Model
+from memwatch.core.forecast.growth_models import Curve, GrowthModel
 
-LINE = Model("linear", 1.0, 0.0, 0, 10, x=20.0, level=500.0, slope=7.0, slope_error=0.5, span=10.0)
+LINE = GrowthModel("linear", 1.0, 0.0, 0, 10, x=20.0, level=500.0, slope=7.0, slope_error=0.5, span=10.0)
 
 
-def bent(curve: Curve, gain: float = 300.0, drift: float = 0.0) -> Model:
+def bent(curve: Curve, gain: float = 300.0, drift: float = 0.0) -> GrowthModel:
     """A curve that was fitted from x = 10 to 20."""
     kind = "fill and leak" if drift else curve.kind
     slope = gain * curve.slope(1.0) / 10.0 + drift
-    return Model(kind, 1.0, 0.0, 0, 10, 20.0, 500.0, slope, 0.1 * slope, 10.0, curve, gain, 10.0, drift)
+    return GrowthModel(kind, 1.0, 0.0, 0, 10, 20.0, 500.0, slope, 0.1 * slope, 10.0, curve, gain, 10.0, drift)
 
 
 SATURATING, ACCELERATING = bent(Curve("saturating", 2.0)), bent(Curve("accelerating", 1.2))
@@ -34,67 +34,67 @@ EVERY = pytest.mark.parametrize("model", (LINE, *BENT), ids=lambda model: model.
 
 
 @EVERY
-def test_a_model_passes_through_its_level_with_its_slope(model: Model) -> None:
-    assert model.at(model.x) == model.level
+def test_a_model_passes_through_its_level_with_its_slope(model: GrowthModel) -> None:
+    assert model.level_at(model.x) == model.level
     assert model.slope_at(model.x) == pytest.approx(model.slope)
 
 
 @EVERY
 @pytest.mark.parametrize("x", [11.0, 20.0, 26.0, 40.0])
-def test_the_slope_is_the_derivative(model: Model, x: float) -> None:
-    assert model.slope_at(x) == pytest.approx((model.at(x + 1e-4) - model.at(x - 1e-4)) / 2e-4, rel=1e-4)
+def test_the_slope_is_the_derivative(model: GrowthModel, x: float) -> None:
+    assert model.slope_at(x) == pytest.approx((model.level_at(x + 1e-4) - model.level_at(x - 1e-4)) / 2e-4, rel=1e-4)
 
 
 @EVERY
 @given(ahead=st.floats(0.01, 40.0))
-def test_when_inverts_at(model: Model, ahead: float) -> None:
-    x = model.when(model.at(model.x + ahead))
+def test_when_inverts_at(model: GrowthModel, ahead: float) -> None:
+    x = model.x_at_level(model.level_at(model.x + ahead))
     assert x - model.x == pytest.approx(ahead, rel=2e-3)
 
 
 @EVERY
-def test_what_is_reached_already_is_reached_now(model: Model) -> None:
-    assert model.when(model.level - 1.0) == model.x
+def test_what_is_reached_already_is_reached_now(model: GrowthModel) -> None:
+    assert model.x_at_level(model.level - 1.0) == model.x
 
 
 @EVERY
-def test_faster_growth_by_some_errors_is_there_earlier(model: Model) -> None:
-    level = model.at(model.x + 5.0)
-    places = [model.when(level, errors) for errors in (-1.65, -0.9, 0.0, 0.9, 1.65)]
+def test_faster_growth_by_some_errors_is_there_earlier(model: GrowthModel) -> None:
+    level = model.level_at(model.x + 5.0)
+    places = [model.x_at_level(level, errors) for errors in (-1.65, -0.9, 0.0, 0.9, 1.65)]
     assert places == sorted(places, reverse=True) and len(set(places)) == 5
 
 
 def test_only_a_curve_that_saturates_has_a_ceiling() -> None:
     assert SATURATING.ceiling == pytest.approx(500.0 + 300.0 * math.exp(-2.0))
-    assert math.isinf(SATURATING.when(SATURATING.ceiling + 1.0))
+    assert math.isinf(SATURATING.x_at_level(SATURATING.ceiling + 1.0))
     assert [model.ceiling for model in (LINE, ACCELERATING, FILL_AND_LEAK)] == [None] * 3
-    assert math.isfinite(FILL_AND_LEAK.when(5_000.0))
+    assert math.isfinite(FILL_AND_LEAK.x_at_level(5_000.0))
 
 
 def test_what_does_not_grow_never_arrives() -> None:
-    still = Model("flat", 1.0, 0.0, 0, 10, 20.0, 500.0, 0.0, 0.5, 10.0)
-    assert math.isinf(still.when(501.0))
-    assert still.when(501.0, errors=2.0) == pytest.approx(21.0)
-    assert math.isinf(still.when(501.0, errors=-2.0))
+    still = GrowthModel("flat", 1.0, 0.0, 0, 10, 20.0, 500.0, 0.0, 0.5, 10.0)
+    assert math.isinf(still.x_at_level(501.0))
+    assert still.x_at_level(501.0, errors=2.0) == pytest.approx(21.0)
+    assert math.isinf(still.x_at_level(501.0, errors=-2.0))
 
 
 @EVERY
 @given(size=st.floats(0.01, 100.0), ahead=st.floats(0.01, 40.0))
-def test_other_units_change_no_bytes(model: Model, size: float, ahead: float) -> None:
+def test_other_units_change_no_bytes(model: GrowthModel, size: float, ahead: float) -> None:
     other = model.in_units(size)
-    assert other.at((model.x + ahead) / size) == pytest.approx(model.at(model.x + ahead))
+    assert other.level_at((model.x + ahead) / size) == pytest.approx(model.level_at(model.x + ahead))
     assert other.slope == pytest.approx(model.slope * size)
-    level = model.at(model.x + ahead)
-    assert other.when(level) * size == pytest.approx(model.when(level), rel=1e-2)
+    level = model.level_at(model.x + ahead)
+    assert other.x_at_level(level) * size == pytest.approx(model.x_at_level(level), rel=1e-2)
 
 
 @EVERY
-def test_a_model_seen_from_further_on_its_way_is_the_same(model: Model) -> None:
+def test_a_model_seen_from_further_on_its_way_is_the_same(model: GrowthModel) -> None:
     later = model.moved(26.0)
     assert later.x == 26.0
-    assert later.level == pytest.approx(model.at(26.0))
+    assert later.level == pytest.approx(model.level_at(26.0))
     assert later.slope == pytest.approx(model.slope_at(26.0))
-    assert later.at(31.0) == pytest.approx(model.at(31.0))
+    assert later.level_at(31.0) == pytest.approx(model.level_at(31.0))
 
 
 def test_a_new_process_has_the_leak_but_not_the_fill() -> None:
@@ -106,4 +106,4 @@ def test_a_new_process_has_the_leak_but_not_the_fill() -> None:
 
 def test_a_line_goes_on_through_another_place() -> None:
     renewed = LINE.renewed(3.0, 80.0)
-    assert (renewed.at(3.0), renewed.at(5.0)) == (80.0, 94.0)
+    assert (renewed.level_at(3.0), renewed.level_at(5.0)) == (80.0, 94.0)

@@ -10,23 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.forecast.growth_verdict import ENOUGH, Evidence, judge
-from memwatch.core.forecast.trend_changepoints import Fit, Point, fit
+from memwatch.core.forecast.growth_verdict import MIN_GENERATIONS, VerdictInput, classify_growth
+from memwatch.core.forecast.trend_changepoints import BaselinePoint, TrendFit, fit_trend
 from memwatch.core.snapshot import Verdict
 
 Level = Callable[[int], float]
 ALARM = (Verdict.WARMING_UP, Verdict.STABLE, Verdict.PLATEAU, Verdict.GROWING, Verdict.LEAK)
 
 
-def levels(level: Level, count: int, noise: float = 1.0) -> Fit:
+def levels(level: Level, count: int, noise: float = 1.0) -> TrendFit:
     rng = random.Random(0)
-    found = fit([Point(float(x), level(x) + noise * rng.gauss(0.0, 1.0)) for x in range(count)])
+    found = fit_trend([BaselinePoint(float(x), level(x) + noise * rng.gauss(0.0, 1.0)) for x in range(count)])
     assert found is not None
     return found
 
 
 def verdict(level: Level, count: int, limit: float | None = 1500.0) -> Verdict:
-    return judge(Evidence(levels(level, count), count, limit))
+    return classify_growth(VerdictInput(levels(level, count), count, limit))
 
 
 @pytest.mark.parametrize(
@@ -49,15 +49,15 @@ def test_what_it_is_called(level: Level, count: int, expected: Verdict) -> None:
     assert verdict(level, count) is expected
 
 
-@pytest.mark.parametrize("complete", range(ENOUGH))
+@pytest.mark.parametrize("complete", range(MIN_GENERATIONS))
 def test_few_generations_are_warming_up_whatever_they_look_like(complete: int) -> None:
-    assert judge(Evidence(levels(lambda x: 500.0 + 25.0 * x, 16), complete, 600.0)) is Verdict.WARMING_UP
+    assert classify_growth(VerdictInput(levels(lambda x: 500.0 + 25.0 * x, 16), complete, 600.0)) is Verdict.WARMING_UP
 
 
 def test_growth_that_slows_down_is_no_leak_though_it_may_meet_the_limit() -> None:
     slowing = levels(lambda x: 1200.0 - 700.0 * math.exp(-x / 6), 9)
-    assert slowing.best.when(1150.0) - slowing.best.x < slowing.best.span
-    assert judge(Evidence(slowing, 9, 1150.0)) is Verdict.GROWING
+    assert slowing.best.x_at_level(1150.0) - slowing.best.x < slowing.best.span
+    assert classify_growth(VerdictInput(slowing, 9, 1150.0)) is Verdict.GROWING
 
 
 def test_growth_to_no_limit_is_no_leak() -> None:
@@ -78,8 +78,10 @@ def test_growth_to_a_limit_that_does_not_matter_is_no_leak() -> None:
 def test_a_limit_farther_away_is_never_more_alarming(
     series: list[float], complete: int, limit: float, farther: float
 ) -> None:
-    found = fit([Point(float(x), level) for x, level in enumerate(series)])
+    found = fit_trend([BaselinePoint(float(x), level) for x, level in enumerate(series)])
     assert found is not None
-    near, far, none = (judge(Evidence(found, complete, bound)) for bound in (limit, limit * farther, None))
+    near, far, none = (
+        classify_growth(VerdictInput(found, complete, bound)) for bound in (limit, limit * farther, None)
+    )
     assert ALARM.index(far) <= ALARM.index(near)
     assert ALARM.index(none) <= ALARM.index(far)

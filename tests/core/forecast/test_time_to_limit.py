@@ -10,48 +10,56 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.forecast.fitted_model import Course, Strand
-from memwatch.core.forecast.generation_profile import FLAT, Outline
-from memwatch.core.forecast.periodic_peaks import Beat
-from memwatch.core.forecast.regressors import Calendar, Filling, Straight
+from memwatch.core.forecast.fitted_model import FittedModel, TrendComponent
+from memwatch.core.forecast.generation_profile import FLAT_PROFILE, GenerationProfile
+from memwatch.core.forecast.periodic_peaks import PeriodicPeak
+from memwatch.core.forecast.regressors import CycleIndex, GaugeLevel, GenerationSchedule
 from memwatch.core.forecast.sample_summaries import SLOTS
 from memwatch.core.forecast.time_to_limit import (
-    EXACT,
     LEAST_ERROR,
-    Ends,
-    Meeting,
-    Need,
-    Timing,
-    outcomes,
-    weighed,
+    QUANTILE_TOLERANCE,
+    CheckpointCost,
+    TimeToLimit,
+    TimeToLimitQuantiles,
+    UncertainSchedule,
+    distribution_of,
+    time_to_limit_distribution,
 )
-from memwatch.core.forecast.trend_changepoints import Fit, Point, fit
+from memwatch.core.forecast.trend_changepoints import BaselinePoint, TrendFit, fit_trend
 
 LENGTH = 60.0  # seconds of a generation
 
 
-def line(growth: float = 10.0, count: int = 12, noise: float = 0.0, seed: int = 0) -> Fit:
+def line(growth: float = 10.0, count: int = 12, noise: float = 0.0, seed: int = 0) -> TrendFit:
     rng = random.Random(seed)
-    found = fit([Point(x + 0.5, 100.0 + growth * (x + 0.5) + noise * rng.gauss(0.0, 1.0)) for x in range(count)])
+    found = fit_trend(
+        [BaselinePoint(x + 0.5, 100.0 + growth * (x + 0.5) + noise * rng.gauss(0.0, 1.0)) for x in range(count)]
+    )
     assert found is not None
     return found
 
 
 def course(
-    fitted: Fit, stands: Outline = FLAT, by_generation: bool = True, beat: Beat | None = None, gauge: float = 0.0
-) -> Course:
-    axis = Filling(12.0, 12.0, 1.0, gauge) if gauge else Straight()
+    fitted: TrendFit,
+    stands: GenerationProfile = FLAT_PROFILE,
+    by_generation: bool = True,
+    beat: PeriodicPeak | None = None,
+    gauge: float = 0.0,
+) -> FittedModel:
+    axis = GaugeLevel(12.0, 12.0, 1.0, gauge) if gauge else CycleIndex()
     x = fitted.best.x
-    return Course((Strand(fitted, axis, 1.0, x),), Calendar(12.0, LENGTH), stands, by_generation, beat)
+    return FittedModel(
+        (TrendComponent(fitted, axis, 1.0, x),), GenerationSchedule(12.0, LENGTH), stands, by_generation, beat
+    )
 
 
-def ends(of: Course, limit: float = 300.0) -> Ends:
-    timing = Timing(of.calendar)
-    return Ends(outcomes(of, timing, limit), timing, LENGTH)
+def ends(of: FittedModel, limit: float = 300.0) -> TimeToLimit:
+    timing = UncertainSchedule(of.schedule)
+    return TimeToLimit(time_to_limit_distribution(of, timing, limit), timing, LENGTH)
 
 
-def place(of: Course, limit: float = 300.0) -> float:
-    return ends(of, limit).meeting().middle
+def place(of: FittedModel, limit: float = 300.0) -> float:
+    return ends(of, limit).quantiles().middle
 
 
 def test_a_line_meets_the_limit_where_it_reaches_it() -> None:
@@ -59,31 +67,31 @@ def test_a_line_meets_the_limit_where_it_reaches_it() -> None:
 
 
 def test_what_stands_above_the_level_meets_it_first() -> None:
-    plain, high = course(line(), by_generation=False), Outline((0.0,), (35.0,), 0.0)
+    plain, high = course(line(), by_generation=False), GenerationProfile((0.0,), (35.0,), 0.0)
     assert place(course(line(), high, by_generation=False)) == pytest.approx(place(plain) - 3.5, abs=0.1)
 
 
 @pytest.mark.parametrize("slot", [1, 8, 14])
 def test_it_is_met_in_the_part_of_the_generation_that_stands_highest(slot: int) -> None:
     highs = tuple(40.0 if k == slot else 0.0 for k in range(SLOTS))
-    met = place(course(line(), Outline(highs, highs, 0.0)))
+    met = place(course(line(), GenerationProfile(highs, highs, 0.0)))
     assert met % 1.0 == pytest.approx((slot + 0.5) / SLOTS, abs=0.5 / SLOTS)
     assert 15.5 <= met <= 17.0
 
 
 def test_a_peak_is_met_when_it_comes() -> None:
-    every_fifth = Beat(last=9.9, every=5.0, highs=(45.0,))
+    every_fifth = PeriodicPeak(last=9.9, period=5.0, highs=(45.0,))
     assert place(course(line(), beat=every_fifth)) == pytest.approx(19.9, abs=0.02)
     assert place(course(line(growth=5.0), beat=every_fifth), 200.0) == pytest.approx(14.9, abs=0.02)
 
 
 def test_what_does_not_grow_never_meets_it() -> None:
     still = ends(course(line(growth=0.0)))
-    assert still.meeting() == Meeting(math.inf, math.inf, math.inf)
-    assert still.odds(1e9) == 0.0 and still.never == 1.0
-    assert still.left(10.0, most=500.0) == 500.0
+    assert still.quantiles() == TimeToLimitQuantiles(math.inf, math.inf, math.inf)
+    assert still.p_exceed(1e9) == 0.0 and still.p_never == 1.0
+    assert still.expected_time_to_limit(10.0, most=500.0) == 500.0
     noisy = ends(course(line(growth=0.0, noise=1.0)))
-    assert math.isinf(noisy.meeting().middle) and noisy.never > 0.7
+    assert math.isinf(noisy.quantiles().middle) and noisy.p_never > 0.7
 
 
 def test_a_gauge_that_is_full_before_ends_the_growth() -> None:
@@ -95,7 +103,7 @@ def test_noise_widens_the_interval_around_the_truth() -> None:
     around = 0
     for seed in range(10):
         calm, noisy = (
-            ends(course(line(noise=noise, seed=seed), by_generation=False)).meeting() for noise in (0.5, 6.0)
+            ends(course(line(noise=noise, seed=seed), by_generation=False)).quantiles() for noise in (0.5, 6.0)
         )
         assert noisy.high - noisy.low > calm.high - calm.low > 0.0
         around += noisy.low < 20.0 < noisy.high
@@ -103,17 +111,17 @@ def test_noise_widens_the_interval_around_the_truth() -> None:
 
 
 def test_a_lower_limit_is_never_met_later() -> None:
-    stands = Outline((0.0, 10.0), (2.0, 20.0), 1.0)
+    stands = GenerationProfile((0.0, 10.0), (2.0, 20.0), 1.0)
     met = [place(course(line(noise=2.0), stands), limit) for limit in range(240, 500, 10)]
     assert met == sorted(met)
 
 
 def test_outcomes_are_passed_when_the_course_is_beyond_the_earliest() -> None:
-    timing = Timing(Calendar(12.0, LENGTH))
-    every = weighed(300.0, ((15.0, 0.5), (18.0, 0.5)), timing)
+    timing = UncertainSchedule(GenerationSchedule(12.0, LENGTH))
+    every = distribution_of(300.0, ((15.0, 0.5), (18.0, 0.5)), timing)
     assert not every.is_passed(14.0) and not every.is_passed(15.0)
     assert every.is_passed(15.2)
-    assert not weighed(300.0, (), timing).is_passed(99.0)
+    assert not distribution_of(300.0, (), timing).is_passed(99.0)
 
 
 # --- laws ---
@@ -122,13 +130,15 @@ PLACES = st.lists(
     st.tuples(st.one_of(st.floats(0.0, 200.0), st.just(math.inf)), st.floats(0.01, 1.0)), min_size=1, max_size=12
 )
 TIMINGS = st.builds(
-    Timing,
-    st.builds(Calendar, st.floats(0.0, 50.0), st.floats(1.0, 500.0), st.sampled_from([1.0, 1.1]), st.just(5.0)),
+    UncertainSchedule,
+    st.builds(
+        GenerationSchedule, st.floats(0.0, 50.0), st.floats(1.0, 500.0), st.sampled_from([1.0, 1.1]), st.just(5.0)
+    ),
     st.floats(0.0, 0.5),
     st.sampled_from([0.0, 0.04]),
 )
 ENDS = st.builds(
-    lambda places, timing, passed: Ends(weighed(300.0, places, timing), timing, LENGTH, passed),
+    lambda places, timing, passed: TimeToLimit(distribution_of(300.0, places, timing), timing, LENGTH, passed),
     PLACES,
     TIMINGS,
     st.floats(0.0, 30.0),
@@ -136,41 +146,45 @@ ENDS = st.builds(
 
 
 @given(ENDS)
-def test_the_quantiles_are_ordered_and_ahead(any_ends: Ends) -> None:
-    met = any_ends.meeting()
+def test_the_quantiles_are_ordered_and_ahead(any_ends: TimeToLimit) -> None:
+    met = any_ends.quantiles()
     assert any_ends.timing.calendar.now_x <= met.low <= met.middle <= met.high
 
 
 @given(ENDS, st.floats(0.0, 1e4), st.floats(0.0, 1e4))
-def test_more_time_never_lowers_the_odds(any_ends: Ends, seconds: float, more: float) -> None:
-    odds = any_ends.odds(seconds)
+def test_more_time_never_lowers_the_odds(any_ends: TimeToLimit, seconds: float, more: float) -> None:
+    odds = any_ends.p_exceed(seconds)
     assert 0.0 <= odds <= 1.0 + 1e-9
-    assert any_ends.odds(seconds + more) >= odds - 1e-4
+    assert any_ends.p_exceed(seconds + more) >= odds - 1e-4
 
 
 @given(ENDS, st.floats(0.0, 1e4), st.floats(0.0, 1e4), st.floats(1.0, 1e5))
-def test_what_is_left_shrinks_and_is_bounded(any_ends: Ends, seconds: float, more: float, most: float) -> None:
-    left = any_ends.left(seconds, most)
-    assert 0.0 <= any_ends.left(seconds + more, most) <= left + 1e-6 * most
+def test_what_is_left_shrinks_and_is_bounded(any_ends: TimeToLimit, seconds: float, more: float, most: float) -> None:
+    left = any_ends.expected_time_to_limit(seconds, most)
+    assert 0.0 <= any_ends.expected_time_to_limit(seconds + more, most) <= left + 1e-6 * most
     assert left <= most * (1.0 + 1e-9)
 
 
 @given(ENDS)
-def test_the_odds_of_the_course_and_its_quantiles_tell_the_same(any_ends: Ends) -> None:
+def test_the_odds_of_the_course_and_its_quantiles_tell_the_same(any_ends: TimeToLimit) -> None:
     by_course = replace(any_ends, passed=0.0)
-    met, days = by_course.meeting(), by_course.timing.calendar
+    met, days = by_course.quantiles(), by_course.timing.calendar
     for x, share in ((met.low, 0.05), (met.middle, 0.5), (met.high, 0.95)):
         if math.isfinite(x):
-            before = x - 2.0 * EXACT * (x - days.now_x) - 2.0 * LEAST_ERROR
+            before = x - 2.0 * QUANTILE_TOLERANCE * (x - days.now_x) - 2.0 * LEAST_ERROR
             if before > days.now_x:
-                assert by_course.odds(days.until(before)) - 1e-6 <= share <= by_course.odds(days.until(x)) + 1e-6
+                assert (
+                    by_course.p_exceed(days.seconds_until(before)) - 1e-6
+                    <= share
+                    <= by_course.p_exceed(days.seconds_until(x)) + 1e-6
+                )
         else:
-            assert by_course.never > 1.0 - share - 1e-6
+            assert by_course.p_never > 1.0 - share - 1e-6
 
 
 def test_what_comes_after_the_run_has_ended_is_no_risk() -> None:
     """The limit is met within 40 s; the run ends in 20 s."""
     of = replace(ends(course(line(), by_generation=False), 225.0), run_seconds=20.0)
-    assert of.odds(60.0) == of.odds(20.0) < 0.01 < 0.99 < replace(of, run_seconds=math.inf).odds(60.0)
-    assert of.too_late(50.0, Need(10.0)) == of.odds(20.0)
-    assert replace(of, passed=15.0).odds(60.0) == replace(of, passed=15.0).odds(5.0)
+    assert of.p_exceed(60.0) == of.p_exceed(20.0) < 0.01 < 0.99 < replace(of, run_seconds=math.inf).p_exceed(60.0)
+    assert of.p_checkpoint_fails(50.0, CheckpointCost(10.0)) == of.p_exceed(20.0)
+    assert replace(of, passed=15.0).p_exceed(60.0) == replace(of, passed=15.0).p_exceed(5.0)

@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memwatch.core.forecast.trend_changepoints import (
-    Fit,
-    Point,
-    clarity,
-    fit,
+    BaselinePoint,
+    TrendFit,
+    fit_trend,
+    line_t_stat,
 )
 
 
-def series(level: Callable[[int], float], count: int, noise: float = 0.0, seed: int = 0) -> list[Point]:
+def series(level: Callable[[int], float], count: int, noise: float = 0.0, seed: int = 0) -> list[BaselinePoint]:
     rng = random.Random(seed)
-    return [Point(float(x), level(x) + noise * rng.gauss(0.0, 1.0)) for x in range(count)]
+    return [BaselinePoint(float(x), level(x) + noise * rng.gauss(0.0, 1.0)) for x in range(count)]
 
 
-def fitted(points: list[Point]) -> Fit:
-    found = fit(points)
+def fitted(points: list[BaselinePoint]) -> TrendFit:
+    found = fit_trend(points)
     assert found is not None
     return found
 
@@ -33,7 +33,7 @@ def test_a_line_is_a_line(noise: float) -> None:
     assert best.kind == "linear"
     assert best.first == 0
     assert abs(best.slope - 10) <= max(0.1, 3 * best.slope_error)
-    assert best.when(400.0) == pytest.approx(30.0, rel=0.1)
+    assert best.x_at_level(400.0) == pytest.approx(30.0, rel=0.1)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -63,11 +63,11 @@ def test_the_load_that_a_run_begins_with_does_not_hide_a_line() -> None:
 
 
 def test_a_level_that_wanders_is_called_a_line_in_less_than_half() -> None:
-    def walk(seed: int) -> list[Point]:
+    def walk(seed: int) -> list[BaselinePoint]:
         rng, level, points = random.Random(seed), 1000.0, []
         for x in range(17):
             level += rng.gauss(0.0, 10.0)
-            points.append(Point(float(x), level))
+            points.append(BaselinePoint(float(x), level))
         return points
 
     lines = sum(fitted(walk(seed)).best.kind == "linear" for seed in range(200))
@@ -79,7 +79,7 @@ def test_the_last_piece_of_a_broken_line_is_found() -> None:
     assert found.best.kind == "linear"
     assert found.best.first in {11, 12, 13}
     assert found.best.slope == pytest.approx(20, rel=0.1)
-    assert found.past.risen < 30
+    assert found.history.risen < 30
 
 
 def test_a_jump_of_the_warm_up_is_no_growth() -> None:
@@ -92,12 +92,12 @@ def test_a_curve_tends_to_its_ceiling() -> None:
     best = fitted(series(lambda x: 100 - 80 * math.exp(-x / 5), 14, 0.1)).best
     assert best.kind == "saturating"
     assert best.ceiling == pytest.approx(100, rel=0.05)
-    assert math.isinf(best.when(130.0))
-    assert best.when(96.0) == pytest.approx(5 * math.log(80 / 4), rel=0.15)
+    assert math.isinf(best.x_at_level(130.0))
+    assert best.x_at_level(96.0) == pytest.approx(5 * math.log(80 / 4), rel=0.15)
 
 
 def test_what_was_before_a_plateau_is_remembered() -> None:
-    past = fitted(series(lambda x: 10.0 * min(x, 8), 18, 0.3)).past
+    past = fitted(series(lambda x: 10.0 * min(x, 8), 18, 0.3)).history
     assert past.fastest == pytest.approx(10, rel=0.1)
     assert past.risen == pytest.approx(75, rel=0.2)
 
@@ -109,9 +109,9 @@ def test_the_weights_of_the_models_are_a_belief() -> None:
 
 
 def test_one_point_or_no_length_has_no_trend() -> None:
-    assert fit([]) is None
-    assert fit([Point(0.0, 1.0)]) is None
-    assert fit([Point(1.0, 1.0), Point(1.0, 2.0)]) is None
+    assert fit_trend([]) is None
+    assert fit_trend([BaselinePoint(0.0, 1.0)]) is None
+    assert fit_trend([BaselinePoint(1.0, 1.0), BaselinePoint(1.0, 2.0)]) is None
 
 
 @pytest.mark.parametrize("at", [4, 9, 14])
@@ -121,7 +121,7 @@ def test_a_jump_is_neither_noise_nor_slope(at: int, jump: float) -> None:
     jumped = fitted(series(lambda x: 100 + 10 * x + (jump if x >= at else 0.0), 18, 1.0))
     assert jumped.noise <= 3.0 * plain.noise
     assert jumped.best.slope == pytest.approx(10.0, rel=0.15)
-    assert jumped.best.at(30.0) == pytest.approx(400.0 + jump, rel=0.1)
+    assert jumped.best.level_at(30.0) == pytest.approx(400.0 + jump, rel=0.1)
 
 
 @pytest.mark.parametrize(("count", "at"), [(5, 2), (5, 3), (6, 2), (6, 4), (8, 4)])
@@ -165,20 +165,20 @@ def test_of_few_levels_too_a_bend_is_no_noise(scale: float, count: int) -> None:
 def test_a_known_noise_is_taken_as_it_is() -> None:
     points = series(lambda x: 100 + 10 * x, 12, 1.0)
     assert fitted(points).noise != 25.0
-    found = fit(points, noise=25.0)
+    found = fit_trend(points, noise=25.0)
     assert found is not None and found.noise == 25.0
 
 
 def test_growth_is_clearer_where_levels_scatter_less() -> None:
-    (clear, calm), (dim, unrest) = (clarity(series(lambda x: 100 + 10 * x, 12, noise)) for noise in (1.0, 30.0))
+    (clear, calm), (dim, unrest) = (line_t_stat(series(lambda x: 100 + 10 * x, 12, noise)) for noise in (1.0, 30.0))
     assert clear > 2.0 * dim > 0.0
     assert (calm, unrest) == (pytest.approx(1.0, rel=0.5), pytest.approx(30.0, rel=0.5))
-    assert clarity(series(lambda x: 100 + 10 * x, 3)) == (0.0, 0.0), "too few"
+    assert line_t_stat(series(lambda x: 100 + 10 * x, 3)) == (0.0, 0.0), "too few"
 
 
 def test_a_fill_that_has_become_a_leak_is_a_curve_upon_a_line() -> None:
     found = fitted(series(lambda x: 500 - 400 * math.exp(-x / 2) + 12 * x, 24, 1.0))
-    ahead = sum(m.weight * (m.at(40.0) - m.level) for m in found.models)
+    ahead = sum(m.weight * (m.level_at(40.0) - m.level) for m in found.models)
     assert ahead == pytest.approx(12 * 17, rel=0.15)
     assert found.best.slope == pytest.approx(12.0, rel=0.15)
 
@@ -189,12 +189,12 @@ def test_every_model_of_any_series_is_finite(steps: list[tuple[float, int]]) -> 
     points, x = [], 0.0
     for step, level in steps:
         x += step
-        points.append(Point(x, float(level)))
-    found = fit(points)
+        points.append(BaselinePoint(x, float(level)))
+    found = fit_trend(points)
     if found is None:
         assert len(points) < 2
         return
-    assert found.noise > 0.0 and 0.0 <= found.explained <= 1.0
+    assert found.noise > 0.0 and 0.0 <= found.r_squared <= 1.0
     for model in found.models:
         assert all(map(math.isfinite, (model.level, model.slope, model.slope_error, model.span, model.weight)))
-        assert model.when(model.level + 1.0) >= model.x
+        assert model.x_at_level(model.level + 1.0) >= model.x

@@ -9,24 +9,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.examination import UNNAMED, Driver, Finding
-from memwatch.core.leaks.cause_rules import RULES, conclude
-from memwatch.core.leaks.examination_history import Evidence
-from memwatch.core.leaks.growth_attribution import Situation
+from memwatch.core.examination import UNNAMED_HOLDER_PREFIX, Finding, GrowthDriver
+from memwatch.core.leaks.cause_rules import RULES, find_causes
+from memwatch.core.leaks.examination_history import ExaminationHistory
+from memwatch.core.leaks.growth_attribution import DiagnosisContext
 from memwatch.core.snapshot import Gauge
 from support.examinations import examined
 
 MB = 10**6
 GB = 10**9
-SITUATION = Situation("generation", 100 * GB, 5e6, "evaluate")
+SITUATION = DiagnosisContext("generation", 100 * GB, 5e6, "evaluate")
 
 
-def after(shown: list[dict[str, Any]], situation: Situation = SITUATION) -> tuple[list[Finding], list[Driver]]:
+def after(
+    shown: list[dict[str, Any]], situation: DiagnosisContext = SITUATION
+) -> tuple[list[Finding], list[GrowthDriver]]:
     """What is concluded from examinations at the beginnings of generations 1, 2, ..."""
-    evidence = Evidence(0.0)
+    evidence = ExaminationHistory(0.0)
     for generation, one in enumerate(shown, 1):
         evidence.add(examined(generation, **one))
-    return conclude(evidence, situation)
+    return find_causes(evidence, situation)
 
 
 def kept(
@@ -74,7 +76,7 @@ def test_what_is_kept_tells_the_cause(type_: str, cause: str, remedy: str):
 
 
 def _sure(cause: str) -> float:
-    return next(one.sure for one, _ in RULES if one.name == cause)
+    return next(one.max_confidence for one, _ in RULES if one.name == cause)
 
 
 def test_members_of_a_population_that_lives_elsewhere_too_are_old_ones():
@@ -214,31 +216,31 @@ def test_pages_that_workers_copied_are_the_cause_where_they_are_most_of_the_grow
 )
 def test_memory_that_objects_left_is_kept_by_the_allocator_when_it_does_not_fall_with_them(objects, above, cause):
     """Each generation adds 20 MB; within it objects of so many MB come and go, and memory is so far above its level."""
-    evidence = Evidence(0.0)
+    evidence = ExaminationHistory(0.0)
     for n in (1, 2, 3, 4):
         used, t = (100 + 20 * n) * MB, 100.0 * n
         evidence.add(examined(n, t=t, used=used, sizes={"bytes": 5 * MB}))
         sizes = {"bytes": (5 + objects) * MB}
         evidence.add(examined(n, t=t + 50, reason="phase", used=used + above * MB, sizes=sizes))
-    assert conclude(evidence, SITUATION)[0][0].cause == cause
+    assert find_causes(evidence, SITUATION)[0][0].cause == cause
 
 
 def test_what_memory_kept_over_several_generations_is_no_fragmentation():
     """Batches of 60 MB come and go, 20 MB a generation are lost in C; what follows a phase is seen late."""
-    evidence = Evidence(0.0)
+    evidence = ExaminationHistory(0.0)
     for n, reason, batches in ((1, "generation", 0), (2, "generation", 0), (3, "phase", 60), (6, "generation", 0)):
         used = (100 + 20 * n + batches) * MB
         evidence.add(examined(n, reason=reason, used=used, sizes={"bytes": (5 + batches) * MB}))
-    assert conclude(evidence, SITUATION)[0] == []
+    assert find_causes(evidence, SITUATION)[0] == []
     evidence.add(examined(7, used=240 * MB, sizes={"bytes": 5 * MB}))
-    assert conclude(evidence, SITUATION)[0][0].cause == "native_leak"
+    assert find_causes(evidence, SITUATION)[0][0].cause == "native_leak"
 
 
 def test_a_class_in_a_local_variable_is_named_before_what_it_holds():
     ways = {
-        ("numpy.ndarray", f"{UNNAMED}list[i].obs"): 100,
-        ("__main__.Record", f"{UNNAMED}list[i]"): 100,
-        ("tuple", f"{UNNAMED}list[i]"): 100,
+        ("numpy.ndarray", f"{UNNAMED_HOLDER_PREFIX}list[i].obs"): 100,
+        ("__main__.Record", f"{UNNAMED_HOLDER_PREFIX}list[i]"): 100,
+        ("tuple", f"{UNNAMED_HOLDER_PREFIX}list[i]"): 100,
         ("__main__.Agent", "__main__.Trainer.population[i]"): 100,
     }
     shown = rest(
@@ -250,7 +252,7 @@ def test_a_class_in_a_local_variable_is_named_before_what_it_holds():
     assert (found.cause, found.type, found.holder) == (
         "held_by_local_or_native",
         "__main__.Record",
-        f"{UNNAMED}list[i]",
+        f"{UNNAMED_HOLDER_PREFIX}list[i]",
     )
     assert (found.count_before, found.count_after) == (100, 400) and "+135.0 MB" in found.evidence[0]
 
@@ -264,7 +266,7 @@ def test_what_attributes_are_known_to_hold_is_not_told_again_of_a_local_variable
 
 def test_what_an_attribute_took_until_it_was_full_is_held_by_nothing_else():
     # short generations: the buffer was full before its size was read, and its items were counted earlier
-    path, local = "__main__.Trainer.buffer", f"{UNNAMED}: list[i]"
+    path, local = "__main__.Trainer.buffer", f"{UNNAMED_HOLDER_PREFIX}: list[i]"
     shown = [
         {
             "used": used * MB,
@@ -340,15 +342,15 @@ def test_memory_that_does_not_rise_has_no_cause(sizes, used):
 
 def test_tensors_that_keep_their_graph_are_the_cause_where_no_attribute_holds_what_grows():
     held = "__main__.Trainer.losses[i]"
-    evidence = Evidence(0.0)
+    evidence = ExaminationHistory(0.0)
     for n in (1, 2, 3):
-        ways = {("torch.Tensor", f"{UNNAMED}"): 40 * n, ("torch.Tensor", held): 20 * n}
+        ways = {("torch.Tensor", f"{UNNAMED_HOLDER_PREFIX}"): 40 * n, ("torch.Tensor", held): 20 * n}
         one = examined(
             n, used=50 * n * MB, sizes={"torch.Tensor": 30 * n * MB}, counts={"torch.Tensor": 60 * n}, ways=ways
         )
         census = replace(one.found.census, tensors_with_graph=40 * n)
         evidence.add(replace(one, found=replace(one.found, census=census)))
-    (found,) = conclude(evidence, SITUATION)[0]
+    (found,) = find_causes(evidence, SITUATION)[0]
     assert (found.cause, found.type, found.holder) == ("graph_retained", "torch.Tensor", held)
     assert (found.count_before, found.count_after) == (40, 120) and "loss.item()" in found.remedy
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.leaks.examination_history import (
-    FIRST,
-    LATEST,
-    Evidence,
-    rise,
+    FIRST_RECORDS_KEPT,
+    LATEST_RECORDS_KEPT,
+    ExaminationHistory,
+    trailing_growth,
 )
 from support.examinations import examined
 
@@ -20,7 +20,7 @@ MB = 10**6
 
 
 def test_a_rise_is_told_with_its_rate_and_its_beginning():
-    found = rise("kept", [(1, 50), (2, 50), (3, 60), (4, 70), (5, 80)])
+    found = trailing_growth("kept", [(1, 50), (2, 50), (3, 60), (4, 70), (5, 80)])
     assert (found.before, found.after, found.per_unit, found.since, found.steps) == (50, 80, 10.0, 2, 3)
 
 
@@ -37,24 +37,24 @@ def test_a_rise_is_told_with_its_rate_and_its_beginning():
     ],
 )
 def test_one_step_or_one_that_is_unlike_the_others_is_no_rise(points):
-    assert rise("x", points) is None
+    assert trailing_growth("x", points) is None
 
 
 def test_the_latest_of_one_place_counts():
-    assert rise("x", [(1, 0), (2, 9), (2, 10), (3, 20)]).per_unit == 10.0
+    assert trailing_growth("x", [(1, 0), (2, 9), (2, 10), (3, 20)]).per_unit == 10.0
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=3, max_size=12), st.integers(1, 100), st.floats(0.001, 1000))
 def test_a_rise_never_begins_before_the_series_and_never_falls(values, first, step):
     points = [(first + i * step, value) for i, value in enumerate(values)]
-    found = rise("x", points)
+    found = trailing_growth("x", points)
     if found is not None:
         assert points[0][0] <= found.since < points[-1][0]
         assert found.after > found.before and found.per_unit > 0 and found.steps >= 2
 
 
 def test_attributes_types_and_kinds_that_grow_are_told_the_fastest_first():
-    evidence = Evidence(0.0)
+    evidence = ExaminationHistory(0.0)
     for generation in (1, 2, 3):
         evidence.add(
             examined(
@@ -68,85 +68,87 @@ def test_attributes_types_and_kinds_that_grow_are_told_the_fastest_first():
                 counts={"__main__.Loss": 16 * generation, "__main__.Agent": 16},
             )
         )
-    assert [one.name for one in evidence.containers()] == ["__main__.B.b", "__main__.A.a"]
-    assert [(one.name, one.before, one.after) for one in evidence.types()] == [("__main__.Loss", 16, 48)]
-    assert evidence.memory().per_unit == 100 * MB
+    assert [one.name for one in evidence.growing_attributes()] == ["__main__.B.b", "__main__.A.a"]
+    assert [(one.name, one.before, one.after) for one in evidence.types_growing_in_count()] == [
+        ("__main__.Loss", 16, 48)
+    ]
+    assert evidence.memory_growth().per_unit == 100 * MB
 
 
 def test_an_attribute_that_was_not_told_of_before_held_nothing_worth_telling():
-    evidence = Evidence(0.0)
+    evidence = ExaminationHistory(0.0)
     for generation, size in ((1, None), (2, 33 * MB), (3, 66 * MB)):
         evidence.add(examined(generation, containers={} if size is None else {"__main__.T.kept": size}))
-    (found,) = evidence.containers()
+    (found,) = evidence.growing_attributes()
     assert (found.before, found.since, found.per_unit) == (0, 1, 33 * MB)
 
 
 def test_only_examinations_at_like_moments_are_compared():
-    evidence = Evidence(0.0)
+    evidence = ExaminationHistory(0.0)
     for generation in (1, 2):
         evidence.add(examined(generation, containers={"__main__.T.kept": generation * MB}))
         evidence.add(examined(generation, reason="phase", containers={"__main__.T.kept": generation * 7 * MB}))
-    assert evidence.containers() == []
+    assert evidence.growing_attributes() == []
 
 
 def test_an_examination_that_takes_long_belongs_to_the_generation_in_which_it_read_the_heap():
     """Memory is compared as generations begin, however late an examination was asked for."""
-    evidence = Evidence(0.0)
+    evidence = ExaminationHistory(0.0)
     for asked, read, used in ((1, 1, 100), (1, 2, 140), (3, 3, 170)):
-        evidence.begin(100.0 * read, read, read * 100 * MB)
+        evidence.begin_generation(100.0 * read, read, read * 100 * MB)
         late = examined(asked, used=used * MB, containers={"__main__.T.kept": read * 40 * MB})
         evidence.add(replace(late, found=replace(late.found, after_seconds=100.0 * (read - asked) + 10.0)))
-    assert [one.place for one in evidence.shown] == [1, 2, 3]
-    assert evidence.memory().per_unit == 100 * MB and evidence.containers()[0].per_unit == 40 * MB
+    assert [one.position for one in evidence.records] == [1, 2, 3]
+    assert evidence.memory_growth().per_unit == 100 * MB and evidence.growing_attributes()[0].per_unit == 40 * MB
 
 
 def test_without_generations_the_unit_is_an_hour():
-    evidence = Evidence(1000.0)
+    evidence = ExaminationHistory(1000.0)
     for hour in (0, 1, 2):
         evidence.add(examined(None, t=1000.0 + 3600 * hour, reason="time", used=hour * 5 * MB + MB))
-    assert evidence.memory().per_unit == pytest.approx(5 * MB)
+    assert evidence.memory_growth().per_unit == pytest.approx(5 * MB)
 
 
 def test_few_are_kept_and_the_first_stays():
-    evidence = Evidence(0.0)
+    evidence = ExaminationHistory(0.0)
     for generation in range(1, 100):
         evidence.add(examined(generation, used=generation))
-    assert len(evidence.shown) == FIRST + LATEST and evidence.shown[0].place == 1
-    assert evidence.memory().since == 1
+    assert len(evidence.records) == FIRST_RECORDS_KEPT + LATEST_RECORDS_KEPT and evidence.records[0].position == 1
+    assert evidence.memory_growth().since == 1
 
 
-def run_of(phase: str, evidence: Evidence, generations: int = 3) -> None:
+def run_of(phase: str, evidence: ExaminationHistory, generations: int = 3) -> None:
     """Examinations at the beginning of each phase; an attribute grows by 30 MB at the end of one of them."""
     t, size, used = 0.0, 0, 500 * MB
     for generation in range(1, generations + 1):
         for name, grows in (("evaluate", 34), ("train", 3), ("evolve", 0)):
-            evidence.observe(t, name, used)
+            evidence.add_phase_reading(t, name, used)
             reason = "generation" if name == "evaluate" else "phase"
             evidence.add(examined(generation, t=t, reason=reason, containers={"__main__.T.kept": size}))
             t += 30.0
             size += 30 * MB if name == phase else 0
             used += (30 if name == phase else 0) * MB + grows * MB
-    evidence.observe(t, "evaluate", used)
+    evidence.add_phase_reading(t, "evaluate", used)
     evidence.add(examined(generations + 1, t=t, containers={"__main__.T.kept": size}))
 
 
 @pytest.mark.parametrize("phase", ["evaluate", "train", "evolve"])
 def test_the_phase_in_which_memory_grows_as_it_does_is_told(phase):
-    evidence = Evidence(0.0)
+    evidence = ExaminationHistory(0.0)
     run_of(phase, evidence)
     assert evidence.phase_of("__main__.T.kept") == phase
 
 
 def test_where_an_attribute_is_not_told_of_its_size_is_not_known():
-    evidence, used = Evidence(0.0), 500 * MB
+    evidence, used = ExaminationHistory(0.0), 500 * MB
     for generation in (1, 2, 3):
         t, size = generation * 100.0, (generation - 1) * 30 * MB
         sizes = {"__main__.T.kept": size} if size else {}
-        evidence.observe(t, "evaluate", used)
+        evidence.add_phase_reading(t, "evaluate", used)
         evidence.add(examined(generation, t=t + 5, containers=sizes))
-        evidence.observe(t + 50, "evolve", used + 30 * MB)
+        evidence.add_phase_reading(t + 50, "evolve", used + 30 * MB)
         evidence.add(examined(generation, t=t + 55, reason="phase", containers=sizes))
-        evidence.observe(t + 100, "evaluate", used + 60 * MB)
+        evidence.add_phase_reading(t + 100, "evaluate", used + 60 * MB)
         # its objects were looked for in the phase before: an attribute that had none yet is left out
         sizes = {"__main__.T.kept": size + 30 * MB} if size else {}
         evidence.add(examined(generation, t=t + 102, reason="phase", containers=sizes))
@@ -155,18 +157,18 @@ def test_where_an_attribute_is_not_told_of_its_size_is_not_known():
 
 
 def test_phases_that_examinations_do_not_tell_apart_are_not_named():
-    evidence, t, used = Evidence(0.0), 0.0, 0
+    evidence, t, used = ExaminationHistory(0.0), 0.0, 0
     for generation in range(1, 5):
-        evidence.observe(t, "evaluate", used)
+        evidence.add_phase_reading(t, "evaluate", used)
         evidence.add(examined(generation, t=t, containers={"__main__.T.kept": generation * 30 * MB}))
-        evidence.observe(t + 50, "train", used + 15 * MB)
+        evidence.add_phase_reading(t + 50, "train", used + 15 * MB)
         t, used = t + 100, used + 30 * MB
     assert evidence.phase_of("__main__.T.kept") is None
     assert evidence.phase_of("__main__.T.other") is None
 
 
 def test_an_examination_without_sizes_or_of_a_part_is_not_compared():
-    evidence = Evidence(0.0)
+    evidence = ExaminationHistory(0.0)
     for generation in (1, 2, 3):
         evidence.add(examined(generation, used=generation * 100 * MB, sizes={"dict": 50 * MB}, counts={"dict": 9}))
     whole = examined(4, used=400 * MB, counts={"dict": 9})
@@ -174,22 +176,22 @@ def test_an_examination_without_sizes_or_of_a_part_is_not_compared():
     counts = replace(census, types=(replace(census.types[0], bytes=None),))
     for one in (counts, replace(census, complete=False), None):
         evidence.add(replace(whole, found=replace(whole.found, census=one)))
-    assert len(evidence.shown) == 3 and evidence.shown[-1].heap_bytes == 50 * MB
+    assert len(evidence.records) == 3 and evidence.records[-1].heap_bytes == 50 * MB
 
 
 def test_what_memory_keeps_of_what_objects_left_is_told_at_the_least():
     """Memory was read low before the objects came, and high before they went: neither says that it was kept."""
-    evidence = Evidence(0.0)
-    evidence.observe(101.0, "train", 300 * MB)
+    evidence = ExaminationHistory(0.0)
+    evidence.add_phase_reading(101.0, "train", 300 * MB)
     evidence.add(examined(1, t=100.0, reason="phase", used=100 * MB, sizes={"bytes": 200 * MB}))
-    evidence.observe(201.0, "evaluate", 110 * MB)
+    evidence.add_phase_reading(201.0, "evaluate", 110 * MB)
     evidence.add(examined(2, t=200.0, used=300 * MB, sizes={"bytes": 5 * MB}))
-    (left,) = evidence.left
+    (left,) = evidence.freed_within_generation
     assert (left.bytes, left.kept_bytes, left.since, left.units) == (195 * MB, 5 * MB, 1, 1)
 
 
 def test_of_memory_that_is_not_known_nothing_was_kept():
-    evidence = Evidence(0.0)
+    evidence = ExaminationHistory(0.0)
     for n, used in ((1, None), (2, 300 * MB)):
         evidence.add(examined(n, used=used, sizes={"bytes": (20 - 5 * n) * MB}))
-    assert not evidence.left
+    assert not evidence.freed_within_generation

@@ -19,12 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.cli.main import main
-from memwatch.diagnosis.heap.builtin_values import Objects
+from memwatch.diagnosis.heap.builtin_values import BuiltinValues
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
 from memwatch.diagnosis.heap.gc_object_scan import Scanner
-from memwatch.diagnosis.heap.object_census import Wish, take_census
-from memwatch.diagnosis.heap.remote_memory import Memory, parse_maps
-from memwatch.diagnosis.heap.type_objects import Types
+from memwatch.diagnosis.heap.object_census import CensusOptions, take_census
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory, parse_maps
+from memwatch.diagnosis.heap.type_objects import TypeTable
 from memwatch.errors import SourceError, TargetGoneError
 from support.processes import running
 from support.pythons import NAMES, pythons
@@ -163,7 +163,7 @@ def test_a_process_that_is_no_python_is_refused() -> None:
 
 def test_time_that_is_up_is_told() -> None:
     with running([sys.executable, "-c", MANY + TRUTH + "serve()"]) as process:
-        assert not take_census(process.pid, Wish(cpu_seconds=0.0)).complete
+        assert not take_census(process.pid, CensusOptions(cpu_seconds=0.0)).complete
 
 
 @pytest.mark.parametrize("end", ["killed", "another program"])
@@ -171,7 +171,7 @@ def test_a_process_that_ends_midway_is_told(end: str) -> None:
     code = "import os, signal\nsignal.signal(signal.SIGUSR1, lambda *_: os.execv('/bin/sleep', ['sleep', '60']))\n"
     with ExitStack() as stack:
         process = stack.enter_context(running([sys.executable, "-c", code + MANY + TRUTH + "serve()"]))
-        memory = stack.enter_context(closing(Memory(process.pid)))
+        memory = stack.enter_context(closing(RemoteMemory(process.pid)))
         interpreter, name, chunks = find_interpreter(memory), Path(f"/proc/{process.pid}/comm"), []
 
         def may_go_on() -> bool:
@@ -187,7 +187,7 @@ def test_a_process_that_ends_midway_is_told(end: str) -> None:
 
         assert memory.is_there()
         with pytest.raises(TargetGoneError):
-            Scanner(memory, interpreter, Types(memory, Objects(memory, interpreter.minor))).scan(may_go_on)
+            Scanner(memory, interpreter, TypeTable(memory, BuiltinValues(memory, interpreter.minor))).scan(may_go_on)
         assert not memory.is_there()
 
 
@@ -240,8 +240,8 @@ def test_random_memory_gives_counts_or_a_named_error_and_ends(tmp_path: Path) ->
         words = [chance.choice([0, 1, chance.randrange(2**64), base + 8 * chance.randrange(4096)]) for _ in range(8192)]
         root = fake(tmp_path / str(attempt), {base: struct.pack("<8192Q", *words)})
         heads = Interpreter("3.11.7", (3, 11), (), (base, base + 24, base + 48))
-        with closing(Memory(10, root)) as memory, suppress(SourceError):
-            found = Scanner(memory, heads, Types(memory, Objects(memory, (3, 11)))).scan(lambda: True)
+        with closing(RemoteMemory(10, root)) as memory, suppress(SourceError):
+            found = Scanner(memory, heads, TypeTable(memory, BuiltinValues(memory, (3, 11)))).scan(lambda: True)
             assert sum(found.counts.values()) <= 4096
 
 
@@ -258,5 +258,5 @@ sys.stdin.read()
 
 def test_blocks_of_a_deque_that_lead_in_a_circle_come_to_an_end() -> None:
     with running([sys.executable, "-c", CIRCLE]) as process:
-        census = take_census(process.pid, Wish(bytes=True))
+        census = take_census(process.pid, CensusOptions(bytes=True))
     assert next(one.bytes for one in census.types if one.type == "collections.deque") < 1 << 20

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from memwatch.core.examination import Census, TypeCount
-from memwatch.diagnosis.heap.attribute_path_sizes import parse
-from memwatch.diagnosis.heap.object_census import Wish, take_census
+from memwatch.diagnosis.heap.attribute_path_sizes import parse_attribute_path
+from memwatch.diagnosis.heap.object_census import CensusOptions, take_census
 from support.processes import running
 from support.pythons import NAMES, OWN, pythons
 
@@ -37,7 +37,7 @@ COUNTED = ("__main__.Agent", "__main__.Late", "__main__.Both", "__main__.Tupled"
 
 def told(process: subprocess.Popen[str]) -> tuple[Census, dict[str, TypeCount], dict[str, tuple[int, int]]]:
     """What a census says, also by type, and what the process itself does."""
-    census = take_census(process.pid, Wish(bytes=True))
+    census = take_census(process.pid, CensusOptions(bytes=True))
     assert census.complete and not census.disturbed
     process.stdin.write("\n")
     process.stdin.flush()
@@ -108,6 +108,8 @@ def test_what_is_made_while_the_heap_is_read_belongs_to_the_size_of_a_path() -> 
             assert process.stdout.readline() == "done\n"
             return size
 
-        census = take_census(process.pid, Wish(tracks=(parse("Trainer.kept"),)), resident=meanwhile)
+        census = take_census(
+            process.pid, CensusOptions(attribute_paths=(parse_attribute_path("Trainer.kept"),)), resident=meanwhile
+        )
     (kept,) = census.tracked
     assert kept.items == 50_000 and kept.bytes > 50_000 * 8 * 64

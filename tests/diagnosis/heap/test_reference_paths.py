@@ -10,8 +10,8 @@ import pytest
 
 from memwatch.cli.main import main
 from memwatch.core.examination import Census
-from memwatch.diagnosis.heap.attribute_path_sizes import parse
-from memwatch.diagnosis.heap.object_census import Wish, take_census
+from memwatch.diagnosis.heap.attribute_path_sizes import parse_attribute_path
+from memwatch.diagnosis.heap.object_census import CensusOptions, take_census
 from memwatch.errors import ConfigError
 from support.processes import running
 from support.pythons import NAMES, PROGRAMS, pythons
@@ -45,7 +45,7 @@ NOT_THERE = {
 }
 
 
-def taken(python: str, wish: Wish) -> Census:
+def taken(python: str, wish: CensusOptions) -> Census:
     if python not in PYTHONS:
         pytest.skip(f"no CPython {python} here; make pythons installs the newer ones")
     with running(PYTHONS[python].program("holders.py")) as process:
@@ -55,7 +55,7 @@ def taken(python: str, wish: Wish) -> Census:
 @pytest.mark.parametrize("python", NAMES)
 def test_the_attribute_that_holds_is_named(python: str) -> None:
     names = (*HELD, "bytearray", "Figure", "Node", "Looped")
-    census = taken(python, Wish(holders=names))
+    census = taken(python, CensusOptions(traced_types=names))
     found = {name: [(one.path, one.count) for one in census.holders if one.type == name] for name in HELD}
     assert found == HELD
     assert all(one.of == 21504 for one in census.holders if one.type == "__main__.Tensor")
@@ -73,7 +73,9 @@ def test_the_attribute_that_holds_is_named(python: str) -> None:
 
 @pytest.mark.parametrize("python", NAMES)
 def test_what_is_at_a_path_is_measured(python: str) -> None:
-    census = taken(python, Wish(tracks=tuple(parse(path) for path in (*SIZES, *NOT_THERE))))
+    census = taken(
+        python, CensusOptions(attribute_paths=tuple(parse_attribute_path(path) for path in (*SIZES, *NOT_THERE)))
+    )
     found = {one.path: one for one in census.tracked}
     for path, (objects, size) in SIZES.items():
         assert found[path].objects == objects, path
@@ -85,7 +87,7 @@ def test_what_is_at_a_path_is_measured(python: str) -> None:
 @pytest.mark.parametrize("path", ["", "Trainer", "Trainer.", "Trainer.a[", "Trainer..a", "Trainer[x]", "3.a", "a b.c"])
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(ConfigError) as told:
-        parse(path)
+        parse_attribute_path(path)
     assert "Trainer.replay_buffer" in told.value.hint
 
 
@@ -133,7 +135,7 @@ def test_local_variables_of_functions_that_run_are_named(python: str) -> None:
     if python not in PYTHONS:
         pytest.skip(f"no CPython {python} here; make pythons installs the newer ones")
     with running([*PYTHONS[python].command, "-c", VARIABLES]) as process:
-        census = take_census(process.pid, Wish(bytes=True, holders=("Record", "bytearray")))
+        census = take_census(process.pid, CensusOptions(bytes=True, traced_types=("Record", "bytearray")))
     found = {(one.type, one.path): one.count for one in census.holders}
     assert found["__main__.Record", "local variable of main: kept[i]"] == 300
     assert found["__main__.Record", "local variable of main: seen[k]"] == 300

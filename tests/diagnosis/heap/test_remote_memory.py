@@ -12,7 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.diagnosis.heap.remote_memory import Access, Memory, MemoryFile, SystemCall
+from memwatch.diagnosis.heap.remote_memory import (
+    MemoryAccess,
+    MemoryFile,
+    ProcessVmReader,
+    RemoteMemory,
+)
 from memwatch.errors import TargetGoneError
 from support.processes import WAIT, python, running
 
@@ -20,16 +25,16 @@ EXECUTES = "import os, sys; print('ready', flush=True); sys.stdin.readline(); os
 PYTHON = "/usr/bin/python3"  # of the system: nobody may not look into a virtual environment in root's home
 NOBODY = 65534
 TRACES = ("setpriv", "--inh-caps=-all,+sys_ptrace", "--bounding-set=-all,+sys_ptrace")
-WAYS: list[Callable[[int], Access]] = [
+WAYS: list[Callable[[int], MemoryAccess]] = [
     lambda pid: MemoryFile(f"/proc/{pid}/mem"),
-    lambda pid: SystemCall(pid, f"/proc/{pid}"),
+    lambda pid: ProcessVmReader(pid, f"/proc/{pid}"),
 ]
 
 
 def test_both_read_the_same() -> None:
-    with running(python(WAIT)) as process, closing(Memory(process.pid)) as memory:
+    with running(python(WAIT)) as process, closing(RemoteMemory(process.pid)) as memory:
         one, other = (way(process.pid) for way in WAYS)
-        start, end = memory.private.within(0, memory.private.end)[0]
+        start, end = memory.anonymous.within(0, memory.anonymous.end)[0]
         for at, size in ((start, 1), (start + 5, 64), (start, min(end - start, 1 << 16)), (start, 0)):
             assert one.read(at, size) == other.read(at, size) and len(other.read(at, size)) == size
         for way in (one, other):
@@ -40,9 +45,9 @@ def test_both_read_the_same() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS, ids=["file", "call"])
-def test_the_end_of_a_process_is_seen(way: Callable[[int], Access]) -> None:
-    with running(python(WAIT)) as process, closing(Memory(process.pid)) as memory:
-        start, _ = memory.private.within(0, memory.private.end)[0]
+def test_the_end_of_a_process_is_seen(way: Callable[[int], MemoryAccess]) -> None:
+    with running(python(WAIT)) as process, closing(RemoteMemory(process.pid)) as memory:
+        start, _ = memory.anonymous.within(0, memory.anonymous.end)[0]
         access = way(process.pid)
         process.kill()
         process.wait()
@@ -52,7 +57,7 @@ def test_the_end_of_a_process_is_seen(way: Callable[[int], Access]) -> None:
 def test_another_program_in_the_same_process_is_not_taken_for_it() -> None:
     again = [sys.executable, "-S", "-c", WAIT]
     with running([sys.executable, "-S", "-c", EXECUTES, *again[1:]]) as process:
-        access = SystemCall(process.pid, f"/proc/{process.pid}")
+        access = ProcessVmReader(process.pid, f"/proc/{process.pid}")
         assert access.is_there()
         process.stdin.write("\n")
         process.stdin.flush()
@@ -86,4 +91,4 @@ def test_a_process_that_is_not_there_is_gone() -> None:
     with running(python(WAIT)) as process:
         pid = process.pid
     with pytest.raises(TargetGoneError):
-        Memory(pid)
+        RemoteMemory(pid)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from contextlib import closing
 
-from memwatch.diagnosis.heap.builtin_values import Objects
-from memwatch.diagnosis.heap.remote_memory import Memory
-from memwatch.diagnosis.heap.remote_object import find
-from memwatch.diagnosis.heap.type_objects import Types
+from memwatch.diagnosis.heap.builtin_values import BuiltinValues
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.heap.remote_object import read_remote_object
+from memwatch.diagnosis.heap.type_objects import TypeTable
 from support.processes import running
 
 PROGRAM = """
@@ -22,10 +22,10 @@ sys.stdin.read()
 
 
 def test_what_lies_behind_an_object_is_what_the_process_has_there() -> None:
-    with running([sys.executable, "-c", PROGRAM]) as process, closing(Memory(process.pid)) as memory:
-        types = Types(memory, Objects(memory, sys.version_info[:2]))
+    with running([sys.executable, "-c", PROGRAM]) as process, closing(RemoteMemory(process.pid)) as memory:
+        types = TypeTable(memory, BuiltinValues(memory, sys.version_info[:2]))
         for address in map(int, process.stdout.readline().split()):
-            place = find(memory, types, address)
-            assert place is not None and place.kind.name == "__main__.Agent"
+            place = read_remote_object(memory, types, address)
+            assert place is not None and place.heap_type.name == "__main__.Agent"
             around = memory.read(address, 1024)
             assert b"".join(place.read(address + at, 8) for at in range(0, 1024, 8)) == around

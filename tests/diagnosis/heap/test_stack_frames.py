@@ -14,11 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.examination import Frame
+from memwatch.core.examination import StackFrame
 from memwatch.diagnosis.heap.cpython_runtime import find_interpreter
 from memwatch.diagnosis.heap.program_modules import is_installed
-from memwatch.diagnosis.heap.remote_memory import Memory
-from memwatch.diagnosis.heap.stack_frames import Frames, ThreadState, line_of, own_number
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.heap.stack_frames import (
+    Frames,
+    ThreadState,
+    id_in_own_namespace,
+    line_of,
+)
 from memwatch.diagnosis.thread_stacks import read_stacks
 from memwatch.errors import TargetGoneError
 from support.processes import running
@@ -35,7 +40,7 @@ def command(name: str) -> list[str]:
 
 @contextmanager
 def frames_of(pid: int) -> Iterator[Frames]:
-    with closing(Memory(pid)) as memory:
+    with closing(RemoteMemory(pid)) as memory:
         yield Frames(memory, find_interpreter(memory))
 
 
@@ -46,7 +51,7 @@ def eventually(look: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def sources(frames: tuple[Frame, ...]) -> list[str]:
+def sources(frames: tuple[StackFrame, ...]) -> list[str]:
     """The lines of the program that they are in, without the library's."""
     return [CODE[frame.line - 1].strip() for frame in frames if frame.file == "<string>"]
 
@@ -55,8 +60,8 @@ def sources(frames: tuple[Frame, ...]) -> list[str]:
 def test_each_thread_is_in_its_line(name: str) -> None:
     with running(command(name)) as process, frames_of(process.pid) as frames:
 
-        def stacks() -> list[tuple[Frame, ...]]:
-            return [frames.named(frames.stack(thread)) for thread in frames.threads()]
+        def stacks() -> list[tuple[StackFrame, ...]]:
+            return [frames.resolve_stack(frames.stack(thread)) for thread in frames.threads()]
 
         eventually(lambda: "time.sleep(" in " ".join(sources(stacks()[-1])))
         spins, waits = stacks()
@@ -66,7 +71,9 @@ def test_each_thread_is_in_its_line(name: str) -> None:
         assert all(frame.installed for frame in waits[-3:]) and not any(frame.installed for frame in spins)
         tasks = {int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir()}
         assert (
-            {thread.tid for thread in frames.threads()} == tasks == {own_number(f"/proc/{task}", 0) for task in tasks}
+            {thread.tid for thread in frames.threads()}
+            == tasks
+            == {id_in_own_namespace(f"/proc/{task}", 0) for task in tasks}
         )
         assert frames.threads()[0].tid == process.pid
         process.kill()
@@ -91,7 +98,7 @@ def test_py_spy_sees_the_same() -> None:
     with running(command("3.11")) as process, frames_of(process.pid) as frames:
         eventually(lambda: len(frames.threads()) == 2)
         (theirs,) = [one for one in read_stacks(process.pid) if any(frame.function == "load" for frame in one.frames)]
-        ours = frames.named(frames.stack(frames.threads()[-1]))
+        ours = frames.resolve_stack(frames.stack(frames.threads()[-1]))
         assert [(one.function, one.line) for one in ours] == [(one.function, one.line) for one in theirs.frames]
 
 
@@ -106,7 +113,7 @@ def test_a_thread_that_is_none_does_nothing() -> None:
         (thread,) = frames.threads()
         assert frames.stack(ThreadState(thread.address, thread.interpreter + 8, thread.tid)) == ()
         assert frames.stack(ThreadState(8, thread.interpreter, thread.tid)) == ()
-        assert frames.named(((8, 8), (thread.address, 0))) == ()
+        assert frames.resolve_stack(((8, 8), (thread.address, 0))) == ()
 
 
 def test_what_is_installed_is_told_from_the_program(tmp_path: Path) -> None:

@@ -17,29 +17,29 @@ from memwatch.outputs.charts.svg_chart import (
     NARROW,
     WIDE,
     Boundaries,
-    Frame,
+    DrawingSize,
     Label,
     Panel,
     Ribbon,
-    document,
-    drawing,
+    render_svg,
+    render_svg_file,
 )
 from memwatch.outputs.charts.svg_marks import (
     MOST_DOTS,
-    Area,
-    Axis,
+    AreaMark,
     Band,
+    ChartAxis,
     Dots,
-    Line,
+    LineMark,
+    PlotArea,
+    PolygonMark,
     Rules,
     Scale,
-    Shape,
-    Slope,
     Spans,
     byte_ticks,
+    downsample,
     duration_ticks,
-    steps,
-    thinned,
+    step_corners,
 )
 
 GB = 10**9
@@ -50,10 +50,10 @@ EVIL = "<script>alert('1')</script> & \"q\" ]]> \x00\x1b[31m\u202e\udcff"
 def panel(**changes) -> Panel:
     fields = {
         "title": "memory",
-        "x": Axis.over(0, 600, duration_ticks),
-        "y": Axis.over(0, 100 * GB, byte_ticks),
+        "x": ChartAxis.over(0, 600, duration_ticks),
+        "y": ChartAxis.over(0, 100 * GB, byte_ticks),
         "height": 300,
-        "marks": [Line([(0, 10 * GB), (600, 90 * GB)], "memory")],
+        "marks": [LineMark([(0, 10 * GB), (600, 90 * GB)], "memory")],
     }
     return Panel(**{**fields, **changes})
 
@@ -66,8 +66,8 @@ def words(markup: str) -> list[str]:
     return ["".join(text.itertext()) for text in parsed(markup).iter(f"{SVG}text")]
 
 
-def area(x: tuple[float, float] = (0, 600), y: tuple[float, float] = (0, 100)) -> Area:
-    return Area(Scale(*x, 0, 600), Scale(*y, 300, 0))
+def area(x: tuple[float, float] = (0, 600), y: tuple[float, float] = (0, 100)) -> PlotArea:
+    return PlotArea(Scale(*x, 0, 600), Scale(*y, 300, 0))
 
 
 # --- ticks ----------------------------------------------------------------------------------------------------------
@@ -117,8 +117,8 @@ def test_ticks_are_few_within_the_axis_and_told_apart(ticks, low, span, most):
 
 
 def test_an_axis_of_no_length_gets_one():
-    assert Axis.over(0, 0, byte_ticks).high == 1
-    assert Axis.over(5e9, 5e9, byte_ticks).high == 1e10
+    assert ChartAxis.over(0, 0, byte_ticks).high == 1
+    assert ChartAxis.over(5e9, 5e9, byte_ticks).high == 1e10
 
 
 # --- marks ----------------------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ points = st.lists(st.tuples(st.floats(0, 600), st.floats(0, 100)), min_size=1, m
 @given(points)
 def test_thinning_keeps_first_lowest_highest_and_last_of_each_column(run):
     scale = Scale(0, 600, 0, 12)  # 12 columns
-    kept = thinned(run, scale)
+    kept = downsample(run, scale)
     columns = {math.floor(scale(x)) for x, _ in run}
     assert len(kept) <= max(4 * 12, 4 * len(columns))
     assert list(kept) == sorted(kept, key=lambda point: point[0])
@@ -142,16 +142,16 @@ def test_thinning_keeps_first_lowest_highest_and_last_of_each_column(run):
 
 def test_a_peak_of_one_sample_in_ninety_thousand_is_drawn():
     run = [(t, 10.0 if t != 43_210 else 90.0) for t in range(90_000)]
-    [markup] = Line(run, "memory").draw(area(x=(0, 90_000)))
+    [markup] = LineMark(run, "memory").draw(area(x=(0, 90_000)))
     assert len(markup) < 40_000
     heights = [float(y) for y in re.findall(r",([\d.]+)", markup)]
     assert (min(heights), max(heights)) == (30, 270)
 
 
 def test_steps_hold_until_the_next():
-    assert steps([(0, 1), (5, 2)], 8) == [(0, 1), (5, 1), (5, 2), (8, 2)]
-    assert steps([], 8) == []
-    assert steps([(9, 1)], 8) == [(9, 1), (9, 1)], "what was said after the end does not go back"
+    assert step_corners([(0, 1), (5, 2)], 8) == [(0, 1), (5, 1), (5, 2), (8, 2)]
+    assert step_corners([], 8) == []
+    assert step_corners([(9, 1)], 8) == [(9, 1), (9, 1)], "what was said after the end does not go back"
 
 
 def test_what_is_infinite_or_far_away_stays_a_number():
@@ -177,8 +177,8 @@ def test_shadings_too_short_to_be_told_apart_are_left_out_with_their_legend():
     assert [markup.count("M") for markup in wide.draw(area())] == [2, 1]
     short = Spans([(t, t + 1, "tint0") for t in range(0, 600, 2)], keys)
     assert not list(short.draw(area())) and not list(Spans([]).draw(area()))
-    assert "evaluate" in words(drawing([panel(marks=[wide])], WIDE, "x"))
-    assert "evaluate" not in words(drawing([panel(marks=[short])], WIDE, "x"))
+    assert "evaluate" in words(render_svg([panel(marks=[wide])], WIDE, "x"))
+    assert "evaluate" not in words(render_svg([panel(marks=[short])], WIDE, "x"))
 
 
 def test_rules_in_the_same_pixel_are_one():
@@ -205,7 +205,7 @@ def boxes(markup: str) -> list[tuple[float, float, float, float]]:
 
 def test_labels_keep_clear_of_each_other_and_of_the_line():
     labels = [Label(300, None, ("interrupt", "no room", "1 GB left")), Label(310, None, ("restart",))]
-    markup = drawing([panel(labels=labels)], WIDE, "x")
+    markup = render_svg([panel(labels=labels)], WIDE, "x")
     a, b = boxes(markup)
     assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
     frame = area_of(markup)
@@ -226,7 +226,7 @@ def area_of(markup: str) -> tuple[float, float, float, float]:
 
 
 def test_a_label_at_the_right_edge_stands_to_the_left_of_its_point():
-    markup = drawing([panel(labels=[Label(599, 90 * GB, ("limit met",))])], WIDE, "x")
+    markup = render_svg([panel(labels=[Label(599, 90 * GB, ("limit met",))])], WIDE, "x")
     [(_, _, right, _)] = boxes(markup)
     assert right < area_of(markup)[2]
 
@@ -237,35 +237,35 @@ def test_a_label_at_the_right_edge_stands_to_the_left_of_its_point():
 def test_generations_stand_along_the_top_as_many_as_can_be_read():
     few = panel(boundaries=Boundaries([(i * 60.0, i) for i in range(10)], "epoch"))
     many = panel(boundaries=Boundaries([(i * 0.6, i) for i in range(1000)], "epoch"))
-    assert {"epoch", "1", "9"} <= set(words(drawing([few], WIDE, "x")))
-    shown = [int(word) for word in words(drawing([many], NARROW, "x")) if word.isdigit() and int(word) > 60]
+    assert {"epoch", "1", "9"} <= set(words(render_svg([few], WIDE, "x")))
+    shown = [int(word) for word in words(render_svg([many], NARROW, "x")) if word.isdigit() and int(word) > 60]
     assert 3 <= len(shown) <= 12 and all(index % 100 == 0 for index in shown)
 
 
 def test_a_ribbon_names_what_is_wide_enough_and_skips_what_cannot_be_seen():
     pieces = [(0, 300, "warming_up"), (300, 300.01, "stable"), (300.01, 310, "growing"), (310, 600, "leak")]
-    markup = drawing([panel(ribbon=Ribbon(pieces, "verdict"))], WIDE, "x")
+    markup = render_svg([panel(ribbon=Ribbon(pieces, "verdict"))], WIDE, "x")
     rects = [rect.get("class") for rect in parsed(markup).iter(f"{SVG}rect")]
     assert rects == ["fill warming_up", "fill growing", "fill leak"]
     assert {"warming up", "leak", "verdict"} <= set(words(markup)) and "growing" not in words(markup)
 
 
 def test_panels_stand_below_each_other():
-    one, two = (parsed(drawing([panel()] * n, WIDE, "x")) for n in (1, 2))
+    one, two = (parsed(render_svg([panel()] * n, WIDE, "x")) for n in (1, 2))
     assert float(two.get("height")) == 2 * float(one.get("height"))
     assert two.get("viewBox") == f"0 0 1000 {two.get('height')}"
 
 
 def test_a_document_brings_its_style_and_a_drawing_does_not():
-    alone, within = document([panel()], WIDE, ["title", "words"]), drawing([panel()], WIDE, "x")
+    alone, within = render_svg_file([panel()], WIDE, ["title", "words"]), render_svg([panel()], WIDE, "x")
     assert "<style>" in alone and "prefers-color-scheme:dark" in alone and "<style>" not in within
-    assert "prefers-color-scheme" not in document([panel()], WIDE, ["title"], dark=False)
+    assert "prefers-color-scheme" not in render_svg_file([panel()], WIDE, ["title"], dark=False)
     assert words(alone)[:2] == ["title", "words"]
 
 
 @given(st.text(max_size=300), st.integers(5, 40))
 def test_text_is_broken_between_words_and_nothing_is_lost(text, most):
-    lines = svg_chart.broken(text, most)
+    lines = svg_chart.wrap_lines(text, most)
     assert all(len(line) <= most for line in lines)
     assert "".join(lines).replace(" ", "") == printable(text, 1000).replace(" ", "")
 
@@ -282,7 +282,7 @@ def test_any_words_are_well_formed_and_never_markup(frame, text):
         ribbon=Ribbon(pieces, text),
         marks=[Dots([(1, GB, text), (2, 900 * GB, text)], "memory")],
     )
-    for markup in (drawing([one], frame, text), document([one], frame, [text, text])):
+    for markup in (render_svg([one], frame, text), render_svg_file([one], frame, [text, text])):
         root = parsed(markup)
         tags = {element.tag.removeprefix(SVG) for element in root.iter()}
         assert tags <= {"svg", "g", "path", "circle", "rect", "text", "tspan", "title", "style"}
@@ -317,14 +317,14 @@ def test_words_and_lines_stand_out_from_their_paper(scheme):
 def test_every_class_that_marks_use_has_a_rule():
     one = panel(
         marks=[
-            Shape([(0, 0), (1, 1)], "forecast faint"),
-            Slope([(0, 0), (1, 1)], "memory wash"),
+            PolygonMark([(0, 0), (1, 1)], "forecast faint"),
+            AreaMark([(0, 0), (1, 1)], "memory wash"),
             Rules([1], "dotted muted"),
         ],
         labels=[Label(100, None, ("a", "b"))],
         boundaries=Boundaries([(0, 1)], "epoch"),
         ribbon=Ribbon([(0, 600, "leak")], "verdict"),
     )
-    markup = document([one], Frame(500, 60, 10, 12), ["a", "b"])
+    markup = render_svg_file([one], DrawingSize(500, 60, 10, 12), ["a", "b"])
     used = {name for found in re.findall(r'class="([^"]*)"', markup) for name in found.split()}
     assert used <= set(re.findall(r"\.([a-z]\w*)", svg_chart.stylesheet()))

@@ -32,13 +32,13 @@ from memwatch.core.measurements import (
 )
 from memwatch.errors import ConfigError, ExitCode
 from memwatch.outputs.charts import panels
-from memwatch.outputs.charts.run_data import Story, tell
+from memwatch.outputs.charts.run_data import RunData, build_run_data
 from memwatch.outputs.charts.svg_marks import (
+    AreaMark,
     Band,
     Dots,
-    Line,
+    LineMark,
     Rules,
-    Slope,
     Spans,
 )
 from memwatch.outputs.html import replay_page
@@ -85,8 +85,8 @@ def notice(t: float, event: str = "forecast", text: str = "words", **fields: Any
     return Notice(t, event, text, {**known, **fields})
 
 
-def told(events: list[Event], *notices: Notice) -> Story:
-    return tell(events, notices, make_snapshot())
+def told(events: list[Event], *notices: Notice) -> RunData:
+    return build_run_data(events, notices, make_snapshot())
 
 
 def marks(panel: Any, kind: type, style: str) -> list[Any]:
@@ -98,9 +98,9 @@ def marks(panel: Any, kind: type, style: str) -> list[Any]:
 
 def test_memory_its_limit_and_where_it_was_met():
     panel = panels.memory_panel(told(leak(1000.0)), "host")
-    [line] = marks(panel, Line, "memory")
+    [line] = marks(panel, LineMark, "memory")
     assert line.points == [(t, t * GB) for t in range(101)], "times count from the first event"
-    [limit] = marks(panel, Line, "limit dashed")
+    [limit] = marks(panel, LineMark, "limit dashed")
     assert limit.points == [(0, 100 * GB), (100, 100 * GB)]
     [met] = marks(panel, Dots, "limit")
     assert [point[:2] for point in met.points] == [(100, 100 * GB)]
@@ -111,10 +111,10 @@ def test_memory_its_limit_and_where_it_was_met():
 def test_a_limit_that_changes_is_a_step_and_one_that_is_unknown_a_gap():
     bounds = [None, None, 80 * GB, 80 * GB, 60 * GB, None, 70 * GB]
     panel = panels.memory_panel(told([sampled(t, 50 * GB, bound) for t, bound in enumerate(bounds)]), "host")
-    first, second = marks(panel, Line, "limit dashed")
+    first, second = marks(panel, LineMark, "limit dashed")
     assert first.points == [(2, 80 * GB), (4, 80 * GB), (4, 60 * GB), (5, 60 * GB)]
     assert second.points == [(6, 70 * GB), (6, 70 * GB)]
-    assert not marks(panels.memory_panel(told([sampled(0, 5, None)]), "host"), Line, "limit dashed")
+    assert not marks(panels.memory_panel(told([sampled(0, 5, None)]), "host"), LineMark, "limit dashed")
 
 
 def test_a_limit_far_above_is_named_and_does_not_flatten_the_rest():
@@ -127,8 +127,8 @@ def test_another_process_begins_a_line_of_its_own_and_can_meet_the_limit_again()
     events = [*leak(), attached(130, 2), *leak(130)[1:]]
     story = told(events, notice(0, "attached", attempt=0), notice(130, "attached", attempt=1))
     panel = panels.memory_panel(story, "host")
-    assert [line.points[0][0] for line in marks(panel, Line, "memory")] == [0, 130]
-    assert [t for t, _ in story.memory["host"].met] == [100, 230]
+    assert [line.points[0][0] for line in marks(panel, LineMark, "memory")] == [0, 130]
+    assert [t for t, _ in story.memory["host"].limit_reached] == [100, 230]
     assert marks(panel, Rules, "dotted muted")[0].xs == [130]
     assert ("restart",) in {label.lines for label in panel.labels}
 
@@ -136,7 +136,7 @@ def test_another_process_begins_a_line_of_its_own_and_can_meet_the_limit_again()
 def test_a_long_silence_is_not_bridged_and_a_single_sample_is_a_dot():
     events = [sampled(t, GB) for t in (*range(50), *range(200, 250), 400)]
     panel = panels.memory_panel(told(events), "host")
-    runs = [(line.points[0][0], line.points[-1][0]) for line in marks(panel, Line, "memory")]
+    runs = [(line.points[0][0], line.points[-1][0]) for line in marks(panel, LineMark, "memory")]
     assert runs == [(0, 49), (200, 249), (400, 400)]
     [dot] = marks(panel, Dots, "memory")
     assert [point[0] for point in dot.points] == [400]
@@ -158,7 +158,7 @@ def test_phases_are_shaded_from_start_to_end_and_end_with_their_process():
         (40, 50, "tint1 tint"),
     ]
     assert phases.keys == [("fill tint0 tint", "a"), ("fill tint1 tint", "b")]
-    assert not marks(panel, Slope, "memory wash"), "one ground is enough"
+    assert not marks(panel, AreaMark, "memory wash"), "one ground is enough"
 
 
 def test_verdicts_are_pieces_from_one_to_the_next():
@@ -200,7 +200,7 @@ def test_forecasts_are_absolute_times_held_until_the_next():
         notice(65, "marker", gen=1, eta_s=35.0),  # repeats what was said at 60
     ]
     panel = panels.forecast_panel(told(leak(), *said), "host")
-    first, second = marks(panel, Line, "forecast")
+    first, second = marks(panel, LineMark, "forecast")
     assert first.points == [(20, 90), (40, 90), (40, 100), (50, 100)]
     assert second.points == [(60, 100), (100, 100)]
     a, b = marks(panel, Band, "forecast faint")
@@ -208,7 +208,7 @@ def test_forecasts_are_absolute_times_held_until_the_next():
     assert (b.rows, b.until) == ([(60, 100, 110)], 100)
     [dots] = marks(panel, Dots, "forecast")
     assert [point[:2] for point in dots.points] == [(20, 90), (40, 100), (60, 100)]
-    [truth] = marks(panel, Line, "limit dashed")
+    [truth] = marks(panel, LineMark, "limit dashed")
     assert truth.points == [(0, 100), (100, 100)], "a good forecast is flat on it"
     assert 110 <= panel.y.high <= 200
 
@@ -217,7 +217,7 @@ def test_without_forecasts_and_growth_there_are_no_panels_of_them():
     story = told(leak(), notice(10), notice(20))
     assert panels.forecast_panel(story, "host") is None
     assert panels.growth_panel(story, "host") is None
-    assert len(panels.panels(story)) == 1
+    assert len(panels.run_panels(story)) == 1
 
 
 def test_a_wild_forecast_does_not_flatten_the_others():
@@ -231,7 +231,7 @@ def test_growth_as_estimated_beside_what_each_generation_brought():
         *(notice(20, "generation", delta=6 * GB), notice(30, "generation", delta=1, partial=True)),
     ]
     panel = panels.growth_panel(told(leak(), *said), "host")
-    [line] = marks(panel, Line, "forecast")
+    [line] = marks(panel, LineMark, "forecast")
     assert line.points == [(10, 4 * GB), (20, 4 * GB), (20, 5 * GB), (100, 5 * GB)]
     [dots] = marks(panel, Dots, "memory")
     assert [point[:2] for point in dots.points] == [(20, 6 * GB)]
@@ -254,7 +254,7 @@ def test_a_gpu_is_shown_when_it_moves_or_is_acted_on_and_the_decision_comes_firs
 def test_a_trace_of_a_gpu_alone():
     usage = Usage("gpu0", 5 * GB, None)
     story = told([Sampled(0.0, Sample((usage,))), Sampled(1.0, Sample((usage,)))])
-    assert [panel.title for panel in panels.panels(story)] == ["gpu0: memory"]
+    assert [panel.title for panel in panels.run_panels(story)] == ["gpu0: memory"]
 
 
 # --- the page -------------------------------------------------------------------------------------------------------
@@ -276,14 +276,14 @@ class Elements(HTMLParser):
         self.shown.append(data)
 
 
-def page(story: Story, name: str = "trace.csv", conclusion: str = "End.", suffix: str = ".html", **asked: str) -> str:
-    return replay_page.render(suffix, name, story, conclusion, asked)
+def page(story: RunData, name: str = "trace.csv", conclusion: str = "End.", suffix: str = ".html", **asked: str) -> str:
+    return replay_page.render_replay(suffix, name, story, conclusion, asked)
 
 
-def evil_story() -> Story:
+def evil_story() -> RunData:
     events = [*leak(), PhaseSeen(100, EVIL), sampled(110, 9 * GB)]
     said = [notice(20, text=EVIL, verdict=EVIL, gen=3, eta_s=9), notice(70, "interrupt", text=EVIL, kind=EVIL)]
-    return tell(events, said, make_snapshot(unit=EVIL, checkpoint_origin=EVIL))
+    return build_run_data(events, said, make_snapshot(unit=EVIL, checkpoint_origin=EVIL))
 
 
 @pytest.mark.parametrize("suffix", [".html", ".svg"])
@@ -328,7 +328,9 @@ def test_the_table_is_bounded_and_keeps_both_ends():
     said = [notice(t, "warn", f"warning {t}") for t in range(100)]
     shown = Elements(page(told(leak(), *said))).shown
     rows = [text for text in shown if text.startswith("warning ")]
-    assert rows == [f"warning {t}" for t in (*range(replay_page.ROWS_FIRST), *range(100 - replay_page.ROWS_LAST, 100))]
+    assert rows == [
+        f"warning {t}" for t in (*range(replay_page.REPLAY_ROWS_FIRST), *range(100 - replay_page.REPLAY_ROWS_LAST, 100))
+    ]
     assert "40 more" in shown
 
 
@@ -368,7 +370,7 @@ def test_ninety_thousand_samples_are_less_than_a_megabyte_and_keep_their_peak():
     text = page(story)
     assert len(text.encode()) < 1_000_000
     panel = panels.memory_panel(story, "host")
-    [line] = marks(panel, Line, "memory")
+    [line] = marks(panel, LineMark, "memory")
     [path] = re.findall(r'<path class="line memory" d="(M[^"]{500,})"', re.split('class="chart ', text)[1])
     heights = [float(y) for y in re.findall(r",([\d.]+)", path)]
     expected = (95 - 10) * GB / panel.y.high * panel.height  # from the lowest sample to the peak
@@ -381,7 +383,10 @@ def test_ninety_thousand_samples_are_less_than_a_megabyte_and_keep_their_peak():
 
 @pytest.mark.parametrize("name", ["out.png", "out", "out.pdf", ".html", "out.html.gz"])
 def test_other_kinds_are_refused_with_those_that_work(tmp_path, name):
-    with pytest.raises(ConfigError) as caught, private_files.opened(tmp_path / name, "--plot", replay_page.SUFFIXES):
+    with (
+        pytest.raises(ConfigError) as caught,
+        private_files.atomic_writer(tmp_path / name, "--plot", replay_page.SUFFIXES),
+    ):
         pytest.fail("it was opened")
     assert ".html or .svg" in caught.value.hint and not list(tmp_path.iterdir())
 
@@ -392,7 +397,7 @@ def test_a_place_that_cannot_be_written_to_is_refused_at_once(tmp_path):
     for name in ("none/out.html", "folder.svg", "file/out.svg"):
         with (
             pytest.raises(ConfigError, match="cannot be written") as caught,
-            private_files.opened(tmp_path / name, "--plot", replay_page.SUFFIXES),
+            private_files.atomic_writer(tmp_path / name, "--plot", replay_page.SUFFIXES),
         ):
             pytest.fail("it was opened")
         assert caught.value.hint
@@ -401,10 +406,10 @@ def test_a_place_that_cannot_be_written_to_is_refused_at_once(tmp_path):
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     path = tmp_path / "OUT.HTML"
     path.write_text("old")
-    with pytest.raises(KeyError), private_files.opened(path, "--plot", replay_page.SUFFIXES):
+    with pytest.raises(KeyError), private_files.atomic_writer(path, "--plot", replay_page.SUFFIXES):
         raise KeyError
     assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
-    with private_files.opened(path, "--plot", replay_page.SUFFIXES) as write:
+    with private_files.atomic_writer(path, "--plot", replay_page.SUFFIXES) as write:
         assert path.read_text() == "old"
         write("new ü")
     assert [file.read_text(encoding="utf-8") for file in tmp_path.iterdir()] == ["new ü"]

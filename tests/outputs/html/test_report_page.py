@@ -20,14 +20,14 @@ from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore
 from memwatch.outputs.charts import plotly_charts
 from memwatch.outputs.charts.by_generation import (
-    levels_panel,
+    growing_types,
+    memory_by_generation_panel,
     phases_panel,
-    risen,
     types_panels,
 )
-from memwatch.outputs.charts.svg_marks import Bars, Line
+from memwatch.outputs.charts.svg_marks import Bars, LineMark
 from memwatch.outputs.html import report_page
-from memwatch.outputs.terminal.progress_bar import Progress
+from memwatch.outputs.terminal.progress_bar import ProgressBar
 from support.recorded import GB, PHASES, T0, Recording, record
 from support.snapshots import make_snapshot
 
@@ -42,7 +42,7 @@ def leak(tmp_path_factory: pytest.TempPathFactory) -> Recalled:
 def recalled(path: Path, recording: Recording) -> Recalled:
     record(path, recording)
     [run] = stored_runs.runs(path)
-    return history_replay.recall(path, run, Config(), Progress("reading"))
+    return history_replay.recall(path, run, Config(), ProgressBar("reading"))
 
 
 class Text(HTMLParser):
@@ -111,7 +111,7 @@ def test_what_it_held_is_told_by_type_and_attribute(leak: Recalled) -> None:
 
 
 def test_the_timeline_has_what_was_said_at_the_time(leak: Recalled) -> None:
-    page = report_page.render(leak.story, ["x"], "run", local_time=time.gmtime)
+    page = report_page.render_report(leak.story, ["x"], "run", local_time=time.gmtime)
     part = Text(page).parts["What was seen, said and done"]
     assert part[4:8] == ["22:13:20", "attached", "watching: PID 4000000, python main.py --population 32", "22:13:20"]
     assert "warn" in part and "exited" in part and "marker" not in part
@@ -120,14 +120,14 @@ def test_the_timeline_has_what_was_said_at_the_time(leak: Recalled) -> None:
 
 def test_a_run_over_midnight_has_dates(tmp_path: Path) -> None:
     found = recalled(tmp_path / "h.db", Recording(generations=3, samples=50, seconds=60.0))
-    page = report_page.render(found.story, ["x"], "run", local_time=time.gmtime)
+    page = report_page.render_report(found.story, ["x"], "run", local_time=time.gmtime)
     assert "11-14 22:13:20" in page and "11-15 00:" in page
 
 
 def test_panels_by_generation(leak: Recalled) -> None:
     host = leak.end.resources[0]
-    panel = levels_panel(leak.story, host)
-    [ends] = [mark for mark in panel.marks if isinstance(mark, Line) and mark.style == "memory"]
+    panel = memory_by_generation_panel(leak.story, host)
+    [ends] = [mark for mark in panel.marks if isinstance(mark, LineMark) and mark.style == "memory"]
     assert [x for x, _ in ends.points] == list(range(1, 14)) and panel.y.high == pytest.approx(1.1 * 160 * GB)
     [phases] = phases_panel(leak.story, host)
     boxes = [mark for mark in phases.marks if isinstance(mark, Bars)]
@@ -138,7 +138,7 @@ def test_panels_by_generation(leak: Recalled) -> None:
 
 
 def test_types_that_rise_are_drawn_the_largest_first(leak: Recalled) -> None:
-    sizes = risen(leak.story, lambda one: one.bytes)
+    sizes = growing_types(leak.story, lambda one: one.bytes)
     assert list(sizes) == ["numpy.ndarray", "__main__.TradingEnvironment"]
     assert sizes["__main__.TradingEnvironment"][:2] == [(1.0, 64e6), (2.0, 128e6)]
     titles = [panel.title for panel in types_panels(leak.story)]
@@ -151,8 +151,8 @@ def test_gpus_that_do_not_move_are_left_out(leak: Recalled) -> None:
 
 
 def test_an_end_that_nobody_saw_is_not_made_up() -> None:
-    assert report_page.ending(make_snapshot(), lives=True)[1] == "the trainer still runs"
-    lines = report_page.ending(make_snapshot(), lives=False)
+    assert report_page.describe_ending(make_snapshot(), lives=True)[1] == "the trainer still runs"
+    lines = report_page.describe_ending(make_snapshot(), lives=False)
     assert "not known" in lines[0] and "OOM at generation 13" in lines[2]
 
 
@@ -164,10 +164,10 @@ def test_a_run_without_markers_samples_or_examinations_is_told(tmp_path: Path) -
     store.append([attached], [])
     store.close()
     [run] = stored_runs.runs(path)
-    found = history_replay.recall(path, run, Config(), Progress("reading"))
+    found = history_replay.recall(path, run, Config(), ProgressBar("reading"))
     text = Text(as_page(found)).parts[""]
     assert "How it ended is not known: the record ends before the trainer did" in text
-    assert plotly_charts.charts().draw([]) == ""
+    assert plotly_charts.plotly_charts().draw([]) == ""
 
 
 @pytest.mark.parametrize("is_static", [True, False])
@@ -175,13 +175,13 @@ def test_what_a_log_or_a_command_says_never_becomes_markup(tmp_path: Path, is_st
     path = tmp_path / "h.db"
     record(path, Recording(command=EVIL, generations=3, samples=20))
     [run] = stored_runs.runs(path)
-    found = history_replay.recall(path, run, Config(), Progress("reading"))
+    found = history_replay.recall(path, run, Config(), ProgressBar("reading"))
     phases = tuple((start, end, EVIL) for start, end, _ in found.story.phases)
     story = replace(found.story, phases=phases)
-    page = report_page.render(
-        story, [EVIL], EVIL, report_page.html_document.STILL if is_static else plotly_charts.charts()
+    page = report_page.render_report(
+        story, [EVIL], EVIL, report_page.html_document.SVG_CHARTS if is_static else plotly_charts.plotly_charts()
     )
-    written = page.replace(str(plotly_charts.charts().head), "")
+    written = page.replace(str(plotly_charts.plotly_charts().head), "")
     assert "<script>alert" not in written and "<a href=javascript" not in written
     assert "&lt;script&gt;alert" in written
 
@@ -207,5 +207,5 @@ def test_a_page_of_90_000_samples_is_small_and_soon_there(
     assert time.process_time() - began < 5.0
     assert 50_000 < out.stat().st_size <= most_bytes
     page = out.read_text()
-    assert not re.search(r"""(src|href)=["']?(https?:)?//""", page.replace(str(plotly_charts.charts().head), ""))
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", page.replace(str(plotly_charts.plotly_charts().head), ""))
     assert ("Plotly" in page) == (not options)

@@ -13,15 +13,15 @@ import pytest
 
 from memwatch.errors import ConfigError
 from memwatch.outputs.http.client_access import (
-    LOOK_SECONDS,
-    Access,
-    Guard,
+    RELOAD_CHECK_SECONDS,
+    AccessPolicy,
+    AccessPolicyReloader,
     RateLimit,
     stamp,
 )
 from memwatch.outputs.http.password_hashes import (
+    MAX_WAIT_SECONDS,
     MOST_WRONG,
-    PATIENCE_SECONDS,
     REST_RATIO,
     Passwords,
 )
@@ -61,8 +61,8 @@ def passwords(verify: Callable[[bytes, bytes], bool], **users: str) -> Passwords
 def test_a_right_password_is_computed_once() -> None:
     verify = Counted()
     users = passwords(verify, alice="a", bob="b")
-    assert [users.admits(basic("alice", "a")) for _ in range(100)] == [True] * 100
-    assert users.admits(basic("bob", "b"))
+    assert [users.verify(basic("alice", "a")) for _ in range(100)] == [True] * 100
+    assert users.verify(basic("bob", "b"))
     assert len(verify.asked) == 2
 
 
@@ -81,42 +81,42 @@ def test_a_right_password_is_computed_once() -> None:
     ],
 )
 def test_all_else_is_refused(header: str) -> None:
-    assert not passwords(bcrypt.checkpw, alice="a").admits(header)
+    assert not passwords(bcrypt.checkpw, alice="a").verify(header)
 
 
 @pytest.mark.parametrize("password", ["", "a:b", "é", "\0", "x" * 71, "y" * 500])
 def test_any_password_may_be_right(password: str) -> None:
     known = bcrypt.hashpw(password.encode()[:72], bcrypt.gensalt(4)).decode()
     users = Passwords({"zoë": known})
-    assert users.admits(basic("zoë", password))
-    assert users.admits(basic("zoë", password).replace("Basic", "basic"))
-    assert not users.admits(basic("zoë", f"!{password}"))
+    assert users.verify(basic("zoë", password))
+    assert users.verify(basic("zoë", password).replace("Basic", "basic"))
+    assert not users.verify(basic("zoë", f"!{password}"))
 
 
 def test_a_wrong_password_is_remembered_and_no_more_of_them_than_some() -> None:
     verify = Counted()
     users = passwords(verify, alice="a")
-    assert [users.admits(basic("alice", "old")) for _ in range(100)] == [False] * 100
+    assert [users.verify(basic("alice", "old")) for _ in range(100)] == [False] * 100
     assert len(verify.asked) == 1
     for i in range(MOST_WRONG + 10):
-        users.admits(basic("alice", f"{i}"))
+        users.verify(basic("alice", f"{i}"))
     assert len(users._wrong) == MOST_WRONG
-    assert users.admits(basic("alice", "a")) and users.admits(basic("alice", "a"))
+    assert users.verify(basic("alice", "a")) and users.verify(basic("alice", "a"))
 
 
 def test_what_was_right_of_one_user_is_wrong_of_another() -> None:
     users = passwords(bcrypt.checkpw, alice="a", bob="b")
-    assert users.admits(basic("alice", "a"))
-    assert not users.admits(basic("bob", "a"))
-    assert not users.admits(basic("carol", "a"))
-    assert not users.admits(basic("carol", "b"))
+    assert users.verify(basic("alice", "a"))
+    assert not users.verify(basic("bob", "a"))
+    assert not users.verify(basic("carol", "a"))
+    assert not users.verify(basic("carol", "b"))
 
 
 def test_an_unknown_user_is_compared_with_a_hash_too() -> None:
     verify = Counted()
     users = passwords(verify, alice="a", bob="b")
-    assert not users.admits(basic("carol", "x"))
-    assert not users.admits(basic("carol", "y"))
+    assert not users.verify(basic("carol", "x"))
+    assert not users.verify(basic("carol", "y"))
     assert len(verify.asked) == 2
     assert verify.asked[0][1] == verify.asked[1][1], "the same, or the time would tell that there is no such user"
 
@@ -125,13 +125,13 @@ def test_who_tries_out_passwords_gets_a_small_share_and_stops_nobody_who_is_know
     took = 0.01
     verify = Counted(took)
     users = passwords(verify, alice="a")
-    assert users.admits(basic("alice", "a"))
+    assert users.verify(basic("alice", "a"))
     end = time.monotonic() + 2.0
 
     def flood(number: int) -> None:
         i = 0
         while time.monotonic() < end:
-            assert not users.admits(basic("alice", f"{number} {i}"))
+            assert not users.verify(basic("alice", f"{number} {i}"))
             i += 1
 
     threads = [threading.Thread(target=flood, args=(number,)) for number in range(8)]
@@ -140,23 +140,23 @@ def test_who_tries_out_passwords_gets_a_small_share_and_stops_nobody_who_is_know
     waits = []
     while time.monotonic() < end:
         began = time.perf_counter()
-        assert users.admits(basic("alice", "a"))
+        assert users.verify(basic("alice", "a"))
         waits.append(time.perf_counter() - began)
         time.sleep(0.01)
     for thread in threads:
         thread.join()
     assert verify.most_at_once == 1
-    assert 3 <= len(verify.asked) <= 2 + (2.0 + PATIENCE_SECONDS) / (took * (1 + REST_RATIO))
+    assert 3 <= len(verify.asked) <= 2 + (2.0 + MAX_WAIT_SECONDS) / (took * (1 + REST_RATIO))
     assert sorted(waits)[len(waits) // 2] < took
 
 
 def test_after_a_very_dear_wrong_password_others_are_told_to_come_again() -> None:
-    users = passwords(Counted(1.2 * PATIENCE_SECONDS / REST_RATIO), alice="a", bob="b")
-    assert users.admits(basic("alice", "wrong")) is False
+    users = passwords(Counted(1.2 * MAX_WAIT_SECONDS / REST_RATIO), alice="a", bob="b")
+    assert users.verify(basic("alice", "wrong")) is False
     began = time.monotonic()
-    assert users.admits(basic("bob", "b")) is None
+    assert users.verify(basic("bob", "b")) is None
     assert time.monotonic() - began < 1.0
-    refusal = Access(passwords=users).refusal(basic("bob", "b"))
+    refusal = AccessPolicy(passwords=users).refusal(basic("bob", "b"))
     assert refusal is not None
     assert (refusal.code, refusal.headers) == (429, "Retry-After: 5\r\n")
 
@@ -173,8 +173,8 @@ def test_a_hash_is_computed_without_the_interpreters_lock() -> None:
 
 def test_nothing_of_a_password_is_kept_or_shown() -> None:
     users = passwords(bcrypt.checkpw, alice="in the clear")
-    users.admits(basic("alice", "in the clear"))
-    users.admits(basic("alice", "in the dark"))
+    users.verify(basic("alice", "in the clear"))
+    users.verify(basic("alice", "in the dark"))
     assert b"in the" not in repr(vars(users)).encode()
 
 
@@ -191,7 +191,7 @@ def test_a_burst_and_then_one_each_interval() -> None:
     assert [limit.allows(), limit.allows()] == [True, False]
     t[0] = 1000.0
     assert [limit.allows() for _ in range(4)] == [True] * 3 + [False]
-    refusal = Access(limit=limit).refusal("")
+    refusal = AccessPolicy(limit=limit).refusal("")
     assert refusal is not None and refusal.code == 429
 
 
@@ -212,19 +212,19 @@ class Folder:
         new.write_text(text)
         new.replace(self.path)
 
-    def load(self) -> Access:
+    def load(self) -> AccessPolicy:
         self.loads += 1
         files: Mapping = {str(self.path): stamp(self.path.stat())}
         text = self.path.read_text()
         if text == "bad":
             raise ConfigError("it is bad")
-        return Access(None, None if text == "open" else Passwords({"a": hashed()}), None, text, files)
+        return AccessPolicy(None, None if text == "open" else Passwords({"a": hashed()}), None, text, files)
 
-    def guard(self) -> Guard:
-        return Guard(self.load, lambda: self.t)
+    def guard(self) -> AccessPolicyReloader:
+        return AccessPolicyReloader(self.load, lambda: self.t)
 
     def later(self) -> None:
-        self.t += LOOK_SECONDS
+        self.t += RELOAD_CHECK_SECONDS
 
 
 @pytest.fixture
@@ -238,19 +238,19 @@ def test_a_file_that_stays_is_read_once(folder: Folder) -> None:
     guard = folder.guard()
     for _ in range(10):
         folder.later()
-        assert guard.access().headers == "one"
+        assert guard.current_policy().headers == "one"
     assert folder.loads == 1
 
 
 def test_a_changed_file_is_in_force_at_the_next_look(folder: Folder) -> None:
     guard = folder.guard()
     folder.write("two")
-    assert guard.access().headers == "one"
+    assert guard.current_policy().headers == "one"
     folder.later()
-    assert guard.access().headers == "two"
+    assert guard.current_policy().headers == "two"
     folder.path.write_text("three")
     folder.later()
-    assert guard.access().headers == "three"
+    assert guard.current_policy().headers == "three"
     assert guard.problem == ""
 
 
@@ -263,22 +263,22 @@ def test_a_file_that_cannot_be_used_changes_nothing_until_it_is_mended(folder: F
         folder.write(text)
     for _ in range(3):
         folder.later()
-        assert guard.access().headers == "one"
-        assert guard.asks == {PASSWORD}
+        assert guard.current_policy().headers == "one"
+        assert guard.requirements == {PASSWORD}
         assert guard.problem.endswith("; what was in force before stays")
     folder.write("two")
     folder.later()
-    assert guard.access().headers == "two"
+    assert guard.current_policy().headers == "two"
     assert guard.problem == ""
 
 
 def test_more_may_be_asked_at_any_time(folder: Folder) -> None:
     folder.write("open")
     guard = folder.guard()
-    assert guard.asks == frozenset()
+    assert guard.requirements == frozenset()
     folder.write("closed")
     folder.later()
-    assert guard.access().asks == {PASSWORD}
+    assert guard.current_policy().requirements == {PASSWORD}
 
 
 def test_a_file_that_is_bad_at_the_start_is_refused(folder: Folder) -> None:
@@ -290,19 +290,19 @@ def test_a_file_that_is_bad_at_the_start_is_refused(folder: Folder) -> None:
 def test_a_file_system_that_hangs_holds_one_client_up(folder: Folder) -> None:
     hangs, reached = threading.Event(), threading.Event()
 
-    def load() -> Access:
+    def load() -> AccessPolicy:
         if folder.loads:
             reached.set()
             assert hangs.wait(10)
         return folder.load()
 
-    guard = Guard(load, lambda: folder.t)
+    guard = AccessPolicyReloader(load, lambda: folder.t)
     folder.write("two")
     folder.later()
-    first = threading.Thread(target=guard.access)
+    first = threading.Thread(target=guard.current_policy)
     first.start()
     assert reached.wait(10)
-    assert guard.access().headers == "one"
+    assert guard.current_policy().headers == "one"
     hangs.set()
     first.join()
-    assert guard.access().headers == "two"
+    assert guard.current_policy().headers == "two"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.outputs.http.http_request import (
-    MOST_BYTES,
+    MAX_HEAD_BYTES,
     Request,
     RequestError,
     parse_request,
@@ -110,7 +110,7 @@ def test_a_request_that_is_cut_off():
 
 def test_the_size_is_bounded():
     line = b"GET / HTTP/1.1\r\n"
-    header = b"X: " + b"a" * (MOST_BYTES - len(line) - 7) + b"\r\n\r\n"
+    header = b"X: " + b"a" * (MAX_HEAD_BYTES - len(line) - 7) + b"\r\n\r\n"
     assert read(line + header) is not None
     with pytest.raises(RequestError) as caught:
         read(line + b"Y: 1\r\n" + header)

@@ -21,8 +21,8 @@ from memwatch.core.snapshot import Snapshot
 from memwatch.errors import ConfigError, ExitCode
 from memwatch.outputs.http.server import (
     ANSWER_SECONDS,
+    MIN_CLIENT_SECONDS,
     MOST_CLIENTS,
-    PATIENT_SECONDS,
     WebServer,
 )
 from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot
@@ -79,10 +79,10 @@ def test_a_new_snapshot_is_seen_at_once_and_notices_are_counted():
 
 def test_turns_are_counted_though_nothing_is_shown():
     with serving(make_snapshot()) as (server, clock):
-        assert [server.turn() for _ in range(3)] == [False] * 3
+        assert [server.on_loop_iteration() for _ in range(3)] == [False] * 3
         assert b"memwatch_ticks_total 3.0\n" in ask(server, "/metrics").body
         clock.t += 1000
-        server.turn()
+        server.on_loop_iteration()
         assert ask(server, "/-/healthy").status == 200
 
 
@@ -96,13 +96,13 @@ def test_who_asks_sees_the_state_as_it_is_now(path):
         bell = select.poll()
         bell.register(server, select.POLLIN)
         assert bell.poll(5000), "the loop's sleep ends"
-        assert server.asked()
-        assert not server.asked()
+        assert server.wants_snapshot()
+        assert not server.wants_snapshot()
         server.publish(make_snapshot(sentence="new", attempt=4), ())
         client.join()
         assert (b"memwatch_attempt 4.0" if path == "/metrics" else b"new") in answers[0]
         ask(server, path)
-        assert not server.turn(), "it is still fresh"
+        assert not server.on_loop_iteration(), "it is still fresh"
 
 
 def test_a_loop_that_is_busy_is_not_waited_for():
@@ -111,22 +111,22 @@ def test_a_loop_that_is_busy_is_not_waited_for():
         began = time.monotonic()
         assert json.loads(ask(server, "/status.json").body)["sentence"] == "old"
         assert time.monotonic() - began < 1.0
-        assert server.turn(), "and asked again at its next turn"
+        assert server.on_loop_iteration(), "and asked again at its next turn"
 
 
 def test_a_loop_that_is_stuck_is_waited_for_once():
     with serving(make_snapshot(sentence="old")) as (server, clock):
         clock.t += 1.0
-        server.board.current()
+        server.board.fresh_snapshot()
         began = time.monotonic()
         for _ in range(40):
-            server.board.current()
+            server.board.fresh_snapshot()
         assert time.monotonic() - began < 40 * ANSWER_SECONDS / 2
-        assert server.asked(), "it is asked all the same"
+        assert server.wants_snapshot(), "it is asked all the same"
         server.publish(make_snapshot(sentence="new"), ())
         clock.t += 1.0
         began = time.monotonic()
-        server.board.current()
+        server.board.fresh_snapshot()
         assert time.monotonic() - began >= ANSWER_SECONDS, "it has turned: it is waited for again"
 
 
@@ -236,7 +236,7 @@ def test_many_browsers_do_not_hold_up_the_loop():
             time.sleep(0.02)
             began = time.perf_counter()
             server.publish(snapshot, ())
-            server.turn()
+            server.on_loop_iteration()
             took.append(time.perf_counter() - began)
         over.set()
         for browser in browsers:
@@ -306,7 +306,7 @@ def test_who_has_been_slow_for_long_gives_way_to_one_more():
         slow = [held.enter_context(socket.create_connection(place, timeout=5)) for _ in range(MOST_CLIENTS)]
         for client in slow:
             client.sendall(b"GET /metrics HTTP/1.1\r\nHost:")
-        time.sleep(PATIENT_SECONDS)
+        time.sleep(MIN_CLIENT_SECONDS)
         for _ in range(20):
             assert ask(server, "/-/healthy").status == 200
         assert _reads_end(slow[0]), "the oldest was cut off"
@@ -331,7 +331,7 @@ def _reads_end(client: socket.socket) -> bool:
 
 def test_after_the_end_it_is_told_how_that_was_until_it_stops():
     with serving(make_snapshot()) as (server, _):
-        server.close(make_dead())
+        server.on_watch_end(make_dead())
         told = ask(server, "/metrics").body
         assert b"memwatch_target_up 0.0\n" in told
         assert b'memwatch_target_exit_info{cause="oom_cgroup",exit_code="",signal="SIGKILL"} 1.0\n' in told

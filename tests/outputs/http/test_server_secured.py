@@ -18,7 +18,7 @@ import pytest
 
 from memwatch.config import web_config
 from memwatch.errors import SourceError
-from memwatch.outputs.http.client_access import LOOK_SECONDS, Guard
+from memwatch.outputs.http.client_access import RELOAD_CHECK_SECONDS, AccessPolicyReloader
 from memwatch.outputs.http.server import MOST_CLIENTS, WebServer
 from memwatch.system.clock import SystemClock
 from support.certificates import PASSWORD, hashed, make_all, self_signed
@@ -48,8 +48,8 @@ def serving(folder: Path, text: str, client_seconds: float = 10.0, look: float =
     """A server with this web-config.yml, looked at again as often as `look` says."""
     path = folder / "web-config.yml"
     path.write_text(text)
-    speed = LOOK_SECONDS / look if look else 1.0
-    guard = Guard(lambda: web_config.load(path), lambda: time.monotonic() * speed)
+    speed = RELOAD_CHECK_SECONDS / look if look else 1.0
+    guard = AccessPolicyReloader(lambda: web_config.load(path), lambda: time.monotonic() * speed)
     server = WebServer("127.0.0.1", 0, SystemClock(), guard, client_seconds)
     server.start()
     server.publish(make_snapshot(), ())
@@ -367,7 +367,7 @@ class Loop(threading.Thread):
             bell.poll(max(0.0, due - time.perf_counter()) * 1000)
             began = time.perf_counter()
             self.late.append(began - due)
-            self._server.turn()
+            self._server.on_loop_iteration()
             self._server.publish(make_snapshot(), ())
             self.publishing.append(time.perf_counter() - began)
 
@@ -469,14 +469,14 @@ def test_a_broken_certificate_is_told_to_the_loop_once_and_once_when_it_is_mende
         time.sleep(0.02)
         assert ask(server, tls, "/-/healthy").status == 200
         assert bell.poll(5000), "the loop is woken"
-        assert server.asked()
+        assert server.wants_snapshot()
         with pytest.raises(SourceError, match=r"cert_file is 'server\.crt': not a certificate and its key .* stays"):
             server.publish(make_snapshot(sentence="new"), ())
         assert b"new" in ask(server, tls, "/").body, "it is shown all the same"
         (folder / "server.crt").write_bytes(good)
         time.sleep(0.02)
         assert ask(server, tls, "/-/healthy").status == 200
-        assert server.asked()
+        assert server.wants_snapshot()
         server.publish(make_snapshot(), ())
 
 

@@ -27,7 +27,7 @@ from memwatch.core.snapshot import (
     Snapshot,
 )
 from memwatch.outputs.http.server import COUNTED
-from memwatch.outputs.metrics.collector import _COUNTERS, Exposition
+from memwatch.outputs.metrics.collector import _COUNTERS, MetricsCollector
 from memwatch.outputs.metrics.metric_registry import FAMILIES
 from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot, make_view
 
@@ -37,7 +37,7 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 def render(snapshot: Snapshot | None, accept: str = "", late: float = 0.0, **counts: int) -> str:
     clock = FakeClock((snapshot.t if snapshot else 0.0) + late)
-    return Exposition(lambda: snapshot, counts, clock).render(accept)[0].decode()
+    return MetricsCollector(lambda: snapshot, counts, clock).render(accept)[0].decode()
 
 
 def values(snapshot: Snapshot | None, **options) -> dict[tuple[str, frozenset], float]:
@@ -71,7 +71,7 @@ def exported() -> dict[str, tuple[str, frozenset[str]]]:
 
 
 def registered() -> dict[str, tuple[str, frozenset[str]]]:
-    return {one.sample: (one.kind, frozenset(one.labels)) for one in FAMILIES}
+    return {one.sample_name: (one.kind, frozenset(one.labels)) for one in FAMILIES}
 
 
 def documented() -> dict[str, tuple[str, frozenset[str], str]]:
@@ -92,9 +92,9 @@ def test_the_help_that_is_scraped_is_that_of_the_registry():
     assert scraped == {one.name: one.text for one in FAMILIES}
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda one: one.sample)
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda one: one.sample_name)
 def test_the_help_is_what_the_page_begins_with(family):
-    text = documented()[family.sample][2]
+    text = documented()[family.sample_name][2]
     assert text.startswith(family.text.removesuffix(".")), text
 
 
@@ -171,7 +171,7 @@ def test_a_dead_target_leaves_only_that_it_is_down_and_why():
         "memwatch_target_exit_info",
         "memwatch_target_exit_timestamp_seconds",
         "memwatch_scrape_duration_seconds",
-        *(family.sample for family in _COUNTERS.values()),
+        *(family.sample_name for family in _COUNTERS.values()),
     }
     assert {name for name in names(dead) if name.startswith("memwatch")} == kept
 

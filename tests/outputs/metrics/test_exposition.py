@@ -16,22 +16,22 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from memwatch.outputs.metrics.exposition import (
     OPENMETRICS,
-    TEXT,
-    Metric,
+    TEXT_CONTENT_TYPE,
+    MetricSamples,
     as_openmetrics,
     as_text,
     negotiate,
 )
-from memwatch.outputs.metrics.metric_registry import Family
+from memwatch.outputs.metrics.metric_registry import MetricFamily
 
 METRICS = [
-    Metric(
-        Family("gauge", "m_bytes", "Memory.", ("path", "name")),
+    MetricSamples(
+        MetricFamily("gauge", "m_bytes", "Memory.", ("path", "name")),
         ((("/a", 'say "\\n"\n'), 1.5e10), (("", "é\\"), -0.0)),
     ),
-    Metric(Family("gauge", "m_bare", "No labels."), (((), 3),)),
-    Metric(Family("counter", "m_ticks", "Turns."), (((), 7.0),)),
-    Metric(Family("info", "m_build", "The version.", ("version",)), ((("1.0",), 1.0),)),
+    MetricSamples(MetricFamily("gauge", "m_bare", "No labels."), (((), 3),)),
+    MetricSamples(MetricFamily("counter", "m_ticks", "Turns."), (((), 7.0),)),
+    MetricSamples(MetricFamily("info", "m_build", "The version.", ("version",)), ((("1.0",), 1.0),)),
 ]
 
 
@@ -73,7 +73,7 @@ def test_it_says_what_prometheus_client_says(ours, theirs, parse):
 
 @given(st.text(), st.floats())
 def test_any_label_and_value_come_back(label, value):
-    metric = Metric(Family("gauge", "m", "Any.", ("label",)), (((label,), value),))
+    metric = MetricSamples(MetricFamily("gauge", "m", "Any.", ("label",)), (((label,), value),))
     for encode, parse in ((as_text, parse_text), (as_openmetrics, parse_openmetrics)):
         [family] = parse(encode([metric]).decode())
         [sample] = family.samples
@@ -84,16 +84,16 @@ def test_any_label_and_value_come_back(label, value):
 @pytest.mark.parametrize(
     ("accept", "kind"),
     [
-        ("", TEXT),
-        ("*/*", TEXT),
-        ("text/plain;version=0.0.4", TEXT),
+        ("", TEXT_CONTENT_TYPE),
+        ("*/*", TEXT_CONTENT_TYPE),
+        ("text/plain;version=0.0.4", TEXT_CONTENT_TYPE),
         ("application/openmetrics-text", OPENMETRICS),
         (
             "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.2",
             OPENMETRICS,
         ),
         ("text/html, Application/OpenMetrics-Text ; version=0.0.1", OPENMETRICS),
-        ("application/openmetrics-texts", TEXT),
+        ("application/openmetrics-texts", TEXT_CONTENT_TYPE),
     ],
 )
 def test_the_format_is_the_one_that_is_asked_for(accept, kind):

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memwatch.core.measurements import Limit, Usage
-from memwatch.core.snapshot import Forecast, ResourceView, Step
+from memwatch.core.snapshot import Forecast, ResourceView, TimelineStep
 from memwatch.outputs.terminal.braille_chart import (
-    EDGE,
     FORECAST,
+    FORECAST_EDGE,
     LIMIT,
     MEMORY,
-    chart,
+    braille_chart,
 )
 from support.snapshots import make_view
 
@@ -28,7 +28,7 @@ def view(
     """Levels in MB, one a second, and a limit in MB."""
     used = levels[-1] * MB if levels else 0
     bound = None if limit is None else Limit(limit * MB, "host", limit * MB - used)
-    steps = tuple(Step(i * seconds, seconds, level * MB, level * MB) for i, level in enumerate(levels))
+    steps = tuple(TimelineStep(i * seconds, seconds, level * MB, level * MB) for i, level in enumerate(levels))
     peak = max(levels, default=0) * MB
     return replace(
         make_view(0),
@@ -41,13 +41,13 @@ def view(
 
 
 def drawn(shown: ResourceView, now: float, width: int = 69, height: int = 11, ascii_only: bool = True) -> list[str]:
-    return ["".join(text for _, text in line) for line in chart(shown, now, width, height, ascii_only)]
+    return ["".join(text for _, text in line) for line in braille_chart(shown, now, width, height, ascii_only)]
 
 
 def cells(shown: ResourceView, now: float, role: int) -> set[tuple[int, int]]:
     """(column, row from above) of a role."""
     found = set()
-    for y, line in enumerate(chart(shown, now, 69, 11, ascii_only=True)):
+    for y, line in enumerate(braille_chart(shown, now, 69, 11, ascii_only=True)):
         x = 0
         for one, text in line:
             found |= {(x + i, y) for i in range(len(text))} if one == role else set()
@@ -64,7 +64,7 @@ def test_a_line_that_rises_to_its_limit_goes_from_the_lower_left_to_the_upper_ri
 def test_the_fan_begins_at_the_last_level_and_meets_the_limit_at_its_times():
     shown = view([500] * 60, forecast=Forecast(30.0, 15.0, 60.0))
     assert max(x for x, _ in cells(shown, 60.0, MEMORY)) == pytest.approx(9 + 30, abs=2)
-    ends = {x for x, y in cells(shown, 60.0, FORECAST) | cells(shown, 60.0, EDGE) if y == 1}
+    ends = {x for x, y in cells(shown, 60.0, FORECAST) | cells(shown, 60.0, FORECAST_EDGE) if y == 1}
     assert min(ends) == pytest.approx(9 + 37, abs=2) and max(ends) == pytest.approx(9 + 58, abs=2)
     assert {y for _, y in cells(shown, 60.0, LIMIT)} == {1}
 
@@ -98,9 +98,9 @@ def test_generations_stand_where_they_begin():
 
 def test_where_there_is_nothing_to_draw_or_no_room_there_is_no_chart():
     assert (
-        chart(view([]), 1.0, 80, 10) == []
-        and chart(view([1]), 1.0, 20, 10) == []
-        and chart(view([1]), 1.0, 80, 2) == []
+        braille_chart(view([]), 1.0, 80, 10) == []
+        and braille_chart(view([1]), 1.0, 20, 10) == []
+        and braille_chart(view([1]), 1.0, 80, 2) == []
     )
 
 
@@ -119,7 +119,7 @@ amounts = st.integers(0, 2**49)
 def test_any_watch_fits_its_frame(steps, limit, etas, width, height, ascii_only):
     t, timeline = 0.0, []
     for seconds, a, b in steps:
-        timeline.append(Step(t, seconds, min(a, b), max(a, b)))
+        timeline.append(TimelineStep(t, seconds, min(a, b), max(a, b)))
         t += seconds
     used = steps[-1][1]
     usage = Usage("host", used, Limit(limit, "host", limit - used))

@@ -15,7 +15,7 @@ import pytest
 from memwatch.core.engine.status_sentence import to_json_line
 from memwatch.core.events import Notice
 from memwatch.outputs.terminal.event_lines import (
-    PATIENT_SECONDS,
+    MAX_FORECAST_INTERVAL_SECONDS,
     JsonLines,
     PlainLines,
     wants_live_view,
@@ -50,7 +50,7 @@ def test_markers_are_told_only_when_asked_for():
     assert len(told(*notices, verbose=True)) == 3
 
 
-def outlooks(*verdicts: str, seconds: float = PATIENT_SECONDS, resource: str = "host") -> list[Notice]:
+def outlooks(*verdicts: str, seconds: float = MAX_FORECAST_INTERVAL_SECONDS, resource: str = "host") -> list[Notice]:
     """Forecasts so far apart; `growing!` has an end in sight."""
     return [
         Notice(
@@ -78,7 +78,7 @@ def test_that_nothing_grows_is_told_once_whatever_it_is_called():
 
 
 def test_what_comes_and_goes_is_told_a_few_times_an_hour():
-    hours, most = ["stable", "growing"] * 1080, 6 * 3600 / PATIENT_SECONDS
+    hours, most = ["stable", "growing"] * 1080, 6 * 3600 / MAX_FORECAST_INTERVAL_SECONDS
     assert len(told(*outlooks(*hours, seconds=10))) == pytest.approx(most, abs=2)
     alarms = [verdict.replace("growing", "growing!") for verdict in hours]
     assert len(told(*outlooks(*alarms, seconds=10))) == pytest.approx(2 * most, abs=2)
@@ -151,7 +151,7 @@ def test_json_lines_are_what_the_encoder_makes():
     stream = io.StringIO()
     sink = JsonLines(stream, to_json_line)
     sink.publish(SNAPSHOT, make_notices())
-    sink.close(SNAPSHOT)
+    sink.on_watch_end(SNAPSHOT)
     assert stream.getvalue().splitlines() == [to_json_line(notice) for notice in make_notices()]
 
 
@@ -162,7 +162,7 @@ def test_a_closed_pipe_is_no_error():
         sink = PlainLines(stream)
         sink.publish(SNAPSHOT, make_notices())
         sink.publish(SNAPSHOT, make_notices())
-        sink.close(SNAPSHOT)
+        sink.on_watch_end(SNAPSHOT)
 
 
 def test_a_full_pipe_never_blocks_and_loses_nothing_that_is_read_later():
@@ -197,7 +197,7 @@ def test_close_waits_only_a_little():
         for _ in range(500):
             sink.publish(SNAPSHOT, [Notice(0, "warn", "x" * 390)])
         began = time.monotonic()
-        sink.close(SNAPSHOT)
+        sink.on_watch_end(SNAPSHOT)
         assert 0.5 < time.monotonic() - began < 5
 
 

@@ -72,8 +72,8 @@ def test_the_terminal_is_given_back():
         tty.read()
         view = LiveView(tty.stream, FakeClock())
         view.publish(make_snapshot(), ())
-        view.close(make_dead())
-        view.close(make_dead())
+        view.on_watch_end(make_dead())
+        view.on_watch_end(make_dead())
         drawn = tty.close()
     assert drawn.startswith(ENTER + b"\x1b[H" + HIDE) or (ENTER in drawn[:20] and HIDE in drawn[:40])
     assert drawn.endswith(SHOW)
@@ -84,7 +84,7 @@ def test_the_terminal_is_given_back():
 def test_a_view_that_was_never_drawn_writes_nothing():
     with terminal() as tty:
         tty.read()
-        LiveView(tty.stream, FakeClock()).close(make_snapshot())
+        LiveView(tty.stream, FakeClock()).on_watch_end(make_snapshot())
         assert tty.close() == b""
 
 
@@ -100,7 +100,7 @@ def test_only_what_changed_is_sent_and_not_too_often():
         clock.t += 0.2
         view.publish(replace(snapshot, phase="in-time"), ())
         view.publish(replace(snapshot, phase="told"), make_snapshot().notices)
-        view.close(snapshot)
+        view.on_watch_end(snapshot)
         drawn = tty.close()
     assert b"too-early" not in drawn
     assert b"in-time" in drawn
@@ -117,11 +117,11 @@ def test_keys_change_what_is_shown_at_once() -> None:
         snapshot = make_snapshot(13, diagnosis=make_diagnosis())
         for key in ("", "x", "d", "h", "h"):
             view.press(key)
-            assert view.asked()
+            assert view.wants_snapshot()
             time.sleep(0.1)  # the reader takes all of a frame
             view.publish(snapshot, ())
-            assert not view.asked()
-        view.close(snapshot)
+            assert not view.wants_snapshot()
+        view.on_watch_end(snapshot)
         drawn = tty.close()
     assert b"d details  h help" in drawn and b"details: all of it" in drawn
     assert drawn.count(b"attributes that grow by the generation") == 1 and b"ReplayBuffer.add (buffer.py:41)" in drawn
@@ -137,7 +137,7 @@ def test_a_paused_view_stands_still_while_the_watch_goes_on() -> None:
             clock.t += 1
             view.publish(make_snapshot(phase=phase), ())
             time.sleep(0.1)
-        view.close(make_snapshot())
+        view.on_watch_end(make_snapshot())
         drawn = tty.close()
     assert b"PAUSED" in drawn and b"hidden" not in drawn and b"after" in drawn
 
@@ -167,7 +167,7 @@ def test_a_resize_draws_the_whole_screen_anew():
         tty.resize(120, 40)
         clock.t += 1
         view.publish(make_snapshot(), ())
-        view.close(make_snapshot())
+        view.on_watch_end(make_snapshot())
         drawn = tty.close()
     assert drawn.count(b"Replay Buffer") == 2
     assert b"evolve" in drawn
@@ -188,7 +188,7 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_watch():
         time.sleep(0.2)
         clock.t += 1
         view.publish(make_snapshot(phase="after"), ())
-        view.close(make_snapshot())
+        view.on_watch_end(make_snapshot())
         drawn = tty.close()
     assert b"after" in drawn
     assert drawn.endswith(SHOW)
@@ -200,7 +200,7 @@ def test_a_terminal_that_hangs_up_is_no_error():
     view.publish(make_snapshot(), ())
     os.close(tty.leader)
     view.publish(make_snapshot(phase="other"), make_snapshot().notices)
-    view.close(make_snapshot())
+    view.on_watch_end(make_snapshot())
     tty.stream.close()
 
 
@@ -269,6 +269,6 @@ def test_it_costs_less_than_a_three_hundredth_of_a_core_at_one_frame_a_second():
             clock.t += 1
             view.publish(each, ())
         took = time.thread_time() - began
-        view.close(snapshot)
+        view.on_watch_end(snapshot)
         tty.close()
     assert took / 100 < 1 / 300  # seconds a frame; 0.0015 when this was written, most of it the chart

@@ -11,7 +11,7 @@ from typing import TextIO
 
 import pytest
 
-from memwatch.outputs.terminal.progress_bar import Progress
+from memwatch.outputs.terminal.progress_bar import ProgressBar
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def test_work_that_takes_long_shows_how_far_it_is(terminal: tuple[int, TextIO]) 
             time.sleep(0.02)
             seen += read(master)
 
-    with Progress("reading the history", stream, patience_seconds=0.1) as progress:
-        assert sum(progress.over(work(), lambda i: i / 25_600)) == sum(range(25_600))
+    with ProgressBar("reading the history", stream, patience_seconds=0.1) as progress:
+        assert sum(progress.track(work(), lambda i: i / 25_600)) == sum(range(25_600))
     seen += read(master)
     assert "reading the history" in seen and "━" in seen and "0:00:01" in seen
     assert seen.endswith("\x1b[2K") or "\x1b[?25h" in seen, "it is wiped, and the cursor is back"
@@ -51,16 +51,16 @@ def test_work_that_takes_long_shows_how_far_it_is(terminal: tuple[int, TextIO]) 
 
 def test_work_that_is_soon_done_shows_nothing(terminal: tuple[int, TextIO]) -> None:
     master, stream = terminal
-    with Progress("x", stream, patience_seconds=0.2) as progress:
-        assert list(progress.over([1, 2], float)) == [1, 2]
+    with ProgressBar("x", stream, patience_seconds=0.2) as progress:
+        assert list(progress.track([1, 2], float)) == [1, 2]
     time.sleep(0.3)
     assert read(master) == ""
 
 
 def test_what_is_no_terminal_gets_nothing() -> None:
     stream = io.StringIO()
-    with Progress("x", stream, patience_seconds=0.0) as progress:
-        progress.reach(0.5)
+    with ProgressBar("x", stream, patience_seconds=0.0) as progress:
+        progress.update(0.5)
         time.sleep(0.1)
     assert stream.getvalue() == ""
 
@@ -68,7 +68,7 @@ def test_what_is_no_terminal_gets_nothing() -> None:
 def test_an_error_leaves_the_terminal_as_it_was(terminal: tuple[int, TextIO]) -> None:
     master, stream = terminal
     seen = ""
-    with pytest.raises(KeyError), Progress("x", stream, patience_seconds=0.0):
+    with pytest.raises(KeyError), ProgressBar("x", stream, patience_seconds=0.0):
         deadline = time.monotonic() + 10.0
         while "x" not in seen and time.monotonic() < deadline:
             time.sleep(0.05)

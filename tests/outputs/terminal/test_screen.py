@@ -18,25 +18,25 @@ from memwatch.core.snapshot import (
     PhaseRow,
     Snapshot,
     SourceHealth,
-    State,
+    WatchState,
 )
 from memwatch.outputs.terminal.screen import (
-    Look,
     Mode,
-    Status,
-    frame,
+    Viewport,
+    ViewStatus,
+    render_frame,
 )
 from support.snapshots import make_dead, make_diagnosis, make_snapshot, make_view
 
-NOTHING = Status()
+NOTHING = ViewStatus()
 KEYS = {"q": "quit: the watch goes on", "h": "help"}
 
 
 def lines_of(
-    snapshot: Snapshot, width: int = 80, height: int = 24, status: Status = NOTHING, ascii_only: bool = False
+    snapshot: Snapshot, width: int = 80, height: int = 24, status: ViewStatus = NOTHING, ascii_only: bool = False
 ) -> list[str]:
-    look = Look(width, height, local_time=time.gmtime, ascii_only=ascii_only)
-    return ["".join(segment.text for segment in line).rstrip() for line in frame(snapshot, look, status)]
+    look = Viewport(width, height, local_time=time.gmtime, ascii_only=ascii_only)
+    return ["".join(segment.text for segment in line).rstrip() for line in render_frame(snapshot, look, status)]
 
 
 FRAME = """\
@@ -68,7 +68,7 @@ q quit  h help · http://127.0.0.1:9877
 
 
 def test_a_frame_reads_like_this():
-    status = Status(keys=KEYS, footer="http://127.0.0.1:9877/")
+    status = ViewStatus(keys=KEYS, footer="http://127.0.0.1:9877/")
     assert lines_of(make_snapshot(), status=status) == FRAME.splitlines()
 
 
@@ -120,18 +120,18 @@ def test_the_end_is_told_with_its_evidence():
 def test_before_anything_is_known():
     nothing = make_snapshot(
         resources=(), sample=None, target=None, generation=None, phase=None, gauges=(), sources=(), notices=(),
-        sentence="no reading yet", started_t=None, checkpoint_t=None, state=State.WATCHING,
+        sentence="no reading yet", started_t=None, checkpoint_t=None, state=WatchState.WATCHING,
     )  # fmt: skip
     assert "no markers in the log yet: time alone · no checkpoint seen, takes 12 s" in lines_of(nothing)
 
 
 def test_what_is_not_known_yet_is_said_where_details_are_asked_for():
-    lines = lines_of(make_snapshot(), status=Status(Mode.DETAILS))
+    lines = lines_of(make_snapshot(), status=ViewStatus(Mode.DETAILS))
     assert any("not examined" in line for line in lines)
 
 
 def test_help_tells_every_key_and_ends_with_the_screen():
-    lines = lines_of(make_snapshot(), 60, 20, Status(Mode.HELP, KEYS))
+    lines = lines_of(make_snapshot(), 60, 20, ViewStatus(Mode.HELP, KEYS))
     assert "  q  quit: the watch goes on" in lines and len(lines) == 20
 
 
@@ -166,8 +166,8 @@ def test_a_frame_fits_its_terminal_and_has_no_control_character(width, height, f
         notices=(Notice(0.0, "warn", foreign),),
         resources=(replace(make_view(), generations=rows, usage=Usage("host", 5, Limit(0, foreign, -5))),),
     )
-    status = Status(mode, KEYS, foreign)
-    lines = frame(snapshot, Look(width, height), status)
+    status = ViewStatus(mode, KEYS, foreign)
+    lines = render_frame(snapshot, Viewport(width, height), status)
     assert len(lines) == height
     for line in lines:
         text = "".join(segment.text for segment in line)

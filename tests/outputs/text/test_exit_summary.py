@@ -16,7 +16,7 @@ from memwatch.core.snapshot import (
     Trend,
     Verdict,
 )
-from memwatch.outputs.text.exit_summary import MOST_ROWS, render
+from memwatch.outputs.text.exit_summary import MAX_SUMMARY_ROWS, render_summary
 from support.snapshots import SENTENCE, make_dead, make_diagnosis, make_row, make_snapshot, make_view
 
 EXPECTED = """\
@@ -35,11 +35,11 @@ The trainer runs on. {}
 
 
 def test_it_reads_like_this():
-    assert render(make_snapshot(3)) == EXPECTED.format(SENTENCE)
+    assert render_summary(make_snapshot(3)) == EXPECTED.format(SENTENCE)
 
 
 def test_the_end_is_told_with_its_evidence():
-    lines = render(make_dead()).splitlines()
+    lines = render_summary(make_dead()).splitlines()
     assert lines[-3:] == [
         "ended: killed by the kernel's OOM killer at the cgroup's limit",
         "  evidence: memory.events oom_kill 0 -> 1",
@@ -49,24 +49,24 @@ def test_the_end_is_told_with_its_evidence():
 
 
 def test_a_long_table_is_shortened_in_the_middle():
-    lines = render(make_snapshot(200)).splitlines()
+    lines = render_summary(make_snapshot(200)).splitlines()
     table = lines[3 : lines.index("", 3)]
-    assert len(table) == MOST_ROWS
+    assert len(table) == MAX_SUMMARY_ROWS
     assert [line.split()[0] for line in table[8:13]] == ["9", "10", "...", "182", "183"]
     assert table[-1].split()[0] == "200"
 
 
 def test_a_gpu_has_a_table_only_when_it_grows():
     snapshot = make_snapshot(3, 1)
-    assert "gpu0  generation" not in render(snapshot)
-    assert "gpu0: stable; from 29.0 GB to 30.0 GB" in render(snapshot)
+    assert "gpu0  generation" not in render_summary(snapshot)
+    assert "gpu0: stable; from 29.0 GB to 30.0 GB" in render_summary(snapshot)
     leaking = replace(snapshot.resources[1], verdict=Verdict.LEAK)
-    assert "gpu0  generation" in render(replace(snapshot, resources=(snapshot.resources[0], leaking)))
+    assert "gpu0  generation" in render_summary(replace(snapshot, resources=(snapshot.resources[0], leaking)))
 
 
 def test_a_restart_shows_its_attempt():
     rows = (make_row(1), replace(make_row(1), attempt=1), replace(make_row(2), index=2.5, attempt=1))
-    text = render(make_snapshot(resources=(replace(make_view(), generations=rows),), attempt=1))
+    text = render_summary(make_snapshot(resources=(replace(make_view(), generations=rows),), attempt=1))
     assert [line[:16].split() for line in text.splitlines()[3:6]] == [["1"], ["1", "try", "2"], ["2.5", "try", "2"]]
     assert "attempt 2" in text
 
@@ -75,9 +75,9 @@ def test_without_markers_or_readings():
     nothing = make_snapshot(
         resources=(), sample=None, target=None, command="", generation=None, total=None, started_t=None
     )
-    assert render(nothing).startswith("memwatch: no trainer\n\nThe trainer runs on.")
+    assert render_summary(nothing).startswith("memwatch: no trainer\n\nThe trainer runs on.")
     by_time = make_view(0, trend=Trend("linear", 1e6, None, 0.9))
-    assert "leak, +3.6 GB/h" in render(make_snapshot(resources=(by_time,), generation=None))
+    assert "leak, +3.6 GB/h" in render_summary(make_snapshot(resources=(by_time,), generation=None))
 
 
 hostile = st.text(st.characters(), max_size=100)
@@ -89,7 +89,7 @@ def test_nothing_foreign_reaches_the_terminal_raw(command, evidence, phase):
     rows = (GenerationRow(1, 0, 0.0, 1.0, 0, 1, 1, (PhaseRow(phase, 0.0, 1.0, 1, 1),)),)
     end = Exited(1.0, Cause.UNKNOWN, (evidence,))
     view = replace(make_view(), generations=rows, usage=Usage("host", 1, Limit(2, evidence, 1)))
-    text = render(make_snapshot(command=command, resources=(view,), exited=end, sentence=evidence))
+    text = render_summary(make_snapshot(command=command, resources=(view,), exited=end, sentence=evidence))
     assert all(line.isprintable() or not line for line in text.split("\n"))
 
 
@@ -98,7 +98,7 @@ def test_what_was_found_comes_first_and_what_was_expected_before_the_end():
         "growth < 5GB", met=False, breaches=2, first="generation 1: +12.9 GB", latest="generation 2: +7.0 GB"
     )
     unseen = Expectation("Agent == 16")
-    text = render(make_snapshot(3, diagnosis=make_diagnosis(), expectations=(broken, unseen)))
+    text = render_summary(make_snapshot(3, diagnosis=make_diagnosis(), expectations=(broken, unseen)))
     lines = text.splitlines()
     assert lines[:3] == [
         "LEAK FOUND in evaluate: +56.4 GB/generation since generation 1",

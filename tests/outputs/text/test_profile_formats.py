@@ -7,27 +7,27 @@ import subprocess
 import sys
 from pathlib import Path
 
-from memwatch.core.examination import Credit, Frame, Profile
-from memwatch.outputs.status_json import status
+from memwatch.core.examination import AllocationProfile, StackFrame, StackGrowth
+from memwatch.outputs.status_json import snapshot_to_dict
 from memwatch.outputs.text import examination_text
-from memwatch.outputs.text.profile_formats import folded, render, speedscope
+from memwatch.outputs.text.profile_formats import folded, render_profile, speedscope
 from support.processes import running
 from support.snapshots import make_diagnosis, make_snapshot
 
-MAIN, STEP = Frame("main", "/app/main.py", 80), Frame("Trainer.step;x", "/app/main.py", 20)
-NUMPY = Frame("stack", "/lib/python3/dist-packages/numpy/shapes.py", 400, installed=True)
-CREDITS = (Credit((NUMPY, STEP, MAIN), 30_000_000), Credit((MAIN,), 10_000_000), Credit((), 10_000_000))
+MAIN, STEP = StackFrame("main", "/app/main.py", 80), StackFrame("Trainer.step;x", "/app/main.py", 20)
+NUMPY = StackFrame("stack", "/lib/python3/dist-packages/numpy/shapes.py", 400, installed=True)
+CREDITS = (StackGrowth((NUMPY, STEP, MAIN), 30_000_000), StackGrowth((MAIN,), 10_000_000), StackGrowth((), 10_000_000))
 
 
 def test_the_table_has_lines_of_the_program() -> None:
-    assert render(Profile(30.0, 3.0, 50_000_000, CREDITS)).splitlines() == [
+    assert render_profile(AllocationProfile(30.0, 3.0, 50_000_000, CREDITS)).splitlines() == [
         "+50.0 MB in 30 s; 80% of it seen as it rose",
         "",
         "    +30.0 MB   75%  Trainer.step;x (main.py:20)",
         "    +10.0 MB   25%  main (main.py:80)",
     ]
-    assert "did not grow" in render(Profile(30.0, 3.0, 0, ()))
-    assert "--seconds" in render(Profile(30.0, 3.0, 7, (Credit((), 7),)))
+    assert "did not grow" in render_profile(AllocationProfile(30.0, 3.0, 0, ()))
+    assert "--seconds" in render_profile(AllocationProfile(30.0, 3.0, 7, (StackGrowth((), 7),)))
 
 
 def test_stacks_are_folded_from_the_outermost_in() -> None:
@@ -60,8 +60,8 @@ def test_a_watch_tells_the_lines_beside_the_findings() -> None:
     assert list(examination_text.headlines(known))[-1] == (
         "  of late memory rose the most in ReplayBuffer.add (buffer.py:41): 100% of what was seen"
     )
-    assert "   +150.0 GB  100%  ReplayBuffer.add (buffer.py:41)" in list(examination_text.tables(known))
-    shown = status(make_snapshot(13, diagnosis=known))["diagnosis"]
+    assert "   +150.0 GB  100%  ReplayBuffer.add (buffer.py:41)" in list(examination_text.diagnosis_tables(known))
+    shown = snapshot_to_dict(make_snapshot(13, diagnosis=known))["diagnosis"]
     assert shown["lines"][0]["frame"]["line"] == 41 and "credits" not in shown
 
 

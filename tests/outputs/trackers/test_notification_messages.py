@@ -11,7 +11,7 @@ import pytest
 from memwatch.config.settings import NotifyConfig
 from memwatch.core.events import Cause, Exited, Notice
 from memwatch.core.snapshot import Snapshot
-from memwatch.outputs.trackers.notification_messages import MANNERS, Messages
+from memwatch.outputs.trackers.notification_messages import MESSAGE_TEMPLATES, NotificationMessages
 from support.snapshots import SENTENCE, START_T, make_dead, make_diagnosis, make_snapshot
 
 UNASKED = NotifyConfig().events
@@ -20,7 +20,7 @@ KINDS = ("info", "success", "warning", "failure")  # that apprise knows
 
 def messages(snapshot: Snapshot, *events: str, asked: Sequence[str] = UNASKED, text: str = "as it is") -> list[Any]:
     notices = [Notice(START_T, event, text) for event in events]
-    return list(Messages(asked, "pod7", time.gmtime).records(snapshot, notices))
+    return list(NotificationMessages(asked, "pod7", time.gmtime).records(snapshot, notices))
 
 
 def test_a_warning_says_what_where_of_which_run_and_what_to_do() -> None:
@@ -65,7 +65,7 @@ def test_only_what_was_asked_for_is_told_each_once() -> None:
     assert len(messages(make_snapshot(), "finding", "warn", asked=("finding",))) == 1
 
 
-@pytest.mark.parametrize("event", MANNERS)
+@pytest.mark.parametrize("event", MESSAGE_TEMPLATES)
 def test_every_event_that_can_be_asked_for_has_words(event: str) -> None:
     snapshot = make_dead() if event == "exited" else make_snapshot()
     [message] = messages(snapshot, event, asked=(event,))

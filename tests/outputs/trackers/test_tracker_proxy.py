@@ -15,7 +15,7 @@ from memwatch.core.events import Notice
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import SourceError
 from memwatch.outputs.trackers import tracker_proxy as relays
-from memwatch.outputs.trackers.tracker_proxy import Order, Relay, finish
+from memwatch.outputs.trackers.tracker_proxy import TrackerProxy, TrackerWorkerSpec, finish_all
 from support.snapshots import make_snapshot
 
 SECONDS = 20.0  # within which a process does what it is to do
@@ -23,7 +23,7 @@ PROMPT_SECONDS = 0.05  # of a call, on a machine on which others work: it takes 
 SNAPSHOT = make_snapshot()
 TAKES = """
 import os, sys
-def answer(taken=b"true", complaint=b""): os.write(0, b'{"taken":%s,"complaint":"%s"}' % (taken, complaint))
+def answer(taken=b"true", complaint=b""): os.write(0, b'{"accepted":%s,"complaint":"%s"}' % (taken, complaint))
 order = os.read(0, 1 << 18)
 kept = open(KEPT, "ab", 0)
 """
@@ -89,8 +89,8 @@ class Fed:
     def __init__(self, path: Path, code: str, together: int = 100) -> None:
         self.time, self.kept, self.digest = HandTime(), path / "kept", EachNotice()
         begin = f"KEPT = {str(self.kept)!r}\nFOLDER = {str(path)!r}\n"
-        self.relay = Relay(
-            Order("wandb", "run-1", "python main.py"),
+        self.relay = TrackerProxy(
+            TrackerWorkerSpec("wandb", "run-1", "python main.py"),
             self.digest,
             together=together,
             code=begin + TAKES + code,
@@ -110,7 +110,7 @@ class Fed:
         end = time.monotonic() + SECONDS
         while not is_so():
             assert time.monotonic() < end, self.relay.failure
-            self.relay.turn()
+            self.relay.on_loop_iteration()
             time.sleep(0.005)
 
     def until_idle(self) -> None:
@@ -144,7 +144,7 @@ def fed(path: Path, code: str = LOOP, together: int = 100) -> Iterator[Fed]:
     try:
         yield one
     finally:
-        one.relay.end()
+        one.relay.kill()
 
 
 def test_what_is_told_is_handed_on_in_order(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_many_records_go_in_several_messages_and_a_huge_one_not_at_all(tmp_path:
     with fed(tmp_path) as one:
         one.until_idle()
         one.say(*(f"{i:05d}" + "x" * 500 for i in range(900)))
-        assert len(one.relay._handed) == 100
+        assert len(one.relay._in_flight) == 100
         one.until_idle()
         assert [line[:5] for line in one.taken()] == [f"{i:05d}" for i in range(900)]
         one.say("y" * (relays.MESSAGE_BYTES + 1), "z")
@@ -169,19 +169,19 @@ def test_many_records_go_in_several_messages_and_a_huge_one_not_at_all(tmp_path:
     with fed(tmp_path, together=1) as one:
         one.until_idle()
         one.say("a", "b")
-        assert len(one.relay._handed) == 1
+        assert len(one.relay._in_flight) == 1
 
 
 def test_a_turn_asks_for_the_state_when_something_is_due_or_health_has_changed(tmp_path: Path) -> None:
     with fed(tmp_path, code="answer(b'true', b'half of it')\n" + LOOP.replace("answer()\n", "", 1)) as one:
-        assert one.relay.turn() is False
+        assert one.relay.on_loop_iteration() is False
         one.until_idle()
-        assert one.relay.turn() is True, "it has something to complain of"
+        assert one.relay.on_loop_iteration() is True, "it has something to complain of"
         assert one.say() == "half of it"
-        assert one.relay.turn() is False, "that is known"
+        assert one.relay.on_loop_iteration() is False, "that is known"
         one.digest.due = True
-        assert one.relay.turn() is True
-        assert one.relay.asked() is False
+        assert one.relay.on_loop_iteration() is True
+        assert one.relay.wants_snapshot() is False
 
 
 # --- what fails -----------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_one_that_ends_is_replaced_after_a_pause_and_handed_the_same_again(tmp_p
         one.say("a", "b")
         one.until_it_fails()
         assert one.say("c") == "its process ended with status 3"
-        one.relay.turn()
+        one.relay.on_loop_iteration()
         assert one.relay._peer is None, "not before the pause is over"
         one.time.t += relays.FIRST_PAUSE_SECONDS
         one.until_idle()
@@ -212,7 +212,7 @@ def test_one_that_is_killed_while_it_has_nothing_to_do_is_told_and_replaced(tmp_
         assert one.say("a") == ""
 
 
-@pytest.mark.parametrize("nonsense", [b"hello", b"\xff", b"[" * 50_000, b"{}", b'{"taken": 1}'])
+@pytest.mark.parametrize("nonsense", [b"hello", b"\xff", b"[" * 50_000, b"{}", b'{"accepted": 1}'])
 def test_one_that_answers_nonsense_is_replaced_and_handed_the_same_again(tmp_path: Path, nonsense: bytes) -> None:
     with fed(tmp_path, code=DIES_ONCE.replace("os._exit(3)", f"os.write(0, {nonsense!r})") + LOOP) as one:
         one.say("a")
@@ -255,19 +255,21 @@ def test_one_that_hangs_is_told_once_holds_up_nothing_and_is_replaced(tmp_path: 
         hanging = one.pid()
         os.kill(hanging, signal.SIGSTOP)
         longest = 0.0
-        for i in range(2 * relays.MOST_WAITING):
+        for i in range(2 * relays.MAX_QUEUED_RECORDS):
             begun = time.monotonic()
-            one.relay.turn()
+            one.relay.on_loop_iteration()
             said = one.say(f"{i}")
             longest = max(longest, time.monotonic() - begun)
             assert said == ""
         assert longest < PROMPT_SECONDS
         one.time.t += relays.SLOW_SECONDS + 1
-        assert one.relay.turn() is True
+        assert one.relay.on_loop_iteration() is True
         assert one.say() == one.say() == "its process has not answered for 60 s"
-        assert len(one.relay._waiting) == relays.MOST_WAITING and one.relay.dropped == relays.MOST_WAITING - 1
+        assert (
+            len(one.relay._waiting) == relays.MAX_QUEUED_RECORDS and one.relay.dropped == relays.MAX_QUEUED_RECORDS - 1
+        )
         one.time.t += relays.HUNG_SECONDS
-        one.relay.turn()
+        one.relay.on_loop_iteration()
         assert "did not answer for 600 s and was ended; 999 records were dropped" in one.say()
         one.time.t += 1.0
         one.until_idle()
@@ -276,9 +278,9 @@ def test_one_that_hangs_is_told_once_holds_up_nothing_and_is_replaced(tmp_path: 
 
 
 def test_a_package_that_is_not_there_is_a_reason_not_a_crash(tmp_path: Path) -> None:
-    made = Relay(Order("tensorboard", "run-1", "", {"dir": str(tmp_path)}), EachNotice())
-    relays.settle(made, SECONDS)
-    made.end()
+    made = TrackerProxy(TrackerWorkerSpec("tensorboard", "run-1", "", {"dir": str(tmp_path)}), EachNotice())
+    relays.wait_until_idle(made, SECONDS)
+    made.kill()
     assert made.failure == "ModuleNotFoundError: No module named 'tensorboard'"
 
 
@@ -289,9 +291,9 @@ def test_at_the_end_what_waits_is_handed_on_and_the_process_ends_by_itself(tmp_p
     with fed(tmp_path, code="import time; time.sleep(0.3)\n" + LOOP) as one:
         one.say("a")
         one.say("b", "c")
-        one.relay.close(SNAPSHOT)
+        one.relay.on_watch_end(SNAPSHOT)
         pid = one.pid()
-        finish([one.relay], lambda: SECONDS)
+        finish_all([one.relay], lambda: SECONDS)
         assert one.taken() == ["a", "b", "c", "closed"]
         assert not Path(f"/proc/{pid}").exists()
 
@@ -302,10 +304,10 @@ def test_those_that_hang_have_their_time_together_and_are_killed(tmp_path: Path)
         pids = []
         for each in (one, other):
             each.say("a")
-            each.relay.close(SNAPSHOT)
+            each.relay.on_watch_end(SNAPSHOT)
             pids.append(each.pid())
         begun = time.monotonic()
-        finish([one.relay, other.relay], lambda: 0.5)
+        finish_all([one.relay, other.relay], lambda: 0.5)
         assert 0.4 < time.monotonic() - begun < 1.5
         assert other.taken() == ["a", "closed"]
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
@@ -314,9 +316,9 @@ def test_those_that_hang_have_their_time_together_and_are_killed(tmp_path: Path)
 def test_who_becomes_impatient_waits_no_longer(tmp_path: Path) -> None:
     with fed(tmp_path, code="import time; time.sleep(60)") as one:
         one.say("a")
-        one.relay.close(SNAPSHOT)
+        one.relay.on_watch_end(SNAPSHOT)
         begun = time.monotonic()
-        finish([one.relay], lambda: SECONDS if time.monotonic() < begun + 0.3 else 0.1)
+        finish_all([one.relay], lambda: SECONDS if time.monotonic() < begun + 0.3 else 0.1)
         assert 0.2 < time.monotonic() - begun < 1.5
 
 
@@ -324,9 +326,9 @@ def test_one_that_ends_at_the_end_is_not_begun_anew_for_nothing(tmp_path: Path) 
     with fed(tmp_path) as one:
         one.until_idle()
         os.kill(one.pid(), signal.SIGKILL)
-        one.relay.close(SNAPSHOT)
+        one.relay.on_watch_end(SNAPSHOT)
         begun = time.monotonic()
-        finish([one.relay], lambda: SECONDS)
+        finish_all([one.relay], lambda: SECONDS)
         assert time.monotonic() - begun < 2.0 and one.relay._peer is None
 
 
@@ -339,14 +341,14 @@ def test_nothing_is_held_before_the_first_turn_and_after_the_end(tmp_path: Path)
 
 
 def test_an_unforeseen_order_is_refused_by_the_process_that_gets_it(tmp_path: Path) -> None:
-    made = Relay(Order("wandb", "run-1", "", {"no_such": 1}), EachNotice())
-    relays.settle(made, SECONDS)
-    made.end()
+    made = TrackerProxy(TrackerWorkerSpec("wandb", "run-1", "", {"no_such": 1}), EachNotice())
+    relays.wait_until_idle(made, SECONDS)
+    made.kill()
     assert made.failure
 
 
 def test_its_process_gives_way_and_does_not_hang_for_ever() -> None:
-    made = Relay(Order("notify", "", "", {"urls": []}), EachNotice(), code=SAYS_ITS_STANDING)
-    relays.settle(made, SECONDS)
-    made.end()
+    made = TrackerProxy(TrackerWorkerSpec("notify", "", "", {"urls": []}), EachNotice(), code=SAYS_ITS_STANDING)
+    relays.wait_until_idle(made, SECONDS)
+    made.kill()
     assert made.failure == "19, 1000, 600, /dev/null", "nice, first to be killed, seconds until it is, stdin"

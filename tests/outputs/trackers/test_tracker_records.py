@@ -13,7 +13,7 @@ from memwatch.core.engine import notices as news
 from memwatch.core.events import Notice
 from memwatch.core.examination import Growth
 from memwatch.core.snapshot import Forecast, Snapshot
-from memwatch.outputs.trackers.tracker_records import Tracking, tag_name
+from memwatch.outputs.trackers.tracker_records import TrackerRecords, tag_name
 from support.snapshots import GB, GENERATION_SECONDS, START_T, make_diagnosis, make_row, make_snapshot
 
 T = START_T + 7 * GENERATION_SECONDS
@@ -33,7 +33,7 @@ def ended(*indices: int, resource: str = "host", **changes: Any) -> list[Notice]
 
 
 def told(snapshot: Snapshot, notices: Sequence[Notice], *tracked: str) -> list[Mapping[str, Any]]:
-    return list(Tracking(tracked, HandTime()).records(snapshot, notices))  # type: ignore[arg-type]
+    return list(TrackerRecords(tracked, HandTime()).records(snapshot, notices))  # type: ignore[arg-type]
 
 
 def test_a_generation_is_one_record_with_its_figures_and_what_is_known_now() -> None:
@@ -146,7 +146,7 @@ def test_names_are_such_that_any_tracker_takes_them(text: str, name: str) -> Non
 
 def test_until_there_are_generations_there_is_a_record_each_minute() -> None:
     now = HandTime()
-    tracking, snapshot = Tracking((), now), make_snapshot(7, generation=None)
+    tracking, snapshot = TrackerRecords((), now), make_snapshot(7, generation=None)
     assert not tracking.is_due() and list(tracking.records(snapshot, [])) == []
     now.t = 60.0
     assert tracking.is_due()

@@ -14,7 +14,7 @@ import pytest
 
 from memwatch.errors import SourceError
 from memwatch.sources.checkpoint.checkpoint_file_state import (
-    UsualPlaces,
+    UsualCheckpointFolders,
     is_temporary,
     is_whole,
     looks_like_checkpoint,
@@ -258,13 +258,13 @@ def test_the_places_where_checkpoints_usually_are(tmp_path):
         (tmp_path / name).touch()
     (tmp_path / "model_loop").symlink_to("model_loop")
     (tmp_path / "models_there").symlink_to("models")
-    found = [path for path in UsualPlaces(str(tmp_path)).files() if path.endswith(".pt")]
+    found = [path for path in UsualCheckpointFolders(str(tmp_path)).files() if path.endswith(".pt")]
     assert sorted(found) == sorted(str(tmp_path / name) for name in [*wanted, "models_there/f.pt"])
-    assert list(UsualPlaces(str(tmp_path / "none")).files()) == []
+    assert list(UsualCheckpointFolders(str(tmp_path / "none")).files()) == []
 
 
 def test_a_folder_that_has_not_changed_is_not_read_again(tmp_path):
-    places = UsualPlaces(str(tmp_path))
+    places = UsualCheckpointFolders(str(tmp_path))
 
     def found_after(name: str, changed_t: float) -> list[str]:
         (tmp_path / name).touch()
@@ -367,32 +367,32 @@ def test_a_cut_file_is_never_saved(tmp_path):
         file.flush()
         trainer.step()
     assert trainer.steps(10) == []
-    assert trainer.watch.after_exit(trainer.now, killed=False) == []
+    assert trainer.watch.checkpoints_at_exit(trainer.now, killed=False) == []
 
 
 def test_the_emergency_checkpoint_of_a_trainer_that_ends_at_once(tmp_path):
     trainer = Watched(tmp_path)
-    trainer.watch.signalled(trainer.now, time.time_ns())
+    trainer.watch.discard_before_signal(trainer.now, time.time_ns())
     (tmp_path / "emergency.npz").write_bytes(zip_bytes())
-    [seen] = trainer.watch.after_exit(trainer.now + 0.1, killed=False)
+    [seen] = trainer.watch.checkpoints_at_exit(trainer.now + 0.1, killed=False)
     assert seen.state == "saved"
     assert "emergency.npz" in seen.evidence
-    assert trainer.watch.after_exit(trainer.now + 0.2, killed=False) == []
+    assert trainer.watch.checkpoints_at_exit(trainer.now + 0.2, killed=False) == []
 
 
 def test_a_checkpoint_of_before_the_signal_is_no_evidence_after_it(tmp_path):
     trainer = Watched(tmp_path)
     (tmp_path / "generation_12.npz").write_bytes(zip_bytes())
-    trainer.watch.signalled(trainer.now + 0.5, time.time_ns())
+    trainer.watch.discard_before_signal(trainer.now + 0.5, time.time_ns())
     assert trainer.steps(12) == []
-    assert trainer.watch.after_exit(trainer.now, killed=False) == []
+    assert trainer.watch.checkpoints_at_exit(trainer.now, killed=False) == []
 
 
 def test_a_checkpoint_that_is_complete_when_memwatch_looks_after_the_signal_counts(tmp_path):
     trainer = Watched(tmp_path)
     sent_ns = time.time_ns() - 50_000_000
     (tmp_path / "generation_13.npz").write_bytes(zip_bytes())
-    trainer.watch.signalled(trainer.now + 0.05, sent_ns)
+    trainer.watch.discard_before_signal(trainer.now + 0.05, sent_ns)
     assert trainer.steps(12) == ["writing", "saved"]
 
 
@@ -403,8 +403,8 @@ def test_what_was_written_after_a_signal_while_memwatch_was_away_counts_and_what
     asked_t = time.time()
     os.utime(old, (asked_t - 5, asked_t - 5))
     trainer = Watched(tmp_path)
-    trainer.watch.resume(trainer.now, asked_t)
-    [seen] = trainer.watch.after_exit(trainer.now + 0.3, killed=False)
+    trainer.watch.resume_after_signal(trainer.now, asked_t)
+    [seen] = trainer.watch.checkpoints_at_exit(trainer.now + 0.3, killed=False)
     assert "new.pkl" in seen.evidence and "more" not in seen.evidence
 
 
@@ -413,7 +413,7 @@ def test_a_file_that_is_written_since_a_signal_while_memwatch_was_away_counts_wh
     with (tmp_path / "model.pkl").open("wb") as file:
         grow(file)
         trainer = Watched(tmp_path)
-        trainer.watch.resume(trainer.now, asked_t)
+        trainer.watch.resume_after_signal(trainer.now, asked_t)
         assert trainer.steps(1) == ["writing"]
     assert "saved" in trainer.steps(4)
 
@@ -423,7 +423,7 @@ def test_a_write_that_spans_the_signal_counts(tmp_path):
     with (tmp_path / "model.pkl").open("wb") as file:
         grow(file)
         trainer.step()
-        trainer.watch.signalled(trainer.now, time.time_ns())
+        trainer.watch.discard_before_signal(trainer.now, time.time_ns())
         grow(file)
         trainer.step()
     assert trainer.steps(4) == ["saved"]
@@ -435,7 +435,7 @@ def test_a_file_open_at_the_end_counts_only_if_the_trainer_was_not_killed(tmp_pa
     with (tmp_path / "model.pkl").open("wb") as file:
         grow(file)
         trainer.step()
-    assert len(trainer.watch.after_exit(trainer.now, killed=killed)) == count
+    assert len(trainer.watch.checkpoints_at_exit(trainer.now, killed=killed)) == count
 
 
 @pytest.mark.parametrize(("killed", "count"), [(True, 0), (False, 1)])
@@ -443,14 +443,14 @@ def test_a_file_that_no_look_has_seen_counts_only_if_the_trainer_was_not_killed(
     trainer = Watched(tmp_path)
     trainer.step()
     (tmp_path / "model.pkl").write_bytes(b"x" * 3000)
-    assert len(trainer.watch.after_exit(trainer.now, killed=killed)) == count
+    assert len(trainer.watch.checkpoints_at_exit(trainer.now, killed=killed)) == count
 
 
 def test_a_zip_with_its_end_counts_though_no_look_has_seen_it_before_the_kill(tmp_path):
     trainer = Watched(tmp_path)
     trainer.step()
     (tmp_path / "model.pt").write_bytes(zip_bytes())
-    assert len(trainer.watch.after_exit(trainer.now, killed=True)) == 1
+    assert len(trainer.watch.checkpoints_at_exit(trainer.now, killed=True)) == 1
 
 
 def test_a_file_that_got_its_final_name_before_the_kill_counts(tmp_path):
@@ -459,7 +459,7 @@ def test_a_file_that_got_its_final_name_before_the_kill_counts(tmp_path):
         grow(file)
         trainer.step()
     (tmp_path / "model.pkl.tmp").rename(tmp_path / "model.pkl")
-    assert len(trainer.watch.after_exit(trainer.now, killed=True)) == 1
+    assert len(trainer.watch.checkpoints_at_exit(trainer.now, killed=True)) == 1
 
 
 def test_a_file_that_was_closed_by_the_trainers_end_was_open_at_its_end(tmp_path):
@@ -473,7 +473,7 @@ def test_a_file_that_was_closed_by_the_trainers_end_was_open_at_its_end(tmp_path
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie
         assert [seen.state for t in range(11, 19) for seen in watch.poll(float(t))] == []
-        assert watch.after_exit(19.0, killed=True) == []
+        assert watch.checkpoints_at_exit(19.0, killed=True) == []
 
 
 def test_a_trainer_that_is_gone_has_no_open_files(tmp_path):

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from memwatch.core.measurements import GpuMemory
 from memwatch.errors import AbsentError, SourceError
 from memwatch.sources.gpu.gpu_reader import GpuReader
-from memwatch.sources.gpu.nvml_helper_client import Helpers
+from memwatch.sources.gpu.nvml_helper_client import NvmlHelperPool
 from memwatch.sources.gpu.trainer_gpus import (
-    PidMap,
-    Unit,
+    GpuDevice,
+    NvmlPidResolver,
     parse_nspid,
     visible_units,
 )
@@ -60,7 +60,7 @@ class Bench:
         fds.mkdir(parents=True, exist_ok=True)
         (fds / str(len(list(fds.iterdir())))).symlink_to(path)
 
-    def reader(self, patience_s: float = 5.0, helpers: Helpers | None = None, **environ: str) -> GpuReader:
+    def reader(self, patience_s: float = 5.0, helpers: NvmlHelperPool | None = None, **environ: str) -> GpuReader:
         reader = GpuReader(
             lambda: self.tree,
             environ,
@@ -652,8 +652,8 @@ def test_library_is_found_as_pynvml_finds_it(bench: Bench) -> None:
 # --- pure parts ---------------------------------------------------------------------------------------------------
 
 
-def units(count: int) -> list[Unit]:
-    return [Unit(f"gpu{i}", i, uuid("GPU", i), uuid("GPU", i), "", i) for i in range(count)]
+def units(count: int) -> list[GpuDevice]:
+    return [GpuDevice(f"gpu{i}", i, uuid("GPU", i), uuid("GPU", i), "", i) for i in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -689,8 +689,8 @@ def test_nspid_line() -> None:
 
 
 def test_the_real_proc() -> None:
-    pids = PidMap()
-    assert pids.member(os.getppid(), frozenset({os.getpid()})) is None
+    pids = NvmlPidResolver()
+    assert pids.resolve(os.getppid(), frozenset({os.getpid()})) is None
     assert pids.open_devices({os.getpid()}) == frozenset()
 
 
@@ -756,7 +756,7 @@ def test_whatever_a_driver_tells_is_figures_that_can_be_or_a_reason(bench: Bench
 )
 def test_a_helper_that_answers_nonsense_is_replaced_and_no_more(tmp_path: Path, answer: bytes) -> None:
     bench = Bench(tmp_path)
-    helpers = Helpers(f"import os\nwhile os.read(0, 1 << 20): os.write(0, {answer!r})")
+    helpers = NvmlHelperPool(f"import os\nwhile os.read(0, 1 << 20): os.write(0, {answer!r})")
     reader = bench.reader(helpers=helpers)
     with pytest.raises(SourceError, match="answers what is no answer"):
         reader.read(0)

@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from memwatch.core.events import GenerationSeen
-from memwatch.sources.log.counters import WITHIN, Hit
-from memwatch.sources.log.line_templates import Chatter, form_of, whatever_the_digits
-from memwatch.sources.log.log_tail import Segmenter
+from memwatch.sources.log.counters import INNER_LOOP_MOVES, LocatedEvent
+from memwatch.sources.log.line_templates import SkippableLines, line_template, pattern_for_any_digits
+from memwatch.sources.log.log_tail import LogSegmenter
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import Preset
 from support.logs import TrainerLog, deep_learning, further, hostile, logs_of, plain, reinforcement, search
@@ -21,11 +21,13 @@ from support.presets import packaged_presets
 LOGS = [log for room in (deep_learning, reinforcement, search, plain, hostile, further) for log in logs_of(vars(room))]
 
 
-def read(raw: bytes, chatter: Chatter, cuts: list[int], *presets: Preset) -> tuple[list[Hit], MarkerFinder, int]:
+def read(
+    raw: bytes, chatter: SkippableLines, cuts: list[int], *presets: Preset
+) -> tuple[list[LocatedEvent], MarkerFinder, int]:
     """All hits, what is known at the end, and how many lines were read."""
     finder = MarkerFinder(presets or packaged_presets(), chatter)
-    segmenter = Segmenter(chatter=chatter)
-    hits: list[Hit] = []
+    segmenter = LogSegmenter(chatter=chatter)
+    hits: list[LocatedEvent] = []
     lines = 0
     for start, end in zip([0, *cuts], [*cuts, len(raw)], strict=True):
         for piece in segmenter.feed(raw[start:end]):
@@ -36,14 +38,14 @@ def read(raw: bytes, chatter: Chatter, cuts: list[int], *presets: Preset) -> tup
     return hits, finder, lines
 
 
-def found(raw: bytes, chatter: Chatter, cuts: list[int]) -> tuple[object, ...]:
+def found(raw: bytes, chatter: SkippableLines, cuts: list[int]) -> tuple[object, ...]:
     hits, finder, _ = read(raw, chatter, cuts)
-    return hits, finder.unit, finder.total, finder.preset, finder.changes
+    return hits, finder.unit, finder.total, finder.preset, finder.counter_changes
 
 
-def forgetful() -> Chatter:
+def forgetful() -> SkippableLines:
     """Remembers nothing: each line is read."""
-    return Chatter(kept_bytes=0)
+    return SkippableLines(kept_bytes=0)
 
 
 # --- the same as line by line ---
@@ -86,9 +88,9 @@ def logs(draw: st.DrawFn) -> bytes:
 def test_what_is_passed_over_makes_no_difference(raw: bytes, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=6)))
     expected = found(raw, forgetful(), [])
-    assert found(raw, Chatter(), cuts) == expected
-    assert found(raw, Chatter(period=50), cuts) == expected
-    assert found(raw, Chatter(kept_bytes=600), cuts) == expected
+    assert found(raw, SkippableLines(), cuts) == expected
+    assert found(raw, SkippableLines(period=50), cuts) == expected
+    assert found(raw, SkippableLines(kept_bytes=600), cuts) == expected
 
 
 @settings(max_examples=100, deadline=None)
@@ -99,15 +101,15 @@ def test_what_is_passed_over_makes_no_difference(raw: bytes, data: st.DataObject
 def test_any_bytes_in_any_chunks_are_the_same(parts: list[bytes]) -> None:
     raw = b"".join(parts) * 3
     expected = found(raw, forgetful(), [])
-    assert found(raw, Chatter(), []) == expected
-    assert found(raw, Chatter(period=3), list(range(1, len(raw)))) == expected
+    assert found(raw, SkippableLines(), []) == expected
+    assert found(raw, SkippableLines(period=3), list(range(1, len(raw)))) == expected
 
 
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log.name)
 def test_logs_of_many_programs_read_again_and_again(log: TrainerLog) -> None:
     raw = (log.raw + b"\n") * 6
     expected = found(raw, forgetful(), [])
-    assert found(raw, Chatter(), list(range(777, len(raw), 777))) == expected
+    assert found(raw, SkippableLines(), list(range(777, len(raw), 777))) == expected
 
 
 # --- what is passed over ---
@@ -122,14 +124,16 @@ def between(lines: int, clock: str = "2026-01-02 10:00:00 - INFO - Generation {}
 
 
 def test_most_lines_are_never_read() -> None:
-    hits, _, lines = read(between(20_000), Chatter(), [])
+    hits, _, lines = read(between(20_000), SkippableLines(), [])
     assert [hit.event.index for hit in hits if isinstance(hit.event, GenerationSeen)] == [1, 2, 3]
-    assert WITHIN < lines < 2_500  # of 60,000: each of 16 workers counts its steps until it is known for an inner loop
+    assert (
+        INNER_LOOP_MOVES < lines < 2_500
+    )  # of 60,000: each of 16 workers counts its steps until it is known for an inner loop
 
 
 def test_lines_that_name_the_clock_are_read_when_its_number_changes() -> None:
     raw = "".join(f"Train Epoch: {i // 3000} [{i % 3000:4}/3000]\tLoss: 0.{i * 31 % 1000:03}\n" for i in range(12_000))
-    hits, finder, lines = read(raw.encode(), Chatter(), [])
+    hits, finder, lines = read(raw.encode(), SkippableLines(), [])
     assert finder.unit == "epoch"
     assert sorted({hit.event.index for hit in hits if hit.event.unit == "epoch"}) == [0, 1, 2, 3]
     assert lines < 9_000  # the bracket's number is taken for the clock until the epoch moves
@@ -137,14 +141,14 @@ def test_lines_that_name_the_clock_are_read_when_its_number_changes() -> None:
 
 def test_a_clock_that_shows_up_late_is_found() -> None:
     noise = "".join(f"request {i * 7919 % 997} served in 0.{i % 10} s\n" for i in range(5_000))
-    hits, _, lines = read((noise + "".join(f"Epoch {i}/9\n" + noise for i in (1, 2))).encode(), Chatter(), [])
+    hits, _, lines = read((noise + "".join(f"Epoch {i}/9\n" + noise for i in (1, 2))).encode(), SkippableLines(), [])
     assert [hit.event.index for hit in hits] == [1, 2]
     assert lines < 400
 
 
 def test_a_line_with_the_form_of_one_that_said_nothing_is_still_read_if_its_digits_matter() -> None:
     raw = b"Generation 1/9\n" + b"wrote a.h4\n" * 100 + b"wrote a.h5\nValidation: 120%|\nValidation: 100%|\n"
-    kinds = [type(hit.event).__name__ for hit in read(raw, Chatter(), [])[0]]
+    kinds = [type(hit.event).__name__ for hit in read(raw, SkippableLines(), [])[0]]
     assert kinds == ["GenerationSeen", "CheckpointSeen", "PhaseSeen", "PhaseSeen"]
 
 
@@ -155,15 +159,15 @@ def test_a_rule_of_the_user_that_tells_digits_apart_is_asked_for_each_line() -> 
     ]
     mine = Preset.from_mapping({"unit": "generation", "rules": rules}, "mine", user=True)
     raw = b"".join(b"at %d\n" % (i % 10) + b"value %d\n" % (i % 10) for i in range(40))
-    assert read(raw, Chatter(), [], mine)[0] == read(raw, forgetful(), [], mine)[0]
-    assert sum(hit.event == hit.event for hit in read(raw, Chatter(), [], mine)[0]) >= 12
+    assert read(raw, SkippableLines(), [], mine)[0] == read(raw, forgetful(), [], mine)[0]
+    assert sum(hit.event == hit.event for hit in read(raw, SkippableLines(), [], mine)[0]) >= 12
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    chatter = Chatter(kept_bytes=50_000)
+    chatter = SkippableLines(kept_bytes=50_000)
     read(b"".join(b"%x no two of these lines are alike\n" % (i * i) for i in range(5_000)), chatter, [])
     read(b"".join(b"epoch %d %x\n" % (i % 3, i * i) for i in range(5_000)), chatter, [])
-    assert sum(map(len, [*chatter.idle, *chatter.watched])) <= 50_000
+    assert sum(map(len, [*chatter.irrelevant, *chatter.conditional])) <= 50_000
 
 
 # --- forms ---
@@ -180,8 +184,8 @@ def test_what_is_remembered_is_bounded() -> None:
 )
 def test_a_pattern_for_all_lines_of_a_form(pattern: str, line: str, other: str) -> None:
     own = re.compile(pattern)
-    general = whatever_the_digits(own)
-    assert own.search(line) and form_of(line.encode()) == form_of(other.encode())
+    general = pattern_for_any_digits(own)
+    assert own.search(line) and line_template(line.encode()) == line_template(other.encode())
     assert general is not None and general.search(other)
     assert (general is own) == bool(own.search(other))
 
@@ -190,14 +194,14 @@ def test_a_pattern_for_all_lines_of_a_form(pattern: str, line: str, other: str) 
     "pattern", [r"[1-9]", r"(\d)/\1", r"\x35", r"(?P<a>\d)(?P=a)", r"a(?!5)", r"[^5]", r"(a)(?(1)b|c)"]
 )
 def test_a_pattern_that_tells_digits_apart_is_known(pattern: str) -> None:
-    assert whatever_the_digits(re.compile(pattern)) is None
+    assert pattern_for_any_digits(re.compile(pattern)) is None
 
 
 def test_nearly_all_packaged_rules_treat_digits_alike() -> None:
     patterns = [rule.pattern for preset in packaged_presets() for rule in preset.rules]
-    apart = [pattern.pattern for pattern in patterns if whatever_the_digits(pattern) is not pattern]
+    apart = [pattern.pattern for pattern in patterns if pattern_for_any_digits(pattern) is not pattern]
     assert len(apart) <= 4
-    assert all(whatever_the_digits(pattern) for pattern in patterns)
+    assert all(pattern_for_any_digits(pattern) for pattern in patterns)
 
 
 # --- the cost ---
@@ -206,14 +210,14 @@ def test_nearly_all_packaged_rules_treat_digits_alike() -> None:
 @pytest.mark.parametrize("raw", [b"\r" * 2**20, b"\0" * 2**20, b"x" * 2**20, b"a\r" * 2**19, bytes(range(256)) * 2**12])
 def test_a_hostile_megabyte_takes_a_bounded_time(raw: bytes) -> None:
     began = time.process_time()
-    read(raw, Chatter(), [])
+    read(raw, SkippableLines(), [])
     assert time.process_time() - began < 5.0  # at most 0.6 s
 
 
 def test_a_line_that_leads_nowhere_costs_next_to_nothing() -> None:
     raw = between(20_000)
-    chatter = Chatter()
+    chatter = SkippableLines()
     read(raw, chatter, [])
     began = time.process_time()
-    assert len(list(Segmenter(chatter=chatter).feed(raw))) < 10
+    assert len(list(LogSegmenter(chatter=chatter).feed(raw))) < 10
     assert (time.process_time() - began) / 60_000 < 5e-6  # about 0.2 us; reading one costs 70

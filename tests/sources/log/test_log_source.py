@@ -20,13 +20,13 @@ from memwatch.core.events import (
 )
 from memwatch.errors import SourceError
 from memwatch.sources.log.log_source import (
-    CATCH_UP_SECONDS,
     HEAD_BYTES,
-    POLL_SECONDS,
+    MAX_CATCH_UP_CPU_SECONDS,
+    MAX_POLL_CPU_SECONDS,
     TAIL_BYTES,
     LogSource,
 )
-from memwatch.sources.log.whole_log_scan import render, scan, scan_json
+from memwatch.sources.log.whole_log_scan import format_scan, scan_json, scan_log
 from support.presets import packaged_presets
 
 
@@ -117,7 +117,7 @@ def test_the_beginning_and_the_end_of_a_long_log_are_told_first(log: Path) -> No
     append(log, "Number of Generations: 90000\n")
     append(log, "".join(f"Generation = {i}\nFitness = 0.{i}\n" for i in range(80_000)))
     assert log.stat().st_size > HEAD_BYTES + TAIL_BYTES + 500_000
-    source = LogSource(log, packaged_presets(), cpu_seconds=Ticks(POLL_SECONDS / 64))
+    source = LogSource(log, packaged_presets(), cpu_seconds=Ticks(MAX_POLL_CPU_SECONDS / 64))
     first = polled(source, 7.0, until=bool)
     assert first == [TotalSeen(7.0, 90_000), GenerationSeen(7.0, 79_999, at="end", before_watch=True)]
     assert source.catching_up
@@ -153,7 +153,7 @@ def test_the_latest_state_is_found_however_far_before_the_end_it_was_printed(log
 
 def test_what_comes_while_old_lines_are_read_is_told_as_it_comes(log: Path) -> None:
     append(log, "Number of Generations: 50\n" + chatter(20_000) + "Generation 1/50\n")
-    source = LogSource(log, packaged_presets(), cpu_seconds=Ticks(POLL_SECONDS / 16))
+    source = LogSource(log, packaged_presets(), cpu_seconds=Ticks(MAX_POLL_CPU_SECONDS / 16))
     polled(source, 1.0, until=bool)
     append(log, "Generation 2/50\nMemoryError\n")
     assert source.poll(2.0) == [
@@ -169,7 +169,7 @@ def test_what_comes_while_old_lines_are_read_is_told_as_it_comes(log: Path) -> N
 
 def test_a_poll_takes_a_bounded_time_and_so_does_all_that_is_old(log: Path) -> None:
     append(log, "".join(f"{i * i:x} no two of these lines look alike {i**3:x}\n" for i in range(60_000)))
-    spent = Ticks(POLL_SECONDS / 16)
+    spent = Ticks(MAX_POLL_CPU_SECONDS / 16)
     source = LogSource(log, packaged_presets(), cpu_seconds=spent)
     polls = []
     while source.catching_up:
@@ -177,14 +177,14 @@ def test_a_poll_takes_a_bounded_time_and_so_does_all_that_is_old(log: Path) -> N
         source.poll(0.0)
         polls.append(spent.seconds - before)
     assert len(polls) > 4
-    assert max(polls) < 2 * POLL_SECONDS
-    assert sum(polls) < CATCH_UP_SECONDS + 20 * POLL_SECONDS
+    assert max(polls) < 2 * MAX_POLL_CPU_SECONDS
+    assert sum(polls) < MAX_CATCH_UP_CPU_SECONDS + 20 * MAX_POLL_CPU_SECONDS
     source.close()
 
 
 def test_of_what_takes_too_long_a_part_is_left_out(log: Path) -> None:
     append(log, "Generation 1/50\n" + chatter(20_000) + "Buffer: 7\n" + chatter(20_000))
-    source = LogSource(log, packaged_presets(), cpu_seconds=Ticks(POLL_SECONDS / 4))
+    source = LogSource(log, packaged_presets(), cpu_seconds=Ticks(MAX_POLL_CPU_SECONDS / 4))
     events = polled(source, 1.0, until=lambda _: not source.catching_up)
     assert events == [GenerationSeen(1.0, 1, 50, "generation", "start", before_watch=True)]
     append(log, "Generation 2/50\n")
@@ -194,7 +194,7 @@ def test_of_what_takes_too_long_a_part_is_left_out(log: Path) -> None:
 
 def test_a_long_log_that_is_truncated_while_it_is_read_is_news(log: Path) -> None:
     append(log, "Buffer: 3\nGeneration 1/50\n" + chatter(20_000))
-    source = LogSource(log, packaged_presets(), cpu_seconds=Ticks(POLL_SECONDS / 16))
+    source = LogSource(log, packaged_presets(), cpu_seconds=Ticks(MAX_POLL_CPU_SECONDS / 16))
     assert polled(source, 1.0, until=bool) == [GaugeSeen(1.0, "replay buffer", 3)]  # which generation is not known yet
     log.write_text("Generation 2/50\n")
     assert source.poll(2.0) == [GenerationSeen(2.0, 2, 50, "generation", "start")]
@@ -246,7 +246,7 @@ def test_a_flood_in_one_poll_is_thinned(log: Path, source: LogSource) -> None:
 
 def test_the_json_of_a_scan_has_the_documented_shape(log: Path) -> None:
     append(log, "Num Epochs = 5\nEpoch 1/5\nBuffer: 7\nSaving model a.pt\nValidation: |\nMemoryError\n")
-    assert scan_json(scan(log, packaged_presets())) == {
+    assert scan_json(scan_log(log, packaged_presets())) == {
         "preset": "keras",
         "unit": "epoch",
         "total": 5,
@@ -261,7 +261,7 @@ def test_the_json_of_a_scan_has_the_documented_shape(log: Path) -> None:
 
 def test_a_summary_shows_the_first_and_the_last(log: Path) -> None:
     append(log, "".join(f"Epoch {i}/40\n" for i in range(1, 41)))
-    text = render(scan(log, packaged_presets()), rows=2)
+    text = format_scan(scan_log(log, packaged_presets()), rows=2)
     assert "epoch 40 of 40 (preset: keras)" in text
     assert "markers (40)" in text
     assert [line.split()[1] for line in text.splitlines() if line.startswith("  line")] == ["1", "2", "39", "40"]
@@ -269,14 +269,14 @@ def test_a_summary_shows_the_first_and_the_last(log: Path) -> None:
 
 def test_a_log_without_markers_is_said_to_have_none(log: Path) -> None:
     log.write_bytes(b"hello\n")
-    found = scan(log, packaged_presets())
+    found = scan_log(log, packaged_presets())
     assert (found.preset, found.unit, found.total, found.markers) == (None, None, None, ())
-    assert "no markers found" in render(found)
+    assert "no markers found" in format_scan(found)
 
 
 def test_a_missing_log_is_an_error_with_a_hint(log: Path) -> None:
     with pytest.raises(SourceError) as caught:
-        scan(log)
+        scan_log(log)
     assert caught.value.hint
 
 

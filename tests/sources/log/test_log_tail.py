@@ -15,9 +15,9 @@ from memwatch.errors import SourceError
 from memwatch.sources.log.log_tail import (
     LINE_BYTES,
     READ_BYTES,
+    LogSegment,
+    LogSegmenter,
     LogTail,
-    Segment,
-    Segmenter,
 )
 
 NOBODY = 65534
@@ -40,7 +40,7 @@ def append(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def texts(segments: Iterable[Segment]) -> list[bytes]:
+def texts(segments: Iterable[LogSegment]) -> list[bytes]:
     return [segment.data for segment in segments]
 
 
@@ -64,40 +64,40 @@ def poll(tail: LogTail) -> Polls:
 
 
 def test_each_segment_knows_its_byte_and_line() -> None:
-    segments = list(Segmenter().feed(b"one\n\ntwo\r\nbar 1\rbar 2\nlast"))
+    segments = list(LogSegmenter().feed(b"one\n\ntwo\r\nbar 1\rbar 2\nlast"))
     assert segments == [
-        Segment(b"one", 0, 1),
-        Segment(b"two", 5, 3),
-        Segment(b"bar 1", 10, 4),
-        Segment(b"bar 2", 16, 4),
+        LogSegment(b"one", 0, 1),
+        LogSegment(b"two", 5, 3),
+        LogSegment(b"bar 1", 10, 4),
+        LogSegment(b"bar 2", 16, 4),
     ]
 
 
 def test_an_unfinished_line_is_held_until_it_is_complete() -> None:
-    segmenter = Segmenter()
+    segmenter = LogSegmenter()
     assert list(segmenter.feed(b"Generation 1")) == []
     assert list(segmenter.feed(b"3 / 25")) == []
-    assert list(segmenter.feed(b"\n")) == [Segment(b"Generation 13 / 25", 0, 1)]
+    assert list(segmenter.feed(b"\n")) == [LogSegment(b"Generation 13 / 25", 0, 1)]
 
 
 def test_the_rest_of_a_long_line_is_skipped_in_bounded_memory() -> None:
-    segmenter = Segmenter()
+    segmenter = LogSegmenter()
     for _ in range(64):
         assert list(segmenter.feed(b"x" * LINE_BYTES)) == []
         assert len(segmenter._held) <= LINE_BYTES
     assert list(segmenter.feed(b"\nnext\n")) == [
-        Segment(b"x" * LINE_BYTES, 0, 1),
-        Segment(b"next", 64 * LINE_BYTES + 1, 2),
+        LogSegment(b"x" * LINE_BYTES, 0, 1),
+        LogSegment(b"next", 64 * LINE_BYTES + 1, 2),
     ]
 
 
 def test_a_bar_without_a_line_end_is_shown_without_a_number_that_may_be_cut_off() -> None:
-    segmenter = Segmenter()
+    segmenter = LogSegmenter()
     list(segmenter.feed(b"\rEpoch 1:  13%|#  | 5/3"))
-    assert segmenter.bar() == Segment(b"Epoch 1:  13%|#  |", 1, 1)
+    assert segmenter.bar() == LogSegment(b"Epoch 1:  13%|#  |", 1, 1)
     list(segmenter.feed(b"8 [00:01]"))
-    assert segmenter.bar() == Segment(b"Epoch 1:  13%|#  | 5/38 [00:01]", 1, 1)
-    assert Segmenter().bar() is None
+    assert segmenter.bar() == LogSegment(b"Epoch 1:  13%|#  | 5/38 [00:01]", 1, 1)
+    assert LogSegmenter().bar() is None
 
 
 @given(
@@ -105,10 +105,10 @@ def test_a_bar_without_a_line_end_is_shown_without_a_number_that_may_be_cut_off(
 )
 def test_chunks_make_no_difference(parts: list[bytes], data: st.DataObject) -> None:
     raw = b"".join(parts)
-    whole = Segmenter()
+    whole = LogSegmenter()
     expected = [*whole.feed(raw), *whole.flush()]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=8)))
-    pieces, found = Segmenter(), []
+    pieces, found = LogSegmenter(), []
     for start, end in zip([0, *cuts], [*cuts, len(raw)], strict=True):
         found += pieces.feed(raw[start:end])
     assert found + pieces.flush() == expected
@@ -170,7 +170,7 @@ def test_a_copied_and_truncated_log_begins_anew(log: Path, tail: LogTail, poll: 
     os.truncate(log, 0)
     assert poll() == []
     append(log, b"after\n")
-    assert list(tail.read(9.0)) == [Segment(b"after", 0, 1)]
+    assert list(tail.read(9.0)) == [LogSegment(b"after", 0, 1)]
     assert tail.restarts == 1
 
 
@@ -233,7 +233,7 @@ def test_a_gigabyte_without_a_line_end_is_passed_in_bounded_memory(log: Path, ta
         file.write(b"begin")
         file.seek(2**30)
         file.write(b"\nnext\n")
-    found: list[Segment] = []
+    found: list[LogSegment] = []
     for now in range(2**30 // READ_BYTES + 4):
         found += tail.read(float(now))
     assert [(len(s.data), s.byte) for s in found] == [(LINE_BYTES, 0), (4, 2**30 + 1)]
@@ -276,15 +276,15 @@ def test_what_takes_the_place_of_a_log_is_told_and_the_log_is_read_on(
     poll()
     replaced_by(kind, log)
     assert poll() == []
-    assert "not a regular file; what was there before is read on" in str(tail.displaced)
+    assert "not a regular file; what was there before is read on" in str(tail.path_error)
     append(log.with_suffix(".1"), b"two\n")
-    assert poll() == [b"two"] and tail.displaced is not None
+    assert poll() == [b"two"] and tail.path_error is not None
     if log.is_dir():
         log.rmdir()
     else:
         log.unlink()
     log.write_bytes(b"three\n")
-    assert poll() == [b"three"] and tail.displaced is None
+    assert poll() == [b"three"] and tail.path_error is None
 
 
 def test_a_link_is_followed_and_again_when_it_leads_to_another_file(log: Path, poll: Polls, tail: LogTail) -> None:
@@ -295,7 +295,7 @@ def test_a_link_is_followed_and_again_when_it_leads_to_another_file(log: Path, p
     assert poll() == [b"one"]
     log.with_suffix(".new").symlink_to(second)
     log.with_suffix(".new").rename(log)
-    assert poll() == [b"two"] and tail.displaced is None
+    assert poll() == [b"two"] and tail.path_error is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to have two users")
@@ -310,11 +310,11 @@ def test_a_link_that_another_user_made_to_what_is_not_his_is_not_followed(
     log.symlink_to(secret)
     os.chown(log, NOBODY, NOBODY, follow_symlinks=False)
     assert poll() == []
-    assert f"a link of user {NOBODY} to a file of user 0" in str(tail.displaced)
+    assert f"a link of user {NOBODY} to a file of user 0" in str(tail.path_error)
     with pytest.raises(SourceError, match="a link of user"):
         LogTail(log).read(0.0)
     os.chown(secret, NOBODY, NOBODY)
-    assert poll() == [b"roots"] and tail.displaced is None
+    assert poll() == [b"roots"] and tail.path_error is None
 
 
 def test_a_closed_tail_goes_on_where_it_stopped(log: Path, tail: LogTail, poll: Polls) -> None:

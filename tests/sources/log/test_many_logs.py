@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from memwatch.core.events import GenerationSeen
-from memwatch.sources.log.counters import Hit
-from memwatch.sources.log.log_tail import Segmenter
+from memwatch.sources.log.counters import LocatedEvent
+from memwatch.sources.log.log_tail import LogSegmenter
 from memwatch.sources.log.marker_parser import MarkerFinder
 from support.logs import TrainerLog, deep_learning, further, hostile, logs_of, plain, reinforcement, search
 from support.presets import packaged_presets
@@ -21,19 +21,19 @@ SECOND_THOUGHTS = {
 }  # fmt: skip
 
 
-def read(log: TrainerLog) -> tuple[MarkerFinder, list[Hit], int]:
+def read(log: TrainerLog) -> tuple[MarkerFinder, list[LocatedEvent], int]:
     """The finder after the whole log, the clock's first hit of each index, and how many it told at once at first."""
-    finder, segmenter = MarkerFinder(packaged_presets()), Segmenter()
-    told: list[list[Hit]] = []
+    finder, segmenter = MarkerFinder(packaged_presets()), LogSegmenter()
+    told: list[list[LocatedEvent]] = []
     changes = 0
     for piece in [*segmenter.feed(log.raw), *segmenter.flush()]:
         hits = [h for h in finder.feed(piece.data, piece.byte, piece.line, 0.0) if isinstance(h.event, GenerationSeen)]
-        if finder.changes != changes:
-            changes = finder.changes
+        if finder.counter_changes != changes:
+            changes = finder.counter_changes
             told.clear()
         if hits:
             told.append(hits)
-    once: list[Hit] = []
+    once: list[LocatedEvent] = []
     for hit in (hit for hits in told for hit in hits):
         if not once or hit.event.index != once[-1].event.index:
             once.append(hit)
@@ -49,7 +49,7 @@ def test_each_unit_is_found_and_nothing_else(log: TrainerLog) -> None:
     assert log.total is None or finder.total == log.total
     assert log.at is None or {hit.event.at for hit in hits} == {log.at}
     assert at_first <= LATE_UNITS + 1
-    assert finder.changes <= 1 or log.name in SECOND_THOUGHTS
+    assert finder.counter_changes <= 1 or log.name in SECOND_THOUGHTS
     assert all(log.raw[hit.byte : hit.byte + 1].isdigit() for hit in hits)
 
 

@@ -18,17 +18,17 @@ from memwatch.core.events import (
     PhaseSeen,
     TotalSeen,
 )
-from memwatch.sources.log.counters import PRIORITY, Hit
-from memwatch.sources.log.log_tail import Segmenter
+from memwatch.sources.log.counters import UNIT_PRIORITY, LocatedEvent
+from memwatch.sources.log.log_tail import LogSegmenter
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import Preset
 from memwatch.sources.log.unit_words import words
 from support.presets import packaged_presets
 
 
-def find(text: str | bytes, *presets: Preset, bare: bool = False) -> tuple[MarkerFinder, list[Hit]]:
+def find(text: str | bytes, *presets: Preset, bare: bool = False) -> tuple[MarkerFinder, list[LocatedEvent]]:
     raw = text.encode() if isinstance(text, str) else text
-    finder, segmenter = MarkerFinder(presets if bare or presets else packaged_presets()), Segmenter()
+    finder, segmenter = MarkerFinder(presets if bare or presets else packaged_presets()), LogSegmenter()
     segments = [*segmenter.feed(raw), *segmenter.flush()]
     return finder, [hit for s in segments for hit in finder.feed(s.data, s.byte, s.line, float(s.line))]
 
@@ -76,7 +76,7 @@ def test_a_users_preset_comes_before_all_others() -> None:
     finder, hits = find(text, *packaged_presets(), mine)
     assert finder.preset == "mine"
     assert [h.event.index for h in hits if isinstance(h.event, GenerationSeen)] == [1, 3, 4]
-    assert finder.changes == 2
+    assert finder.counter_changes == 2
 
 
 @pytest.mark.parametrize("text", ["nan", "1e999", "9" * 400, "--", "", "1e300"])
@@ -227,7 +227,7 @@ def test_the_outer_loop_is_the_clock() -> None:
 def test_an_outer_loop_that_shows_itself_late_takes_over() -> None:
     inner = "".join(f"Epoch {e}/3\nloss: 0.5\n" for e in (1, 2, 3))
     finder, hits = find("".join(f"{inner}finished Generation {g}\n" for g in (1, 2, 3)))
-    assert (finder.unit, finder.changes) == ("generation", 2)
+    assert (finder.unit, finder.counter_changes) == ("generation", 2)
     assert [h.event.index for h in hits if h.event.unit == "generation"] == [1, 2, 3]
 
 
@@ -263,7 +263,7 @@ def test_a_counter_that_only_went_up_for_a_while_is_dropped() -> None:
 )
 def test_what_a_line_says_of_its_unit(line: str, unit: str, index: int, total: int | None) -> None:
     found = {word.unit: word for word in words(line.lower(), len(line))}
-    word = max(found.values(), key=lambda word: PRIORITY[word.unit])
+    word = max(found.values(), key=lambda word: UNIT_PRIORITY[word.unit])
     assert (word.unit, word.number, word.total) == (unit, index, total)
     assert line[word.position :].replace(",", "").startswith(str(index))
 
@@ -475,7 +475,7 @@ def test_a_finder_holds_a_bounded_part_of_what_it_saw() -> None:
         finder.feed(f"gauge{i} Buffer: {i} epoch {i * 7 % 11} {i}", i, i, 0.0)
     assert len(finder._counter._streams) <= 128
     assert len(finder._counter._recurring._templates) <= 256
-    assert all(len(stream.hits) <= 4096 for stream in finder._counter.streams)
+    assert all(len(stream.hits) <= 4096 for stream in finder._counter.counters)
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,14 @@ def test_a_preset_is_made_from_plain_data() -> None:
     preset = Preset.from_mapping(
         {"name": "mine", "unit": "Epoch", "rules": [GOOD | {"at": "end"}]}, "mine.yaml", user=True
     )
-    assert (preset.name, preset.unit, preset.user, preset.common) == ("mine", "epoch", True, False)
+    assert (preset.name, preset.unit, preset.user, preset.applies_to_all_logs) == ("mine", "epoch", True, False)
     assert preset.rules[0].at == "end"
 
 
 def test_a_preset_without_generations_holds_for_every_log() -> None:
     rule = {"kind": "oom", "pattern": "boom", "contains": "BOOM"}
     (preset,) = load_presets([("x.yaml", {"rules": [rule]})])
-    assert preset.common
+    assert preset.applies_to_all_logs
     assert preset.name == "x.yaml"
     assert preset.rules[0].contains == ("boom",)
 
@@ -60,5 +60,5 @@ def test_what_cannot_be_used_is_named_with_its_fix(document: Any, message: str) 
 def test_every_packaged_preset_is_read_and_says_what_program_it_is_for() -> None:
     presets = packaged_presets()
     assert len({preset.name for preset in presets}) == len(presets) >= 8
-    assert [preset.name for preset in presets if preset.common] == ["common"]
+    assert [preset.name for preset in presets if preset.applies_to_all_logs] == ["common"]
     assert all(rule.contains for preset in presets for rule in preset.rules), "a rule without words costs every line"

@@ -10,7 +10,7 @@ import pytest
 
 from memwatch.core.events import GenerationSeen
 from memwatch.sources.log.log_source import LogSource
-from memwatch.sources.log.whole_log_scan import render, scan, scan_json
+from memwatch.sources.log.whole_log_scan import format_scan, scan_json, scan_log
 from support.presets import packaged_presets
 
 LOGS = Path(__file__).parents[3].parent / "shared" / "logs"
@@ -34,7 +34,7 @@ def places(markers: list[dict[str, Any]]) -> list[tuple[float, int, int]]:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_marker_is_found_and_nothing_else(name: str) -> None:
     path, label = load(name)
-    found = scan_json(scan(path, packaged_presets()))
+    found = scan_json(scan_log(path, packaged_presets()))
     assert places(found["markers"]) == places(label["markers"])
     assert found["unit"] == label["unit"]
     assert label["total"] is None or found["total"] == label["total"]
@@ -43,20 +43,20 @@ def test_every_marker_is_found_and_nothing_else(name: str) -> None:
 @pytest.mark.parametrize("name", BARE if LABELS else [])
 def test_counters_are_found_without_presets(name: str) -> None:
     path, label = load(name)
-    assert places(scan_json(scan(path))["markers"]) == places(label["markers"])
+    assert places(scan_json(scan_log(path))["markers"]) == places(label["markers"])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_markers_are_printed_when_the_label_says(name: str) -> None:
     path, label = load(name)
-    kinds = {m["at"] for m in scan_json(scan(path, packaged_presets()))["markers"]}
+    kinds = {m["at"] for m in scan_json(scan_log(path, packaged_presets()))["markers"]}
     late = {"progress"} if name == "lightning_rich" else {"end"}  # that bar is drawn once, but says nothing of an end
     assert kinds == (late if label["marker_printed_at"] == "end" else {"start"})
 
 
 def test_phases_and_gauges_of_the_documents() -> None:
     path, label = load("document_samples")
-    found = scan_json(scan(path, packaged_presets()))
+    found = scan_json(scan_log(path, packaged_presets()))
     told = [(p["phase"] + (" done" if p["at"] == "end" else ""), p["line"]) for p in found["phases"]]
     assert told == [(p["phase"], p["line"]) for p in label["phases"]]
     levels = [(g["value"], g["byte"]) for g in found["gauges"]]
@@ -84,6 +84,6 @@ def test_a_log_that_grows_tells_the_same_as_the_whole_log(name: str, tmp_path: P
 @pytest.mark.parametrize("name", NAMES)
 def test_the_summary_for_people_is_plain_text(name: str) -> None:
     path, label = load(name)
-    text = render(scan(path, packaged_presets()))
+    text = format_scan(scan_log(path, packaged_presets()))
     assert label["unit"] in text.splitlines()[0]
     assert all(line.isprintable() for line in text.splitlines())

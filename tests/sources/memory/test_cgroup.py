@@ -33,7 +33,7 @@ NONE_V1 = 9223372036854771712
 # --- parsers
 
 NUMBER_PARSERS = [
-    (cgroup.parse_page_cache, b"inactive_file 18446744073709551615\nactive_file 1\n"),
+    (cgroup.parse_reclaimable_cache, b"inactive_file 18446744073709551615\nactive_file 1\n"),
     (cgroup.parse_limit, b"max\n"),
     (cgroup.parse_usage, b"104857600\n"),
     (cgroup.parse_oom_kills, b"oom_kill_disable 0\nunder_oom 0\noom_kill 1\n"),
@@ -424,7 +424,7 @@ MORE = "y = bytearray(b'y') * (40 * MB)\nsay('more')\nsys.stdin.readline()\n"
 def test_a_real_job_in_a_real_cgroup(real):
     with running(ALLOCATE + MORE, before=f"echo $$ > {real}/cgroup.procs") as program:
         tree = TreeReader(program.pid)
-        reader = CgroupReader(program.pid, tree_pids=tree.root_pids)
+        reader = CgroupReader(program.pid, tree_pids=tree.tree_pids)
         memory = reader.read(0.0)
         innermost = memory.levels[0]
         assert (innermost.path, innermost.limit_bytes, memory.owned) == (f"/{real.name}", 300 * MB, True)

@@ -12,7 +12,7 @@ import pytest
 
 from memwatch.core.measurements import CgroupLevel, CgroupMemory, Limit
 from memwatch.sources.memory.cgroup import CgroupReader
-from memwatch.sources.memory.cgroup_events import Wakes
+from memwatch.sources.memory.cgroup_events import CgroupWaker
 from support.processes import python, running
 from support.trainers import memory_cgroup
 
@@ -48,7 +48,7 @@ class Held:
     def __init__(self, reader: CgroupReader, holder: object) -> None:
         self.reader, self.holder = reader, holder
         self.descriptors = len(list(Path("/proc/self/fd").iterdir()))
-        self.wakes = Wakes(reader.directories)
+        self.wakes = CgroupWaker(reader.level_directories)
 
     def hold(self, mib: int) -> None:
         self.holder.stdin.write(f"{mib}\n")
@@ -59,7 +59,7 @@ class Held:
         cgroup = self.reader.read(time.monotonic())
         level = cgroup.levels[0]
         headroom = level.limit_bytes - level.usage_bytes + level.reclaimable_bytes
-        self.wakes.arm(cgroup, Limit(LIMIT, f"cgroup {level.path}", headroom), headrooms, hurried)
+        self.wakes.set_thresholds(cgroup, Limit(LIMIT, f"cgroup {level.path}", headroom), headrooms, hurried)
 
 
 @pytest.fixture
@@ -77,12 +77,12 @@ def held() -> Iterator[Held]:
 
 def test_memory_that_crosses_a_level_rings_once(held: Held) -> None:
     held.arm(GUARD)
-    assert not held.wakes.rang()
+    assert not held.wakes.consume_wakeup()
     held.hold(200)
-    assert not held.wakes.rang(), "far from it"
+    assert not held.wakes.consume_wakeup(), "far from it"
     held.hold(470)
     assert select.select([held.wakes], [], [], 5)[0], "the sleep ends"
-    assert held.wakes.rang() and not held.wakes.rang()
+    assert held.wakes.consume_wakeup() and not held.wakes.consume_wakeup()
 
 
 def test_the_guard_is_met_to_the_megabyte_though_there_is_page_cache(held: Held, tmp_path: Path) -> None:
@@ -98,14 +98,14 @@ def test_a_level_that_memory_hovers_at_rings_no_more_until_memory_has_left_it(he
     held.arm(GUARD)
     for mib in (470, 430, 470, 430):
         held.hold(mib)
-    assert held.wakes.rang()
+    assert held.wakes.consume_wakeup()
     for mib in (460, 440, 460):
         held.hold(mib)
-        assert not held.wakes.rang(), "not before a look has seen where memory is"
+        assert not held.wakes.consume_wakeup(), "not before a look has seen where memory is"
     held.hold(300)
     held.arm(GUARD)
     held.hold(470)
-    assert held.wakes.rang(), "it went far away and came again"
+    assert held.wakes.consume_wakeup(), "it went far away and came again"
 
 
 def test_levels_follow_what_is_wanted_one_at_a_call_and_none_in_a_hurry(held: Held) -> None:
@@ -130,7 +130,7 @@ def test_the_kernel_tells_of_its_own_limit(held: Held) -> None:
     assert held.wakes.armed == ("OOM notification",)
     with pytest.raises(AssertionError):
         held.hold(512)
-    assert held.wakes.rang()
+    assert held.wakes.consume_wakeup()
 
 
 def test_all_is_given_back(held: Held) -> None:
@@ -146,19 +146,19 @@ BOUND = Limit(LIMIT, "cgroup /job", LIMIT - 100 * MIB)
 
 
 def test_where_nothing_can_be_had_it_says_so_and_looks_are_paced_by_growth(tmp_path: Path) -> None:
-    wakes = Wakes(lambda: (str(tmp_path),))
-    wakes.arm(LEVEL, BOUND, (GUARD,), hurried=False)
-    assert wakes.armed == () and "thresholds" in wakes.failure and not wakes.rang()
+    wakes = CgroupWaker(lambda: (str(tmp_path),))
+    wakes.set_thresholds(LEVEL, BOUND, (GUARD,), hurried=False)
+    assert wakes.armed == () and "thresholds" in wakes.failure and not wakes.consume_wakeup()
     one = CgroupMemory(1, LEVEL.levels, owned=True)
     wakes.close()
-    wakes = Wakes(lambda: (str(tmp_path),))
-    wakes.arm(one, BOUND, (GUARD,), hurried=False)
+    wakes = CgroupWaker(lambda: (str(tmp_path),))
+    wakes.set_thresholds(one, BOUND, (GUARD,), hurried=False)
     assert wakes.armed == () and "cgroup.event_control" in wakes.failure
     wakes.close()
 
 
 def test_without_a_cgroup_there_is_nothing_to_wait_for() -> None:
-    wakes = Wakes(lambda: ())
-    wakes.arm(None, BOUND, (GUARD,), hurried=False)
-    assert wakes.armed == () and not wakes.rang()
+    wakes = CgroupWaker(lambda: ())
+    wakes.set_thresholds(None, BOUND, (GUARD,), hurried=False)
+    assert wakes.armed == () and not wakes.consume_wakeup()
     wakes.close()

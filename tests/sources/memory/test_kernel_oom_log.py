@@ -12,7 +12,7 @@ from memwatch.sources.memory.kernel_oom_log import (
     KmsgReader,
     OomContext,
     parse_record,
-    refuse_foreign_pids,
+    require_kernel_pid_namespace,
 )
 from support.trainers import memory_cgroup, running
 
@@ -86,10 +86,10 @@ def test_reading_never_waits_and_begins_at_attach(tmp_path):
     log = tmp_path / "kmsg"
     log.write_bytes(CONTEXT + KILLED)
     reader = KmsgReader(str(log))
-    assert reader.read(0.0) == ()
+    assert reader.read_new_kills(0.0) == ()
     with log.open("ab") as file:
         file.write(KILLED)
-    (kill,) = reader.read(1.0)
+    (kill,) = reader.read_new_kills(1.0)
     assert kill.pid == 10788
     reader.close()
 
@@ -102,7 +102,7 @@ def test_a_context_is_joined_to_the_kill_that_follows(tmp_path):
     for record in (CONTEXT, KILLED.replace(b"10788", b"4"), KILLED):
         with log.open("ab") as file:
             file.write(record)
-        kills += reader.read(0.0)
+        kills += reader.read_new_kills(0.0)
     assert [(kill.pid, kill.task_memcg) for kill in kills] == [(4, None), (10788, "/pod/job")]
     reader.close()
 
@@ -118,13 +118,13 @@ def test_where_pids_are_others_the_log_is_not_read(tmp_path, link):
         (tmp_path / "self/ns").mkdir(parents=True)
         (tmp_path / "self/ns/pid").symlink_to(link)
     with pytest.raises(SourceError):
-        refuse_foreign_pids(str(tmp_path))
+        require_kernel_pid_namespace(str(tmp_path))
 
 
 def test_the_kernels_own_pids_are_those_of_its_log(tmp_path):
     (tmp_path / "self/ns").mkdir(parents=True)
     (tmp_path / "self/ns/pid").symlink_to("pid:[4026531836]")
-    refuse_foreign_pids(str(tmp_path))
+    require_kernel_pid_namespace(str(tmp_path))
 
 
 @pytest.mark.cgroup
@@ -139,7 +139,7 @@ def test_a_real_kill_is_told_by_the_real_kernel():
                 program.process.stdin.write(b"\n")
                 program.process.stdin.flush()
                 assert program.process.wait() == -9
-            kills = [kill for kill in reader.read(0.0) if kill.pid == program.pid]
+            kills = [kill for kill in reader.read_new_kills(0.0) if kill.pid == program.pid]
             reader.close()
     except (OSError, SourceError) as error:
         pytest.skip(f"no memory cgroup, or the kernel's log cannot be read: {error}")

@@ -15,12 +15,12 @@ from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.memory.memory_breakdown import (
     ANONYMOUS,
     FILES,
-    GPU,
+    GPU_DRIVER,
     HEAP,
     SHARED,
     STACKS,
     parse_kinds,
-    read_kinds,
+    read_memory_kinds,
 )
 from support.processes import running
 
@@ -61,7 +61,7 @@ def resident(pid: int) -> Counter[str]:
 
 def test_each_kind_is_what_smaps_says() -> None:
     with running([sys.executable, "-c", HOLDS]) as process:
-        told = {one.kind: one for one in read_kinds(process.pid)}
+        told = {one.kind: one for one in read_memory_kinds(process.pid)}
         true = resident(process.pid)
     for kind in (HEAP, FILES):
         assert told[kind].resident_bytes == pytest.approx(true[kind], rel=0.05, abs=1 << 20), kind
@@ -75,7 +75,7 @@ def test_each_kind_is_what_smaps_says() -> None:
 
 def test_a_process_that_is_gone() -> None:
     with pytest.raises(TargetGoneError):
-        read_kinds(2**22 + 1)
+        read_memory_kinds(2**22 + 1)
 
 
 def test_drivers_shared_memory_and_guarded_stacks_are_told_apart() -> None:
@@ -90,7 +90,7 @@ def test_drivers_shared_memory_and_guarded_stacks_are_told_apart() -> None:
 90000-a0000 r-xp 00000000 fe:00 80                         /usr/lib/a b.so
 """
     kinds = [kind for kind, _, _ in parse_kinds(raw)]
-    assert kinds == [STACKS, ANONYMOUS, GPU, SHARED, SHARED, STACKS, FILES]
+    assert kinds == [STACKS, ANONYMOUS, GPU_DRIVER, SHARED, SHARED, STACKS, FILES]
 
 
 @given(st.binary() | st.text("0123456789abcdef-rwxps \n/[]", max_size=300).map(str.encode))
@@ -103,4 +103,4 @@ def test_without_pagemap_it_is_told(tmp_path: Path) -> None:
     (tmp_path / "7/maps").write_bytes(b"10000-20000 rw-p 00000000 00:00 0\n")
     (tmp_path / "7/statm").write_text("1 1 1 1 1 1 1\n")
     with pytest.raises(SourceError):
-        read_kinds(7, str(tmp_path))
+        read_memory_kinds(7, str(tmp_path))

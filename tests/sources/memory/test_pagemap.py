@@ -16,13 +16,13 @@ from memwatch.sources.memory.pagemap import (
     ANON_SHARED,
     FILE_SHARED,
     HUGE,
-    RUN,
+    PAGES_PER_RUN,
     ZERO,
-    Pages,
-    Runs,
+    PagemapFile,
+    PageRuns,
     mask,
     parse_maps,
-    read_space,
+    read_address_space,
 )
 from memwatch.sources.procfs import read_children
 from support.forest import forest
@@ -57,22 +57,28 @@ def test_any_bytes_are_mappings_or_none(raw):
     st.lists(st.tuples(st.integers(0, 2**40), st.integers(1, 200)), min_size=1), st.integers(1, 64), st.floats(0, 0.999)
 )
 def test_a_sample_is_of_different_runs_that_lie_within_their_stretches(stretches, wanted, start):
-    runs = Runs(stretches)
+    runs = PageRuns(stretches)
     taken = list(runs.sample(wanted, start))
     assert len(taken) == min(wanted, runs.total)
     for stretch, first, count in taken:
         begin, length = stretches[stretch]
-        assert begin <= first and first + count <= begin + length and 0 < count <= RUN
+        assert begin <= first and first + count <= begin + length and 0 < count <= PAGES_PER_RUN
     every = list(runs.sample(runs.total, 0.0))
     assert sum(count for _, _, count in every) == sum(count for _, count in stretches)
 
 
-def kinds_of(pid: int, megabytes: int) -> tuple[Pages, int, bytes]:
+def kinds_of(pid: int, megabytes: int) -> tuple[PagemapFile, int, bytes]:
     """The pages of the largest mapping."""
-    first, count = max(read_space(pid).anon.stretches, key=lambda stretch: stretch[1])
-    pages = Pages(pid)
+    first, count = max(read_address_space(pid).anon.stretches, key=lambda stretch: stretch[1])
+    pages = PagemapFile(pid)
     assert count >= megabytes * 256
-    return pages, first, b"".join(pages.kinds(first + i, min(RUN, count - i)) for i in range(0, count, RUN))
+    return (
+        pages,
+        first,
+        b"".join(
+            pages.read_page_kinds(first + i, min(PAGES_PER_RUN, count - i)) for i in range(0, count, PAGES_PER_RUN)
+        ),
+    )
 
 
 def test_pages_that_a_fork_has_written_to_are_its_own():
@@ -93,11 +99,13 @@ def test_huge_and_zero_pages_are_told():
     huge.madvise(mmap.MADV_NOHUGEPAGE, 16 << 20, 16 << 20)
     for i in range(16 << 20, 32 << 20, 4096):
         assert huge[i] == 0  # read alone: the kernel's page of zeros
-    pages = Pages(os.getpid())
-    stretches = read_space(os.getpid()).anon.stretches
-    runs = [(first + i, RUN) for first, count in stretches for i in range(0, count - RUN, RUN)]
-    zeros = sum(pages.marked(ZERO, *run).bit_count() for run in runs)
-    whole = sum(pages.marked(HUGE, *run).bit_count() for run in runs)
+    pages = PagemapFile(os.getpid())
+    stretches = read_address_space(os.getpid()).anon.stretches
+    runs = [
+        (first + i, PAGES_PER_RUN) for first, count in stretches for i in range(0, count - PAGES_PER_RUN, PAGES_PER_RUN)
+    ]
+    zeros = sum(pages.scan_category(ZERO, *run).bit_count() for run in runs)
+    whole = sum(pages.scan_category(HUGE, *run).bit_count() for run in runs)
     pages.close()
     huge.close()
     if not zeros:
@@ -110,28 +118,28 @@ def test_shared_memory_is_told_from_anonymous():
     with forest() as trainer:
         name = f"memwatch-test-{trainer.pid}"
         trainer.do(f"a = shared('{name}', 8); touch(a, range(2048)); fork(1); tell('touch(a, range(2048))')")
-        space, pages = read_space(trainer.pid), Pages(trainer.pid)
+        space, pages = read_address_space(trainer.pid), PagemapFile(trainer.pid)
         largest = max(space.files, key=lambda mapping: mapping.count)
         start = largest.first + random.randrange(1024)
-        assert mask(pages.kinds(start, RUN), FILE_SHARED).bit_count() == RUN
+        assert mask(pages.read_page_kinds(start, PAGES_PER_RUN), FILE_SHARED).bit_count() == PAGES_PER_RUN
         pages.close()
 
 
 def test_who_is_gone_is_gone(tmp_path):
     with pytest.raises(TargetGoneError):
-        Pages(4711, str(tmp_path))
+        PagemapFile(4711, str(tmp_path))
     (tmp_path / "4711").mkdir()
     (tmp_path / "4711" / "statm").write_text("1 1 1 1 0 1 0")
     with pytest.raises(SourceError, match="CONFIG_PROC_PAGE_MONITOR"):
-        Pages(4711, str(tmp_path))
+        PagemapFile(4711, str(tmp_path))
 
 
 def test_mappings_that_are_known_are_not_parsed_again(tmp_path):
     folder = tmp_path / "77"
     folder.mkdir()
     (folder / "maps").write_bytes(MAPS)
-    known = read_space(77, str(tmp_path))
-    assert read_space(77, str(tmp_path), (None, known)) is known
+    known = read_address_space(77, str(tmp_path))
+    assert read_address_space(77, str(tmp_path), (None, known)) is known
     (folder / "maps").write_bytes(MAPS.replace(b"7f300000", b"7f310000"))
-    changed = read_space(77, str(tmp_path), (None, known))
+    changed = read_address_space(77, str(tmp_path), (None, known))
     assert changed.files[0].count == 0x110

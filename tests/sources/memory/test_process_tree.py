@@ -15,7 +15,7 @@ import pytest
 
 from memwatch.errors import TargetGoneError
 from memwatch.sources.memory.process_tree import TreeReader
-from memwatch.sources.memory.shared_page_sampling import SurveyBudget, Visitable
+from memwatch.sources.memory.shared_page_sampling import PageSamplingBudget, SampledProcess
 from memwatch.sources.procfs import parse_status
 from support.fakeproc import FakeProc
 from support.forest import forest, read_pss, whole_tree
@@ -45,7 +45,7 @@ def reader(fake: FakeProc, pid: int = 10, **options) -> TreeReader:
     return TreeReader(pid, root=str(fake), **options)
 
 
-NEVER = SurveyBudget(most_cpu_share=0.0)
+NEVER = PageSamplingBudget(most_cpu_share=0.0)
 
 
 # --- a fake tree
@@ -83,7 +83,7 @@ def test_grandchildren_are_found_and_forks_are_not_counted_twice(fake):
     fake.process(13, anon=201 * MB, parent=11)
     tree = reader(fake, survey=NEVER)
     memory = tree.read(0.0)
-    assert tree.root_pids() == {10, 11, 12, 13}
+    assert tree.tree_pids() == {10, 11, 12, 13}
     assert memory.accounting == "anon+shmem"
     assert memory.used_bytes == (200 + 30 + 1) * MB
 
@@ -104,7 +104,7 @@ def test_without_children_files_all_of_proc_is_scanned(fake):
     fake.process(20, anon=MB, parent=1, with_children_file=False)
     tree = reader(fake)
     tree.read(0.0)
-    assert tree.root_pids() == {10, 11, 12}
+    assert tree.tree_pids() == {10, 11, 12}
 
 
 def test_a_worker_whose_parent_died_stays_in_the_tree(fake):
@@ -117,7 +117,7 @@ def test_a_worker_whose_parent_died_stays_in_the_tree(fake):
     fake.zombie(11)
     fake.process(12, anon=70 * MB, layout=8)
     memory = tree.read(2.0)
-    assert 12 in tree.root_pids()
+    assert 12 in tree.tree_pids()
     assert (memory.processes, memory.used_bytes) == (2, 270 * MB)
 
 
@@ -128,13 +128,13 @@ def test_the_tree_is_walked_only_when_something_was_forked(fake):
     fake.write("10/task/10/children", "11 ")  # not told by loadavg: nobody looks
     fake.write("11/statm", "1 1 0 1 0 1 0\n")
     tree.read(2.0)
-    assert tree.root_pids() == {10}
+    assert tree.tree_pids() == {10}
     new = fake.forked + 1
     fake.process(new, anon=MB, parent=10)
     tree.read(4.0)
-    assert tree.root_pids() == {10, new}
+    assert tree.tree_pids() == {10, new}
     tree.read(70.0)
-    assert tree.root_pids() == {10, 11, new}
+    assert tree.tree_pids() == {10, 11, new}
 
 
 def test_a_thread_of_a_child_is_no_process(fake):
@@ -145,7 +145,7 @@ def test_a_thread_of_a_child_is_no_process(fake):
     new = fake.forked + 1
     fake.process(new, anon=MB, parent=10, group=11)
     tree.read(1.0)
-    assert tree.root_pids() == {10, 11}
+    assert tree.tree_pids() == {10, 11}
 
 
 def test_a_process_that_is_just_being_forked_is_found_a_look_later(fake):
@@ -158,7 +158,7 @@ def test_a_process_that_is_just_being_forked_is_found_a_look_later(fake):
     fake.process(new, anon=MB, parent=10)
     fake.write("loadavg", f"0.06 0.02 0.00 1/110 {new}\n")
     tree.read(2.0)
-    assert tree.root_pids() == {10, new}
+    assert tree.tree_pids() == {10, new}
 
 
 def test_without_a_usable_loadavg_the_tree_is_walked_each_time(fake):
@@ -170,7 +170,7 @@ def test_without_a_usable_loadavg_the_tree_is_walked_each_time(fake):
     fake.process(10, anon=MB, children=(11,))
     fake.write("loadavg", "none\n")
     tree.read(2.0)
-    assert tree.root_pids() == {10, 11}
+    assert tree.tree_pids() == {10, 11}
 
 
 def test_swap_of_forks_is_counted_once(fake):
@@ -224,7 +224,7 @@ def test_visits_stop_when_their_share_of_time_is_spent(fake):
     for pid in range(11, 31):
         fake.process(pid, anon=MB, parent=10)
         fake.pages(pid, (4096, SHARED * 256, ""))
-    tree = reader(fake, survey=SurveyBudget(least_cpu_share=1e-6, cpu_share_per_gib=0.0))
+    tree = reader(fake, survey=PageSamplingBudget(least_cpu_share=1e-6, cpu_share_per_gib=0.0))
     costs = [tree.read(float(second)).survey_cost for second in range(20)]
     assert [cost.visits for cost in costs] == [1] * 20
     assert costs[0].cpu_seconds > 0
@@ -257,11 +257,11 @@ def test_parents_are_remembered_of_those_that_ended_lately():
     with running("import subprocess\n" + ends + "say('reaped')\nsys.stdin.read()\n") as program:
         tree = TreeReader(program.pid)
         tree.read(0.0)
-        [child] = tree.root_pids() - {program.pid}
+        [child] = tree.tree_pids() - {program.pid}
         program.step()
         tree.read(60.0)
-        assert tree.root_pids() == {program.pid}
-        assert tree.parents() == {child: program.pid}
+        assert tree.tree_pids() == {program.pid}
+        assert tree.parent_pids() == {child: program.pid}
         tree.close()
 
 
@@ -378,7 +378,7 @@ def test_nothing_is_kept_of_workers_that_have_ended():
             tree.read(second + 1.0)
             trainer.do("end(1)")
             assert tree.read(second + 2.0).processes == 1
-        members = [one for one in gc.get_objects() if isinstance(one, Visitable) and one.gone]
+        members = [one for one in gc.get_objects() if isinstance(one, SampledProcess) and one.gone]
         tree.close()
     assert not members
 

@@ -13,14 +13,14 @@ import pytest
 from memwatch.core.measurements import RankMemory, TreeMemory
 from memwatch.sources.memory.process_tree import TreeReader
 from memwatch.sources.memory.rank_memory import Rank, parse_rank
-from memwatch.sources.memory.shared_page_sampling import SurveyBudget
+from memwatch.sources.memory.shared_page_sampling import PageSamplingBudget
 from support.fakeproc import FakeProc
 from support.forest import read_pss
 from support.mainjob import until
 from support.trainers import running
 
 MB = 1 << 20
-NEVER = SurveyBudget(most_cpu_share=0.0)
+NEVER = PageSamplingBudget(most_cpu_share=0.0)
 PROGRAMS = Path(__file__).parents[2] / "programs"
 AGENT = (sys.executable, str(PROGRAMS / "torchrun"), "--rdzv-id=job-7", "--nproc-per-node=4", "--node-rank=1")
 

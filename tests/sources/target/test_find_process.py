@@ -12,7 +12,7 @@ import pytest
 
 from memwatch.errors import AttachError, ConfigError, NoTrainerError
 from memwatch.sources.procfs import read_stat
-from memwatch.sources.target.find_process import find
+from memwatch.sources.target.find_process import find_trainer_pid
 from support.processes import WAIT, python, running
 
 FORKS = (
@@ -46,7 +46,7 @@ def forking(mark) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_pid_is_taken_as_it_is():
-    assert find(pid=4711) == 4711
+    assert find_trainer_pid(pid=4711) == 4711
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_pid_is_taken_as_it_is():
 )
 def test_exactly_one_way(given):
     with pytest.raises(ConfigError):
-        find(**given)
+        find_trainer_pid(**given)
 
 
 # --- PID files
@@ -70,7 +70,7 @@ def test_exactly_one_way(given):
 @pytest.mark.parametrize("content", [b"4711", b"4711\n", b" 4711 \r\n", b"4711\n/var/lib/x\n5432\n"])
 def test_pid_files(tmp_path, content):
     (tmp_path / "p").write_bytes(content)
-    assert find(pidfile=str(tmp_path / "p")) == 4711
+    assert find_trainer_pid(pidfile=str(tmp_path / "p")) == 4711
 
 
 @pytest.mark.parametrize(
@@ -87,27 +87,27 @@ def test_pid_files(tmp_path, content):
 def test_broken_pid_files(tmp_path, content, message):
     (tmp_path / "p").write_bytes(content)
     with pytest.raises(AttachError, match=message) as raised:
-        find(pidfile=str(tmp_path / "p"))
+        find_trainer_pid(pidfile=str(tmp_path / "p"))
     assert raised.value.hint
 
 
 def test_a_missing_pid_file(tmp_path):
     with pytest.raises(AttachError, match="No such file"):
-        find(pidfile=str(tmp_path / "p"))
+        find_trainer_pid(pidfile=str(tmp_path / "p"))
 
 
 def test_a_pid_file_that_was_written_before_the_process_began_is_of_another(tmp_path):
     path = tmp_path / "p"
     with running(python(WAIT)) as child:
         path.write_text(str(child.pid))
-        assert find(pidfile=str(path)) == child.pid
+        assert find_trainer_pid(pidfile=str(path)) == child.pid
         an_hour_ago = time.time() - 3600
         os.utime(path, (an_hour_ago, an_hour_ago))
         with pytest.raises(NoTrainerError, match=f"of an earlier process: {child.pid} began 1 h after") as raised:
-            find(pidfile=str(path))
+            find_trainer_pid(pidfile=str(path))
         assert "touch" in raised.value.hint
         os.utime(path, None)
-        assert find(pidfile=str(path)) == child.pid
+        assert find_trainer_pid(pidfile=str(path)) == child.pid
 
 
 # --- match
@@ -115,11 +115,11 @@ def test_a_pid_file_that_was_written_before_the_process_began_is_of_another(tmp_
 
 def test_one_match(mark):
     with running(python(WAIT, mark)) as child:
-        assert find(match=mark) == child.pid
+        assert find_trainer_pid(match=mark) == child.pid
 
 
 def test_forked_workers_are_their_trainer(mark, forking):
-    assert find(match=mark) == forking.pid
+    assert find_trainer_pid(match=mark) == forking.pid
 
 
 def test_a_shell_around_the_trainer_is_not_the_trainer(mark):
@@ -127,7 +127,7 @@ def test_a_shell_around_the_trainer_is_not_the_trainer(mark):
     with running(["sh", "-c", command]) as shell:
         inner = int(Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text())
         try:
-            assert find(match=mark) == inner
+            assert find_trainer_pid(match=mark) == inner
         finally:
             os.kill(inner, 9)
 
@@ -136,7 +136,7 @@ def test_a_runner_with_the_command_in_its_own_is_not_the_trainer(mark):
     code = "import subprocess, sys; p = subprocess.Popen(sys.argv[1:]); sys.stdin.read(); p.kill(); p.wait()"
     with running(python(code, *python(WAIT, mark))) as runner:
         inner = int(Path(f"/proc/{runner.pid}/task/{runner.pid}/children").read_text())
-        assert find(match=mark) == inner
+        assert find_trainer_pid(match=mark) == inner
         runner.stdin.close()
         runner.wait(10)
 
@@ -144,8 +144,8 @@ def test_a_runner_with_the_command_in_its_own_is_not_the_trainer(mark):
 def test_two_matches_are_listed(mark):
     with running(python(WAIT, mark, "--one")) as one, running(python(WAIT, mark, "--two")) as two:
         with pytest.raises(AttachError, match="fits 2 processes") as raised:
-            find(match=mark)
-        assert find(match=f"{mark} --two") == two.pid
+            find_trainer_pid(match=mark)
+        assert find_trainer_pid(match=f"{mark} --two") == two.pid
     text = str(raised.value)
     for part in (f"pid {one.pid}", f"pid {two.pid}", "rss ", "MB", " ago", "--one"):
         assert part in text
@@ -153,7 +153,7 @@ def test_two_matches_are_listed(mark):
 
 def test_no_match_gives_the_closest(mark):
     with running(python(WAIT, mark)) as child, pytest.raises(AttachError, match="fits no process") as raised:
-        find(match=mark.upper())
+        find_trainer_pid(match=mark.upper())
     assert "case only" in raised.value.hint
     assert f"pid {child.pid}" in raised.value.hint
 
@@ -177,14 +177,14 @@ def test_another_memwatch_is_no_trainer(mark, tmp_path):
     program = tmp_path / "memwatch"
     program.write_text("print('ready', flush=True); import time; time.sleep(60)")
     with running([sys.executable, "-S", str(program), "--match", mark]), pytest.raises(AttachError, match="no process"):
-        find(match=mark)
+        find_trainer_pid(match=mark)
 
 
 def test_those_apart_are_not_meant(mark):
     with running(python(WAIT, mark)) as one, running(python(WAIT, mark)) as two:
         left = (one.pid, read_stat(one.pid).start_ticks)
-        assert find(match=mark, apart={left}) == two.pid
-        assert find(match=mark, apart={left, (two.pid, 1)}) == two.pid  # of that number, but another one
+        assert find_trainer_pid(match=mark, apart={left}) == two.pid
+        assert find_trainer_pid(match=mark, apart={left, (two.pid, 1)}) == two.pid  # of that number, but another one
 
 
 # --- cgroups and units
@@ -216,19 +216,19 @@ def test_a_cgroup_means_the_trainer_in_it_or_below(tmp_path, placed):
     placed(12, 11, "python main.py", f"0::{JOB}/workers\n")
     placed(20, 1, "python main.py", f"0::{JOB.replace('pod1', 'pod12')}-other\n")
     for pattern in (JOB, JOB[1:] + "/", "/kubepods.slice/pod1.slice", "*/cri-a??.scope"):
-        assert find(cgroup=pattern, root=str(tmp_path)) == 11, pattern
+        assert find_trainer_pid(cgroup=pattern, root=str(tmp_path)) == 11, pattern
 
 
 def test_any_hierarchy_of_version_1_will_do(tmp_path, placed):
     placed(10, 1, "python main.py", "4:memory:/docker/98b3\n1:name=systemd:/docker/98b3\n")
     placed(11, 1, "python other.py", "4:memory:/docker/77\n1:name=systemd:/\n")
-    assert find(cgroup="/docker/98b3", root=str(tmp_path)) == 10
+    assert find_trainer_pid(cgroup="/docker/98b3", root=str(tmp_path)) == 10
 
 
 def test_an_empty_cgroup_has_no_trainer_yet(tmp_path, placed):
     placed(10, 1, "python main.py", "0::/elsewhere\n")
     with pytest.raises(NoTrainerError, match="cgroup /job has no process"):
-        find(cgroup="/job", root=str(tmp_path))
+        find_trainer_pid(cgroup="/job", root=str(tmp_path))
 
 
 def test_a_regex_chooses_among_the_processes_of_a_cgroup(tmp_path, placed):
@@ -237,16 +237,16 @@ def test_a_regex_chooses_among_the_processes_of_a_cgroup(tmp_path, placed):
     placed(12, 10, "tee log", "0::/job\n")
     placed(13, 1, "python main.py", "0::/\n")
     with pytest.raises(AttachError, match="cgroup /job fits 2 processes") as raised:
-        find(cgroup="/job", root=str(tmp_path))
+        find_trainer_pid(cgroup="/job", root=str(tmp_path))
     assert "--match" in raised.value.hint and not isinstance(raised.value, NoTrainerError)
-    assert find(cgroup="/job", match="python", root=str(tmp_path)) == 11
+    assert find_trainer_pid(cgroup="/job", match="python", root=str(tmp_path)) == 11
     with pytest.raises(NoTrainerError, match="--match 'julia' of cgroup /job fits no process"):
-        find(cgroup="/job", match="julia", root=str(tmp_path))
+        find_trainer_pid(cgroup="/job", match="julia", root=str(tmp_path))
 
 
 def test_a_broken_regex_is_a_usage_error():
     with pytest.raises(ConfigError, match="regular expression"):
-        find(match="train(")
+        find_trainer_pid(match="train(")
 
 
 def test_hostile_command_lines_are_printed_safely(mark):
@@ -255,5 +255,5 @@ def test_hostile_command_lines_are_printed_safely(mark):
         running(python(WAIT, mark)),
         pytest.raises(AttachError) as raised,
     ):
-        find(match=mark)
+        find_trainer_pid(match=mark)
     assert "\x1b" not in str(raised.value)

@@ -10,13 +10,13 @@ import pytest
 from memwatch.core.proc_stat import parse_stat
 from memwatch.errors import AttachError, TargetGoneError
 from memwatch.sources.target.process_identity import (
-    describe,
-    describe_started,
     identify,
-    is_same,
+    is_same_process,
     is_torchrun,
-    read_ranks,
-    refuse_foreign_proc,
+    read_started_target_facts,
+    read_target_facts,
+    read_torchrun_ranks,
+    require_own_proc,
 )
 from support.processes import READY, WAIT, python, running, stranger
 
@@ -28,7 +28,7 @@ def test_a_process_may_name_itself_like_a_zombie():
     with running(python(code)) as child:
         target = identify(child.pid)
         assert parse_stat(Path(f"/proc/{child.pid}/stat").read_bytes()).name == "foo) Z "
-        assert is_same(target)
+        assert is_same_process(target)
 
 
 def test_identity_is_boot_pid_and_start():
@@ -36,8 +36,8 @@ def test_identity_is_boot_pid_and_start():
         target = identify(child.pid)
         assert target == identify(child.pid)
         assert target.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        assert is_same(target)
-    assert not is_same(target)
+        assert is_same_process(target)
+    assert not is_same_process(target)
     with pytest.raises(AttachError, match=f"no process {child.pid}"):
         identify(child.pid)
 
@@ -60,11 +60,11 @@ def test_refused_by_number(pid, message):
 
 
 def test_a_proc_of_other_processes_is_refused(tmp_path):
-    refuse_foreign_proc()
+    require_own_proc()
     (tmp_path / "self").symlink_to("4711")
     for root in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(AttachError, match="memwatch's own PID namespace") as raised:
-            refuse_foreign_proc(str(root))
+            require_own_proc(str(root))
         assert "mount -t proc" in raised.value.hint
 
 
@@ -72,7 +72,7 @@ def test_a_process_that_was_started_just_now_has_its_command_line():
     for _ in range(100):  # read at once, some of them are within their exec
         child = subprocess.Popen(["sleep", "60"])
         try:
-            assert describe_started(child.pid).argv == ("sleep", "60")
+            assert read_started_target_facts(child.pid).argv == ("sleep", "60")
         finally:
             child.kill()
             child.wait()
@@ -91,7 +91,7 @@ def test_a_zombie_is_refused():
             pass
         with pytest.raises(AttachError, match="zombie") as raised:
             identify(process.pid)
-        assert str(found.parent) in raised.value.hint
+        assert str(found.parent_pid) in raised.value.hint
         process.reap()
 
 
@@ -130,7 +130,7 @@ def test_facts_of_a_real_process(tmp_path):
         try:
             while not log.read_text():
                 pass
-            facts = describe(identify(child.pid))
+            facts = read_target_facts(identify(child.pid))
         finally:
             child.kill()
             child.wait()
@@ -142,12 +142,12 @@ def test_facts_of_a_real_process(tmp_path):
     assert facts.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert b"SigCgt" in facts.status
     with pytest.raises(TargetGoneError):
-        describe(facts.target)
+        read_target_facts(facts.target)
 
 
 def test_stdout_that_is_no_file_says_why(tmp_path):
     with running(python(WAIT)) as child:
-        facts = describe(identify(child.pid))
+        facts = read_target_facts(identify(child.pid))
     assert facts.stdout_path is None
     assert "pipe" in facts.stdout_reason
 
@@ -158,7 +158,7 @@ def test_a_deleted_stdout_says_so(tmp_path):
         child = subprocess.Popen(python(WAIT), stdout=out)
         try:
             log.unlink()
-            facts = describe(identify(child.pid))
+            facts = read_target_facts(identify(child.pid))
         finally:
             child.kill()
             child.wait()
@@ -174,7 +174,7 @@ def test_what_is_not_permitted_is_none():
             code = 9
             try:
                 os.setuid(65534)
-                facts = describe(identify(child.pid))
+                facts = read_target_facts(identify(child.pid))
                 unknown = (facts.environ, facts.cwd, facts.exe, facts.stdout_path)
                 code = 0 if unknown == (None,) * 4 and "permitted" in facts.stdout_reason and facts.is_python else 8
             finally:
@@ -216,7 +216,7 @@ def test_ranks_are_the_children_with_a_local_rank():
     agent = subprocess.Popen(python(code), stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
     try:
         expected = list(map(int, agent.stdout.readline().split()))
-        ranks = read_ranks(identify(agent.pid))
+        ranks = read_torchrun_ranks(identify(agent.pid))
     finally:
         agent.communicate("\n")
     assert [rank.target.pid for rank in ranks] == expected
@@ -226,5 +226,5 @@ def test_ranks_are_the_children_with_a_local_rank():
 def test_nothing_is_held():
     before = len(list(Path("/proc/self/fd").iterdir()))
     with running(python(WAIT)) as child:
-        describe(identify(child.pid))
+        read_target_facts(identify(child.pid))
         assert len(list(Path("/proc/self/fd").iterdir())) == before + 2  # the two pipes to the child

@@ -12,18 +12,18 @@ from memwatch.errors import (
     MemwatchError,
     NoTrainerError,
 )
-from memwatch.sources.target.systemd_unit import Unit, parse_unit, read_unit
+from memwatch.sources.target.systemd_unit import SystemdUnit, parse_unit, read_unit
 
 SERVICE = b"MainPID=4711\nLoadState=loaded\nActiveState=active\nControlGroup=/system.slice/trainer.service\n"
 
 
 def test_a_service_has_a_main_process() -> None:
-    assert parse_unit("trainer", SERVICE) == Unit(4711, "/system.slice/trainer.service")
+    assert parse_unit("trainer", SERVICE) == SystemdUnit(4711, "/system.slice/trainer.service")
 
 
 def test_a_scope_and_a_slice_have_a_cgroup_alone() -> None:
     scope = b"LoadState=loaded\nActiveState=active\nControlGroup=/system.slice/run-1.scope\n"
-    assert parse_unit("run-1.scope", scope) == Unit(None, "/system.slice/run-1.scope")
+    assert parse_unit("run-1.scope", scope) == SystemdUnit(None, "/system.slice/run-1.scope")
 
 
 @pytest.mark.parametrize(

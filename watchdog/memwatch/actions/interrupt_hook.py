@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from string import Formatter
 
-from memwatch.actions.signal_sender import ExitStatus, ended_with
+from memwatch.actions.signal_sender import ExitStatus, exit_status_of
 from memwatch.core.events import HookRan
 from memwatch.core.text_and_units import printable
 from memwatch.errors import ConfigError, SourceError
@@ -57,7 +57,7 @@ def placeholders(word: str) -> Iterator[str]:
         raise ConfigError(f"a single brace ({error})", fix) from error
 
 
-def fill(word: str, values: Mapping[str, str]) -> str:
+def fill_placeholders(word: str, values: Mapping[str, str]) -> str:
     """The word with its placeholders replaced."""
     parts = Formatter().parse(word)
     return "".join(text + (values[name] if name is not None else "") for text, name, _, _ in parts)
@@ -120,7 +120,7 @@ class Hook:
         return printable(shlex.join(self._argv(facts)), _COMMAND_LENGTH)
 
     def _argv(self, facts: Mapping[str, str]) -> list[str]:
-        return [self._words[0], *(fill(word, {**facts, **self._variables}) for word in self._words[1:])]
+        return [self._words[0], *(fill_placeholders(word, {**facts, **self._variables}) for word in self._words[1:])]
 
     def start(self, t: float, facts: Mapping[str, str]) -> None:
         """Start it, which takes as long as an exec: 1 ms. SourceError when it cannot be, and while the last runs."""
@@ -164,7 +164,7 @@ class Hook:
         os.close(running.output)
         return (self._ran(now, running, waited),)
 
-    def rest(self, stopped: Callable[[], bool]) -> Sequence[HookRan]:
+    def wait_until_ended(self, stopped: Callable[[], bool]) -> Sequence[HookRan]:
         """Wait for it, within its own time and while nobody wants to stop."""
         while self._running is not None and not stopped():
             if ran := self.poll(self._now()):
@@ -185,7 +185,7 @@ class Hook:
             self._left.append(pid)
 
     def _ran(self, now: float, running: _Running, waited: int | None) -> HookRan:
-        ended = ended_with(waited) if waited is not None else ExitStatus(None, None)
+        ended = exit_status_of(waited) if waited is not None else ExitStatus(None, None)
         error = f"status {ended.exit_code}" if ended.exit_code else ""
         if waited is None:
             error = f"it took more than {self._seconds:g} s and was killed"

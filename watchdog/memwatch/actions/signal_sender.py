@@ -47,7 +47,7 @@ class SignalPlan:
     reason: str  # one line for people
 
 
-def plan(status: bytes, wanted: Sequence[str] = DEFAULT_SIGNALS) -> SignalPlan:
+def choose_signal(status: bytes, wanted: Sequence[str] = DEFAULT_SIGNALS) -> SignalPlan:
     """The first of `wanted` that the trainer catches, by the SigCgt and SigIgn lines of its /proc/PID/status.
 
     Python catches SIGINT (KeyboardInterrupt) unless it was started with SIGINT ignored, as `cmd &` in a script does
@@ -149,7 +149,7 @@ class PidfdSignaller:
             self.problem = f"no pidfd of process {self.target.pid}: {error.strerror}"
             return None
 
-    def send(self, signal_name: str) -> None:
+    def send_signal(self, signal_name: str) -> None:
         """Signal the trainer's process alone. TargetGoneError when it ended (a zombie too), SourceError if refused."""
         number = signal_number(signal_name)
         if self.gone():
@@ -198,7 +198,7 @@ class PidfdSignaller:
         except (OSError, ValueError):
             return True
         waits = pending.get(b"SigPnd", 0) | pending.get(b"ShdPnd", 0)
-        return found.start_ticks != self.target.start_ticks or found.ending or _has(waits, signal.SIGKILL)
+        return found.start_ticks != self.target.start_ticks or found.is_exiting or _has(waits, signal.SIGKILL)
 
     def exit_status(self, root: str = "/proc") -> ExitStatus | None:
         """How it ended, without being its parent; None while it runs and where the kernel does not tell.
@@ -210,7 +210,7 @@ class PidfdSignaller:
             status = self._reaped_status()
             if status is None:
                 status = self._zombie_status(root)
-            self._exit = ended_with(status) if status is not None else None
+            self._exit = exit_status_of(status) if status is not None else None
         return self._exit
 
     def _reaped_status(self) -> int | None:
@@ -265,7 +265,7 @@ class RanksSignaller:
         self._ranks = ranks
         self._is_same = is_same
 
-    def send(self, signal_name: str) -> None:
+    def send_signal(self, signal_name: str) -> None:
         """Signal every rank that runs now; TargetGoneError if there is none, SourceError if one refused."""
         sent, refused = 0, None
         for rank in self._ranks():
@@ -274,7 +274,7 @@ class RanksSignaller:
             except AttachError:
                 continue  # ended meanwhile
             try:
-                signaller.send(signal_name)
+                signaller.send_signal(signal_name)
                 sent += 1
             except TargetGoneError:
                 continue
@@ -316,7 +316,7 @@ def system_call(number: int, *arguments: int | None) -> int:
     return result
 
 
-def ended_with(wait_status: int) -> ExitStatus:
+def exit_status_of(wait_status: int) -> ExitStatus:
     """What waitpid() told of an end."""
     if os.WIFSIGNALED(wait_status):
         number = os.WTERMSIG(wait_status)

@@ -18,9 +18,9 @@ from memwatch.actions.signal_sender import (
     PidfdSignaller,
     RanksSignaller,
     SignalPlan,
-    plan,
+    choose_signal,
 )
-from memwatch.app.examination_launcher import Examiner, Snapshotter
+from memwatch.app.examination_launcher import ExaminationLauncher, ProcessSnapshotLauncher
 from memwatch.app.history_replay import Settings
 from memwatch.app.interrupter import Interrupter, identify_part, make_hook
 from memwatch.app.launched_trainer import Child
@@ -46,7 +46,7 @@ from memwatch.errors import (
 from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore
 from memwatch.history.run_identity import run_key
-from memwatch.outputs.status_json import status
+from memwatch.outputs.status_json import snapshot_to_dict
 from memwatch.outputs.terminal.keyboard import Keyboard
 from memwatch.sources.checkpoint.checkpoint_watch import CheckpointWatch
 from memwatch.sources.gpu.gpu_reader import GpuReader
@@ -54,19 +54,19 @@ from memwatch.sources.kernel_files import HeldFile
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.marker_presets import Preset, load_presets
 from memwatch.sources.memory.cgroup import CgroupReader
-from memwatch.sources.memory.cgroup_events import Wakes
-from memwatch.sources.memory.kernel_oom_log import KmsgReader, refuse_foreign_pids
+from memwatch.sources.memory.cgroup_events import CgroupWaker
+from memwatch.sources.memory.kernel_oom_log import KmsgReader, require_kernel_pid_namespace
 from memwatch.sources.memory.process_tree import TreeReader
-from memwatch.sources.memory.shared_page_sampling import SurveyBudget
+from memwatch.sources.memory.shared_page_sampling import PageSamplingBudget
 from memwatch.sources.procfs import HostReader, read_stat
-from memwatch.sources.target.find_process import WAYS, find
+from memwatch.sources.target.find_process import WAYS, find_trainer_pid
 from memwatch.sources.target.process_identity import (
     TargetFacts,
-    describe,
     identify,
-    is_same,
-    read_ranks,
-    refuse_foreign_proc,
+    is_same_process,
+    read_target_facts,
+    read_torchrun_ranks,
+    require_own_proc,
 )
 from memwatch.system import (
     package_data,
@@ -78,7 +78,7 @@ from memwatch.system.clock import Sleeper
 
 if TYPE_CHECKING:
     from memwatch.actions.interrupt_hook import Hook
-    from memwatch.outputs.trackers.tracker_proxy import Relay
+    from memwatch.outputs.trackers.tracker_proxy import TrackerProxy
 
 RUN_LOGS_KEPT = 20
 YOUNG_OBJECTS = 5000  # that a collection waits for: there is hardly any garbage, and looking for it is 6 % of the CPU
@@ -118,7 +118,7 @@ class Watch:
         station = self._station
         with ExitStack() as held:
             _allow_descriptors(held)
-            signaller = PidfdSignaller(self._facts.target, is_same)
+            signaller = PidfdSignaller(self._facts.target, is_same_process)
             held.callback(signaller.close)
             held.callback(self._status.close)
             readers = make_readers(self._config, self._facts, held)
@@ -137,7 +137,7 @@ class Watch:
                 exited = daemon.run(attached, sleep, self._is_told_to_stop)
                 if exited is not None:
                     self._patience = lambda: LEAVING_SECONDS if self._is_told_to_stop() else ENDING_SECONDS
-                    self.left_behind = frozenset(_alive(readers.tree.root_pids()))
+                    self.left_behind = frozenset(_alive(readers.tree.tree_pids()))
                 station.conclude(self.engine.snapshot())
                 held.close()
                 if exited is not None:
@@ -154,25 +154,27 @@ class Watch:
         if self._config.daemon.realtime:
             self._remarks.append(process_priority.raise_priority())
 
-    def _assemble(self, signaller: PidfdSignaller, readers: Readers, held: ExitStack) -> tuple[Daemon, Attached, Wakes]:
+    def _assemble(
+        self, signaller: PidfdSignaller, readers: Readers, held: ExitStack
+    ) -> tuple[Daemon, Attached, CgroupWaker]:
         config, facts, engine = self._config, self._facts, self.engine
         pid = facts.target.pid
         log = self._choose_log()
-        wakes = Wakes(readers.cgroup.directories)
+        wakes = CgroupWaker(readers.cgroup.level_directories)
         held.callback(wakes.close)
         checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd)
         held.callback(checkpoints.close)
         followed = self._follow(log, held)
         trainer = WatchedTrainer(
             signaller=signaller,
-            tree_parents=readers.tree.parents,
+            tree_parents=readers.tree.parent_pids,
             cgroup=readers.cgroup,
             kmsg=self._kmsg(held),
             checkpoints=checkpoints,
             child_status=self._child.status if self._child is not None else None,
-            log_end=followed[0].end if followed else str,
+            log_end=followed[0].read_last_text if followed else str,
         )
-        examiner = Examiner(facts.target)
+        examiner = ExaminationLauncher(facts.target)
         held.callback(examiner.close)
         sources: list[EventSource] = [*followed, checkpoints, examiner, *self._station.sources]
         self._remark_ways(checkpoints)
@@ -184,12 +186,12 @@ class Watch:
             held.callback(hook.close)
             sources.append(hook)
         self._station.begins(engine)
-        if attached.run_id and engine.is_new:
+        if attached.run_id and engine.never_attached:
             self._replay(attached.run_id, trainer)
             self._clock.not_before(engine.snapshot().t)
             trainer.resume(self._clock.now(), engine.snapshot())
             attached = replace(attached, t=self._clock.now())
-        snapshotter = Snapshotter(pid)
+        snapshotter = ProcessSnapshotLauncher(pid)
         held.callback(snapshotter.close)
         sinks = [trainer, *self._sinks(snapshotter), *self._relays(attached.run_id, held)]
         if self._keyboard is not None:
@@ -201,7 +203,7 @@ class Watch:
             sampler=readers.sampler,
             trainer=trainer,
             interrupter=self._interrupter(signaller, trainer, checkpoints, hook),
-            diagnose=examiner.begin,
+            diagnose=examiner.start_examination,
             sources=sources,
             keys=self._keyboard,
             sinks=sinks,
@@ -212,7 +214,7 @@ class Watch:
         )
         return daemon, replace(attached, remarks=tuple(filter(None, self._remarks))), wakes
 
-    def _sleeper(self, signaller: PidfdSignaller, wakes: Wakes) -> Sleeper:
+    def _sleeper(self, signaller: PidfdSignaller, wakes: CgroupWaker) -> Sleeper:
         watched = [wakes.fileno()]
         if not signaller.problem:
             watched.append(signaller.fileno())
@@ -250,7 +252,7 @@ class Watch:
             status = self._status.read()
         except SourceError:
             status = self._facts.status
-        return plan(status, self._config.signals.wanted)
+        return choose_signal(status, self._config.signals.wanted)
 
     def _interrupter(
         self, signaller: PidfdSignaller, trainer: WatchedTrainer, checkpoints: CheckpointWatch, hook: Hook | None
@@ -259,7 +261,7 @@ class Watch:
             self._recipient(signaller),
             self._signal,
             unreachable=trainer.unreachable,
-            asked=lambda before_ns: checkpoints.signalled(self._clock.now(), before_ns),
+            asked=lambda before_ns: checkpoints.discard_before_signal(self._clock.now(), before_ns),
             hook=hook,
             instead=not self._config.actions.signal,
             state=self.engine.snapshot,
@@ -285,7 +287,9 @@ class Watch:
 
     def _recipient(self, signaller: PidfdSignaller) -> Signaller:
         if self._facts.is_torchrun and self._config.signals.torchrun == "ranks":
-            return RanksSignaller(lambda: [rank.target for rank in read_ranks(self._facts.target)], is_same)
+            return RanksSignaller(
+                lambda: [rank.target for rank in read_torchrun_ranks(self._facts.target)], is_same_process
+            )
         return signaller
 
     def _signal(self) -> str:
@@ -296,7 +300,7 @@ class Watch:
 
     def _kmsg(self, held: ExitStack) -> KmsgReader | None:
         try:
-            refuse_foreign_pids()
+            require_kernel_pid_namespace()
             kmsg = KmsgReader()
         except SourceError as error:
             self._remarks.append(f"the kernel's log cannot be read ({error}): OOM kills show in cgroup counters only")
@@ -327,7 +331,7 @@ class Watch:
         cwd, log_name = facts.cwd or "", str(log) if log is not None and self._child is None else ""
         key = run_key(facts.argv, cwd, log_name or None, facts.uid or 0)
         opening = store.begin(key, attached, attached.t, cwd, log_name)
-        if self.engine.is_new:
+        if self.engine.never_attached:
             store.judged_by(Settings.of(self._config).to_keep(), attached.t)
         return store, replace(attached, run_id=opening.run_id)
 
@@ -347,27 +351,27 @@ class Watch:
 
     # --- outputs ---
 
-    def _sinks(self, snapshotter: Snapshotter) -> Sequence[Sink]:
+    def _sinks(self, snapshotter: ProcessSnapshotLauncher) -> Sequence[Sink]:
         front = self._station.front
         if front is not None:
             self._remarks += front.news()
             if (view := front.view) is not None:
-                actions = {"q": self._stop, "s": snapshotter.begin}
+                actions = {"q": self._stop, "s": snapshotter.start_process_snapshot}
                 with suppress(SourceError):  # what is typed is not for memwatch
                     self._keyboard = Keyboard(sys.stdin, lambda key: actions.get(key, partial(view.press, key))())
                     view.keys = KEYS
         return self._station.sinks
 
-    def _relays(self, run_id: str, held: ExitStack) -> list[Relay]:
+    def _relays(self, run_id: str, held: ExitStack) -> list[TrackerProxy]:
         """What hands figures and notices on, each to a process of its own."""
         if self._station.once or not self._config.extras:
             return []
         from memwatch.app import tracker_setup
         from memwatch.outputs.trackers import tracker_proxy
 
-        self._remarks += tracker_setup.remarks(self._config)
-        relays = tracker_setup.relays(self._config, run_id, self._facts.command)
-        held.callback(lambda: tracker_proxy.finish(relays, self._patience))
+        self._remarks += tracker_setup.config_warnings(self._config)
+        relays = tracker_setup.make_proxies(self._config, run_id, self._facts.command)
+        held.callback(lambda: tracker_proxy.finish_all(relays, self._patience))
         return relays
 
     def _stop(self) -> None:
@@ -377,7 +381,7 @@ class Watch:
 def show_once(snapshot: Snapshot, stream: TextIO, as_json: bool) -> None:
     """One screen, or all of it as JSON."""
     if as_json:
-        print(serialization.to_shown_json(status(snapshot)), file=stream)
+        print(serialization.to_shown_json(snapshot_to_dict(snapshot)), file=stream)
         return
     from memwatch.outputs.terminal.live_view import print_screen
 
@@ -387,7 +391,7 @@ def show_once(snapshot: Snapshot, stream: TextIO, as_json: bool) -> None:
 def sleep_asking(sleeper: Sleeper, gpus: GpuReader | None, clock: Clock, seconds: float) -> bool:
     """As Sleeper.sleep, until the next look; NVML will be asked shortly before it, so that its answer is there."""
     if gpus is not None:
-        gpus.ask_before(clock.now(), seconds)
+        gpus.request_before_sample(clock.now(), seconds)
     return sleeper.sleep(seconds)
 
 
@@ -422,13 +426,15 @@ class Readers:
 def make_readers(config: Config, facts: TargetFacts, held: ExitStack, gpu_patience_seconds: float = 0.0) -> Readers:
     """The readers of a trainer, given back with `held`. A loop has no patience with a GPU's driver: it looks again."""
     pid = facts.target.pid
-    tree = TreeReader(pid, survey=SurveyBudget() if config.memory.sample_pages else SurveyBudget(most_cpu_share=0.0))
+    tree = TreeReader(
+        pid, survey=PageSamplingBudget() if config.memory.sample_pages else PageSamplingBudget(most_cpu_share=0.0)
+    )
     gpus: GpuReader | None = None
     if config.gpu.enabled:
         patience = gpu_patience_seconds
         environ = facts.environ or {}
-        gpus = GpuReader(tree.root_pids, environ, patience_s=patience, deadline_s=max(GPU_DEADLINE_SECONDS, patience))
-    cgroup = CgroupReader(pid, tree_pids=lambda: tree.root_pids() | (gpus.pids if gpus is not None else frozenset()))
+        gpus = GpuReader(tree.tree_pids, environ, patience_s=patience, deadline_s=max(GPU_DEADLINE_SECONDS, patience))
+    cgroup = CgroupReader(pid, tree_pids=lambda: tree.tree_pids() | (gpus.pids if gpus is not None else frozenset()))
     expected = config.gpu.enabled is True
     sampler = Sampler(tree, cgroup, HostReader(), gpus, config.memory.limit_bytes, gpus_expected=expected)
     held.callback(sampler.close)
@@ -439,10 +445,10 @@ def find_target(config: Config, apart: Collection[tuple[int, int]] = ()) -> Targ
     """The trainer that the configuration means, none of `apart`; AttachError when there is not exactly one."""
     if not config.target.is_named:
         raise ConfigError("no trainer is named", f"give one of {WAYS}; or use memwatch run")
-    refuse_foreign_proc()
-    named = partial(find, **asdict(config.target), apart=apart)
-    facts = describe(identify(named()))
-    if named() != facts.target.pid or not is_same(facts.target):  # between two looks a PID may go to a stranger
+    require_own_proc()
+    named = partial(find_trainer_pid, **asdict(config.target), apart=apart)
+    facts = read_target_facts(identify(named()))
+    if named() != facts.target.pid or not is_same_process(facts.target):  # between two looks a PID may go to a stranger
         raise NoTrainerError(f"process {facts.target.pid} has ended just now", "Is the trainer started again?")
     return facts
 
@@ -467,10 +473,10 @@ def presets(config: Config) -> tuple[Preset, ...]:
             own.append((f"log.extra[{number}]", extra))
     found = (*load_presets(own, user=True), *_shipped())
     wanted = config.log.markers
-    names = sorted(preset.name for preset in found if not preset.common)
+    names = sorted(preset.name for preset in found if not preset.applies_to_all_logs)
     if wanted is not None and wanted not in names:
         raise ConfigError(f"log.markers: no preset is called {wanted!r}", f"there are: {', '.join(names)}")
-    return tuple(preset for preset in found if preset.common or wanted in (None, preset.name))
+    return tuple(preset for preset in found if preset.applies_to_all_logs or wanted in (None, preset.name))
 
 
 @cache

@@ -9,7 +9,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memwatch.core.events import Diagnose, Diagnosed, Event, SnapshotTaken
+from memwatch.core.events import (
+    Diagnose,
+    Diagnosed,
+    Event,
+    SnapshotTaken,
+)
 from memwatch.core.examination import Examination
 from memwatch.core.measurements import Target
 from memwatch.system import serialization
@@ -20,7 +25,7 @@ _EXAMINATION_CODE = "from memwatch.app.examination_worker import serve; serve()"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ExaminationRequest:
     """What the other process is told."""
 
     target: Target
@@ -39,7 +44,7 @@ class _UnderWay:
     errand: Errand
 
 
-class Examiner:
+class ExaminationLauncher:
     """One at a time, and beside it one recording. A source of events: what was found."""
 
     name = "diagnosis"
@@ -49,13 +54,13 @@ class Examiner:
         self._under_way: dict[bool, _UnderWay] = {}  # by whether it is a recording
         self._failed: list[Diagnosed] = []
 
-    def begin(self, asked: Diagnose) -> None:
+    def start_examination(self, asked: Diagnose) -> None:
         """Start it, unless one of its kind goes on; what hinders it is its outcome."""
         is_recording = asked.record_seconds > 0.0
         if is_recording in self._under_way:
             return
         bounds = asked.memory_bytes, time.clock_gettime(time.CLOCK_BOOTTIME), asked.record_seconds
-        order = Order(self._target, asked.types, asked.paths, *bounds)
+        order = ExaminationRequest(self._target, asked.types, asked.paths, *bounds)
         try:
             self._under_way[is_recording] = _UnderWay(asked, Errand(self._code, serialization.to_json(order)))
         except OSError as error:
@@ -94,11 +99,11 @@ def _read(answer: bytes) -> Examination | None:
 
 
 SNAPSHOT_SECONDS = 300.0  # after which one is ended
-_SNAPSHOT_CODE = "from memwatch.cli.process_snapshot import serve; serve()"
+_SNAPSHOT_CODE = "from memwatch.cli.snapshot_command import serve; serve()"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ProcessSnapshotRequest:
     """What the other process is told."""
 
     pid: int
@@ -106,14 +111,14 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProcessSnapshotOutcome:
     """What it answers."""
 
     path: str = ""
     reason: str = ""  # why there is none
 
 
-class Snapshotter:
+class ProcessSnapshotLauncher:
     """One at a time. A source of events: what became of it."""
 
     name = "snapshot"
@@ -121,17 +126,17 @@ class Snapshotter:
     def __init__(self, pid: int, code: str = _SNAPSHOT_CODE) -> None:
         self._pid, self._code = pid, code
         self._under_way: tuple[str, float, Errand] | None = None
-        self._failed: list[tuple[str, Outcome]] = []
+        self._failed: list[tuple[str, ProcessSnapshotOutcome]] = []
 
-    def begin(self) -> None:
+    def start_process_snapshot(self) -> None:
         """Take one now, unless one is being taken; it is called after the time of day."""
         if self._under_way is not None:
             return
         label = time.strftime("%Y-%m-%d %H:%M:%S")
         try:
-            errand = Errand(self._code, serialization.to_json(Wanted(self._pid, label)))
+            errand = Errand(self._code, serialization.to_json(ProcessSnapshotRequest(self._pid, label)))
         except OSError as error:
-            self._failed.append((label, Outcome(reason=f"no process can be started: {error}")))
+            self._failed.append((label, ProcessSnapshotOutcome(reason=f"no process can be started: {error}")))
         else:
             self._under_way = label, time.monotonic(), errand
 
@@ -153,9 +158,9 @@ class Snapshotter:
             self._under_way = None
 
 
-def _outcome(status: int | None, answer: bytes) -> Outcome:
+def _outcome(status: int | None, answer: bytes) -> ProcessSnapshotOutcome:
     try:
-        return serialization.from_json(answer, Outcome)
+        return serialization.from_json(answer, ProcessSnapshotOutcome)
     except serialization.ShapeError:
         how = f"it took more than {SNAPSHOT_SECONDS:g} s" if status is None else f"it ended with status {status}"
-        return Outcome(reason=how)
+        return ProcessSnapshotOutcome(reason=how)

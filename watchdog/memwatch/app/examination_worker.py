@@ -11,28 +11,28 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from memwatch.app.examination_launcher import Order
+from memwatch.app.examination_launcher import ExaminationRequest
 from memwatch.core.examination import Census, Examination, TypeCount
-from memwatch.diagnosis.allocation_profiler import record
-from memwatch.diagnosis.heap.attribute_path_sizes import Track, parse
-from memwatch.diagnosis.heap.object_census import Wish, take_census
+from memwatch.diagnosis.allocation_profiler import record_profile
+from memwatch.diagnosis.heap.attribute_path_sizes import AttributePath, parse_attribute_path
+from memwatch.diagnosis.heap.object_census import CensusOptions, take_census
 from memwatch.diagnosis.heap.program_modules import is_of_program
-from memwatch.diagnosis.heap.remote_memory import Memory
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.thread_stacks import read_stacks
 from memwatch.errors import ConfigError, SourceError
-from memwatch.sources.memory.memory_breakdown import read_kinds, read_resident
-from memwatch.sources.memory.pagemap import Pages
-from memwatch.sources.target.process_identity import is_same
+from memwatch.sources.memory.memory_breakdown import read_memory_kinds, read_resident
+from memwatch.sources.memory.pagemap import PagemapFile
+from memwatch.sources.target.process_identity import is_same_process
 from memwatch.system import serialization
 from memwatch.system.process_priority import give_way
 
-HELD_TYPES = 5  # of which it is told who holds their objects, besides those that are named
-RECORD_SHARE = 0.25  # of a core, at most, that a recording takes
+DEFAULT_TRACED_TYPES = 5  # of which it is told who holds their objects, besides those that are named
+MAX_RECORDING_CPU_SHARE = 0.25  # of a core, at most, that a recording takes
 STACKS_MOST = 200  # of a recording, that are told
 _FEW_OBJECTS, _FEW_BYTES = 100, 1 << 20  # of a type that is not the program's: not worth telling
 
 
-def examine(pid: int, wish: Wish, stacks: bool = True) -> Examination:
+def examine_process(pid: int, wish: CensusOptions, stacks: bool = True) -> Examination:
     """What can be read of a process; what cannot be is left out, with the reason."""
     began, found = time.process_time(), Examination(threads_reason="not asked for")
     try:
@@ -41,7 +41,7 @@ def examine(pid: int, wish: Wish, stacks: bool = True) -> Examination:
     except SourceError as error:
         found = replace(found, census_reason=str(error))
     try:  # at the moment at which the census read how much attributes hold
-        found = replace(found, kinds=read_kinds(pid))
+        found = replace(found, kinds=read_memory_kinds(pid))
     except SourceError as error:
         found = replace(found, kinds_reason=str(error))
     try:
@@ -51,10 +51,10 @@ def examine(pid: int, wish: Wish, stacks: bool = True) -> Examination:
     return replace(found, cpu_seconds=round(time.process_time() - began, 3))
 
 
-def _program(pid: int, held: ExitStack) -> Memory | None:
+def _program(pid: int, held: ExitStack) -> RemoteMemory | None:
     """The memory of the program that runs now; None where it may not be read."""
     try:
-        memory = Memory(pid)
+        memory = RemoteMemory(pid)
     except SourceError:
         return None
     held.callback(memory.close)
@@ -64,7 +64,7 @@ def _program(pid: int, held: ExitStack) -> Memory | None:
 def _residence(pid: int, held: ExitStack) -> Callable[[int, int], int | None] | None:
     """What tells how much of an array is in memory; None where the kernel does not let it."""
     try:
-        pages = Pages(pid)
+        pages = PagemapFile(pid)
     except SourceError:
         return None
     held.callback(pages.close)
@@ -74,7 +74,7 @@ def _residence(pid: int, held: ExitStack) -> Callable[[int, int], int | None] | 
 def serve() -> None:
     """In a process of its own: an order on stdin, the examination on stdout, as JSON."""
     give_way()
-    order = serialization.from_json(sys.stdin.buffer.read(), Order)
+    order = serialization.from_json(sys.stdin.buffer.read(), ExaminationRequest)
     _bound_memory(order.memory_bytes)
     try:
         found = _examine_for(order)
@@ -84,54 +84,60 @@ def serve() -> None:
     sys.stdout.buffer.write(serialization.to_json(found))
 
 
-def _examine_for(order: Order) -> Examination:
+def _examine_for(order: ExaminationRequest) -> Examination:
     if order.record_seconds:
         return _record_for(order)
     tracks = tuple(track for path in order.paths if (track := _track(path)) is not None)
-    wish = Wish(bytes=True, holders=order.types, holders_of_most=HELD_TYPES, tracks=tracks, containers=True)
+    wish = CensusOptions(
+        bytes=True,
+        traced_types=order.types,
+        trace_most_frequent=DEFAULT_TRACED_TYPES,
+        attribute_paths=tracks,
+        containers=True,
+    )
     with ExitStack() as held:
         program = _program(order.target.pid, held)
-        found = within_memory(lambda wish: examine(order.target.pid, wish, stacks=False), wish)
+        found = with_memory_fallback(lambda wish: examine_process(order.target.pid, wish, stacks=False), wish)
         is_there = program is None or program.is_there()
     after = time.clock_gettime(time.CLOCK_BOOTTIME) - order.uptime  # sizes are what is read last
-    if not is_same(order.target) or not is_there:  # memory goes before the process does
+    if not is_same_process(order.target) or not is_there:  # memory goes before the process does
         return Examination(census_reason="the trainer ended meanwhile, or its process executes another program now")
     if found.census is not None:
-        found = replace(found, census=in_brief(found.census))
+        found = replace(found, census=without_rare_types(found.census))
     return replace(found, after_seconds=round(after, 3))
 
 
-def _record_for(order: Order) -> Examination:
-    if not is_same(order.target):
+def _record_for(order: ExaminationRequest) -> Examination:
+    if not is_same_process(order.target):
         return Examination(profile_reason="the trainer has ended")
     try:
-        found = record(order.target.pid, order.record_seconds, RECORD_SHARE * order.record_seconds)
+        found = record_profile(order.target.pid, order.record_seconds, MAX_RECORDING_CPU_SHARE * order.record_seconds)
     except SourceError as error:
         return Examination(profile_reason=str(error))
     return Examination(profile=replace(found, credits=found.credits[:STACKS_MOST]))
 
 
-def _track(path: str) -> Track | None:
+def _track(path: str) -> AttributePath | None:
     """None for what is none, as a history of another version may hold."""
     try:
-        return parse(path)
+        return parse_attribute_path(path)
     except ConfigError:
         return None
 
 
-def within_memory(look: Callable[[Wish], Examination], wish: Wish) -> Examination:
+def with_memory_fallback(look: Callable[[CensusOptions], Examination], wish: CensusOptions) -> Examination:
     """All that is wished for; where memory does not suffice for that, counts alone, or nothing, with the reason."""
     try:
         return look(wish)
     except (MemoryError, SystemError):  # the latter: C code of Python's that met the first and did not say so
         reason = "the heap is too large for the memory that an examination may take: diagnosis.memory bounds it"
     try:
-        return replace(look(Wish(cpu_seconds=wish.cpu_seconds)), census_reason=reason)
+        return replace(look(CensusOptions(cpu_seconds=wish.cpu_seconds)), census_reason=reason)
     except (MemoryError, SystemError):
         return Examination(census_reason=reason)
 
 
-def in_brief(census: Census) -> Census:
+def without_rare_types(census: Census) -> Census:
     """Without the types of Python and its libraries of which there is little."""
     return replace(census, types=tuple(one for one in census.types if _is_worth_telling(one)))
 

@@ -17,15 +17,15 @@ from memwatch.config.settings import Config
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import NO_DIAGNOSIS, Engine
 from memwatch.core.events import Notice
-from memwatch.core.expectations import parse
+from memwatch.core.expectations import parse_expectation
 from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, HistoryError
 from memwatch.history import stored_runs
 from memwatch.history.event_store import Judge
 from memwatch.history.stored_runs import PastRun, PastWatch
-from memwatch.outputs.charts.run_data import Story, Tape
-from memwatch.outputs.terminal.progress_bar import Progress
+from memwatch.outputs.charts.run_data import RunData, RunDataBuilder
+from memwatch.outputs.terminal.progress_bar import ProgressBar
 from memwatch.sources.target.process_identity import identify
 from memwatch.system import serialization
 
@@ -50,7 +50,7 @@ class Settings:
 
     def engine(self) -> Engine:
         """One that goes by them."""
-        return Engine(self.policy, diagnosis=self.diagnosis, expectations=map(parse, self.expectations))
+        return Engine(self.policy, diagnosis=self.diagnosis, expectations=map(parse_expectation, self.expectations))
 
     def to_keep(self) -> Judge:
         """For the history."""
@@ -66,7 +66,7 @@ class Recalled:
 
     run: PastRun
     end: Snapshot
-    story: Story
+    story: RunData
     lives: bool  # its trainer still runs
 
 
@@ -107,17 +107,17 @@ def names(run: PastRun) -> list[str]:
     return [f"{run.run_id}@{i + 1}" for i in range(run.attempts)] if run.attempts > 1 else []
 
 
-def recall(path: Path, run: PastRun, config: Config, progress: Progress) -> Recalled:
+def recall(path: Path, run: PastRun, config: Config, progress: ProgressBar) -> Recalled:
     """All that the file tells of a run; HistoryError when it cannot be read."""
     settings = Settings.of(config)
     engine = (settings if run.was_examined else replace(settings, diagnosis=NO_DIAGNOSIS)).engine()
-    tape = Tape()
-    for told in progress.over(stored_runs.stretches(path, run), run.share):
-        tape.take(told)
-        for event in engine.worth_feeding(told, JUDGED_SECONDS):
+    tape = RunDataBuilder()
+    for told in progress.track(stored_runs.stretches(path, run), run.share):
+        tape.add_event(told)
+        for event in engine.events_to_feed(told, JUDGED_SECONDS):
             engine.feed(event)
     end = engine.snapshot()
-    return Recalled(run, end, tape.story(stored_runs.notices(path, run), end), lives(run))
+    return Recalled(run, end, tape.build(stored_runs.notices(path, run), end), lives(run))
 
 
 def lives(run: PastRun) -> bool:
@@ -170,7 +170,7 @@ def _now(path: Path, run: PastRun, watch: PastWatch, reach: Callable[[float], No
         engine.feed(event)
     for told in stored_runs.during(path, run, watch):
         reach(run.share(told))
-        for event in engine.worth_feeding(told):
+        for event in engine.events_to_feed(told):
             yield from (action for action in engine.feed(event) if isinstance(action, Notice))
 
 

@@ -89,7 +89,7 @@ class Interrupter:
 
     def rest(self, stopped: Callable[[], bool]) -> Sequence[Event]:
         """The trainer has ended: wait for the hook, which may have others to tell, within its time."""
-        return self._hook.rest(stopped) if self._hook is not None else ()
+        return self._hook.wait_until_ended(stopped) if self._hook is not None else ()
 
     def _signal(self, action: Interrupt | Escalate, announce: Announce) -> Signalled:
         name = action.signal if isinstance(action, Escalate) else FIRST_SIGNAL
@@ -97,7 +97,7 @@ class Interrupter:
             name = action.signal if isinstance(action, Escalate) else self._choose_signal()
             if not self._dry_run:
                 announce(Signalling(action.t, name))
-                self._carefully(lambda: self._signaller.send(name))
+                self._carefully(lambda: self._signaller.send_signal(name))
         except MemwatchError as error:
             return Signalled(action.t, name, error=str(error))
         return Signalled(action.t, name, dry_run=self._dry_run)

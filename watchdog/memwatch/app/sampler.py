@@ -14,15 +14,15 @@ from memwatch.core.measurements import (
     HostMemory,
     Sample,
     TreeMemory,
-    Unread,
+    UnavailableSource,
 )
-from memwatch.core.memory_accounting import accounting, usages
+from memwatch.core.memory_accounting import accounting_method, usages
 from memwatch.errors import AbsentError, SourceError, TargetGoneError
 
 T = TypeVar("T")
 
 ABSENT_SECONDS = 5.0  # what this machine does not have is asked for again
-_NEVER = (-math.inf, Unread("", ""))
+_NEVER = (-math.inf, UnavailableSource("", ""))
 
 
 class Sampler:
@@ -45,7 +45,7 @@ class Sampler:
         self._tree, self._cgroup, self._host, self._gpus = tree, cgroup, host, gpus
         self._limit_bytes, self._gpus_expected = limit_bytes, gpus_expected
         self._seen: tuple[GpuMemory, ...] | None = None
-        self._absent: dict[str, tuple[float, Unread]] = {}  # by reader: when it is asked again, what it said
+        self._absent: dict[str, tuple[float, UnavailableSource]] = {}  # by reader: when it is asked again, what it said
 
     def sample(self, now: float) -> Sample:
         """Everything that can be read now; `unread` names the rest. TargetGoneError when the trainer has no memory.
@@ -53,10 +53,10 @@ class Sampler:
         A reading of GPUs stays in the sample while there is no newer one, but is in its `usages` once: fed twice, it
         would be a standstill and then a jump.
         """
-        unread: list[Unread] = []
+        unread: list[UnavailableSource] = []
         tree = self._attempt(self._tree, now, unread)
         if tree is not None and tree.stale:
-            unread.append(Unread(self._tree.name, tree.stale))
+            unread.append(UnavailableSource(self._tree.name, tree.stale))
         cgroup = self._attempt(self._cgroup, now, unread)
         host = self._attempt(self._host, now, unread)
         gpus = (self._attempt(self._gpus, now, unread, self._gpus_expected) or ()) if self._gpus else ()
@@ -64,9 +64,11 @@ class Sampler:
         if gpus is self._seen:
             pools = tuple(usage for usage in pools if usage.resource == HOST)
         self._seen = gpus
-        return Sample(pools, tree, cgroup, host, gpus, tuple(unread), accounting(tree, cgroup, gpus))
+        return Sample(pools, tree, cgroup, host, gpus, tuple(unread), accounting_method(tree, cgroup, gpus))
 
-    def _attempt(self, reader: Reader[T], now: float, unread: list[Unread], expected: bool = False) -> T | None:
+    def _attempt(
+        self, reader: Reader[T], now: float, unread: list[UnavailableSource], expected: bool = False
+    ) -> T | None:
         again_t, absent = self._absent.get(reader.name, _NEVER)
         if now < again_t:
             unread.append(absent)
@@ -77,12 +79,12 @@ class Sampler:
         except TargetGoneError:
             raise
         except SourceError as error:
-            failed = Unread(reader.name, str(error), absent=isinstance(error, AbsentError) and not expected)
+            failed = UnavailableSource(reader.name, str(error), absent=isinstance(error, AbsentError) and not expected)
             if failed.absent:
                 self._absent[reader.name] = (now + ABSENT_SECONDS, failed)
             unread.append(failed)
         except Exception as error:  # a bug in one reader: told, and no end of the watch by the others
-            unread.append(Unread(reader.name, f"internal error: {type(error).__name__}: {error}"))
+            unread.append(UnavailableSource(reader.name, f"internal error: {type(error).__name__}: {error}"))
         return None
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from memwatch.errors import (
     SourceError,
     TargetGoneError,
 )
-from memwatch.outputs.sd_notify import Systemd
+from memwatch.outputs.sd_notify import SystemdNotifier
 from memwatch.sources.target.process_identity import TargetFacts
 from memwatch.system.clock import Sleeper, SystemClock
 
@@ -34,7 +34,7 @@ MOST_SHARE = 0.02  # of a core, spent on looking for a trainer
 class Service(Station):
     """One watch after the other, and what they have in common."""
 
-    def __init__(self, live: LiveConfig, systemd: Systemd, clock: SystemClock | None = None) -> None:
+    def __init__(self, live: LiveConfig, systemd: SystemdNotifier, clock: SystemClock | None = None) -> None:
         """ConfigError when a place to listen at is not free."""
         super().__init__(live.config, may_draw=False, clock=clock)
         self._live, self._systemd = live, systemd
@@ -168,7 +168,7 @@ class Service(Station):
         self._tell([said for event in events for said in self._latest.feed(event) if isinstance(said, Notice)])
 
     def _tell(self, notices: Sequence[Notice]) -> None:
-        wanted = [sink.turn() for sink in self.sinks]  # each is told
+        wanted = [sink.on_loop_iteration() for sink in self.sinks]  # each is told
         if notices or any(wanted):
             for sink in self.sinks:
                 sink.publish(self._latest.snapshot(), notices)

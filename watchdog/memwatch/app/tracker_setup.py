@@ -13,12 +13,12 @@ from pathlib import Path
 
 from memwatch.config.settings import Config
 from memwatch.errors import ConfigError, SourceError
-from memwatch.outputs.trackers.notification_messages import Messages
-from memwatch.outputs.trackers.tracker_proxy import Order, Relay, settle
-from memwatch.outputs.trackers.tracker_records import Tracking
+from memwatch.outputs.trackers.notification_messages import NotificationMessages
+from memwatch.outputs.trackers.tracker_proxy import TrackerProxy, TrackerWorkerSpec, wait_until_idle
+from memwatch.outputs.trackers.tracker_records import TrackerRecords
 
 PACKAGES = {"wandb": "wandb", "tensorboard": "tensorboard", "notify": "apprise"}  # what each extra brings
-PATIENCE_SECONDS = 60.0  # of one who tries it out
+PROBE_TIMEOUT_SECONDS = 60.0  # of one who tries it out
 TEST = "This is a test: memwatch doctor --test-notify."
 READABLE_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
 
@@ -39,7 +39,7 @@ def check_extra(config: Config, name: str) -> None:
         raise ConfigError(f"notify.file {file} cannot be read", "name a file with an address in each line")
 
 
-def remarks(config: Config) -> Iterator[str]:
+def config_warnings(config: Config) -> Iterator[str]:
     """What the user should know of them."""
     file = config.notify.file
     with suppress(OSError):  # it cannot be read by now: its process will say so
@@ -47,7 +47,7 @@ def remarks(config: Config) -> Iterator[str]:
             yield f"notify.file {file} may be read by other users, and holds passwords: chmod 600 {file}"
 
 
-def try_out(config: Config, name: str, send: bool = False) -> str:
+def probe_extra(config: Config, name: str, send: bool = False) -> str:
     """What one of them would do; MemwatchError when it cannot. `send`: notify sends a message."""
     check_extra(config, name)
     if name == "wandb":
@@ -56,16 +56,16 @@ def try_out(config: Config, name: str, send: bool = False) -> str:
         return f"installed; writes to a folder for each run, in {config.tensorboard.dir}"
     relay = notifier(config)
     if send:
-        relay.hand({"title": f"memwatch on {os.uname().nodename}: a test", "body": TEST, "kind": "info"})
-    settle(relay, PATIENCE_SECONDS)
-    failure = relay.failure or ("" if relay.idle else f"no answer within {PATIENCE_SECONDS:g} s")
-    relay.end()
+        relay.enqueue({"title": f"memwatch on {os.uname().nodename}: a test", "body": TEST, "kind": "info"})
+    wait_until_idle(relay, PROBE_TIMEOUT_SECONDS)
+    failure = relay.failure or ("" if relay.idle else f"no answer within {PROBE_TIMEOUT_SECONDS:g} s")
+    relay.kill()
     if failure:
         raise SourceError(failure)
     return "a message was sent" if send else "its addresses are understood; --test-notify sends a message"
 
 
-def relays(config: Config, run_id: str, command: str) -> list[Relay]:
+def make_proxies(config: Config, run_id: str, command: str) -> list[TrackerProxy]:
     """A sink for each; none has started anything yet."""
     run = run_id or uuid.uuid4().hex[:12]
     made = []
@@ -73,13 +73,13 @@ def relays(config: Config, run_id: str, command: str) -> list[Relay]:
         if name == "notify":
             made.append(notifier(config, command))
         else:
-            order = Order(name, run, command, asdict(getattr(config, name)))
-            made.append(Relay(order, Tracking(config.track)))
+            order = TrackerWorkerSpec(name, run, command, asdict(getattr(config, name)))
+            made.append(TrackerProxy(order, TrackerRecords(config.track)))
     return made
 
 
-def notifier(config: Config, command: str = "") -> Relay:
+def notifier(config: Config, command: str = "") -> TrackerProxy:
     """What sends messages, one at a time: none that has reached somebody is sent again."""
     settings = {"urls": config.notify.urls, "file": config.notify.file}
-    messages = Messages(config.notify.events, os.uname().nodename)
-    return Relay(Order("notify", "", command, settings), messages, together=1)
+    messages = NotificationMessages(config.notify.events, os.uname().nodename)
+    return TrackerProxy(TrackerWorkerSpec("notify", "", command, settings), messages, together=1)

@@ -7,7 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from memwatch.actions.signal_sender import ExitStatus, PidfdSignaller
 from memwatch.app.launched_trainer import signal_name
-from memwatch.core.cause_of_death import Evidence, KernelRecord, conclude, outlived
+from memwatch.core.cause_of_death import (
+    ExitEvidence,
+    KernelRecord,
+    explain_exit,
+    survival_reason,
+)
 from memwatch.core.events import (
     Attached,
     CheckpointSeen,
@@ -25,7 +30,7 @@ from memwatch.core.measurements import (
     HostMemory,
     Target,
 )
-from memwatch.core.snapshot import Snapshot, State
+from memwatch.core.snapshot import Snapshot, WatchState
 from memwatch.core.text_and_units import format_bytes
 from memwatch.errors import SourceError
 from memwatch.sources.checkpoint.checkpoint_watch import CheckpointWatch
@@ -36,7 +41,7 @@ OOM_KILL_SECONDS = 5.0  # a shell ends no later after the kernel has killed its 
 UPTIME_DRIFT = 1e-4  # ... and such a share of the uptime: the kernel's log has a clock of its own
 REAPED_WITHIN_SECONDS = 0.5  # a parent takes this long, at most, before its child's status can be read for good
 STATUS_LOOK_SECONDS = 0.02
-_OURS = (State.INTERRUPTING, State.SAVED, State.ESCALATED)
+_OURS = (WatchState.INTERRUPTING, WatchState.SAVED, WatchState.ESCALATED)
 
 
 class WatchedTrainer:
@@ -98,24 +103,24 @@ class WatchedTrainer:
         """memwatch was started again; `before` is what it knew. A checkpoint that it has asked for may be complete."""
         begun = self._asked_t
         if before.state in _OURS and begun is not None:
-            self._checkpoints.resume(now, begun)
+            self._checkpoints.resume_after_signal(now, begun)
 
-    def turn(self) -> bool:
+    def on_loop_iteration(self) -> bool:
         """What begins is told, and then shown; that it is over is not."""
         return self._checkpoints.urgent or bool(self._signals) or self._unsure is not None
 
-    def asked(self) -> bool:
+    def wants_snapshot(self) -> bool:
         """Nobody can ask."""
         return False
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
         """Look at checkpoint files closely while a signal is possible; signals of an episode that is over are past."""
-        self._checkpoints.urgent = snapshot.state is not State.WATCHING
+        self._checkpoints.urgent = snapshot.state is not WatchState.WATCHING
         if snapshot.state not in _OURS:
             self._signals.clear()
             self._unsure = None
 
-    def close(self, snapshot: Snapshot) -> None:
+    def on_watch_end(self, snapshot: Snapshot) -> None:
         """As a sink: nothing is held."""
 
     def gone(self) -> bool:
@@ -137,10 +142,12 @@ class WatchedTrainer:
     def ending(self, t: float, before: Snapshot) -> Sequence[Event]:
         """What its end brought to light, the conclusion last; `before` is the state in which the end was met."""
         status = self._status()
-        found = self._checkpoints.after_exit(t, killed=status is not None and status.signal not in (None, "SIGINT"))
+        found = self._checkpoints.checkpoints_at_exit(
+            t, killed=status is not None and status.signal not in (None, "SIGINT")
+        )
         for event in found:
             self.observe(event)
-        return [*found, conclude(t, self._evidence(t, status, before.state in _OURS))]
+        return [*found, explain_exit(t, self._evidence(t, status, before.state in _OURS))]
 
     def _observe_signal(self, event: Signalling | Signalled) -> None:
         self._has_saved_since = self._has_saved_since and self._asked_t is not None
@@ -173,26 +180,26 @@ class WatchedTrainer:
             time.sleep(STATUS_LOOK_SECONDS)
         return status
 
-    def _evidence(self, t: float, status: ExitStatus | None, in_episode: bool) -> Evidence:
+    def _evidence(self, t: float, status: ExitStatus | None, in_episode: bool) -> ExitEvidence:
         sent = self._signals if in_episode else []
         begun = self._asked_t if in_episode else None
         saved = self._checkpoint
         kills = self._kernel_kills()
         after = saved is not None and begun is not None and self._has_saved_since and saved.t >= begun
-        return Evidence(
+        return ExitEvidence(
             exit_code=status.exit_code if status else None,
             exit_signal=status.signal if status else None,
             signalled=sent[-1] if sent else None,
-            unsure=self._unsure if in_episode else None,
+            unconfirmed_signal=self._unsure if in_episode else None,
             escalated=len({one.signal for one in sent if not one.error}) > 1,
-            checkpoint=saved.evidence if saved is not None and after else None,
+            checkpoint_after_signal=saved.evidence if saved is not None and after else None,
             saved=saved,
             oom_kills_delta=self._last_oom_kills(),
             cgroup_owned=self._memory is not None and self._memory.owned,
             kernel_record=self._kernel_record(kills) if kills else None,
             kernel_log_read=kills is not None and self._lived,
             log_oom=self._log_oom,
-            outlived=self._how_outlived(status),
+            survived_oom_reason=self._how_outlived(status),
             cgroup_headroom_bytes=_least_room(self._levels),
             host_headroom_bytes=self._host.available_bytes if self._host else None,
         )
@@ -208,7 +215,7 @@ class WatchedTrainer:
         if self._outlived or self._log_oom is None:
             return self._outlived
         code, signal = (status.exit_code, status.signal) if status is not None else (None, None)
-        return outlived(self._log_end(), self._log_oom.line, code, signal)
+        return survival_reason(self._log_end(), self._log_oom.line, code, signal)
 
     @property
     def _levels(self) -> tuple[CgroupLevel, ...]:
@@ -223,7 +230,7 @@ class WatchedTrainer:
     def _kernel_kills(self) -> Sequence[OomKill] | None:
         """Of the kernel's log since the attach; None: it cannot be read."""
         try:
-            return self._kmsg.read(0.0) if self._kmsg else None
+            return self._kmsg.read_new_kills(0.0) if self._kmsg else None
         except SourceError:
             return None
 

@@ -30,7 +30,7 @@ from memwatch.core.interfaces import (
     Sink,
     Waker,
 )
-from memwatch.core.measurements import Sample, Unread
+from memwatch.core.measurements import Sample, UnavailableSource
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import MemwatchError, TargetGoneError
 
@@ -175,7 +175,7 @@ class Daemon:
                 return self._finish(stopped)
             if self._clock.now() >= self._due_t:
                 self.tick()
-            elif any(sink.asked() for sink in self._sinks):
+            elif any(sink.wants_snapshot() for sink in self._sinks):
                 self._show(())
             else:
                 self.glance()
@@ -210,12 +210,12 @@ class Daemon:
 
     def _arm(self, pace: float, woken: bool) -> None:
         """Let the kernel end the sleep that follows; what it looks out for is renewed now and then, or when it rang."""
-        if self._waker is None or not ((woken and self._waker.rang()) or self._clock.now() >= self._arm_t):
+        if self._waker is None or not ((woken and self._waker.consume_wakeup()) or self._clock.now() >= self._arm_t):
             return
         self._arm_t = self._clock.now() + ARM_SECONDS
-        wanted = self._engine.look_headrooms()
+        wanted = self._engine.wake_thresholds()
         if wanted is not None:
-            self._waker.arm(*wanted, hurried=pace < HURRY_SECONDS)
+            self._waker.set_thresholds(*wanted, hurried=pace < HURRY_SECONDS)
 
     def _powers(self, now: float) -> Iterable[Event]:
         """Tell once whether a signal would be sent and reach the trainer, and each change."""
@@ -263,7 +263,7 @@ class Daemon:
             self._wreck_t = now if self._wreck_t is None else self._wreck_t
             if now - self._wreck_t < WRECK_SECONDS:
                 return
-            sample = Sample((), unread=(Unread("procfs", str(error)),))
+            sample = Sample((), unread=(UnavailableSource("procfs", str(error)),))
         else:
             self._wreck_t = None
         if self._trainer.gone():  # it ended meanwhile: what was read is the wreck
@@ -278,7 +278,7 @@ class Daemon:
         """Feed the engine, act, keep, and show what came of it to those who want to see it."""
         waiting, self._waiting = self._waiting, []
         notices = self._feed_all((*waiting, *events))
-        wanted = [sink.turn() for sink in self._sinks]  # each is told
+        wanted = [sink.on_loop_iteration() for sink in self._sinks]  # each is told
         if notices or any(wanted):
             self._show(notices)
 
@@ -287,7 +287,7 @@ class Daemon:
         turn = _Turn()
         for event in events:
             self._feed(event, turn)
-        self._pace = self._engine.pace_seconds
+        self._pace = self._engine.next_sample_within_seconds
         if self._journal is not None and turn.fed:
             self._journal.append(*turn.to_keep(), self._patience())
             for name, trouble in (("history", self._journal.failure), ("backlog", self._journal.loss)):
@@ -332,4 +332,4 @@ class Daemon:
         snapshot = self._engine.snapshot()
         for sink in self._sinks:
             with suppress(MemwatchError, OSError):  # it was told while it mattered
-                sink.close(snapshot)
+                sink.on_watch_end(snapshot)

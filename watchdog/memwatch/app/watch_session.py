@@ -31,11 +31,11 @@ from memwatch.outputs.http.server import (
 )
 from memwatch.outputs.sd_notify import journal_priority, reaches_journal
 from memwatch.outputs.terminal.event_lines import JsonLines, PlainLines, wants_live_view
-from memwatch.outputs.text.exit_summary import render
+from memwatch.outputs.text.exit_summary import render_summary
 from memwatch.system.clock import STOPPING, Sleeper, SystemClock
 
 if TYPE_CHECKING:
-    from memwatch.outputs.http.client_access import Guard
+    from memwatch.outputs.http.client_access import AccessPolicyReloader
     from memwatch.outputs.terminal.live_view import LiveView
 
 
@@ -64,7 +64,7 @@ class Front:
         """Go on as another configuration says; ConfigError, and all is as it was. The HTTP server stays where it is."""
         before = self.web
         if before is not None and config.listen == self._listen:
-            before.guard = make_guard(config)
+            before.access_policy = make_guard(config)
         else:
             self.web = self._serve(config)
             if before is not None:
@@ -104,25 +104,25 @@ class Front:
         return web
 
 
-def make_guard(config: Config) -> Guard | None:
+def make_guard(config: Config) -> AccessPolicyReloader | None:
     """Who may ask what is served, None: anybody; ConfigError where that file cannot be used."""
     if config.web_config is None:
         return None
     from memwatch.config import web_config
-    from memwatch.outputs.http.client_access import Guard
+    from memwatch.outputs.http.client_access import AccessPolicyReloader
 
-    return Guard(partial(web_config.load, Path(config.web_config)))
+    return AccessPolicyReloader(partial(web_config.load, Path(config.web_config)))
 
 
 def exposure(web: WebServer) -> str | None:
     """What others may see of this watch, or of its passwords; None: nothing."""
     if web.is_local:
         return None
-    if not web.asks & {PASSWORD, CERTIFICATE}:
+    if not web.requirements & {PASSWORD, CERTIFICATE}:
         return (
             f"anybody who reaches {web.url} sees the trainer's command and memory: --web-config FILE keeps others out"
         )
-    if TLS not in web.asks:
+    if TLS not in web.requirements:
         return f"passwords reach {web.url} in clear: tls_server_config in the file of --web-config encrypts them"
     return None
 
@@ -213,7 +213,7 @@ class Station:
         """Tell people how it ended."""
         if not self.config.json:
             with suppress(OSError):  # its reader or its terminal is gone; the exit code still tells
-                print(render(end), file=self.people, flush=True)
+                print(render_summary(end), file=self.people, flush=True)
 
     def rest(self, sleeper: Sleeper) -> None:
         """The trainer has ended: for a while, who asks now and then learns how."""

@@ -31,7 +31,7 @@ from memwatch.errors import (
     ExitCode,
     SourceError,
 )
-from memwatch.sources.target.process_identity import describe_started, read_argv
+from memwatch.sources.target.process_identity import read_argv, read_started_target_facts
 from memwatch.system import package_data
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -177,7 +177,7 @@ def _watch(config: Config, folder: Path, name: str, options: Sequence[str], conf
     try:
         with forwarding(child.forward):
             _await_command(child.pid, confinement)
-            facts = describe_started(child.pid)
+            facts = read_started_target_facts(child.pid)
             with closing(Station(config, forward=child.forward)) as station:
                 exited = Watch(station, facts, child).run()
     except (AttachError, SourceError):

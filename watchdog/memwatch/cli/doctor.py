@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from memwatch.actions.signal_sender import PidfdSignaller, plan
+from memwatch.actions.signal_sender import PidfdSignaller, choose_signal
 from memwatch.app.composition import find_target, make_readers, presets
 from memwatch.app.interrupter import check_hook
 from memwatch.app.watch_session import exposure, make_guard
@@ -36,12 +36,12 @@ from memwatch.errors import (
 from memwatch.history.event_store import HistoryStore
 from memwatch.outputs.http.server import WebServer
 from memwatch.sources.log.log_source import LogSource
-from memwatch.sources.log.whole_log_scan import scan
+from memwatch.sources.log.whole_log_scan import scan_log
 from memwatch.sources.memory.cgroup import CgroupReader
-from memwatch.sources.memory.cgroup_events import Wakes
-from memwatch.sources.memory.kernel_oom_log import KmsgReader, refuse_foreign_pids
+from memwatch.sources.memory.cgroup_events import CgroupWaker
+from memwatch.sources.memory.kernel_oom_log import KmsgReader, require_kernel_pid_namespace
 from memwatch.sources.procfs import read_stat
-from memwatch.sources.target.process_identity import TargetFacts, describe, is_same
+from memwatch.sources.target.process_identity import TargetFacts, is_same_process, read_target_facts
 from memwatch.system import process_priority, serialization
 from memwatch.system.clock import SystemClock
 
@@ -104,8 +104,8 @@ def _try(part: str, work: Callable[[], str], otherwise: str) -> Check:
 
 
 def _signals(config: Config, facts: TargetFacts) -> Iterator[Check]:
-    chosen = plan(facts.status, config.signals.wanted)
-    with closing(PidfdSignaller(facts.target, is_same)) as signaller:
+    chosen = choose_signal(facts.status, config.signals.wanted)
+    with closing(PidfdSignaller(facts.target, is_same_process)) as signaller:
         if not signaller.may_signal():
             why = signaller.problem or "not permitted: run memwatch as the trainer's user or with CAP_KILL"
             yield Check("signal", BAD, f"memwatch cannot signal it, only warn: {why}")
@@ -152,7 +152,7 @@ def _log(config: Config, facts: TargetFacts) -> Check:
 def _generations(config: Config, path: Path) -> str:
     """`12 markers, latest: generation 12 of 25 (preset: evolutionary)`; empty without any."""
     if path.is_file() and path.stat().st_size <= COUNTED_LOG_BYTES:
-        whole = scan(path, presets(config))
+        whole = scan_log(path, presets(config))
         seen = [hit.event for hit in whole.markers if isinstance(hit.event, GenerationSeen)]
         count, total, preset = f"{len(seen)} marker{'s' * (len(seen) != 1)}, latest: ", whole.total, whole.preset
     else:
@@ -173,7 +173,9 @@ def _generations(config: Config, path: Path) -> str:
 
 def _memory(config: Config, facts: TargetFacts | None) -> Iterator[Check]:
     """Of the trainer; without one, of memwatch itself, which stands where a trainer started here would stand."""
-    watched = facts if facts is not None else describe(Target("", os.getpid(), read_stat(os.getpid()).start_ticks))
+    watched = (
+        facts if facts is not None else read_target_facts(Target("", os.getpid(), read_stat(os.getpid()).start_ticks))
+    )
     with ExitStack() as held:
         readers = make_readers(config, watched, held, GPU_PATIENCE_SECONDS)
         sample = readers.sampler.sample(SystemClock().now())
@@ -199,8 +201,8 @@ def _wakes(cgroup: CgroupReader, sample: Sample) -> Iterator[Check]:
     limit = next((usage.limit for usage in sample.usages if usage.resource == HOST), None)
     if limit is None:
         return
-    with closing(Wakes(cgroup.directories)) as wakes:
-        wakes.arm(sample.cgroup, limit, [limit.headroom_bytes // 2], hurried=False)
+    with closing(CgroupWaker(cgroup.level_directories)) as wakes:
+        wakes.set_thresholds(sample.cgroup, limit, [limit.headroom_bytes // 2], hurried=False)
         told, without = ", ".join(wakes.armed), wakes.failure or "there is no memory cgroup"
     yield Check("wakes", OK if told else NOTE, told or f"looks are paced by growth alone: {without}")
 
@@ -247,7 +249,7 @@ def _gpus(config: Config, sample: Sample, of_trainer: bool) -> Iterator[Check]:
 
 
 def _kernel_log() -> str:
-    refuse_foreign_pids()
+    require_kernel_pid_namespace()
     with closing(KmsgReader()):
         return "readable: an OOM kill is told from the kernel's own record"
 
@@ -277,10 +279,10 @@ def _listen(config: Config) -> Check:
 
 
 def _extra(config: Config, extra: str, test_notify: bool) -> Check:
-    from memwatch.app.tracker_setup import try_out
+    from memwatch.app.tracker_setup import probe_extra
 
     try:
-        return Check(extra, OK, try_out(config, extra, test_notify))
+        return Check(extra, OK, probe_extra(config, extra, test_notify))
     except MemwatchError as error:
         return Check(extra, BAD, "; ".join(filter(None, (str(error), error.hint))))
 
@@ -291,7 +293,7 @@ def try_listen(config: Config) -> str:
     if address is None:
         raise ConfigError("switched off")
     server = WebServer(*address, SystemClock(), make_guard(config))
-    told = "; ".join(filter(None, [f"{server.url}{_asked(server.asks)}", exposure(server)]))
+    told = "; ".join(filter(None, [f"{server.url}{_asked(server.requirements)}", exposure(server)]))
     server.stop()
     return told
 

@@ -16,7 +16,7 @@ from memwatch.app import history_replay
 from memwatch.app.history_replay import Recalled, Retold, retell
 from memwatch.cli.watch import configure
 from memwatch.config.settings import Config
-from memwatch.core.engine.status_sentence import render, to_json_line
+from memwatch.core.engine.status_sentence import to_json_line, to_text_line
 from memwatch.core.events import Notice
 from memwatch.core.text_and_units import format_duration, printable
 from memwatch.errors import ConfigError, ExitCode
@@ -24,11 +24,11 @@ from memwatch.history import csv_trace as traces
 from memwatch.history import stored_runs
 from memwatch.outputs.html import comparison_page, html_document
 from memwatch.outputs.html import report_page as pages
-from memwatch.outputs.status_json import jsonable, status
-from memwatch.outputs.terminal.event_lines import News
-from memwatch.outputs.terminal.progress_bar import Progress
+from memwatch.outputs.status_json import jsonable, snapshot_to_dict
+from memwatch.outputs.terminal.event_lines import NoticeFilter
+from memwatch.outputs.terminal.progress_bar import ProgressBar
 from memwatch.outputs.text import generations_csv
-from memwatch.outputs.text.exit_summary import render as render_summary
+from memwatch.outputs.text.exit_summary import render_summary
 from memwatch.system import private_files, serialization
 
 FORMS = {".html": "html", ".txt": "text", ".json": "json", ".csv": "csv"}  # by suffix
@@ -47,7 +47,7 @@ def report(flags: dict[str, Any]) -> int:
     run = history_replay.find(path, wanted)
     form = _form(flags, config.json, output)
     with _written(output, tuple(FORMS)) as write:
-        with Progress(READING) as progress:
+        with ProgressBar(READING) as progress:
             found = history_replay.recall(path, run, config, progress)
             text = _shown(found, form, "static" in flags)
         write(text)
@@ -63,23 +63,23 @@ def _form(flags: dict[str, Any], wants_json: bool, output: Path | None) -> str:
 
 def _shown(found: Recalled, form: str, is_static: bool) -> str:
     if form == "csv":
-        return generations_csv.generations(found.end)
+        return generations_csv.generations_csv(found.end)
     if form == "text":
         return render_summary(found.end, found.lives)
     return as_json(found) if form == "json" else as_page(found, _charts(is_static))
 
 
-def as_page(found: Recalled, charts: html_document.Charts = html_document.STILL) -> str:
+def as_page(found: Recalled, charts: html_document.ChartRenderer = html_document.SVG_CHARTS) -> str:
     """The report as HTML."""
-    return pages.render(found.story, pages.ending(found.end, found.lives), found.run.run_id, charts)
+    return pages.render_report(found.story, pages.describe_ending(found.end, found.lives), found.run.run_id, charts)
 
 
 def as_json(found: Recalled) -> str:
     """The state at the end as in /status.json, how it ended, all that was told, and each examination's types."""
     story = found.story
     told = {
-        **status(found.end),
-        "ending": pages.ending(found.end, found.lives),
+        **snapshot_to_dict(found.end),
+        "ending": pages.describe_ending(found.end, found.lives),
         "events": [{"t": one.t, "event": one.event, "text": one.text, **one.fields} for one in story.notices],
         "examinations": [
             {"t": one.t, "generation": one.asked.generation, "phase": one.asked.phase, "census": one.found.census}
@@ -104,7 +104,7 @@ def compare(flags: dict[str, Any]) -> int:
     """`memwatch compare A B`: two runs side by side; each is a history file, or the ID of a run."""
     names, output, is_static = flags.pop("pair"), _path(flags), "static" in flags
     config = configure(flags)
-    with Progress(READING) as progress:
+    with ProgressBar(READING) as progress:
         a, b = (_side(name, config, progress) for name in names)
     with _written(output, (".html",)) as write:
         if output is not None:
@@ -113,17 +113,17 @@ def compare(flags: dict[str, Any]) -> int:
             write(
                 serialization.to_shown_json(comparison_page.as_json(a, b)) + "\n"
                 if config.json
-                else comparison_page.render(a, b)
+                else comparison_page.render_comparison_text(a, b)
             )
     return ExitCode.ENDED
 
 
-def _side(name: str, config: Config, progress: Progress) -> comparison_page.Side:
+def _side(name: str, config: Config, progress: ProgressBar) -> comparison_page.ComparedRun:
     is_file = Path(name).exists()
     path = history_replay.history_path(config, os.environ, name if is_file else "")
     run = history_replay.find(path, None if is_file else name)
     found = history_replay.recall(path, run, config, progress)
-    return comparison_page.Side(name, run.run_id, found.story, pages.ending(found.end, found.lives))
+    return comparison_page.ComparedRun(name, run.run_id, found.story, pages.describe_ending(found.end, found.lives))
 
 
 def export(flags: dict[str, Any]) -> int:
@@ -132,8 +132,8 @@ def export(flags: dict[str, Any]) -> int:
     config = configure(flags)
     path = history_replay.history_path(config, os.environ, history)
     run = history_replay.find(path, wanted)
-    with _opened(output) as file, Progress(READING, is_wanted=not file.isatty()) as progress:
-        traces.write(progress.over(stored_runs.stretches(path, run), run.share), file)
+    with _opened(output) as file, ProgressBar(READING, is_wanted=not file.isatty()) as progress:
+        traces.write(progress.track(stored_runs.stretches(path, run), run.share), file)
     return ExitCode.ENDED
 
 
@@ -158,8 +158,8 @@ def replay(path: Path, flags: dict[str, Any]) -> int:
         )
     config = configure(flags)
     run = history_replay.find(path, wanted)
-    with Progress("judging it again") as progress:
-        watches = list(retell(path, run, progress.reach))
+    with ProgressBar("judging it again") as progress:
+        watches = list(retell(path, run, progress.update))
     _print_all([notice for watch in watches for notice in watch.now], config)
     conclusion = _conclusion(watches)
     print(conclusion, file=sys.stderr if config.json else sys.stdout)
@@ -167,12 +167,12 @@ def replay(path: Path, flags: dict[str, Any]) -> int:
 
 
 def _print_all(notices: Sequence[Notice], config: Config) -> None:
-    is_news = News()
+    is_news = NoticeFilter()
     for notice in notices:
         if config.json:
             print(to_json_line(notice))
         elif config.verbose or is_news(notice):
-            print(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(notice.t))} {render(notice)}")
+            print(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(notice.t))} {to_text_line(notice)}")
 
 
 def _conclusion(watches: Sequence[Retold]) -> str:
@@ -208,16 +208,16 @@ def _written(output: Path | None, suffixes: tuple[str, ...]) -> Iterator[Callabl
     if output is None:
         yield lambda text: print(text, end="")
         return
-    with private_files.opened(output, "-o", suffixes) as write:
+    with private_files.atomic_writer(output, "-o", suffixes) as write:
         yield write
     print(f"written: {output}")
 
 
-def _charts(is_static: bool) -> html_document.Charts:
+def _charts(is_static: bool) -> html_document.ChartRenderer:
     """Those that can be zoomed, where the extra for them is installed and they are wanted."""
     if not is_static:
         with suppress(ModuleNotFoundError):
             from memwatch.outputs.charts import plotly_charts
 
-            return plotly_charts.charts()
-    return html_document.STILL
+            return plotly_charts.plotly_charts()
+    return html_document.SVG_CHARTS

@@ -27,7 +27,7 @@ from memwatch.app.watch_session import Station, make_guard
 from memwatch.cli.watch import check_extras, configure
 from memwatch.config.settings import Config
 from memwatch.core import restart_policy
-from memwatch.core.cause_of_death import Evidence, conclude
+from memwatch.core.cause_of_death import ExitEvidence, explain_exit
 from memwatch.core.engine.engine import Engine
 from memwatch.core.engine.status_sentence import to_json_line
 from memwatch.core.events import (
@@ -44,7 +44,7 @@ from memwatch.errors import (
     MemwatchError,
     SourceError,
 )
-from memwatch.sources.target.process_identity import describe_started, refuse_foreign_proc, typed
+from memwatch.sources.target.process_identity import read_started_target_facts, require_own_proc, typed
 from memwatch.system.clock import Sleeper, SystemClock
 
 MOST_RESTARTS = 1_000_000
@@ -69,7 +69,7 @@ def run(command: Sequence[str], flags: dict[str, Any], announce: Callable[[int],
     make_guard(config)
     check_hook(config, os.environ, command)
     check_extras(config)
-    refuse_foreign_proc()
+    require_own_proc()
     with closing(_Run(config, command, wish, announce)) as run:
         return run.to_its_end()
 
@@ -107,7 +107,7 @@ class _Run(Station):
         self._child: Child | None = None
         self._early: list[int] = []  # signals that ask for the end, and came while there was no trainer
         self._began_t = 0.0
-        self._ends: list[restart_policy.Ended] = []
+        self._ends: list[restart_policy.AttemptEnd] = []
         self._restarting: Restarting | None = None
 
     def engine(self) -> Engine:
@@ -147,7 +147,7 @@ class _Run(Station):
         """Watch it to its end; its output goes on to ours. Whatever befalls memwatch, it runs on."""
         passthrough = Passthrough(child.log, output=2 if self.config.json else 1)
         try:
-            facts = describe_started(child.pid)
+            facts = read_started_target_facts(child.pid)
             self._argv = self._argv or facts.argv
             facts = replace(facts, argv=self._argv)  # the same run, whatever it is resumed with
             Watch(self, facts, child).run()
@@ -171,9 +171,9 @@ class _Run(Station):
         if self._wish is None or self._child is None or end.exited is None:
             return ()
         saved = end.exited.cause is Cause.SAVED and not self._child.told_to_end
-        ran_seconds, reached = end.t - self._began_t, self._engine.reached
-        self._ends.append(restart_policy.Ended(end.t, ran_seconds, saved, reached, _tightest_limit(end)))
-        decided = restart_policy.decide(self._wish.most, self._ends, typed(self._next_command()))
+        ran_seconds, reached = end.t - self._began_t, self._engine.attempt_progress
+        self._ends.append(restart_policy.AttemptEnd(end.t, ran_seconds, saved, reached, _tightest_limit(end)))
+        decided = restart_policy.decide_restart(self._wish.most, self._ends, typed(self._next_command()))
         self._restarting = decided if isinstance(decided, Restarting) else None
         return () if decided is None else (decided,)
 
@@ -197,7 +197,7 @@ def _tell_early_end(config: Config, status: int) -> None:
     """The child ended before it could be watched: its status says the rest."""
     code, signal = (status, None) if status >= 0 else (None, signal_name(-status))
     engine = Engine(config.policy)
-    for action in engine.feed(conclude(SystemClock().now(), Evidence(exit_code=code, exit_signal=signal))):
+    for action in engine.feed(explain_exit(SystemClock().now(), ExitEvidence(exit_code=code, exit_signal=signal))):
         if isinstance(action, Notice) and config.json:
             print(to_json_line(action), flush=True)
         elif isinstance(action, Notice):

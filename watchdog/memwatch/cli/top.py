@@ -30,7 +30,7 @@ from memwatch.errors import (
     ExitCode,
     SourceError,
 )
-from memwatch.outputs.status_json import SCHEMA, snapshot_shape
+from memwatch.outputs.status_json import STATUS_SCHEMA_VERSION, snapshot_shape
 from memwatch.outputs.terminal.keyboard import Keyboard
 from memwatch.outputs.terminal.live_view import LiveView
 from memwatch.system import serialization
@@ -181,7 +181,7 @@ def _context(ca_file: str | None, cert: str | None, key: str | None) -> ssl.SSLC
 def _snapshot(url: str, body: bytes) -> Snapshot:
     try:
         shown = serialization.from_json(body, dict)
-        known = shown["schema"] == SCHEMA
+        known = shown["schema"] == STATUS_SCHEMA_VERSION
         found = serialization.from_data(snapshot_shape(shown), Snapshot) if known else None
     except (ValueError, KeyError, TypeError) as error:
         raise AttachError(f"{url} answers, but not with a status of memwatch: {printable(str(error), 200)}") from error

@@ -16,7 +16,7 @@ from memwatch.app.composition import Watch, find_target, presets
 from memwatch.app.watch_session import Station, make_guard
 from memwatch.config.load import load
 from memwatch.config.settings import Config
-from memwatch.core.engine.status_sentence import render, to_json_line
+from memwatch.core.engine.status_sentence import to_json_line, to_text_line
 from memwatch.core.events import Cause, Notice
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import format_bytes, format_duration
@@ -26,12 +26,12 @@ from memwatch.errors import (
     ExitCode,
     SourceError,
 )
-from memwatch.outputs.terminal.progress_bar import Progress
+from memwatch.outputs.terminal.progress_bar import ProgressBar
 from memwatch.sources.target.find_process import WAYS
 from memwatch.system import serialization
 
 if TYPE_CHECKING:
-    from memwatch.diagnosis.heap.object_census import Wish
+    from memwatch.diagnosis.heap.object_census import CensusOptions
 
 EXIT_CODES: Mapping[Cause, ExitCode] = {
     Cause.COMPLETED: ExitCode.ENDED,
@@ -59,10 +59,10 @@ def serve(flags: Mapping[str, object]) -> int:
     """`memwatch serve --config FILE`: watch one trainer after the other, until told to stop."""
     from memwatch.app.serve import Service
     from memwatch.config.reload import LiveConfig
-    from memwatch.outputs.sd_notify import Systemd
+    from memwatch.outputs.sd_notify import SystemdNotifier
 
     live = LiveConfig(lambda: _servable(configure(flags)), config_file(flags))
-    with closing(Service(live, Systemd(os.environ))) as service:
+    with closing(Service(live, SystemdNotifier(os.environ))) as service:
         return service.serve()
 
 
@@ -102,11 +102,15 @@ def markers(log: Path, flags: Mapping[str, object]) -> int:
 
     config = configure(flags)
     try:
-        with Progress("reading the log"):
-            found = whole_log_scan.scan(log, presets(config))
+        with ProgressBar("reading the log"):
+            found = whole_log_scan.scan_log(log, presets(config))
     except SourceError as error:
         raise ConfigError(str(error).removesuffix(" (yet)"), "name a log file that can be read") from error
-    print(serialization.to_shown_json(whole_log_scan.scan_json(found)) if config.json else whole_log_scan.render(found))
+    print(
+        serialization.to_shown_json(whole_log_scan.scan_json(found))
+        if config.json
+        else whole_log_scan.format_scan(found)
+    )
     return ExitCode.ENDED
 
 
@@ -131,11 +135,11 @@ def _plot_replay(trace: Path, path: Path, config: Config) -> None:
     if trace.exists() and not trace.is_file():
         raise ConfigError(f"{trace}: cannot be read twice, as --plot must", "save the trace to a file first")
     notices, limit = list[Notice](), config.memory.limit_bytes
-    with private_files.opened(path, "--plot", replay_page.SUFFIXES) as write:
+    with private_files.atomic_writer(path, "--plot", replay_page.SUFFIXES) as write:
         end, conclusion = _tell_replay(trace, config, notices.append)
         asked = {} if limit is None else {"--limit": format_bytes(limit)}
-        told = run_data.tell(read_trace(trace, limit), notices, end)
-        write(replay_page.render(path.suffix, trace.name, told, conclusion, asked))
+        told = run_data.build_run_data(read_trace(trace, limit), notices, end)
+        write(replay_page.render_replay(path.suffix, trace.name, told, conclusion, asked))
     print(f"plot: {path}", file=sys.stderr if config.json else sys.stdout)
 
 
@@ -143,17 +147,17 @@ def _tell_replay(
     trace: Path, config: Config, keep: Callable[[Notice], None] = lambda notice: None
 ) -> tuple[Snapshot, str]:
     """Print what there is to tell, as it comes; the state at the end, and what it comes to."""
-    from memwatch.outputs.terminal.event_lines import News
+    from memwatch.outputs.terminal.event_lines import NoticeFilter
 
-    is_news, interrupt, end, start = News(), None, list[Snapshot](), None
-    with Progress("replaying") as progress:
-        for notice in _replayed(trace, config, end, progress.reach):
+    is_news, interrupt, end, start = NoticeFilter(), None, list[Snapshot](), None
+    with ProgressBar("replaying") as progress:
+        for notice in _replayed(trace, config, end, progress.update):
             keep(notice)
             start = notice.t if start is None else start
             if config.json:
                 print(to_json_line(notice))
             elif config.verbose or is_news(notice):
-                print(f"{_at(notice.t - start):>10}  {render(notice)}")
+                print(f"{_at(notice.t - start):>10}  {to_text_line(notice)}")
             interrupt = interrupt or (notice if notice.event == "interrupt" else None)
     if end[0].started_t is None:
         raise ConfigError(f"{trace}: holds no samples", "a trace has a row for each sample below its header")
@@ -235,7 +239,7 @@ def census(flags: dict[str, object]) -> int:
     pid = find_target(config).target.pid
     give_way()
     try:
-        with Progress("counting objects"):
+        with ProgressBar("counting objects"):
             found = take_census(pid, wish)
     except SourceError as error:
         raise AttachError(str(error), error.hint) from error
@@ -245,21 +249,21 @@ def census(flags: dict[str, object]) -> int:
 
 def profile(flags: dict[str, object]) -> int:
     """`memwatch profile --pid PID`: which lines of code raise its memory."""
-    from memwatch.diagnosis.allocation_profiler import SECONDS, record
+    from memwatch.diagnosis.allocation_profiler import DEFAULT_RECORD_SECONDS, record_profile
     from memwatch.outputs.text import profile_formats as shown
     from memwatch.system.process_priority import give_way
 
-    seconds, output = _seconds(flags.pop("seconds", SECONDS)), flags.pop("output", None)
+    seconds, output = _seconds(flags.pop("seconds", DEFAULT_RECORD_SECONDS)), flags.pop("output", None)
     config = configure(flags)
     facts = find_target(config)
     give_way()
     with _opened(output) as file:
         try:
-            with Progress(f"following memory for {format_duration(seconds)}"):
-                found = record(facts.target.pid, seconds)
+            with ProgressBar(f"following memory for {format_duration(seconds)}"):
+                found = record_profile(facts.target.pid, seconds)
         except SourceError as error:
             raise AttachError(str(error), error.hint) from error
-        print(serialization.to_shown_json(found) if config.json else shown.render(found))
+        print(serialization.to_shown_json(found) if config.json else shown.render_profile(found))
         if file is not None:
             is_speedscope = file.name.endswith(".json")
             file.write(shown.speedscope(found.credits, facts.command) if is_speedscope else shown.folded(found.credits))
@@ -295,40 +299,43 @@ def _opened(name: object) -> Iterator[TextIO | None]:
 
 def snapshot(flags: dict[str, object]) -> int:
     """`memwatch snapshot --pid PID --label NAME`: what a trainer holds at this moment, printed and kept in a file."""
-    from memwatch.app.examination_worker import HELD_TYPES
-    from memwatch.cli import process_snapshot
+    from memwatch.app.examination_worker import DEFAULT_TRACED_TYPES
+    from memwatch.cli import snapshot_command
     from memwatch.outputs.text.examination_text import render_snapshot
     from memwatch.system.process_priority import give_way
 
-    wish = replace(_wish(flags), bytes=True, holders_of_most=HELD_TYPES)
+    wish = replace(_wish(flags), bytes=True, trace_most_frequent=DEFAULT_TRACED_TYPES)
     label, output = flags.pop("label", None), flags.pop("output", None)
     config = configure(flags)
     give_way()
-    with Progress("examining the trainer"):
-        found = process_snapshot.take(config, str(label or time.strftime("%Y-%m-%d %H:%M:%S")), wish)
-    path = process_snapshot.keep(found, None if output is None else Path(str(output)), os.environ)
+    with ProgressBar("examining the trainer"):
+        found = snapshot_command.take_process_snapshot(config, str(label or time.strftime("%Y-%m-%d %H:%M:%S")), wish)
+    path = snapshot_command.save_process_snapshot(found, None if output is None else Path(str(output)), os.environ)
     print(serialization.to_shown_json(found) if config.json else f"{render_snapshot(found)}\n\nkept: {path}")
     return ExitCode.ENDED
 
 
 def diff(flags: dict[str, object]) -> int:
     """`memwatch diff A B`: what is different between two snapshots."""
-    from memwatch.cli import process_snapshot
-    from memwatch.core.leaks.process_snapshot import compare
-    from memwatch.outputs.text.examination_text import render_comparison
+    from memwatch.cli import snapshot_command
+    from memwatch.core.leaks.process_snapshot import diff_process_snapshots
+    from memwatch.outputs.text.examination_text import render_inspection_diff
 
-    before, after = (process_snapshot.find(name, os.environ) for name in _listed(flags, "snapshots"))
-    found = compare(before, after)
-    print(serialization.to_shown_json(found) if flags.get("json") else render_comparison(found))
+    before, after = (snapshot_command.load_process_snapshot(name, os.environ) for name in _listed(flags, "snapshots"))
+    found = diff_process_snapshots(before, after)
+    print(serialization.to_shown_json(found) if flags.get("json") else render_inspection_diff(found))
     return ExitCode.ENDED
 
 
-def _wish(flags: dict[str, object]) -> Wish:
+def _wish(flags: dict[str, object]) -> CensusOptions:
     """Whose holders, and which paths."""
-    from memwatch.diagnosis.heap.attribute_path_sizes import parse
-    from memwatch.diagnosis.heap.object_census import Wish
+    from memwatch.diagnosis.heap.attribute_path_sizes import parse_attribute_path
+    from memwatch.diagnosis.heap.object_census import CensusOptions
 
-    return Wish(holders=_listed(flags, "holders"), tracks=tuple(parse(path) for path in _listed(flags, "track")))
+    return CensusOptions(
+        traced_types=_listed(flags, "holders"),
+        attribute_paths=tuple(parse_attribute_path(path) for path in _listed(flags, "track")),
+    )
 
 
 def _listed(flags: dict[str, object], name: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from memwatch.config.settings import (
     keys,
     parse_listen,
 )
-from memwatch.core.expectations import parse as parse_expectation
+from memwatch.core.expectations import parse_expectation
 from memwatch.core.text_and_units import parse_size
 from memwatch.errors import ConfigError
 from memwatch.system.serialization import Complaint
@@ -91,16 +91,16 @@ def _items(values: _Values, path: str) -> Iterator[tuple[str, object]]:
 
 
 def _parse_track(path: str) -> object:
-    from memwatch.diagnosis.heap.attribute_path_sizes import parse
+    from memwatch.diagnosis.heap.attribute_path_sizes import parse_attribute_path
 
-    return parse(path)
+    return parse_attribute_path(path)
 
 
 def events_to_notify_of() -> tuple[str, ...]:
     """All that `notify.events` may name."""
-    from memwatch.outputs.trackers.notification_messages import MANNERS
+    from memwatch.outputs.trackers.notification_messages import MESSAGE_TEMPLATES
 
-    return tuple(MANNERS)
+    return tuple(MESSAGE_TEMPLATES)
 
 
 def _signals(values: _Values) -> Iterator[Complaint]:

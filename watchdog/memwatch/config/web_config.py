@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from memwatch.errors import ConfigError
 from memwatch.outputs.http.client_access import (
-    Access,
+    AccessPolicy,
     RateLimit,
     Stamp,
     stamp,
@@ -20,7 +20,7 @@ from memwatch.system import serialization
 
 if TYPE_CHECKING:
     from memwatch.outputs.http.password_hashes import Passwords
-    from memwatch.outputs.http.tls import Tls
+    from memwatch.outputs.http.tls import TlsContext
 
 HEADERS: Mapping[str, tuple[str, ...]] = {  # that may be added to each answer, and the values that they may have
     "Content-Security-Policy": (),  # any
@@ -83,7 +83,7 @@ class _File:
     rate_limit: _RateSection = field(default_factory=_RateSection)
 
 
-def load(path: Path) -> Access:
+def load(path: Path) -> AccessPolicy:
     """What the file asks of clients, ready for use; ConfigError names the file, the line, the key and the fix.
 
     Paths in it are relative to its folder. An empty file asks for nothing.
@@ -124,16 +124,16 @@ class _Loader:
         self._given, self._document, self._folder, self._files = given, document, folder, files
         self._section = given.tls_server_config
 
-    def access(self) -> Access:
+    def access(self) -> AccessPolicy:
         headers, limit, users = self._headers(), self._limit(), self._users()
-        return Access(self._tls(), users, limit, headers, self._files)
+        return AccessPolicy(self._tls(), users, limit, headers, self._files)
 
     def _refused(self, path: str, problem: str, hint: str, value: object = ...) -> ConfigError:
         return serialization.complaint(self._document, path, problem, value, hint)
 
     # --- TLS ---
 
-    def _tls(self) -> Tls | None:
+    def _tls(self) -> TlsContext | None:
         if self._section == _TlsSection():
             return None
         from memwatch.outputs.http import tls
@@ -150,7 +150,7 @@ class _Loader:
             curve=self._curve(tls.CURVES),
         )
         try:
-            return tls.Tls(rules)
+            return tls.TlsContext(rules)
         except tls.TlsError as error:
             key = f"{error.key}_file" if getattr(self._section, f"{error.key}_file", "") else error.key
             value = ... if key in ("cert", "key", "client_ca") else getattr(self._section, key)  # PEM is not shown

@@ -58,35 +58,37 @@ class KernelRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class ExitEvidence:
     """All that is known at the trainer's end. None: not known."""
 
     exit_code: int | None = None
     exit_signal: str | None = None  # "SIGKILL"
     signalled: Signalled | None = None  # the last one of the episode in which it ended; None after the episode's end
-    unsure: Signalling | None = None  # of that episode, after all that are known to be sent: it may have been sent
+    unconfirmed_signal: Signalling | None = (
+        None  # of that episode, after all that are known to be sent: it may have been sent
+    )
     escalated: bool = False  # a stronger signal followed the first
-    checkpoint: str | None = None  # evidence of a checkpoint complete after our signal
+    checkpoint_after_signal: str | None = None  # evidence of a checkpoint complete after our signal
     saved: CheckpointSeen | None = None  # the latest that was complete, whoever asked for it
     oom_kills_delta: int | None = None  # rise of the innermost cgroup's oom_kill counter since it was last seen to live
     cgroup_owned: bool = False  # only the trainer's tree lives in it
     kernel_record: KernelRecord | None = None  # the one about the trainer's tree, else any other of that time
     kernel_log_read: bool = False  # it could be read: without a record there was no kill
     log_oom: OutOfMemorySeen | None = None  # the latest
-    outlived: str = ""  # why that is not what ended it; empty: it may be
+    survived_oom_reason: str = ""  # why that is not what ended it; empty: it may be
     cgroup_headroom_bytes: int | None = None  # last reading; None: no cgroup limit
     host_headroom_bytes: int | None = None
 
     @property
-    def ours(self) -> Signalled | None:
+    def delivered_signal(self) -> Signalled | None:
         """The signal that memwatch did deliver."""
         sent = self.signalled
         return sent if sent is not None and not sent.dry_run and not sent.error else None
 
     @property
-    def maybe_ours(self) -> Signalling | None:
+    def possibly_delivered_signal(self) -> Signalling | None:
         """The signal that memwatch may have delivered, where there is none that it did."""
-        return self.unsure if self.ours is None else None
+        return self.unconfirmed_signal if self.delivered_signal is None else None
 
     @property
     def status_known(self) -> bool:
@@ -94,36 +96,42 @@ class Evidence:
         return self.exit_code is not None or self.exit_signal is not None
 
 
-def conclude(t: float, evidence: Evidence) -> Exited:
+def explain_exit(t: float, evidence: ExitEvidence) -> Exited:
     """The end at `t`, its cause and the lines that support it, the deciding one first."""
     cause, reason = _decide(t, evidence)
     lines = (reason, *(line for line in _facts(t, evidence) if line != reason))
     return Exited(t, cause, lines, evidence.exit_code, evidence.exit_signal)
 
 
-def _decide(t: float, e: Evidence) -> tuple[Cause, str]:
-    ours, maybe = e.ours, e.maybe_ours
-    if ours and e.checkpoint:
-        return Cause.SAVED, f"checkpoint complete after {ours.deed}: {e.checkpoint}"
-    if maybe and e.checkpoint:
-        return Cause.SAVED, f"checkpoint complete after {maybe.deed}, which may have been sent: {e.checkpoint}"
+def _decide(t: float, e: ExitEvidence) -> tuple[Cause, str]:
+    ours, maybe = e.delivered_signal, e.possibly_delivered_signal
+    if ours and e.checkpoint_after_signal:
+        return Cause.SAVED, f"checkpoint complete after {ours.signal_or_hook}: {e.checkpoint_after_signal}"
+    if maybe and e.checkpoint_after_signal:
+        return (
+            Cause.SAVED,
+            f"checkpoint complete after {maybe.signal_or_hook}, which may have been sent: {e.checkpoint_after_signal}",
+        )
     kernel = _kernel_oom(e)
     if kernel:
         return kernel
     if ours and e.escalated:
         return Cause.UNSAVED, f"the interrupt had no effect in time and {ours.signal} had to follow"
     if ours:
-        return Cause.UNSAVED, f"no checkpoint was seen after {ours.deed}"
+        return Cause.UNSAVED, f"no checkpoint was seen after {ours.signal_or_hook}"
     if maybe:
         return _perhaps_interrupted(e, maybe)
     return _by_itself(t, e)
 
 
-def _perhaps_interrupted(e: Evidence, maybe: Signalling) -> tuple[Cause, str]:
+def _perhaps_interrupted(e: ExitEvidence, maybe: Signalling) -> tuple[Cause, str]:
     """No checkpoint was seen, and whether memwatch had a part in the end shows in its status alone."""
     if e.exit_signal == maybe.signal or e.exit_code == _shell_status(maybe.signal):
-        return Cause.UNSAVED, f"{_status(e)}, as {maybe.deed} does, which may have been sent; no checkpoint was seen"
-    return Cause.UNKNOWN, f"{_status(e)}; whether {maybe.deed} came before it is not known"
+        return (
+            Cause.UNSAVED,
+            f"{_status(e)}, as {maybe.signal_or_hook} does, which may have been sent; no checkpoint was seen",
+        )
+    return Cause.UNKNOWN, f"{_status(e)}; whether {maybe.signal_or_hook} came before it is not known"
 
 
 def _shell_status(signal: str) -> int | None:
@@ -131,7 +139,7 @@ def _shell_status(signal: str) -> int | None:
     return {"SIGINT": 130, "SIGTERM": 143, "SIGKILL": _SHELL_SIGKILL}.get(signal)
 
 
-def _kernel_oom(e: Evidence) -> tuple[Cause, str] | None:
+def _kernel_oom(e: ExitEvidence) -> tuple[Cause, str] | None:
     """A kill by the kernel's OOM killer: its record first, its counter where there is no record."""
     record = e.kernel_record
     if record is not None:
@@ -144,13 +152,13 @@ def _kernel_oom(e: Evidence) -> tuple[Cause, str] | None:
     return _tighter(e), f"the oom_kill counter of the trainer's own cgroup rose by {e.oom_kills_delta} at its end"
 
 
-def _killed_by_somebody(e: Evidence) -> bool:
+def _killed_by_somebody(e: ExitEvidence) -> bool:
     """Ended by a SIGKILL that memwatch did not send, or in a way that is not known."""
-    sent_kill = e.ours is not None and e.ours.signal == "SIGKILL"
+    sent_kill = e.delivered_signal is not None and e.delivered_signal.signal == "SIGKILL"
     return not sent_kill and (e.exit_signal == "SIGKILL" or not e.status_known)
 
 
-def _tighter(e: Evidence) -> Cause:
+def _tighter(e: ExitEvidence) -> Cause:
     """The counter rises for host OOM kills too: the limit that had less room left was the one met."""
     if e.cgroup_headroom_bytes is None:
         return Cause.OOM_HOST
@@ -158,7 +166,7 @@ def _tighter(e: Evidence) -> Cause:
     return Cause.OOM_CGROUP if host is None or e.cgroup_headroom_bytes <= host else Cause.OOM_HOST
 
 
-def _by_itself(t: float, e: Evidence) -> tuple[Cause, str]:
+def _by_itself(t: float, e: ExitEvidence) -> tuple[Cause, str]:
     """memwatch had no part in it."""
     if _last_words(t, e) and e.log_oom is not None:
         cause = Cause.CUDA_OOM if "cuda" in e.log_oom.kind.lower() else Cause.MEMORY_ERROR
@@ -177,16 +185,16 @@ def _by_itself(t: float, e: Evidence) -> tuple[Cause, str]:
     return Cause.UNKNOWN, _status(e)
 
 
-def _last_words(t: float, e: Evidence) -> bool:
+def _last_words(t: float, e: ExitEvidence) -> bool:
     """The log ends with a failed allocation, and nothing contradicts that it was the reason."""
-    if e.log_oom is None or e.outlived or e.exit_code == 0:
+    if e.log_oom is None or e.survived_oom_reason or e.exit_code == 0:
         return False
     if e.exit_signal not in (None, "SIGABRT"):  # C++ aborts on bad_alloc
         return False
     return t - e.log_oom.t <= (LAST_WORDS_SECONDS if e.status_known else LAST_WORDS_UNCONFIRMED_SECONDS)
 
 
-def _status(e: Evidence) -> str:
+def _status(e: ExitEvidence) -> str:
     if e.exit_signal is not None:
         return f"ended by {e.exit_signal}"
     if e.exit_code == _SHELL_SIGKILL:
@@ -198,7 +206,7 @@ def _log_line(t: float, seen: OutOfMemorySeen) -> str:
     return f"log, {max(0.0, t - seen.t):.1f} s before the end: {seen.kind}: {seen.line}"
 
 
-def _facts(t: float, e: Evidence) -> list[str]:
+def _facts(t: float, e: ExitEvidence) -> list[str]:
     """Every fact in a line, for the reader who wants to judge alone."""
     lines = [_status(e)]
     sent = e.signalled
@@ -207,13 +215,16 @@ def _facts(t: float, e: Evidence) -> list[str]:
         how = (
             f"would have {done} (dry run)" if sent.dry_run else f"could not send ({sent.error})" if sent.error else done
         )
-        lines.append(f"memwatch {how} {sent.deed} {max(0.0, t - sent.t):.1f} s before the end")
-    if e.unsure is not None:
-        ago = max(0.0, t - e.unsure.t)
-        lines.append(f"{ago:.1f} s before the end memwatch was to send {e.unsure.deed}; whether it did is not known")
-    if e.ours and e.checkpoint:
-        lines.append(f"checkpoint complete after {e.ours.deed}: {e.checkpoint}")
-    elif not e.ours and e.saved is not None:
+        lines.append(f"memwatch {how} {sent.signal_or_hook} {max(0.0, t - sent.t):.1f} s before the end")
+    if e.unconfirmed_signal is not None:
+        ago = max(0.0, t - e.unconfirmed_signal.t)
+        lines.append(
+            f"{ago:.1f} s before the end memwatch was to send {e.unconfirmed_signal.signal_or_hook}; "
+            "whether it did is not known"
+        )
+    if e.delivered_signal and e.checkpoint_after_signal:
+        lines.append(f"checkpoint complete after {e.delivered_signal.signal_or_hook}: {e.checkpoint_after_signal}")
+    elif not e.delivered_signal and e.saved is not None:
         before = format_duration(max(0.0, t - e.saved.t))
         lines.append(f"its latest checkpoint was complete {before} before the end: {e.saved.evidence}")
     if e.kernel_record is not None:
@@ -226,8 +237,8 @@ def _facts(t: float, e: Evidence) -> list[str]:
         lines.append("no trace of the OOM killer: the oom_kill counter did not rise")
     if e.log_oom is not None:
         lines.append(_log_line(t, e.log_oom))
-        if e.outlived:
-            lines.append(f"which it outlived: {e.outlived}")
+        if e.survived_oom_reason:
+            lines.append(f"which it outlived: {e.survived_oom_reason}")
     return lines
 
 
@@ -259,7 +270,7 @@ _DIES = re.compile(r"^Exception in thread ")
 _TRACEBACK = "Traceback (most recent call last)"
 
 
-def outlived(log: str, line: str, exit_code: int | None, exit_signal: str | None) -> str:
+def survival_reason(log: str, line: str, exit_code: int | None, exit_signal: str | None) -> str:
     """Why the failed allocation of `line` is not what ended it, in a few words; empty when it may be.
 
     `log` is its end, or empty when it cannot be read; `line` is as OutOfMemorySeen has it.

@@ -93,35 +93,35 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class UsageSeries:
     """Readings of one pool, one after the other, under one limit."""
 
     resource: str
     used: Sequence[int]  # bytes
     limit_bytes: int | None
     origin: str
-    taken: Sequence[int] | None = None  # of the limit, by anybody; None: nobody else takes any
+    limit_used: Sequence[int] | None = None  # of the limit, by anybody; None: nobody else takes any
 
-    def usage(self, i: int) -> Usage:
+    def usage_at(self, i: int) -> Usage:
         """The reading of this index."""
         used, limit = self.used[i], self.limit_bytes
         if limit is None:
             return Usage(self.resource, used, None)
-        taken = used if self.taken is None else self.taken[i]
+        taken = used if self.limit_used is None else self.limit_used[i]
         return Usage(self.resource, used, Limit(limit, self.origin, limit - taken))
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class SampleBatch:
     """Recorded looks at memory one after the other, between which nothing else was told."""
 
     times: Sequence[float]  # seconds, in order
-    pools: tuple[Series, ...]  # each of as many readings
+    series: tuple[UsageSeries, ...]  # each of as many readings
     accounting: str | None = None  # of all of them
 
-    def sampled(self, i: int) -> Sampled:
+    def event_at(self, i: int) -> Sampled:
         """The look of this index."""
-        usages = tuple([series.usage(i) for series in self.pools])
+        usages = tuple([series.usage_at(i) for series in self.series])
         return Sampled(self.times[i], Sample(usages, accounting=self.accounting))
 
 
@@ -224,9 +224,9 @@ class Signalling:
     instead: bool = False  # the hook takes its place, and no signal is sent
 
     @property
-    def deed(self) -> str:
+    def signal_or_hook(self) -> str:
         """The signal, or what takes its place."""
-        return _deed(self)
+        return _signal_or_hook(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,12 +241,12 @@ class Signalled:
     instead: bool = False  # the hook took its place, and no signal was sent
 
     @property
-    def deed(self) -> str:
+    def signal_or_hook(self) -> str:
         """The signal, or what took its place."""
-        return _deed(self)
+        return _signal_or_hook(self)
 
 
-def _deed(event: Signalling | Signalled) -> str:
+def _signal_or_hook(event: Signalling | Signalled) -> str:
     return f"the hook {event.hook}" if event.instead else event.signal
 
 

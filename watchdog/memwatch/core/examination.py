@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-UNNAMED = "a local variable or C code: "  # where a way begins that begins with no attribute
-LOCAL = "local variable of "  # where it begins with one: "local variable of main: kept[i]"
+UNNAMED_HOLDER_PREFIX = "a local variable or C code: "  # where a way begins that begins with no attribute
+LOCAL_VARIABLE_PREFIX = "local variable of "  # where it begins with one: "local variable of main: kept[i]"
 NDARRAY = "numpy.ndarray"
 TENSORS = ("torch.Tensor", "torch.nn.parameter.Parameter")
-ARRAYS = (NDARRAY, *TENSORS)
+ARRAY_TYPES = (NDARRAY, *TENSORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class TypeCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Large:
+class LargeObject:
     """One large object."""
 
     type: str
@@ -36,7 +36,7 @@ class Large:
 
 
 @dataclass(frozen=True, slots=True)
-class Storages:
+class DeviceStorageTotals:
     """The memory of torch's tensors on one device, each storage once."""
 
     device: str  # "cpu", "cuda:0"
@@ -45,7 +45,7 @@ class Storages:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class ReferencePath:
     """A way by which objects of a type are kept."""
 
     type: str  # of what is held
@@ -55,7 +55,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Tracked:
+class AttributeSize:
     """What is at the end of a path that was asked for."""
 
     path: str
@@ -76,13 +76,13 @@ class Census:
     complete: bool  # False: the time was up
     disturbed: bool  # the collector went through all objects meanwhile, at each attempt: counts may be too low
     types: tuple[TypeCount, ...]  # the most frequent first; by bytes, where they are known
-    large: tuple[Large, ...] = ()  # the largest first
-    storages: tuple[Storages, ...] = ()
+    large: tuple[LargeObject, ...] = ()  # the largest first
+    storages: tuple[DeviceStorageTotals, ...] = ()
     tensors_with_graph: int | None = None  # that keep the graph of their making; None: no tensors, or not asked for
     tensors_unread: int = 0  # whose storage is not known: torch lays them out in another way than is known
-    holders: tuple[Holder, ...] = ()  # by type, the one with most bytes first; those that hold the most first
-    tracked: tuple[Tracked, ...] = ()
-    containers: tuple[Tracked, ...] = ()  # where the ways of most bytes that are held begin, the largest first
+    holders: tuple[ReferencePath, ...] = ()  # by type, the one with most bytes first; those that hold the most first
+    tracked: tuple[AttributeSize, ...] = ()
+    containers: tuple[AttributeSize, ...] = ()  # where the ways of most bytes that are held begin, the largest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class MemoryKind:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class StackFrame:
     """A function that is being run."""
 
     function: str  # with its class where that is known: Trainer.learn
@@ -106,39 +106,39 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Thread:
+class ThreadStack:
     """What a thread of the trainer does."""
 
     name: str  # empty: it has none
     active: bool  # it runs, instead of waiting
-    frames: tuple[Frame, ...]  # the innermost first
+    frames: tuple[StackFrame, ...]  # the innermost first
 
 
 @dataclass(frozen=True, slots=True)
-class Credit:
+class StackGrowth:
     """Growth of memory that is credited to a stack: it ran as memory rose to a level, for the last time."""
 
-    frames: tuple[Frame, ...]  # the innermost first; empty: none was seen
+    frames: tuple[StackFrame, ...]  # the innermost first; empty: none was seen
     bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LineGrowth:
     """Growth of memory by the line of the program that ran as it rose."""
 
-    frame: Frame
+    frame: StackFrame
     bytes: int
     share: float  # of all growth that was seen, 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class AllocationProfile:
     """Growth of a process's memory, by the code that ran as it rose."""
 
     seconds: float
     cpu_seconds: float  # that it took
     grown_bytes: int  # all credits together: from the lowest level on
-    credits: tuple[Credit, ...]  # the largest first
+    credits: tuple[StackGrowth, ...]  # the largest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,8 @@ class Examination:
 
     census: Census | None = None
     kinds: tuple[MemoryKind, ...] | None = None
-    threads: tuple[Thread, ...] | None = None
-    profile: Profile | None = None
+    threads: tuple[ThreadStack, ...] | None = None
+    profile: AllocationProfile | None = None
     census_reason: str = ""
     kinds_reason: str = ""
     threads_reason: str = ""
@@ -173,7 +173,7 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ExaminationRow:
     """What an examination showed: a row of the table of all of them."""
 
     t: float
@@ -188,7 +188,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Driver:
+class GrowthDriver:
     """A level in the log, or a number of items, that growth goes along with."""
 
     name: str  # "replay buffer"
@@ -229,12 +229,12 @@ class Diagnosis:
     examinations: int
     cpu_seconds: float  # that they took
     findings: tuple[Finding, ...]
-    drivers: tuple[Driver, ...]
+    drivers: tuple[GrowthDriver, ...]
     containers: tuple[Growth, ...]  # bytes
     tracked: tuple[Growth, ...]  # bytes, of attributes that somebody wants to know of, growing or not
     types: tuple[Growth, ...]  # objects
     kinds: tuple[Growth, ...]  # bytes
-    moments: tuple[Moment, ...]  # oldest first: the first few, and the latest
-    credits: tuple[Credit, ...]  # bytes, by the code that ran as memory rose, in the latest recordings
-    lines: tuple[Line, ...]  # the same, by line
+    moments: tuple[ExaminationRow, ...]  # oldest first: the first few, and the latest
+    credits: tuple[StackGrowth, ...]  # bytes, by the code that ran as memory rose, in the latest recordings
+    lines: tuple[LineGrowth, ...]  # the same, by line
     latest: Examination  # but for recordings

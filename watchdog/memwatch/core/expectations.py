@@ -53,19 +53,21 @@ Seen = tuple[bool, str]  # as expected; what was seen
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ExpectationCheck:
     """One expectation, and how it is checked; each function tells None where it has nothing to say."""
 
     text: str
-    of_row: Callable[[str, Sequence[GenerationRow]], Seen | None] = lambda _, __: None  # resource, rows that ended
-    of_counts: Callable[[Mapping[str, int]], Seen | None] = lambda _: None  # objects by type
+    check_generations: Callable[[str, Sequence[GenerationRow]], Seen | None] = lambda _, __: (
+        None
+    )  # resource, rows that ended
+    check_type_counts: Callable[[Mapping[str, int]], Seen | None] = lambda _: None  # objects by type
 
 
-def parse(text: str) -> Check:
+def parse_expectation(text: str) -> ExpectationCheck:
     """ValueError, with what to write, for what is none."""
     words = " ".join(text.split())
     if _TIME.fullmatch(words):
-        return Check(words, of_row=_time)
+        return ExpectationCheck(words, check_generations=_time)
     for pattern, make in ((_RANGES, _ranges), (_GROWTH, _growth), (_LEVEL, _level), (_COUNT, _count)):
         if found := pattern.fullmatch(words):
             return make(words, found)
@@ -75,7 +77,7 @@ def parse(text: str) -> Check:
 class Expectations:
     """All that is expected of a run, and what came of it."""
 
-    def __init__(self, checks: Iterable[Check]) -> None:
+    def __init__(self, checks: Iterable[ExpectationCheck]) -> None:
         self._checks = tuple(checks)
         self._known = {check.text: Expectation(check.text) for check in self._checks}
 
@@ -84,15 +86,15 @@ class Expectations:
         """As it stands."""
         return tuple(self._known.values())
 
-    def row(self, resource: str, rows: Sequence[GenerationRow]) -> list[Expectation]:
+    def update_generations(self, resource: str, rows: Sequence[GenerationRow]) -> list[Expectation]:
         """A generation has ended, the last of these: those that are broken now and were not before."""
-        return self._take(lambda check: check.of_row(resource, rows))
+        return self._take(lambda check: check.check_generations(resource, rows))
 
-    def counts(self, counts: Mapping[str, int]) -> list[Expectation]:
+    def update_type_counts(self, counts: Mapping[str, int]) -> list[Expectation]:
         """An examination has ended: those that are broken now and were not before."""
-        return self._take(lambda check: check.of_counts(counts))
+        return self._take(lambda check: check.check_type_counts(counts))
 
-    def _take(self, look: Callable[[Check], Seen | None]) -> list[Expectation]:
+    def _take(self, look: Callable[[ExpectationCheck], Seen | None]) -> list[Expectation]:
         broken = []
         for check in self._checks:
             seen = look(check)
@@ -116,21 +118,21 @@ class Expectations:
 # --- kinds ----------------------------------------------------------------------------------------------------------
 
 
-def _count(text: str, found: re.Match[str]) -> Check:
+def _count(text: str, found: re.Match[str]) -> ExpectationCheck:
     name, bounds = found[1], _bounds(found[2], int)
 
     def of_counts(counts: Mapping[str, int]) -> Seen:
         number = sum(count for type_, count in counts.items() if type_ == name or type_.endswith(f".{name}"))
         return number in bounds, f"{name}: {number:,}"
 
-    return Check(text, of_counts=of_counts)
+    return ExpectationCheck(text, check_type_counts=of_counts)
 
 
-def _growth(text: str, found: re.Match[str]) -> Check:
+def _growth(text: str, found: re.Match[str]) -> ExpectationCheck:
     return _of_deltas(text, [(0.0, math.inf, _bounds(found[1], _size))])
 
 
-def _ranges(text: str, found: re.Match[str]) -> Check:
+def _ranges(text: str, found: re.Match[str]) -> ExpectationCheck:
     parts = []
     for part in found[1].split(";"):
         one = _RANGE.fullmatch(part.strip())
@@ -141,7 +143,7 @@ def _ranges(text: str, found: re.Match[str]) -> Check:
     return _of_deltas(text, parts)
 
 
-def _of_deltas(text: str, parts: Sequence[tuple[float, float, Bounds]]) -> Check:
+def _of_deltas(text: str, parts: Sequence[tuple[float, float, Bounds]]) -> ExpectationCheck:
     def of_row(resource: str, rows: Sequence[GenerationRow]) -> Seen | None:
         row = rows[-1]
         if resource != HOST or row.partial:
@@ -150,10 +152,10 @@ def _of_deltas(text: str, parts: Sequence[tuple[float, float, Bounds]]) -> Check
         told = f"generation {row.index:g}: {format_bytes(row.delta_bytes, signed=True)}"
         return None if bounds is None else (row.delta_bytes in bounds, told)
 
-    return Check(text, of_row=of_row)
+    return ExpectationCheck(text, check_generations=of_row)
 
 
-def _level(text: str, found: re.Match[str]) -> Check:
+def _level(text: str, found: re.Match[str]) -> ExpectationCheck:
     name, bounds = (HOST if found[1] in ("rss", "memory") else found[1]), _bounds(found[2], _size)
     at = None if found[3] is None else int(found[3])
 
@@ -163,7 +165,7 @@ def _level(text: str, found: re.Match[str]) -> Check:
             return None
         return row.end_bytes in bounds, f"generation {row.index:g}: {format_bytes(row.end_bytes)}"
 
-    return Check(text, of_row=of_row)
+    return ExpectationCheck(text, check_generations=of_row)
 
 
 def _time(resource: str, rows: Sequence[GenerationRow]) -> Seen | None:

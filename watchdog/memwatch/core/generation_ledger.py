@@ -14,12 +14,12 @@ from memwatch.core.snapshot import GenerationRow, PhaseRow
 KEEP_FIRST = 50  # rows kept from the beginning of a run: the baseline of the trend table
 KEEP_LAST = 1000  # and from its present end; a run of 10**6 generations stays under half a megabyte
 MAX_PHASES = 16  # distinct names kept per generation; a log that invents names must not fill memory
-RECENT = 10  # generations that habits are learned from
+RECENT_GENERATIONS = 10  # generations that habits are learned from
 PACED = 6  # latest markers that the usual length of a generation is learned from
 GROWN = 2  # latest generations whose mean growth the next may repeat
 STALL_SHARE = 0.25  # of the least of the growths before it: a generation that grew by less has stalled
-STALE_FACTOR = 3.0  # a marker that is this many lengths late is lost, not slow
-STALE_SECONDS = 30.0  # ... and never before so long
+MARKER_OVERDUE_FACTOR = 3.0  # a marker that is this many lengths late is lost, not slow
+MARKER_OVERDUE_SECONDS = 30.0  # ... and never before so long
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ class _Account:
 
     def learn(self, attempt: int) -> None:
         """The habits of this attempt, from its complete generations."""
-        rows = [row for row in self.closed[-RECENT:] if row.attempt == attempt and not row.partial]
+        rows = [row for row in self.closed[-RECENT_GENERATIONS:] if row.attempt == attempt and not row.partial]
         self.habits = _Habits(_stalled(rows), _grown_bytes(rows), _peak_bytes(rows), _leading_phase(rows))
 
 
@@ -139,7 +139,7 @@ class Boundary:
     partial: bool = False  # its beginning was not seen
 
 
-class Ledger:
+class GenerationLedger:
     """Told markers, phases and readings; keeps rows. No clock.
 
     Of each resource the first 50 and the latest 1000 closed rows are kept. Generations that pass between two readings
@@ -157,28 +157,28 @@ class Ledger:
         self._starts: deque[float] = deque(maxlen=PACED)
         self._usual_seconds: float | None = None  # from one of them to the next
         self._begin_t = 0.0
-        self.complete = 0  # generations of this attempt that were seen whole
+        self.complete_generations = 0  # generations of this attempt that were seen whole
         self._zero_based = False
         self._style = "start"
 
-    def attach(self, t: float, attempt: int) -> None:
+    def begin_attempt(self, t: float, attempt: int) -> None:
         """A new trainer process: open rows end as partial ones, counting begins anew, closed rows stay."""
-        self.end(t)
+        self.end_attempt(t)
         self.attempt, self.index, self.phase = attempt, None, None
         self._forget_pace()
-        self.complete = 0
+        self.complete_generations = 0
         for account in self._accounts.values():
             account.used_bytes = None
             account.learn(attempt)
 
-    def end(self, t: float) -> None:
+    def end_attempt(self, t: float) -> None:
         """The trainer is gone: what is open is closed as partial."""
         for account in self._accounts.values():
             if account.open is not None and account.open.sampled and self.index is not None:
                 account.keep(account.open.row(self.index, self.attempt, t, partial=True))
             account.open = None
 
-    def sample(self, times: Sequence[float], resource: str, used: Sequence[int]) -> None:
+    def add_samples(self, times: Sequence[float], resource: str, used: Sequence[int]) -> None:
         """Readings of one resource in order, seconds and bytes."""
         account = self._accounts.get(resource)
         if account is None:
@@ -195,7 +195,7 @@ class Ledger:
         if phase is not None:
             phase.peak_bytes = max(phase.peak_bytes, peak)
 
-    def mark(self, t: float, seen: GenerationSeen) -> Boundary | None:
+    def add_marker(self, t: float, seen: GenerationSeen) -> Boundary | None:
         """A marker of the log; the boundary it makes, or None when it repeats what is known.
 
         A start marker begins its row; an end marker closes row `index` and begins the next, and the first one closes
@@ -219,13 +219,13 @@ class Ledger:
             self._forget_pace()
         closes = ended if ended is not None and not back else self.index
         boundary = Boundary(t, begins, self._close(t, closes, partial=back), seen.before_watch)
-        self.complete += any(not row.partial for row in boundary.closed.values())
+        self.complete_generations += any(not row.partial for row in boundary.closed.values())
         self._begin(t, begins, seen.before_watch)
         return boundary
 
     def _recount(self, unit: str) -> None:
         """Another counter is the clock: what was counted in this attempt were no generations."""
-        self.unit, self.index, self.total, self.complete, self._zero_based = unit, None, None, 0, False
+        self.unit, self.index, self.total, self.complete_generations, self._zero_based = unit, None, None, 0, False
         self._forget_pace()
         for account in self._accounts.values():
             account.open = None
@@ -260,7 +260,7 @@ class Ledger:
                 if self.phase is not None:
                     account.open.enter(self.phase, t)
 
-    def mark_phase(self, t: float, seen: PhaseSeen) -> dict[str, PhaseRow]:
+    def add_phase_marker(self, t: float, seen: PhaseSeen) -> dict[str, PhaseRow]:
         """A phase begins (which ends the one before) or ends: the one that has ended, by resource."""
         ended: dict[str, PhaseRow] = {}
         if seen.at != "end" and seen.phase == self.phase:
@@ -310,23 +310,23 @@ class Ledger:
             usual = median([b - a for a, b in pairwise(self._starts)])
             self._usual_seconds = usual if usual > 0 else None
 
-    def step_seconds(self, now: float) -> float | None:
+    def generation_seconds(self, now: float) -> float | None:
         """Seconds from a marker to the next, as usual of late; None before two markers, or when one is long overdue."""
         usual = self._usual_seconds
         if usual is None:
             return None
-        overdue = now - self._starts[-1] > STALE_FACTOR * usual + STALE_SECONDS
+        overdue = now - self._starts[-1] > MARKER_OVERDUE_FACTOR * usual + MARKER_OVERDUE_SECONDS
         return None if overdue else usual
 
-    def silent(self, now: float) -> bool:
+    def has_no_markers(self, now: float) -> bool:
         """No marker has come yet, or they have ceased: time is all there is to go by."""
-        return self.index is None or (len(self._starts) >= 2 and self.step_seconds(now) is None)
+        return self.index is None or (len(self._starts) >= 2 and self.generation_seconds(now) is None)
 
-    def stalled(self, resource: str) -> bool:
+    def has_stalled(self, resource: str) -> bool:
         """The last generation hardly grew although each of the four before did: a fill may have come to its end."""
         return self._habits(resource).stalled
 
-    def climb_bytes(self, resource: str, share: float = 1.0) -> int | None:
+    def next_generation_rise_bytes(self, resource: str, share: float = 1.0) -> int | None:
         """How far this share of the next generation may rise above its start; None when none is complete.
 
         That share of the growth of the latest ones, and the highest peak of the last ten that did not stay.

@@ -48,31 +48,33 @@ class Sink(Protocol):
 
     name: str
 
-    def turn(self) -> bool:
+    def on_loop_iteration(self) -> bool:
         """The loop has turned; True: publish its state, though there may be nothing to tell."""
 
-    def asked(self) -> bool:
+    def wants_snapshot(self) -> bool:
         """Somebody waits for the state, between two turns; told once."""
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
         """The state now, and what there is to tell since the last call."""
 
-    def close(self, snapshot: Snapshot) -> None:
+    def on_watch_end(self, snapshot: Snapshot) -> None:
         """The watch is over; `snapshot` is final."""
 
 
 class Waker(Protocol):
     """What ends a sleep when memory needs a look before the next is due."""
 
-    def arm(self, cgroup: CgroupMemory | None, limit: Limit, headrooms: Sequence[int], hurried: bool) -> None:
+    def set_thresholds(
+        self, cgroup: CgroupMemory | None, limit: Limit, headrooms: Sequence[int], hurried: bool
+    ) -> None:
         """Look out for these headrooms, in bytes; what takes long waits for a call that is not `hurried`."""
 
-    def rang(self) -> bool:
+    def consume_wakeup(self) -> bool:
         """It has ended a sleep since the last call."""
 
 
 class Signaller(Protocol):
     """The only way to signal the trainer."""
 
-    def send(self, signal_name: str) -> None:
+    def send_signal(self, signal_name: str) -> None:
         """Send e.g. SIGINT to the trainer's process alone; TargetGoneError or SourceError if not delivered."""

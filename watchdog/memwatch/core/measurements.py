@@ -37,7 +37,7 @@ class RunIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class SurveyCost:
+class PageSamplingCost:
     """What telling shared pages from own ones has cost memwatch so far."""
 
     visits: int = 0
@@ -78,7 +78,7 @@ class TreeMemory:
     cow_bytes_per_second: float | None = None
     reason: str = ""  # why pages could not be sampled, where that is so
     stale: str = ""  # why details (limits, swap, who belongs to it) are those of an earlier look, where that is so
-    survey_cost: SurveyCost = SurveyCost()
+    survey_cost: PageSamplingCost = PageSamplingCost()
     ranks: tuple[RankMemory, ...] = ()  # below an agent such as torchrun, by rank
 
 
@@ -160,7 +160,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class UnavailableSource:
     """A source that gave nothing this time, and why."""
 
     source: str
@@ -180,5 +180,5 @@ class Sample:
     cgroup: CgroupMemory | None = None
     host: HostMemory | None = None
     gpus: tuple[GpuMemory, ...] = ()
-    unread: tuple[Unread, ...] = ()
+    unread: tuple[UnavailableSource, ...] = ()
     accounting: str | None = None  # how the use of main memory came about (core.accounting); None: it is not known

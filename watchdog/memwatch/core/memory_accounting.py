@@ -57,12 +57,14 @@ def usages(
 
 def job_bytes(tree: TreeMemory | None, cgroup: CgroupMemory | None) -> int | None:
     """What the job uses: by its cgroup when that is its own and has a limit, else by its process tree."""
-    if accounting(tree, cgroup) == "cgroup" and cgroup is not None:
+    if accounting_method(tree, cgroup) == "cgroup" and cgroup is not None:
         return max(0, cgroup.levels[0].charged_bytes)
     return tree.used_bytes if tree else None
 
 
-def accounting(tree: TreeMemory | None, cgroup: CgroupMemory | None, gpus: Sequence[GpuMemory] = ()) -> str | None:
+def accounting_method(
+    tree: TreeMemory | None, cgroup: CgroupMemory | None, gpus: Sequence[GpuMemory] = ()
+) -> str | None:
     """How the use came about: "cgroup" or as TreeMemory says, "+gpu" with main memory that GPUs hold; None: unknown."""
     held = "+gpu" if gpus and any(gpu.attribution == "unified" and gpu.used_bytes for gpu in gpus) else ""
     if cgroup is not None and (cgroup.counts_job or (tree is None and cgroup.owned)):
@@ -118,7 +120,9 @@ _COW_FLOOR_BYTES = 64 << 20  # below, nobody minds
 _FEW = 8  # changes, or those of half the forks, that are too few to tell whether all are alike
 _AT_ONCE_BYTES = 4 << 20  # a fork of a Python process copies 1 to 3 MB as soon as it runs
 _SPREAD = 1.5  # times the square of their errors
-UNSEEN = 0.5  # runs that may be unlike all that were seen: no exception in a sample does not prove that there is none
+UNSEEN_RUNS = (
+    0.5  # runs that may be unlike all that were seen: no exception in a sample does not prove that there is none
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class PageSample:
     """What a sample of a process's pages said of it, and what its statm said then."""
 
     t: float
@@ -143,7 +147,7 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CopiedPages:
     """What became a fork's own between two visits without a change of statm."""
 
     bytes: int
@@ -157,7 +161,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class Member:
+class ProcessMemory:
     """One process of the tree, by its latest cheap reading."""
 
     anon_bytes: int = 0
@@ -165,9 +169,9 @@ class Member:
     inherited_bytes: int = 0  # anonymous memory that came with the fork; 0 for a program of its own
     eldest: bool = False  # of all that are forks of each other: its anonymous pages are all its own
     met_late: bool = False  # it was there before the watch and may have copied pages already
-    visit: Visit | None = None
-    change: Change | None = None  # between its two latest visits
-    copying: float = 0.0  # bytes/s that it copies, as far as visits tell
+    page_sample: PageSample | None = None
+    change: CopiedPages | None = None  # between its two latest visits
+    copy_bytes_per_second: float = 0.0  # bytes/s that it copies, as far as visits tell
     copying_until: float = 0.0  # the time until when this is drawn on
 
     @property
@@ -184,17 +188,17 @@ class Member:
         """Its own anonymous pages at `t`, as far as known."""
         if self.eldest:
             return self.anon_bytes
-        visit = self.visit
+        visit = self.page_sample
         if visit is None:
             return self.grown_bytes
         own = visit.own_bytes + self.anon_bytes - visit.anon_bytes
-        if self.copying:
-            own += int(self.copying * (min(t, self.copying_until) - visit.t))
+        if self.copy_bytes_per_second:
+            own += int(self.copy_bytes_per_second * (min(t, self.copying_until) - visit.t))
         return min(max(own, 0), self.anon_bytes)
 
 
 @dataclass(frozen=True, slots=True)
-class Union:
+class TreeTotals:
     """The memory of a tree, each page once."""
 
     anon_bytes: int
@@ -210,11 +214,11 @@ class Union:
         return self.anon_bytes + self.shared_bytes
 
 
-def union(root: Member, others: Sequence[Member], t: float) -> Union:
+def tree_totals(root: ProcessMemory, others: Sequence[ProcessMemory], t: float) -> TreeTotals:
     """The tree at `t`. Of those not yet visited, what the visited ones suggest."""
     forks = [member for member in others if not member.eldest]
-    seen = [(member, member.own_bytes(t), visit) for member in forks if (visit := member.visit)]
-    new = [member for member in forks if member.visit is None]
+    seen = [(member, member.own_bytes(t), visit) for member in forks if (visit := member.page_sample)]
+    new = [member for member in forks if member.page_sample is None]
     known = root.anon_bytes + sum(member.anon_bytes for member in others if member.eldest)
     known += sum(own for _, own, _ in seen)
     copies = [max(0, own - member.grown_bytes) for member, own, _ in seen]
@@ -222,17 +226,17 @@ def union(root: Member, others: Sequence[Member], t: float) -> Union:
     cow, known = sum(copies) + presumed, known + presumed
     # new ones hold at least what they inherited, be it that the others have given it back
     inherited = max((min(member.inherited_bytes, member.anon_bytes) for member in new), default=0)
-    return Union(
+    return TreeTotals(
         anon_bytes=max(known, inherited) + sum(member.grown_bytes for member in new),
         shared_bytes=_shared_bytes(root, others),
         cow_bytes=cow,
-        cow_bytes_per_second=sum(member.copying for member, _, _ in seen if member.copying_until >= t),
+        cow_bytes_per_second=sum(member.copy_bytes_per_second for member, _, _ in seen if member.copying_until >= t),
         error_bytes=math.isqrt(sum(visit.error_bytes**2 for _, _, visit in seen)),
         rss_bytes=root.rss_bytes + sum(member.anon_bytes + member.shared_bytes for member in others),
     )
 
 
-def _presumed_bytes(new: Sequence[Member], copies: Sequence[int]) -> int:
+def _presumed_bytes(new: Sequence[ProcessMemory], copies: Sequence[int]) -> int:
     """Copies of forks not yet visited, by those of the others: on average, or the little that each makes at once."""
     if not new or not copies:
         return 0
@@ -241,19 +245,19 @@ def _presumed_bytes(new: Sequence[Member], copies: Sequence[int]) -> int:
     return sum(min(average if one.met_late else at_once, one.anon_bytes - one.grown_bytes) for one in new)
 
 
-def _shared_bytes(root: Member, others: Sequence[Member]) -> int:
+def _shared_bytes(root: ProcessMemory, others: Sequence[ProcessMemory]) -> int:
     """What visits found of each process's own, but not less than the one that maps most."""
-    own = sum(int(member.shared_bytes * member.visit.shared_share) for member in others if member.visit)
+    own = sum(int(member.shared_bytes * member.page_sample.shared_share) for member in others if member.page_sample)
     return max(root.shared_bytes + own, max((member.shared_bytes for member in others), default=0))
 
 
-def copied(before: Visit, after: Visit) -> Change:
+def copied(before: PageSample, after: PageSample) -> CopiedPages:
     """What a later visit found beyond the growth of statm."""
     grown = after.own_bytes - before.own_bytes - (after.anon_bytes - before.anon_bytes)
-    return Change(grown, after.t - before.t, math.isqrt(before.error_bytes**2 + after.error_bytes**2))
+    return CopiedPages(grown, after.t - before.t, math.isqrt(before.error_bytes**2 + after.error_bytes**2))
 
 
-def draw_on(forks: Collection[Member]) -> float:
+def update_copy_rates(forks: Collection[ProcessMemory]) -> float:
     """Set how fast each fork is taken to go on copying; the sum, in bytes/s.
 
     All alike where their changes differ no more than chance may have it: a rate that each alone could not show is seen
@@ -261,26 +265,28 @@ def draw_on(forks: Collection[Member]) -> float:
     """
     changes = [member.change for member in forks if member.change is not None]
     seconds = sum(change.seconds for change in changes)
-    common = Change(sum(change.bytes for change in changes), seconds, _together(changes))
+    common = CopiedPages(sum(change.bytes for change in changes), seconds, _together(changes))
     alike = len(changes) > min(_FEW, len(forks) / 2) and _alike(changes, common.rate)
     for member in forks:
         change = common if alike else member.change
-        member.copying = _believed(change) if change is not None and member.visit is not None else 0.0
-        if member.visit is not None and member.copying:
+        member.copy_bytes_per_second = (
+            _believed(change) if change is not None and member.page_sample is not None else 0.0
+        )
+        if member.page_sample is not None and member.copy_bytes_per_second:
             span = member.change.seconds if member.change is not None else seconds / len(changes)
-            member.copying_until = member.visit.t + 2 * span
-    return sum(member.copying for member in forks)
+            member.copying_until = member.page_sample.t + 2 * span
+    return sum(member.copy_bytes_per_second for member in forks)
 
 
-def _together(changes: Collection[Change]) -> int:
+def _together(changes: Collection[CopiedPages]) -> int:
     return math.isqrt(sum(change.error_bytes**2 for change in changes))
 
 
-def _alike(changes: Collection[Change], rate: float) -> bool:
+def _alike(changes: Collection[CopiedPages], rate: float) -> bool:
     return sum((change.bytes - rate * change.seconds) ** 2 for change in changes) <= _SPREAD * _together(changes) ** 2
 
 
-def _believed(change: Change) -> float:
+def _believed(change: CopiedPages) -> float:
     if change.bytes <= change.error_bytes:
         return 0.0
     return change.rate * (1 - (change.error_bytes / change.bytes) ** 2)
@@ -302,9 +308,9 @@ def sampled_share(own: Sequence[float], present: Sequence[int], of_runs: int) ->
     left_out = 1 - runs / of_runs
     variance = steps / 2 * runs / max(1, runs - 1) * left_out
     met = sum(1 for there in present if there)
-    return Share(share, max(math.sqrt(variance) / pages, UNSEEN * left_out / met), pages)
+    return Share(share, max(math.sqrt(variance) / pages, UNSEEN_RUNS * left_out / met), pages)
 
 
-def cow_matters(cow_bytes: int, used_bytes: int, growth_bytes: int) -> bool:
+def is_copy_on_write_material(cow_bytes: int, used_bytes: int, growth_bytes: int) -> bool:
     """Whether copied pages are a material part of the memory and of its growth since the watch began."""
     return cow_bytes >= max(_COW_FLOOR_BYTES, used_bytes / 20, growth_bytes / 4)

@@ -16,7 +16,7 @@ class ProcStat:
     pid: int
     name: str  # as the program chose it: up to 15 bytes of anything, `foo) Z ` too
     state: str  # one letter; "Z" and "X" are dead
-    parent: int
+    parent_pid: int
     flags: int
     start_ticks: int
     layout: tuple[int, int] | None  # where code and stack begin, the same in forks; None: it is being started
@@ -28,14 +28,14 @@ class ProcStat:
         return self.state in "ZXx"
 
     @property
-    def ending(self) -> bool:
+    def is_exiting(self) -> bool:
         """It has begun to exit or to die of a signal, or has ended."""
         return self.dead or bool(self.flags & (_PF_EXITING | _PF_SIGNALED))
 
     @property
     def kernel_thread(self) -> bool:
         """No program of a user."""
-        return bool(self.flags & _PF_KTHREAD) or (self.pid == _KTHREADD and self.parent == 0)
+        return bool(self.flags & _PF_KTHREAD) or (self.pid == _KTHREADD and self.parent_pid == 0)
 
 
 def parse_stat(data: bytes) -> ProcStat:
@@ -52,7 +52,7 @@ def parse_stat(data: bytes) -> ProcStat:
         pid=_whole(head),
         name=name.decode("utf-8", "replace"),
         state=fields[0].decode("ascii", "replace"),
-        parent=_whole(fields[1]),
+        parent_pid=_whole(fields[1]),
         flags=_whole(fields[6]),
         start_ticks=_whole(fields[19]),
         layout=_layout(*fields[23:26]) if len(fields) > 25 else None,

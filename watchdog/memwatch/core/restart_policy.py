@@ -12,36 +12,36 @@ from memwatch.core.measurements import Limit
 from memwatch.core.text_and_units import format_bytes
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 60.0  # the kernel and GPUs take a moment to free what was held
-CALM_SECONDS = 600.0  # a trainer that ran so long is started again without much ado
+STABLE_RUN_SECONDS = 600.0  # a trainer that ran so long is started again without much ado
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class AttemptProgress:
     """How far one trainer process came, as the program counts."""
 
     unit: str = "generation"
     index: float | None = None  # of the generation under way at its end; None: it named none
     total: int | None = None
-    saves: int = 0  # checkpoints that it completed by itself
+    own_checkpoints: int = 0  # checkpoints that it completed by itself
 
     @property
-    def left(self) -> float | None:
+    def generations_left(self) -> float | None:
         """Generations to the last; None when that is not known."""
         return None if self.index is None or self.total is None else self.total - self.index
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class AttemptEnd:
     """How one trainer process of a run ended."""
 
     t: float
     seconds: float  # that it ran
     saved: bool  # memwatch interrupted it, its checkpoint is complete, and nobody asked for the end of it all
-    reached: Reached
+    progress: AttemptProgress
     limit: Limit | None = None  # that was about to be met
 
 
-def decide(most: int | None, ends: Sequence[Ended], command: str) -> Restarting | GaveUp | None:
+def decide_restart(most: int | None, ends: Sequence[AttemptEnd], command: str) -> Restarting | GaveUp | None:
     """What follows the last of these ends, which are all of a run's, the first start's among them.
 
     `most`: restarts that are allowed; None: any number, as long as each gains something. None: its end is the run's.
@@ -49,14 +49,14 @@ def decide(most: int | None, ends: Sequence[Ended], command: str) -> Restarting 
     last, restarts = ends[-1], len(ends) - 1
     if not last.saved:
         return None
-    if restarts and not gained([end.reached for end in ends[:-1]], last.reached):
+    if restarts and not made_progress([end.progress for end in ends[:-1]], last.progress):
         return GaveUp(last.t, restarts, _fruitless(ends))
     if most is not None and restarts >= most:
         return GaveUp(last.t, restarts, "it needs yet another, and --max-restarts allows no more")
     return Restarting(last.t, restarts + 1, most, pause_seconds(ends), command)
 
 
-def gained(before: Sequence[Reached], now: Reached) -> bool:
+def made_progress(before: Sequence[AttemptProgress], now: AttemptProgress) -> bool:
     """It came further than all before it: to a later generation or, counting anew, with fewer of them left.
 
     One that only begins to count again is none that gained: so does one that never read its checkpoint. Of a program
@@ -64,28 +64,31 @@ def gained(before: Sequence[Reached], now: Reached) -> bool:
     """
     counted = [one for one in before if one.index is not None]
     if now.index is None:
-        return not counted and now.saves > 0
-    best, left = _best(before, now), [one.left for one in counted if one.unit == now.unit and one.left is not None]
+        return not counted and now.own_checkpoints > 0
+    best, left = (
+        _best(before, now),
+        [one.generations_left for one in counted if one.unit == now.unit and one.generations_left is not None],
+    )
     if best is None:  # the first that names any, or by another counter
-        return not counted or now.saves > 0
-    return now.index > best or (now.left is not None and bool(left) and now.left < min(left))
+        return not counted or now.own_checkpoints > 0
+    return now.index > best or (now.generations_left is not None and bool(left) and now.generations_left < min(left))
 
 
-def pause_seconds(ends: Sequence[Ended]) -> float:
+def pause_seconds(ends: Sequence[AttemptEnd]) -> float:
     """2 s, and twice as long with each short life in a row, to a minute."""
-    short = sum(1 for _ in takewhile(lambda end: end.seconds < CALM_SECONDS, reversed(ends)))
+    short = sum(1 for _ in takewhile(lambda end: end.seconds < STABLE_RUN_SECONDS, reversed(ends)))
     return min(FIRST_PAUSE_SECONDS * 2.0 ** min(max(short - 1, 0), 16), LONGEST_PAUSE_SECONDS)
 
 
-def _fruitless(ends: Sequence[Ended]) -> str:
+def _fruitless(ends: Sequence[AttemptEnd]) -> str:
     """Why there is no use in another one."""
     last = ends[-1]
     bound = f"the limit of {format_bytes(last.limit.bytes)}" if last.limit is not None else "the limit"
     why = f"{bound} is too low for this program, or it does not go on from its checkpoint"
-    return f"{_no_gain([end.reached for end in ends[:-1]], last.reached)}: {why}"
+    return f"{_no_gain([end.progress for end in ends[:-1]], last.progress)}: {why}"
 
 
-def _no_gain(before: Sequence[Reached], now: Reached) -> str:
+def _no_gain(before: Sequence[AttemptProgress], now: AttemptProgress) -> str:
     best = _best(before, now)
     if best is None:
         return "nothing shows that it gets on (it names no generations, and completed no checkpoint by itself)"
@@ -96,5 +99,5 @@ def _no_gain(before: Sequence[Reached], now: Reached) -> str:
     return f"it gained no {now.unit} (it came to {index_text(now.index)}, and to {index_text(best)} before)"
 
 
-def _best(before: Sequence[Reached], now: Reached) -> float | None:
+def _best(before: Sequence[AttemptProgress], now: AttemptProgress) -> float | None:
     return max((one.index for one in before if one.index is not None and one.unit == now.unit), default=None)

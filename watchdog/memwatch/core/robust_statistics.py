@@ -36,7 +36,7 @@ def median(values: Sequence[float], default: float = 0.0) -> float:
     return ordered[middle] if len(ordered) % 2 else 0.5 * (ordered[middle - 1] + ordered[middle])
 
 
-def rise_above(values: Sequence[float]) -> float:
+def upper_semideviation(values: Sequence[float]) -> float:
     """Root mean square distance of the values above the median, as a standard deviation; 0 of fewer than three."""
     if len(values) < 3:
         return 0.0
@@ -61,33 +61,33 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
-def robust_deviation(values: Sequence[float], middle: float) -> float:
+def robust_sd_about(values: Sequence[float], middle: float) -> float:
     """Standard deviation around a middle, as the median distance from it tells; 0 of none."""
     return TO_STANDARD * median([abs(value - middle) for value in values])
 
 
-def deviation(values: Sequence[float]) -> float:
+def robust_sd(values: Sequence[float]) -> float:
     """Robust standard deviation; 0 of fewer than three."""
-    return robust_deviation(values, median(values)) if len(values) > 2 else 0.0
+    return robust_sd_about(values, median(values)) if len(values) > 2 else 0.0
 
 
 class StraightLine(NamedTuple):
     """A least-squares line."""
 
     slope: float  # y per x; 0 where all x are the same
-    spread: float  # sum of the squares of x around their mean
-    off: list[float]  # y above the line at each point
+    x_sum_of_squares: float  # sum of the squares of x around their mean
+    residuals: list[float]  # y above the line at each point
 
     @property
-    def scatter(self) -> float:
+    def residual_sd(self) -> float:
         """Standard deviation of three points or more around the line."""
-        squares: float = sum(map(mul, self.off, self.off))
-        return math.sqrt(squares / (len(self.off) - 2))
+        squares: float = sum(map(mul, self.residuals, self.residuals))
+        return math.sqrt(squares / (len(self.residuals) - 2))
 
     @property
-    def slope_error(self) -> float:
+    def slope_se(self) -> float:
         """Standard error of the slope of three points or more."""
-        return self.scatter / math.sqrt(self.spread) if self.spread > 0.0 else 0.0
+        return self.residual_sd / math.sqrt(self.x_sum_of_squares) if self.x_sum_of_squares > 0.0 else 0.0
 
 
 def straight_line(x: Sequence[float], y: Sequence[float]) -> StraightLine:

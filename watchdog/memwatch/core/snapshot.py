@@ -90,7 +90,7 @@ class GenerationRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TimelineStep:
     """A part of a watch."""
 
     t: float  # at which it began
@@ -110,7 +110,7 @@ class ResourceView:
     trend: Trend | None
     forecast: Forecast | None
     generations: tuple[GenerationRow, ...]  # oldest first; the last may be open
-    timeline: tuple[Step, ...] = ()  # of the whole watch
+    timeline: tuple[TimelineStep, ...] = ()  # of the whole watch
     warned: bool = False  # people are told that the limit is near
 
 
@@ -146,7 +146,7 @@ class Expectation:
     latest: str = ""  # what was seen at the latest look
 
 
-class State(str, Enum):
+class WatchState(str, Enum):
     """Where the engine stands between watching and the end."""
 
     WATCHING = "watching"
@@ -164,7 +164,7 @@ class Snapshot:
 
     t: float
     sentence: str
-    state: State
+    state: WatchState
     target: Target | None
     command: str
     run_id: str

@@ -24,7 +24,7 @@ def encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-def visible(text: str) -> str:
+def replace_unprintable(text: str) -> str:
     """`text` with a `?` for each character that cannot be shown, line ends too; as long as it was."""
     if text.isprintable():
         return text
@@ -47,7 +47,7 @@ def printable(text: str, limit: int = 200) -> str:
         return text
     bounded = text[: 8 * limit + 64]
     line = " ".join(strip_escapes(bounded).split())
-    shown = visible(line)
+    shown = replace_unprintable(line)
     return shown if len(shown) <= limit and len(text) == len(bounded) else shown[: max(0, limit - 1)] + "…"
 
 

@@ -9,23 +9,23 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
-from memwatch.core.examination import Credit, Profile
-from memwatch.core.leaks.allocation_profile import Levels, merged
+from memwatch.core.examination import AllocationProfile, StackGrowth
+from memwatch.core.leaks.allocation_profile import LifoAttribution, merge_stacks
 from memwatch.diagnosis.heap.cpython_runtime import find_interpreter
-from memwatch.diagnosis.heap.remote_memory import Memory
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.heap.stack_frames import (
     Frames,
-    Stack,
+    RawStack,
     ThreadState,
-    own_number,
+    id_in_own_namespace,
 )
 from memwatch.errors import SourceError, TargetGoneError
 
-SECONDS = 30.0
+DEFAULT_RECORD_SECONDS = 30.0
 PAUSE_SECONDS = 2e-4  # between two looks while memory stays as it is; each takes 3 us
 RESTLESS_SECONDS = 3e-4  # after a change, without a pause
-CLOSE_SECONDS = 1e-3  # a rise since a look that was earlier may be of code that has ended ...
-CLOSE_ENOUGH = 0.1  # ... and is left out, where so much of all growth was seen more closely
+PROMPT_POLL_SECONDS = 1e-3  # a rise since a look that was earlier may be of code that has ended ...
+MIN_PROMPT_SHARE = 0.1  # ... and is left out, where so much of all growth was seen more closely
 THREADS_SECONDS = 1.0  # after which threads are listed anew
 _TIMERSLACK = "/proc/self/timerslack_ns"  # by how much later than asked for the kernel may wake this process
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -34,7 +34,9 @@ _STAT_BYTES = 512  # of /proc/PID/task/TID/stat
 _GIVEN = 7  # its field behind the name with the minor faults: pages that the thread was given so far
 
 
-def record(pid: int, seconds: float = SECONDS, cpu_seconds: float | None = None, root: str = "/proc") -> Profile:
+def record_profile(
+    pid: int, seconds: float = DEFAULT_RECORD_SECONDS, cpu_seconds: float | None = None, root: str = "/proc"
+) -> AllocationProfile:
     """Growth of a process's resident memory, by stack, in so many seconds; fewer when it ends or CPU time is used up.
 
     SourceError, with a hint, when its stacks cannot be read.
@@ -42,7 +44,7 @@ def record(pid: int, seconds: float = SECONDS, cpu_seconds: float | None = None,
     with suppress(OSError):  # 50 us are usual
         Path(_TIMERSLACK).write_text("1")
     with ExitStack() as held:
-        memory = held.enter_context(closing(Memory(pid, root)))
+        memory = held.enter_context(closing(RemoteMemory(pid, root)))
         frames = Frames(memory, find_interpreter(memory))
         recording = _Recording(frames, _Tasks(memory, frames, held), memory, held)
         return recording.go(seconds, seconds if cpu_seconds is None else cpu_seconds)
@@ -51,12 +53,14 @@ def record(pid: int, seconds: float = SECONDS, cpu_seconds: float | None = None,
 class _Recording:
     """One recording."""
 
-    def __init__(self, frames: Frames, tasks: _Tasks, memory: Memory, held: ExitStack) -> None:
+    def __init__(self, frames: Frames, tasks: _Tasks, memory: RemoteMemory, held: ExitStack) -> None:
         self._frames, self._tasks = frames, tasks
-        self._levels: Levels[tuple[Stack, bool]] = Levels()  # what ran, and whether the look before was close
+        self._levels: LifoAttribution[tuple[RawStack, bool]] = (
+            LifoAttribution()
+        )  # what ran, and whether the look before was close
         self._statm = _held(f"{memory.folder}/statm", held)
 
-    def go(self, seconds: float, cpu_seconds: float) -> Profile:
+    def go(self, seconds: float, cpu_seconds: float) -> AllocationProfile:
         began, cpu_began = time.perf_counter(), time.process_time()
         looked = calm_since = began
         used = self._resident()
@@ -65,22 +69,22 @@ class _Recording:
                 now, before = time.perf_counter(), used
                 used = self._resident()
                 if used != before:
-                    self._levels.move(used - before, (self._seen(), now - looked < CLOSE_SECONDS))
+                    self._levels.add_change(used - before, (self._seen(), now - looked < PROMPT_POLL_SECONDS))
                     calm_since = now
                 looked = now
                 if now - calm_since > RESTLESS_SECONDS:
                     time.sleep(PAUSE_SECONDS)
         spent = time.process_time() - cpu_began
-        found = merged(self._credits())
-        return Profile(round(looked - began, 3), round(spent, 3), sum(one.bytes for one in found), found)
+        found = merge_stacks(self._credits())
+        return AllocationProfile(round(looked - began, 3), round(spent, 3), sum(one.bytes for one in found), found)
 
-    def _credits(self) -> Iterator[Credit]:
+    def _credits(self) -> Iterator[StackGrowth]:
         """What was seen closely; where no core was idle for that, all that was seen."""
-        sizes = self._levels.credits()
+        sizes = self._levels.bytes_by_source()
         closely = sum(size for (stack, is_close), size in sizes.items() if stack and is_close)
-        suffices = closely >= CLOSE_ENOUGH * sum(sizes.values())
+        suffices = closely >= MIN_PROMPT_SHARE * sum(sizes.values())
         for (stack, is_close), size in sizes.items():
-            yield Credit(self._frames.named(stack) if is_close or not suffices else (), size)
+            yield StackGrowth(self._frames.resolve_stack(stack) if is_close or not suffices else (), size)
 
     def _resident(self) -> int:
         with suppress(OSError, IndexError):
@@ -89,17 +93,17 @@ class _Recording:
                 return pages * _PAGE_BYTES
         raise TargetGoneError("the process has ended")
 
-    def _seen(self) -> Stack:
+    def _seen(self) -> RawStack:
         """What runs now. Its lines are read at once: code may be gone later."""
         stack = self._frames.stack(thread) if (thread := self._tasks.thread()) is not None else ()
-        self._frames.named(stack)
+        self._frames.resolve_stack(stack)
         return stack
 
 
 class _Tasks:
     """Which code of a process takes memory: that of the thread that was given the most pages since the last time."""
 
-    def __init__(self, memory: Memory, frames: Frames, held: ExitStack) -> None:
+    def __init__(self, memory: RemoteMemory, frames: Frames, held: ExitStack) -> None:
         self._folder, self._frames, self._held = f"{memory.folder}/task", frames, held
         self._threads: dict[int, ThreadState] = {}  # that run Python, by their numbers as the process itself counts
         self._stats: dict[int, int] = {}  # descriptors, by the same number
@@ -129,7 +133,7 @@ class _Tasks:
             if task not in self._known and len(self._stats) < TASKS_MOST:
                 self._known.add(task)
                 with suppress(OSError):
-                    tid = own_number(f"{self._folder}/{task}", int(task))
+                    tid = id_in_own_namespace(f"{self._folder}/{task}", int(task))
                     self._stats[tid] = _held(f"{self._folder}/{task}/stat", self._held)
         self._listed = time.perf_counter()
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from memwatch.core.examination import Frame, Thread
+from memwatch.core.examination import StackFrame, ThreadStack
 from memwatch.core.text_and_units import printable
 from memwatch.errors import SourceError
 
@@ -17,7 +17,7 @@ _SECONDS = 20.0
 _FRAMES_MOST = 200
 
 
-def read_stacks(pid: int) -> tuple[Thread, ...]:
+def read_stacks(pid: int) -> tuple[ThreadStack, ...]:
     """All Python threads of a process; SourceError, with a hint, when they cannot be read."""
     for _ in range(_TRIES):
         ended = _dumped(pid)
@@ -55,15 +55,15 @@ def _hint(complaint: str) -> str:
 
 # [{"pid": 5518, "thread_name": "MainThread", "active": true, "frames": [{"name": "step", "filename": "/a/b.py",
 #   "short_filename": "b.py", "line": 23, ...}], ...}]
-def parse_stacks(raw: bytes) -> tuple[Thread, ...]:
+def parse_stacks(raw: bytes) -> tuple[ThreadStack, ...]:
     """What `py-spy dump --json` prints; SourceError when it is something else."""
     try:
         return tuple(
-            Thread(
+            ThreadStack(
                 printable(str(thread["thread_name"] or "")),
                 bool(thread["active"]),
                 tuple(
-                    Frame(
+                    StackFrame(
                         printable(str(frame["name"])),
                         printable(str(frame["short_filename"] or frame["filename"])),
                         int(frame["line"]),

@@ -40,11 +40,11 @@ from memwatch.core.events import (
     Interrupt,
     Notice,
     PhaseSeen,
+    SampleBatch,
     Sampled,
-    Series,
     Signalled,
-    Stretch,
     TotalSeen,
+    UsageSeries,
 )
 from memwatch.core.forecast.forecaster import Outlook
 from memwatch.core.measurements import HOST, Target, Usage
@@ -71,15 +71,15 @@ def read_trace(path: Path | str, limit_bytes: int | None = None) -> Iterator[Eve
     `limit_bytes` bounds host memory, as --limit does, where it is tighter than the trace's own limit.
     """
     for told in read_stretches(path, limit_bytes):
-        if isinstance(told, Stretch):
-            yield from map(told.sampled, range(len(told.times)))
+        if isinstance(told, SampleBatch):
+            yield from map(told.event_at, range(len(told.times)))
         else:
             yield told
 
 
 def read_stretches(
     path: Path | str, limit_bytes: int | None = None, reach: Callable[[float], None] | None = None
-) -> Iterator[Event | Stretch]:
+) -> Iterator[Event | SampleBatch]:
     """As read_trace, but looks at memory that nothing comes between are told together.
 
     `reach` is told now and then which share of the file has been read, 0 to 1.
@@ -89,7 +89,7 @@ def read_stretches(
         with path.open("rb") as raw, _text(raw, path.suffix) as file:
             size = max(1, os.fstat(raw.fileno()).st_size)
             for told in _events(_pieces(file, path, limit_bytes), path.name):
-                if reach is not None and isinstance(told, Stretch):
+                if reach is not None and isinstance(told, SampleBatch):
                     reach(raw.tell() / size)
                 yield told
     except (OSError, EOFError) as error:
@@ -291,7 +291,7 @@ def _alike(columns: Sequence[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...]
 # --- pieces to events -----------------------------------------------------------------------------------------------
 
 
-def _events(pieces: Iterable[_Piece], name: str) -> Iterator[Event | Stretch]:
+def _events(pieces: Iterable[_Piece], name: str) -> Iterator[Event | SampleBatch]:
     process: _Process | None = None
     pid, log, before = 0, _Log(), None
     for piece in pieces:
@@ -310,13 +310,13 @@ def _events(pieces: Iterable[_Piece], name: str) -> Iterator[Event | Stretch]:
             first += 1 + taken
 
 
-def _stretch(piece: _Piece, part: slice, host: int | None) -> Stretch:
-    told, pools = piece.told, list[Series]()
+def _stretch(piece: _Piece, part: slice, host: int | None) -> SampleBatch:
+    told, pools = piece.told, list[UsageSeries]()
     if piece.host is not None and host:
-        pools.append(Series(HOST, piece.host[part], told.limit, told.origin))
+        pools.append(UsageSeries(HOST, piece.host[part], told.limit, told.origin))
     if piece.gpu is not None:
-        pools.append(Series(GPU, piece.gpu[part], told.gpu_limit, "trace"))
-    return Stretch(piece.times[part], tuple(pools))
+        pools.append(UsageSeries(GPU, piece.gpu[part], told.gpu_limit, "trace"))
+    return SampleBatch(piece.times[part], tuple(pools))
 
 
 class _Log:
@@ -409,9 +409,9 @@ def replay(
     return engine.snapshot()
 
 
-def _fed(engine: Engine, told: Event | Stretch) -> Iterator[Action]:
+def _fed(engine: Engine, told: Event | SampleBatch) -> Iterator[Action]:
     """What the engine asks for, event by event; it learns that an interrupt was a dry run."""
-    for event in engine.worth_feeding(told):
+    for event in engine.events_to_feed(told):
         actions = engine.feed(event)
         yield from actions
         if any(isinstance(action, Interrupt) for action in actions):
@@ -439,21 +439,21 @@ COLUMNS = ("t", "rss", "limit", "gen", "phase", "total_gens", "gpu_used", "gpu_l
 Cell = str | int | float | None
 
 
-def write(events: Iterable[Event | Stretch], file: TextIO) -> None:
+def write(events: Iterable[Event | SampleBatch], file: TextIO) -> None:
     """A row for each sample, with seconds from the first event."""
     rows = csv.writer(file, lineterminator="\n")
     rows.writerow(COLUMNS)
     rows.writerows(_rows(events))
 
 
-def _rows(events: Iterable[Event | Stretch]) -> Iterator[list[Cell]]:
+def _rows(events: Iterable[Event | SampleBatch]) -> Iterator[list[Cell]]:
     start_t: float | None = None
     said: dict[str, Cell] = {}
     for told in events:
-        first_t = told.times[0] if isinstance(told, Stretch) else told.t
+        first_t = told.times[0] if isinstance(told, SampleBatch) else told.t
         start_t = first_t if start_t is None else start_t
-        if isinstance(told, Stretch | Sampled):
-            for event in map(told.sampled, range(len(told.times))) if isinstance(told, Stretch) else (told,):
+        if isinstance(told, SampleBatch | Sampled):
+            for event in map(told.event_at, range(len(told.times))) if isinstance(told, SampleBatch) else (told,):
                 usages = {usage.resource: usage for usage in event.sample.usages}
                 pools = _pool(usages.get(HOST), "rss", "limit") | _pool(usages.get(GPU), "gpu_used", "gpu_limit")
                 known = said | pools

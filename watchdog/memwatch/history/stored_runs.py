@@ -14,9 +14,9 @@ from typing import Any
 from memwatch.core.events import (
     Event,
     Notice,
+    SampleBatch,
     Sampled,
-    Series,
-    Stretch,
+    UsageSeries,
 )
 from memwatch.core.measurements import Target
 from memwatch.errors import HistoryError
@@ -87,9 +87,9 @@ class PastRun:
     target: Target  # its latest process
     attempt: int | None = None  # which of them is meant, from 0; None: all
 
-    def share(self, told: Event | Stretch) -> float:
+    def share(self, told: Event | SampleBatch) -> float:
         """How much of the run had passed at that time, 0 to 1."""
-        t = told.times[0] if isinstance(told, Stretch) else told.t
+        t = told.times[0] if isinstance(told, SampleBatch) else told.t
         lasted = self.latest_t - self.begun_t
         return min(1.0, max(0.0, (t - self.begun_t) / lasted)) if lasted > 0 else 1.0
 
@@ -146,7 +146,7 @@ def events(path: Path, run_id: str) -> Iterator[Event]:
         yield from _one_by_one(_told(connection, run, REPLAYED))
 
 
-def stretches(path: Path, of: PastRun) -> Iterator[Event | Stretch]:
+def stretches(path: Path, of: PastRun) -> Iterator[Event | SampleBatch]:
     """As events, on a coarser grid only beyond 150,000 samples, and looks that nothing comes between together."""
     with _run(path, of.run_id) as (connection, run):
         yield from _together(_told(connection, run, DRAWN, _of(of.attempt)))
@@ -169,7 +169,7 @@ def before(path: Path, of: PastRun, watch: PastWatch) -> Iterator[Event]:
         yield from _one_by_one(_told(connection, run, REPLAYED, f"AND seq < {watch.begun_seq:d}"))
 
 
-def during(path: Path, of: PastRun, watch: PastWatch) -> Iterator[Event | Stretch]:
+def during(path: Path, of: PastRun, watch: PastWatch) -> Iterator[Event | SampleBatch]:
     """All that its engine was fed from then on."""
     with _run(path, of.run_id) as (connection, run):
         yield from _together(_told(connection, run, None, watch.condition))
@@ -239,7 +239,7 @@ def _one_by_one(told: Iterable[tuple[int, Event | Look]]) -> Iterator[Event]:
         yield _sampled(*one) if isinstance(one, tuple) else one
 
 
-def _together(told: Iterable[tuple[int, Event | Look]]) -> Iterator[Event | Stretch]:
+def _together(told: Iterable[tuple[int, Event | Look]]) -> Iterator[Event | SampleBatch]:
     for kind, group in itertools.groupby(told, key=_alike):
         if kind is None:
             yield from _one_by_one(group)
@@ -298,15 +298,15 @@ def _alike(told: tuple[int, Event | Look]) -> object:
     return [(resource, bound, origin, counted) for resource, _, bound, origin, _, counted in told[1][1]]
 
 
-def _stretch(looks: Sequence[Look]) -> Stretch:
+def _stretch(looks: Sequence[Look]) -> SampleBatch:
     pools = [_series(rows) for rows in zip(*[rows for _, rows in looks], strict=True)]
-    return Stretch([t for t, _ in looks], tuple(pools), looks[0][1][0][5])
+    return SampleBatch([t for t, _ in looks], tuple(pools), looks[0][1][0][5])
 
 
-def _series(rows: Sequence[row_codec.SampleRow]) -> Series:
+def _series(rows: Sequence[row_codec.SampleRow]) -> UsageSeries:
     resource, _, bound, origin, *_ = rows[0]
     used = [row[1] for row in rows]
     if bound is None:
-        return Series(resource, used, None, "")
+        return UsageSeries(resource, used, None, "")
     taken = [bound - (headroom or 0) for *_, headroom, _ in rows]
-    return Series(resource, used, bound, origin or "", None if taken == used else taken)
+    return UsageSeries(resource, used, bound, origin or "", None if taken == used else taken)

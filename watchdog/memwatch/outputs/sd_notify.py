@@ -15,13 +15,13 @@ from memwatch.core.snapshot import Snapshot
 
 MOST_STATUS_BYTES = 1000
 STATUS_SECONDS = 5.0  # between two that only figures set apart
-PATIENCE_SECONDS = 1.0  # of what must not be lost, while systemd is busy
+SEND_TIMEOUT_SECONDS = 1.0  # of what must not be lost, while systemd is busy
 ERROR, WARNING, INFORMATION = 3, 4, 6  # as syslog counts
 ERRORS = ("failed", "escalated")
 WARNINGS = ("warn", "interrupt", "out_of_memory", "breach", "finding", "source_failed", "unarmed", "gave_up")
 
 
-class Systemd:
+class SystemdNotifier:
     """A sink; silent where no systemd listens.
 
     The variables are taken out of `environ`, so that no child of memwatch speaks in its name.
@@ -42,16 +42,16 @@ class Systemd:
 
     def ready(self) -> None:
         """All that was asked for is there."""
-        self._send("READY=1", PATIENCE_SECONDS)
+        self._send("READY=1", SEND_TIMEOUT_SECONDS)
 
     def reloading(self) -> None:
         """The configuration is read again; `ready` follows."""
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-        self._send(f"RELOADING=1\nMONOTONIC_USEC={now_us}", PATIENCE_SECONDS)
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={now_us}", SEND_TIMEOUT_SECONDS)
 
     def stopping(self) -> None:
         """The end has begun: the last that is told."""
-        self._send("STOPPING=1", PATIENCE_SECONDS)
+        self._send("STOPPING=1", SEND_TIMEOUT_SECONDS)
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -63,12 +63,12 @@ class Systemd:
             self._pinged_t = now
             self._send("WATCHDOG=1")
 
-    def turn(self) -> bool:
+    def on_loop_iteration(self) -> bool:
         """The loop has turned; True: the status that was held back is due."""
         self.ping()
         return self._holds_back and self._monotonic() - self._status_t >= STATUS_SECONDS
 
-    def asked(self) -> bool:
+    def wants_snapshot(self) -> bool:
         """Nobody can ask."""
         return False
 
@@ -83,7 +83,7 @@ class Systemd:
             line = " ".join(self._status.split()).encode("utf-8", "replace")[:MOST_STATUS_BYTES]
             self._send(f"STATUS={line.decode('utf-8', 'ignore')}")
 
-    def close(self, snapshot: Snapshot) -> None:
+    def on_watch_end(self, snapshot: Snapshot) -> None:
         """As a sink: the service goes on."""
 
     def _send(self, message: str, patience_seconds: float = 0.0) -> None:

@@ -29,19 +29,19 @@ _FORECAST = {
     "generation_high": "oom_gen_hi",
     "finishes": "finishes",
 }  # of a Forecast
-SCHEMA = 1  # grows when a field changes its meaning or goes; new fields leave it alone
+STATUS_SCHEMA_VERSION = 1  # grows when a field changes its meaning or goes; new fields leave it alone
 
 MOST_TYPES = 50  # of the latest census
-MOST_GENERATIONS = 200  # the newest; ten thousand rows would cost 20 MB to write
+MAX_JSON_GENERATIONS = 200  # the newest; ten thousand rows would cost 20 MB to write
 
 
-def status(snapshot: Snapshot) -> dict[str, Any]:
+def snapshot_to_dict(snapshot: Snapshot) -> dict[str, Any]:
     """The state of the watch. Bytes and seconds; unknown is null; forecasts have the names that replay prints."""
     shaped = {"target", "command", "resources", "diagnosis"}
     plain = {f.name: jsonable(getattr(snapshot, f.name)) for f in fields(snapshot) if f.name not in shaped}
     target = jsonable(snapshot.target)
     return {
-        "schema": SCHEMA,
+        "schema": STATUS_SCHEMA_VERSION,
         "up": snapshot.up,
         **plain,
         "target": target and {**target, "command": jsonable(snapshot.command)},
@@ -126,8 +126,8 @@ def _resource(view: ResourceView) -> dict[str, Any]:
         "warned": view.warned,
         **{name: trend and getattr(trend, field) for field, name in _TREND.items()},
         **{name: forecast and getattr(forecast, field) for field, name in _FORECAST.items()},
-        "generations": [_generation(row) for row in view.generations[-MOST_GENERATIONS:]],
-        "generations_left_out": max(0, len(view.generations) - MOST_GENERATIONS),
+        "generations": [_generation(row) for row in view.generations[-MAX_JSON_GENERATIONS:]],
+        "generations_left_out": max(0, len(view.generations) - MAX_JSON_GENERATIONS),
         "timeline": [(one.t, one.least_bytes, one.most_bytes) for one in view.timeline],
         "timeline_step_s": view.timeline[0].seconds if view.timeline else None,
     }

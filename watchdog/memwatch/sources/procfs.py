@@ -14,8 +14,8 @@ from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.kernel_files import (
     TOO_LARGE,
     HeldFile,
-    line_number,
-    number,
+    parse_count,
+    parse_field,
     read_whole,
     unreadable,
 )
@@ -54,7 +54,7 @@ def parse_statm(raw: bytes) -> Statm:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ProcStatus:
     """The memory lines of /proc/PID/status; None where the kernel writes none."""
 
     file_bytes: int | None
@@ -68,11 +68,11 @@ class Status:
 # RssFile:	    1616 kB
 # RssShmem:	       0 kB
 # VmSwap:	       0 kB
-def parse_status(raw: bytes) -> Status:
+def parse_status(raw: bytes) -> ProcStatus:
     """SourceError only when a line has a number that memory cannot have."""
-    fields = {name: number(value, 1024) for name, value in _STATUS_LINE.findall(raw)}
+    fields = {name: parse_count(value, 1024) for name, value in _STATUS_LINE.findall(raw)}
     names = (b"RssFile", b"RssShmem", b"VmSwap", b"VmStk", b"VmSize", b"VmData")
-    return Status(*[fields.get(name) for name in names])
+    return ProcStatus(*[fields.get(name) for name in names])
 
 
 # Max data size             unlimited            unlimited            bytes
@@ -92,7 +92,7 @@ def _bound(raw: bytes) -> int | None:
 # 10788 10789 10790
 def parse_children(raw: bytes) -> tuple[int, ...]:
     """PIDs; SourceError when one is not a PID."""
-    return tuple([number(field) for field in raw.split()])
+    return tuple([parse_count(field) for field in raw.split()])
 
 
 # 0.06 0.02 0.00 1/110 7950
@@ -101,7 +101,7 @@ def parse_last_pid(raw: bytes) -> int:
     fields = raw.split()
     if len(fields) != 5:
         raise SourceError(f"loadavg has {len(fields)} fields")
-    return number(fields[4])
+    return parse_count(fields[4])
 
 
 # MemTotal:       24684092 kB
@@ -109,7 +109,7 @@ def parse_last_pid(raw: bytes) -> int:
 # SwapFree:              0 kB
 def parse_meminfo(raw: bytes) -> HostMemory:
     """SourceError when a line is missing."""
-    total, available, swap = [line_number(raw, name, b" kB\n", 1024) for name in _MEMINFO]
+    total, available, swap = [parse_field(raw, name, b" kB\n", 1024) for name in _MEMINFO]
     if total is None or available is None or swap is None:
         raise SourceError("meminfo lacks one of MemTotal, MemAvailable and SwapFree")
     return HostMemory(total, available, swap)

@@ -10,11 +10,11 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 
-class OverdueError(Exception):
+class CpuTimeExceededError(Exception):
     """It took more time than it was given."""
 
 
-def within(cpu_seconds: float, work: Callable[[], _T]) -> _T:
+def run_with_cpu_limit(cpu_seconds: float, work: Callable[[], _T]) -> _T:
     """What `work` returns; OverdueError when it takes more CPU than that, to within 10 ms. In the main thread alone.
 
     `re` looks for signals every 4,096 steps (CPython 3.10 to 3.15), and what a handler raises ends the search. `work`
@@ -24,7 +24,7 @@ def within(cpu_seconds: float, work: Callable[[], _T]) -> _T:
 
     def ring(_number: int, _frame: FrameType | None) -> None:
         if under_way:
-            raise OverdueError
+            raise CpuTimeExceededError
 
     before = signal.signal(signal.SIGVTALRM, ring)
     try:

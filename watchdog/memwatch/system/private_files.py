@@ -41,7 +41,7 @@ def create(path: Path, flags: int = os.O_WRONLY) -> int:
 
 
 @contextmanager
-def opened(path: Path, option: str, suffixes: Sequence[str]) -> Iterator[Callable[[str], None]]:
+def atomic_writer(path: Path, option: str, suffixes: Sequence[str]) -> Iterator[Callable[[str], None]]:
     """A function that writes the whole file; what was there stays till then.
 
     ConfigError at once when it could not be written, or has none of these suffixes; `option` is what named it.

@@ -8,7 +8,7 @@ from itertools import chain, islice, pairwise, takewhile
 
 from memwatch.core.forecast.sample_summaries import first_beyond
 
-BURST_LOOKS = 3  # readings that a burst is measured over: fewer, and one noisy reading is a burst
+BURST_SAMPLES = 3  # readings that a burst is measured over: fewer, and one noisy reading is a burst
 SEEN_SECONDS = 1.5  # ... and so long, or a single allocation between two close readings is a burst ...
 SEEN_SHARE = 0.25  # ... unless it is already this share of the room that is left
 CEILING_SECONDS = 30.0  # a burst is growth beyond what was in use before this long ago
@@ -30,7 +30,7 @@ NEW_SHARE = 0.4  # of the rise is beyond all before
 _Look = tuple[float, int]  # time, bytes
 
 
-class Burst:
+class BurstDetector:
     """Watches one resource for growth beyond all that it used before, too fast for any forecast.
 
     A saw-tooth that comes near the limit and returns stays under the ceiling that it made itself; a steady use of
@@ -38,7 +38,7 @@ class Burst:
     """
 
     def __init__(self) -> None:
-        self._latest: deque[_Look] = deque(maxlen=BURST_LOOKS)
+        self._latest: deque[_Look] = deque(maxlen=BURST_SAMPLES)
         self._recent: deque[_Look] = deque()  # of the last CEILING_SECONDS
         self._climbs = _Climbs()
         self._seen = 0
@@ -47,7 +47,7 @@ class Burst:
         self._rises: deque[int] = deque([0], maxlen=RISES_KEPT)  # the highest climb of each of the latest periods
         self._period_t: float | None = None
 
-    def observe(self, times: Sequence[float], used: Sequence[int]) -> None:
+    def add_samples(self, times: Sequence[float], used: Sequence[int]) -> None:
         """Readings in order; times never go back."""
         first = 0
         if self._ceiling is None:
@@ -74,7 +74,7 @@ class Burst:
 
     def _take(self, times: Sequence[float], used: Sequence[int]) -> None:
         looks = list(zip(times, used, strict=True))
-        self._latest.extend(looks[-BURST_LOOKS:])
+        self._latest.extend(looks[-BURST_SAMPLES:])
         recent, t = self._recent, times[-1]
         recent.extend(looks)
         settled = []
@@ -120,11 +120,11 @@ class Burst:
 
     def _base(self, headroom_bytes: int) -> _Look | None:
         """The latest reading from which enough was seen since: readings, and time or growth."""
-        if len(self._latest) < BURST_LOOKS:
+        if len(self._latest) < BURST_SAMPLES:
             return None
         t, used = self._latest[-1]
         enough = used - SEEN_SHARE * max(headroom_bytes, 0)
-        looks = chain((self._latest[0],), islice(reversed(self._recent), BURST_LOOKS, None))
+        looks = chain((self._latest[0],), islice(reversed(self._recent), BURST_SAMPLES, None))
         return next((look for look in looks if t - look[0] >= SEEN_SECONDS or look[1] <= enough), None)
 
     @property
@@ -132,12 +132,12 @@ class Burst:
         since = self._latest[-1][0] - RATE_SECONDS if self._latest else 0.0
         looks = list(takewhile(lambda look: look[0] >= since, reversed(self._recent)))
         third = len(looks) // 3
-        if third < BURST_LOOKS:
+        if third < BURST_SAMPLES:
             return 0.0
         (t0, used0), (t1, used1) = _middle(looks[-third:]), _middle(looks[:third])
         return max(0.0, (used1 - used0) / (t1 - t0)) if t1 > t0 else 0.0
 
-    def threat(self, headroom_bytes: int, limit_bytes: int, lead: float) -> float:
+    def threat_rate(self, headroom_bytes: int, limit_bytes: int, lead: float) -> float:
         """Bytes/s at which the room that is left would be gone before a checkpoint is complete; 0 when it would not."""
         if self._ceiling is None:
             return 0.0
@@ -153,7 +153,7 @@ class Burst:
         known = min((rise for rise in self._rises if climb <= RISE_FACTOR * rise), default=None)
         return known is not None and headroom_bytes > known - climb
 
-    def exhausts(self, headroom_bytes: int, limit_bytes: int) -> bool:
+    def is_exhausting(self, headroom_bytes: int, limit_bytes: int) -> bool:
         """Nothing is left to wait for: the limit is met within seconds."""
         rate = self.rate(headroom_bytes)
         if rate <= 0:
@@ -197,7 +197,7 @@ class _Climbs:
         return highest
 
 
-class Ramp:
+class RampDetector:
     """A steady climb beyond all that was used before, over as long as a checkpoint takes: slower than a burst.
 
     Looked at in PARTS equal parts of that time: a jump has all its rise in one of them, a ramp has some in each.
@@ -208,7 +208,7 @@ class Ramp:
         self._parts: deque[tuple[float, int, int, int]] = deque()  # start, readings, their sum, the highest
         self._record = 0  # of all parts that are over long ago
 
-    def observe(self, times: Sequence[float], used: Sequence[int]) -> None:
+    def add_samples(self, times: Sequence[float], used: Sequence[int]) -> None:
         """Readings in order; times never go back."""
         parts, first = self._parts, 0
         if parts:
@@ -228,11 +228,11 @@ class Ramp:
             self._parts[-1] = (start, count + len(more), total + sum(more), max(high, *more))
         return end
 
-    def look_over(self, seconds: float) -> None:
+    def set_window_seconds(self, seconds: float) -> None:
         """Climbs of so many seconds are looked for from now on."""
         self._width = seconds / PARTS
 
-    def threat(self, headroom_bytes: int) -> float:
+    def threat_rate(self, headroom_bytes: int) -> float:
         """Bytes/s at which the limit is met within the time that is looked over; 0 when it is not."""
         parts, seconds = self._parts, self._width * PARTS
         if len(parts) <= PARTS or not LEAST_OVER * seconds <= parts[-1][0] - parts[0][0] <= MOST_OVER * seconds:

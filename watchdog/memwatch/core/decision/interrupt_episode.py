@@ -15,7 +15,7 @@ from memwatch.core.events import (
     Signalled,
     Signalling,
 )
-from memwatch.core.snapshot import State
+from memwatch.core.snapshot import WatchState
 from memwatch.core.text_and_units import format_duration
 
 ANSWER_SECONDS = 10.0  # an Interrupt that nobody reports as sent is lost (memwatch died between): ask again
@@ -24,7 +24,7 @@ TRIES = 3
 PATIENCE = 2.0  # a checkpoint in progress stretches the deadline by this factor, then it counts as stuck
 
 
-class Stage(str, Enum):
+class EpisodeStage(str, Enum):
     """Where an episode stands."""
 
     IDLE = "idle"
@@ -34,7 +34,11 @@ class Stage(str, Enum):
     ESCALATED = "escalated"
 
 
-_STATES = {Stage.WAITING: State.INTERRUPTING, Stage.SAVED: State.SAVED, Stage.ESCALATED: State.ESCALATED}
+_STATES = {
+    EpisodeStage.WAITING: WatchState.INTERRUPTING,
+    EpisodeStage.SAVED: WatchState.SAVED,
+    EpisodeStage.ESCALATED: WatchState.ESCALATED,
+}
 
 
 class Episode:
@@ -42,7 +46,7 @@ class Episode:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self.stage = Stage.IDLE
+        self.stage = EpisodeStage.IDLE
         self._free_t = float("-inf")
         self._request: Interrupt | None = None
         self._tries = 0
@@ -58,25 +62,32 @@ class Episode:
 
         A signal that may have been sent is taken for sent until its deadline.
         """
-        if self.stage is Stage.ASKED:
-            self.stage, self._request = Stage.IDLE, None
-        if self._unsure is None or self.stage not in (Stage.WAITING, Stage.ESCALATED):
+        if self.stage is EpisodeStage.ASKED:
+            self.stage, self._request = EpisodeStage.IDLE, None
+        if self._unsure is None or self.stage not in (EpisodeStage.WAITING, EpisodeStage.ESCALATED):
             return []
-        text = f"memwatch ended just as it was to interrupt by {self._unsure.deed}: whether it did is not known"
+        text = (
+            f"memwatch ended just as it was to interrupt by {self._unsure.signal_or_hook}: whether it did is not known"
+        )
         return [Notice(t, "note", f"{text}; the trainer is given the time to save")]
 
     @property
-    def state(self) -> State | None:
+    def state(self) -> WatchState | None:
         """The engine's state as far as an episode decides it."""
         return _STATES.get(self.stage)
 
     def may_begin(self, t: float) -> bool:
         """No episode is under way and the cooldown of the last is over."""
-        return self.stage is Stage.IDLE and t >= self._free_t
+        return self.stage is EpisodeStage.IDLE and t >= self._free_t
 
     def begin(self, request: Interrupt) -> list[Action]:
         """The decision has been made."""
-        self.stage, self._request, self._tries, self._retry_t = Stage.ASKED, request, 1, request.t + ANSWER_SECONDS
+        self.stage, self._request, self._tries, self._retry_t = (
+            EpisodeStage.ASKED,
+            request,
+            1,
+            request.t + ANSWER_SECONDS,
+        )
         return [request]
 
     def skip(self, t: float) -> None:
@@ -88,7 +99,7 @@ class Episode:
         self._free_t = t + self._policy.cooldown_seconds
 
     def _reset(self) -> None:
-        self.stage, self._request, self._signal_t, self._killed = Stage.IDLE, None, None, False
+        self.stage, self._request, self._signal_t, self._killed = EpisodeStage.IDLE, None, None, False
         self._unsure = None
 
     def signalling(self, t: float, event: Signalling) -> None:
@@ -98,8 +109,8 @@ class Episode:
 
     def _wait(self, t: float, by_hook: bool) -> None:
         """IDLE: of an Interrupt that was given up, or stored without its reasons."""
-        if self.stage in (Stage.IDLE, Stage.ASKED, Stage.WAITING):
-            self.stage, self._since_t, self._signal_t, self._by_hook = Stage.WAITING, t, t, by_hook
+        if self.stage in (EpisodeStage.IDLE, EpisodeStage.ASKED, EpisodeStage.WAITING):
+            self.stage, self._since_t, self._signal_t, self._by_hook = EpisodeStage.WAITING, t, t, by_hook
 
     def signalled(self, t: float, event: Signalled) -> list[Action]:
         """A signal was sent, or could not be."""
@@ -109,23 +120,23 @@ class Episode:
             return []
         if event.error:
             return self._failed(t, event, announced)
-        if announced or self.stage in (Stage.IDLE, Stage.ASKED):
+        if announced or self.stage in (EpisodeStage.IDLE, EpisodeStage.ASKED):
             self._wait(t, event.instead)
         return []
 
     def hook_ran(self, t: float, event: HookRan, writing: bool) -> list[Action]:
         """The hook has ended. One that failed in place of the signal: it follows, unless a checkpoint is on its way."""
         failed = self._by_hook and bool(event.error)
-        if not failed or writing or self.stage is not Stage.WAITING or self._request is None:
+        if not failed or writing or self.stage is not EpisodeStage.WAITING or self._request is None:
             return []
         return self.begin(replace(self._request, t=t, by_signal=True))
 
     def _failed(self, t: float, event: Signalled, announced: bool) -> list[Action]:
-        if announced and self.stage is Stage.WAITING:
-            self.stage, self._signal_t = Stage.IDLE if self._request is None else Stage.ASKED, None
-        if self.stage is Stage.ASKED and self._tries >= TRIES:
+        if announced and self.stage is EpisodeStage.WAITING:
+            self.stage, self._signal_t = EpisodeStage.IDLE if self._request is None else EpisodeStage.ASKED, None
+        if self.stage is EpisodeStage.ASKED and self._tries >= TRIES:
             return self._escalate(t, "SIGTERM", f"{event.signal} could not be sent: {event.error}")
-        if self.stage is Stage.ESCALATED:
+        if self.stage is EpisodeStage.ESCALATED:
             self._close(t)
             text = f"{event.signal} could not be sent ({event.error}): nothing more can be done from here"
             return [Notice(t, "failed", text, {"signal": event.signal, "error": event.error})]
@@ -134,24 +145,24 @@ class Episode:
 
     def saved(self, t: float) -> float | None:
         """A checkpoint is complete; seconds since the signal, None when none was sent."""
-        if self.stage not in (Stage.WAITING, Stage.ESCALATED) or self._signal_t is None:
+        if self.stage not in (EpisodeStage.WAITING, EpisodeStage.ESCALATED) or self._signal_t is None:
             return None
-        self.stage, self._since_t = Stage.SAVED, t
+        self.stage, self._since_t = EpisodeStage.SAVED, t
         return t - self._signal_t
 
-    def tick(self, t: float, checkpoint_seconds: float, writing: bool) -> list[Action]:
+    def check_deadlines(self, t: float, checkpoint_seconds: float, writing: bool) -> list[Action]:
         """Look at the deadlines."""
-        if self.stage is Stage.IDLE:
+        if self.stage is EpisodeStage.IDLE:
             return []
         waited = t - self._since_t
         timeout = self._policy.save_timeout(checkpoint_seconds)
-        if self.stage is Stage.ASKED:
+        if self.stage is EpisodeStage.ASKED:
             return self._ask_again(t)
-        if self.stage is Stage.WAITING and waited > timeout * (PATIENCE if writing else 1.0):
+        if self.stage is EpisodeStage.WAITING and waited > timeout * (PATIENCE if writing else 1.0):
             return self._overdue(t, f"no checkpoint and no exit within {format_duration(waited)}")
-        if self.stage is Stage.ESCALATED:
+        if self.stage is EpisodeStage.ESCALATED:
             return self._after_sigterm(t, waited)
-        if self.stage is Stage.SAVED and waited > timeout:
+        if self.stage is EpisodeStage.SAVED and waited > timeout:
             return self._give_up(t, "the trainer saved and runs on")
         return []
 
@@ -168,7 +179,9 @@ class Episode:
         """What may never have been sent is no reason for a stronger signal, and what it was decided on may be past."""
         if self._unsure is None:
             return self._escalate(t, "SIGTERM", reason)
-        text = f"{reason}, and {self._unsure.deed} may not have been sent: whether to interrupt is decided anew"
+        text = (
+            f"{reason}, and {self._unsure.signal_or_hook} may not have been sent: whether to interrupt is decided anew"
+        )
         self._reset()
         return [Notice(t, "note", text)]
 
@@ -185,7 +198,7 @@ class Episode:
         return []
 
     def _escalate(self, t: float, signal: str, reason: str) -> list[Action]:
-        self.stage, self._since_t = Stage.ESCALATED, t
+        self.stage, self._since_t = EpisodeStage.ESCALATED, t
         if self._signal_t is None:
             self._signal_t = t
         notice = Notice(t, "escalated", f"{reason}: sending {signal}", {"signal": signal, "reason": reason})

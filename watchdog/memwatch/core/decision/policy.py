@@ -13,8 +13,8 @@ MARGIN_SHARE = 0.25  # checkpoints vary: so much is added to what one is taken t
 MARGIN_SECONDS = 2.0  # ... and at least this
 STAKE_LEADS = 20.0  # a young run is worth so many lead times
 SILENT_STAKE = 2.0  # times what is at stake without generations: blocks of time tell the odds less surely
-POINT_ODDS = 0.25  # that a step does not fit after all, before the moment at its beginning is taken
-POINT_GENERATIONS = 5  # complete ones before a boundary is judged: until then a fill looks like a leak
+OPPORTUNITY_PROBABILITY = 0.25  # that a step does not fit after all, before the moment at its beginning is taken
+ESTABLISHED_GENERATIONS = 5  # complete ones before a boundary is judged: until then a fill looks like a leak
 STARTUP_LEADS = 10.0  # without generations, growth is believed that was watched for so many lead times ...
 STARTUP_SHARE = 0.05  # ... and has left less than this share of the limit: programs fill memory quickly as they start
 SETTLED_LEADS = 40.0  # ... or for so many
@@ -60,19 +60,19 @@ def lead_seconds(checkpoint_seconds: float, look_seconds: float) -> float:
     return checkpoint_seconds + margin + DELIVERY_SECONDS + look_seconds
 
 
-def threatens(verdict: Verdict, forecast: Forecast | None, finishing: bool = False) -> bool:
+def reaches_limit(verdict: Verdict, forecast: Forecast | None, finishing: bool = False) -> bool:
     """The resource grows to its limit, and the run does not end before (or may, where `finishing`)."""
     if forecast is None or forecast.eta_seconds is None or (forecast.finishes is True and not finishing):
         return False
     return verdict in _GROWING
 
 
-def runs_out_within(forecast: Forecast, need_seconds: float) -> bool:
+def may_reach_limit_within(forecast: Forecast, need_seconds: float) -> bool:
     """The limit may be met within `need_seconds`, as the early end of the forecast has it."""
     return forecast.eta_seconds is not None and _low(forecast) < need_seconds
 
 
-def counts(odds: float, confidence: float) -> bool:
+def exceeds_accepted_risk(odds: float, confidence: float) -> bool:
     """Waiting is not as safe as is asked for."""
     return odds > 1.0 - confidence
 
@@ -81,9 +81,9 @@ def counts(odds: float, confidence: float) -> bool:
 class Stakes:
     """What waiting may lose, and what it may gain."""
 
-    work_seconds: float  # lost with the run
-    spared_seconds: float  # that the run would still work until the limit is met
-    never: float = 0.0  # probability that it is not met at all
+    work_at_risk_seconds: float  # lost with the run
+    work_remaining_seconds: float  # that the run would still work until the limit is met
+    p_never: float = 0.0  # probability that it is not met at all
 
 
 def is_overdue(odds: float, stakes: Stakes) -> bool:
@@ -91,17 +91,17 @@ def is_overdue(odds: float, stakes: Stakes) -> bool:
 
     `odds`: probability that the limit is met before a checkpoint that is asked for now is complete.
     """
-    return odds * stakes.work_seconds > stakes.spared_seconds
+    return odds * stakes.work_at_risk_seconds > stakes.work_remaining_seconds
 
 
-def is_last_moment(too_late: Callable[[float], float], waits: Iterable[float], stakes: Stakes) -> bool:
+def waiting_costs_more(too_late: Callable[[float], float], waits: Iterable[float], stakes: Stakes) -> bool:
     """Waiting costs more than acting, for whatever time of `waits`.
 
     `too_late`: probability that no checkpoint is complete that is asked for after so many seconds, and the work lost.
     Acting gives up what would have been done in the wait; where the limit may never be met, that is worth more.
     """
-    now, worth = too_late(0.0), 1.0 + NEVER_FACTOR * stakes.never
-    return all((too_late(wait) - now) * stakes.work_seconds >= worth * wait for wait in waits)
+    now, worth = too_late(0.0), 1.0 + NEVER_FACTOR * stakes.p_never
+    return all((too_late(wait) - now) * stakes.work_at_risk_seconds >= worth * wait for wait in waits)
 
 
 def next_step_fits(forecast: Forecast, step_seconds: float, lead: float) -> bool:
@@ -120,56 +120,60 @@ def _low(forecast: Forecast) -> float:
     return mid if forecast.eta_low_seconds is None else forecast.eta_low_seconds
 
 
-def has_settled(watched_seconds: float, lead: float) -> bool:
+def is_past_startup(watched_seconds: float, lead: float) -> bool:
     """Without generations: so long was watched that growth is no mere start-up."""
     return watched_seconds >= SETTLED_LEADS * lead
 
 
-def believable(forecast: Forecast, watched_seconds: float, lead: float, headroom_bytes: int, limit_bytes: int) -> bool:
+def is_credible(forecast: Forecast, watched_seconds: float, lead: float, headroom_bytes: int, limit_bytes: int) -> bool:
     """The forecast rests on generations, or on growth that is no mere start-up."""
     if forecast.generation is not None:
         return True
-    if has_settled(watched_seconds, lead):
+    if is_past_startup(watched_seconds, lead):
         return True
     return watched_seconds >= STARTUP_LEADS * lead and headroom_bytes <= STARTUP_SHARE * limit_bytes
 
 
-def warns(policy: Policy, verdict: Verdict, forecast: Forecast | None, step_seconds: float | None) -> bool:
+def should_warn(policy: Policy, verdict: Verdict, forecast: Forecast | None, step_seconds: float | None) -> bool:
     """The end is near enough to tell people."""
-    if not threatens(verdict, forecast) or forecast is None or forecast.eta_seconds is None:
+    if not reaches_limit(verdict, forecast) or forecast is None or forecast.eta_seconds is None:
         return False
-    return forecast.eta_seconds <= horizon_seconds(policy, step_seconds)
+    return forecast.eta_seconds <= warning_horizon_seconds(policy, step_seconds)
 
 
-def until_warning(policy: Policy, verdict: Verdict, forecast: Forecast | None, step_seconds: float | None) -> float:
+def seconds_until_warning(
+    policy: Policy, verdict: Verdict, forecast: Forecast | None, step_seconds: float | None
+) -> float:
     """Seconds until the end is near enough, if nothing changes; infinite when it will not be."""
-    if not threatens(verdict, forecast) or forecast is None or forecast.eta_seconds is None:
+    if not reaches_limit(verdict, forecast) or forecast is None or forecast.eta_seconds is None:
         return math.inf
-    return forecast.eta_seconds - horizon_seconds(policy, step_seconds)
+    return forecast.eta_seconds - warning_horizon_seconds(policy, step_seconds)
 
 
-def outlasts(forecast: Forecast | None, last_generation: float | None) -> bool:
+def run_ends_first(forecast: Forecast | None, last_generation: float | None) -> bool:
     """The run's last generation comes before the one in which the limit is most likely met."""
     if forecast is None or forecast.generation is None or last_generation is None:
         return False
     return math.floor(forecast.generation) > last_generation
 
 
-def clears(policy: Policy, verdict: Verdict, forecast: Forecast | None, step_seconds: float | None) -> bool:
+def should_withdraw_warning(
+    policy: Policy, verdict: Verdict, forecast: Forecast | None, step_seconds: float | None
+) -> bool:
     """The end is no longer near: what was warned of has passed."""
-    if not threatens(verdict, forecast) or forecast is None or forecast.eta_seconds is None:
+    if not reaches_limit(verdict, forecast) or forecast is None or forecast.eta_seconds is None:
         return True
-    return forecast.eta_seconds > CLEAR_FACTOR * horizon_seconds(policy, step_seconds)
+    return forecast.eta_seconds > CLEAR_FACTOR * warning_horizon_seconds(policy, step_seconds)
 
 
-def hold_seconds(forecast: Forecast | None) -> float:
+def warning_hold_seconds(forecast: Forecast | None) -> float:
     """How long the reason for a warning, or for withdrawing it, must have stood."""
     if forecast is None or forecast.eta_seconds is None:
         return HOLD_SECONDS
     return min(HOLD_SECONDS, HOLD_SHARE * forecast.eta_seconds)
 
 
-def horizon_seconds(policy: Policy, step_seconds: float | None) -> float:
+def warning_horizon_seconds(policy: Policy, step_seconds: float | None) -> float:
     """How far ahead people are warned: the longer of the two horizons."""
     by_generations = policy.warn_horizon_generations * step_seconds if step_seconds is not None else 0.0
     return max(policy.warn_horizon_seconds, by_generations)

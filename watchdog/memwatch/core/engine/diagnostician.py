@@ -10,17 +10,17 @@ from dataclasses import replace
 from memwatch.core.engine import notices
 from memwatch.core.events import Action, Diagnosed
 from memwatch.core.examination import (
-    Credit,
+    AllocationProfile,
     Diagnosis,
     Finding,
-    Profile,
+    StackGrowth,
 )
-from memwatch.core.generation_ledger import Ledger
-from memwatch.core.leaks.allocation_profile import by_line, merged
-from memwatch.core.leaks.cause_rules import conclude
-from memwatch.core.leaks.examination_history import Evidence
-from memwatch.core.leaks.examination_schedule import DiagnosisPolicy, Occasions, Reading
-from memwatch.core.leaks.growth_attribution import Drivers, Situation, levels
+from memwatch.core.generation_ledger import GenerationLedger
+from memwatch.core.leaks.allocation_profile import by_line, merge_stacks
+from memwatch.core.leaks.cause_rules import find_causes
+from memwatch.core.leaks.examination_history import ExaminationHistory
+from memwatch.core.leaks.examination_schedule import DiagnosisPolicy, ExaminationSchedule, MemoryReading
+from memwatch.core.leaks.growth_attribution import DiagnosisContext, GaugeRegression, fill_gauges
 from memwatch.core.measurements import HOST, Sample
 from memwatch.core.snapshot import Gauge
 
@@ -35,77 +35,80 @@ class Diagnostician:
         self,
         policy: DiagnosisPolicy,
         *,
-        ledger: Ledger,
+        ledger: GenerationLedger,
         gauges: Mapping[str, Gauge],
         act: Callable[[Action], None],
     ) -> None:
         self._policy, self._ledger, self._gauges, self._act = policy, ledger, gauges, act
-        self.levels: dict[str, Gauge] = {}  # what fills up to a capacity in the trainer's heap
+        self.heap_gauges: dict[str, Gauge] = {}  # what fills up to a capacity in the trainer's heap
         self._begin(0.0)
 
     def _begin(self, t: float) -> None:
-        self.occasions = Occasions(self._policy, self._ledger, t)
-        self._evidence, self._drivers = Evidence(t, self._policy.track), Drivers()
-        self._profiles: deque[Profile] = deque(maxlen=RECORDINGS)
-        self._credits: tuple[Credit, ...] = ()
-        self._told: set[tuple[str, str]] = set()  # findings, by cause and name
+        self.schedule = ExaminationSchedule(self._policy, self._ledger, t)
+        self._evidence, self._drivers = ExaminationHistory(t, self._policy.track), GaugeRegression()
+        self._profiles: deque[AllocationProfile] = deque(maxlen=RECORDINGS)
+        self._credits: tuple[StackGrowth, ...] = ()
+        self._reported: set[tuple[str, str]] = set()  # findings, by cause and name
         self._failure: str | None = None  # of the latest examination, when it brought nothing
         self._crossed = False  # a generation began since memory was read
         self._turned = False  # a phase began, or an examination ended, since memory was read
         self._fresh: set[str] = set()  # gauges whose level memory has not been read for
-        self._reading: Reading | None = None
-        self.levels.clear()
-        self.known: Diagnosis | None = None
+        self._reading: MemoryReading | None = None
+        self.heap_gauges.clear()
+        self.diagnosis: Diagnosis | None = None
 
     # --- what happens ---
 
-    def attach(self, t: float, anew: bool) -> None:
+    def begin_attempt(self, t: float, anew: bool) -> None:
         """A watch begins: of another process, or (not `anew`) of the same after memwatch was started again."""
-        self.occasions.forget()
+        self.schedule.forget()
         if anew:
             self._begin(t)
 
-    def cross(self, t: float) -> None:
+    def begin_generation(self, t: float) -> None:
         """A generation begins."""
         self._crossed = True
-        self.occasions.cross(t)
+        self.schedule.begin_generation(t)
 
-    def enter(self) -> None:
+    def phase_changed(self) -> None:
         """A phase begins, or ends."""
         self._turned = True
-        self.occasions.enter()
+        self.schedule.phase_changed()
 
-    def gauge(self, name: str) -> None:
+    def gauge_updated(self, name: str) -> None:
         """The log told a level."""
         self._fresh.add(name)
 
     @property
-    def look_t(self) -> float:
+    def next_sample_t(self) -> float:
         """From when on a look is wanted, but for recordings: of what was recorded it changes nothing."""
         if not self._policy.enabled:
             return math.inf
         waits = self._fresh or self._crossed or self._turned
-        return -math.inf if waits else self.occasions.examination_t
+        return -math.inf if waits else self.schedule.examination_t
 
-    def look(self, t: float, sample: Sample) -> None:
+    def process_sample(self, t: float, sample: Sample) -> None:
         """Memory was read: what waits for that is done now."""
-        is_due = self._fresh or self._crossed or self._turned or self.occasions.is_due(t)
+        is_due = self._fresh or self._crossed or self._turned or self.schedule.needs_sample(t)
         if not (self._policy.enabled and is_due):
             return
-        reading = Reading.of(sample)
+        reading = MemoryReading.from_sample(sample)
         if reading is None:
             return
         self._reading = reading
         if self._crossed and self._ledger.index is not None:
-            self._evidence.begin(t, self._ledger.index, reading.used_bytes)
+            self._evidence.begin_generation(t, self._ledger.index, reading.used_bytes)
         self._crossed = False
-        if self._turned or self.occasions.goes_on:
+        if self._turned or self.schedule.is_examining:
             self._turned = False
-            self._evidence.observe(t, self._ledger.phase or "", reading.used_bytes)
+            self._evidence.add_phase_reading(t, self._ledger.phase or "", reading.used_bytes)
         for name in self._fresh:
-            self._drivers.observe(self._gauges[name], reading.used_bytes)
+            self._drivers.add_reading(self._gauges[name], reading.used_bytes)
         self._fresh.clear()
-        for asked in (self.occasions.examination(t, reading, self.known), self.occasions.recording(t, reading)):
+        for asked in (
+            self.schedule.start_examination_if_due(t, reading, self.diagnosis),
+            self.schedule.start_recording_if_due(t, reading),
+        ):
             if asked is not None:
                 self._act(asked)
 
@@ -114,12 +117,12 @@ class Diagnostician:
     @property
     def holders(self) -> dict[str, str]:
         """By resource, the attribute that was found to hold the most of its growth."""
-        findings = self.known.findings if self.known is not None else ()
+        findings = self.diagnosis.findings if self.diagnosis is not None else ()
         return {one.resource: one.holder.partition("[")[0] for one in reversed(findings) if one.holder}
 
-    def diagnosed(self, t: float, event: Diagnosed) -> None:
+    def examination_ended(self, t: float, event: Diagnosed) -> None:
         """An examination or a recording has ended."""
-        self.occasions.ended(t, event.asked, event.found.cpu_seconds)
+        self.schedule.examination_ended(t, event.asked, event.found.cpu_seconds)
         if event.asked.record_seconds:
             self._recorded(event.found.profile)
         else:
@@ -127,7 +130,7 @@ class Diagnostician:
 
     def _missed(self, t: float, event: Diagnosed) -> None:
         """What hinders one examination after the other is told once; who asks for one is answered."""
-        known, self._failure = self._failure, notices.failure(event)
+        known, self._failure = self._failure, notices.examination_failure(event)
         if self._failure != known or event.asked.reason == "request":
             self._act(notices.not_examined(t, event))
 
@@ -135,52 +138,52 @@ class Diagnostician:
         self._turned = True
         evidence, unit = self._evidence, self._ledger.unit
         if evidence.add(event):
-            latest, before = evidence.shown[-1], evidence.shown[-2] if len(evidence.shown) > 1 else None
-            self.levels.update((level.name, level) for level in levels(latest))
+            latest, before = evidence.records[-1], evidence.records[-2] if len(evidence.records) > 1 else None
+            self.heap_gauges.update((level.name, level) for level in fill_gauges(latest))
             self._failure = None
             self._act(notices.examined(t, unit, event, latest, before))
         else:
             self._missed(t, event)
         headroom = self._reading.headroom_bytes if self._reading is not None else None
-        situation = Situation(
+        situation = DiagnosisContext(
             unit=unit if event.asked.generation is not None else "hour",
             headroom_bytes=headroom,
             threshold_bytes=self._policy.leak_threshold_bytes,
             phase=self._ledger.leading_phase(HOST),
             gauges=self._gauges,
         )
-        findings, counted = conclude(evidence, situation)
-        containers, types = evidence.containers(), evidence.types()
+        findings, counted = find_causes(evidence, situation)
+        containers, types = evidence.growing_attributes(), evidence.types_growing_in_count()
         for one in findings:
-            self._tell(t, one, situation.unit)
-        self.known = Diagnosis(
+            self._report_once(t, one, situation.unit)
+        self.diagnosis = Diagnosis(
             t=t,
             unit=situation.unit,
-            cpu_seconds=round(self.occasions.cpu_seconds, 3),
-            examinations=1 + (self.known.examinations if self.known is not None else 0),
+            cpu_seconds=round(self.schedule.cpu_seconds, 3),
+            examinations=1 + (self.diagnosis.examinations if self.diagnosis is not None else 0),
             findings=tuple(findings),
             drivers=tuple(counted or self._drivers.explain(self._gauges.values(), headroom)),
             containers=tuple(containers),
             tracked=tuple(evidence.tracked()),
             types=tuple(types),
             kinds=tuple(evidence.kinds()),
-            moments=evidence.moments(findings, containers, types),
+            moments=evidence.rows(findings, containers, types),
             credits=self._credits,
             lines=by_line(self._credits)[:LINES_TOLD],
             latest=event.found,
         )
 
-    def _tell(self, t: float, one: Finding, unit: str) -> None:
+    def _report_once(self, t: float, one: Finding, unit: str) -> None:
         """Once."""
         key = one.cause, one.growth.name
-        if key not in self._told:
-            self._told.add(key)
+        if key not in self._reported:
+            self._reported.add(key)
             self._act(notices.finding(t, one, unit))
 
-    def _recorded(self, profile: Profile | None) -> None:
+    def _recorded(self, profile: AllocationProfile | None) -> None:
         if profile is None:
             return
         self._profiles.append(profile)
-        self._credits = merged(credit for one in self._profiles for credit in one.credits)
-        if self.known is not None:
-            self.known = replace(self.known, credits=self._credits, lines=by_line(self._credits)[:LINES_TOLD])
+        self._credits = merge_stacks(credit for one in self._profiles for credit in one.credits)
+        if self.diagnosis is not None:
+            self.diagnosis = replace(self.diagnosis, credits=self._credits, lines=by_line(self._credits)[:LINES_TOLD])

@@ -8,13 +8,13 @@ from collections import ChainMap, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from memwatch.core.checkpoint_timing import Checkpoints
-from memwatch.core.decision.policy import Policy, horizon_seconds
+from memwatch.core.checkpoint_timing import CheckpointTracker
+from memwatch.core.decision.policy import Policy, warning_horizon_seconds
 from memwatch.core.engine import notices
 from memwatch.core.engine import status_sentence as words
 from memwatch.core.engine.diagnostician import Diagnostician
-from memwatch.core.engine.resource_monitor import ForecasterLike
-from memwatch.core.engine.sample_processing import Looks
+from memwatch.core.engine.monitored_resource import ForecasterProtocol
+from memwatch.core.engine.resource_monitor import ResourceMonitor
 from memwatch.core.events import (
     Action,
     ArmedChanged,
@@ -33,17 +33,17 @@ from memwatch.core.events import (
     OutOfMemorySeen,
     PhaseSeen,
     Restarting,
+    SampleBatch,
     Sampled,
     Signalled,
     Signalling,
     SnapshotTaken,
     SourceChanged,
-    Stretch,
     TotalSeen,
 )
-from memwatch.core.expectations import Check, Expectations
+from memwatch.core.expectations import ExpectationCheck, Expectations
 from memwatch.core.forecast.forecaster import Forecaster
-from memwatch.core.generation_ledger import Ledger
+from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
 from memwatch.core.measurements import (
     CgroupMemory,
@@ -51,7 +51,7 @@ from memwatch.core.measurements import (
     RunIdentity,
     Target,
 )
-from memwatch.core.restart_policy import Reached
+from memwatch.core.restart_policy import AttemptProgress
 from memwatch.core.snapshot import (
     Expectation,
     Gauge,
@@ -59,7 +59,7 @@ from memwatch.core.snapshot import (
     ResourceView,
     Snapshot,
     SourceHealth,
-    State,
+    WatchState,
 )
 
 NOTICES_KEPT = 50  # in the snapshot
@@ -75,9 +75,9 @@ class Engine:
     def __init__(
         self,
         policy: Policy,
-        forecaster: Callable[[], ForecasterLike] = Forecaster,
+        forecaster: Callable[[], ForecasterProtocol] = Forecaster,
         diagnosis: DiagnosisPolicy = NO_DIAGNOSIS,
-        expectations: Iterable[Check] = (),
+        expectations: Iterable[ExpectationCheck] = (),
     ) -> None:
         self._policy = policy
         self._t = 0.0
@@ -88,22 +88,22 @@ class Engine:
         self._started_t: float | None = None
         self._exited: Exited | None = None
         self._awaiting: str | None = None  # why there is no trainer
-        self._ledger = Ledger()
-        self._checkpoints = Checkpoints()
+        self._ledger = GenerationLedger()
+        self._checkpoints = CheckpointTracker()
         self._own_saves = 0  # checkpoints of this attempt that no signal of memwatch's brought about
         self._gauges: dict[str, Gauge] = {}
-        self._diagnostician = Diagnostician(diagnosis, ledger=self._ledger, gauges=self._gauges, act=self._act)
-        self._looks = Looks(
+        self._diagnostician = Diagnostician(diagnosis, ledger=self._ledger, gauges=self._gauges, act=self._emit)
+        self._looks = ResourceMonitor(
             policy,
             forecaster,
             ledger=self._ledger,
             checkpoints=self._checkpoints,
-            gauges=ChainMap(self._gauges, self._diagnostician.levels),
-            act=self._act,
+            gauges=ChainMap(self._gauges, self._diagnostician.heap_gauges),
+            act=self._emit,
         )
         self._expectations = Expectations(expectations)
         self._sources: dict[str, SourceHealth] = {}
-        self._powerless: str | None = "nothing is known of the way to signal it"
+        self._unreachable_reason: str | None = "nothing is known of the way to signal it"
         self._notices: deque[Notice] = deque(maxlen=NOTICES_KEPT)
         self._handlers: dict[type, Callable[[float, Any], None]] = {
             Attached: self._attached,
@@ -120,12 +120,12 @@ class Engine:
             Signalling: self._looks.signalling,
             Signalled: self._signalled,
             HookRan: self._hook_ran,
-            ExaminationAsked: lambda t, event: self._diagnostician.occasions.want("request"),
-            SnapshotTaken: lambda t, event: self._act(notices.snapshot(t, event)),
+            ExaminationAsked: lambda t, event: self._diagnostician.schedule.request_examination("request"),
+            SnapshotTaken: lambda t, event: self._emit(notices.snapshot(t, event)),
             Diagnosed: self._diagnosed,
             Exited: self._has_exited,
-            Restarting: lambda t, event: self._act(notices.restarting(t, event)),
-            GaveUp: lambda t, event: self._act(notices.gave_up(t, event)),
+            Restarting: lambda t, event: self._emit(notices.restarting(t, event)),
+            GaveUp: lambda t, event: self._emit(notices.gave_up(t, event)),
         }
 
     def feed(self, event: Event) -> list[Action]:
@@ -135,7 +135,7 @@ class Engine:
         self._handlers[type(event)](self._t, event)
         return self._out
 
-    def skim(self, stretch: Stretch, first: int, judged_from_t: float = -math.inf) -> int:
+    def fast_forward(self, stretch: SampleBatch, first: int, judged_from_t: float = -math.inf) -> int:
         """Take the looks from `first` on that can show nothing new; the index of the next, which is to be fed.
 
         They leave behind what feeding each of them would. So are those before `judged_from_t`, whatever they show:
@@ -143,32 +143,32 @@ class Engine:
         """
         if self._exited is not None or self._target is None or stretch.times[first] < self._t:
             return first
-        last = bisect_left(stretch.times, self._diagnostician.look_t, first)
-        end = self._looks.skim(stretch, first, last, judged_from_t) if last > first else first
+        last = bisect_left(stretch.times, self._diagnostician.next_sample_t, first)
+        end = self._looks.fast_forward(stretch, first, last, judged_from_t) if last > first else first
         if end > first:
             self._t = stretch.times[end - 1]
         return end
 
-    def worth_feeding(self, told: Event | Stretch, judged_seconds: float = 0.0) -> Iterator[Event]:
+    def events_to_feed(self, told: Event | SampleBatch, judged_seconds: float = 0.0) -> Iterator[Event]:
         """What of it may show something new, to be fed as it comes; the rest is taken.
 
         `judged_seconds`: so much apart are looks that are judged, where decisions are not what it is fed for.
         """
-        if not isinstance(told, Stretch):
+        if not isinstance(told, SampleBatch):
             yield told
             return
         i, count, judged_t = 0, len(told.times), -math.inf
-        while i < count and (i := self.skim(told, i, judged_t + judged_seconds)) < count:
+        while i < count and (i := self.fast_forward(told, i, judged_t + judged_seconds)) < count:
             judged_t = told.times[i]
-            yield told.sampled(i)
+            yield told.event_at(i)
             i += 1
 
-    def _act(self, action: Action) -> None:
+    def _emit(self, action: Action) -> None:
         self._out.append(action)
         if isinstance(action, Notice) and action.event not in FREQUENT:
             self._notices.append(action)
             if action.event == "warn":
-                self._diagnostician.occasions.want("warn")
+                self._diagnostician.schedule.request_examination("warn")
 
     # --- who is watched ---
 
@@ -179,34 +179,34 @@ class Engine:
         self._sources.clear()  # what an earlier watch could not read is for this one to find out
         self._command, self._run_id = event.command, event.run_id or self._run_id
         self._run = event.run or self._run
-        self._diagnostician.attach(t, anew=successor or self._started_t is None)
+        self._diagnostician.begin_attempt(t, anew=successor or self._started_t is None)
         if self._started_t is None:
             self._started_t = t
         if successor:
             self._begin_attempt(t)
         how = "watching again" if again else "the run goes on in a new process" if successor else "watching"
-        self._act(notices.attached(t, event, how, self._ledger.attempt, self._run_id))
+        self._emit(notices.attached(t, event, how, self._ledger.attempt, self._run_id))
         if again:
             self._looks.resume(t)
         for remark in event.remarks:
-            self._act(notices.note(t, remark))
+            self._emit(notices.note(t, remark))
 
     def _awaits(self, t: float, event: Awaiting) -> None:
         if event.reason != self._awaiting:
             self._awaiting = event.reason
-            self._act(notices.waiting(t, event))
+            self._emit(notices.waiting(t, event))
 
     def _begin_attempt(self, t: float) -> None:
-        self._ledger.attach(t, self._ledger.attempt + 1)
-        self._checkpoints.restart()
+        self._ledger.begin_attempt(t, self._ledger.attempt + 1)
+        self._checkpoints.begin_attempt()
         self._own_saves = 0
         self._looks.begin_attempt(t)
 
     def _has_exited(self, t: float, event: Exited) -> None:
         self._exited = event
-        self._ledger.end(t)
+        self._ledger.end_attempt(t)
         self._looks.end()
-        self._act(notices.exited(t, event))
+        self._emit(notices.exited(t, event))
 
     # --- what the log says ---
 
@@ -215,36 +215,36 @@ class Engine:
             return
         recounts = self._ledger.index is not None and event.unit != self._ledger.unit
         if recounts:
-            self._looks.recount()
-        boundary = self._ledger.mark(min(t, event.t), event)  # a marker that was told late has its own time
+            self._looks.forget_generations()
+        boundary = self._ledger.add_marker(min(t, event.t), event)  # a marker that was told late has its own time
         if boundary is None:
             return
-        self._act(notices.marker(t, event, self._ledger.total))
-        self._looks.cross(boundary)
-        self._diagnostician.cross(t)
+        self._emit(notices.marker(t, event, self._ledger.total))
+        self._looks.begin_generation(boundary)
+        self._diagnostician.begin_generation(t)
         for resource, row in boundary.closed.items():
             if row.phases and row.phases[-1].end_t == boundary.t:
                 self._tell_phase(t, row.index, resource, row.phases[-1])
-            self._act(notices.generation(t, self._ledger.unit, resource, row))
-            self._tell_breaches(t, self._expectations.row(resource, self._ledger.closed(resource)))
+            self._emit(notices.generation(t, self._ledger.unit, resource, row))
+            self._tell_breaches(t, self._expectations.update_generations(resource, self._ledger.closed(resource)))
 
     def _tell_breaches(self, t: float, broken: Iterable[Expectation]) -> None:
         for one in broken:
-            self._act(notices.breach(t, one))
+            self._emit(notices.breach(t, one))
 
     def _total_seen(self, t: float, event: TotalSeen) -> None:
         self._ledger.total = event.total
-        self._looks.stir()
+        self._looks.invalidate_outlooks()
 
     def _phase_seen(self, t: float, event: PhaseSeen) -> None:
-        for resource, row in self._ledger.mark_phase(t, event).items():
+        for resource, row in self._ledger.add_phase_marker(t, event).items():
             self._tell_phase(t, self._ledger.index, resource, row)
-        self._diagnostician.enter()
+        self._diagnostician.phase_changed()
 
     def _tell_phase(self, t: float, index: float | None, resource: str, row: PhaseRow) -> None:
         """One that has ended; what takes a second or less is no phase to people."""
         if index is not None and row.end_t is not None and row.end_t - row.start_t > PHASE_SECONDS:
-            self._act(notices.phase(t, self._ledger.unit, index, resource, row))
+            self._emit(notices.phase(t, self._ledger.unit, index, resource, row))
 
     def _gauge_seen(self, t: float, event: GaugeSeen) -> None:
         known = self._gauges.get(event.name)
@@ -252,63 +252,63 @@ class Engine:
             return
         capacity = known.capacity if known is not None and event.capacity is None else event.capacity
         self._gauges[event.name] = Gauge(event.name, event.value, capacity, t)
-        self._diagnostician.gauge(event.name)
-        self._looks.stir()
+        self._diagnostician.gauge_updated(event.name)
+        self._looks.invalidate_outlooks()
 
     def _checkpoint_seen(self, t: float, event: CheckpointSeen) -> None:
         if event.state == "writing":
-            known = self._checkpoints.is_writing(t, self._looks.checkpoint(t)[0])
-            self._checkpoints.writing(t, event.evidence.split(":", 1)[0], event.evidence, event.before_watch)
-            if not known and not self._checkpoints.is_echoing:
-                self._looks.saving()
-                self._act(notices.checkpoint(t, event, None))
+            known = self._checkpoints.is_writing(t, self._looks.checkpoint_estimate(t)[0])
+            self._checkpoints.record_writing(t, event.evidence.split(":", 1)[0], event.evidence, event.before_watch)
+            if not known and not self._checkpoints.is_writing_duplicate:
+                self._looks.checkpoint_started()
+                self._emit(notices.checkpoint(t, event, None))
             return
         witness = event.evidence.split(":", 1)[0]
-        if self._checkpoints.is_echo(t, witness):
+        if self._checkpoints.is_duplicate(t, witness):
             return
-        took = self._checkpoints.saved(t, witness, event.seconds, event.evidence)
-        self._act(notices.checkpoint(t, event, took))
-        self._own_saves += self._looks.state in (State.WATCHING, State.WARNED)
-        since_signal = self._looks.saved(t, is_whole=took is not None)
+        took = self._checkpoints.record_saved(t, witness, event.seconds, event.evidence)
+        self._emit(notices.checkpoint(t, event, took))
+        self._own_saves += self._looks.state in (WatchState.WATCHING, WatchState.WARNED)
+        since_signal = self._looks.checkpoint_completed(t, is_whole=took is not None)
         if since_signal is not None:
-            self._checkpoints.measured(since_signal)
-            self._act(notices.saved(t, event, since_signal))
+            self._checkpoints.record_duration(since_signal)
+            self._emit(notices.saved(t, event, since_signal))
 
     def _out_of_memory_seen(self, t: float, event: OutOfMemorySeen) -> None:
-        self._act(notices.out_of_memory(t, event))
+        self._emit(notices.out_of_memory(t, event))
 
     def _source_changed(self, t: float, event: SourceChanged) -> None:
         known = self._sources.get(event.source)
         self._sources[event.source] = SourceHealth(event.source, event.ok, event.reason, t)
         if event.ok != (known is None or known.ok):
-            self._act(notices.source(t, event))
+            self._emit(notices.source(t, event))
 
     def _armed_changed(self, t: float, event: ArmedChanged) -> None:
-        self._powerless = None if event.armed else event.reason
-        self._act(notices.armed(t, event))
+        self._unreachable_reason = None if event.armed else event.reason
+        self._emit(notices.armed(t, event))
 
     def _signalled(self, t: float, event: Signalled) -> None:
-        self._act(notices.signalled(t, event))
+        self._emit(notices.signalled(t, event))
         self._looks.signalled(t, event)
 
     def _hook_ran(self, t: float, event: HookRan) -> None:
-        self._act(notices.hook(t, event))
+        self._emit(notices.hook(t, event))
         self._looks.hook_ran(t, event)
 
     # --- what memory says ---
 
     def _sampled(self, t: float, event: Sampled) -> None:
         if self._exited is None:
-            self._looks.take(t, event.sample, judge=self._target is not None)
-            self._diagnostician.look(t, event.sample)
+            self._looks.process_sample(t, event.sample, judge=self._target is not None)
+            self._diagnostician.process_sample(t, event.sample)
 
     # --- what examinations say ---
 
     def _diagnosed(self, t: float, event: Diagnosed) -> None:
-        self._diagnostician.diagnosed(t, event)
-        self._looks.stir()
+        self._diagnostician.examination_ended(t, event)
+        self._looks.invalidate_outlooks()
         if (census := event.found.census) is not None:
-            self._tell_breaches(t, self._expectations.counts({one.type: one.count for one in census.types}))
+            self._tell_breaches(t, self._expectations.update_type_counts({one.type: one.count for one in census.types}))
 
     # --- what is known ---
 
@@ -317,7 +317,7 @@ class Engine:
         ledger, looks = self._ledger, self._looks
         views = looks.views()
         state = self._state()
-        checkpoint_seconds, origin = looks.checkpoint(self._t)
+        checkpoint_seconds, origin = looks.checkpoint_estimate(self._t)
         return Snapshot(
             t=self._t,
             sentence=self._sentence(views, state),
@@ -337,29 +337,29 @@ class Engine:
             gauges=tuple(self._gauges.values()),
             sources=tuple(self._sources.values()),
             notices=tuple(self._notices),
-            diagnosis=self._diagnostician.known,
+            diagnosis=self._diagnostician.diagnosis,
             expectations=self._expectations.known,
             checkpoint_t=self._checkpoints.saved_t,
             checkpoint_seconds=checkpoint_seconds,
             checkpoint_origin=origin,
-            pace_seconds=self.pace_seconds,
+            pace_seconds=self.next_sample_within_seconds,
             unarmed=self._unarmed(),
             exited=self._exited,
-            warn_horizon_seconds=horizon_seconds(self._policy, ledger.step_seconds(self._t)),
+            warn_horizon_seconds=warning_horizon_seconds(self._policy, ledger.generation_seconds(self._t)),
             run=self._run,
         )
 
-    def _state(self) -> State:
+    def _state(self) -> WatchState:
         if self._exited is not None:
-            return State.ENDED
-        return State.WAITING if self._awaiting is not None else self._looks.state
+            return WatchState.ENDED
+        return WatchState.WAITING if self._awaiting is not None else self._looks.state
 
-    def _sentence(self, views: Sequence[ResourceView], state: State) -> str:
+    def _sentence(self, views: Sequence[ResourceView], state: WatchState) -> str:
         ledger = self._ledger
         phases = {v.usage.resource: phase for v in views if (phase := ledger.leading_phase(v.usage.resource))}
         unread = self._looks.sample.unread if self._looks.sample else ()
         missing = self._awaiting or "; ".join(f"{one.source}: {one.reason}" for one in unread if not one.absent)
-        return words.sentence(
+        return words.status_sentence(
             views,
             ledger.unit,
             ledger.last_generation,
@@ -376,22 +376,22 @@ class Engine:
             return "no trainer runs"
         if not self._policy.act:
             return "policy.act is false"
-        if self._powerless is not None:
-            return self._powerless
+        if self._unreachable_reason is not None:
+            return self._unreachable_reason
         if not any(usage.limit is not None for usage in self._looks.usages):
             return "its memory, or the limit of it, is not known"
         return None
 
     @property
-    def is_new(self) -> bool:
+    def never_attached(self) -> bool:
         """Nothing was watched yet."""
         return self._started_t is None
 
     @property
-    def reached(self) -> Reached:
+    def attempt_progress(self) -> AttemptProgress:
         """How far this attempt has come."""
         ledger = self._ledger
-        return Reached(ledger.unit, ledger.index, ledger.total, self._own_saves)
+        return AttemptProgress(ledger.unit, ledger.index, ledger.total, self._own_saves)
 
     @property
     def is_deciding(self) -> bool:
@@ -399,10 +399,10 @@ class Engine:
         return self._looks.is_deciding
 
     @property
-    def pace_seconds(self) -> float:
+    def next_sample_within_seconds(self) -> float:
         """How soon the next sample should be taken, at most."""
-        return self._looks.pace_seconds
+        return self._looks.next_sample_within_seconds
 
-    def look_headrooms(self) -> tuple[CgroupMemory | None, Limit, tuple[int, ...]] | None:
+    def wake_thresholds(self) -> tuple[CgroupMemory | None, Limit, tuple[int, ...]] | None:
         """The cgroup and the limit of main memory as last read, and bytes of headroom at which a look is wanted."""
-        return self._looks.headrooms()
+        return self._looks.wake_thresholds()

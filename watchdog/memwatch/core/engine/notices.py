@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from memwatch.core.decision.policy import Policy, hold_seconds, horizon_seconds
+from memwatch.core.decision.policy import Policy, warning_hold_seconds, warning_horizon_seconds
 from memwatch.core.engine import status_sentence as words
-from memwatch.core.engine.resource_monitor import Decision, Track
+from memwatch.core.engine.monitored_resource import InterruptDecision, MonitoredResource
 from memwatch.core.events import (
     ArmedChanged,
     Attached,
@@ -30,44 +30,50 @@ from memwatch.core.events import (
     SourceChanged,
 )
 from memwatch.core.examination import Finding
-from memwatch.core.forecast.time_to_limit import Need
-from memwatch.core.generation_ledger import Ledger
-from memwatch.core.leaks.examination_history import Shown
+from memwatch.core.forecast.time_to_limit import CheckpointCost
+from memwatch.core.generation_ledger import GenerationLedger
+from memwatch.core.leaks.examination_history import ExaminationRecord
 from memwatch.core.measurements import RunIdentity, TreeMemory
 from memwatch.core.snapshot import Expectation, GenerationRow, PhaseRow
 from memwatch.core.text_and_units import format_bytes, format_duration
 
-Basis = Mapping[str, Any]  # JSON-ready: bytes, seconds, shares; None is unknown
+DecisionEvidence = Mapping[str, Any]  # JSON-ready: bytes, seconds, shares; None is unknown
 
 
-def of_interrupt(policy: Policy, decision: Decision, lead: float, takes: tuple[float, str]) -> Basis:
+def interrupt_evidence(
+    policy: Policy, decision: InterruptDecision, lead: float, takes: tuple[float, str]
+) -> DecisionEvidence:
     """`lead`: seconds before the end at which a checkpoint must be asked for; `takes`: those of one, and whence."""
-    track, (seconds, origin) = decision.track, takes
-    limit, ends, need = track.usage.limit, track.outlook.ends, Need(lead, track.needed_bytes)
+    track, (seconds, origin) = decision.resource, takes
+    limit, ends, need = (
+        track.usage.limit,
+        track.outlook.time_to_limit,
+        CheckpointCost(lead, track.expected_checkpoint_bytes),
+    )
     threshold = {
         "lead_s": _round(lead),
         "reserve": round(need.bytes),
         "checkpoint_s": _round(seconds),
         "checkpoint_origin": origin,
         "confidence": policy.confidence,
-        "odds_within_lead": None if ends is None else _round(ends.odds(lead)),
-        "odds_within_next": None if ends is None else _round(ends.too_late(ends.step_seconds, need)),
+        "odds_within_lead": None if ends is None else _round(ends.p_exceed(lead)),
+        "odds_within_next": None if ends is None else _round(ends.p_checkpoint_fails(ends.cycle_seconds, need)),
         "guard": None if limit is None else round(policy.headroom_guard * limit.bytes),
         "rate": round(decision.rate) if decision.kind == "emergency" else None,
     }
     return {"samples": _samples(track), "threshold": threshold}
 
 
-def of_warning(policy: Policy, track: Track, step_seconds: float | None) -> Basis:
+def warning_evidence(policy: Policy, track: MonitoredResource, step_seconds: float | None) -> DecisionEvidence:
     """`step_seconds`: how long a generation lasts; None: there are none."""
     threshold = {
-        "horizon_s": _round(horizon_seconds(policy, step_seconds)),
-        "held_s": _round(hold_seconds(track.outlook.forecast)),
+        "horizon_s": _round(warning_horizon_seconds(policy, step_seconds)),
+        "held_s": _round(warning_hold_seconds(track.outlook.forecast)),
     }
     return {"samples": _samples(track), "threshold": threshold}
 
 
-def _samples(track: Track) -> list[list[float]]:
+def _samples(track: MonitoredResource) -> list[list[float]]:
     """Time, bytes in use and bytes taken of the limit by anybody, oldest first."""
     return [[_round(t), used, taken] for t, used, taken in track.latest]
 
@@ -111,7 +117,7 @@ def note(t: float, remark: str) -> Notice:
 
 def exited(t: float, event: Exited) -> Notice:
     """The trainer is gone."""
-    text = "; ".join([words.ended(event), *event.evidence])
+    text = "; ".join([words.exit_text(event), *event.evidence])
     return Notice(
         t,
         "exited",
@@ -195,7 +201,7 @@ def hook(t: float, event: HookRan) -> Notice:
 
 def marker(t: float, event: GenerationSeen, total: int | None) -> Notice:
     """The log named a generation."""
-    gen = words.number(event.index)
+    gen = words.json_number(event.index)
     of = f" of {event.total}" if event.total is not None else ""
     text = f"{event.unit} {gen}{of} ({event.at})"
     return Notice(t, "marker", text, {"gen": gen, "total": total, "unit": event.unit, "at": event.at})
@@ -213,7 +219,7 @@ def phase(t: float, unit: str, index: float, resource: str, row: PhaseRow) -> No
         text,
         {
             "resource": resource,
-            "gen": words.number(index),
+            "gen": words.json_number(index),
             "phase": row.phase,
             "delta": row.delta_bytes,
             "end": row.end_bytes,
@@ -234,7 +240,7 @@ def generation(t: float, unit: str, resource: str, row: GenerationRow) -> Notice
         text + (", seen in part" if row.partial else ""),
         {
             "resource": resource,
-            "gen": words.number(row.index),
+            "gen": words.json_number(row.index),
             "delta": row.delta_bytes,
             "start": row.start_bytes,
             "end": row.end_bytes,
@@ -283,12 +289,12 @@ def armed(t: float, event: ArmedChanged) -> Notice:
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 
-def forecast(t: float, ledger: Ledger, track: Track) -> Notice:
+def forecast(t: float, ledger: GenerationLedger, track: MonitoredResource) -> Notice:
     """The outlook of a resource has changed."""
     return Notice(t, "forecast", _outlook(ledger, track), _fields(ledger, track))
 
 
-def warning(t: float, ledger: Ledger, track: Track, basis: Basis) -> Notice:
+def warning(t: float, ledger: GenerationLedger, track: MonitoredResource, basis: DecisionEvidence) -> Notice:
     """The end is near, or no longer."""
     if track.warned:
         return Notice(t, "warn", _outlook(ledger, track), {**_fields(ledger, track, "warn"), **basis})
@@ -308,26 +314,32 @@ def cow(t: float, tree: TreeMemory) -> Notice:
     return Notice(t, "cow", text, {"cow_bytes": copied, "cow_bytes_per_s": round(rate), "processes": tree.processes})
 
 
-def held(t: float, ledger: Ledger, decision: Decision, basis: Basis) -> Notice:
+def interrupt_deferred(
+    t: float, ledger: GenerationLedger, decision: InterruptDecision, basis: DecisionEvidence
+) -> Notice:
     """An interrupt waits for the checkpoint that is being written."""
     text = "the interrupt waits: a checkpoint is being written"
     return Notice(t, "held", text, {**_decided(ledger, decision), **basis})
 
 
-def interrupt(t: float, ledger: Ledger, decision: Decision, reason: str, basis: Basis) -> Notice:
+def interrupt(
+    t: float, ledger: GenerationLedger, decision: InterruptDecision, reason: str, basis: DecisionEvidence
+) -> Notice:
     """It was decided."""
     return Notice(t, "interrupt", reason, {**_decided(ledger, decision, "interrupt"), **basis})
 
 
-def no_interrupt(t: float, ledger: Ledger, decision: Decision, reason: str, basis: Basis) -> Notice:
+def no_interrupt(
+    t: float, ledger: GenerationLedger, decision: InterruptDecision, reason: str, basis: DecisionEvidence
+) -> Notice:
     """It would have been, if memwatch might act."""
     text = f"no interrupt, acting is off: {reason}"
     return Notice(t, "warn", text, {**_decided(ledger, decision, "warn"), **basis})
 
 
-def reason(ledger: Ledger, decision: Decision, need_seconds: float, origin: str) -> str:
+def interrupt_reason(ledger: GenerationLedger, decision: InterruptDecision, need_seconds: float, origin: str) -> str:
     """Why the trainer is interrupted; `need_seconds` for a checkpoint, `origin` says how that is known."""
-    track = decision.track
+    track = decision.resource
     limit = track.usage.limit
     left = format_bytes(limit.headroom_bytes) if limit is not None else "unknown room"
     why = {
@@ -343,23 +355,23 @@ def reason(ledger: Ledger, decision: Decision, need_seconds: float, origin: str)
     )
 
 
-def _emergency(decision: Decision) -> str:
+def _emergency(decision: InterruptDecision) -> str:
     if decision.is_exceeded:  # it may not grow at all
         return "more is in use than the limit allows"
     return f"growing by {format_bytes(decision.rate)}/s: gone in {format_duration(decision.seconds_left)}"
 
 
-def _outlook(ledger: Ledger, track: Track) -> str:
+def _outlook(ledger: GenerationLedger, track: MonitoredResource) -> str:
     phase = ledger.leading_phase(track.usage.resource)
-    return words.outlook_text(track.usage, track.outlook_now, ledger.unit, ledger.last_generation, phase)
+    return words.outlook_text(track.usage, track.current_outlook, ledger.unit, ledger.last_generation, phase)
 
 
-def _decided(ledger: Ledger, decision: Decision, action: str | None = None) -> dict[str, Any]:
-    return {**_fields(ledger, decision.track, action), "kind": decision.kind}
+def _decided(ledger: GenerationLedger, decision: InterruptDecision, action: str | None = None) -> dict[str, Any]:
+    return {**_fields(ledger, decision.resource, action), "kind": decision.kind}
 
 
-def _fields(ledger: Ledger, track: Track, action: str | None = None) -> dict[str, Any]:
-    return words.forecast_fields(track.usage, ledger.index, track.outlook_now, action)
+def _fields(ledger: GenerationLedger, track: MonitoredResource, action: str | None = None) -> dict[str, Any]:
+    return words.forecast_fields(track.usage, ledger.index, track.current_outlook, action)
 
 
 # --- causes, and what was expected -----------------------------------------------------------------------------------
@@ -371,7 +383,9 @@ def breach(t: float, one: Expectation) -> Notice:
     return Notice(t, "breach", text, {"expectation": one.text, "seen": one.latest, "breaches": one.breaches})
 
 
-def examined(t: float, unit: str, event: Diagnosed, shown: Shown, before: Shown | None) -> Notice:
+def examined(
+    t: float, unit: str, event: Diagnosed, shown: ExaminationRecord, before: ExaminationRecord | None
+) -> Notice:
     """The trainer was examined: what there is, and what is more or less than at the examination before."""
     asked = event.asked
     sizes = _changed(shown.containers, before.containers if before is not None else {})
@@ -382,16 +396,18 @@ def examined(t: float, unit: str, event: Diagnosed, shown: Shown, before: Shown 
     text = f"examined{at}{begun}: {objects:,} objects take {format_bytes(shown.heap_bytes)}"
     if before is not None:
         text += f" ({format_bytes(shown.heap_bytes - before.heap_bytes, signed=True)})"
-        text += "".join(f"; {words.main_less(n)} {format_bytes(a)} -> {format_bytes(b)}" for n, (a, b) in sizes[:2])
+        text += "".join(
+            f"; {words.without_main_module(n)} {format_bytes(a)} -> {format_bytes(b)}" for n, (a, b) in sizes[:2]
+        )
         own = [(name, both) for name, both in counts if "." in name]
-        text += "".join(f"; {words.main_less(name)} {a:,} -> {b:,}" for name, (a, b) in own[:2])
+        text += "".join(f"; {words.without_main_module(name)} {a:,} -> {b:,}" for name, (a, b) in own[:2])
     return Notice(
         t,
         "examined",
         text,
         {
             "reason": asked.reason,
-            "gen": words.number(asked.generation),
+            "gen": words.json_number(asked.generation),
             "phase": asked.phase,
             "used": shown.used_bytes,
             "python_bytes": shown.heap_bytes,
@@ -409,19 +425,19 @@ def _changed(now: Mapping[str, int], before: Mapping[str, int]) -> list[tuple[st
     return sorted(both.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
 
 
-def failure(event: Diagnosed) -> str:
+def examination_failure(event: Diagnosed) -> str:
     """Why an examination brought nothing that can be compared."""
     return event.found.census_reason or "it did not get to the end of the heap"
 
 
 def not_examined(t: float, event: Diagnosed) -> Notice:
     """It brought nothing."""
-    asked, reason = event.asked, failure(event)
+    asked, reason = event.asked, examination_failure(event)
     return Notice(
         t,
         "not_examined",
         f"not examined: {reason}",
-        {"reason": asked.reason, "gen": words.number(asked.generation), "phase": asked.phase, "failure": reason},
+        {"reason": asked.reason, "gen": words.json_number(asked.generation), "phase": asked.phase, "failure": reason},
     )
 
 
@@ -444,7 +460,7 @@ def finding(t: float, one: Finding, unit: str) -> Notice:
             "unit": unit,
             "share": None if one.share is None else round(one.share, 3),
             "phase": one.phase,
-            "since": words.number(one.growth.since),
+            "since": words.json_number(one.growth.since),
             "type": one.type,
             "count_before": one.count_before,
             "count_after": one.count_after,

@@ -1,418 +1,412 @@
-"""One resource as the engine follows it: its forecaster, its latest outlook, and what has been told of it.
-
-Memory over a whole watch, however long, in a bounded number of steps of equal length.
-"""
+"""All that memory says of one run: each look is followed, judged and acted upon."""
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
-from operator import sub
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from memwatch.core.decision.burst_detector import Burst, Ramp
+from memwatch.core.checkpoint_timing import CheckpointTracker
+from memwatch.core.decision.emergency_interrupt import EmergencyDetector, wake_thresholds
+from memwatch.core.decision.interrupt_episode import Episode, EpisodeStage
+from memwatch.core.decision.interrupt_rule import InterruptDecider
+from memwatch.core.decision.lead_time import LeadTimeEstimator
 from memwatch.core.decision.policy import (
+    PACE_FLOOR_SECONDS,
+    PACE_IDLE_SECONDS,
     Policy,
-    clears,
-    hold_seconds,
-    outlasts,
-    until_warning,
-    warns,
+    pace_seconds,
 )
-from memwatch.core.forecast.forecaster import LIMIT_MOVED, Outlook
-from memwatch.core.forecast.peak_rate import WINDOW, PeakRate
-from memwatch.core.measurements import Usage
-from memwatch.core.robust_statistics import deviation
-from memwatch.core.snapshot import Gauge, Step, Verdict
-
-MOST = 240  # steps; with more to tell, two become one
-FIRST_SECONDS = 0.25  # of a step, as the watch begins
-
-
-class Timeline:
-    """Of one resource. Steps in which nothing was read are left out."""
-
-    def __init__(self, began_t: float) -> None:
-        self._began_t, self._seconds = began_t, FIRST_SECONDS
-        self._ended: list[Step] = []
-        self._open: tuple[int, int, int] | None = None  # which step it is; the least and the most in it
-
-    def take(self, times: Sequence[float], used: Sequence[int]) -> None:
-        """Readings in order."""
-        at, end = 0, len(times)
-        while at < end:
-            index = self._index(times[at])
-            until = max(at + 1, bisect_left(times, self._began_t + (index + 1) * self._seconds, at, end))
-            part = used[at:until]
-            self._put(index, min(part), max(part))
-            at = until
-
-    def _index(self, t: float) -> int:
-        while (index := int((t - self._began_t) / self._seconds)) >= MOST:
-            self._halve()
-        return index
-
-    def _put(self, index: int, least: int, most: int) -> None:
-        if self._open is not None:
-            earlier, lower, upper = self._open
-            if earlier >= index:  # a clock that was set back stays where it was
-                index, least, most = earlier, min(least, lower), max(most, upper)
-            else:
-                self._ended.append(self._step(*self._open))
-        self._open = index, least, most
-
-    def _step(self, index: int, least: int, most: int) -> Step:
-        return Step(self._began_t + index * self._seconds, self._seconds, least, most)
-
-    def _halve(self) -> None:
-        """Steps of twice the length."""
-        steps, self._ended, self._open = self.steps(), [], None
-        self._seconds *= 2.0
-        for one in steps:
-            self._put(int((one.t + 0.5 * one.seconds - self._began_t) / self._seconds), one.least_bytes, one.most_bytes)
-
-    def steps(self) -> tuple[Step, ...]:
-        """Oldest first."""
-        return (*self._ended, self._step(*self._open)) if self._open is not None else ()
+from memwatch.core.engine import notices
+from memwatch.core.engine.monitored_resource import ForecasterProtocol, InterruptDecision, MonitoredResource
+from memwatch.core.engine.notices import DecisionEvidence
+from memwatch.core.events import (
+    Action,
+    HookRan,
+    Interrupt,
+    SampleBatch,
+    Signalled,
+    Signalling,
+    UsageSeries,
+)
+from memwatch.core.generation_ledger import Boundary, GenerationLedger
+from memwatch.core.measurements import (
+    HOST,
+    CgroupMemory,
+    Limit,
+    Sample,
+    TreeMemory,
+    Usage,
+)
+from memwatch.core.memory_accounting import gpu_usage, is_copy_on_write_material
+from memwatch.core.snapshot import Gauge, ResourceView, WatchState
 
 
-FORECAST_SHARE = 0.02  # of the time observed: forecast notices come no closer where no generation gives one
-FORECAST_FLOOR_SECONDS = 5.0
-ETA_CHANGE = 0.10  # a forecast that moved by this share is news
-LATEST = 16  # readings that are told with a decision
-SAVES = 5  # the memory that the latest so many checkpoints took; the most of it counts
-SAVE_SHARE = 0.003  # of the limit: what a checkpoint is taken to need of memory where none was seen to need more
-SAVE_MARGIN = 1.05  # checkpoints vary
-OTHERS = 63  # readings that tell how much what others take goes up and down
-WAITING = 16  # readings, at most, that nobody has asked about are taken together: each then costs a fifth
+class ResourceMonitor:
+    """The resources of the trainer, what was seen of them last, and the interrupt that may follow.
 
+    Reads the ledger, the checkpoints and the gauges that the engine keeps; `act` is given what follows from a look.
+    """
 
-class ForecasterLike(Protocol):
-    """What the engine needs of a forecaster."""
-
-    def observe(self, times: Sequence[float], used: Sequence[int]) -> None: ...  # noqa: D102
-    def begin_generation(self, t: float, index: float) -> None: ...  # noqa: D102
-    def late_marker(self, index: float) -> None: ...  # noqa: D102
-    def recount(self) -> None: ...  # noqa: D102
-    def restart(self, t: float) -> None: ...  # noqa: D102
-    def outlook(  # noqa: D102
+    def __init__(
         self,
-        t: float,
-        limit_bytes: int | None,
-        headroom_bytes: int | None,
-        last_generation: float | None,
-        gauges: Sequence[Gauge] = (),
+        policy: Policy,
+        forecaster: Callable[[], ForecasterProtocol],
         *,
-        save_bytes: float = 0.0,
-        others_deviation: float = 0.0,
-    ) -> Outlook: ...
-    def peak_rate(self) -> float: ...  # noqa: D102
-    def rise(self, seconds: float) -> float: ...  # noqa: D102
-    def gain(self, seconds: float) -> float: ...  # noqa: D102
-    @property
-    def clarity(self) -> float: ...  # noqa: D102
-    @property
-    def begins(self) -> bool: ...  # noqa: D102
-    @property
-    def reach_bytes(self) -> float: ...  # noqa: D102
+        ledger: GenerationLedger,
+        checkpoints: CheckpointTracker,
+        gauges: Mapping[str, Gauge],
+        act: Callable[[Action], None],
+    ) -> None:
+        self._policy, self._new_forecaster = policy, forecaster
+        self._ledger, self._checkpoints, self._gauges, self._emit = ledger, checkpoints, gauges, act
+        self._episode = Episode(policy)
+        self._lead = LeadTimeEstimator(policy, ledger, checkpoints)
+        self._emergencies = EmergencyDetector(policy, ledger)
+        self._decider = InterruptDecider(policy, ledger, checkpoints)
+        self._tracks: dict[str, MonitoredResource] = {}
+        self._fresh: set[str] = set()  # resources that this process has been read for
+        self._accounting: str | None = None
+        self._cow_told = False
+        self._deferred = False  # an interrupt waits for a checkpoint that is being written
+        self.sample: Sample | None = None  # the latest; None after the end
+        self.sample_t: float | None = None
+        self.usages: tuple[Usage, ...] = ()  # of the latest sample; after the end, of the last that had any
 
+    # --- the run ---
 
-class Track:
-    """One resource of the trainer, over all its processes."""
+    def begin_attempt(self, t: float) -> None:
+        """Another process goes on with the run."""
+        self._episode = Episode(self._policy)
+        self._fresh.clear()
+        self._drop()
+        self._deferred = self._cow_told = False
+        self.sample = self.sample_t = None
+        self.usages = ()
+        for track in self._tracks.values():
+            track.begin_attempt(t)
 
-    def __init__(self, usage: Usage, forecaster: ForecasterLike, t: float) -> None:
-        self._forecaster = forecaster
-        self._waiting: list[tuple[float, int, int]] = []  # readings that nobody has asked about: t, used, taken
-        self._fastest = 0.0
-        self._timeline = Timeline(t)
-        self.latest: deque[tuple[float, int, int]] = deque(maxlen=LATEST)  # t, used, taken
-        self.usage = usage
-        self._saves: deque[tuple[int, int]] = deque(maxlen=SAVES)  # bytes that each took, at least and at most
-        self.begin(usage.used_bytes, t)
+    def resume(self, t: float) -> None:
+        """memwatch itself was started again."""
+        self._emit_all(self._episode.resume(t))
+        self._drop()
 
-    def restart(self, t: float) -> None:
-        """Its process is gone; the next reading is another's."""
-        self.forecaster.restart(t)
-        self.begin(self.usage.used_bytes, t)
+    def end(self) -> None:
+        """The trainer is gone."""
+        self._drop()
+        self.sample = None
 
-    def begin(self, used_bytes: int, t: float) -> None:
-        """A process begins with this reading."""
-        self._settle()
-        self.latest.clear()
-        self.first_t = t
-        self.baseline = self.peak = used_bytes
-        self.recount()
-        self.outlook = Outlook(Verdict.WARMING_UP, None, None)
-        self.warned = False
-        self._never = t, 0.0
-        self._last_generation: float | None = None
-        self._turned_t: float | None = None  # since when the opposite of `warned` holds
-        self._told: tuple[float, float | None, Verdict] | None = None  # t, eta, verdict of the last forecast notice
-        self._t = self._looked_t = t
-        self._used = self._taken = used_bytes
-        self._save: tuple[int, int] | None = None  # in use when a checkpoint was begun, and at most since
-        self._saved: tuple[int, int] | None = None  # the same of one that is complete, until the next reading
-        self._risen = 0  # looks for which a fast step is still seen
-        self._end_bytes = 0  # where the limit was at the last look
-        self.calm_until = -math.inf
+    def forget_generations(self) -> None:
+        """Another counter is taken for the clock."""
+        self._drop()
+        for track in self._tracks.values():
+            track.forecaster.forget_generations()
 
-    def recount(self) -> None:
-        """What is taken of a limit is counted in another way from now on: the step is no growth."""
-        self._settle()
-        self._burst, self._ramp, self._loss = Burst(), Ramp(), PeakRate()
-        self._others: deque[int] = deque(maxlen=OTHERS)
+    def begin_generation(self, boundary: Boundary) -> None:
+        """A generation has ended, and the next begun."""
+        for track in self._tracks.values():
+            if boundary.partial:
+                track.forecaster.add_late_marker(boundary.index)
+            else:
+                track.begin_generation(boundary.t, boundary.index)
+        self._decider.add_opportunity(boundary.t, "boundary")
 
-    def observe(self, t: float, usage: Usage) -> None:
-        """A reading. It waits with others until somebody asks about them, unless a rise was faster than any of late."""
-        if _origin(usage) != _origin(self.usage):
-            self.recount()
-        self.usage = usage
-        used, taken, known = usage.used_bytes, self.taken_bytes, self._fastest * (t - self._t)
-        rises = used - self._used > known or taken - self._taken > known
-        self._risen = WINDOW if rises else self._risen - 1  # a fast step may make the rises of all that see it faster
-        self._t, self._used, self._taken, self.peak = t, used, taken, max(self.peak, used)
-        self._follow_save(used, used)
-        reading = (t, used, taken)
-        self.latest.append(reading)
-        self._waiting.append(reading)
-        if self._risen > 0 or len(self._waiting) >= WAITING:
-            self._settle()
+    def invalidate_outlooks(self) -> None:
+        """Something was told that an outlook may change with."""
+        for track in self._tracks.values():
+            track.invalidate_outlook()
 
-    def skim(self, times: Sequence[float], used: Sequence[int], taken: Sequence[int], usage: Usage) -> None:
-        """Readings in order, of the limit as before, and what is taken of it; `usage` is the latest of them."""
-        self._settle()
-        self.usage, self._t, self._used, self._taken = usage, times[-1], used[-1], taken[-1]
-        self.peak = max(self.peak, *used)
-        self._follow_save(used[0], max(used))
-        self.latest.extend(zip(times[-LATEST:], used[-LATEST:], taken[-LATEST:], strict=True))
-        self._take(times, used, taken)
+    def checkpoint_started(self) -> None:
+        """A checkpoint is being written."""
+        for track in self._tracks.values():
+            track.checkpoint_started()
 
-    def _settle(self) -> None:
-        """Take the readings that wait, as if each had been taken when it came."""
-        if self._waiting:
-            times, used, taken = zip(*self._waiting, strict=True)
-            self._waiting.clear()
-            self._take(times, used, taken)
+    def checkpoint_completed(self, t: float, is_whole: bool) -> float | None:
+        """A checkpoint is complete; seconds since the signal that it was asked for with.
 
-    def _take(self, times: Sequence[float], used: Sequence[int], taken: Sequence[int]) -> None:
-        self._forecaster.observe(times, used)
-        self._timeline.take(times, used)
-        self._burst.observe(times, taken)
-        self._ramp.observe(times, taken)
-        if taken != used:
-            self._loss.observe(times, taken)
-            self._others.extend(map(sub, taken[-OTHERS:], used[-OTHERS:]))
-        self._fastest = max(self._forecaster.peak_rate(), self._loss.fastest)
+        `is_whole`: it was seen from its begin on.
+        """
+        for track in self._tracks.values():
+            track.checkpoint_completed(is_whole)
+        self._decider.add_opportunity(t, "saved")
+        self._deferred = False
+        return self._episode.saved(t)
 
-    @property
-    def forecaster(self) -> ForecasterLike:
-        """Told of every reading."""
-        self._settle()
-        return self._forecaster
+    def signalling(self, t: float, event: Signalling) -> None:
+        """A signal is about to be sent."""
+        self._episode.signalling(t, event)
 
-    @property
-    def timeline(self) -> Timeline:
-        """Told of every reading."""
-        self._settle()
-        return self._timeline
+    def signalled(self, t: float, event: Signalled) -> None:
+        """A signal was sent, or could not be."""
+        self._emit_all(self._episode.signalled(t, event))
 
-    @property
-    def burst(self) -> Burst:
-        """Told of all that is taken of the limit."""
-        self._settle()
-        return self._burst
+    def hook_ran(self, t: float, event: HookRan) -> None:
+        """The hook has ended."""
+        writing = self._checkpoints.is_writing(t, self.checkpoint_estimate(t)[0])
+        self._emit_all(self._episode.hook_ran(t, event, writing))
 
-    @property
-    def ramp(self) -> Ramp:
-        """Told of all that is taken of the limit."""
-        self._settle()
-        return self._ramp
+    def _emit_all(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            self._emit(action)
+
+    # --- a look ---
+
+    def process_sample(self, t: float, sample: Sample, judge: bool) -> None:
+        """What was read at t; `judge`: there is a trainer to warn of and to interrupt."""
+        self._lead.add_sample_times((t,))
+        self.sample, self.sample_t, self.usages = sample, t, sample.usages
+        if sample.gpus:
+            self.usages += tuple(self._standing(sample))
+        if sample.accounting != self._accounting and HOST in self._tracks:
+            self._tracks[HOST].reset_burst_detection()
+        self._accounting = sample.accounting
+        for usage in sample.usages:
+            self._observe(t, usage)
+        self._look_for_copies(t, sample.tree)
+        tracks = [self._tracks[usage.resource] for usage in sample.usages]
+        if self._is_idle and all(self._is_quiescent(t, track) for track in tracks):
+            return
+        checkpoint_seconds, _ = self.checkpoint_estimate(t)
+        writing = self._checkpoints.is_writing(t, checkpoint_seconds)
+        self._deferred = self._deferred and writing
+        self._emit_all(self._episode.check_deadlines(t, checkpoint_seconds, writing))
+        if tracks and judge:
+            self._judge(t, tracks, self._lead.lead_seconds(checkpoint_seconds), writing)
 
     @property
-    def taken_bytes(self) -> int:
-        """What is gone of the limit that binds: for the host's, what others use is gone too."""
-        limit = self.usage.limit
-        return self.usage.used_bytes if limit is None else limit.bytes - limit.headroom_bytes
+    def _is_idle(self) -> bool:
+        """Nothing is under way or considered: what memory does is all that may be news."""
+        return not (self._deferred or self._decider.wants_look or self.is_deciding)
 
-    @property
-    def others_deviation(self) -> float:
-        """Standard deviation of what others take of the limit, bytes."""
-        self._settle()
-        return deviation(self._others)
+    def _is_quiescent(self, t: float, track: MonitoredResource) -> bool:
+        return t < track.quiescent_until and self._is_below_thresholds(track, track.usage)
 
-    def begin_save(self) -> None:
-        """A checkpoint is being written from now on; what was begun before and never ended is given up."""
-        self._save = self.usage.used_bytes, self.usage.used_bytes
+    def _is_below_thresholds(self, track: MonitoredResource, usage: Usage) -> bool:
+        """So little is in use that no look is needed before its time."""
+        return usage.used_bytes < min(track.quiescent_below_bytes(usage), self._emergencies.safe_below_bytes(usage))
 
-    def end_save(self, is_whole: bool) -> None:
-        """It is complete; `is_whole`: it was seen from its begin on."""
-        self._saved, self._save = self._save if is_whole else None, None
+    def _standing(self, sample: Sample) -> Iterator[Usage]:
+        """Of GPUs whose reading is that of an earlier sample."""
+        fresh = {usage.resource for usage in sample.usages}
+        for gpu in sample.gpus:
+            if gpu.resource in self._tracks and gpu.resource not in fresh and gpu_usage(gpu) is not None:
+                yield self._tracks[gpu.resource].usage
 
-    def _follow_save(self, first: int, highest: int) -> None:
-        """What is in use next, and at most of late. What it rose by, and what went again: the rest was no save's."""
-        if self._save is not None:
-            self._save = self._save[0], max(self._save[1], highest)
-        elif self._saved is not None:
-            begun, most = self._saved
-            self._saves.append((max(0, most - max(begun, first)), max(0, most - min(begun, first))))
-            self._saved = None
-            self.stir()
+    def _observe(self, t: float, usage: Usage) -> None:
+        track = self._tracks.get(usage.resource)
+        if track is None:
+            track = self._tracks[usage.resource] = MonitoredResource(usage, self._new_forecaster(), t)
+        elif usage.resource not in self._fresh:
+            track.begin_process(usage.used_bytes, t)
+        self._fresh.add(usage.resource)
+        self._ledger.add_samples((t,), usage.resource, (usage.used_bytes,))
+        track.add_sample(t, usage)
 
-    @property
-    def save_bytes(self) -> int:
-        """What the latest checkpoints took of memory: one of them so much, each of them no less, as far as was seen."""
-        return max((*(least for least, _ in self._saves), min((most for _, most in self._saves), default=0)))
+    def _look_for_copies(self, t: float, tree: TreeMemory | None) -> None:
+        """Say once that pages are copied on write."""
+        track = self._tracks.get(HOST)
+        if self._cow_told or track is None or tree is None or not tree.cow_bytes:
+            return
+        used = track.usage.used_bytes
+        if is_copy_on_write_material(tree.cow_bytes, used, used - track.first_bytes):
+            self._cow_told = True
+            self._emit(notices.cow(t, tree))
 
-    @property
-    def needed_bytes(self) -> float:
-        """What a checkpoint is taken to need of memory."""
-        limit = self.usage.limit
-        return SAVE_MARGIN * max(self.save_bytes, 0 if limit is None else SAVE_SHARE * limit.bytes)
+    # --- many looks at once ---
 
-    def rise(self, seconds: float) -> int:
-        """Bytes that were taken of the limit within so many seconds, by anybody, as far as the latest readings tell."""
-        return self._taken - min(taken for t, _, taken in self.latest if t >= self._t - seconds)
+    def fast_forward(self, stretch: SampleBatch, first: int, last: int, judged_from_t: float) -> int:
+        """Take the looks from `first` to before `last` that can show nothing new; the index of the next.
 
-    @property
-    def fastest(self) -> float:
-        """Bytes/s: the room has not shrunk faster of late."""
-        return self._fastest
+        They leave behind what taking each of them would. So are those before `judged_from_t`, whatever they show.
+        """
+        if self._episode.stage is not EpisodeStage.IDLE:
+            return first
+        tracks = self._continued_resources(stretch)
+        if not tracks:
+            return first
+        end = bisect_left(stretch.times, judged_from_t, first)
+        if self._is_idle:
+            end = max(end, self._quiescent_end(stretch, tracks, first))
+        end = min(end, last)
+        if end > first:
+            self._fast_forward(stretch, tracks, slice(first, end))
+        return end
 
-    def begin_generation(self, t: float, index: float) -> None:
-        """A marker: what the next look gives is news."""
-        self.forecaster.begin_generation(t, index)
-        self.burst.begin_period(t)
-        self._told = None
+    def _quiescent_end(self, stretch: SampleBatch, tracks: Sequence[MonitoredResource], first: int) -> int:
+        """The first look from `first` on that may show something new."""
+        end = bisect_left(stretch.times, min(track.quiescent_until for track in tracks), first)
+        for track, series in zip(tracks, stretch.series, strict=True):
+            end = self._end_below_thresholds(track, series, first, end)
+        return end
 
-    def look(self, t: float, last_generation: float | None, gauges: Sequence[Gauge]) -> None:
-        """Renew the outlook."""
-        self._last_generation, self._looked_t, self._end_bytes = last_generation, t, _end(self.usage)
-        limit = self.usage.limit
-        limit_bytes = None if limit is None else limit.bytes
-        headroom_bytes = None if limit is None else limit.headroom_bytes
-        self.outlook = self.forecaster.outlook(
-            t,
-            limit_bytes,
-            headroom_bytes,
-            last_generation,
-            gauges,
-            save_bytes=self.needed_bytes,
-            others_deviation=self.others_deviation,
-        )
-        self.calm_until = self.outlook.calm_until
-        ends = self.outlook.ends
-        if ends is not None:
-            known_t, known = self._never
-            self._never = t, max(ends.never, known * math.exp((known_t - t) / ends.step_seconds))
+    def _end_below_thresholds(self, track: MonitoredResource, series: UsageSeries, first: int, end: int) -> int:
+        """The first reading from `first` on, before `end`, that wants a look."""
+        if series.limit_used is not None:
+            return next((i for i in range(first, end) if not self._is_below_thresholds(track, series.usage_at(i))), end)
+        below = min(
+            track.quiescent_below_bytes(track.usage), self._emergencies.safe_below_bytes(track.usage)
+        )  # as for all of them
+        if end > first and max(series.used[first:end]) >= below:
+            end = next(i for i in range(first, end) if series.used[i] >= below)
+        return end
 
-    @property
-    def never(self) -> float:
-        """Probability that the limit is never met, as of now or, the less the longer ago, of late: one fit may err."""
-        return self._never[1]
+    def _continued_resources(self, stretch: SampleBatch) -> list[MonitoredResource]:
+        """Of its pools; none when they do not go on as before."""
+        if stretch.accounting != self._accounting or any(one.resource not in self._fresh for one in stretch.series):
+            return []
+        tracks = [self._tracks[series.resource] for series in stretch.series]
+        as_before = (_goes_on(track.usage, series) for track, series in zip(tracks, stretch.series, strict=True))
+        return tracks if all(as_before) else []
 
-    def stir(self) -> None:
-        """Something was told that an outlook may change with: the next reading wants a look."""
-        self.calm_until = -math.inf
+    def _fast_forward(self, stretch: SampleBatch, tracks: Sequence[MonitoredResource], part: slice) -> None:
+        times, sampled = stretch.times[part], stretch.event_at(part.stop - 1)
+        self.sample, self.sample_t, self.usages = sampled.sample, times[-1], sampled.sample.usages
+        self._lead.add_sample_times(times)
+        for track, series, usage in zip(tracks, stretch.series, self.usages, strict=True):
+            used = series.used[part]
+            self._ledger.add_samples(times, series.resource, used)
+            track.add_samples(times, used, used if series.limit_used is None else series.limit_used[part], usage)
 
-    def is_calm(self, t: float) -> bool:
-        """A look would show nothing new but the passing of time."""
-        return t < self.calm_until and self.usage.used_bytes < self.calm_below(self.usage)
+    # --- judging it ---
 
-    def calm_below(self, usage: Usage) -> float:
-        """Bytes in use below which it is, until `calm_until`: the fewer, the further the end of the room has moved."""
-        below = self.outlook.calm_below
-        if usage.limit is None:
-            return below
-        end = _end(usage)
-        return min(below, end - abs(end - self._end_bytes) / LIMIT_MOVED)
-
-    @property
-    def outlook_now(self) -> Outlook:
-        """The outlook of the last look, as it stands at the latest reading."""
-        forecast, passed = self.outlook.forecast, self._t - self._looked_t
-        if forecast is None or passed <= 0.0:
-            return self.outlook
-        return Outlook(self.outlook.verdict, self.outlook.trend, forecast.after(passed), self.outlook.ends)
-
-    def take_news(self, t: float, without_markers: bool) -> bool:
-        """The outlook is worth a notice now; asked once a look, and taken as told when it is."""
-        news = self._is_news(t, without_markers)
-        if news:
-            self._told = (t, self._eta, self.outlook.verdict)
-        return news
-
-    @property
-    def _eta(self) -> float | None:
-        return self.outlook.forecast.eta_seconds if self.outlook.forecast is not None else None
-
-    def _is_news(self, t: float, without_markers: bool) -> bool:
-        if self._told is None:
-            return True
-        told_t, told_eta, told_verdict = self._told
-        since, eta = t - told_t, self._eta
-        if self.outlook.verdict is not told_verdict:
-            return True
-        if since < FORECAST_FLOOR_SECONDS:
-            return False
-        if (eta is None) != (told_eta is None):
-            return True
-        if eta is not None and told_eta is not None:
-            expected = told_eta - since
-            if abs(eta - expected) > ETA_CHANGE * max(abs(expected), FORECAST_FLOOR_SECONDS):
-                return True
-        return without_markers and since >= FORECAST_SHARE * (t - self.first_t)
-
-    def turn(self, t: float, policy: Policy, step_seconds: float | None) -> bool:
-        """Begin or end the warning when there has been reason to for long enough; True: `warned` has just changed."""
-        verdict, forecast = self.outlook.verdict, self.outlook.forecast
-        if outlasts(forecast, self._last_generation):
-            reason = self.warned
+    def _judge(self, t: float, tracks: Sequence[MonitoredResource], lead: float, writing: bool) -> None:
+        """An emergency first, and nothing else delays its signal."""
+        may_begin = self._episode.may_begin(t)
+        if not may_begin:
+            self._drop()
         else:
-            reason = (clears if self.warned else warns)(policy, verdict, forecast, step_seconds)
-        if not reason:
-            self._turned_t = None
-            if not self.warned:
-                self.calm_until = min(self.calm_until, t + until_warning(policy, verdict, forecast, step_seconds))
+            burst = self._emergencies.decide(t, tracks, lead)
+            if burst is not None and self._begin(t, burst, writing):
+                return
+        if not self._decider.wants_look and all(track.is_quiescent(t) for track in tracks):
+            return
+        self._renew(t, tracks)
+        decision = self._decider.decide(t, tracks, lead, self._lead.sample_interval_seconds) if may_begin else None
+        if decision is not None:
+            self._begin(t, decision, writing)
+
+    def _renew(self, t: float, tracks: Sequence[MonitoredResource]) -> None:
+        """The outlooks, and what there is to tell of them."""
+        ledger, gauges = self._ledger, tuple(self._gauges.values())
+        step, silent, last = ledger.generation_seconds(t), ledger.has_no_markers(t), ledger.last_generation
+        for track in tracks:
+            track.update_outlook(t, last, gauges)
+            if track.mark_reported_if_changed(t, silent):
+                self._emit(notices.forecast(t, ledger, track))
+            if track.update_warning(t, self._policy, step):
+                self._emit(notices.warning(t, ledger, track, notices.warning_evidence(self._policy, track, step)))
+
+    def _drop(self) -> None:
+        """No interrupt can begin now."""
+        self._emergencies.reset()
+        self._decider.reset()
+
+    # --- acting ---
+
+    def _begin(self, t: float, decision: InterruptDecision, writing: bool) -> bool:
+        """Interrupt, unless a checkpoint is being written that can be waited for."""
+        if writing and not _exhausts(decision.resource):
+            self._defer(t, decision)
             return False
-        if self._turned_t is None:
-            self._turned_t = t
-        if t - self._turned_t < hold_seconds(forecast):
-            self.calm_until = min(self.calm_until, self._turned_t + hold_seconds(forecast))
-            return False
-        self.warned, self._turned_t = not self.warned, None
+        self._interrupt(t, decision)
         return True
 
+    def _defer(self, t: float, decision: InterruptDecision) -> None:
+        if not self._deferred:
+            self._deferred = True
+            self._emit(notices.interrupt_deferred(t, self._ledger, decision, self._basis(t, decision)))
 
-def _end(usage: Usage) -> int:
-    """Bytes in use at which the limit is met."""
-    return 0 if usage.limit is None else usage.used_bytes + usage.limit.headroom_bytes
+    def _basis(self, t: float, decision: InterruptDecision) -> DecisionEvidence:
+        takes = self.checkpoint_estimate(t)
+        return notices.interrupt_evidence(self._policy, decision, self._lead.lead_seconds(takes[0]), takes)
 
+    def _interrupt(self, t: float, decision: InterruptDecision) -> None:
+        track, ledger = decision.resource, self._ledger
+        reason, stood_on = (
+            notices.interrupt_reason(ledger, decision, *self.checkpoint_estimate(t)),
+            self._basis(t, decision),
+        )
+        self._drop()
+        self._deferred = False
+        if not self._policy.act:
+            self._episode.skip(t)
+            self._emit(notices.no_interrupt(t, ledger, decision, reason, stood_on))
+            return
+        self._emit(notices.interrupt(t, ledger, decision, reason, stood_on))
+        emergency = decision.kind == "emergency"
+        self._emit_all(self._episode.begin(Interrupt(t, track.usage.resource, reason, emergency)))
 
-def _origin(usage: Usage) -> str | None:
-    return None if usage.limit is None else usage.limit.origin
+    # --- what is known ---
 
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Interrupt now, because of this resource."""
-
-    track: Track
-    kind: str  # "emergency", "time", "boundary", "saved"
-    rate: float = 0.0  # bytes/s of an emergency
+    def checkpoint_estimate(self, t: float) -> tuple[float, str]:
+        """Seconds that a checkpoint is taken to need, and where that comes from."""
+        return self._lead.checkpoint_estimate(t)
 
     @property
-    def seconds_left(self) -> float:
-        """Until the room that is left is gone, at the rate of an emergency; infinite where there is room otherwise."""
-        limit = self.track.usage.limit
-        if self.is_exceeded:
-            return 0.0
-        return math.inf if limit is None or self.rate <= 0.0 else limit.headroom_bytes / self.rate
+    def state(self) -> WatchState:
+        """Of a trainer that runs."""
+        if self._episode.state is not None:
+            return self._episode.state
+        return WatchState.WARNED if any(track.warned for track in self._tracks.values()) else WatchState.WATCHING
+
+    def views(self) -> tuple[ResourceView, ...]:
+        """Each resource as it stands at its latest reading."""
+        return tuple([self._view(usage) for usage in self.usages])
+
+    def _view(self, usage: Usage) -> ResourceView:
+        track = self._tracks[usage.resource]
+        outlook = track.current_outlook
+        return ResourceView(
+            usage,
+            track.first_bytes,
+            track.peak,
+            outlook.verdict,
+            outlook.trend,
+            outlook.forecast,
+            self._ledger.rows(usage.resource),
+            track.timeline.steps(),
+            track.warned,
+        )
 
     @property
-    def is_exceeded(self) -> bool:
-        """More is in use than the limit allows: it was lowered."""
-        limit = self.track.usage.limit
-        return limit is not None and limit.headroom_bytes < 0
+    def is_deciding(self) -> bool:
+        """An interrupt is considered, or under way: whether a checkpoint is being written matters now."""
+        considered = self._decider.pending or self._emergencies.next_sample_seconds is not None
+        return considered or self._episode.stage is not EpisodeStage.IDLE
+
+    @property
+    def next_sample_within_seconds(self) -> float:
+        """How soon the next sample should be taken, at most."""
+        if self._episode.stage is not EpisodeStage.IDLE:  # what there was to do is done
+            return 1.0
+        paces = [
+            pace_seconds(usage.limit.headroom_bytes, self._tracks[usage.resource].fastest)
+            for usage in self.usages
+            if usage.limit is not None
+        ]
+        if self._decider.pending:
+            paces.append(self._policy.second_look_seconds)
+        if self._emergencies.next_sample_seconds is not None:
+            paces.append(self._emergencies.next_sample_seconds)
+        return max(min(paces, default=PACE_IDLE_SECONDS), PACE_FLOOR_SECONDS)
+
+    def wake_thresholds(self) -> tuple[CgroupMemory | None, Limit, tuple[int, ...]] | None:
+        """The cgroup and the limit of main memory as last read, and bytes of headroom at which a look is wanted."""
+        usage = next((usage for usage in self.usages if usage.resource == HOST), None)
+        if usage is None or usage.limit is None or self.sample is None:
+            return None
+        rooms = wake_thresholds(usage.limit, usage.used_bytes, self._tracks[HOST].peak, self._policy.headroom_guard)
+        return self.sample.cgroup, usage.limit, rooms
+
+
+def _exhausts(track: MonitoredResource) -> bool:
+    limit = track.usage.limit
+    return limit is not None and track.burst.is_exhausting(limit.headroom_bytes, limit.bytes)
+
+
+def _goes_on(usage: Usage, series: UsageSeries) -> bool:
+    """The series is of the same limit, of which it tells what the usage told."""
+    limit = usage.limit
+    if limit is None or series.limit_bytes is None:
+        return limit is None and series.limit_bytes is None
+    tells_enough = series.limit_used is not None or limit.headroom_bytes == limit.bytes - usage.used_bytes
+    return tells_enough and (limit.bytes, limit.origin) == (series.limit_bytes, series.origin)

@@ -7,18 +7,23 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memwatch.core.decision.policy import outlasts
+from memwatch.core.decision.policy import run_ends_first
 from memwatch.core.events import Cause, Exited, Notice
-from memwatch.core.examination import Driver, Finding
+from memwatch.core.examination import Finding, GrowthDriver
 from memwatch.core.forecast.forecaster import Outlook
 from memwatch.core.measurements import HOST, Limit, Usage
 from memwatch.core.snapshot import (
     Forecast,
     ResourceView,
-    State,
     Verdict,
+    WatchState,
 )
-from memwatch.core.text_and_units import format_bytes, format_duration, printable, shown_json
+from memwatch.core.text_and_units import (
+    format_bytes,
+    format_duration,
+    printable,
+    shown_json,
+)
 
 _ORIGINS = {"rlimit_as": "RLIMIT_AS", "rlimit_data": "RLIMIT_DATA"}
 _CAUSES = {
@@ -34,22 +39,22 @@ _CAUSES = {
     Cause.UNKNOWN: "cause unknown",
 }
 _STATES = {
-    State.INTERRUPTING: "interrupted, waiting for the checkpoint; ",
-    State.SAVED: "interrupted, checkpoint saved; ",
-    State.ESCALATED: "interrupted, had to be escalated; ",
+    WatchState.INTERRUPTING: "interrupted, waiting for the checkpoint; ",
+    WatchState.SAVED: "interrupted, checkpoint saved; ",
+    WatchState.ESCALATED: "interrupted, had to be escalated; ",
 }
 
 
 # --- the sentence ---------------------------------------------------------------------------------------------------
 
 
-def sentence(
+def status_sentence(
     resources: Sequence[ResourceView],
     unit: str,
     last: float | None,
     phases: Mapping[str, str],
     *,
-    state: State = State.WATCHING,
+    state: WatchState = WatchState.WATCHING,
     exited: Exited | None = None,
     missing: str = "",
     holders: Mapping[str, str] | None = None,
@@ -60,8 +65,8 @@ def sentence(
     growth falls in, `holders` who was found to hold it, `missing` says why there is no reading.
     """
     if exited is not None:
-        return ended(exited)
-    if state is State.WAITING:
+        return exit_text(exited)
+    if state is WatchState.WAITING:
         return f"waiting for a trainer: {missing}"
     if not resources:
         return f"{_STATES.get(state, '')}no reading" + (f": {missing}" if missing else " yet")
@@ -69,7 +74,9 @@ def sentence(
     known = Outlook(view.verdict, view.trend, view.forecast)
     outlook = outlook_text(view.usage, known, unit, last, phases.get(view.usage.resource))
     holder = (holders or {}).get(view.usage.resource, "")
-    held = f"; holder: {main_less(holder)}" if holder and view.verdict in (Verdict.GROWING, Verdict.LEAK) else ""
+    held = (
+        f"; holder: {without_main_module(holder)}" if holder and view.verdict in (Verdict.GROWING, Verdict.LEAK) else ""
+    )
     return f"{_STATES.get(state, '')}{outlook}{held}"
 
 
@@ -83,7 +90,7 @@ def first_to_end(resources: Sequence[ResourceView]) -> ResourceView:
     return min(resources, key=key)
 
 
-def ended(exited: Exited) -> str:
+def exit_text(exited: Exited) -> str:
     """How the trainer ended."""
     text = f"ended: {_CAUSES[exited.cause]}"
     if exited.signal is not None and exited.cause in (Cause.SIGNALLED, Cause.UNKNOWN, Cause.UNSAVED):
@@ -138,7 +145,7 @@ def _oom_text(forecast: Forecast, unit: str, last: float | None) -> str:
     middle = index_text(forecast.generation)
     of = f" of {index_text(last)}" if last is not None else ""
     span = _span(_index(forecast.generation_low), middle, _index(forecast.generation_high))
-    if last is not None and outlasts(forecast, last):
+    if last is not None and run_ends_first(forecast, last):
         return f"probably fits: the limit would be met at {unit} {middle}{span}, the run ends with {index_text(last)}"
     return f"OOM at {unit} {middle}{of}{span}, in {duration}"
 
@@ -203,17 +210,17 @@ def since_text(since: float, unit: str) -> str:
 
 def finding_content(one: Finding) -> str:
     """What there is more and more of, and who holds it."""
-    held = f"held by {main_less(one.holder)}" if one.holder else ""
+    held = f"held by {without_main_module(one.holder)}" if one.holder else ""
     if not one.type:
         return held
     change = "" if one.count_after is None else f" {one.count_before:,} -> {one.count_after:,}"
-    return ", ".join(filter(None, (f"{main_less(one.type)}{change}", held)))
+    return ", ".join(filter(None, (f"{without_main_module(one.type)}{change}", held)))
 
 
-def driver_text(one: Driver) -> str:
+def driver_text(one: GrowthDriver) -> str:
     """What growth goes along with, and where that ends."""
     counted = f"{one.value:,.0f}" + ("" if one.capacity is None else f" of {one.capacity:,.0f}")
-    known = f", held by {main_less(one.path)}" if one.path else f", r2 {one.r2:.2f}"
+    known = f", held by {without_main_module(one.path)}" if one.path else f", r2 {one.r2:.2f}"
     parts = [f"{format_bytes(one.bytes_per_unit)} for each of {one.name} ({counted}{known})"]
     if one.full_bytes is not None:
         parts.append(f"full it takes {format_bytes(one.full_bytes)}")
@@ -222,7 +229,7 @@ def driver_text(one: Driver) -> str:
     return "; ".join(parts)
 
 
-def main_less(name: str) -> str:
+def without_main_module(name: str) -> str:
     """A path or a type as people say it: without the main program's module."""
     return name.removeprefix("__main__.")
 
@@ -230,7 +237,7 @@ def main_less(name: str) -> str:
 # --- fields ---------------------------------------------------------------------------------------------------------
 
 
-def number(value: float | None) -> float | int | None:
+def json_number(value: float | None) -> float | int | None:
     """A JSON number, whole where it is whole; None for what is not finite."""
     if value is None or not math.isfinite(value):
         return None
@@ -238,7 +245,7 @@ def number(value: float | None) -> float | int | None:
 
 
 def _rounded(value: float | None, digits: int) -> float | int | None:
-    return None if value is None or not math.isfinite(value) else number(round(value, digits))
+    return None if value is None or not math.isfinite(value) else json_number(round(value, digits))
 
 
 def forecast_fields(
@@ -248,20 +255,20 @@ def forecast_fields(
     limit, trend, forecast = usage.limit, outlook.trend, outlook.forecast
     return {
         "resource": usage.resource,
-        "gen": number(generation),
+        "gen": json_number(generation),
         "verdict": outlook.verdict.value,
         "growth_per_gen": _rounded(trend.growth_per_generation if trend else None, 0),
         "growth_per_s": _rounded(trend.growth_per_second if trend else None, 3),
         "model": trend.model if trend else None,
         "model_weight": _rounded(trend.weight if trend else None, 3),
         "model_points": trend.points if trend else None,
-        "model_since_gen": number(trend.since_generation if trend else None),
+        "model_since_gen": json_number(trend.since_generation if trend else None),
         "eta_s": _rounded(forecast.eta_seconds if forecast else None, 3),
         "eta_lo_s": _rounded(forecast.eta_low_seconds if forecast else None, 3),
         "eta_hi_s": _rounded(forecast.eta_high_seconds if forecast else None, 3),
-        "oom_gen": number(forecast.generation if forecast else None),
-        "oom_gen_lo": number(forecast.generation_low if forecast else None),
-        "oom_gen_hi": number(forecast.generation_high if forecast else None),
+        "oom_gen": json_number(forecast.generation if forecast else None),
+        "oom_gen_lo": json_number(forecast.generation_low if forecast else None),
+        "oom_gen_hi": json_number(forecast.generation_high if forecast else None),
         "finishes": forecast.finishes if forecast else None,
         "limit": limit.bytes if limit else None,
         "limit_origin": limit.origin if limit else None,
@@ -280,6 +287,6 @@ def to_json_line(notice: Notice) -> str:
     return shown_json(json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
 
-def render(notice: Notice) -> str:
+def to_text_line(notice: Notice) -> str:
     """`generation  generation 7 ended: ...`: one printable line."""
     return f"{notice.event:<12} {printable(notice.text, 400)}"

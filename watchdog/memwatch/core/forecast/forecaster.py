@@ -11,27 +11,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memwatch.core.forecast.fitted_model import (
-    Course,
-    by_generation,
-    by_time,
+    FittedModel,
+    fit_by_generation,
+    fit_by_time,
     levels_by_generation,
     levels_by_time,
 )
-from memwatch.core.forecast.generation_tracker import Rhythm
-from memwatch.core.forecast.growth_models import Model
-from memwatch.core.forecast.growth_verdict import ENOUGH, Evidence, judge
+from memwatch.core.forecast.generation_tracker import GenerationTracker
+from memwatch.core.forecast.growth_models import GrowthModel
+from memwatch.core.forecast.growth_verdict import MIN_GENERATIONS, VerdictInput, classify_growth
 from memwatch.core.forecast.peak_rate import PeakRate
-from memwatch.core.forecast.regressors import Calendar, Readings
-from memwatch.core.forecast.sample_summaries import SLOTS, Bins
-from memwatch.core.forecast.sawtooth_detector import Teeth
+from memwatch.core.forecast.regressors import GaugeReadings, GenerationSchedule
+from memwatch.core.forecast.sample_summaries import SLOTS, TimeBins
+from memwatch.core.forecast.sawtooth_detector import SawtoothDetector
 from memwatch.core.forecast.time_to_limit import (
-    Ends,
-    Near,
-    Outcomes,
-    Timing,
-    outcomes,
+    ShortHorizonModel,
+    TimeToLimit,
+    TimeToLimitDistribution,
+    UncertainSchedule,
+    time_to_limit_distribution,
 )
-from memwatch.core.forecast.trend_changepoints import Fit
+from memwatch.core.forecast.trend_changepoints import TrendFit
 from memwatch.core.snapshot import (
     Forecast,
     Gauge,
@@ -44,7 +44,7 @@ SETTLED_SAMPLES = 60  # without markers, what comes before this many samples and
 SETTLED_SECONDS = 30.0
 SETTLED_MARKED_SAMPLES = 24  # with markers: samples since the first one
 STALE_SHARE = 0.03  # of the time watched: so old a course is fitted anew ...
-STALE_SECONDS = 100.0  # ... as if at least so long
+STALE_MIN_SECONDS = 100.0  # ... as if at least so long
 STILL_SHARE = 0.2  # ... or so old, while memory stands still: without growth, within what it did in half of the run
 STALE_LEAD = 0.1  # ... or of the time that is left ...
 STALE_FLOOR = 0.003  # ... but not more often than this
@@ -53,9 +53,9 @@ MISCOUNT = 0.7  # teeth: deviation of the number of those between two peaks, whi
 CALM, BEGINS = 3, 0.2  # levels before growth, with no more than this share of its slope
 NEAR_RANGES = 2.0  # of what a generation does: the limit is not met within one where it is farther off
 BELOW_SHARE = 0.2  # of the distance to the course counts while memory is below it
-LATELY = 1.2  # generations
-LATEST = 1.65  # standard errors: the run's end comes no later
-LIMIT_MOVED = 0.01  # of the headroom: a limit that moves by less is the same
+NEW_HIGH_GENERATIONS = 1.2  # generations
+RUN_END_SE = 1.65  # standard errors: the run's end comes no later
+LIMIT_CHANGE_SHARE = 0.01  # of the headroom: a limit that moves by less is the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class Outlook:
     verdict: Verdict
     trend: Trend | None
     forecast: Forecast | None
-    ends: Ends | None = None  # what the forecast was drawn from
-    calm_until: float = -math.inf  # before this time nothing new is to be seen but the passing of it ...
-    calm_below: float = -math.inf  # ... as long as less than so many bytes are in use
+    time_to_limit: TimeToLimit | None = None  # what the forecast was drawn from
+    quiescent_until: float = -math.inf  # before this time nothing new is to be seen but the passing of it ...
+    quiescent_below_bytes: float = -math.inf  # ... as long as less than so many bytes are in use
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,80 +85,82 @@ class Forecaster:
 
     def __init__(self) -> None:
         self._rate = PeakRate()
-        self._prior: Model | None = None  # growth by generation, learned before a restart
+        self._prior: GrowthModel | None = None  # growth by generation, learned before a restart
         self._prior_seconds: float | None = None
         self._t = -math.inf
         self._used = 0.0
-        self._run = Bins(RUN_BINS)  # of this process
-        self._rhythm: Rhythm | None = None  # of the markers
-        self._teeth = Teeth()
-        self._beat: Rhythm | None = None  # that the course goes by: the markers', the teeth's, or none
-        self._course: Course | None = None
+        self._run = TimeBins(RUN_BINS)  # of this process
+        self._rhythm: GenerationTracker | None = None  # of the markers
+        self._teeth = SawtoothDetector()
+        self._cycle: GenerationTracker | None = None  # that the course goes by: the markers', the teeth's, or none
+        self._model: FittedModel | None = None
         self._course_t = -math.inf  # when it was fitted
         self._course_until = -math.inf  # from when on it is stale
-        self._outcomes: Outcomes | None = None
+        self._outcomes: TimeToLimitDistribution | None = None
         self._end_in_sight = False  # as of the last look
         self._still_high = math.inf  # while it stands still: more bytes than these are something new
-        self._judged: tuple[Course, tuple[object, ...], tuple[Verdict, Trend | None]] | None = None
-        self._gauges: dict[str, Readings] = {}
+        self._judged: tuple[FittedModel, tuple[object, ...], tuple[Verdict, Trend | None]] | None = None
+        self._gauges: dict[str, GaugeReadings] = {}
 
     # --- being told ---
 
-    def observe(self, times: Sequence[float], used: Sequence[int]) -> None:
+    def add_samples(self, times: Sequence[float], used: Sequence[int]) -> None:
         """Samples in order, seconds and bytes; those from before the last are ignored."""
         first = next((i for i, t in enumerate(times) if t >= self._t and math.isfinite(t)), len(times))
         if first:
             times, used = times[first:], used[first:]
         if not times:
             return
-        self._rate.observe(times, used)
+        self._rate.add_samples(times, used)
         self._t, self._used = times[-1], float(used[-1])
-        self._run.add(times, used)
-        self._teeth.observe(times, used)
+        self._run.add_samples(times, used)
+        self._teeth.add_samples(times, used)
         if self._rhythm is not None:
-            self._rhythm.observe(times, used)
+            self._rhythm.add_samples(times, used)
 
     def begin_generation(self, t: float, index: float) -> None:
         """The work of generation `index` begins at t; the one before it has ended. The same index again is ignored."""
         if not (math.isfinite(t) and math.isfinite(index)):
             return
         if self._rhythm is None:
-            self._rhythm = Rhythm(index, t, self._prior_seconds)
+            self._rhythm = GenerationTracker(index, t, self._prior_seconds)
             self._rhythm.resume(self._run.items)
         elif index != self._rhythm.index:
-            self._rhythm.begin(t, index)
-            self._rate.remember(2.0 * (self._rhythm.seconds or 0.0))
+            self._rhythm.begin_generation(t, index)
+            self._rate.set_fade_seconds(2.0 * (self._rhythm.seconds or 0.0))
             self._course_until = min(self._course_until, self._course_t + STALE_FLOOR * self._watched)
 
-    def late_marker(self, index: float) -> None:
+    def add_late_marker(self, index: float) -> None:
         """Generation `index` has begun, nobody saw when: others may have passed unseen before it."""
         if self._rhythm is not None and math.isfinite(index):
-            self._rhythm.late_marker(index)
+            self._rhythm.add_late_marker(index)
 
-    def recount(self) -> None:
+    def forget_generations(self) -> None:
         """Another counter is taken for the clock: what was told so far were no generations."""
         self._rhythm = self._prior = self._prior_seconds = None
         self._forget()
 
     def restart(self, t: float) -> None:
         """A new process of the same run: its levels begin anew, the growth that was seen stays as what to expect."""
-        if self._run.items and self._rhythm is not None and len(self._rhythm.shapes) >= ENOUGH:
+        if self._run.items and self._rhythm is not None and len(self._rhythm.summaries) >= MIN_GENERATIONS:
             levels = levels_by_generation(self._rhythm, self._t)
-            course = by_generation(levels, self._rhythm, self._t, {}, prior=self._prior)
+            course = fit_by_generation(levels, self._rhythm, self._t, {}, prior=self._prior)
             if course.fit is not None:
-                bundle = self._rhythm.bundle
-                best = min((s.fit for s in course.strands if s.axis.name == "course"), key=lambda f: f.cost).best
+                bundle = self._rhythm.aggregation
+                best = min(
+                    (s.fit for s in course.components if s.regressor.name == "course"), key=lambda f: f.cost
+                ).best
                 self._prior = best.persistent().in_units(1 / bundle)
-                self._prior_seconds = course.calendar.seconds / bundle
-        self._run = Bins(RUN_BINS)
+                self._prior_seconds = course.schedule.generation_seconds / bundle
+        self._run = TimeBins(RUN_BINS)
         self._rhythm = None
-        self._teeth = Teeth()
+        self._teeth = SawtoothDetector()
         self._gauges.clear()
         self._forget()
         self._rate.restart()
 
     def _forget(self) -> None:
-        self._course = self._outcomes = None
+        self._model = self._outcomes = None
 
     # --- being asked ---
 
@@ -167,29 +169,36 @@ class Forecaster:
         return self._rate.fastest
 
     @property
-    def peak_bytes(self) -> float:
+    def periodic_peak_bytes(self) -> float:
         """How far a peak that not every generation has rises above the level; 0 without such."""
-        return self._course.beat.excess if self._course is not None and self._course.beat is not None else 0.0
+        return (
+            self._model.periodic_peak.excess
+            if self._model is not None and self._model.periodic_peak is not None
+            else 0.0
+        )
 
     @property
-    def reach_bytes(self) -> float:
+    def range_bytes(self) -> float:
         """How far memory rises from the lowest to the highest of what the course says it does again and again."""
-        return max(self.peak_bytes, self._course.outline.range) if self._course is not None else 0.0
+        return max(self.periodic_peak_bytes, self._model.profile.range) if self._model is not None else 0.0
 
-    def gain(self, seconds: float) -> float:
+    def new_high_bytes(self, seconds: float) -> float:
         """Bytes by which the highest sample of the latest so many seconds is above all before them.
 
         They are no less than a generation of the course. A peak that is still to come, because not every generation
         has it, counts as if it had come.
         """
-        course, more = self._course, 0.0
+        course, more = self._model, 0.0
         if course is not None and course.by_generation:
-            seconds, more = max(seconds, LATELY * course.calendar.seconds), self.peak_bytes
+            seconds, more = (
+                max(seconds, NEW_HIGH_GENERATIONS * course.schedule.generation_seconds),
+                self.periodic_peak_bytes,
+            )
         since = self._t - seconds
         return self._run.high_between(since, math.inf) + more - self._run.high_between(-math.inf, since)
 
     @property
-    def clarity(self) -> float:
+    def slope_t_stat(self) -> float:
         """Growth as the course has it, in standard errors; infinite without one."""
         fitted = self._fit
         if fitted is None or fitted.best.slope_error <= 0.0:
@@ -197,12 +206,14 @@ class Forecaster:
         return fitted.best.slope / fitted.best.slope_error
 
     @property
-    def begins(self) -> bool:
+    def growth_follows_plateau(self) -> bool:
         """Growth has begun after memory had stood still, or nearly so: no fill does that."""
         fitted = self._fit
-        return fitted is not None and fitted.past.points >= CALM and fitted.past.slope < BEGINS * fitted.best.slope
+        return (
+            fitted is not None and fitted.history.points >= CALM and fitted.history.slope < BEGINS * fitted.best.slope
+        )
 
-    def rise(self, seconds: float) -> float:
+    def rise_bytes(self, seconds: float) -> float:
         """Bytes above the lowest level of so many seconds; 0 before there is one."""
         since = self._t - seconds
         return self._used - min((item.mean for item in self._run.items if item.end_t >= since), default=self._used)
@@ -245,36 +256,36 @@ class Forecaster:
 
     def _read(self, gauges: Sequence[Gauge]) -> None:
         for gauge in gauges:
-            self._gauges.setdefault(gauge.name, Readings()).add(gauge.t, gauge.value, gauge.capacity, gauge.seldom)
+            self._gauges.setdefault(gauge.name, GaugeReadings()).add(gauge.t, gauge.value, gauge.capacity, gauge.seldom)
 
     @property
-    def _fit(self) -> Fit | None:
+    def _fit(self) -> TrendFit | None:
         """Of the latest course."""
-        return self._course.fit if self._course is not None else None
+        return self._model.fit if self._model is not None else None
 
     @property
     def _watched(self) -> float:
         return self._t - self._run.items[0].start_t if self._run.items else 0.0
 
-    def _marked(self) -> Rhythm | None:
+    def _marked(self) -> GenerationTracker | None:
         """The generations, while markers come."""
         return self._rhythm if self._rhythm is not None and self._rhythm.goes_on(self._t) else None
 
-    def _current_course(self) -> Course:
+    def _current_course(self) -> FittedModel:
         """The course, fitted anew when it is stale."""
         rhythm = self._marked()
-        lost = self._beat is not None and not self._beat.goes_on(self._t)
-        course, stale = self._course, self._t >= self._course_until or self._used > self._still_high
+        lost = self._cycle is not None and not self._cycle.goes_on(self._t)
+        course, stale = self._model, self._t >= self._course_until or self._used > self._still_high
         if course is not None and stale and not lost and self._stands_still(course):
             self._course_until = self._course_t + STILL_SHARE * self._watched
         elif course is None or lost or stale:
-            self._beat, course = self._fitted(rhythm)
-            self._course, self._course_t, self._outcomes = course, self._t, None
-            self._course_until = self._t + STALE_SHARE * max(self._watched, STALE_SECONDS)
+            self._cycle, course = self._fitted(rhythm)
+            self._model, self._course_t, self._outcomes = course, self._t, None
+            self._course_until = self._t + STALE_SHARE * max(self._watched, STALE_MIN_SECONDS)
             self._still_high = math.inf
         return course
 
-    def _stands_still(self, course: Course) -> bool:
+    def _stands_still(self, course: FittedModel) -> bool:
         """A fit would show what the last one did: no growth, no end in sight, and memory did nothing new since."""
         fitted_t = self._course_t
         if course.by_generation or self._rhythm is not None or self._end_in_sight:
@@ -289,18 +300,18 @@ class Forecaster:
         low, self._still_high = min(item.low for item in before), max(item.high for item in before)
         return all(low <= item.low and item.high <= self._still_high for item in since)
 
-    def _fitted(self, rhythm: Rhythm | None) -> tuple[Rhythm | None, Course]:
+    def _fitted(self, rhythm: GenerationTracker | None) -> tuple[GenerationTracker | None, FittedModel]:
         """The course by the markers or, without them, by time; or by the beat of its teeth, where that is steadier."""
-        t, gauges, teeth = self._t, self._gauges, self._teeth.beat(self._t)
+        t, gauges, teeth = self._t, self._gauges, self._teeth.cycle(self._t)
         own = levels_by_time(self._run) if rhythm is None else levels_by_generation(rhythm, t)
-        goes_on = self._prior is not None and rhythm is not None and len(rhythm.shapes) < ENOUGH
+        goes_on = self._prior is not None and rhythm is not None and len(rhythm.summaries) < MIN_GENERATIONS
         if teeth is not None and not goes_on:
             beaten = levels_by_generation(teeth, t)
             if beaten.noise is not None and (own.noise is None or own.noise >= STEADIER * beaten.noise):
-                return teeth, by_generation(beaten, teeth, t, gauges, error=MISCOUNT)
+                return teeth, fit_by_generation(beaten, teeth, t, gauges, error=MISCOUNT)
         if rhythm is None:
-            return None, by_time(own, self._run, gauges)
-        return rhythm, by_generation(own, rhythm, t, gauges, prior=self._prior)
+            return None, fit_by_time(own, self._run, gauges)
+        return rhythm, fit_by_generation(own, rhythm, t, gauges, prior=self._prior)
 
     def _renew_by(self, forecast: Forecast | None) -> None:
         """The nearer the end, the sooner the course is looked at again."""
@@ -311,13 +322,13 @@ class Forecaster:
     @property
     def _is_settled(self) -> bool:
         """There is more to see than the load that every run begins with."""
-        if self._beat is not None and self._beat is self._rhythm:
-            return self._prior is not None or self._beat.samples >= SETTLED_MARKED_SAMPLES
-        if self._rhythm is not None and not self._rhythm.shapes:
+        if self._cycle is not None and self._cycle is self._rhythm:
+            return self._prior is not None or self._cycle.samples >= SETTLED_MARKED_SAMPLES
+        if self._rhythm is not None and not self._rhythm.summaries:
             return False
         return self._run.samples >= SETTLED_SAMPLES and self._watched >= SETTLED_SECONDS
 
-    def _judgement(self, course: Course, limit: float | None) -> tuple[Verdict, Trend | None]:
+    def _judgement(self, course: FittedModel, limit: float | None) -> tuple[Verdict, Trend | None]:
         """Verdict and trend of a course, made anew when what they rest on has changed."""
         rhythm, known = self._marked(), self._judged
         rests_on = (None if rhythm is None else rhythm.ordinal, limit, self._is_settled)
@@ -326,34 +337,34 @@ class Forecaster:
             known = self._judged = course, rests_on, judged
         return known[2]
 
-    def _verdict(self, course: Course, limit: float | None) -> Verdict:
+    def _verdict(self, course: FittedModel, limit: float | None) -> Verdict:
         if course.fit is None or not self._is_settled:
             return Verdict.WARMING_UP
-        complete = ENOUGH
-        if self._rhythm is not None and self._rhythm is self._beat and self._prior is None:
+        complete = MIN_GENERATIONS
+        if self._rhythm is not None and self._rhythm is self._cycle and self._prior is None:
             complete = self._rhythm.ordinal
-        room = None if limit is None else limit - max(self.peak_bytes, *course.outline.highs)
-        verdict = judge(Evidence(course.fit, complete, room))
-        explained = course.strands[0].axis.name == "gauge"
+        room = None if limit is None else limit - max(self.periodic_peak_bytes, *course.profile.slot_maxima)
+        verdict = classify_growth(VerdictInput(course.fit, complete, room))
+        explained = course.components[0].regressor.name == "gauge"
         return Verdict.GROWING if explained and verdict is Verdict.LEAK else verdict
 
-    def _trend(self, course: Course) -> Trend | None:
+    def _trend(self, course: FittedModel) -> Trend | None:
         if course.fit is None:
             return None
-        per_second = course.slope / course.calendar.seconds
+        per_second = course.slope / course.schedule.generation_seconds
         rhythm, per_generation = self._marked(), None
         if rhythm is not None and rhythm.seconds is not None:
-            seconds = course.calendar.seconds if rhythm is self._beat else rhythm.seconds
-            per_generation = per_second * seconds / (rhythm.step * rhythm.bundle)
-        strand, best = course.strands[0], course.fit.best
-        since = None if rhythm is None or rhythm is not self._beat else _index(rhythm, strand.first_x)
+            seconds = course.schedule.generation_seconds if rhythm is self._cycle else rhythm.seconds
+            per_generation = per_second * seconds / (rhythm.step * rhythm.aggregation)
+        strand, best = course.components[0], course.fit.best
+        since = None if rhythm is None or rhythm is not self._cycle else _index(rhythm, strand.first_x)
         weight = strand.weight * best.weight
-        return Trend(best.kind, per_second, per_generation, course.fit.explained, weight, best.points, since)
+        return Trend(best.kind, per_second, per_generation, course.fit.r_squared, weight, best.points, since)
 
-    def _outcomes_of(self, course: Course, timing: Timing, limit: float) -> Outcomes:
-        known, moved = self._outcomes, LIMIT_MOVED * (limit - self._used)
+    def _outcomes_of(self, course: FittedModel, timing: UncertainSchedule, limit: float) -> TimeToLimitDistribution:
+        known, moved = self._outcomes, LIMIT_CHANGE_SHARE * (limit - self._used)
         if known is None or abs(known.limit - limit) > moved or known.is_passed(timing.calendar.now_x):
-            known = self._outcomes = outcomes(course, timing, limit)
+            known = self._outcomes = time_to_limit_distribution(course, timing, limit)
         return known
 
     def _last_place(self, last_generation: float | None) -> float:
@@ -362,106 +373,108 @@ class Forecaster:
         if rhythm is None or last_generation is None:
             return math.inf
         left = (last_generation - rhythm.index) / rhythm.step + 1.0
-        return rhythm.ordinal + left / rhythm.bundle
+        return rhythm.ordinal + left / rhythm.aggregation
 
-    def _ends(self, passed: float, course: Course, bounds: _Bounds) -> Ends | None:
+    def _ends(self, passed: float, course: FittedModel, bounds: _Bounds) -> TimeToLimit | None:
         """When the limit may be met, `passed` seconds after the last sample; None before enough was seen."""
         limit = bounds.limit
         if course.fit is None or not self._is_settled or self._used >= limit:
             return None
-        beat = self._beat
+        beat = self._cycle
         now_x = self._watched if beat is None else beat.x(self._t)
-        calendar = course.calendar.at(now_x)
+        calendar = course.schedule.at(now_x)
         if beat is not None:
-            timing = Timing(calendar, beat.unevenness, 0.6 / SLOTS)
+            timing = UncertainSchedule(calendar, beat.unevenness, 0.6 / SLOTS)
         else:
-            timing = Timing(calendar, blur=course.beat.error if course.beat is not None else 0.0)
-        step, near, safe = course.period * calendar.seconds, None, 0.0
+            timing = UncertainSchedule(
+                calendar, blur=course.periodic_peak.error if course.periodic_peak is not None else 0.0
+            )
+        step, near, safe = course.period * calendar.generation_seconds, None, 0.0
         if self._is_far(course, limit - bounds.save_bytes):
             safe = step
-        elif beat is None or len(beat.shapes) > ENOUGH:
+        elif beat is None or len(beat.summaries) > MIN_GENERATIONS:
             near = self._near(course, calendar, bounds)
         run = self._run_seconds(timing, bounds.last_place)
-        return Ends(self._outcomes_of(course, timing, limit), timing, step, passed, near, safe, run)
+        return TimeToLimit(self._outcomes_of(course, timing, limit), timing, step, passed, near, safe, run)
 
-    def _run_seconds(self, timing: Timing, last_place: float) -> float:
+    def _run_seconds(self, timing: UncertainSchedule, last_place: float) -> float:
         """From the last sample until the run ends, at the latest."""
         rhythm = self._marked()
         if rhythm is None or math.isinf(last_place):
             return math.inf
-        if rhythm is not self._beat:
-            timing = Timing(Calendar(rhythm.x(self._t), rhythm.seconds or 1.0), rhythm.unevenness)
-        return max(0.0, timing.calendar.until(last_place + LATEST * timing.error(last_place)))
+        if rhythm is not self._cycle:
+            timing = UncertainSchedule(GenerationSchedule(rhythm.x(self._t), rhythm.seconds or 1.0), rhythm.unevenness)
+        return max(0.0, timing.calendar.seconds_until(last_place + RUN_END_SE * timing.error(last_place)))
 
-    def _is_far(self, course: Course, limit: float) -> bool:
+    def _is_far(self, course: FittedModel, limit: float) -> bool:
         """The limit is beyond all that memory does within a generation: the next minutes need no look of their own."""
         return self._used < limit - self._far_bytes(course)
 
-    def _far_bytes(self, course: Course) -> float:
-        reach = max(self.reach_bytes, course.outline.reach)
+    def _far_bytes(self, course: FittedModel) -> float:
+        reach = max(self.range_bytes, course.profile.reach)
         return NEAR_RANGES * (reach + abs(course.slope) * course.period)
 
-    def _calm(self, course: Course, limit: float | None, save_bytes: float) -> tuple[float, float]:
+    def _calm(self, course: FittedModel, limit: float | None, save_bytes: float) -> tuple[float, float]:
         """Until when, and below how many bytes, this course is the one to go by and the limit is far."""
-        until = min([self._course_until, *(beat.lost_t for beat in (self._beat, self._marked()) if beat is not None)])
+        until = min([self._course_until, *(beat.lost_t for beat in (self._cycle, self._marked()) if beat is not None)])
         far = math.inf if limit is None else limit - save_bytes - self._far_bytes(course)
         return until, min(far, math.nextafter(self._still_high, math.inf))
 
-    def _near(self, course: Course, calendar: Calendar, bounds: _Bounds) -> Near:
+    def _near(self, course: FittedModel, calendar: GenerationSchedule, bounds: _Bounds) -> ShortHorizonModel:
         """How memory stands to its course now."""
-        outline, beat = course.outline, self._beat
+        outline, beat = course.profile, self._cycle
         part, latest = 0.0, self._run.items[-1].mean
         if beat is not None:
             part, latest = min(beat.part(self._t), 1.0 - 0.5 / SLOTS), beat.latest()
             if beat.is_blurred(self._t):
                 outline = outline.whole()
         line = course.level_at(calendar.now_x)
-        aside = outline.aside(latest - line, part)
-        peaks, due, between = course.beat, math.inf, math.inf
+        aside = outline.residual(latest - line, part)
+        peaks, due, between = course.periodic_peak, math.inf, math.inf
         if peaks is not None:
-            between = peaks.every * calendar.seconds
-            due = max(0.0, calendar.until(peaks.first_from(calendar.now_x) - peaks.error))
-        slope, error = course.strands[0].ahead(course.period)
-        noise = outline.noise if course.strands[0].axis.name == "course" else course.strands[0].fit.noise
-        return Near(
+            between = peaks.period * calendar.generation_seconds
+            due = max(0.0, calendar.seconds_until(peaks.first_from(calendar.now_x) - peaks.error))
+        slope, error = course.components[0].ahead(course.period)
+        noise = outline.noise if course.components[0].regressor.name == "course" else course.components[0].fit.noise
+        return ShortHorizonModel(
             room=bounds.limit - line,
-            aside=aside if aside > 0.0 else BELOW_SHARE * aside,
-            slope=max(slope, 0.0) / calendar.seconds,
-            slope_error=error / calendar.seconds,
+            residual=aside if aside > 0.0 else BELOW_SHARE * aside,
+            slope=max(slope, 0.0) / calendar.generation_seconds,
+            slope_error=error / calendar.generation_seconds,
             noise=math.hypot(noise, bounds.others_deviation),
-            outline=outline,
+            profile=outline,
             part=part,
-            seconds=course.period * calendar.seconds,
+            seconds=course.period * calendar.generation_seconds,
             peaks=peaks,
             due_seconds=due,
             peak_seconds=between,
             headroom=bounds.limit - latest,
-            rises=course.rises,
+            rises=course.excursions,
         )
 
-    def _forecast(self, ends: Ends | None, limit: float, last_place: float) -> Forecast:
+    def _forecast(self, ends: TimeToLimit | None, limit: float, last_place: float) -> Forecast:
         rhythm = self._marked()
         if self._used >= limit:
             index = rhythm.index if rhythm is not None else None
             return Forecast(0.0, 0.0, 0.0, index, index, index, finishes=False)
         if ends is None:
             return Forecast(None, None, None)
-        met, calendar = ends.meeting(), ends.timing.calendar
+        met, calendar = ends.quantiles(), ends.timing.calendar
         places = [met.middle, met.low, met.high]
-        seconds = [calendar.until(x) for x in places]
+        seconds = [calendar.seconds_until(x) for x in places]
         eta, low, high = (max(0.0, s - ends.passed) if math.isfinite(s) else None for s in seconds)
         if rhythm is None:
             return Forecast(eta, low, high)
-        if rhythm is not self._beat:
-            marked = Calendar(rhythm.x(self._t), rhythm.seconds or 1.0)
+        if rhythm is not self._cycle:
+            marked = GenerationSchedule(rhythm.x(self._t), rhythm.seconds or 1.0)
             places = [marked.place(s) for s in seconds]
         finishes = None if math.isinf(last_place) else places[1] > last_place
         middle_index, low_index, high_index = (_index(rhythm, place) for place in places)
         return Forecast(eta, low, high, middle_index, low_index, high_index, finishes)
 
 
-def _index(rhythm: Rhythm, place: float) -> float | None:
+def _index(rhythm: GenerationTracker, place: float) -> float | None:
     """The generation, as the program counts, at a place of the course."""
     if math.isinf(place):
         return None
-    return rhythm.index + math.floor((place - rhythm.ordinal) * rhythm.bundle + 1e-9) * rhythm.step
+    return rhythm.index + math.floor((place - rhythm.ordinal) * rhythm.aggregation + 1e-9) * rhythm.step

@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 
-from memwatch.core.forecast.generation_tracker import USUAL
-from memwatch.core.forecast.growth_models import Model
-from memwatch.core.forecast.sample_summaries import SLOTS, Shape
-from memwatch.core.forecast.trend_changepoints import Fit
+from memwatch.core.forecast.generation_tracker import USUAL_GENERATIONS
+from memwatch.core.forecast.growth_models import GrowthModel
+from memwatch.core.forecast.sample_summaries import SLOTS, GenerationSummary
+from memwatch.core.forecast.trend_changepoints import TrendFit
 from memwatch.core.robust_statistics import (
     mean,
     median,
     quantile,
-    rise_above,
     straight_line,
+    upper_semideviation,
     variance,
 )
 
 HIGH_QUANTILE = 0.75  # of the highs that the usual generations had in a part
 LEAST_SCATTER = 0.04  # of the range of a generation: no two are more alike than that, as far as ...
-FEW = 8  # ... so few can tell; less where there are more, by the root of their number
-LATELY = 24  # latest generations that say how high one may go, if there are ...
+SCATTER_FLOOR_GENERATIONS = 8  # ... so few can tell; less where there are more, by the root of their number
+PROFILE_GENERATIONS = 24  # latest generations that say how high one may go, if there are ...
 MANY = 12  # ... so many of them, but not in ...
 MANY_SHARE = 0.6  # ... full: what was earlier counts for less
 LATE_PARTS = 2  # by which the open generation may differ from the usual ones
@@ -34,7 +34,7 @@ MOST_DOUBT = 0.5  # of its share
 
 
 @dataclass(frozen=True, slots=True)
-class Swell:
+class ProfileScaling:
     """How what stands above the level grows with it."""
 
     share: float = 0.0  # of it that is in proportion to the level; the rest stays as it is
@@ -56,19 +56,19 @@ class Swell:
         return 1.0 + self.share * (self.level / level - 1.0) if self.share > 0.0 else 1.0
 
 
-STILL = Swell()
+ADDITIVE = ProfileScaling()
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class GenerationProfile:
     """Bytes above the level's line in SLOTS equal parts of a generation; a single part where there are none."""
 
     means: tuple[float, ...]
-    highs: tuple[float, ...]
-    scatter: float  # standard deviation of a generation's highest
-    most: float = math.inf  # that the highest was ever above the level
-    swell: Swell = STILL
-    seen: tuple[tuple[float, ...], ...] = ()  # highs of each of the latest generations, part by part ...
+    slot_maxima: tuple[float, ...]
+    peak_sd: float  # standard deviation of a generation's highest
+    record: float = math.inf  # that the highest was ever above the level
+    scaling: ProfileScaling = ADDITIVE
+    past_slot_maxima: tuple[tuple[float, ...], ...] = ()  # highs of each of the latest generations, part by part ...
     noise: float = 0.0  # ... and the standard deviation of what they stand upon, bytes
     range: float = field(init=False)  # bytes from the lowest mean to the highest high
     reach: float = field(init=False)  # bytes from the lowest mean to the highest of those seen
@@ -77,85 +77,92 @@ class Outline:
 
     def __post_init__(self) -> None:
         lowest = min(self.means)
-        object.__setattr__(self, "range", max(self.highs) - lowest)
-        if self.seen:
-            tops = [max(one) for one in self.seen]
+        object.__setattr__(self, "range", max(self.slot_maxima) - lowest)
+        if self.past_slot_maxima:
+            tops = [max(one) for one in self.past_slot_maxima]
             object.__setattr__(self, "top", max(tops))
             object.__setattr__(self, "spread", variance(tops))
         object.__setattr__(self, "reach", self.top - lowest)
 
-    def whole(self) -> Outline:
+    def whole(self) -> GenerationProfile:
         """The same as a single part: where a generation is cannot be told."""
-        seen = tuple([(max(one),) for one in self.seen])
-        return replace(self, means=(min(self.means),), highs=(max(self.highs),), seen=seen)
+        seen = tuple([(max(one),) for one in self.past_slot_maxima])
+        return replace(self, means=(min(self.means),), slot_maxima=(max(self.slot_maxima),), past_slot_maxima=seen)
 
-    def aside(self, above: float, part: float) -> float:
+    def residual(self, above: float, part: float) -> float:
         """How far memory is off, when it is so many bytes above the line after so much of a generation.
 
         A generation may be late or early by some parts; what one of them explains is no deviation.
         """
         slot = int(part * len(self.means))
         near = range(max(0, slot - LATE_PARTS), min(len(self.means), slot + LATE_PARTS + 1))
-        low, high = min(self.means[k] for k in near), max(self.highs[k] for k in near)
+        low, high = min(self.means[k] for k in near), max(self.slot_maxima[k] for k in near)
         return above - high if above > high else min(0.0, above - low)
 
     def parts(self) -> list[tuple[float, float]]:
         """(middle of the part, its high), highest first."""
-        size = len(self.highs)
-        return sorted((((k + 0.5) / size, high) for k, high in enumerate(self.highs)), key=lambda part: -part[1])
+        size = len(self.slot_maxima)
+        return sorted((((k + 0.5) / size, high) for k, high in enumerate(self.slot_maxima)), key=lambda part: -part[1])
 
 
-FLAT = Outline((0.0,), (0.0,), 0.0)
+FLAT_PROFILE = GenerationProfile((0.0,), (0.0,), 0.0)
 
 
-def outline(shapes: Sequence[Shape], levels: Sequence[float], fitted: Fit | None) -> Outline:
+def fit_profile(
+    shapes: Sequence[GenerationSummary], levels: Sequence[float], fitted: TrendFit | None
+) -> GenerationProfile:
     """Of the latest USUAL of these generations with their levels, less the growth within each.
 
     It is taken above the trend where that is steadier than above each generation's own level: teeth that do not
     follow the generations move a level down when they move its peak up.
     """
     if not shapes:
-        return FLAT
+        return FLAT_PROFILE
     excesses = _heights(shapes, levels)
-    recent, own = shapes[-LATELY:], list(levels[-LATELY:])
+    recent, own = shapes[-PROFILE_GENERATIONS:], list(levels[-PROFILE_GENERATIONS:])
     slopes = [0.0] * len(recent)
-    usual, bases = recent[-USUAL:], own[-USUAL:]
+    usual, bases = recent[-USUAL_GENERATIONS:], own[-USUAL_GENERATIONS:]
     if fitted is not None:
         best = fitted.best
         starts = [max(s.ordinal, best.x - best.span) for s in recent]
-        slopes = [best.at(start + 1.0) - best.at(start) for start in starts]
+        slopes = [best.level_at(start + 1.0) - best.level_at(start) for start in starts]
         bases = _steadier(usual, bases, best)
     stands, noise = own, 0.0 if fitted is None else fitted.noise
     if fitted is not None and len(recent) >= MANY:
         stands, noise = _surer(recent, own, fitted)
-    swell = STILL if fitted is None or min(*bases, *stands) <= 0.0 else _swell(levels, excesses, fitted.best.level)
-    lines = list(zip(bases, slopes[-USUAL:], map(swell.factor, bases), strict=True))
-    above = [_above(s.highs, *line) for s, line in zip(usual, lines, strict=True)]
-    beside = [_above(s.means, *line) for s, line in zip(usual, lines, strict=True)]
+    swell = ADDITIVE if fitted is None or min(*bases, *stands) <= 0.0 else _swell(levels, excesses, fitted.best.level)
+    lines = list(zip(bases, slopes[-USUAL_GENERATIONS:], map(swell.factor, bases), strict=True))
+    above = [_above(s.slot_maxima, *line) for s, line in zip(usual, lines, strict=True)]
+    beside = [_above(s.slot_means, *line) for s, line in zip(usual, lines, strict=True)]
     lines = list(zip(stands, slopes, map(swell.factor, stands), strict=True))
-    seen = [_above(s.highs, *line) for s, line in zip(recent, lines, strict=True)]
-    lately = [swell.factor(level) * excess for level, excess in zip(own, excesses[-LATELY:], strict=True)]
+    seen = [_above(s.slot_maxima, *line) for s, line in zip(recent, lines, strict=True)]
+    lately = [swell.factor(level) * excess for level, excess in zip(own, excesses[-PROFILE_GENERATIONS:], strict=True)]
     tops = [max(one) for one in above]
     highest = median(tops)
-    scatter = rise_above([swell.factor(base) * high for base, high in zip(bases, _heights(usual, bases), strict=True)])
+    scatter = upper_semideviation(
+        [swell.factor(base) * high for base, high in zip(bases, _heights(usual, bases), strict=True)]
+    )
     if len(lately) >= MANY:
-        scatter = max(scatter, MANY_SHARE * rise_above(lately))
+        scatter = max(scatter, MANY_SHARE * upper_semideviation(lately))
     highs = [min(highest, quantile([one[k] for one in above], HIGH_QUANTILE)) for k in range(SLOTS)]
     places = [float(one.index(top)) for one, top in zip(above, tops, strict=True)]
     highs[int(median(places))] = highest
     means = tuple([median([one[k] for one in beside]) for k in range(SLOTS)])
-    return Outline(
+    return GenerationProfile(
         means,
         tuple(highs),
-        max(scatter, LEAST_SCATTER * (highest - min(means)) * min(1.0, math.sqrt(FEW / len(lately)))),
-        most=max(tops if len(lately) < MANY else [*tops, *lately]),
-        swell=swell,
-        seen=tuple([tuple(one) for one in seen]),
+        max(
+            scatter,
+            LEAST_SCATTER * (highest - min(means)) * min(1.0, math.sqrt(SCATTER_FLOOR_GENERATIONS / len(lately))),
+        ),
+        record=max(tops if len(lately) < MANY else [*tops, *lately]),
+        scaling=swell,
+        past_slot_maxima=tuple([tuple(one) for one in seen]),
         noise=noise,
     )
 
 
-def _surer(shapes: Sequence[Shape], levels: list[float], fitted: Fit) -> tuple[list[float], float]:
+def _surer(shapes: Sequence[GenerationSummary], levels: list[float], fitted: TrendFit) -> tuple[list[float], float]:
     """What the highs seen stand upon, and its noise: each one's own level, or the trend, if that tells them better."""
     trend = _along(shapes, levels, fitted.best)
     if trend is None:
@@ -165,46 +172,50 @@ def _surer(shapes: Sequence[Shape], levels: list[float], fitted: Fit) -> tuple[l
     return (trend, fitted.noise / math.sqrt(len(shapes))) if along < own else (levels, fitted.noise)
 
 
-def _steadier(shapes: Sequence[Shape], levels: list[float], best: Model) -> list[float]:
+def _steadier(shapes: Sequence[GenerationSummary], levels: list[float], best: GrowthModel) -> list[float]:
     """What the highs stand upon: each generation's own level, or the trend."""
     trend = _along(shapes, levels, best)
     if trend is None:
         return levels
-    return trend if rise_above(_heights(shapes, trend)) < rise_above(_heights(shapes, levels)) else levels
+    return (
+        trend
+        if upper_semideviation(_heights(shapes, trend)) < upper_semideviation(_heights(shapes, levels))
+        else levels
+    )
 
 
-def _along(shapes: Sequence[Shape], levels: Sequence[float], best: Model) -> list[float] | None:
+def _along(shapes: Sequence[GenerationSummary], levels: Sequence[float], best: GrowthModel) -> list[float] | None:
     """The trend at each generation, moved to their levels; None where it does not reach back to the first."""
     if shapes[0].ordinal + 0.5 < best.x - best.span - 1.0:
         return None
-    trend = [best.at(s.ordinal + 0.5) for s in shapes]
+    trend = [best.level_at(s.ordinal + 0.5) for s in shapes]
     aside = median([level - base for level, base in zip(levels, trend, strict=True)])
     return [base + aside for base in trend]
 
 
-def _heights(shapes: Sequence[Shape], bases: Sequence[float]) -> list[float]:
+def _heights(shapes: Sequence[GenerationSummary], bases: Sequence[float]) -> list[float]:
     """How far each generation's peak stands above its base."""
     return [s.peak - base for s, base in zip(shapes, bases, strict=True)]
 
 
-def _swell(levels: Sequence[float], excesses: Sequence[float], now: float) -> Swell:
+def _swell(levels: Sequence[float], excesses: Sequence[float], now: float) -> ProfileScaling:
     """How much of what stands above the levels grows with them, as noise does that is a share of what is in use."""
     if len(levels) < SWELL_LEVELS or min(levels) <= 0.0 or now <= 0.0:
-        return STILL
+        return ADDITIVE
     line = straight_line(levels, excesses)
-    usual = OUTLYING * median([abs(off) for off in line.off])
-    calm = [abs(off) <= usual for off in line.off]
+    usual = OUTLYING * median([abs(off) for off in line.residuals])
+    calm = [abs(off) <= usual for off in line.residuals]
     if SWELL_LEVELS <= sum(calm) < len(levels):
         levels, excesses = list(compress(levels, calm)), list(compress(excesses, calm))
         line = straight_line(levels, excesses)
     level, excess, n = mean(levels), mean(excesses), len(levels)
-    if excess <= 0.0 or line.spread <= 1e-6 * level * level:
-        return STILL
-    share, error = min(1.0, max(0.0, line.slope * level / excess)), line.slope_error * level / excess
+    if excess <= 0.0 or line.x_sum_of_squares <= 1e-6 * level * level:
+        return ADDITIVE
+    share, error = min(1.0, max(0.0, line.slope * level / excess)), line.slope_se * level / excess
     clear = 0.5 * (n * math.log1p((share / max(error, 1e-9)) ** 2 / (n - 2)) - math.log(n)) + SWELL_PRIOR
     belief = 1.0 / (1.0 + math.exp(-max(-50.0, min(50.0, clear))))
     doubt = math.hypot(error, share * math.sqrt(belief * (1.0 - belief)))
-    return Swell(share * belief, min(MOST_DOUBT, doubt), now)
+    return ProfileScaling(share * belief, min(MOST_DOUBT, doubt), now)
 
 
 def _above(values: Sequence[float], base: float, slope: float, factor: float) -> list[float]:

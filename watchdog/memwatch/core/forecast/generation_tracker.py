@@ -8,28 +8,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 
-from memwatch.core.forecast.periodic_peaks import Peaks
+from memwatch.core.forecast.periodic_peaks import PeriodicPeakDetector
 from memwatch.core.forecast.regressors import RECENT, usual_seconds
 from memwatch.core.forecast.sample_summaries import (
     MIN_SECONDS,
     SLOTS,
-    Bin,
-    Bins,
-    Shape,
+    GenerationSummary,
+    TimeBin,
+    TimeBins,
     add_shape,
     is_torn,
     longest_unseen,
-    shape_of,
     slots_of,
+    summarize_generation,
 )
-from memwatch.core.forecast.trend_changepoints import Point, clarity
-from memwatch.core.robust_statistics import deviation, median, trimmed_mean
+from memwatch.core.forecast.trend_changepoints import BaselinePoint, line_t_stat
+from memwatch.core.robust_statistics import median, robust_sd, trimmed_mean
 
 GENERATION_BINS = 64  # time bins of the open generation
-USUAL = 8  # latest generations that say how a generation usually goes
-LIKENESS = 3  # latest generations that the open one is compared with
+USUAL_GENERATIONS = 8  # latest generations that say how a generation usually goes
+COMPARED_GENERATIONS = 3  # latest generations that the open one is compared with
 BASE_GENERATIONS = 6  # from which on it is asked whether the base tells more than the middle
-OVERDUE = 0.1  # of its usual length, or ...
+OVERDUE_SHARE = 0.1  # of its usual length, or ...
 UNSEEN = 0.6  # of a generation without samples: too much to know how it went, or when it began
 OVERDUE_DEVIATIONS = 3.0  # ... so many deviations beyond it, and a generation cannot be compared part by part
 GROWS = 4.0  # standard errors: growth that is no accident
@@ -40,7 +40,7 @@ FEW_SAMPLES = 3  # ... fewer samples than this, are taken together: their shape 
 LOST_AFTER = 3.0  # markers are lost when a generation lasts this many times the longest of the usual ones
 
 
-class Level(Enum):
+class BaselineKind(Enum):
     """What of a generation is followed from one to the next."""
 
     MIDDLE = "middle"
@@ -48,10 +48,10 @@ class Level(Enum):
     PEAK = "peak"
 
 
-LEVELS = {Level.BASE: 1.5, Level.PEAK: 2.0}  # times as clear, or as calm, as the ones before it
+LEVELS = {BaselineKind.BASE: 1.5, BaselineKind.PEAK: 2.0}  # times as clear, or as calm, as the ones before it
 
 
-class Rhythm:
+class GenerationTracker:
     """Generations counted by `ordinal` from 0, whatever index the program gives them; very short ones in bundles."""
 
     def __init__(self, index: float, start_t: float, prior_seconds: float | None) -> None:
@@ -59,35 +59,35 @@ class Rhythm:
         self.start_t = start_t
         self.ordinal = 0
         self.samples = 0
-        self.shapes: list[Shape] = []
-        self.peaks = Peaks()
+        self.summaries: list[GenerationSummary] = []
+        self.peaks = PeriodicPeakDetector()
         self.step = 1.0  # by how much the index usually grows from one marker to the next
-        self.bundle = 1  # how many generations usually are taken as one
+        self.aggregation = 1  # how many generations usually are taken as one
         self.seconds = prior_seconds  # that a generation usually lasts; None before one is over
-        self.level_by = Level.MIDDLE
+        self.level_by = BaselineKind.MIDDLE
         self._low_slots: list[int] = [0]
         self.unevenness = 0.0  # robust deviation of the lengths of the latest generations, as a share of one
         self._longest = prior_seconds
         self._before_t = start_t  # of the last sample before the open generation
-        self._open = Bins(GENERATION_BINS)
-        self._steps: deque[float] = deque(maxlen=USUAL)
-        self._bundles: deque[int] = deque(maxlen=USUAL)
+        self._open = TimeBins(GENERATION_BINS)
+        self._steps: deque[float] = deque(maxlen=USUAL_GENERATIONS)
+        self._bundles: deque[int] = deque(maxlen=USUAL_GENERATIONS)
         self._latest = index  # marker
         self._markers = 0  # since the open bundle began
 
     # --- being told ---
 
-    def observe(self, times: Sequence[float], used: Sequence[float]) -> None:
+    def add_samples(self, times: Sequence[float], used: Sequence[float]) -> None:
         """Samples of the open generation."""
-        self._open.add(times, used)
+        self._open.add_samples(times, used)
         self.samples += len(times)
 
-    def resume(self, known: Sequence[Bin]) -> None:
+    def resume(self, known: Sequence[TimeBin]) -> None:
         """The first marker was told late: what is known of the time since."""
         self._open.items = [replace(item) for item in known if item.start_t >= self.start_t][1 - GENERATION_BINS :]
         self._open.samples = self.samples = sum(item.count for item in self._open.items)
 
-    def begin(self, t: float, index: float) -> None:
+    def begin_generation(self, t: float, index: float) -> None:
         """The open generation is over, the one of this index begins; markers in between may have been missed.
 
         A marker that is told late takes the samples since then with it.
@@ -104,12 +104,12 @@ class Rhythm:
             self._open.join(later)
             return
         self._bundles.append(self._markers)
-        self.bundle = round(median(self._bundles, 1.0))
+        self.aggregation = round(median(self._bundles, 1.0))
         passed = 1 if self._markers > 1 else max(1, round((index - self.index) / self.step))
-        shape = shape_of(self._open.items, self.start_t, t, float(self.ordinal))
+        shape = summarize_generation(self._open.items, self.start_t, t, float(self.ordinal))
         seen = longest_unseen(self._open.items, self.start_t, t) <= UNSEEN * (t - self.start_t)
-        if shape is not None and passed == 1 and (seen or not self.shapes):
-            add_shape(self.shapes, shape)
+        if shape is not None and passed == 1 and (seen or not self.summaries):
+            add_shape(self.summaries, shape)
             self._learn_torn()
             self._learn_seconds()
             self._learn_base()
@@ -117,27 +117,27 @@ class Rhythm:
         self.ordinal += passed
         self.index, self.start_t, self._open, self._markers = index, t, later, 0
 
-    def late_marker(self, index: float) -> None:
+    def add_late_marker(self, index: float) -> None:
         """The latest marker, told late, as where memwatch was away: what passed before it says nothing of a step."""
         self._latest = index
 
     def _learn_torn(self) -> None:
         """A jump is told when the generation after it is over. Stairs are no jumps."""
-        recent = self.shapes[-USUAL:]
-        if len(recent) >= 3 and not any(s.torn for s in recent) and is_torn(recent):
-            self.shapes[-2] = replace(self.shapes[-2], torn=True)
+        recent = self.summaries[-USUAL_GENERATIONS:]
+        if len(recent) >= 3 and not any(s.has_level_shift for s in recent) and is_torn(recent):
+            self.summaries[-2] = replace(self.summaries[-2], has_level_shift=True)
 
     def _are_short(self, t: float) -> bool:
         """What is open is too short to stand alone, and not by accident: a late marker shortens the next generation."""
-        if self.bundle == 1 and self.shapes and (self.seconds or 0.0) > 2.0 * SHORT_SECONDS:
+        if self.aggregation == 1 and self.summaries and (self.seconds or 0.0) > 2.0 * SHORT_SECONDS:
             return False
         return t - self.start_t < SHORT_SECONDS or self._open.samples < FEW_SAMPLES
 
     def _learn_seconds(self) -> None:
-        recent = [s.seconds for s in self.shapes[-RECENT:]]
-        self.seconds = usual_seconds(recent[1:] if len(self.shapes) == len(recent) > 2 else recent)
-        self._longest = max(s.seconds for s in self.shapes[-USUAL:])
-        self.unevenness = deviation(self.lengths()) / (self.seconds or MIN_SECONDS)
+        recent = [s.seconds for s in self.summaries[-RECENT:]]
+        self.seconds = usual_seconds(recent[1:] if len(self.summaries) == len(recent) > 2 else recent)
+        self._longest = max(s.seconds for s in self.summaries[-USUAL_GENERATIONS:])
+        self.unevenness = robust_sd(self.lengths()) / (self.seconds or MIN_SECONDS)
 
     # --- being asked ---
 
@@ -147,7 +147,7 @@ class Rhythm:
 
     def is_blurred(self, t: float) -> bool:
         """Nobody knows which part of the generation this is: it is late, or began when no samples were taken."""
-        overdue = self.part(t) > 1.0 + max(OVERDUE, OVERDUE_DEVIATIONS * self.unevenness)
+        overdue = self.part(t) > 1.0 + max(OVERDUE_SHARE, OVERDUE_DEVIATIONS * self.unevenness)
         first_t = self._open.items[0].start_t if self._open.items else t
         return overdue or first_t - self._before_t > UNSEEN * (self.seconds or MIN_SECONDS)
 
@@ -164,86 +164,86 @@ class Rhythm:
         """When the markers will have stopped, if none comes until then."""
         return -math.inf if self._longest is None else self.start_t + LOST_AFTER * self._longest
 
-    def usual(self, most: int = USUAL) -> list[Shape]:
+    def usual(self, most: int = USUAL_GENERATIONS) -> list[GenerationSummary]:
         """The latest generations; the first is left out where others are known, it holds the warm-up."""
-        usual = [s for s in self.shapes[-most:] if s.count == 1 and not s.torn] or self.shapes[-1:]
-        return usual[1:] if 2 < len(usual) == len(self.shapes) else usual
+        usual = [s for s in self.summaries[-most:] if s.count == 1 and not s.has_level_shift] or self.summaries[-1:]
+        return usual[1:] if 2 < len(usual) == len(self.summaries) else usual
 
-    def points(self, t: float) -> list[Point]:
+    def points(self, t: float) -> list[BaselinePoint]:
         """The level of each generation, the open one's as far as it can be told; `level_by` says what it is.
 
         The mean of the middle, or else what shows more clearly whether there is growth: the parts that usually are
         the lowest, for what comes and goes in a generation, now longer, now shorter, is not in them; or the peak,
         which collections that do not keep step with the generations leave alone.
         """
-        shapes = [s for s in self.shapes if not s.torn]
+        shapes = [s for s in self.summaries if not s.has_level_shift]
 
-        def series(by: Level) -> list[Point]:
-            return [Point(s.ordinal + 0.5, self._level(s, by), float(s.count), s.middle_t) for s in shapes]
+        def series(by: BaselineKind) -> list[BaselinePoint]:
+            return [BaselinePoint(s.ordinal + 0.5, self._level(s, by), float(s.count), s.middle_t) for s in shapes]
 
-        self.level_by, points = Level.MIDDLE, series(Level.MIDDLE)
-        growth, noise = clarity(points)
+        self.level_by, points = BaselineKind.MIDDLE, series(BaselineKind.MIDDLE)
+        growth, noise = line_t_stat(points)
         for by, factor in LEVELS.items() if len(shapes) >= BASE_GENERATIONS else ():
             own = series(by)
-            own_growth, own_noise = clarity(own)
+            own_growth, own_noise = line_t_stat(own)
             clearer = own_growth > factor * growth
-            if by is Level.PEAK and (own_growth > GROWS or self.peaks):
+            if by is BaselineKind.PEAK and (own_growth > GROWS or self.peaks):
                 continue
             if clearer or (own_noise * factor < noise and growth < GROWS):
                 self.level_by, points, growth, noise = by, own, own_growth, own_noise
-        open_point = self._open_point(t, self.usual()[-LIKENESS:])
+        open_point = self._open_point(t, self.usual()[-COMPARED_GENERATIONS:])
         return points if open_point is None else [*points, open_point]
 
-    def level(self, shape: Shape) -> float:
+    def baseline(self, shape: GenerationSummary) -> float:
         """What counts as the level of a generation."""
         return self._level(shape, self.level_by)
 
-    def _level(self, shape: Shape, by: Level) -> float:
-        if by is Level.MIDDLE:
-            return shape.level
-        return self.base(shape) if by is Level.BASE else shape.peak
+    def _level(self, shape: GenerationSummary, by: BaselineKind) -> float:
+        if by is BaselineKind.MIDDLE:
+            return shape.baseline
+        return self.base(shape) if by is BaselineKind.BASE else shape.peak
 
-    def base(self, shape: Shape) -> float:
+    def base(self, shape: GenerationSummary) -> float:
         """Mean of the parts of a generation that usually are the lowest."""
-        return sum(shape.means[k] for k in self._low_slots) / len(self._low_slots)
+        return sum(shape.slot_means[k] for k in self._low_slots) / len(self._low_slots)
 
     def _learn_base(self) -> None:
         usual = self.usual()
-        heights = [median([s.means[k] - s.level for s in usual]) for k in range(SLOTS)]
+        heights = [median([s.slot_means[k] - s.baseline for s in usual]) for k in range(SLOTS)]
         self._low_slots = sorted(range(SLOTS), key=heights.__getitem__)[: SLOTS // 4]
 
-    def _open_point(self, t: float, like: Sequence[Shape]) -> Point | None:
+    def _open_point(self, t: float, like: Sequence[GenerationSummary]) -> BaselinePoint | None:
         """The level of the open generation from those of its slots that are over, each compared with its like."""
         length = max(self.seconds or MIN_SECONDS, t - self.start_t)
         over = min(SLOTS, int((t - self.start_t) / length * SLOTS))
         if over < OPEN_SLOTS or not like or not self._open.items or self.is_blurred(t):
             return None
         means, highs = slots_of(self._open.items, self.start_t, length, over)
-        if self.level_by is Level.PEAK:
+        if self.level_by is BaselineKind.PEAK:
             peak = max(highs)
             if peak <= max(s.peak for s in like):
                 return None
-            return Point(self.ordinal + 0.5, peak, over / SLOTS, self.start_t + 0.5 * length)
-        usual = [sum(s.means[k] - self.level(s) for s in like) / len(like) for k in range(SLOTS)]
-        telling = self._low_slots if self.level_by is Level.BASE else range(SLOTS)
+            return BaselinePoint(self.ordinal + 0.5, peak, over / SLOTS, self.start_t + 0.5 * length)
+        usual = [sum(s.slot_means[k] - self.baseline(s) for s in like) / len(like) for k in range(SLOTS)]
+        telling = self._low_slots if self.level_by is BaselineKind.BASE else range(SLOTS)
         levels = [means[k] - usual[k] for k in telling if k < over]
-        if len(levels) < (OPEN_SLOTS // 2 if self.level_by is Level.BASE else OPEN_SLOTS):
+        if len(levels) < (OPEN_SLOTS // 2 if self.level_by is BaselineKind.BASE else OPEN_SLOTS):
             return None
         weight = over / SLOTS * min(1.0, len(self._open.items) / OPEN_SAMPLES)
-        return Point(self.ordinal + 0.5, trimmed_mean(levels), weight, self.start_t + 0.5 * length)
+        return BaselinePoint(self.ordinal + 0.5, trimmed_mean(levels), weight, self.start_t + 0.5 * length)
 
     def range(self) -> float:
         """Bytes between the lowest and the highest part of a usual generation."""
-        return median([max(s.means) - min(s.means) for s in self.usual()])
+        return median([max(s.slot_means) - min(s.slot_means) for s in self.usual()])
 
     def latest(self) -> float:
         """Bytes of the latest samples of the open generation, averaged."""
         items = self._open.items[-3:]
         if not items:
-            return self.shapes[-1].means[-1] if self.shapes else 0.0
+            return self.summaries[-1].slot_means[-1] if self.summaries else 0.0
         return sum(item.total for item in items) / sum(item.count for item in items)
 
     def lengths(self) -> list[float]:
         """Seconds of the latest generations, oldest first."""
-        lengths = [s.seconds for s in self.shapes[-USUAL:]]
-        return lengths[1:] if 2 < len(self.shapes) == len(lengths) else lengths
+        lengths = [s.seconds for s in self.summaries[-USUAL_GENERATIONS:]]
+        return lengths[1:] if 2 < len(self.summaries) == len(lengths) else lengths

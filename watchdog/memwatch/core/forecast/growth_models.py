@@ -12,8 +12,8 @@ from math import expm1, log1p
 from operator import mul
 from typing import NamedTuple
 
-EXACT = 1e-4  # of the way: so exactly is it found when a curve upon a line reaches a level
-FARTHEST = 1e4  # times its own length: what a curve reaches later than this, it never reaches
+ROOT_TOLERANCE = 1e-4  # of the way: so exactly is it found when a curve upon a line reaches a level
+HORIZON_LENGTHS = 1e4  # times its own length: what a curve reaches later than this, it never reaches
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class GrowthModel:
     """One explanation of the latest piece of a series: a line, a curve, or a curve upon a line."""
 
     kind: str  # "flat", "linear", or of its bend: "saturating", "logarithmic", "power", "accelerating", "fill and leak"
@@ -74,31 +74,31 @@ class Model:
     slope_error: float  # standard error
     span: float  # from its first point to its last, in units of x
     curve: Curve | None = None
-    gain: float = 0.0  # bytes that the curve's form is multiplied by
+    amplitude: float = 0.0  # bytes that the curve's form is multiplied by
     origin: float = 0.0  # x at which the curve begins
-    drift: float = 0.0  # bytes per x of the line under the curve
+    linear_term: float = 0.0  # bytes per x of the line under the curve
 
-    def at(self, x: float) -> float:
+    def level_at(self, x: float) -> float:
         """The level at x."""
         if self.curve is None:
             return self.level + self.slope * (x - self.x)
         bend = self.curve.value((x - self.origin) / self.span) - self.curve.value((self.x - self.origin) / self.span)
-        return self.level + self.gain * bend + self.drift * (x - self.x)
+        return self.level + self.amplitude * bend + self.linear_term * (x - self.x)
 
     def slope_at(self, x: float) -> float:
         """Growth at x, bytes per x."""
         if self.curve is None:
             return self.slope
-        return self.gain * self.curve.slope((x - self.origin) / self.span) / self.span + self.drift
+        return self.amplitude * self.curve.slope((x - self.origin) / self.span) / self.span + self.linear_term
 
     @property
     def ceiling(self) -> float | None:
         """The level that it tends to; None where there is none."""
-        if self.curve is None or self.curve.kind != "saturating" or self.drift > 0.0:
+        if self.curve is None or self.curve.kind != "saturating" or self.linear_term > 0.0:
             return None
-        return self.at(self.x + 50.0 * self.span / self.curve.rate)
+        return self.level_at(self.x + 50.0 * self.span / self.curve.rate)
 
-    def when(self, level: float, errors: float = 0.0) -> float:
+    def x_at_level(self, level: float, errors: float = 0.0) -> float:
         """The x at which the level is reached when growth is off by so many standard errors.
 
         Not before the last point; infinity for never.
@@ -115,21 +115,21 @@ class Model:
         return self._when_bent(self.level + ahead)
 
     def _when_bent(self, level: float) -> float:
-        if self.drift == 0.0 and self.curve is not None:
-            form = self.curve.value((self.x - self.origin) / self.span) + (level - self.level) / self.gain
+        if self.linear_term == 0.0 and self.curve is not None:
+            form = self.curve.value((self.x - self.origin) / self.span) + (level - self.level) / self.amplitude
             x = self.origin + self.span * self.curve.where(form)
-            return x if x - self.x <= FARTHEST * self.span else math.inf
+            return x if x - self.x <= HORIZON_LENGTHS * self.span else math.inf
         low, high = self.x, self.x + self.span
-        while self.at(high) < level:
+        while self.level_at(high) < level:
             low, high = high, high + 2.0 * (high - low)
-            if high - self.x > FARTHEST * self.span:
+            if high - self.x > HORIZON_LENGTHS * self.span:
                 return math.inf
-        while high - low > EXACT * (high - self.x):
+        while high - low > ROOT_TOLERANCE * (high - self.x):
             middle = 0.5 * (low + high)
-            low, high = (middle, high) if self.at(middle) < level else (low, middle)
+            low, high = (middle, high) if self.level_at(middle) < level else (low, middle)
         return high
 
-    def in_units(self, size: float) -> Model:
+    def in_units(self, size: float) -> GrowthModel:
         """The same growth, counted in units of x that are `size` times as long."""
         return replace(
             self,
@@ -138,19 +138,21 @@ class Model:
             slope_error=self.slope_error * size,
             span=self.span / size,
             origin=self.origin / size,
-            drift=self.drift * size,
+            linear_term=self.linear_term * size,
         )
 
-    def moved(self, x: float) -> Model:
+    def moved(self, x: float) -> GrowthModel:
         """The same course, anchored at another x on its way."""
-        return replace(self, x=x, level=self.at(x), slope=self.slope_at(x))
+        return replace(self, x=x, level=self.level_at(x), slope=self.slope_at(x))
 
-    def persistent(self) -> Model:
+    def persistent(self) -> GrowthModel:
         """What of the growth a new process will have from its beginning on: the line, not the fill."""
-        slope = self.slope if self.curve is None or self.curve.kind == "accelerating" else self.drift
-        return replace(self, kind="linear" if slope > 0.0 else "flat", slope=slope, curve=None, gain=0.0, drift=0.0)
+        slope = self.slope if self.curve is None or self.curve.kind == "accelerating" else self.linear_term
+        return replace(
+            self, kind="linear" if slope > 0.0 else "flat", slope=slope, curve=None, amplitude=0.0, linear_term=0.0
+        )
 
-    def renewed(self, x: float, level: float) -> Model:
+    def renewed(self, x: float, level: float) -> GrowthModel:
         """The same line through another place."""
         return replace(self, x=x, level=level)
 
@@ -170,12 +172,12 @@ ROUNDING = 1e-9  # of the spread of the levels
 
 
 @dataclass(frozen=True, slots=True)
-class Bend:
+class CurveFit:
     """A curve through a stretch: y = const + gain * curve(u) + drift * u, u from 0 to 1."""
 
     curve: Curve
-    gain: float
-    drift: float  # 0 without a line under it
+    amplitude: float
+    linear_term: float  # 0 without a line under it
     end: float  # y at u = 1
     slope: float  # dy/du at u = 1
     slope_error: float  # standard error
@@ -186,15 +188,17 @@ class Bend:
         """Of the growth: that of the curve, "accelerating" for a power above 1, "fill and leak" upon a line."""
         if self.curve.kind == "power" and self.curve.rate > 1.0:
             return "accelerating"
-        return "fill and leak" if self.drift else self.curve.kind
+        return "fill and leak" if self.linear_term else self.curve.kind
 
     @property
     def extra(self) -> int:
         """Parameters beyond those of a line."""
-        return 2 if self.drift else 1
+        return 2 if self.linear_term else 1
 
 
-def bends(w: Sequence[float], u: Sequence[float], y: Sequence[float], most: float = math.inf) -> Iterator[Bend]:
+def fit_curves(
+    w: Sequence[float], u: Sequence[float], y: Sequence[float], most: float = math.inf
+) -> Iterator[CurveFit]:
     """Every rising curve through the points (u from 0 to 1, y in noise units, weights w), alone and upon a line.
 
     None whose weighted squared residuals are more than `most`.
@@ -294,11 +298,11 @@ class _Stretch:
         rss = max(0.0, self.levels_spread - gain * along - drift * self.growth)
         return _Tried(rss, curve, gain, drift, mean, spread)
 
-    def bend(self, tried: _Tried) -> Bend:
+    def bend(self, tried: _Tried) -> CurveFit:
         """All that is to be known of it."""
         rss, curve, gain, drift, mean, spread = tried
         scatter = math.sqrt(max(1.0, rss / max(1, len(self.u) - 3)))
         slope = curve.slope(1.0)
         error = scatter * (1.0 / math.sqrt(self.places_spread) if drift else slope / math.sqrt(spread))
         end = self.level + gain * (curve.value(1.0) - mean) + drift * (1.0 - self.middle)
-        return Bend(curve, gain, drift, end, gain * slope + drift, error, rss)
+        return CurveFit(curve, gain, drift, end, gain * slope + drift, error, rss)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memwatch.core.forecast.growth_models import Model
-from memwatch.core.forecast.trend_changepoints import Fit
+from memwatch.core.forecast.growth_models import GrowthModel
+from memwatch.core.forecast.trend_changepoints import TrendFit
 from memwatch.core.snapshot import Verdict
 
-ENOUGH = 3  # complete generations (or blocks of time)
+MIN_GENERATIONS = 3  # complete generations (or blocks of time)
 SUSTAINED = 4  # points of a line that may be called a leak
 PERSISTENT = 16  # points of a line that is a leak even if the limit is far away ...
 FAR = 25.0  # ... up to so many times its own length
@@ -23,22 +23,24 @@ SLOWED = 0.6  # growth slower than this share of the earlier growth slows down: 
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class VerdictInput:
     """What the verdict rests on."""
 
-    fit: Fit
+    fit: TrendFit
     complete: int  # generations (or blocks of time) that are over
     limit: float | None  # bytes
 
 
-def judge(evidence: Evidence) -> Verdict:
+def classify_growth(evidence: VerdictInput) -> Verdict:
     """Warming up, stable, plateau, growing or leak: the least alarming that the evidence allows."""
-    best, past = evidence.fit.best, evidence.fit.past
-    if evidence.complete < ENOUGH:
+    best, past = evidence.fit.best, evidence.fit.history
+    if evidence.complete < MIN_GENERATIONS:
         return Verdict.WARMING_UP
     if best.kind == "flat" or best.slope <= 0.0:
         return Verdict.PLATEAU if past.risen > 4.0 * evidence.fit.noise else Verdict.STABLE
-    fading = best.kind in CEASING or (best.curve is None and best.points < DECIDED and evidence.fit.pace < FADING)
+    fading = best.kind in CEASING or (
+        best.curve is None and best.points < DECIDED and evidence.fit.slope_ratio < FADING
+    )
     if best.slope < LEVELLED * past.fastest and (fading or best.points < DECIDED or not _is_material(best, past.risen)):
         return Verdict.GROWING if _near(evidence.limit, best, 1.0) else Verdict.PLATEAU
     sustained = best.points + (past.points if past.slope > SLOWED * best.slope else 0)
@@ -50,12 +52,14 @@ def judge(evidence: Evidence) -> Verdict:
     return Verdict.LEAK if _near(evidence.limit, best, lengths) else Verdict.GROWING
 
 
-def _is_material(line: Model, risen: float) -> bool:
+def _is_material(line: GrowthModel, risen: float) -> bool:
     """Slow growth after a fast rise has come to a share of that rise that cannot be its tail."""
-    slope = line.drift if line.curve is not None else line.slope
-    return slope * line.span > MATERIAL * (risen + (line.level - line.at(line.x - line.span) if line.curve else 0.0))
+    slope = line.linear_term if line.curve is not None else line.slope
+    return slope * line.span > MATERIAL * (
+        risen + (line.level - line.level_at(line.x - line.span) if line.curve else 0.0)
+    )
 
 
-def _near(limit: float | None, model: Model, lengths: float) -> bool:
+def _near(limit: float | None, model: GrowthModel, lengths: float) -> bool:
     """The limit is met within so many times the model's own length: soon enough to matter."""
-    return limit is not None and model.when(limit) - model.x <= lengths * model.span
+    return limit is not None and model.x_at_level(limit) - model.x <= lengths * model.span

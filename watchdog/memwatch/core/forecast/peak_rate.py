@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate, compress, count
 from operator import gt, sub
 
-WINDOW = 6  # samples
+WINDOW_SAMPLES = 6  # samples
 PIECE = 32  # samples, most of which are told at a glance to be no faster than what is known
 FIRST_MEMORY_SECONDS = 120.0
 
@@ -22,7 +22,7 @@ class PeakRate:
         self._interval = 0.0  # usual seconds between samples
         self._fastest = self._fastest_t = self._t = 0.0  # the fastest rise, when it was, and the latest sample
 
-    def remember(self, seconds: float) -> None:
+    def set_fade_seconds(self, seconds: float) -> None:
         """Let a rise fade to a third in this time: two generations, so that a rise in each of them is not forgotten."""
         self._fastest, self._fastest_t = self.fastest, self._t
         self._memory = max(seconds, 1e-6)
@@ -37,7 +37,7 @@ class PeakRate:
         """Bytes a second, as far as it has not faded."""
         return self._faded(self._t)
 
-    def observe(self, times: Sequence[float], used: Sequence[float]) -> None:
+    def add_samples(self, times: Sequence[float], used: Sequence[float]) -> None:
         """Samples in order. A rise over a jittered, very short time counts over half the usual one."""
         if len(times) == 1:
             self._take_one(times[0], used[0])
@@ -55,7 +55,7 @@ class PeakRate:
             self._look_back(len(times) - 1, times, used, max(0.5 * self._interval, 1e-6))
         else:
             self._fastest_t = t
-        self._t, self._times, self._used = t, times[-WINDOW:], used[-WINDOW:]
+        self._t, self._times, self._used = t, times[-WINDOW_SAMPLES:], used[-WINDOW_SAMPLES:]
 
     def _take(self, times: Sequence[float], used: Sequence[float]) -> None:
         done = known = len(self._times) or 1
@@ -67,15 +67,15 @@ class PeakRate:
         slowest = self._faded(times[-1])
         fast = map(gt, map(sub, used[1:], used), [slowest * seconds for seconds in gaps])
         for k in compress(count(1), fast):  # a fast rise has a fast step in it
-            for i in range(max(k, done), min(k + WINDOW, len(times))):
+            for i in range(max(k, done), min(k + WINDOW_SAMPLES, len(times))):
                 self._look_back(i, times, used, max(0.5 * intervals[i - known + 1], 1e-6))
                 done = i + 1
         self._interval = intervals[-1]
-        self._t, self._times, self._used = times[-1], times[-WINDOW:], used[-WINDOW:]
+        self._t, self._times, self._used = times[-1], times[-WINDOW_SAMPLES:], used[-WINDOW_SAMPLES:]
 
     def _look_back(self, i: int, times: Sequence[float], used: Sequence[float], shortest: float) -> None:
         """Take the fastest of the rises to this sample."""
-        t, now, first = times[i], used[i], max(0, i - WINDOW)
+        t, now, first = times[i], used[i], max(0, i - WINDOW_SAMPLES)
         before = fastest = self._faded(t)
         if now - min(used[first:i]) <= before * max(t - times[i - 1], shortest):
             return

@@ -8,29 +8,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from memwatch.core.forecast.sample_summaries import Bin, Shape
-from memwatch.core.robust_statistics import median, robust_deviation
+from memwatch.core.forecast.sample_summaries import GenerationSummary, TimeBin
+from memwatch.core.robust_statistics import median, robust_sd_about
 
 REMEMBERED = 48  # generations
-OVERDUE = 1  # generations that such a peak may be late by, before they are taken to have ceased
-LATE = 0.08  # of the gap: a peak that is due may come so late
-UNEVEN = 0.3  # of the usual gap: a beat that is off by more, in any of ...
+GRACE_GENERATIONS = 1  # generations that such a peak may be late by, before they are taken to have ceased
+LATE_SHARE = 0.08  # of the gap: a peak that is due may come so late
+IRREGULAR_GAP_SHARE = 0.3  # of the usual gap: a beat that is off by more, in any of ...
 RECENT_GAPS = 4  # ... the latest, has no rhythm
 CEASED = 1.3  # of the usual gap: without markers, peaks that have not come for so long have ceased
 FORGOTTEN = 3.0  # times the usual gap: so do those of generations when they have no rhythm
 AROUND = 6  # bins to either side that a peak stands out of
 ALIKE = 0.5  # of a peak's height: a high of the latest generation that is more may be the next one
-FEW = 3  # generations before the latest, from which on it can stand out
+MIN_EARLIER_GENERATIONS = 3  # generations before the latest, from which on it can stand out
 ONSET_SHARE = 0.8  # of a peak's height: there it begins
 RARE_SHARE = 0.4  # peaks in more generations than this are the usual shape
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class PeriodicPeak:
     """Peaks that come every so often, in units of the course."""
 
     last: float  # place at which the latest begins
-    every: float
+    period: float
     highs: tuple[float, ...]  # bytes above the level, of each that was seen
     regular: bool = True
     error: float = 0.0  # standard deviation of the place of the next one
@@ -43,9 +43,9 @@ class Beat:
     def first_from(self, x: float) -> float:
         """The place of the first one from x on; of those without rhythm, where it is to be expected."""
         if not self.regular:
-            return max(x, self.last + 0.5 * self.every) + 0.5 * self.every
-        times = max(1, math.ceil((x - self.last) / self.every - LATE))
-        return max(x, self.last + times * self.every)
+            return max(x, self.last + 0.5 * self.period) + 0.5 * self.period
+        times = max(1, math.ceil((x - self.last) / self.period - LATE_SHARE))
+        return max(x, self.last + times * self.period)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class _Peak:
     fall: float  # bytes that went again: above the level of the generation and of the one after it
 
 
-class Peaks:
+class PeriodicPeakDetector:
     """The highest excess of each of the latest generations, and the rhythm of those that stand out.
 
     Whether a high was a peak or a step is known when the next generation is over.
@@ -68,26 +68,26 @@ class Peaks:
         self._all: deque[_Peak] = deque(maxlen=REMEMBERED)
         self._rare: list[_Peak] = []
 
-    def add(self, shape: Shape, base: float) -> None:
+    def add(self, shape: GenerationSummary, base: float) -> None:
         """A generation is complete; `base` is the level of its lowest parts."""
         if self._all:
             last = self._all.pop()
-            stayed = max(last.level, min(shape.level, last.level + last.excess))
+            stayed = max(last.level, min(shape.baseline, last.level + last.excess))
             self._all.append(replace(last, fall=last.level + last.excess - stayed))
-        excess = shape.peak - shape.level
-        onset = next(k for k, high in enumerate(shape.highs) if high >= shape.level + ONSET_SHARE * excess)
-        part = (onset + 0.25) / len(shape.highs)
-        self._all.append(_Peak(int(shape.ordinal), shape.level, excess, shape.peak - base, part, excess))
+        excess = shape.peak - shape.baseline
+        onset = next(k for k, high in enumerate(shape.slot_maxima) if high >= shape.baseline + ONSET_SHARE * excess)
+        part = (onset + 0.25) / len(shape.slot_maxima)
+        self._all.append(_Peak(int(shape.ordinal), shape.baseline, excess, shape.peak - base, part, excess))
         over = [p for p in self._all if p.ordinal > 0][:-1]
         falls = [p.fall for p in over]
-        rare = _beyond(over, _bound(falls, shape.level))
+        rare = _beyond(over, _bound(falls, shape.baseline))
         if len(rare) > RARE_SHARE * len(over) or not rare:  # every second one, perhaps: the calmer half tells
-            rare = _beyond(over, _bound(sorted(falls)[: (len(falls) + 1) // 2], shape.level))
+            rare = _beyond(over, _bound(sorted(falls)[: (len(falls) + 1) // 2], shape.baseline))
             gaps = [b.ordinal - a.ordinal for a, b in pairwise(rare)]
             if any(gap % min(gaps) for gap in gaps) or 1 in gaps:  # one that fell between two samples: a double gap
                 rare = []
-        usual = ALIKE * median([p.excess for p in rare]) if rare else _bound([p.excess for p in over], shape.level)
-        if len(over) >= FEW and excess > usual:
+        usual = ALIKE * median([p.excess for p in rare]) if rare else _bound([p.excess for p in over], shape.baseline)
+        if len(over) >= MIN_EARLIER_GENERATIONS and excess > usual:
             rare.append(self._all[-1])
         self._rare = rare
 
@@ -95,11 +95,11 @@ class Peaks:
         """There are any."""
         return bool(self._rare)
 
-    def is_rare(self, shape: Shape) -> bool:
+    def is_rare(self, shape: GenerationSummary) -> bool:
         """The generation has a peak that most have not."""
         return any(p.ordinal == shape.ordinal for p in self._rare)
 
-    def beat(self, above_base: bool, error: float = 0.0) -> Beat | None:
+    def periodic_peak(self, above_base: bool, error: float = 0.0) -> PeriodicPeak | None:
         """The rhythm of those that stand out, their excess above the base or the level; None if they have ceased.
 
         `error` is the deviation of a generation's ordinal.
@@ -108,11 +108,11 @@ class Peaks:
             return None
         last, every = self._rare[-1], self._every()
         gaps = [b.ordinal - a.ordinal for a, b in pairwise(self._rare)]
-        regular = all(_off(gap, every) <= UNEVEN * every for gap in gaps[-RECENT_GAPS:])
+        regular = all(_off(gap, every) <= IRREGULAR_GAP_SHARE * every for gap in gaps[-RECENT_GAPS:])
         if self._have_ceased(last.ordinal, every, regular):
             return None
         highs = tuple([p.above_base if above_base else p.excess for p in self._rare])
-        return Beat(last.ordinal + last.part, float(every), highs, regular, error)
+        return PeriodicPeak(last.ordinal + last.part, float(every), highs, regular, error)
 
     def _every(self) -> int:
         """Generations from one to the next: the fewest that no generation contradicts which was seen."""
@@ -132,8 +132,8 @@ class Peaks:
         if not regular:
             return self._all[-1].ordinal - last > FORGOTTEN * every
         seen = {p.ordinal for p in self._all if p.ordinal > last}
-        due = range(last + every, max(seen, default=last) + 1 - OVERDUE, every)
-        return any(all(ordinal in seen for ordinal in range(at, at + OVERDUE + 1)) for at in due)
+        due = range(last + every, max(seen, default=last) + 1 - GRACE_GENERATIONS, every)
+        return any(all(ordinal in seen for ordinal in range(at, at + GRACE_GENERATIONS + 1)) for at in due)
 
 
 def _off(gap: float, every: float) -> float:
@@ -141,7 +141,7 @@ def _off(gap: float, every: float) -> float:
     return abs(gap - every * max(1, round(gap / every)))
 
 
-def beat_of_bins(bins: Sequence[Bin], first_t: float) -> Beat | None:
+def periodic_peak_of_bins(bins: Sequence[TimeBin], first_t: float) -> PeriodicPeak | None:
     """Peaks that stand out of a run without markers, by their times; None of fewer than two."""
     if len(bins) < 4 * AROUND:
         return None
@@ -166,10 +166,10 @@ def beat_of_bins(bins: Sequence[Bin], first_t: float) -> Beat | None:
     now = bins[-1].end_t - first_t
     if now - peaks[-1][0] > CEASED * every:
         return None
-    regular = all(abs(gap - every) <= UNEVEN * every for gap in gaps[-RECENT_GAPS:])
+    regular = all(abs(gap - every) <= IRREGULAR_GAP_SHARE * every for gap in gaps[-RECENT_GAPS:])
     width = median([b.start_t - a.start_t for a, b in pairwise(bins)])
-    error = max(width, robust_deviation(gaps, every))
-    return Beat(peaks[-1][0], every, tuple([excess for _, excess in peaks]), regular, error)
+    error = max(width, robust_sd_about(gaps, every))
+    return PeriodicPeak(peaks[-1][0], every, tuple([excess for _, excess in peaks]), regular, error)
 
 
 def _beyond(peaks: Sequence[_Peak], bound: float) -> list[_Peak]:
@@ -179,5 +179,5 @@ def _beyond(peaks: Sequence[_Peak], bound: float) -> list[_Peak]:
 def _bound(excesses: Sequence[float], level: float) -> float:
     """What stands out among these."""
     usual = median(excesses)
-    around = robust_deviation(excesses, usual)
+    around = robust_sd_about(excesses, usual)
     return usual + max(6.0 * around, 0.5 * usual, 0.01 * abs(level))

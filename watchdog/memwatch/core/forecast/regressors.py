@@ -19,7 +19,7 @@ KEPT_READINGS = 256  # of a gauge
 STALE = 1.5  # times as long as from one reading to the next: a gauge that is told seldom has ceased
 
 
-class Axis(Protocol):
+class Regressor(Protocol):
     """What a model's x counts."""
 
     @property
@@ -35,7 +35,7 @@ class Axis(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Straight:
+class CycleIndex:
     """x is the course's own."""
 
     name: str = "course"
@@ -47,39 +47,41 @@ class Straight:
 
 
 @dataclass(frozen=True, slots=True)
-class Calendar:
+class GenerationSchedule:
     """How the places of the course follow in time: `seconds` a generation now, each later one `ratio` times as long.
 
     The change is believed for as many generations as it was seen.
     """
 
     now_x: float
-    seconds: float
+    generation_seconds: float
     ratio: float = 1.0
     believed: float = 0.0  # generations ahead
 
-    def at(self, now_x: float) -> Calendar:
+    def at(self, now_x: float) -> GenerationSchedule:
         """The same, from another place."""
-        return Calendar(now_x, self.seconds, self.ratio, self.believed)
+        return GenerationSchedule(now_x, self.generation_seconds, self.ratio, self.believed)
 
-    def until(self, x: float) -> float:
+    def seconds_until(self, x: float) -> float:
         """Seconds from now_x to x."""
         ahead = x - self.now_x
         if self.ratio == 1.0 or ahead <= 0.0 or math.isinf(ahead):
-            return ahead * self.seconds
+            return ahead * self.generation_seconds
         bent = min(ahead, self.believed)
         rate = math.log(self.ratio)
-        return self.seconds * (math.expm1(rate * bent) / rate + (ahead - bent) * math.exp(rate * bent))
+        return self.generation_seconds * (math.expm1(rate * bent) / rate + (ahead - bent) * math.exp(rate * bent))
 
     def place(self, seconds: float) -> float:
         """The x so many seconds after now_x."""
         if self.ratio == 1.0 or seconds <= 0.0 or math.isinf(seconds):
-            return self.now_x + seconds / self.seconds
+            return self.now_x + seconds / self.generation_seconds
         rate = math.log(self.ratio)
-        whole = math.expm1(rate * self.believed) / rate * self.seconds
+        whole = math.expm1(rate * self.believed) / rate * self.generation_seconds
         if seconds <= whole:
-            return self.now_x + math.log1p(rate * seconds / self.seconds) / rate
-        return self.now_x + self.believed + (seconds - whole) / (self.seconds * math.exp(rate * self.believed))
+            return self.now_x + math.log1p(rate * seconds / self.generation_seconds) / rate
+        return (
+            self.now_x + self.believed + (seconds - whole) / (self.generation_seconds * math.exp(rate * self.believed))
+        )
 
 
 def usual_seconds(lengths: Sequence[float]) -> float:
@@ -92,36 +94,36 @@ def usual_seconds(lengths: Sequence[float]) -> float:
     return 0.5 * (a + b) if agree and min(abs(a - usual), abs(b - usual)) > STEP_DIFFERS * usual else usual
 
 
-def calendar(now_x: float, lengths: Sequence[float]) -> Calendar:
+def fit_schedule(now_x: float, lengths: Sequence[float]) -> GenerationSchedule:
     """From the lengths of the latest generations, oldest first."""
     usual = usual_seconds(lengths[-RECENT:])
     if len(lengths) <= RECENT or usual <= 0.0:
-        return Calendar(now_x, usual or 1.0)
+        return GenerationSchedule(now_x, usual or 1.0)
     logs = [math.log(max(length, 1e-9)) for length in lengths]
     slope = median([(b - a) / (j - i) for i, a in enumerate(logs) for j, b in enumerate(logs) if j > i])
     step, middle = median([b - a for a, b in pairwise(logs)]), 0.5 * (len(logs) - 1)
     if abs(slope) < STEADY or slope * step <= 0.0 or abs(step) < 0.5 * abs(slope):  # one step is no change from each
-        return Calendar(now_x, usual)
+        return GenerationSchedule(now_x, usual)
     base, usual_log = median([v - slope * (i - middle) for i, v in enumerate(logs)]), median(logs)
     off_line = median([abs(v - base - slope * (i - middle)) for i, v in enumerate(logs)])
     error = 1.5 * off_line / math.sqrt(len(logs) ** 3 / 12.0)
     if off_line > 0.5 * median([abs(v - usual_log) for v in logs]) or abs(slope) < SURE * error:
-        return Calendar(now_x, usual)
-    return Calendar(now_x, math.exp(base + slope * (middle + 1.0)), math.exp(slope), float(len(lengths)))
+        return GenerationSchedule(now_x, usual)
+    return GenerationSchedule(now_x, math.exp(base + slope * (middle + 1.0)), math.exp(slope), float(len(lengths)))
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ElapsedTime:
     """x is seconds since the first sample, the course counts generations."""
 
-    calendar: Calendar
+    calendar: GenerationSchedule
     now_t: float  # on the axis
     name: str = "time"
 
     @property
     def pace(self) -> float:
         """Seconds of a generation."""
-        return self.calendar.seconds
+        return self.calendar.generation_seconds
 
     def position(self, x: float) -> float:
         """The generation at that time."""
@@ -129,7 +131,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Filling:
+class GaugeLevel:
     """x is a gauge of the log, which rises by `pace` in a unit of the course, up to its capacity."""
 
     now_x: float  # place in the course
@@ -145,7 +147,7 @@ class Filling:
         return self.now_x + max(0.0, x - self.value) / self.pace
 
 
-class Readings:
+class GaugeReadings:
     """What a gauge showed, and when, in bounded memory."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ TORN_SHARE = 0.2  # of a jump: so little is a torn generation off its neighbours
 
 
 @dataclass(slots=True)
-class Bin:
+class TimeBin:
     """Samples of one stretch of time."""
 
     start_t: float
@@ -37,7 +37,7 @@ class Bin:
         """Mean bytes."""
         return self.total / self.count
 
-    def add(self, times: Sequence[float], used: Sequence[float]) -> None:
+    def add_samples(self, times: Sequence[float], used: Sequence[float]) -> None:
         """Take more samples in."""
         self.end_t = times[-1]
         self.count += len(used)
@@ -45,17 +45,17 @@ class Bin:
         self.low, self.high = min(self.low, *used), max(self.high, *used)
 
 
-class Bins:
+class TimeBins:
     """At most `size` bins over a growing stretch of time; two neighbours become one when they run out."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._width = 0.0  # seconds of a bin; 0: one bin a sample
-        self.items: list[Bin] = []
+        self.items: list[TimeBin] = []
         self.begun = 0  # bins so far, merged ones included
         self.samples = 0
 
-    def add(self, times: Sequence[float], used: Sequence[float]) -> None:
+    def add_samples(self, times: Sequence[float], used: Sequence[float]) -> None:
         """Take samples, in order and not before the last one."""
         self.samples += len(times)
         i, count = 0, len(times)
@@ -67,9 +67,9 @@ class Bins:
                 if i == first and times[i] - last.end_t < MIN_SECONDS:
                     i += 1
                 if i > first:
-                    last.add(times[first:i], used[first:i])
+                    last.add_samples(times[first:i], used[first:i])
                     continue
-            self.items.append(Bin(times[i], times[i], 1, used[i], used[i], used[i]))
+            self.items.append(TimeBin(times[i], times[i], 1, used[i], used[i], used[i]))
             self.begun += 1
             i += 1
             if len(self.items) >= self._size:
@@ -79,9 +79,9 @@ class Bins:
         """The highest sample from about one time until about another; 0 of none."""
         return max((item.high for item in self.items if begin_t <= item.end_t < end_t), default=0.0)
 
-    def split(self, t: float) -> Bins:
+    def split(self, t: float) -> TimeBins:
         """Keep what was before t; what began at t or later is the other's."""
-        later = Bins(self._size)
+        later = TimeBins(self._size)
         later._width = self._width
         later.items = [item for item in self.items if item.start_t >= t]
         later.begun, later.samples = len(later.items), sum(item.count for item in later.items)
@@ -89,7 +89,7 @@ class Bins:
         self.samples -= later.samples
         return later
 
-    def join(self, later: Bins) -> None:
+    def join(self, later: TimeBins) -> None:
         """Take back what was split off."""
         self.items += later.items
         self.samples += later.samples
@@ -111,45 +111,49 @@ def first_beyond(times: Sequence[float], start_t: float, seconds: float, low: in
     return i
 
 
-def _joined(a: Bin, b: Bin) -> Bin:
-    return Bin(a.start_t, b.end_t, a.count + b.count, a.total + b.total, min(a.low, b.low), max(a.high, b.high))
+def _joined(a: TimeBin, b: TimeBin) -> TimeBin:
+    return TimeBin(a.start_t, b.end_t, a.count + b.count, a.total + b.total, min(a.low, b.low), max(a.high, b.high))
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class GenerationSummary:
     """One complete generation, or several merged ones, as levels in SLOTS equal parts of its time."""
 
     ordinal: float  # how many generations began before it (mean of the merged ones)
     middle_t: float  # half of its time is over
     count: int  # generations in it
     seconds: float  # length of one generation
-    level: float  # bytes: mean of the slots without the highest and lowest fifth
-    means: tuple[float, ...]
-    highs: tuple[float, ...]
-    torn: bool = False  # a jump lies in it: it has no level of its own
+    baseline: float  # bytes: mean of the slots without the highest and lowest fifth
+    slot_means: tuple[float, ...]
+    slot_maxima: tuple[float, ...]
+    has_level_shift: bool = False  # a jump lies in it: it has no level of its own
 
     @property
     def peak(self) -> float:
         """Bytes of the highest sample."""
-        return max(self.highs)
+        return max(self.slot_maxima)
 
 
-def shape_of(bins: Sequence[Bin], start_t: float, end_t: float, ordinal: float) -> Shape | None:
+def summarize_generation(
+    bins: Sequence[TimeBin], start_t: float, end_t: float, ordinal: float
+) -> GenerationSummary | None:
     """The shape of a generation from its bins; None without a sample or without length."""
     if not bins or end_t - start_t < MIN_SECONDS:
         return None
     means, highs = slots_of(bins, start_t, end_t - start_t, SLOTS)
-    return Shape(ordinal, 0.5 * (start_t + end_t), 1, end_t - start_t, trimmed_mean(means), tuple(means), tuple(highs))
+    return GenerationSummary(
+        ordinal, 0.5 * (start_t + end_t), 1, end_t - start_t, trimmed_mean(means), tuple(means), tuple(highs)
+    )
 
 
-def longest_unseen(bins: Sequence[Bin], start_t: float, end_t: float) -> float:
+def longest_unseen(bins: Sequence[TimeBin], start_t: float, end_t: float) -> float:
     """Seconds of the longest stretch without a sample."""
     begins = [*(item.start_t for item in bins), end_t]
     ends = [start_t, *(item.end_t for item in bins)]
     return max(begin - end for begin, end in zip(begins, ends, strict=True))
 
 
-def slots_of(bins: Sequence[Bin], start_t: float, seconds: float, slots: int) -> tuple[list[float], list[float]]:
+def slots_of(bins: Sequence[TimeBin], start_t: float, seconds: float, slots: int) -> tuple[list[float], list[float]]:
     """Mean and highest bytes in each of the first `slots` slots; a slot without samples has its last level before."""
     means, highs = [], []
     scale = SLOTS / seconds
@@ -172,7 +176,7 @@ def slots_of(bins: Sequence[Bin], start_t: float, seconds: float, slots: int) ->
     return means, highs
 
 
-def add_shape(shapes: list[Shape], new: Shape) -> None:
+def add_shape(shapes: list[GenerationSummary], new: GenerationSummary) -> None:
     """Append a generation; beyond KEPT_SHAPES the smallest old neighbours become one."""
     shapes.append(new)
     if len(shapes) <= KEPT_SHAPES:
@@ -182,22 +186,22 @@ def add_shape(shapes: list[Shape], new: Shape) -> None:
     shapes[i : i + 2] = [_merged(shapes[i], shapes[i + 1])]
 
 
-def is_torn(shapes: Sequence[Shape]) -> bool:
+def is_torn(shapes: Sequence[GenerationSummary]) -> bool:
     """The last but one goes on as the one before it, and from some part on as the one after it does already.
 
     A jump: no other step of these generations is like it, as those of stairs are.
     """
     before, shape, after = shapes[-3:]
-    jump = abs(after.level - before.level)
-    if jump <= TORN_FACTOR * max((abs(b.level - a.level) for a, b in pairwise(shapes[:-2])), default=0.0):
+    jump = abs(after.baseline - before.baseline)
+    if jump <= TORN_FACTOR * max((abs(b.baseline - a.baseline) for a, b in pairwise(shapes[:-2])), default=0.0):
         return False
-    as_before = [abs(a - b) for a, b in zip(shape.means, before.means, strict=True)]
-    as_after = [abs(a - b) for a, b in zip(shape.means, after.means, strict=True)]
+    as_before = [abs(a - b) for a, b in zip(shape.slot_means, before.slot_means, strict=True)]
+    as_after = [abs(a - b) for a, b in zip(shape.slot_means, after.slot_means, strict=True)]
     off = min(sum(as_before[:k]) + sum(as_after[k:]) for k in range(1, SLOTS))
     return off < TORN_SHARE * min(SLOTS * jump, 2.0 * sum(as_before), 2.0 * sum(as_after))
 
 
-def _merged(a: Shape, b: Shape) -> Shape:
+def _merged(a: GenerationSummary, b: GenerationSummary) -> GenerationSummary:
     count = a.count + b.count
 
     def mean(x: float, y: float) -> float:
@@ -209,19 +213,19 @@ def _merged(a: Shape, b: Shape) -> Shape:
         middle_t=mean(a.middle_t, b.middle_t),
         count=count,
         seconds=mean(a.seconds, b.seconds),
-        level=mean(a.level, b.level),
-        means=(*map(mean, a.means, b.means),),
-        highs=(*map(max, a.highs, b.highs),),
+        baseline=mean(a.baseline, b.baseline),
+        slot_means=(*map(mean, a.slot_means, b.slot_means),),
+        slot_maxima=(*map(max, a.slot_maxima, b.slot_maxima),),
     )
 
 
 LOAD_SHARE = 1 / 8  # of the recording: what a run begins with is no rise to expect
 LONGEST_SHARE = 1 / 4  # of the rest: the longest span that enough of are seen
-ENOUGH = 32  # time bins
+MIN_BINS = 32  # time bins
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ExcursionHorizon:
     """A span of time, and the rises within it that began at each place."""
 
     seconds: float
@@ -234,26 +238,26 @@ class Span:
         return self.rises[bisect_left(self.rises, least) :]
 
 
-class Rises:
+class ExcursionDistribution:
     """Spans, each twice as long as the one before it. Made when asked for: few recordings come close to a limit."""
 
-    def __init__(self, bins: Sequence[Bin]) -> None:
+    def __init__(self, bins: Sequence[TimeBin]) -> None:
         self._width = (bins[-1].start_t - bins[0].start_t) / (len(bins) - 1)
         self._means, self._tops = [b.mean for b in bins], [b.high for b in bins[1:]]  # tops: of the next span
         self._size, self._longest = 1, LONGEST_SHARE * len(bins)  # in bins
-        self._spans: list[Span] = []
+        self._spans: list[ExcursionHorizon] = []
 
-    def within(self, seconds: float) -> Span:
+    def within(self, seconds: float) -> ExcursionHorizon:
         """The shortest span that is as long, or the longest of all."""
         while self._size <= self._longest and not (self._spans and self._spans[-1].seconds >= seconds):
             self._spans.append(self._next())
         return next((span for span in self._spans if span.seconds >= seconds), self._spans[-1])
 
-    def _next(self) -> Span:
+    def _next(self) -> ExcursionHorizon:
         size, tops = self._size, self._tops
         found = _again(list(map(sub, tops, self._means)), size)
         self._tops, self._size = list(map(max, tops, tops[size:])), 2 * size
-        return Span(size * self._width, tuple(found), variance(found), len(found) / size)
+        return ExcursionHorizon(size * self._width, tuple(found), variance(found), len(found) / size)
 
 
 def _again(rises: Sequence[float], size: int) -> list[float]:
@@ -262,7 +266,7 @@ def _again(rises: Sequence[float], size: int) -> list[float]:
     return sorted([*rises[: max(0, once - size + 1)], *rises[once + size :]])
 
 
-def rises(bins: Sequence[Bin]) -> Rises | None:
+def excursion_distribution(bins: Sequence[TimeBin]) -> ExcursionDistribution | None:
     """Of a whole recording; None while it is short."""
     calm = bins[int(LOAD_SHARE * len(bins)) :]
-    return Rises(calm) if len(calm) >= ENOUGH else None
+    return ExcursionDistribution(calm) if len(calm) >= MIN_BINS else None

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memwatch.core.forecast.generation_tracker import Rhythm
-from memwatch.core.robust_statistics import deviation, median
+from memwatch.core.forecast.generation_tracker import GenerationTracker
+from memwatch.core.robust_statistics import median, robust_sd
 
 FALL_SHARE = 0.05  # of the level: a smaller fall is no collection
 FALL_UNREST = 8.0  # ... nor one that is within so many times the usual change from sample to sample
 UNREST_SAMPLES = 64
-ENOUGH = 5  # teeth that make a beat
+MIN_TEETH = 5  # teeth that make a beat
 REGULAR = 0.4  # robust deviation of their lengths, as a share, up to which they are one
-LATE = 1.4  # a tooth that lasts so many times the usual one may be none
+OVERDUE_FACTOR = 1.4  # a tooth that lasts so many times the usual one may be none
 
 
-class Teeth:
+class SawtoothDetector:
     """Told the samples of one process; finds the beat of its collections."""
 
     def __init__(self) -> None:
@@ -24,10 +24,10 @@ class Teeth:
         self._last: float | None = None
         self._top = 0.0
         self._falling = False
-        self._rhythm: Rhythm | None = None
+        self._rhythm: GenerationTracker | None = None
         self._count = 0
 
-    def observe(self, times: Sequence[float], used: Sequence[float]) -> None:
+    def add_samples(self, times: Sequence[float], used: Sequence[float]) -> None:
         """Samples, in order and not before the last one."""
         if self._last is None:
             self._last = self._top = used[0]
@@ -58,22 +58,22 @@ class Teeth:
 
     def _tell(self, times: Sequence[float], used: Sequence[float]) -> None:
         if self._rhythm is not None:
-            self._rhythm.observe(times, used)
+            self._rhythm.add_samples(times, used)
 
     def _begin(self, t: float) -> None:
         if self._rhythm is None:
-            self._rhythm = Rhythm(0.0, t, None)
+            self._rhythm = GenerationTracker(0.0, t, None)
         else:
             self._count += 1
-            self._rhythm.begin(t, float(self._count))
+            self._rhythm.begin_generation(t, float(self._count))
 
-    def beat(self, t: float) -> Rhythm | None:
+    def cycle(self, t: float) -> GenerationTracker | None:
         """The teeth as generations, if they come regularly."""
         rhythm = self._rhythm
-        if rhythm is None or len(rhythm.shapes) < ENOUGH:
+        if rhythm is None or len(rhythm.summaries) < MIN_TEETH:
             return None
         lengths = rhythm.lengths()
         usual = median(lengths)
-        if deviation(lengths) > REGULAR * usual or t - rhythm.start_t > LATE * usual:
+        if robust_sd(lengths) > REGULAR * usual or t - rhythm.start_t > OVERDUE_FACTOR * usual:
             return None
         return rhythm

@@ -10,26 +10,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from memwatch.core.forecast.fitted_model import Course
-from memwatch.core.forecast.generation_profile import LATE_PARTS, Outline
-from memwatch.core.forecast.growth_models import Model
-from memwatch.core.forecast.periodic_peaks import Beat
-from memwatch.core.forecast.regressors import Axis, Calendar
-from memwatch.core.forecast.sample_summaries import SLOTS, Rises
+from memwatch.core.forecast.fitted_model import FittedModel
+from memwatch.core.forecast.generation_profile import LATE_PARTS, GenerationProfile
+from memwatch.core.forecast.growth_models import GrowthModel
+from memwatch.core.forecast.periodic_peaks import PeriodicPeak
+from memwatch.core.forecast.regressors import GenerationSchedule, Regressor
+from memwatch.core.forecast.sample_summaries import SLOTS, ExcursionDistribution
 from memwatch.core.robust_statistics import variance
 
-LIKENESS = 2.0  # generations: what has been is taken for what may be, give or take its deviation times √(this / number)
+KERNEL_GENERATIONS = (
+    2.0  # generations: what has been is taken for what may be, give or take its deviation times √(this / number)
+)
 UNSURE = 0.02  # of the growth of a generation: no line is known better
 NOVEL = 0.1  # of what memory is above all that was seen: how far it goes on is not known better
 LOGISTIC = math.pi / math.sqrt(3.0)  # standard deviations of the logistic distribution in its scale
 LEAST_WIDTH = 1.0  # bytes
 NO_CHANCE = 7.0  # widths beyond the highest: 3 in a million
 AHEAD = 2  # generations that are looked ahead at most
-FARTHEST = 50.0  # scales: beyond it there is no chance
+MAX_EXPONENT = 50.0  # scales: beyond it there is no chance
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class CheckpointCost:
     """What a checkpoint takes."""
 
     seconds: float  # until it is complete
@@ -37,41 +39,41 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class ShortHorizonModel:
     """Memory where it is now, above or below its course, and how generations (or blocks of time) usually go."""
 
     room: float  # bytes from the course's line to the limit
-    aside: float  # bytes by which memory is now above the line, or below
+    residual: float  # bytes by which memory is now above the line, or below
     slope: float  # bytes a second
     slope_error: float  # standard error of it
     noise: float  # standard deviation of the line, bytes
-    outline: Outline
+    profile: GenerationProfile
     part: float  # of the open generation that is over
     seconds: float  # of a generation, or of the block of time that stands for one
-    peaks: Beat | None = None  # that not every generation has
+    peaks: PeriodicPeak | None = None  # that not every generation has
     due_seconds: float = math.inf  # until the next of them, where they have a rhythm
     peak_seconds: float = math.inf  # from one to the next
     headroom: float = math.inf  # bytes from where memory is to the limit
-    rises: Rises | None = None  # from where it is; of a run without markers
+    rises: ExcursionDistribution | None = None  # from where it is; of a run without markers
 
-    def odds(self, seconds: float) -> float:
+    def p_exceed(self, seconds: float) -> float:
         """Probability that the limit is met within so many seconds."""
-        return self.too_late(0.0, Need(seconds))
+        return self.p_checkpoint_fails(0.0, CheckpointCost(seconds))
 
-    def too_late(self, wait: float, need: Need) -> float:
+    def p_checkpoint_fails(self, wait: float, need: CheckpointCost) -> float:
         """Probability that what is needed is not to be had any more after so many seconds, then or later."""
         by_peak = self._peak_odds(wait + need.seconds)
         return 1.0 - (1.0 - self._usual_odds(wait, need)) * (1.0 - by_peak)
 
-    def _usual_odds(self, wait: float, need: Need) -> float:
+    def _usual_odds(self, wait: float, need: CheckpointCost) -> float:
         """As generations like those seen go on."""
-        outline, room, seconds = self.outline, self.room - self.aside, wait + need.seconds
+        outline, room, seconds = self.profile, self.room - self.residual, wait + need.seconds
         highest = outline.top + need.bytes + self.slope * seconds
-        if room - highest > NO_CHANCE * self._width(outline.spread, len(outline.seen)):
+        if room - highest > NO_CHANCE * self._width(outline.spread, len(outline.past_slot_maxima)):
             return 0.0
         tops = self._tops(wait, need)
         odds = _share_beyond(tops, room, self._width(min(variance(tops), outline.spread), len(tops)))
-        if len(outline.highs) > 1:
+        if len(outline.slot_maxima) > 1:
             return odds
         level = _share_beyond([self.slope * seconds], room, self._width(0.0, 1))
         high = odds * min(1.0, seconds / self.seconds)  # it comes anywhere in the block
@@ -81,37 +83,37 @@ class Near:
         full = _share_beyond([need.bytes + self.slope * wait], room, self._width(0.0, 1))
         return max(met, min(full, self._rise_odds(wait, self.headroom - need.bytes)))
 
-    def usual_room(self, seconds: float) -> float:
+    def usual_headroom(self, seconds: float) -> float:
         """Bytes that are left where memory is as high as ever in this part of a generation, and so many seconds on.
 
         Infinite where parts are not known.
         """
-        size = len(self.outline.highs)
+        size = len(self.profile.slot_maxima)
         if size == 1:
             return math.inf
         first = int(self.part * size) - LATE_PARTS
         last = int((self.part + min(seconds / self.seconds, 1.0)) * size) + LATE_PARTS
         slots = {k % size for k in range(first, last + 1)}
-        return self.room - max(one[k] for one in self.outline.seen for k in slots)
+        return self.room - max(one[k] for one in self.profile.past_slot_maxima for k in slots)
 
     def _rise_odds(self, seconds: float, room: float) -> float:
         """That memory rises by so much from where it is, as it did from other places."""
         if self.rises is None:
             return 1.0
         span = self.rises.within(seconds)
-        width = max(math.sqrt(span.variance * LIKENESS / span.apart), LEAST_WIDTH)
+        width = max(math.sqrt(span.variance * KERNEL_GENERATIONS / span.apart), LEAST_WIDTH)
         rises = span.highest(room - NO_CHANCE * width)
         return _share_beyond(rises, room, width) * len(rises) / len(span.rises) if rises else 0.0
 
-    def _tops(self, wait: float, need: Need) -> Sequence[float]:
+    def _tops(self, wait: float, need: CheckpointCost) -> Sequence[float]:
         """The room above the line that each of the generations that were seen would leave too late, going on from here.
 
         A need is met from a part on, after the wait, in which there is room for it, if none until it is complete is
         higher than the room: the part that asks for the least room counts.
         """
-        size = len(self.outline.highs)
+        size = len(self.profile.slot_maxima)
         if size == 1:
-            return [high + self.slope * (wait + need.seconds) for (high,) in self.outline.seen]
+            return [high + self.slope * (wait + need.seconds) for (high,) in self.profile.past_slot_maxima]
         first = int(self.part * size)
         last = int((self.part + (wait + need.seconds) / self.seconds) * size - 0.5)  # whose middle is within the time
         last = min(max(first, last), first + AHEAD * size)
@@ -120,7 +122,9 @@ class Near:
         ahead = range(first, last + later + 1)
         grown = [self.slope * max(0.0, ((k + 0.5) / size - self.part) * self.seconds) for k in ahead]
         slots = [k % size for k in ahead]
-        paths = ([seen[k] + more for k, more in zip(slots, grown, strict=True)] for seen in self.outline.seen)
+        paths = (
+            [seen[k] + more for k, more in zip(slots, grown, strict=True)] for seen in self.profile.past_slot_maxima
+        )
         if not later:
             return [max(path) for path in paths]
         return [_least_room(path, begin - first, last - begin, need.bytes) for path in paths]
@@ -138,9 +142,9 @@ class Near:
 
     def _width(self, spread: float, count: int) -> float:
         """Standard deviation around each of so many tops."""
-        novel = NOVEL * max(self.aside, 0.0)
+        novel = NOVEL * max(self.residual, 0.0)
         unsure = self.noise**2 + novel**2 + (self.slope_error**2 + (UNSURE * self.slope) ** 2) * self.seconds**2
-        return max(math.sqrt(spread * LIKENESS / count + unsure), LEAST_WIDTH)
+        return max(math.sqrt(spread * KERNEL_GENERATIONS / count + unsure), LEAST_WIDTH)
 
 
 def _least_room(path: Sequence[float], begin: int, lasts: int, needed: float) -> float:
@@ -152,7 +156,7 @@ def _least_room(path: Sequence[float], begin: int, lasts: int, needed: float) ->
 def _share_beyond(tops: Sequence[float], room: float, width: float) -> float:
     """Probability that the next one is beyond the room: around each of the tops, the share that is."""
     scale = LOGISTIC / width
-    return sum(1.0 / (1.0 + math.exp(min(scale * (room - top), FARTHEST))) for top in tops) / len(tops)
+    return sum(1.0 / (1.0 + math.exp(min(scale * (room - top), MAX_EXPONENT))) for top in tops) / len(tops)
 
 
 ERRORS = ((-1.65, 0.1), (-0.9, 0.24), (0.0, 0.32), (0.9, 0.24), (1.65, 0.1))  # standard errors and their weights
@@ -160,16 +164,16 @@ MORE = 0.3  # of the unrest: so much higher than any before may the first high b
 FARTHEST_OFF = 5.0  # standard errors: what is farther off does not count
 TIME_ERROR = 0.025  # of the time ahead: standard error, at the least
 LEAST_ERROR = 1e-6  # of a place
-EXACT = 1e-3  # of the time ahead: so exactly is a quantile found
+QUANTILE_TOLERANCE = 1e-3  # of the time ahead: so exactly is a quantile found
 
 _Blurred = tuple[float, float, float]  # a place, its probability, its standard error
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class UncertainSchedule:
     """How the places of the course follow in time, and how exactly that is known."""
 
-    calendar: Calendar
+    calendar: GenerationSchedule
     unevenness: float = 0.0  # deviation of a generation's length, as a share; 0 without generations
     blur: float = 0.0  # standard deviation of a place in the course
 
@@ -185,7 +189,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class TimeToLimitQuantiles:
     """The place in the course at which the limit is met, with the bounds of 90 %; infinity for never."""
 
     low: float
@@ -194,13 +198,13 @@ class Meeting:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcomes:
+class TimeToLimitDistribution:
     """Every place at which the limit may be met, with its probability, earliest first."""
 
     limit: float  # bytes
     places: tuple[tuple[float, float], ...]
-    never: float  # probability that it is not met at all
-    usual: Meeting  # the quantiles of 5, 50 and 95 %
+    p_never: float  # probability that it is not met at all
+    usual: TimeToLimitQuantiles  # the quantiles of 5, 50 and 95 %
 
     def is_passed(self, x: float) -> bool:
         """The course has gone beyond the earliest of them."""
@@ -208,90 +212,94 @@ class Outcomes:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class TimeToLimit:
     """The outcomes as they look from a place of the course: when the limit is met, and how likely."""
 
-    outcomes: Outcomes
-    timing: Timing
-    step_seconds: float  # of a generation, or of the blocks of time that stand for them
+    outcomes: TimeToLimitDistribution
+    timing: UncertainSchedule
+    cycle_seconds: float  # of a generation, or of the blocks of time that stand for them
     passed: float = 0.0  # seconds since the calendar's place
-    near: Near | None = None
+    short_horizon: ShortHorizonModel | None = None
     safe_seconds: float = 0.0  # within which the limit cannot be met: it is farther than memory ever went in that time
     run_seconds: float = math.inf  # until the run's last generation ends, at the latest
 
-    def meeting(self) -> Meeting:
+    def quantiles(self) -> TimeToLimitQuantiles:
         """The quantiles of 5, 50 and 95 %."""
         now_x, usual = self.timing.calendar.now_x, self.outcomes.usual
-        return Meeting(max(now_x, usual.low), max(now_x, usual.middle), max(now_x, usual.high))
+        return TimeToLimitQuantiles(max(now_x, usual.low), max(now_x, usual.middle), max(now_x, usual.high))
 
     @property
-    def never(self) -> float:
+    def p_never(self) -> float:
         """Probability that the limit is never met."""
-        return self.outcomes.never
+        return self.outcomes.p_never
 
     @property
-    def seen(self) -> float:
+    def cycles_seen(self) -> float:
         """Generations, or blocks of time, that say how high the next ones go."""
-        return len(self.near.outline.seen) if self.near is not None else math.inf
+        return len(self.short_horizon.profile.past_slot_maxima) if self.short_horizon is not None else math.inf
 
-    def odds(self, seconds: float) -> float:
+    def p_exceed(self, seconds: float) -> float:
         """Probability that the limit is met within so many seconds, before the run ends."""
         seconds = min(seconds, self.run_seconds - self.passed)
-        if self.near is not None:
-            return self.near.odds(seconds + self.passed)
+        if self.short_horizon is not None:
+            return self.short_horizon.p_exceed(seconds + self.passed)
         if seconds <= self.safe_seconds:
             return 0.0
         x = self.timing.calendar.place(seconds + self.passed)
         return _met_by(x, self.timing.blurred(self.outcomes.places))
 
-    def too_late(self, wait: float, need: Need) -> float:
+    def p_checkpoint_fails(self, wait: float, need: CheckpointCost) -> float:
         """Probability that a checkpoint that is asked for after so many seconds, or later, cannot be complete."""
-        if self.near is None or wait + need.seconds >= self.run_seconds - self.passed:
-            return self.odds(wait + need.seconds)
-        return self.near.too_late(wait + self.passed, need)
+        if self.short_horizon is None or wait + need.seconds >= self.run_seconds - self.passed:
+            return self.p_exceed(wait + need.seconds)
+        return self.short_horizon.p_checkpoint_fails(wait + self.passed, need)
 
-    def left(self, seconds: float, most: float) -> float:
+    def expected_time_to_limit(self, seconds: float, most: float) -> float:
         """Expected seconds between `seconds` from now and the limit, none counted as more than `most`."""
-        calendar, spared = self.timing.calendar, self.never * most
+        calendar, spared = self.timing.calendar, self.p_never * most
         for x, odds in self.outcomes.places:
-            end = calendar.until(max(x, calendar.now_x)) - self.passed
+            end = calendar.seconds_until(max(x, calendar.now_x)) - self.passed
             spared += odds * min(max(end - seconds, 0.0), most)
         return spared
 
 
-def outcomes(course: Course, timing: Timing, limit: float) -> Outcomes:
+def time_to_limit_distribution(course: FittedModel, timing: UncertainSchedule, limit: float) -> TimeToLimitDistribution:
     """When the course meets `limit` bytes, from the calendar's place on."""
-    return weighed(limit, _outcomes(course, timing.calendar.now_x, limit), timing)
+    return distribution_of(limit, _outcomes(course, timing.calendar.now_x, limit), timing)
 
 
-def weighed(limit: float, every: Iterable[tuple[float, float]], timing: Timing) -> Outcomes:
+def distribution_of(
+    limit: float, every: Iterable[tuple[float, float]], timing: UncertainSchedule
+) -> TimeToLimitDistribution:
     """Outcomes of their places (infinity for never) and weights, in any order."""
     ordered = sorted(every)
     total = sum(weight for _, weight in ordered)
     places = tuple((x, weight / total) for x, weight in ordered if x < math.inf and total > 0.0)
     blurred = timing.blurred(places)
     low, middle, high = (_quantile(share, blurred, timing.calendar.now_x) for share in (0.05, 0.5, 0.95))
-    return Outcomes(limit, places, max(0.0, 1.0 - sum(odds for _, odds in places)), Meeting(low, middle, high))
+    return TimeToLimitDistribution(
+        limit, places, max(0.0, 1.0 - sum(odds for _, odds in places)), TimeToLimitQuantiles(low, middle, high)
+    )
 
 
-def _outcomes(course: Course, now_x: float, limit: float) -> Iterator[tuple[float, float]]:
-    parts = course.outline.parts()
-    for strand in course.strands:
-        unrest = math.hypot(course.outline.scatter, strand.fit.noise)
+def _outcomes(course: FittedModel, now_x: float, limit: float) -> Iterator[tuple[float, float]]:
+    parts = course.profile.parts()
+    for strand in course.components:
+        unrest = math.hypot(course.profile.peak_sd, strand.fit.noise)
         for model in strand.fit.models:
             weight = strand.weight * model.weight
             if model.kind == "flat":
                 yield math.inf, weight
                 continue
-            met_by, left = _first_of_many(unrest, max(model.slope, 0.0) * strand.axis.pace * course.period)
-            doubt = course.outline.swell.doubt(limit, parts[0][1])
+            met_by, left = _first_of_many(unrest, max(model.slope, 0.0) * strand.regressor.pace * course.period)
+            doubt = course.profile.scaling.doubt(limit, parts[0][1])
             left = math.hypot(left, doubt)
-            most = course.outline.most - parts[0][1] + MORE * unrest + 1.65 * doubt
-            ahead = course.outline.swell.level_under(limit, parts[0][1]) - model.level
+            most = course.profile.record - parts[0][1] + MORE * unrest + 1.65 * doubt
+            ahead = course.profile.scaling.level_under(limit, parts[0][1]) - model.level
             slope_errors, level_errors = _shares(model, ahead, left)
             for errors, share in ERRORS:
                 bound = limit - min(met_by + errors * level_errors * left, most)
-                met = _Met(strand.axis, model, course.outline, bound, errors * slope_errors, now_x)
+                met = _Met(strand.regressor, model, course.profile, bound, errors * slope_errors, now_x)
                 yield _first(met, parts, course), weight * share
 
 
@@ -305,7 +313,7 @@ def _first_of_many(unrest: float, growth: float) -> tuple[float, float]:
     return 0.45 * chances * unrest, unrest / (1.0 + 0.2 * chances)
 
 
-def _shares(model: Model, ahead: float, unrest: float) -> tuple[float, float]:
+def _shares(model: GrowthModel, ahead: float, unrest: float) -> tuple[float, float]:
     """How much of a standard error of the place is due to the slope's, and to the level's unrest (squares sum to 1)."""
     by_slope = max(ahead, 0.0) * model.slope_error / model.slope if model.slope > 0.0 else 0.0
     both = math.hypot(by_slope, unrest)
@@ -316,20 +324,20 @@ def _shares(model: Model, ahead: float, unrest: float) -> tuple[float, float]:
 class _Met:
     """A model with its errors, and the limit."""
 
-    axis: Axis
-    model: Model
-    outline: Outline
+    axis: Regressor
+    model: GrowthModel
+    outline: GenerationProfile
     limit: float
     errors: float
     now_x: float
 
     def by(self, above: float) -> float:
         """The place from which on the limit is met by what stands so many bytes above the level."""
-        level = self.outline.swell.level_under(self.limit, above)
-        return max(self.axis.position(self.model.when(level, self.errors)), self.now_x)
+        level = self.outline.scaling.level_under(self.limit, above)
+        return max(self.axis.position(self.model.x_at_level(level, self.errors)), self.now_x)
 
 
-def _first(met: _Met, parts: Sequence[tuple[float, float]], course: Course) -> float:
+def _first(met: _Met, parts: Sequence[tuple[float, float]], course: FittedModel) -> float:
     """The first place at which any part of a generation, or a peak, meets the limit.
 
     The highs come highest first, so that the level which each allows is met later and later.
@@ -343,9 +351,9 @@ def _first(met: _Met, parts: Sequence[tuple[float, float]], course: Course) -> f
             first = min(first, math.ceil(x - part - 1e-9) + part)
     else:
         first = met.by(parts[0][1])
-    if course.beat is not None:
-        x = met.by(course.beat.excess)
-        first = min(first, course.beat.first_from(x) if math.isfinite(x) else math.inf)
+    if course.periodic_peak is not None:
+        x = met.by(course.periodic_peak.excess)
+        first = min(first, course.periodic_peak.first_from(x) if math.isfinite(x) else math.inf)
     return max(first, met.now_x)
 
 
@@ -368,7 +376,7 @@ def _quantile(share: float, places: Sequence[_Blurred], now_x: float) -> float:
     low, high = now_x, latest + FARTHEST_OFF * error
     if _met_by(high, places) < share:
         return math.inf
-    while high - low > max(EXACT * (high - now_x), LEAST_ERROR):
+    while high - low > max(QUANTILE_TOLERANCE * (high - now_x), LEAST_ERROR):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if _met_by(middle, places) < share else (low, middle)
     return high

@@ -15,12 +15,17 @@ from functools import partial
 from itertools import accumulate, islice, pairwise
 from operator import add, itemgetter, mul
 
-from memwatch.core.forecast.growth_models import MIN_POINTS, Bend, Model, bends
-from memwatch.core.robust_statistics import median, robust_deviation, straight_line
+from memwatch.core.forecast.growth_models import (
+    MIN_POINTS,
+    CurveFit,
+    GrowthModel,
+    fit_curves,
+)
+from memwatch.core.robust_statistics import median, robust_sd_about, straight_line
 
-MIN_PIECE = 3  # points of a line, unless told otherwise; the first piece may be shorter, it is the warm-up
-PIECE_PRICE = 6.0  # of one more piece, in squared noise units per ln(points); BIC asks 3, levels are autocorrelated
-CURVE_PRICE = 4.0  # of the curve over the line, per ln(points)
+MIN_SEGMENT_POINTS = 3  # points of a line, unless told otherwise; the first piece may be shorter, it is the warm-up
+SEGMENT_PENALTY = 6.0  # of one more piece, in squared noise units per ln(points); BIC asks 3, levels are autocorrelated
+CURVE_PENALTY = 4.0  # of the curve over the line, per ln(points)
 CLEAR_POINTS = 16  # the latest, that clarity is judged by
 THIRD_DIFFERENCE = math.sqrt(20.0)  # standard deviation of a third difference, in those of a point
 JUMP_FACTOR = 4.0  # times what any other step is off the usual one
@@ -38,7 +43,7 @@ KEPT_MODELS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class BaselinePoint:
     """A level in bytes at x (middle of a generation, or seconds); `weight` in generations, `t` the time of x."""
 
     x: float
@@ -48,7 +53,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class SegmentHistory:
     """What was before the last piece; pieces shorter than MIN_PIECE are warm-up or jumps and do not count."""
 
     fastest: float = 0.0  # slope of the steepest piece, bytes per x
@@ -58,17 +63,17 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class TrendFit:
     """All that a series of levels says about growth."""
 
-    models: tuple[Model, ...]  # best first; never empty
+    models: tuple[GrowthModel, ...]  # best first; never empty
     noise: float  # standard deviation of a level around its model, bytes
-    past: Past
-    pace: float  # growth in the later half of the last piece, as a share of that in its earlier half
-    explained: float  # 0..1, share of the levels' variance
+    history: SegmentHistory
+    slope_ratio: float  # growth in the later half of the last piece, as a share of that in its earlier half
+    r_squared: float  # 0..1, share of the levels' variance
 
     @property
-    def best(self) -> Model:
+    def best(self) -> GrowthModel:
         """The model that explains the series best."""
         return self.models[0]
 
@@ -119,19 +124,19 @@ class _Sums:
         return found
 
 
-def clarity(points: Sequence[Point]) -> tuple[float, float]:
+def line_t_stat(points: Sequence[BaselinePoint]) -> tuple[float, float]:
     """Growth of the latest points along a straight line, in its standard errors; and their deviation from it, bytes."""
     latest = points[-CLEAR_POINTS:]
     if len(latest) < 4 or latest[-1].x <= latest[0].x:
         return 0.0, 0.0
     z, y = _columns(latest)
     line = straight_line(z, y)
-    noise = robust_deviation(line.off, 0.0) * math.sqrt(len(latest) / (len(latest) - 2))
+    noise = robust_sd_about(line.residuals, 0.0) * math.sqrt(len(latest) / (len(latest) - 2))
     floor = STEP_NOISE * abs(line.slope) / (len(latest) - 1)
-    return abs(line.slope) / max(noise / math.sqrt(line.spread), floor, 1.0), noise
+    return abs(line.slope) / max(noise / math.sqrt(line.x_sum_of_squares), floor, 1.0), noise
 
 
-def noise_of(points: Sequence[Point], least: float = 0.0) -> float | None:
+def noise_of(points: Sequence[BaselinePoint], least: float = 0.0) -> float | None:
     """Deviation of a level in bytes, as points with increasing x tell it, but no less than `least`; None: too few."""
     if len(points) < 2 or points[-1].x <= points[0].x:
         return None
@@ -139,7 +144,9 @@ def noise_of(points: Sequence[Point], least: float = 0.0) -> float | None:
     return max(_noise(points), least, 2e-3 * (max(levels) - min(levels)), 1e-4 * max(map(abs, levels))) or 1.0
 
 
-def fit(points: Sequence[Point], min_piece: int = MIN_PIECE, noise: float | None = None) -> Fit | None:
+def fit_trend(
+    points: Sequence[BaselinePoint], min_piece: int = MIN_SEGMENT_POINTS, noise: float | None = None
+) -> TrendFit | None:
     """The growth models of points with increasing x; None of fewer than two. `noise` as of `noise_of` if not given."""
     noise = noise or noise_of(points)
     if noise is None:
@@ -147,10 +154,10 @@ def fit(points: Sequence[Point], min_piece: int = MIN_PIECE, noise: float | None
     series = _Series(points, noise, min_piece)
     models = series.models()
     best = models[0]
-    return Fit(tuple(models), noise, series.past(best), series.pace(best), series.explained(best))
+    return TrendFit(tuple(models), noise, series.past(best), series.pace(best), series.explained(best))
 
 
-def _noise(points: Sequence[Point]) -> float:
+def _noise(points: Sequence[BaselinePoint]) -> float:
     """Deviation of a level from the line through its neighbours, robustly; 0 with fewer than five points.
 
     Growth that is not the same in each generation is not a new trend each time: a part of a usual step is noise too.
@@ -177,13 +184,13 @@ def _noise(points: Sequence[Point]) -> float:
     ]
     usual_step = median([abs(s) for s in steps])
     line = straight_line(*_columns(points))
-    apart = max(robust_deviation(off, 0.0), UNEVEN_NOISE * median(uneven))
+    apart = max(robust_sd_about(off, 0.0), UNEVEN_NOISE * median(uneven))
     if len(bent) > 1:  # a smooth bend is no noise
         apart = min(apart, 1.6 * median(bent))
-    if sum(a * b < 0.0 for a, b in pairwise(line.off)) >= SWINGS:
-        apart = max(apart, robust_deviation(line.off, 0.0))
+    if sum(a * b < 0.0 for a, b in pairwise(line.residuals)) >= SWINGS:
+        apart = max(apart, robust_sd_about(line.residuals, 0.0))
     apart = max(apart, STEP_NOISE * usual_step)
-    return min(apart, 1.1 * line.scatter)
+    return min(apart, 1.1 * line.residual_sd)
 
 
 def _wander(off: Sequence[float], power: float) -> float:
@@ -208,20 +215,20 @@ def _jump(steps: Sequence[float]) -> int | None:
     return i if off[i] > JUMP_FACTOR * sorted(off)[-2] else None
 
 
-def _columns(points: Sequence[Point]) -> tuple[list[float], list[float]]:
+def _columns(points: Sequence[BaselinePoint]) -> tuple[list[float], list[float]]:
     first, span = points[0], points[-1].x - points[0].x
     return [(p.x - first.x) / span for p in points], [p.level - first.level for p in points]
 
 
 _Belief = tuple[float, float]  # a cost, and the weight that it leaves
-_Candidate = tuple[float, Callable[[_Belief], Model]]  # a cost, and what makes the model that has it
+_Candidate = tuple[float, Callable[[_Belief], GrowthModel]]  # a cost, and what makes the model that has it
 _cost = itemgetter(0)
 
 
 class _Series:
     """One fit at work: levels in noise units, x from 0 to 1."""
 
-    def __init__(self, points: Sequence[Point], noise: float, min_piece: int) -> None:
+    def __init__(self, points: Sequence[BaselinePoint], noise: float, min_piece: int) -> None:
         self.points = points
         self.noise = noise
         self.min_piece = min_piece
@@ -234,7 +241,7 @@ class _Series:
         self.y = [(p.level - self.y0) / noise for p in points]
         self.sums = _Sums(self.w, self.z, self.y)
         self.least = LEAST_RISE * max(abs(p.level) for p in points) / noise
-        self.price = PIECE_PRICE * math.log(max(4, self.n))
+        self.price = SEGMENT_PENALTY * math.log(max(4, self.n))
         self.cost, self.cut = self._pieces()
 
     def _pieces(self) -> tuple[list[float], list[int]]:
@@ -248,7 +255,7 @@ class _Series:
             cut.append(costs.index(best))
         return cost, cut
 
-    def models(self) -> list[Model]:
+    def models(self) -> list[GrowthModel]:
         """Every plausible last piece, best first, with its weight."""
         found = [*self._lines(), *self._steps()]
         found += self._curves(min(found, key=_cost)[0] + KEPT_COST)
@@ -263,7 +270,7 @@ class _Series:
             line = self.sums.line(i, self.n)
             yield self.cost[i] + line[2] + self.price, partial(self._on_from, i, line)
 
-    def _on_from(self, i: int, line: tuple[float, float, float, float], belief: _Belief) -> Model:
+    def _on_from(self, i: int, line: tuple[float, float, float, float], belief: _Belief) -> GrowthModel:
         mean, slope, rss, spread = line
         error, wander = self._slope_error(i, rss, spread)
         end = self._at_end(i, mean, slope)
@@ -302,10 +309,10 @@ class _Series:
         z = (self.sums.z[self.n] - self.sums.z[i]) / (self.sums.w[self.n] - self.sums.w[i])
         return mean + slope * (1.0 - z)
 
-    def _line(self, i: int, end: float, slope: float, error: float, belief: _Belief) -> Model:
+    def _line(self, i: int, end: float, slope: float, error: float, belief: _Belief) -> GrowthModel:
         rise = slope * (1.0 - self.z[i])
         still = abs(rise) < max(2.0, self.least) or abs(slope) < (2.0 + 1.5 / max(1, self.n - i - 1)) * error
-        return Model(
+        return GrowthModel(
             kind="flat" if still else "linear",
             cost=belief[0],
             weight=belief[1],
@@ -334,18 +341,18 @@ class _Series:
             j = self.cut[j]
             starts.add(j)
         for i in sorted(start for start in starts if self.n - start >= MIN_POINTS):
-            price, each = self.price, CURVE_PRICE * math.log(self.n)
+            price, each = self.price, CURVE_PENALTY * math.log(self.n)
             room = most - self.cost[i] - price - each
             if room < 0.0:
                 continue
             begin = self.z[i] - 0.5 * (self.z[-1] - self.z[i]) / (self.n - 1 - i)
             u = [(z - begin) / (self.z[-1] - begin) for z in self.z[i:]]
             length = (self.z[-1] - begin) * self.span
-            for bend in bends(self.w[i:], u, self.y[i:], room):
+            for bend in fit_curves(self.w[i:], u, self.y[i:], room):
                 yield self.cost[i] + bend.rss + price + bend.extra * each, partial(self._curve, i, bend, length)
 
-    def _curve(self, i: int, bend: Bend, span: float, belief: _Belief) -> Model:
-        return Model(
+    def _curve(self, i: int, bend: CurveFit, span: float, belief: _Belief) -> GrowthModel:
+        return GrowthModel(
             kind=bend.kind,
             cost=belief[0],
             weight=belief[1],
@@ -357,12 +364,12 @@ class _Series:
             slope_error=self.noise * bend.slope_error / span,
             span=span,
             curve=bend.curve,
-            gain=self.noise * bend.gain,
+            amplitude=self.noise * bend.amplitude,
             origin=self.points[-1].x - span,
-            drift=self.noise * bend.drift / span,
+            linear_term=self.noise * bend.linear_term / span,
         )
 
-    def past(self, best: Model) -> Past:
+    def past(self, best: GrowthModel) -> SegmentHistory:
         """The pieces before the last; of a curve, its own beginning too."""
         pieces: list[tuple[float, float, int]] = []  # slope, rise, points; latest first
         j = best.first
@@ -376,9 +383,9 @@ class _Series:
         if best.curve is not None:
             fastest = max(fastest, best.slope_at(best.x - 0.95 * best.span))
         slope, _, points = pieces[0] if pieces else (0.0, 0.0, 0)
-        return Past(max(0.0, fastest), sum(max(0.0, rise) for _, rise, _ in pieces), slope, points)
+        return SegmentHistory(max(0.0, fastest), sum(max(0.0, rise) for _, rise, _ in pieces), slope, points)
 
-    def pace(self, best: Model) -> float:
+    def pace(self, best: GrowthModel) -> float:
         """Growth of the later half of the last piece over that of its earlier half; 1 where that says nothing."""
         half = best.points // 2
         if half < 2:
@@ -387,12 +394,12 @@ class _Series:
         late = self.sums.line(self.n - half - best.points % 2, self.n)[1]
         return late / early if early > 0.0 else 1.0
 
-    def explained(self, best: Model) -> float:
+    def explained(self, best: GrowthModel) -> float:
         """Share of the variance of the last piece that its model explains."""
         stretch = self.points[best.first :]
         mean = sum(p.level for p in stretch) / len(stretch)
         around = sum((p.level - mean) ** 2 for p in stretch)
-        off = sum((p.level - best.at(p.x)) ** 2 for p in stretch)
+        off = sum((p.level - best.level_at(p.x)) ** 2 for p in stretch)
         if around <= 0.0:
             return 1.0
         return max(0.0, min(1.0, 1.0 - off / around)) if best.kind != "flat" else 1.0

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
-from memwatch.core.examination import Credit, Frame, Line
+from memwatch.core.examination import LineGrowth, StackFrame, StackGrowth
 
 S = TypeVar("S", bound=Hashable)
 
 
-class Levels(Generic[S]):
+class LifoAttribution(Generic[S]):
     """Who raised memory to where it is: what came last goes first when it falls.
 
     So what is made and dropped again, be it gigabytes a second, leaves nothing; the sum is always what memory has
@@ -21,7 +21,7 @@ class Levels(Generic[S]):
     def __init__(self) -> None:
         self._rises: list[tuple[S, int]] = []  # who, and bytes
 
-    def move(self, by: int, who: S) -> None:
+    def add_change(self, by: int, who: S) -> None:
         """Memory has risen by so many bytes while `who` ran; or fallen."""
         rises = self._rises
         if by > 0:
@@ -34,7 +34,7 @@ class Levels(Generic[S]):
             if by > 0:
                 rises.append((last, by))
 
-    def credits(self) -> Counter[S]:
+    def bytes_by_source(self) -> Counter[S]:
         """Bytes by who raised them."""
         found: Counter[S] = Counter()
         for who, size in self._rises:
@@ -42,22 +42,22 @@ class Levels(Generic[S]):
         return found
 
 
-def merged(credits: Iterable[Credit]) -> tuple[Credit, ...]:
+def merge_stacks(credits: Iterable[StackGrowth]) -> tuple[StackGrowth, ...]:
     """One for each stack, the largest first."""
-    sizes: Counter[tuple[Frame, ...]] = Counter()
+    sizes: Counter[tuple[StackFrame, ...]] = Counter()
     for one in credits:
         sizes[one.frames] += one.bytes
-    return tuple(Credit(frames, size) for frames, size in sizes.most_common())
+    return tuple(StackGrowth(frames, size) for frames, size in sizes.most_common())
 
 
-def by_line(credits: Iterable[Credit]) -> tuple[Line, ...]:
+def by_line(credits: Iterable[StackGrowth]) -> tuple[LineGrowth, ...]:
     """The lines of the program that memory rose in, the most first; growth whose code was not seen is left out.
 
     A rise in a library's code is that of the line that called it.
     """
-    sizes: Counter[Frame] = Counter()
+    sizes: Counter[StackFrame] = Counter()
     for one in credits:
         if one.frames:
             sizes[next((frame for frame in one.frames if not frame.installed), one.frames[0])] += one.bytes
     seen = sum(sizes.values())
-    return tuple(Line(frame, size, round(size / seen, 4)) for frame, size in sizes.most_common() if size)
+    return tuple(LineGrowth(frame, size, round(size / seen, 4)) for frame, size in sizes.most_common() if size)

@@ -9,70 +9,75 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from memwatch.core.engine.status_sentence import main_less
+from memwatch.core.engine.status_sentence import without_main_module
 from memwatch.core.examination import (
-    ARRAYS,
-    LOCAL,
+    ARRAY_TYPES,
+    LOCAL_VARIABLE_PREFIX,
     NDARRAY,
     TENSORS,
-    UNNAMED,
-    Driver,
+    UNNAMED_HOLDER_PREFIX,
     Finding,
     Growth,
+    GrowthDriver,
 )
 from memwatch.core.leaks import leak_causes
-from memwatch.core.leaks.examination_history import Evidence
-from memwatch.core.leaks.growth_attribution import Holding, Situation, holdings, worth_telling
-from memwatch.core.leaks.leak_causes import Cause
+from memwatch.core.leaks.examination_history import ExaminationHistory
+from memwatch.core.leaks.growth_attribution import (
+    AttributeGrowth,
+    DiagnosisContext,
+    attribute_growths,
+    min_reported_growth,
+)
+from memwatch.core.leaks.leak_causes import LeakCause
 from memwatch.core.text_and_units import format_bytes
 
 EXPLAINS = 0.5  # of the growth of memory: what leaves more of it open is not all of the cause
-FLAT = 0.2  # of the growth of memory: Python's objects that grow by less do not explain it
+MAX_FLAT_SHARE = 0.2  # of the growth of memory: Python's objects that grow by less do not explain it
 SEVERAL = 4  # generations: so long objects may come and go in each before an examination meets them
 NEARLY = 0.8  # of the growth of a generation: what objects left, where that is the cause
-GPU = "gpu"  # all of them together
+ALL_GPUS = "gpu"  # all of them together
 FIGURE = re.compile(r"^(Figure|FigureManager\w*|AxesSubplot|Axes)$")
 
 
-def of_arrays(evidence: Evidence, situation: Situation, memory: Growth) -> Iterator[Finding]:
+def array_findings(evidence: ExaminationHistory, situation: DiagnosisContext, memory: Growth) -> Iterator[Finding]:
     """Arrays that were made at their full size and take memory as they are filled: together they need too much."""
-    grown, latest, room = evidence.filled(), evidence.spaced[-1], situation.headroom_bytes
+    grown, latest, room = evidence.filling_arrays(), evidence.comparable[-1], situation.headroom_bytes
     per_unit, full = sum(one.per_unit for one in grown), sum(latest.filled[one.name][1] for one in grown)
     before, after = sum(one.before for one in grown), sum(one.after for one in grown)
-    worth = worth_telling(situation, memory)
+    worth = min_reported_growth(situation, memory)
     if room is None or full - after <= room or per_unit < worth:
         return
     most = grown[0]
     growth = Growth(most.name, before, after, per_unit, most.since, most.steps)
-    names = ", ".join(main_less(one.name) for one in grown)
+    names = ", ".join(without_main_module(one.name) for one in grown)
     facts = (f"{names}: {format_bytes(after)} of {format_bytes(full)} are in memory, {format_bytes(room)} are left",)
     yield leak_causes.FILLED.finding(growth, situation.phase, facts, holder=most.name, type_=NDARRAY)
 
 
-def of_gpus(evidence: Evidence, situation: Situation) -> Iterator[Finding]:
+def gpu_findings(evidence: ExaminationHistory, situation: DiagnosisContext) -> Iterator[Finding]:
     """What is used on GPUs, beside the tensors that a census finds there: allocated, beside reserved."""
-    used, tensors, latest = evidence.gpu(), evidence.on_gpu(), evidence.spaced[-1:]
+    used, tensors, latest = evidence.gpu_growth(), evidence.gpu_tensor_growth(), evidence.comparable[-1:]
     if used is None or used.per_unit < situation.threshold_bytes or not latest[0].on_gpu:
         return
     facts = (f"{format_bytes(used.after)} are used, of which tensors take {format_bytes(latest[0].on_gpu)}",)
-    if tensors is None or tensors.per_unit < FLAT * used.per_unit:
-        yield leak_causes.GPU_CACHE.finding(used, situation.phase, facts, resource=GPU)
+    if tensors is None or tensors.per_unit < MAX_FLAT_SHARE * used.per_unit:
+        yield leak_causes.GPU_CACHE.finding(used, situation.phase, facts, resource=ALL_GPUS)
     elif tensors.per_unit >= EXPLAINS * used.per_unit:
         holder = _holder_of_tensors(evidence)
         yield leak_causes.GPU_TENSORS.finding(
-            used, situation.phase, facts, type_=TENSORS[0], holder=holder, resource=GPU
+            used, situation.phase, facts, type_=TENSORS[0], holder=holder, resource=ALL_GPUS
         )
 
 
-def of_rest(
-    evidence: Evidence, situation: Situation, memory: Growth, rest: float, in_attributes: float
+def unattributed_findings(
+    evidence: ExaminationHistory, situation: DiagnosisContext, memory: Growth, rest: float, in_attributes: float
 ) -> Iterator[Finding]:
     """Growth that attributes leave open: copies of workers, shared memory, Python's objects, what is not Python's."""
     shared = next((one for one in evidence.kinds() if one.name == "shared memory"), None)
-    heap = evidence.heap()
-    grown, first, latest = memory.after - memory.before, evidence.at(memory.since), evidence.spaced[-1]
-    graphs, of_python = evidence.graphs(), 0.0 if heap is None else heap.per_unit
-    tensors = sum(one.per_unit for one in evidence.sizes() if one.name in TENSORS)
+    heap = evidence.python_heap_growth()
+    grown, first, latest = memory.after - memory.before, evidence.record_at(memory.since), evidence.comparable[-1]
+    graphs, of_python = evidence.graph_tensor_growth(), 0.0 if heap is None else heap.per_unit
+    tensors = sum(one.per_unit for one in evidence.types_growing_in_bytes() if one.name in TENSORS)
     if graphs is not None and (of_python < EXPLAINS * rest or tensors >= EXPLAINS * of_python):
         yield _of_graphs(evidence, situation, memory, graphs)
     elif (copied := latest.cow_bytes - first.cow_bytes) >= EXPLAINS * grown:
@@ -80,18 +85,20 @@ def of_rest(
             memory, situation.phase, (f"{format_bytes(copied)} were copied in that time",)
         )
     elif shared is not None and shared.per_unit >= EXPLAINS * rest:
-        yield leak_causes.SHARED.finding(shared, situation.phase, (f"it takes {_size(shared.before, shared.after)}",))
-    elif figures := [one for one in evidence.types() if FIGURE.search(one.name.rpartition(".")[2])]:
+        yield leak_causes.SHARED_MEMORY.finding(
+            shared, situation.phase, (f"it takes {_size(shared.before, shared.after)}",)
+        )
+    elif figures := [one for one in evidence.types_growing_in_count() if FIGURE.search(one.name.rpartition(".")[2])]:
         yield _of_figures(situation, memory, figures)
     elif heap is not None and heap.per_unit - in_attributes >= EXPLAINS * rest:
         yield _of_objects(evidence, situation, heap)
-    elif latest.heap_bytes - first.heap_bytes < FLAT * grown and (
-        evidence.has_seen_within or len(evidence.spaced) >= SEVERAL
+    elif latest.heap_bytes - first.heap_bytes < MAX_FLAT_SHARE * grown and (
+        evidence.has_seen_within or len(evidence.comparable) >= SEVERAL
     ):
         yield _of_other_memory(evidence, situation, memory)
 
 
-def _of_graphs(evidence: Evidence, situation: Situation, memory: Growth, graphs: Growth) -> Finding:
+def _of_graphs(evidence: ExaminationHistory, situation: DiagnosisContext, memory: Growth, graphs: Growth) -> Finding:
     """What a graph holds, no attribute does: tensors that were saved for a backward pass that never comes."""
     facts = (f"{graphs.after:,} tensors keep their graph, {graphs.before:,} at {situation.unit} {graphs.since:g}",)
     counts = (graphs.before, graphs.after)
@@ -99,18 +106,18 @@ def _of_graphs(evidence: Evidence, situation: Situation, memory: Growth, graphs:
     return leak_causes.GRAPHS.finding(memory, situation.phase, facts, type_=TENSORS[0], counts=counts, holder=holder)
 
 
-def _holder_of_tensors(evidence: Evidence) -> str:
+def _holder_of_tensors(evidence: ExaminationHistory) -> str:
     """The attribute that holds the most of those that there are more of."""
-    first, latest = evidence.spaced[0], evidence.spaced[-1]
+    first, latest = evidence.comparable[0], evidence.comparable[-1]
     risen = {
-        way: count - first.ways.get((name, way), 0)
-        for (name, way), count in latest.ways.items()
-        if name in TENSORS and not way.startswith(UNNAMED)
+        way: count - first.path_counts.get((name, way), 0)
+        for (name, way), count in latest.path_counts.items()
+        if name in TENSORS and not way.startswith(UNNAMED_HOLDER_PREFIX)
     }
     return max(risen, key=lambda way: risen[way], default="")
 
 
-def _of_figures(situation: Situation, memory: Growth, figures: Sequence[Growth]) -> Finding:
+def _of_figures(situation: DiagnosisContext, memory: Growth, figures: Sequence[Growth]) -> Finding:
     """What a figure is drawn on is C++'s memory, most often more than its Python objects. pyplot's have a manager."""
     names = [one.name.rpartition(".")[2] for one in figures]
     most = figures[names.index("Figure")] if "Figure" in names else figures[0]
@@ -121,23 +128,31 @@ def _of_figures(situation: Situation, memory: Growth, figures: Sequence[Growth])
     )
 
 
-def _of_objects(evidence: Evidence, situation: Situation, heap: Growth) -> Finding:
+def _of_objects(evidence: ExaminationHistory, situation: DiagnosisContext, heap: Growth) -> Finding:
     """Of the types that there are more and more of: what no attribute holds, else the one that takes the most."""
-    latest, risen = evidence.spaced[-1], {one.name: one for one in evidence.types()}
+    latest, risen = evidence.comparable[-1], {one.name: one for one in evidence.types_growing_in_count()}
     facts = (f"Python's objects take {_size(heap.before, heap.after)}",)
     if not risen:
-        return leak_causes.ELSEWHERE.finding(heap, situation.phase, facts)
-    loose = [(type_, way) for type_, way in latest.ways if type_ in risen and way.startswith((UNNAMED, LOCAL))]
+        return leak_causes.HELD_BY_LOCAL_OR_NATIVE.finding(heap, situation.phase, facts)
+    loose = [
+        (type_, way)
+        for type_, way in latest.path_counts
+        if type_ in risen and way.startswith((UNNAMED_HOLDER_PREFIX, LOCAL_VARIABLE_PREFIX))
+    ]
     if loose:
         name, holder = min(loose, key=_how_plain)
     else:
         name = max(risen, key=lambda one: latest.sizes.get(one, 0))
-        ways = {way: count for (type_, way), count in latest.ways.items() if type_ == name}
+        ways = {way: count for (type_, way), count in latest.path_counts.items() if type_ == name}
         holder = max(ways, key=lambda way: ways[way], default="")
     counts = (risen[name].before, risen[name].after)
-    function, _, variable = holder.removeprefix(LOCAL).partition(": ")
-    remedy = f"bound or clear {variable.partition('[')[0]}, in {function}" if holder.startswith(LOCAL) else ""
-    return leak_causes.ELSEWHERE.finding(
+    function, _, variable = holder.removeprefix(LOCAL_VARIABLE_PREFIX).partition(": ")
+    remedy = (
+        f"bound or clear {variable.partition('[')[0]}, in {function}"
+        if holder.startswith(LOCAL_VARIABLE_PREFIX)
+        else ""
+    )
+    return leak_causes.HELD_BY_LOCAL_OR_NATIVE.finding(
         heap, situation.phase, facts, type_=name, counts=counts, holder=holder, remedy=remedy
     )
 
@@ -149,14 +164,14 @@ def _size(before: int, after: int) -> str:
 def _how_plain(held: tuple[str, str]) -> tuple[bool, int]:
     """A class before arrays and Python's own types; then the nearest."""
     type_, way = held
-    return type_ in ARRAYS or "." not in type_, len(way)
+    return type_ in ARRAY_TYPES or "." not in type_, len(way)
 
 
-def _of_other_memory(evidence: Evidence, situation: Situation, memory: Growth) -> Finding:
+def _of_other_memory(evidence: ExaminationHistory, situation: DiagnosisContext, memory: Growth) -> Finding:
     """Where Python's objects left as much as memory grows by, and that stayed in use, the allocator keeps it."""
-    first, latest = evidence.at(memory.since).heap_bytes, evidence.spaced[-1].heap_bytes
+    first, latest = evidence.record_at(memory.since).heap_bytes, evidence.comparable[-1].heap_bytes
     facts = (f"Python's objects take {_size(first, latest)}",)
-    for left in evidence.left:
+    for left in evidence.freed_within_generation:
         grown = memory.per_unit * (left.units or evidence.stride)
         if left.since >= memory.since and left.kept_bytes >= max(EXPLAINS * left.bytes, NEARLY * grown):
             kept = f"{format_bytes(left.bytes)} of them went, and memory kept {format_bytes(left.kept_bytes)} of that"
@@ -171,35 +186,35 @@ _MEMBER = re.compile(
 )
 
 
-def conclude(evidence: Evidence, situation: Situation) -> tuple[list[Finding], list[Driver]]:
+def find_causes(evidence: ExaminationHistory, situation: DiagnosisContext) -> tuple[list[Finding], list[GrowthDriver]]:
     """What grows and why, the largest first; and what counts its items."""
     situation = replace(situation, threshold_bytes=situation.threshold_bytes / evidence.stride)
-    memory, on_gpus = evidence.memory(), list(of_gpus(evidence, situation))
+    memory, on_gpus = evidence.memory_growth(), list(gpu_findings(evidence, situation))
     if memory is None:
         return on_gpus, []
-    held = list(holdings(evidence, situation, memory))
+    held = list(attribute_growths(evidence, situation, memory))
     findings = [found for one in held if (found := _of_holding(one, situation)) is not None]
-    findings += of_arrays(evidence, situation, memory)
+    findings += array_findings(evidence, situation, memory)
     in_attributes = sum(one.growth.per_unit for one in held)
-    known = in_attributes + sum(one.per_unit for one in evidence.filled())
+    known = in_attributes + sum(one.per_unit for one in evidence.filling_arrays())
     held_once = evidence.held_since(memory.since) / (memory.after - memory.before)  # by one that is full by now, say
     if max(known / memory.per_unit, held_once) < EXPLAINS and memory.per_unit >= situation.threshold_bytes:
-        findings += of_rest(evidence, situation, memory, memory.per_unit - known, in_attributes)
+        findings += unattributed_findings(evidence, situation, memory, memory.per_unit - known, in_attributes)
     findings.sort(key=lambda one: -one.growth.per_unit)
     return findings + on_gpus, [one.driver for one in held if one.driver is not None]
 
 
-def _is_called(pattern: re.Pattern[str]) -> Callable[[Holding], bool]:
+def _is_called(pattern: re.Pattern[str]) -> Callable[[AttributeGrowth], bool]:
     return lambda one: bool(pattern.search(one.type.rpartition(".")[2]))
 
 
-def _is_population(one: Holding) -> bool:
+def _is_population(one: AttributeGrowth) -> bool:
     """Of those that are in use, a part or all stays each time."""
-    is_member = _MEMBER.search(one.type) or _MEMBER.search(one.way)
+    is_member = _MEMBER.search(one.type) or _MEMBER.search(one.reference_path)
     return bool(is_member) and one.elsewhere >= 2 and 0.2 * one.elsewhere <= one.per_unit <= 1.5 * one.elsewhere
 
 
-RULES: tuple[tuple[Cause, Callable[[Holding], bool]], ...] = (
+RULES: tuple[tuple[LeakCause, Callable[[AttributeGrowth], bool]], ...] = (
     (leak_causes.FIGURES, _is_called(FIGURE)),
     (leak_causes.ENVIRONMENTS, _is_called(_ENVIRONMENT)),
     (leak_causes.LOSSES, lambda one: one.type in TENSORS or _is_called(_LOSS)(one)),
@@ -208,7 +223,7 @@ RULES: tuple[tuple[Cause, Callable[[Holding], bool]], ...] = (
 )
 
 
-def _of_holding(one: Holding, situation: Situation) -> Finding | None:
+def _of_holding(one: AttributeGrowth, situation: DiagnosisContext) -> Finding | None:
     """Why an attribute grows; None where it fills up to a capacity for which there is room."""
     if one.driver is not None and one.driver.capacity is not None:
         return _of_capacity(one, one.driver, situation)
@@ -216,7 +231,7 @@ def _of_holding(one: Holding, situation: Situation) -> Finding | None:
     return _finding(one, cause, cause.remedy.format(name=one.name, unit=situation.unit), situation)
 
 
-def _of_capacity(one: Holding, by: Driver, situation: Situation) -> Finding | None:
+def _of_capacity(one: AttributeGrowth, by: GrowthDriver, situation: DiagnosisContext) -> Finding | None:
     room = situation.headroom_bytes
     if room is None or by.full_bytes is None or by.limit_value is None or by.full_bytes - one.growth.after <= room:
         return None
@@ -232,11 +247,20 @@ def _of_capacity(one: Holding, by: Driver, situation: Situation) -> Finding | No
     return _finding(one, leak_causes.CANNOT_FIT, remedy, situation, facts)
 
 
-def _finding(one: Holding, cause: Cause, remedy: str, situation: Situation, facts: Sequence[str] = ()) -> Finding:
+def _finding(
+    one: AttributeGrowth, cause: LeakCause, remedy: str, situation: DiagnosisContext, facts: Sequence[str] = ()
+) -> Finding:
     growth = one.growth
     sizes = f"{format_bytes(growth.before)} at {situation.unit} {growth.since:g}, {format_bytes(growth.after)} now"
     evidence = (*facts, f"{one.name} holds {sizes}", f"that is {one.share:.0%} of the growth of memory")
     counts = (one.before, one.after)
     return cause.finding(
-        growth, one.phase, evidence, type_=one.type, counts=counts, holder=one.way, share=one.share, remedy=remedy
+        growth,
+        one.phase,
+        evidence,
+        type_=one.type,
+        counts=counts,
+        holder=one.reference_path,
+        share=one.share,
+        remedy=remedy,
     )

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 
 from memwatch.core.events import Diagnose
 from memwatch.core.examination import Diagnosis, Growth
-from memwatch.core.generation_ledger import Ledger
+from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.measurements import HOST, Sample
 
-MORE = 1.1  # times as many generations (or seconds) until the next examination, from the tenth on
+EXAMINATION_INTERVAL_FACTOR = (
+    1.1  # times as many generations (or seconds) until the next examination, from the tenth on
+)
 PHASED = 4  # generations within which it is examined at each phase, too; in the middle, where there are none
 PASSING = ("phase", "middle")  # reasons for which none may be in the way of the one as the next generation begins
 AS_LONG_AGAIN = 0.5  # of what the first generation has lasted so far, that it is surely to last yet
-FIRST_SECONDS = 60.0  # without generations: until the second examination
+FIRST_INTERVAL_SECONDS = 60.0  # without generations: until the second examination
 LATE_SECONDS = 300.0  # after which an examination is no longer waited for
 CREDIT_SECONDS = 60.0  # of CPU that examinations may take at once; then the share that is set
 URGENT = ("warn", "request")  # reasons for which more CPU time may be spent
@@ -41,7 +43,7 @@ class DiagnosisPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MemoryReading:
     """What a sample says that diagnosis needs."""
 
     used_bytes: int  # main memory
@@ -50,7 +52,7 @@ class Reading:
     gpu_bytes: int | None  # of all GPUs; None: there is none, or it is not known
 
     @staticmethod
-    def of(sample: Sample) -> Reading | None:
+    def from_sample(sample: Sample) -> MemoryReading | None:
         """None where main memory was not read."""
         usage = next((usage for usage in sample.usages if usage.resource == HOST), None)
         if usage is None:
@@ -58,13 +60,13 @@ class Reading:
         headroom = usage.limit.headroom_bytes if usage.limit is not None else None
         copied = sample.tree.cow_bytes or 0 if sample.tree is not None else 0
         cards = [gpu.used_bytes for gpu in sample.gpus if gpu.used_bytes is not None]
-        return Reading(usage.used_bytes, headroom, copied, sum(cards) if cards else None)
+        return MemoryReading(usage.used_bytes, headroom, copied, sum(cards) if cards else None)
 
 
-class Occasions:
+class ExaminationSchedule:
     """Of one process. Told what happens, it says when an examination or a recording is to begin."""
 
-    def __init__(self, policy: DiagnosisPolicy, ledger: Ledger, began_t: float) -> None:
+    def __init__(self, policy: DiagnosisPolicy, ledger: GenerationLedger, began_t: float) -> None:
         self._policy, self._ledger, self._began_t = policy, ledger, began_t
         self._wanted = ""  # why the next look is to be followed by an examination
         self._asked: Diagnose | None = None  # the examination that goes on
@@ -72,16 +74,16 @@ class Occasions:
         self._took_seconds = 0.0  # the latest examination, by the clock
         self._has_phases = False
         self._middle_t = math.inf  # of a generation without phases
-        self._next_boundary, self._next_t, self._next_record_t = 1.0, began_t + 1.0, began_t + FIRST_SECONDS
+        self._next_boundary, self._next_t, self._next_record_t = 1.0, began_t + 1.0, began_t + FIRST_INTERVAL_SECONDS
         self._before: int | None = None  # main memory at the look before, while a rise of it is waited for
         self.cpu_seconds = 0.0  # that was spent
 
     # --- what happens ---
 
-    def cross(self, t: float) -> None:
+    def begin_generation(self, t: float) -> None:
         """A generation begins."""
         self._boundaries, self._boundary_t = self._boundaries + 1, t
-        step = self._ledger.step_seconds(t) if self._boundaries <= PHASED and not self._has_phases else None
+        step = self._ledger.generation_seconds(t) if self._boundaries <= PHASED and not self._has_phases else None
         self._middle_t = math.inf if step is None else t + 0.5 * step
         if self._boundaries == 1:  # before, a program loads what it needs
             self._next_record_t = 0.0
@@ -89,19 +91,19 @@ class Occasions:
         due = (self._boundaries - 1) % every == 0 if every else self._boundaries >= self._next_boundary
         if due:
             self._wanted = "generation"
-            self._next_boundary = self._boundaries + max(1, int((MORE - 1.0) * self._boundaries))
+            self._next_boundary = self._boundaries + max(1, int((EXAMINATION_INTERVAL_FACTOR - 1.0) * self._boundaries))
 
-    def enter(self) -> None:
+    def phase_changed(self) -> None:
         """A phase begins, or ends."""
         self._has_phases, self._middle_t = True, math.inf
         if 0 < self._boundaries <= PHASED:
             self._wanted = self._wanted or "phase"
 
-    def want(self, reason: str) -> None:
+    def request_examination(self, reason: str) -> None:
         """One is wanted now."""
         self._wanted = reason
 
-    def ended(self, t: float, asked: Diagnose, cpu_seconds: float) -> None:
+    def examination_ended(self, t: float, asked: Diagnose, cpu_seconds: float) -> None:
         """One has ended, and took so much CPU time."""
         self.cpu_seconds += cpu_seconds
         if not asked.record_seconds:
@@ -114,23 +116,23 @@ class Occasions:
     # --- when ---
 
     @property
-    def goes_on(self) -> bool:
+    def is_examining(self) -> bool:
         """An examination has not ended yet."""
         return self._asked is not None
 
-    def is_due(self, t: float) -> bool:
+    def needs_sample(self, t: float) -> bool:
         """A look is to be told."""
-        return bool(self._wanted) or self.goes_on or t >= min(self._next_t, self._next_record_t, self._middle_t)
+        return bool(self._wanted) or self.is_examining or t >= min(self._next_t, self._next_record_t, self._middle_t)
 
     @property
     def examination_t(self) -> float:
         """From when on a look may lead to an examination, or is one during it."""
-        return -math.inf if self._wanted or self.goes_on else min(self._next_t, self._middle_t)
+        return -math.inf if self._wanted or self.is_examining else min(self._next_t, self._middle_t)
 
-    def examination(self, t: float, reading: Reading, known: Diagnosis | None) -> Diagnose | None:
+    def start_examination_if_due(self, t: float, reading: MemoryReading, known: Diagnosis | None) -> Diagnose | None:
         """The one to begin after this look; where it may not be made, the next occasion is waited for."""
         if t >= self._next_t:
-            self._next_t = t + max(FIRST_SECONDS, (MORE - 1.0) * (t - self._began_t))
+            self._next_t = t + max(FIRST_INTERVAL_SECONDS, (EXAMINATION_INTERVAL_FACTOR - 1.0) * (t - self._began_t))
             if self._ledger.index is None:
                 self._wanted = self._wanted or "time"
         if t >= self._middle_t:
@@ -159,7 +161,7 @@ class Occasions:
         )
         return self._asked
 
-    def recording(self, t: float, reading: Reading) -> Diagnose | None:
+    def start_recording_if_due(self, t: float, reading: MemoryReading) -> Diagnose | None:
         """The one to begin now, as memory rises: it is followed for a generation, to see which code does that."""
         if t < self._next_record_t:
             return None
@@ -167,7 +169,7 @@ class Occasions:
         if before is None or reading.used_bytes - before < RISE_BYTES:
             return None
         least, most = RECORD_SECONDS
-        seconds = min(most, max(least, 1.1 * (self._ledger.step_seconds(t) or 0.0)))
+        seconds = min(most, max(least, 1.1 * (self._ledger.generation_seconds(t) or 0.0)))
         self._next_record_t, self._before = t + seconds + RECORD_MORE * (t - self._began_t), None
         room = self._room(reading)
         if room < ROOM_LEAST or self.cpu_seconds > RECORD_SHARE * self._credit(t):
@@ -177,10 +179,10 @@ class Occasions:
 
     def _seconds_left(self, t: float) -> float:
         """Of the generation under way, as far as is known."""
-        step, passed = self._ledger.step_seconds(t), t - self._boundary_t
+        step, passed = self._ledger.generation_seconds(t), t - self._boundary_t
         return AS_LONG_AGAIN * passed if step is None else step - passed
 
-    def _room(self, reading: Reading) -> int:
+    def _room(self, reading: MemoryReading) -> int:
         """Bytes that one may take."""
         room = self._policy.memory_bytes
         return room if reading.headroom_bytes is None else min(room, int(ROOM_SHARE * reading.headroom_bytes))

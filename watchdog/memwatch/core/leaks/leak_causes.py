@@ -10,13 +10,13 @@ from memwatch.core.measurements import HOST
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class LeakCause:
     """One of them."""
 
     name: str  # docs/diagnosis.md lists them
     title: str
     remedy: str  # {name}: the attribute that grows; {unit}
-    sure: float  # how much is believed of it with all evidence
+    max_confidence: float  # how much is believed of it with all evidence
 
     def finding(
         self,
@@ -44,102 +44,102 @@ class Cause:
             count_after=counts[1],
             holder=holder,
             remedy=remedy or self.remedy,
-            confidence=round(self.sure * (1.0 - 0.5**growth.steps), 2),
+            confidence=round(self.max_confidence * (1.0 - 0.5**growth.steps), 2),
             evidence=tuple(evidence),
         )
 
 
 # --- what an attribute holds ----------------------------------------------------------------------------------------
 
-FIGURES = Cause(
+FIGURES = LeakCause(
     "figures_not_closed",
     "figures are drawn and never closed",
     "close each figure when it is saved: plt.close(figure); {name} keeps them",
     0.95,
 )
-ENVIRONMENTS = Cause(
+ENVIRONMENTS = LeakCause(
     "environments_recreated",
     "environments are made anew and kept",
     "make them once and call reset(), or close() and drop the old ones: {name} keeps them",
     0.9,
 )
-LOSSES = Cause(
+LOSSES = LeakCause(
     "graph_retained",
     "losses or tensors are kept with all that they were computed from",
     "keep the number alone: append loss.item(), or detach().cpu(), to {name}",
     0.9,
 )
-POPULATION = Cause(
+POPULATION = LeakCause(
     "old_population_kept",
     "members of old populations are kept",
     "keep scores, or the best few, instead of whole members: {name} holds those of every {unit}",
     0.85,
 )
-UNBOUNDED = Cause(
+UNBOUNDED = LeakCause(
     "unbounded_container",
     "a container grows without a bound",
     "bound it, as with collections.deque(maxlen=...), or write it out and clear it each {unit}: {name}",
     0.8,
 )
-CANNOT_FIT = Cause("buffer_cannot_fit", "a buffer fills that can never fit", "", 0.95)
+CANNOT_FIT = LeakCause("buffer_cannot_fit", "a buffer fills that can never fit", "", 0.95)
 
 # --- what none holds --------------------------------------------------------------------------------------------------
 
-FILLED = Cause(
+FILLED = LeakCause(
     "buffer_cannot_fit",
     "arrays were made larger than memory, and take it as they are filled",
     "give the buffer a smaller capacity, or smaller items: float16 or uint8, indices or views of shared data",
     0.95,
 )
-WORKERS = Cause(
+WORKERS = LeakCause(
     "workers_copy_pages",
     "forked workers copy the pages that they inherited",
     "keep the data set in arrays or shared memory instead of lists of Python objects, or use fewer workers",
     0.8,
 )
-SHARED = Cause(
+SHARED_MEMORY = LeakCause(
     "shared_memory",
     "shared memory grows",
     "look for batches that are passed between processes and kept: prefetch_factor, queues, files in /dev/shm",
     0.6,
 )
-PYPLOT_FIGURES = Cause(
+PYPLOT_FIGURES = LeakCause(
     "figures_not_closed",
     "figures are drawn and never closed",
     "close each figure when it is saved: plt.close(figure)",
     0.8,
 )
-ELSEWHERE = Cause(
+HELD_BY_LOCAL_OR_NATIVE = LeakCause(
     "held_by_local_or_native",
     "objects are kept by a local variable or by C code",
     "look at the local variables of functions that run all the time, the main loop first",
     0.6,
 )
-FRAGMENTS = Cause(
+FRAGMENTS = LeakCause(
     "fragmentation",
     "the allocator keeps memory that objects have left",
     "try MALLOC_ARENA_MAX=2, or jemalloc; make large temporary arrays once, or in a process of their own",
     0.6,
 )
-NATIVE = Cause(
+NATIVE = LeakCause(
     "native_leak",
     "memory grows that no Python object takes",
     "look at C extensions and their versions; memray --native or heaptrack name the allocation",
     0.6,
 )
-GRAPHS = Cause(
+GRAPHS = LeakCause(
     "graph_retained",
     "tensors are kept with the graph that they were computed by",
     "keep the number alone: append loss.item(), or detach().cpu(), instead of the tensor",
     0.9,
 )
-GPU_CACHE = Cause(
+GPU_CACHE = LeakCause(
     "gpu_cache",
     "torch's cache on the GPU grows, its tensors do not",
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and tensors of like shapes each time",
     0.6,
 )
-GPU_TENSORS = Cause(
+GPU_TENSORS = LeakCause(
     "gpu_tensors_kept",
     "ever more tensors stay on the GPU",
     "detach() and move to the CPU what is kept, or drop it: a list, a metric, a loss with its graph",

@@ -11,7 +11,7 @@ from memwatch.core.measurements import Sample, Target
 
 
 @dataclass(frozen=True, slots=True)
-class Inspection:
+class ProcessSnapshot:
     """A trainer at one moment."""
 
     label: str
@@ -23,7 +23,7 @@ class Inspection:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class ValueChange:
     """One figure in both; None: it is not known there."""
 
     name: str
@@ -41,33 +41,33 @@ class TypeChange:
     """The objects of one type in both."""
 
     type: str
-    count: Figure
-    bytes: Figure
+    count: ValueChange
+    bytes: ValueChange
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ProcessSnapshotDiff:
     """What is different, the largest change first; what is the same in both is left out."""
 
     before: str  # labels
     after: str
     seconds: float
     same_process: bool
-    memory: tuple[Figure, ...]  # bytes; all of them, the same ones too
-    kinds: tuple[Figure, ...]  # resident bytes of the trainer's own process, by the kind of memory
+    memory: tuple[ValueChange, ...]  # bytes; all of them, the same ones too
+    kinds: tuple[ValueChange, ...]  # resident bytes of the trainer's own process, by the kind of memory
     types: tuple[TypeChange, ...]
-    large: tuple[Figure, ...]  # bytes, by type and path
-    holders: tuple[Figure, ...]  # objects, by type and path
-    tracked: tuple[Figure, ...]  # bytes, by path
-    threads: tuple[Figure, ...]  # threads, by the function that they are in
+    large: tuple[ValueChange, ...]  # bytes, by type and path
+    holders: tuple[ValueChange, ...]  # objects, by type and path
+    tracked: tuple[ValueChange, ...]  # bytes, by path
+    threads: tuple[ValueChange, ...]  # threads, by the function that they are in
 
 
-def compare(before: Inspection, after: Inspection) -> Comparison:
+def diff_process_snapshots(before: ProcessSnapshot, after: ProcessSnapshot) -> ProcessSnapshotDiff:
     """From one to the other, in the order in which they were taken."""
     if before.t > after.t:
         before, after = after, before
     one, other = before.found.census, after.found.census
-    return Comparison(
+    return ProcessSnapshotDiff(
         before=before.label,
         after=after.label,
         seconds=after.t - before.t,
@@ -103,14 +103,16 @@ def _types(before: Census | None, after: Census | None) -> tuple[TypeChange, ...
     sizes = [{one.type: one.bytes or 0 for one in census.types} for census in (before, after)]
     changes = []
     for name in dict.fromkeys((*counts[0], *counts[1])):
-        count = Figure(name, counts[0].get(name, 0), counts[1].get(name, 0))
-        size = Figure(name, sizes[0].get(name, 0), sizes[1].get(name, 0)) if sized else Figure(name, None, None)
+        count = ValueChange(name, counts[0].get(name, 0), counts[1].get(name, 0))
+        size = (
+            ValueChange(name, sizes[0].get(name, 0), sizes[1].get(name, 0)) if sized else ValueChange(name, None, None)
+        )
         if count.change or size.change:
             changes.append(TypeChange(name, count, size))
     return tuple(sorted(changes, key=lambda one: (-abs(one.bytes.change or 0), -abs(one.count.change or 0), one.type)))
 
 
-def _kinds(inspection: Inspection) -> Mapping[str, int]:
+def _kinds(inspection: ProcessSnapshot) -> Mapping[str, int]:
     return {one.kind: one.resident_bytes for one in inspection.found.kinds or ()}
 
 
@@ -131,7 +133,7 @@ def _tracked(census: Census | None) -> Mapping[str, int]:
     return {one.path: one.bytes for one in tracked if one.bytes is not None}
 
 
-def _places(inspection: Inspection) -> Mapping[str, int]:
+def _places(inspection: ProcessSnapshot) -> Mapping[str, int]:
     """How many threads are in which function."""
     return Counter(
         f"{thread.frames[0].function} ({thread.frames[0].file}:{thread.frames[0].line})"
@@ -140,10 +142,10 @@ def _places(inspection: Inspection) -> Mapping[str, int]:
     )
 
 
-def _figures(before: Mapping[str, int | None], after: Mapping[str, int | None]) -> Iterable[Figure]:
-    return (Figure(name, before.get(name), after.get(name)) for name in dict.fromkeys((*before, *after)))
+def _figures(before: Mapping[str, int | None], after: Mapping[str, int | None]) -> Iterable[ValueChange]:
+    return (ValueChange(name, before.get(name), after.get(name)) for name in dict.fromkeys((*before, *after)))
 
 
-def _changed(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Figure, ...]:
-    figures = (Figure(name, before.get(name, 0), after.get(name, 0)) for name in dict.fromkeys((*before, *after)))
+def _changed(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[ValueChange, ...]:
+    figures = (ValueChange(name, before.get(name, 0), after.get(name, 0)) for name in dict.fromkeys((*before, *after)))
     return tuple(sorted((one for one in figures if one.change), key=lambda one: (-abs(one.change or 0), one.name)))

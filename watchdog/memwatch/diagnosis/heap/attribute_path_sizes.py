@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from memwatch.core.examination import Tracked
+from memwatch.core.examination import AttributeSize
 from memwatch.diagnosis.heap.attribute_values import Attributes
 from memwatch.diagnosis.heap.reachable_objects import Walk
 from memwatch.diagnosis.heap.type_objects import HeapType
@@ -23,7 +23,7 @@ _PROGRAM = {"module", "function", "builtin_function_or_method", "code", "frame",
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
+class AttributePath:
     """A path through attributes and items, from the instances of a class or from a module."""
 
     path: str
@@ -31,7 +31,7 @@ class Track:
     steps: tuple[str, ...]  # behind these: ".name", "[*]", "[3]", "['key']"
 
 
-def parse(path: str) -> Track:
+def parse_attribute_path(path: str) -> AttributePath:
     """ConfigError, with what to write, when it is no path."""
     root = _ROOT.match(path)
     names, at = (tuple(root[0].split(".")), root.end()) if root else ((), 0)
@@ -42,10 +42,10 @@ def parse(path: str) -> Track:
     if len(names) + len(steps) < 2 or at < len(path):
         hint = "write a class and what follows: Trainer.replay_buffer, Trainer.population[*], Trainer.state['memory']"
         raise ConfigError(f"{path!r} is no path to an attribute", hint)
-    return Track(path, names, tuple(steps))
+    return AttributePath(path, names, tuple(steps))
 
 
-def starts(track: Track, name: str) -> int:
+def matching_names(track: AttributePath, name: str) -> int:
     """How many names of the path are those of the class of this name; 0: it does not start there."""
     for length in range(len(track.names), 0, -1):
         begin = ".".join(track.names[:length])
@@ -54,7 +54,7 @@ def starts(track: Track, name: str) -> int:
     return 0
 
 
-class Tracks:
+class AttributePathSizer:
     """Follows paths in one heap."""
 
     def __init__(self, attributes: Attributes, walk: Callable[..., Walk]) -> None:
@@ -62,8 +62,8 @@ class Tracks:
         self._attributes, self._walk = attributes, walk
 
     def size(
-        self, track: Track, instances: Iterable[tuple[HeapType, Sequence[int]]], may_go_on: Callable[[], bool]
-    ) -> Tracked:
+        self, track: AttributePath, instances: Iterable[tuple[HeapType, Sequence[int]]], may_go_on: Callable[[], bool]
+    ) -> AttributeSize:
         """All that is held at the end of a path, given the objects of each type it may start at.
 
         An attribute of a class itself counts where its instances have none of that name.
@@ -75,18 +75,20 @@ class Tracks:
             if kind.shape == "class":
                 for address in addresses:
                     name = self._attributes.type_name(address)
-                    length = starts(track, name)
+                    length = matching_names(track, name)
                     of_classes[length].append(address)
                     called[length].add(name)
             elif kind.name == "module":
                 for address in addresses:
                     of_instances[self._names_of_module(track, address)].append(address)
-            elif length := starts(track, kind.name):
+            elif length := matching_names(track, kind.name):
                 of_instances[length] += addresses
                 called[length].add(kind.name)
         longest = max((*of_instances, *of_classes), default=0)
         if not longest:
-            return Tracked(track.path, 0, None, reason=f"no object of a class {track.names[0]}, and no such module")
+            return AttributeSize(
+                track.path, 0, None, reason=f"no object of a class {track.names[0]}, and no such module"
+            )
         steps = (*(f".{name}" for name in track.names[longest:]), *track.steps)
         roots = of_instances[longest]
         found, missing = self._follow(roots, steps)
@@ -95,19 +97,19 @@ class Tracks:
             found, missing = self._follow(roots, steps)
             missing = of_instance or missing
         if not found:
-            return Tracked(track.path, 0, None, reason=f"nothing at {missing}")
+            return AttributeSize(track.path, 0, None, reason=f"nothing at {missing}")
         walk = self._walk(left_out=_is_program)
         walk.pass_by(roots)
-        reached = walk.go([array("Q", found)], may_go_on)
+        reached = walk.run([array("Q", found)], may_go_on)
         items, capacity = self._items(roots, found)
         behind = track.path[len(".".join(track.names[:longest])) :]
         full = "".join(called[longest]) + behind if len(called[longest]) == 1 else ""
-        size = sum(kind.bytes for kind in reached.kinds)
-        return Tracked(track.path, len(found), size, items, capacity, full=full)
+        size = sum(kind.bytes for kind in reached.tallies)
+        return AttributeSize(track.path, len(found), size, items, capacity, full=full)
 
     def _items(self, owners: Sequence[int], found: Iterable[int]) -> tuple[int | None, int | None]:
         """How many items these containers have; how many they may have, where it is one of one owner."""
-        places = [place for address in found if (place := self._attributes.find(address)) is not None]
+        places = [place for address in found if (place := self._attributes.object_at(address)) is not None]
         lengths = [length for place in places if (length := self._attributes.length(place)) is not None]
         if not lengths:
             return None, None
@@ -118,10 +120,10 @@ class Tracks:
 
     def _said_by(self, owner: int) -> int | None:
         """What an attribute of the container's owner calls its capacity."""
-        place = self._attributes.find(owner)
+        place = self._attributes.object_at(owner)
         if place is None:
             return None
-        said = {name.lstrip("_"): value for name, value in self._attributes.of(place)}
+        said = {name.lstrip("_"): value for name, value in self._attributes.named_values(place)}
         numbers = (self._attributes.whole_number(said[name]) for name in _CAPACITIES if name in said)
         return next((number for number in numbers if number is not None and number > 0), None)
 
@@ -134,17 +136,17 @@ class Tracks:
                 return found, step
         return found, ""
 
-    def _names_of_module(self, track: Track, address: int) -> int:
+    def _names_of_module(self, track: AttributePath, address: int) -> int:
         name = self._attributes.module(address).name.split(".")
         return len(name) if tuple(name) == track.names[: len(name)] else 0
 
     def _next(self, address: int, step: str) -> Iterator[int]:
-        place = self._attributes.find(address)
+        place = self._attributes.object_at(address)
         if place is None:
             return
         _, every, index, single, double = _STEP.fullmatch(step).groups()  # type: ignore[union-attr]
         if step.startswith("."):
-            yield from (value for name, value in self._attributes.of(place) if name == step[1:])
+            yield from (value for name, value in self._attributes.named_values(place) if name == step[1:])
         elif every is not None or index is not None:
             items = self._attributes.elements(place)
             yield from items if every else items[int(index) : int(index) + 1]

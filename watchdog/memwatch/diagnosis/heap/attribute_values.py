@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from memwatch.core.text_and_units import printable
-from memwatch.diagnosis.heap.builtin_values import Objects
+from memwatch.diagnosis.heap.builtin_values import BuiltinValues
 from memwatch.diagnosis.heap.object_layouts import NDARRAY_BASE_AT, Layouts
-from memwatch.diagnosis.heap.remote_memory import Memory
-from memwatch.diagnosis.heap.remote_object import COUNT_MOST, Place, find
-from memwatch.diagnosis.heap.type_objects import HeapType, Types
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.heap.remote_object import COUNT_MOST, RemoteObject, read_remote_object
+from memwatch.diagnosis.heap.type_objects import HeapType, TypeTable
 from memwatch.errors import SourceError, TargetGoneError
 
 _MEMBER_BYTES, _MEMBERS_MOST = 40, 256  # PyMemberDef: name, type, offset, flags, doc
@@ -36,20 +36,20 @@ class Module:
 class Attributes:
     """Reads them in one process; what changes meanwhile is left out."""
 
-    def __init__(self, memory: Memory, objects: Objects, types: Types, layouts: Layouts) -> None:
+    def __init__(self, memory: RemoteMemory, objects: BuiltinValues, types: TypeTable, layouts: Layouts) -> None:
         self._memory, self._objects, self._types, self._layouts = memory, objects, types, layouts
         self._modules: dict[int, Module] = {}
         self._members: dict[int, list[tuple[str, int]]] = {}  # names and offsets, by the address of the type
 
-    def of(self, place: Place) -> Iterator[tuple[str, int]]:
+    def named_values(self, place: RemoteObject) -> Iterator[tuple[str, int]]:
         """Names and addresses of values: those in its fixed part, and those of its dict."""
         try:
-            for name, offset in self._members_of(place.kind):
+            for name, offset in self._members_of(place.heap_type):
                 yield name, place.words(place.address + offset, 1)[0]
             dict_at, values_at = self._layouts.instance(place)
             if dict_at:
                 yield from self.items(dict_at)
-            elif values_at and (names := self._layouts.names(place.kind)) is not None:
+            elif values_at and (names := self._layouts.names(place.heap_type)) is not None:
                 keys = place.words(names.first, names.count * names.width)[names.width - 2 :: names.width]
                 for key, value in zip(keys, place.words(values_at, names.count), strict=True):
                     text = self._objects.text_or_none(key) if value else None
@@ -60,18 +60,18 @@ class Attributes:
         except SourceError:
             return
 
-    def dict_of(self, place: Place) -> int:
+    def dict_of(self, place: RemoteObject) -> int:
         """Where the dict of attributes is; 0 without one."""
         try:
-            if place.kind.name == "module":
+            if place.heap_type.name == "module":
                 return place.word(16)
-            if place.kind.shape == "class":
+            if place.heap_type.shape == "class":
                 return place.word(264)
             return self._layouts.instance(place)[0]
         except SourceError:
             return 0
 
-    def is_view(self, place: Place) -> bool:
+    def is_view(self, place: RemoteObject) -> bool:
         """An array that shows the memory of another object."""
         return place.word(NDARRAY_BASE_AT) != 0
 
@@ -90,7 +90,7 @@ class Attributes:
                 if name is not None and name.isidentifier() and self._objects.is_interned(key):
                     yield printable(name), value
 
-    def elements(self, place: Place) -> list[int]:
+    def elements(self, place: RemoteObject) -> list[int]:
         """Addresses of what a container holds, the values of a dict."""
         try:
             return [address for address in self._layouts.held(place) if address]
@@ -99,22 +99,22 @@ class Attributes:
         except SourceError:
             return []
 
-    def length(self, place: Place) -> int | None:
+    def length(self, place: RemoteObject) -> int | None:
         """How many items a container has; None when it is none."""
         try:
             return self._layouts.length(place)
         except SourceError:
             return None
 
-    def length_most(self, place: Place) -> int | None:
+    def length_most(self, place: RemoteObject) -> int | None:
         """How many items a container may have by itself: a deque with a maxlen."""
-        most = place.word(_DEQUE_MAXLEN_AT) if place.kind.shape == "deque" else COUNT_MOST
+        most = place.word(_DEQUE_MAXLEN_AT) if place.heap_type.shape == "deque" else COUNT_MOST
         return most if most < COUNT_MOST else None
 
     def whole_number(self, address: int) -> int | None:
         """The value of an int that is not negative, and small; None when it is none."""
-        place = self.find(address)
-        return self._layouts.whole_number(place) if place is not None and place.kind.shape == "int" else None
+        place = self.object_at(address)
+        return self._layouts.whole_number(place) if place is not None and place.heap_type.shape == "int" else None
 
     def _members_of(self, kind: HeapType) -> list[tuple[str, int]]:
         known = self._members.get(kind.address)
@@ -125,7 +125,7 @@ class Attributes:
                 if base is None:
                     break
                 known += self._own_members(base)
-                base = self._types.of(base.base_at) if base.base_at else None
+                base = self._types.type_at(base.base_at) if base.base_at else None
         return known
 
     def _own_members(self, kind: HeapType) -> list[tuple[str, int]]:
@@ -146,7 +146,7 @@ class Attributes:
         return self._modules[address]
 
     def _module(self, address: int) -> Module:
-        place = self.find(address)
+        place = self.object_at(address)
         namespace = self.dict_of(place) if place is not None else 0
         first = self.items(namespace, _MODULE_ITEMS) if namespace else ()
         known = {name: value for name, value in first if name in _MODULE_NAMES}
@@ -155,9 +155,9 @@ class Attributes:
 
     def type_name(self, address: int) -> str:
         """Of the type at an address."""
-        found = self._types.of(address)
+        found = self._types.type_at(address)
         return found.name if found is not None else "?"
 
-    def find(self, address: int) -> Place | None:
+    def object_at(self, address: int) -> RemoteObject | None:
         """The object at an address; None when there is none."""
-        return find(self._memory, self._types, address)
+        return read_remote_object(self._memory, self._types, address)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from struct import unpack_from
 
-from memwatch.diagnosis.heap.remote_memory import Memory
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.errors import SourceError
 
 TEXT_MOST = 512  # characters of a name
@@ -16,7 +16,7 @@ Read = Callable[[int, int], bytes]  # of an address, so many bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class DictKeys:
     """The table of a dict: its entries, in the order of insertion."""
 
     first: int  # address of the entries
@@ -27,14 +27,14 @@ class Keys:
     shared: int  # values that a new instance of a class with this table has room for, since 3.11
 
 
-class Objects:
+class BuiltinValues:
     """Reads such values in one process."""
 
-    def __init__(self, memory: Memory, minor: tuple[int, int]) -> None:
+    def __init__(self, memory: RemoteMemory, minor: tuple[int, int]) -> None:
         self._memory, self.minor = memory, minor[1]
         self.tuple_bytes = 24 if self.minor <= 13 else 32  # without its items
 
-    def keys(self, address: int, read: Read | None = None) -> Keys:
+    def keys(self, address: int, read: Read | None = None) -> DictKeys:
         """The table at this address; SourceError when it is none."""
         read = read or self._memory.read
         if self.minor <= 10:
@@ -49,7 +49,7 @@ class Objects:
         room = (size << 1) // 3
         if not 0 <= count <= room <= _ENTRIES_MOST:
             raise SourceError("no table of a dict")
-        return Keys(first, count, width, first - address + room * width * 8, room, count + usable)
+        return DictKeys(first, count, width, first - address + room * width * 8, room, count + usable)
 
     def items(self, address: int, most: int = 1 << 16) -> list[tuple[int, int]]:
         """Addresses of keys and values of a dict, of the first so many entries."""

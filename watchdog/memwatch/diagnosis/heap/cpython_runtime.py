@@ -18,7 +18,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.hash import GNUHashSection
 from elftools.elf.sections import SymbolTableSection
 
-from memwatch.diagnosis.heap.remote_memory import Mapping, Memory
+from memwatch.diagnosis.heap.remote_memory import MemoryMapping, RemoteMemory
 from memwatch.errors import SourceError
 
 _LIBRARY = re.compile(r"/libpython[0-9][^/]*\.so[^/]*( \(deleted\))?$")
@@ -28,7 +28,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 class Binary:
     """The file that CPython's runtime is in, as it is mapped."""
 
-    def __init__(self, memory: Memory, root: str = "/proc") -> None:
+    def __init__(self, memory: RemoteMemory, root: str = "/proc") -> None:
         """SourceError when no file of the process has a CPython in it."""
         for path, first in _candidates(memory, root):
             # elftools trusts what a file says of itself: one that lies ends it in any way
@@ -50,7 +50,7 @@ class Binary:
         )
 
 
-def _candidates(memory: Memory, root: str) -> Iterator[tuple[str, Mapping]]:
+def _candidates(memory: RemoteMemory, root: str) -> Iterator[tuple[str, MemoryMapping]]:
     """Ways to the executable and to each libpython, with its first mapping."""
     folder = f"{root}/{memory.pid}"
     executable = os.readlink(f"{folder}/exe")  # noqa: PTH115 - a text, which may end with " (deleted)"
@@ -84,7 +84,7 @@ def _section(elf: ELFFile, name: str) -> tuple[int, int]:
     return (int(section["sh_addr"]), int(section["sh_size"])) if section is not None else (0, 0)
 
 
-def _bias(elf: ELFFile, first: Mapping) -> int:
+def _bias(elf: ELFFile, first: MemoryMapping) -> int:
     """What is added to an address in the file."""
     loads = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
     of_first = next((load for load in loads if load["p_offset"] // _PAGE * _PAGE == first.offset), None)
@@ -135,10 +135,10 @@ class Interpreter:
     version: str  # "3.11.7"
     minor: tuple[int, int]
     states: tuple[int, ...]  # addresses of what each of its interpreters keeps of itself
-    lists: tuple[int, ...]  # addresses of the heads of all lists of tracked objects, of all interpreters
+    gc_list_heads: tuple[int, ...]  # addresses of the heads of all lists of tracked objects, of all interpreters
     collectors: tuple[int, ...] = ()  # addresses of what each interpreter's collector has done; where that is known
 
-    def collections(self, memory: Memory) -> tuple[int, ...]:
+    def collection_counts(self, memory: RemoteMemory) -> tuple[int, ...]:
         """How many collections of all objects there were; -1 of one that is going on, of whatever objects."""
         return tuple(
             -1 if memory.word(at + _GENERATIONS * _RECORD) & 0xFFFFFFFF else memory.word(at + 2 * _RECORD)
@@ -146,7 +146,7 @@ class Interpreter:
         )
 
 
-def find_interpreter(memory: Memory, root: str = "/proc", seconds: float = FIND_SECONDS) -> Interpreter:
+def find_interpreter(memory: RemoteMemory, root: str = "/proc", seconds: float = FIND_SECONDS) -> Interpreter:
     """SourceError, with a hint, when it is none that can be read, or not within so long."""
     deadline = time.monotonic() + seconds
     if sys.byteorder != "little" or sys.maxsize != 2**63 - 1:
@@ -168,7 +168,7 @@ def find_interpreter(memory: Memory, root: str = "/proc", seconds: float = FIND_
     return Interpreter(version, minor, tuple(states), tuple(lists), tuple(collectors))
 
 
-def _version(memory: Memory, binary: Binary) -> str:
+def _version(memory: RemoteMemory, binary: Binary) -> str:
     head = memory.read(binary.runtime, 24)
     if head.startswith(_COOKIE):
         number = int.from_bytes(head[8:16], "little")
@@ -193,7 +193,7 @@ def _of_number(number: int) -> str:
     return f"{major}.{minor}.{micro}{f'{level}{number & 15}' if level else ''}"
 
 
-def _states(memory: Memory, runtime: int, minor: tuple[int, int]) -> list[int]:
+def _states(memory: RemoteMemory, runtime: int, minor: tuple[int, int]) -> list[int]:
     """The addresses of the interpreters."""
     head, following = _PLACES[minor].head, _PLACES[minor].following
     if memory.read(runtime, 8) == _COOKIE:
@@ -207,7 +207,7 @@ def _states(memory: Memory, runtime: int, minor: tuple[int, int]) -> list[int]:
     return found
 
 
-def _lists(memory: Memory, holder: int, version: str, hints: tuple[int, ...], deadline: float) -> list[int]:
+def _lists(memory: RemoteMemory, holder: int, version: str, hints: tuple[int, ...], deadline: float) -> list[int]:
     """The heads of the lists that hang at an interpreter or, in 3.8, at the runtime.
 
     They change while they are looked at, those of young objects without a pause: each is sure once it was seen closed.
@@ -229,7 +229,7 @@ def _lists(memory: Memory, holder: int, version: str, hints: tuple[int, ...], de
     )
 
 
-def _are_heads(memory: Memory, first: int, closed: set[int]) -> bool:
+def _are_heads(memory: RemoteMemory, first: int, closed: set[int]) -> bool:
     """Whether here are those of three generations, one behind the other."""
     for at in range(first, first + _GENERATIONS * _RECORD, _RECORD):
         if at not in closed and not _is_head(memory, at):
@@ -238,7 +238,7 @@ def _are_heads(memory: Memory, first: int, closed: set[int]) -> bool:
     return True
 
 
-def _is_head(memory: Memory, at: int) -> bool:
+def _is_head(memory: RemoteMemory, at: int) -> bool:
     """A generation's list is closed: the neighbours of its head point back to it."""
     try:
         following, before, counts = memory.words(at, 3)

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from itertools import compress
 
 from memwatch.diagnosis.heap.cpython_runtime import POINTER, Interpreter
-from memwatch.diagnosis.heap.remote_memory import Memory
-from memwatch.diagnosis.heap.remote_object import OFTEN, is_count
-from memwatch.diagnosis.heap.type_objects import Types
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.heap.remote_object import OFTEN, is_plausible_refcount
+from memwatch.diagnosis.heap.type_objects import TypeTable
 from memwatch.errors import SourceError, TargetGoneError
 
 CHUNK = 1 << 20
@@ -30,7 +30,7 @@ _LOWEST = 4096  # no link leads below; the second one is 0 to 3, its flags alone
 
 
 @dataclass(slots=True)
-class Scan:
+class GcScan:
     """What was found."""
 
     counts: Counter[int] = field(default_factory=Counter)  # by the address of the type
@@ -47,7 +47,7 @@ class Scan:
 class Scanner:
     """Goes through all chunks that the lists reach, and again through those that were read before a type was met."""
 
-    def __init__(self, memory: Memory, interpreter: Interpreter, types: Types) -> None:
+    def __init__(self, memory: RemoteMemory, interpreter: Interpreter, types: TypeTable) -> None:
         self._memory, self._interpreter, self._types = memory, interpreter, types
         self._waiting: dict[int, set[tuple[int, int]]] = {}  # chunk not read yet -> links into it: from, to
         self._read: dict[int, int] = {}  # chunk -> of how many types its objects are counted
@@ -56,10 +56,10 @@ class Scanner:
         self._walked: set[int] = set()  # from where links were followed one by one
         self._doubtful: set[int] = set()  # links that nothing links back to
 
-    def scan(self, may_go_on: Callable[[], bool]) -> Scan:
+    def scan(self, may_go_on: Callable[[], bool]) -> GcScan:
         """Count all, or as much as may be; asked before each chunk."""
-        found = Scan(places=self._slots)
-        for head in self._interpreter.lists:
+        found = GcScan(places=self._slots)
+        for head in self._interpreter.gc_list_heads:
             self._link(head, self._memory.word(head) & POINTER)
         while (chunk := self._next()) is not None:
             if not may_go_on():
@@ -73,17 +73,17 @@ class Scanner:
     def _next(self) -> int | None:
         if self._waiting:
             return next(iter(self._waiting))
-        count = len(self._types.known)
+        count = len(self._types.gc_types)
         return next((chunk for chunk, known in self._read.items() if known < count), None)
 
-    def _scan_chunk(self, chunk: int, found: Scan) -> None:
+    def _scan_chunk(self, chunk: int, found: GcScan) -> None:
         for source, target in self._waiting.pop(chunk, ()):
             self._learn(source, target)
-        before, until = self._read.get(chunk, 0), len(self._types.known)
+        before, until = self._read.get(chunk, 0), len(self._types.gc_types)
         wanted, start = self._types.known_from(before), chunk * CHUNK
         slots = self._slots.get(chunk, array("H"))
         self._read[chunk] = until
-        for low, high in self._memory.private.within(start, start + CHUNK):
+        for low, high in self._memory.anonymous.within(start, start + CHUNK):
             try:
                 raw = self._memory.read(low, high - low)
             except TargetGoneError:
@@ -106,12 +106,12 @@ class Scanner:
             if words[2 * slot + _TYPE_AT] in wanted
             and _LOWEST <= words[2 * slot] < top
             and words[2 * slot + 1] >= _LOWEST
-            and (0 < words[2 * slot + 2] < OFTEN or is_count(self._memory, words[2 * slot + 2]))
+            and (0 < words[2 * slot + 2] < OFTEN or is_plausible_refcount(self._memory, words[2 * slot + 2]))
         ]
 
     def _follow(self, low: int, words: array[int], slots: list[int]) -> None:
         """Go on to where the links of these lead, in this part or in another."""
-        end, count, known = low + 8 * len(words), len(words) - _TYPE_AT, self._types.known
+        end, count, known = low + 8 * len(words), len(words) - _TYPE_AT, self._types.gc_types
         for slot in slots:
             target = words[2 * slot] & POINTER
             if not low <= target < end:
@@ -155,10 +155,10 @@ class Scanner:
             return False
         if before & POINTER != source:
             return False
-        self._types.learn(kind)
+        self._types.gc_type_at(kind)
         return True
 
-    def _leave_out(self, found: Scan) -> None:
+    def _leave_out(self, found: GcScan) -> None:
         """Some words that look like an object are none: two addresses, a 1, and a type on the stack of the interpreter.
 
         An object that was there a moment ago has neighbours that link back, or it is there no more.

@@ -7,12 +7,12 @@ from array import array
 from collections.abc import Callable
 from struct import Struct
 
-from memwatch.diagnosis.heap.builtin_values import Keys, Objects
+from memwatch.diagnosis.heap.builtin_values import BuiltinValues, DictKeys
 from memwatch.diagnosis.heap.remote_object import (
     BODY_MOST,
     COUNT_MOST,
     FRONT,
-    Place,
+    RemoteObject,
 )
 from memwatch.diagnosis.heap.type_objects import HeapType
 from memwatch.errors import SourceError
@@ -25,17 +25,17 @@ _ITEMS_MOST = 1 << 20
 _SIGNED, _INT, _DIGITS = Struct("<q").unpack_from, Struct("<i").unpack_from, Struct("<II").unpack_from
 _COUNT_AT = {"list": 16, "tuple": 16, "deque": 16, "dict": 16, "set": 24}
 
-Look = Callable[[Place, "array[int]"], int]
+MeasureObject = Callable[[RemoteObject, "array[int]"], int]
 
 
 class Layouts:
     """Tells it of the objects of one process. SourceError when one changes while it is looked at."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: BuiltinValues) -> None:
         self._objects, self._minor = objects, objects.minor
-        self._shared: dict[int, Keys | None] = {}  # the tables of names, by their addresses
+        self._shared: dict[int, DictKeys | None] = {}  # the tables of names, by their addresses
         self._elements: dict[int, tuple[int, bool]] = {}  # numpy's types: bytes of one, whether it is a reference
-        self._looks: dict[str, Look] = {
+        self._looks: dict[str, MeasureObject] = {
             "": self._items,
             "array": self._array,
             "bytearray": lambda place, _: place.count(24),
@@ -52,7 +52,7 @@ class Layouts:
             "weak": lambda _, __: 0,
         }
 
-    def of(self, kind: HeapType) -> Look:
+    def measurer_for(self, kind: HeapType) -> MeasureObject:
         """How to look at the objects of a type: all bytes of one, and its references are appended to those given.
 
         Bytes are those of `sys.getsizeof`, with the values of instances and the memory that arrays own.
@@ -61,30 +61,30 @@ class Layouts:
         if kind.shape_bytes >= kind.basic_bytes and not kind.has_managed_dict and not kind.dict_offset:
             return lambda place, references: fixed + look(place, references)
 
-        def with_attributes(place: Place, references: array[int]) -> int:
+        def with_attributes(place: RemoteObject, references: array[int]) -> int:
             shaped = look(place, references)
             return fixed + shaped + self._fields(place, references) + self._attributes(place, references)
 
         return with_attributes
 
-    def held(self, place: Place) -> array[int]:
+    def held(self, place: RemoteObject) -> array[int]:
         """What a container holds, without the attributes of a subclass: the values of a dict."""
         references: array[int] = array("Q")
-        if place.kind.shape == "dict":
+        if place.heap_type.shape == "dict":
             return array("Q", [value for _, value in self._objects.items(place.address, _ITEMS_MOST)])
-        if place.kind.shape in ("list", "tuple", "deque", "set"):
-            self._looks[place.kind.shape](place, references)
+        if place.heap_type.shape in ("list", "tuple", "deque", "set"):
+            self._looks[place.heap_type.shape](place, references)
         return references
 
-    def length(self, place: Place) -> int | None:
+    def length(self, place: RemoteObject) -> int | None:
         """How many items a container has; of an array, its first dimension. None when it is no container."""
-        shape = place.kind.shape
+        shape = place.heap_type.shape
         if shape == "ndarray":
             dimensions = place.word(24) & 0xFFFFFFFF
             return place.words(place.word(32), 1)[0] if 0 < dimensions <= _DIMENSIONS_MOST else None
         return place.count(_COUNT_AT[shape]) if shape in _COUNT_AT else None
 
-    def whole_number(self, place: Place) -> int | None:
+    def whole_number(self, place: RemoteObject) -> int | None:
         """The value of an int below 2**60 that is not negative."""
         word, (low, high) = _SIGNED(place.raw, place.at + 16)[0], _DIGITS(place.raw, place.at + 24)
         if self._minor >= 12:
@@ -98,37 +98,37 @@ class Layouts:
 
     # --- of any type
 
-    def _fields(self, place: Place, references: array[int]) -> int:
+    def _fields(self, place: RemoteObject, references: array[int]) -> int:
         """The words of the fixed part behind what the shape tells of."""
-        start, end = (place.kind.shape_bytes + 7) // 8 * 8, min(place.kind.basic_bytes, BODY_MOST) // 8 * 8
+        start, end = (place.heap_type.shape_bytes + 7) // 8 * 8, min(place.heap_type.basic_bytes, BODY_MOST) // 8 * 8
         references.frombytes(place.raw[place.at + start : place.at + end])
         return 0
 
-    def _items(self, place: Place, references: array[int]) -> int:
+    def _items(self, place: RemoteObject, references: array[int]) -> int:
         """What is of varying length, right behind the fixed part."""
-        item_bytes = place.kind.item_bytes
+        item_bytes = place.heap_type.item_bytes
         if not item_bytes:
             return 0
         number = _SIGNED(place.raw, place.at + 16)[0]
         if not 0 < number < COUNT_MOST:  # what looks like a count may be something else
             return 0
         if item_bytes == 8:
-            references.extend(place.words(place.address + place.kind.basic_bytes, number))
+            references.extend(place.words(place.address + place.heap_type.basic_bytes, number))
         return int(number * item_bytes)
 
-    def _attributes(self, place: Place, references: array[int]) -> int:
+    def _attributes(self, place: RemoteObject, references: array[int]) -> int:
         dict_at, values_at = self.instance(place)
         if dict_at:
             references.append(dict_at)
-        names = self.names(place.kind) if values_at else None
+        names = self.names(place.heap_type) if values_at else None
         if names is None:
             return 0
         references.extend(place.words(values_at, names.count))
         return 8 * (names.shared + 1)
 
-    def instance(self, place: Place) -> tuple[int, int]:
+    def instance(self, place: RemoteObject) -> tuple[int, int]:
         """Where the dict of an instance is; without one, where the values are whose names its class knows."""
-        kind = place.kind
+        kind = place.heap_type
         if not kind.has_managed_dict:
             if kind.dict_offset >= 0:
                 return (place.word(kind.dict_offset) if 0 < kind.dict_offset < BODY_MOST else 0), 0
@@ -144,7 +144,7 @@ class Layouts:
             return (0, word + 1) if word & 1 else (word, 0)
         return word, place.address + kind.basic_bytes + 8 if kind.has_inline_values and not word else 0
 
-    def names(self, kind: HeapType) -> Keys | None:
+    def names(self, kind: HeapType) -> DictKeys | None:
         """The table of the names that a class's instances share; None when it has none."""
         if kind.keys_at not in self._shared:
             try:
@@ -155,18 +155,18 @@ class Layouts:
 
     # --- of the types that are known by name
 
-    def _list(self, place: Place, references: array[int]) -> int:
+    def _list(self, place: RemoteObject, references: array[int]) -> int:
         items_at, room = place.pair(24)
         if count := place.count():
             references.extend(place.words(items_at, count))
         return 8 * room
 
-    def _tuple(self, place: Place, references: array[int]) -> int:
+    def _tuple(self, place: RemoteObject, references: array[int]) -> int:
         count = place.count()
         references.extend(place.words(place.address + self._objects.tuple_bytes, count))
         return 8 * count
 
-    def _dict(self, place: Place, references: array[int]) -> int:
+    def _dict(self, place: RemoteObject, references: array[int]) -> int:
         keys_at, values_at = place.pair(32)
         keys = self._objects.keys(keys_at, place.read)
         if values_at:
@@ -181,21 +181,21 @@ class Layouts:
                 references.extend(words[2::3])
         return keys.bytes if keys.room else 0
 
-    def _set(self, place: Place, references: array[int]) -> int:
+    def _set(self, place: RemoteObject, references: array[int]) -> int:
         slots, table_at = place.count(32) + 1, place.word(40)
         references.extend(place.words(table_at, 2 * slots)[::2])
-        return 0 if place.address <= table_at < place.address + place.kind.basic_bytes else 16 * slots
+        return 0 if place.address <= table_at < place.address + place.heap_type.basic_bytes else 16 * slots
 
-    def _str(self, place: Place, _: array[int]) -> int:
+    def _str(self, place: RemoteObject, _: array[int]) -> int:
         start, length, width = self._objects.text_at(place.raw, place.at)
-        return start + (length + 1) * width - place.kind.basic_bytes
+        return start + (length + 1) * width - place.heap_type.basic_bytes
 
-    def _int(self, place: Place, _: array[int]) -> int:
+    def _int(self, place: RemoteObject, _: array[int]) -> int:
         word = _SIGNED(place.raw, place.at + 16)[0]
         digits = word >> 3 if self._minor >= 12 else abs(word)
-        return int(digits * place.kind.item_bytes) if 0 <= digits < COUNT_MOST else 0
+        return int(digits * place.heap_type.item_bytes) if 0 <= digits < COUNT_MOST else 0
 
-    def _deque(self, place: Place, references: array[int]) -> int:
+    def _deque(self, place: RemoteObject, references: array[int]) -> int:
         (at, last), (low, high) = place.pair(24), place.pair(40)
         blocks, needed = [at], min(_DEQUE_BLOCKS_MOST, 2 + place.count() // _DEQUE_ITEMS)
         while at != last and len(blocks) < needed:
@@ -207,17 +207,17 @@ class Layouts:
                 references.extend(place.words(block + 8 + 8 * first, max(0, end - first)))
         return _DEQUE_BYTES * len(blocks)
 
-    def _array(self, place: Place, _: array[int]) -> int:
+    def _array(self, place: RemoteObject, _: array[int]) -> int:
         room, description = place.pair(32)
         return room * (place.words(description, 1)[0] >> 32)
 
-    def _class(self, place: Place, references: array[int]) -> int:
+    def _class(self, place: RemoteObject, references: array[int]) -> int:
         references.append(place.word(264))  # its namespace
         return 0
 
     # --- numpy
 
-    def _ndarray(self, place: Place, references: array[int]) -> int:
+    def _ndarray(self, place: RemoteObject, references: array[int]) -> int:
         shape_at, (base, description) = place.word(32), place.pair(NDARRAY_BASE_AT)
         dimensions = place.word(24) & 0xFFFFFFFF
         if dimensions > _DIMENSIONS_MOST:
@@ -235,7 +235,7 @@ class Layouts:
             references.extend(place.words(place.word(NDARRAY_DATA_AT), items))
         return 16 * dimensions + items * width
 
-    def _element(self, place: Place, description: int) -> tuple[int, bool]:
+    def _element(self, place: RemoteObject, description: int) -> tuple[int, bool]:
         """Bytes of an element, and whether it is a reference."""
         known = self._elements.get(description)
         if known is None:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from memwatch.diagnosis.heap.attribute_values import Attributes
-from memwatch.diagnosis.heap.reachable_objects import Kind
+from memwatch.diagnosis.heap.reachable_objects import TypeTally
 from memwatch.diagnosis.heap.type_objects import HeapType
 
 _FOLDERS = re.compile(r"/(site-packages|dist-packages|lib(64)?/python3(\.\d+)?)/")
@@ -56,7 +56,7 @@ def is_owner(kind: HeapType) -> bool:
 class Program:
     """The modules and classes of one process."""
 
-    def __init__(self, attributes: Attributes, kinds: Iterable[Kind], root: str = "") -> None:
+    def __init__(self, attributes: Attributes, kinds: Iterable[TypeTally], root: str = "") -> None:
         """`root`: the folder that is `/` to it."""
         self.owners: dict[int, str] = {}  # names of modules and classes, by the address of their dicts
         files: dict[str, str] = {}  # of packages
@@ -69,7 +69,7 @@ class Program:
                         files[module.name] = module.file
             elif kind.type.shape == "class":
                 for address in kind.addresses:
-                    place = attributes.find(address)
+                    place = attributes.object_at(address)
                     if place is not None:
                         self.owners[attributes.dict_of(place)] = attributes.type_name(address)
         self.owners.pop(0, None)

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from itertools import compress, count
 
 from memwatch.diagnosis.heap.gc_object_scan import CHUNK, SLOT
-from memwatch.diagnosis.heap.object_layouts import Layouts, Look
-from memwatch.diagnosis.heap.remote_memory import Memory
+from memwatch.diagnosis.heap.object_layouts import Layouts, MeasureObject
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.heap.remote_object import (
     BODY_MOST,
     FRONT,
-    Place,
-    find,
-    is_count,
+    RemoteObject,
+    is_plausible_refcount,
+    read_remote_object,
 )
-from memwatch.diagnosis.heap.torch_tensors import HOST, Storage, Tensors
-from memwatch.diagnosis.heap.type_objects import HeapType, Types
+from memwatch.diagnosis.heap.torch_tensors import CPU_DEVICE, Storage, Tensors
+from memwatch.diagnosis.heap.type_objects import HeapType, TypeTable
 from memwatch.errors import SourceError, TargetGoneError
 
 LARGE_BYTES = 10 << 20
@@ -34,24 +34,24 @@ _STRANGERS_MOST = 1 << 17  # addresses kept that are no types
 _HEAD = struct.Struct("<QQ").unpack_from
 
 
-class Graph:
+class ReferenceGraph:
     """Who refers to whom."""
 
     def __init__(self) -> None:
         self.sources, self.starts, self.targets = array("Q"), array("Q"), array("Q")
 
-    def holders(self, held: Callable[[int], bool]) -> Iterator[tuple[int, int]]:
+    def references_to(self, held: Callable[[int], bool]) -> Iterator[tuple[int, int]]:
         """Each reference to such a one: from, to."""
         for at in compress(count(), map(held, self.targets)):
             yield self.sources[bisect_right(self.starts, at) - 1], self.targets[at]
 
 
 @dataclass(slots=True)
-class Kind:
+class TypeTally:
     """A type, and what was met of it."""
 
     type: HeapType
-    look: Look
+    measure_object: MeasureObject
     is_wanted: bool
     count: int = 0
     bytes: int = 0
@@ -60,11 +60,11 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ReachableObjects:
     """What was found."""
 
-    kinds: list[Kind]
-    graph: Graph
+    tallies: list[TypeTally]
+    graph: ReferenceGraph
     storages: list[Storage]  # of all tensors, each once
     with_graph: int  # tensors that keep the graph of their making
     unread: int  # tensors that are not laid out as expected
@@ -76,8 +76,8 @@ class Walk:
 
     def __init__(
         self,
-        memory: Memory,
-        types: Types,
+        memory: RemoteMemory,
+        types: TypeTable,
         layouts: Layouts,
         wanted: Callable[[HeapType], bool] = lambda _: False,
         left_out: Callable[[HeapType], bool] = lambda _: False,
@@ -87,12 +87,12 @@ class Walk:
         self._wanted, self._left_out = wanted, left_out
         self._seen: dict[int, bytearray] = {0: _NOWHERE}  # marks of what was met, by chunk
         self._waiting: dict[int, array[int]] = {}  # addresses, by chunk
-        self._kinds: dict[int, Kind | None] = {}  # by the address of the type
-        self._graph = Graph()
+        self._kinds: dict[int, TypeTally | None] = {}  # by the address of the type
+        self._graph = ReferenceGraph()
         self._storages: dict[int, Storage] = {}  # by address
         self._with_graph = self._unread = 0  # tensors
 
-    def go(self, starts: Iterable[array[int]], may_go_on: Callable[[], bool]) -> Reached:
+    def run(self, starts: Iterable[array[int]], may_go_on: Callable[[], bool]) -> ReachableObjects:
         """The objects at these addresses, and all that they hold. Asked before each chunk of memory is read."""
         for addresses in starts:
             self._follow(addresses)
@@ -102,7 +102,7 @@ class Walk:
             self._visit(chunk, sorted(self._waiting.pop(chunk)))
             complete = may_go_on()
         kinds, storages = [kind for kind in self._kinds.values() if kind is not None], list(self._storages.values())
-        return Reached(kinds, self._graph, storages, self._with_graph, self._unread, complete)
+        return ReachableObjects(kinds, self._graph, storages, self._with_graph, self._unread, complete)
 
     def pass_by(self, addresses: Iterable[int]) -> None:
         """Objects at which it is not to go on."""
@@ -118,10 +118,10 @@ class Walk:
             inner = bisect_left(addresses, low + FRONT, at), bisect_right(addresses, high - BODY_MOST, at)
             at = bisect_left(addresses, low, at)
             if inner[1] - inner[0] > _ALONE and (raw := self._read(low, high)) is not None:
-                self._visit_all(addresses[slice(*inner)], Place(self._memory, raw, low))
+                self._visit_all(addresses[slice(*inner)], RemoteObject(self._memory, raw, low))
                 addresses[slice(*inner)], end = [], end - inner[1] + inner[0]
             for address in addresses[at:end]:
-                if (place := find(self._memory, self._types, address)) is not None:
+                if (place := read_remote_object(self._memory, self._types, address)) is not None:
                     self._visit_all([address], place)
             at = end
 
@@ -133,17 +133,17 @@ class Walk:
         except SourceError:  # unmapped since
             return None
 
-    def _visit_all(self, addresses: list[int], place: Place) -> None:
+    def _visit_all(self, addresses: list[int], place: RemoteObject) -> None:
         raw, start = place.raw, place.start
         sources, starts, targets = self._graph.sources, self._graph.starts, self._graph.targets
         for address in addresses:
             owners, type_at = _HEAD(raw, address - start)
             kind = self._kind(type_at)
-            if kind is None or not is_count(self._memory, owners):
+            if kind is None or not is_plausible_refcount(self._memory, owners):
                 continue
-            place.at, place.kind, references = address - start, kind.type, array("Q")
+            place.at, place.heap_type, references = address - start, kind.type, array("Q")
             try:
-                size = kind.look(place, references)
+                size = kind.measure_object(place, references)
             except TargetGoneError:
                 raise
             except (SourceError, ValueError, ArithmeticError, struct.error):  # it changed, or never was an object
@@ -162,7 +162,7 @@ class Walk:
                 targets.extend(references)
                 self._follow(references)
 
-    def _storage_bytes(self, place: Place) -> int:
+    def _storage_bytes(self, place: RemoteObject) -> int:
         """Of memory of the host that a tensor shows, when no other one did before."""
         tensor = self._tensors.read(place)
         if tensor is None:
@@ -173,15 +173,15 @@ class Walk:
         if storage is None or storage.address in self._storages:
             return 0
         self._storages[storage.address] = storage
-        return storage.bytes if storage.device == HOST else 0
+        return storage.bytes if storage.device == CPU_DEVICE else 0
 
-    def _kind(self, address: int) -> Kind | None:
+    def _kind(self, address: int) -> TypeTally | None:
         if address in self._kinds:
             return self._kinds[address]
-        found = self._types.of(address)
+        found = self._types.type_at(address)
         kind = None
         if found is not None and not self._left_out(found):
-            kind = Kind(found, self._layouts.of(found), self._wanted(found))
+            kind = TypeTally(found, self._layouts.measurer_for(found), self._wanted(found))
         if kind is not None or len(self._kinds) < _STRANGERS_MOST:
             self._kinds[address] = kind
         return kind

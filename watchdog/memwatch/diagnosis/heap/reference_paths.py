@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from memwatch.core.examination import UNNAMED, Holder
+from memwatch.core.examination import UNNAMED_HOLDER_PREFIX, ReferencePath
 from memwatch.diagnosis.heap.attribute_values import Attributes
-from memwatch.diagnosis.heap.reachable_objects import Graph
-from memwatch.diagnosis.heap.remote_object import Place
+from memwatch.diagnosis.heap.reachable_objects import ReferenceGraph
+from memwatch.diagnosis.heap.remote_object import RemoteObject
 
 SAMPLED = 20_000  # objects of a type whose holders are looked for
 _STEPS_MOST = 12
@@ -33,25 +33,27 @@ _Ways = Counter[str]  # how many objects are reached by each way from a certain 
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class PathRoots:
     """What ways may begin with."""
 
     namespaces: Mapping[int, str]  # modules and classes, by the addresses of their dicts
     variables: Mapping[int, str]  # local variables, by the addresses of what they hold
 
 
-class Holders:
+class ReferencePathFinder:
     """Looks for them in a heap that was gone through."""
 
-    def __init__(self, graph: Graph, attributes: Attributes, names: Names, may_go_on: Callable[[], bool]) -> None:
+    def __init__(
+        self, graph: ReferenceGraph, attributes: Attributes, names: PathRoots, may_go_on: Callable[[], bool]
+    ) -> None:
         """`may_go_on` is asked before each object is looked at."""
         self._graph, self._attributes, self._names, self._may_go_on = graph, attributes, names, may_go_on
 
-    def of(self, name: str, addresses: Sequence[int]) -> list[Holder]:
+    def paths_to_type(self, name: str, addresses: Sequence[int]) -> list[ReferencePath]:
         """Who holds most of the objects of a type, given the addresses of all; who holds the most comes first."""
         every, total = max(1, -(-len(addresses) // SAMPLED)), len(addresses)
         found = self._climb(dict.fromkeys(addresses[::every], ""))
-        return [Holder(name, path, min(count * every, total), total) for path, count in found.most_common(_TOLD)]
+        return [ReferencePath(name, path, min(count * every, total), total) for path, count in found.most_common(_TOLD)]
 
     def paths(self, addresses: Sequence[int]) -> dict[int, str]:
         """One way to each of these objects, the one that is told in the fewest words; without those that have none."""
@@ -59,17 +61,17 @@ class Holders:
         return {int(address): path for path, _, address in (way.partition(_MARK) for way in ways)}
 
     def _climb(self, ends: Mapping[int, str]) -> Counter[str]:
-        return _Climb(self._graph, self._attributes, self._names, self._may_go_on, ends).ways()
+        return _ReferrerSearch(self._graph, self._attributes, self._names, self._may_go_on, ends).ways()
 
 
-class _Climb:
+class _ReferrerSearch:
     """From objects to what refers to them, and on to what refers to that, until all is reached from a name."""
 
     def __init__(
         self,
-        graph: Graph,
+        graph: ReferenceGraph,
         attributes: Attributes,
-        names: Names,
+        names: PathRoots,
         may_go_on: Callable[[], bool],
         ends: Mapping[int, str],
     ) -> None:
@@ -106,14 +108,14 @@ class _Climb:
                     way = label + rest if label != _ITS_DICT else _attribute(rest)
                     if source in self._names.namespaces:
                         self._found[self._names.namespaces[source] + _attribute(way)] += number
-                    elif place.kind.name == _FRAME and target in self._names.variables:
+                    elif place.heap_type.name == _FRAME and target in self._names.variables:
                         self._found[self._names.variables[target] + rest] += number
-                    elif source in self._objects or place.kind.name in _LOCALS:
-                        self._found[place.kind.name + way] += number
-                    elif place.kind.shape in _THROUGH or place.kind.name == "cell":
+                    elif source in self._objects or place.heap_type.name in _LOCALS:
+                        self._found[place.heap_type.name + way] += number
+                    elif place.heap_type.shape in _THROUGH or place.heap_type.name == "cell":
                         above[source][way] += number
                     else:
-                        named[place.kind.name, way][source] += number
+                        named[place.heap_type.name, way][source] += number
         for (kind, way), numbers in named.items():
             if len(numbers) <= self._few:
                 self._found[kind + way] += numbers.total()
@@ -126,17 +128,17 @@ class _Climb:
                 self._passed[source] |= targets
         return {source: Counter(dict(ways.most_common(_WAYS_MOST))) for source, ways in above.items()}
 
-    def _sources(self, below: Mapping[int, _Ways]) -> list[tuple[int, Place, set[int]]]:
+    def _sources(self, below: Mapping[int, _Ways]) -> list[tuple[int, RemoteObject, set[int]]]:
         """What refers to these, each with those that it refers to; not where the way would go in a circle."""
         targets: dict[int, set[int]] = defaultdict(set)
-        for source, target in self._graph.holders(below.__contains__):
+        for source, target in self._graph.references_to(below.__contains__):
             if source not in self._passed or not self._leads(target, source):
                 targets[source].add(target)
         found = []
         for source, held in takewhile(lambda _: self._may_go_on(), targets.items()):
-            place = self._attributes.find(source)
-            if place is not None and place.kind.shape not in _NO_HOLDERS and place.kind.name != "module":
-                self._kinds[source] = place.kind.name
+            place = self._attributes.object_at(source)
+            if place is not None and place.heap_type.shape not in _NO_HOLDERS and place.heap_type.name != "module":
+                self._kinds[source] = place.heap_type.name
                 found.append((source, place, held))
         return found
 
@@ -150,9 +152,9 @@ class _Climb:
             below |= held
         return end in below or bool(waiting)
 
-    def _labels(self, source: int, place: Place, targets: set[int]) -> dict[int, str]:
+    def _labels(self, source: int, place: RemoteObject, targets: set[int]) -> dict[int, str]:
         """What the holder calls each of what it holds."""
-        shape = place.kind.shape
+        shape = place.heap_type.shape
         own = self._attributes.dict_of(place)
         labels = {target: _ITS_DICT for target in targets if target == own}
         rest = targets - labels.keys()
@@ -162,10 +164,10 @@ class _Climb:
             labels |= {target: keys.get(target, _KEY) for target in rest}
         elif rest and shape == "ndarray" and self._attributes.is_view(place):
             labels |= dict.fromkeys(rest, ".base")
-        elif rest and (shape in _THROUGH or place.kind.name == "cell"):
+        elif rest and (shape in _THROUGH or place.heap_type.name == "cell"):
             labels |= dict.fromkeys(rest, _THROUGH.get(shape, ""))
         elif rest:
-            names = {value: f".{name}" for name, value in self._attributes.of(place) if value in rest}
+            names = {value: f".{name}" for name, value in self._attributes.named_values(place) if value in rest}
             labels |= {target: names.get(target, "") for target in rest}
         return labels
 
@@ -173,7 +175,10 @@ class _Climb:
         """These are held by nothing that is known: by a local variable, or by C code."""
         for address, ways in below.items():
             for way, number in ways.items():
-                begin = self._names.variables.get(address) or f"{UNNAMED}{self._kinds.get(address) or 'an object'}"
+                begin = (
+                    self._names.variables.get(address)
+                    or f"{UNNAMED_HOLDER_PREFIX}{self._kinds.get(address) or 'an object'}"
+                )
                 self._found[begin + way] += number
 
 

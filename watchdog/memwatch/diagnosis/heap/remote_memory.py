@@ -20,7 +20,7 @@ from memwatch.errors import SourceError, TargetGoneError
 _HINT = "run memwatch as the trainer's user (kernel.yama.ptrace_scope 0) or with CAP_SYS_PTRACE"
 
 
-class Access(Protocol):
+class MemoryAccess(Protocol):
     """A way to the memory of one program."""
 
     def read(self, address: int, size: int) -> bytes:
@@ -33,12 +33,12 @@ class Access(Protocol):
         """Give it back."""
 
 
-def open_memory(pid: int, folder: str) -> Access:
+def open_memory(pid: int, folder: str) -> MemoryAccess:
     """The way that is permitted; SourceError when none is, TargetGoneError when there is no such process."""
     try:
         return MemoryFile(f"{folder}/mem")
     except PermissionError:
-        return SystemCall(pid, folder)
+        return ProcessVmReader(pid, folder)
     except OSError as error:
         raise TargetGoneError(f"no process {pid}") from error
 
@@ -62,7 +62,7 @@ class MemoryFile:
         os.close(self._fd)
 
 
-class SystemCall:
+class ProcessVmReader:
     """process_vm_readv(2). CAP_SYS_PTRACE alone permits it, where the file asks for CAP_DAC_READ_SEARCH as well.
 
     It takes 2 us more than a read of the file, a census a fifth more CPU. It reads what the PID runs now: `is_there`
@@ -120,7 +120,7 @@ _LINE_FIELDS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping:
+class MemoryMapping:
     """A line of /proc/PID/maps."""
 
     start: int
@@ -131,14 +131,16 @@ class Mapping:
 
 
 # 00946000-00a85000 rw-p 00545000 fe:00 1051047    /usr/bin/python3.11
-def parse_maps(text: str) -> list[Mapping]:
+def parse_maps(text: str) -> list[MemoryMapping]:
     """All mappings in the order of their addresses; SourceError for a line that is none."""
     found = []
     for line in text.splitlines():
         fields = line.split(None, _LINE_FIELDS - 1)
         try:
             start, end = (int(bound[:17], 16) for bound in fields[0].split("-"))
-            found.append(Mapping(start, end, fields[1], int(fields[2][:16], 16), fields[5] if len(fields) > 5 else ""))
+            found.append(
+                MemoryMapping(start, end, fields[1], int(fields[2][:16], 16), fields[5] if len(fields) > 5 else "")
+            )
         except (ValueError, IndexError) as error:
             raise SourceError(f"not a line of maps: {line[:80]!r}") from error
     return found
@@ -178,10 +180,10 @@ class Ranges:
         return self._all[-1][1] if self._all else 0
 
 
-class Memory:
+class RemoteMemory:
     """Reads of one process. Each is of what is there at that moment: two reads may see two states."""
 
-    def __init__(self, pid: int, root: str = "/proc", access: Access | None = None) -> None:
+    def __init__(self, pid: int, root: str = "/proc", access: MemoryAccess | None = None) -> None:
         """SourceError without the right to read it, TargetGoneError when there is no such process."""
         self.pid, self.folder = pid, f"{root}/{pid}"
         self._access = access or open_memory(pid, self.folder)
@@ -198,7 +200,7 @@ class Memory:
             raise TargetGoneError(f"process {self.pid} has no memory: it has ended")
         writable = [one for one in self.maps if one.permissions.startswith("rw")]
         self.writable = Ranges((one.start, one.end) for one in writable)
-        self.private = Ranges((one.start, one.end) for one in writable if not one.path.startswith("/"))
+        self.anonymous = Ranges((one.start, one.end) for one in writable if not one.path.startswith("/"))
         self.files = Ranges((one.start, one.end) for one in self.maps if one.path.startswith("/"))
 
     def close(self) -> None:

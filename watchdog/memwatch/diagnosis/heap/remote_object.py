@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 from struct import Struct
 
-from memwatch.diagnosis.heap.remote_memory import Memory
-from memwatch.diagnosis.heap.type_objects import HeapType, Types
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.heap.type_objects import HeapType, TypeTable
 from memwatch.errors import SourceError, TargetGoneError
 
 FRONT = 32  # bytes that may belong to an object in front of it: the collector's links, and attributes since 3.11
@@ -20,15 +20,15 @@ _REFERENCES_MOST = 1 << 40  # immortal objects have some 2**30 or 2**32
 _WORD, _PAIR = Struct("<Q").unpack_from, Struct("<QQ").unpack_from
 
 
-class Place:
+class RemoteObject:
     """Where an object lies in what was read: FRONT bytes before it and its fixed part, up to BODY_MOST, are there."""
 
-    __slots__ = ("_memory", "at", "end", "kind", "raw", "start")
+    __slots__ = ("_memory", "at", "end", "heap_type", "raw", "start")
 
-    def __init__(self, memory: Memory, raw: bytes, start: int) -> None:
+    def __init__(self, memory: RemoteMemory, raw: bytes, start: int) -> None:
         self._memory, self.raw, self.start, self.end = memory, raw, start, start + len(raw)
         self.at = 0  # of the object, in `raw`
-        self.kind: HeapType
+        self.heap_type: HeapType
 
     @property
     def address(self) -> int:
@@ -64,19 +64,19 @@ class Place:
         return array("Q", self.read(address, 8 * min(count, _WORDS_MOST)))
 
 
-def is_count(memory: Memory, word: int) -> bool:
+def is_plausible_refcount(memory: RemoteMemory, word: int) -> bool:
     """Whether so many references to an object are likely. In a table of types, each before another is an address."""
     return 0 < word < OFTEN or (OFTEN <= word < _REFERENCES_MOST and word not in memory.writable)
 
 
-def find(memory: Memory, types: Types, address: int) -> Place | None:
+def read_remote_object(memory: RemoteMemory, types: TypeTable, address: int) -> RemoteObject | None:
     """The object at an address, read for itself; None when there is none."""
     for low, high in memory.writable.within(address - FRONT, address + BODY_MOST):
         if not low <= address <= high - _HEAD_BYTES:
             continue
         try:
             raw = memory.read(low, min(high, address + _SHORT) - low)
-            kind = types.of(_WORD(raw, address - low + 8)[0])
+            kind = types.type_at(_WORD(raw, address - low + 8)[0])
             if kind is not None and kind.basic_bytes > _SHORT:
                 raw = memory.read(low, high - low)
         except TargetGoneError:
@@ -86,7 +86,11 @@ def find(memory: Memory, types: Types, address: int) -> Place | None:
         if kind is None:
             return None
         missing = max(0, FRONT - (address - low))  # where less is mapped than may belong to an object
-        place = Place(memory, bytes(missing) + raw + bytes(min(BODY_MOST, kind.basic_bytes)), low - missing)
-        place.at, place.kind, place.end = address - place.start, kind, low + len(raw)  # what is behind was not read
+        place = RemoteObject(memory, bytes(missing) + raw + bytes(min(BODY_MOST, kind.basic_bytes)), low - missing)
+        place.at, place.heap_type, place.end = (
+            address - place.start,
+            kind,
+            low + len(raw),
+        )  # what is behind was not read
         return place
     return None

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from struct import iter_unpack, unpack_from
 
-from memwatch.core.examination import LOCAL, Frame
+from memwatch.core.examination import LOCAL_VARIABLE_PREFIX, StackFrame
 from memwatch.core.text_and_units import printable
-from memwatch.diagnosis.heap.builtin_values import Objects
+from memwatch.diagnosis.heap.builtin_values import BuiltinValues
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter
 from memwatch.diagnosis.heap.program_modules import is_installed
-from memwatch.diagnosis.heap.remote_memory import Memory
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.errors import SourceError, TargetGoneError
 
 _NO_LINE = -128  # in 3.10's tables: these instructions have none
@@ -174,8 +174,8 @@ _FRAME_BYTES, _FRAME_OBJECT_BYTES = 80, 112
 _VARIABLES_MOST = 4096  # of a function; of all, about
 _NOBODYS = 3  # frames from this owner on stand where C has called Python
 
-Site = tuple[int, int]  # a frame as it is read: the address of its code, and the instruction
-Stack = tuple[Site, ...]  # the innermost first
+CodeLocation = tuple[int, int]  # a frame as it is read: the address of its code, and the instruction
+RawStack = tuple[CodeLocation, ...]  # the innermost first
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +190,11 @@ class ThreadState:
 class Frames:
     """Reads them in one process. What changes while it is read may mix two moments of a stack."""
 
-    def __init__(self, memory: Memory, interpreter: Interpreter) -> None:
+    def __init__(self, memory: RemoteMemory, interpreter: Interpreter) -> None:
         self._memory, self._interpreter, self._minor = memory, interpreter, interpreter.minor[1]
-        self._objects = Objects(memory, interpreter.minor)
+        self._objects = BuiltinValues(memory, interpreter.minor)
         self._places = _BY_MINOR[self._minor]
-        self._known: dict[Site, Frame | None] = {}
+        self._known: dict[CodeLocation, StackFrame | None] = {}
         self._tid_at: int | None = None  # in what pthread keeps of a thread
 
     # --- threads ---
@@ -233,13 +233,13 @@ class Frames:
             return 0
         numbers = unpack_from(f"<{_PTHREAD_BYTES // 4}I", raw)
         if self._tid_at is None:
-            own = own_number(self._memory.folder, self._memory.pid)
+            own = id_in_own_namespace(self._memory.folder, self._memory.pid)
             self._tid_at = numbers.index(own) if own in numbers else -1
         return numbers[self._tid_at] if self._tid_at >= 0 else 0
 
     # --- frames ---
 
-    def stack(self, thread: ThreadState) -> Stack:
+    def stack(self, thread: ThreadState) -> RawStack:
         """What it is doing now; empty when it runs no Python, is gone, or changes too fast to be read whole."""
         for _ in range(_TRIES):
             with suppress(SourceError):  # a frame that has ended meanwhile
@@ -276,7 +276,7 @@ class Frames:
                 yield frame, raw
             frame = unpack_from("<Q", raw, places.caller)[0]
 
-    def _site(self, raw: bytes) -> Site:
+    def _site(self, raw: bytes) -> CodeLocation:
         places = self._places
         code, form = unpack_from("<Q", raw, places.code)[0], "<i" if places.owner is None else "<Q"
         return code & _UNTAGGED, unpack_from(form, raw, places.instruction)[0]  # -1: it has not begun
@@ -293,16 +293,16 @@ class Frames:
         values = self._memory.words(frame + places.variables, count)
         texts = map(self._objects.text_or_none, self._memory.words(names + self._objects.tuple_bytes, count))
         return {
-            value & _UNTAGGED: printable(f"{LOCAL}{function}: {name}")
+            value & _UNTAGGED: printable(f"{LOCAL_VARIABLE_PREFIX}{function}: {name}")
             for name, value in zip(texts, values, strict=True)
             if name is not None and value & _UNTAGGED
         }
 
-    def named(self, stack: Stack) -> tuple[Frame, ...]:
+    def resolve_stack(self, stack: RawStack) -> tuple[StackFrame, ...]:
         """The same for people; a frame that cannot be read, or has ended since, is left out."""
         return tuple(frame for site in stack if (frame := self._named(site)) is not None)
 
-    def _named(self, site: Site) -> Frame | None:
+    def _named(self, site: CodeLocation) -> StackFrame | None:
         if site not in self._known:
             self._known[site] = None
             try:
@@ -313,7 +313,7 @@ class Frames:
                 pass
         return self._known[site]
 
-    def _read(self, code: int, instruction: int) -> Frame:
+    def _read(self, code: int, instruction: int) -> StackFrame:
         places, minor = self._places, self._minor
         raw = self._memory.read(code, _CODE_BYTES)
         file, name, table = (unpack_from("<Q", raw, at)[0] for at in (places.file, places.name, places.lines))
@@ -324,7 +324,7 @@ class Frames:
             raise SourceError("no code")
         line = line_of(self._memory.read(table + 32, size) if size else b"", first, max(0, offset), minor)
         path = self._objects.text(file)
-        return Frame(
+        return StackFrame(
             printable(self._objects.text(name)),
             printable(path),
             line,
@@ -332,7 +332,7 @@ class Frames:
         )
 
 
-def own_number(folder: str, number: int) -> int:
+def id_in_own_namespace(folder: str, number: int) -> int:
     """By which a process or thread knows itself: in a container another than outside. `folder`: its, in /proc."""
     with suppress(OSError):
         status = Path(folder, "status").read_text(encoding="utf-8", errors="surrogateescape")

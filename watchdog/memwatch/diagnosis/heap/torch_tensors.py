@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
-from memwatch.diagnosis.heap.remote_memory import Memory
-from memwatch.diagnosis.heap.remote_object import Place
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.heap.remote_object import RemoteObject
 from memwatch.errors import SourceError, TargetGoneError
 
 # c10/core/DeviceType.h
-HOST = "cpu"
-_DEVICES = {0: HOST, 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 14: "meta"}
+CPU_DEVICE = "cpu"
+_DEVICES = {0: CPU_DEVICE, 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 14: "meta"}
 _CPU = 0
 _BYTES_MOST = 1 << 46
 _INDEX_MOST = 128
@@ -44,11 +44,11 @@ class Tensor:
 class Tensors:
     """Reads them in one process."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: RemoteMemory) -> None:
         self._memory = memory
         self._impl_at: tuple[int, ...] = _IMPL_AT
 
-    def read(self, place: Place) -> Tensor | None:
+    def read(self, place: RemoteObject) -> Tensor | None:
         """What there is to know of a tensor; None when it is not laid out as expected."""
         for offset in self._impl_at:
             try:

@@ -7,8 +7,8 @@ from itertools import islice
 from struct import unpack_from
 
 from memwatch.core.text_and_units import printable
-from memwatch.diagnosis.heap.builtin_values import Objects
-from memwatch.diagnosis.heap.remote_memory import Memory
+from memwatch.diagnosis.heap.builtin_values import BuiltinValues
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.errors import SourceError
 
 _TYPE_BYTES = 416  # of a PyTypeObject, as far as all versions have it alike
@@ -55,7 +55,7 @@ class HeapType:
     name: str  # "__main__.Agent", "dict"
     basic_bytes: int
     item_bytes: int
-    tracked: bool  # by the garbage collector, or so it may be
+    is_gc_tracked: bool  # by the garbage collector, or so it may be
     shape: str  # one of those above; "": none of them
     shape_bytes: int  # of the fixed part that the shape tells of, from the start of the object
     base_at: int  # the address of its base type; 0 without
@@ -67,23 +67,23 @@ class HeapType:
     keys_at: int  # the table of the names of attributes that its objects share; 0 without
 
 
-class Types:
+class TypeTable:
     """The types that were met so far."""
 
-    def __init__(self, memory: Memory, objects: Objects) -> None:
+    def __init__(self, memory: RemoteMemory, objects: BuiltinValues) -> None:
         self._memory, self._objects, self._minor = memory, objects, objects.minor
-        self.known: dict[int, HeapType] = {}  # those of tracked objects
+        self.gc_types: dict[int, HeapType] = {}  # those of tracked objects
         self.others: dict[int, HeapType] = {}
         self._refused: set[int] = set()
 
-    def learn(self, address: int) -> HeapType | None:
+    def gc_type_at(self, address: int) -> HeapType | None:
         """The type at this address; None when there is none of tracked objects."""
-        found = self.of(address)
-        return found if found is not None and found.tracked else None
+        found = self.type_at(address)
+        return found if found is not None and found.is_gc_tracked else None
 
-    def of(self, address: int) -> HeapType | None:
+    def type_at(self, address: int) -> HeapType | None:
         """The type at this address; None when there is none."""
-        found = self.known.get(address) or self.others.get(address)
+        found = self.gc_types.get(address) or self.others.get(address)
         if found is not None or address in self._refused or address % 8 or address < _LOWEST:
             return found
         try:
@@ -97,7 +97,7 @@ class Types:
 
     def known_from(self, count: int) -> frozenset[int]:
         """The addresses of all but the first so many of tracked objects, in the order in which they were met."""
-        return frozenset(islice(self.known, count, None))
+        return frozenset(islice(self.gc_types, count, None))
 
     def _read(self, address: int, bases_left: int) -> HeapType:
         raw = self._memory.read(address, _TYPE_BYTES)
@@ -123,7 +123,7 @@ class Types:
             name=name,
             basic_bytes=basic,
             item_bytes=item,
-            tracked=bool(flags & _HAS_GC),
+            is_gc_tracked=bool(flags & _HAS_GC),
             shape=shape,
             shape_bytes=shape_bytes,
             base_at=base_at,
@@ -134,7 +134,7 @@ class Types:
             front_bytes=_LINKS_BYTES * (bool(flags & _HAS_GC) + in_front),
             keys_at=keys_at,
         )
-        (self.known if found.tracked else self.others)[address] = found
+        (self.gc_types if found.is_gc_tracked else self.others)[address] = found
         return found
 
     def _shape(self, name: str, basic: int, base_at: int, bases_left: int) -> tuple[str, int]:
@@ -142,7 +142,7 @@ class Types:
         if shape is not None:
             return shape, _OBJECT_BYTES if shape in _BY_FIELDS else basic
         if base_at and bases_left:
-            base = self.known.get(base_at) or self.others.get(base_at) or self._read(base_at, bases_left - 1)
+            base = self.gc_types.get(base_at) or self.others.get(base_at) or self._read(base_at, bases_left - 1)
             if base.shape not in _EXACT:
                 return base.shape, base.shape_bytes
         return "", _OBJECT_BYTES

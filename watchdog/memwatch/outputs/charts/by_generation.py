@@ -4,58 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from memwatch.core.engine.status_sentence import main_less
+from memwatch.core.engine.status_sentence import without_main_module
 from memwatch.core.examination import TypeCount
 from memwatch.core.snapshot import GenerationRow, ResourceView
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
-from memwatch.outputs.charts.panels import OFF_SCALE, of_resource, phase_tints
-from memwatch.outputs.charts.run_data import Story
+from memwatch.outputs.charts.panels import OFF_SCALE, phase_tints, resource_title
+from memwatch.outputs.charts.run_data import RunData
 from memwatch.outputs.charts.svg_chart import SERIES, Panel
 from memwatch.outputs.charts.svg_marks import (
-    Axis,
     Bars,
+    ChartAxis,
     Dots,
-    Line,
+    LineMark,
     Mark,
     Ticker,
     byte_ticks,
     count_ticks,
     duration_ticks,
 )
-from memwatch.outputs.text.formatting import format_index, latest_rows, phase_delta
+from memwatch.outputs.text.formatting import format_index, latest_attempt_rows, phase_delta
 
 HALF_BAR = 0.36  # of its width, in generations
 
 
-def panels(story: Story) -> Iterator[Panel]:
+def generation_panels(story: RunData) -> Iterator[Panel]:
     """What there is to show of each resource that has generations, and of the heap."""
     for view in story.end.resources:
-        rows = latest_rows(view.generations)
+        rows = latest_attempt_rows(view.generations)
         if len(rows) > 1 and view.usage.resource in story.memory:
-            yield levels_panel(story, view)
+            yield memory_by_generation_panel(story, view)
             yield from phases_panel(story, view)
     yield from types_panels(story)
 
 
-def levels_panel(story: Story, view: ResourceView) -> Panel:
+def memory_by_generation_panel(story: RunData, view: ResourceView) -> Panel:
     """Memory at the end of each generation, and its peak there."""
-    rows, unit = latest_rows(view.generations), printable(story.end.unit, 20)
+    rows, unit = latest_attempt_rows(view.generations), printable(story.end.unit, 20)
     peaks = [(row.index, float(row.peak_bytes)) for row in rows]
     top = max(level for _, level in peaks)
     limit = view.usage.limit
     marks: list[Mark] = [
-        Line(peaks, "forecast dotted"),
+        LineMark(peaks, "forecast dotted"),
         Dots([(x, y, f"peak in {unit} {format_index(x)}: {format_bytes(y)}") for x, y in peaks], "forecast"),
-        Line([(row.index, float(row.end_bytes)) for row in rows], "memory"),
+        LineMark([(row.index, float(row.end_bytes)) for row in rows], "memory"),
         Dots([(row.index, float(row.end_bytes), _words(row, unit)) for row in rows], "memory"),
     ]
     legend = [("line memory", f"at the end of the {unit}"), ("line forecast dotted", "its peak")]
     if limit is not None and limit.bytes <= OFF_SCALE * top:
         top = max(top, float(limit.bytes))
-        marks.append(Line([(rows[0].index - 1, limit.bytes), (rows[-1].index + 1, limit.bytes)], "limit dashed"))
+        marks.append(LineMark([(rows[0].index - 1, limit.bytes), (rows[-1].index + 1, limit.bytes)], "limit dashed"))
         legend.append(("line limit dashed", f"limit {format_bytes(limit.bytes)}"))
-    title = of_resource(view.usage.resource, f"memory by {unit}")
-    return Panel(title, _across(rows), Axis.over(0.0, 1.1 * top, byte_ticks), 220, marks, legend=legend)
+    title = resource_title(view.usage.resource, f"memory by {unit}")
+    return Panel(title, _across(rows), ChartAxis.over(0.0, 1.1 * top, byte_ticks), 220, marks, legend=legend)
 
 
 def _words(row: GenerationRow, unit: str) -> str:
@@ -64,13 +64,13 @@ def _words(row: GenerationRow, unit: str) -> str:
     return f"{unit} {format_index(row.index)}: {format_bytes(row.end_bytes)}, {change} {took}"
 
 
-def _across(rows: Sequence[GenerationRow]) -> Axis:
-    return Axis.over(rows[0].index - 0.6, rows[-1].index + 0.6, count_ticks)
+def _across(rows: Sequence[GenerationRow]) -> ChartAxis:
+    return ChartAxis.over(rows[0].index - 0.6, rows[-1].index + 0.6, count_ticks)
 
 
-def phases_panel(story: Story, view: ResourceView) -> Iterator[Panel]:
+def phases_panel(story: RunData, view: ResourceView) -> Iterator[Panel]:
     """How memory changed in each phase of each generation: what was given back hangs below zero."""
-    rows, unit = latest_rows(view.generations), printable(story.end.unit, 20)
+    rows, unit = latest_attempt_rows(view.generations), printable(story.end.unit, 20)
     tints = phase_tints(story)
     boxes: dict[str, list[tuple[float, float, float, float, str]]] = {name: [] for name in tints}
     low, high = 0.0, 0.0
@@ -86,25 +86,25 @@ def phases_panel(story: Story, view: ResourceView) -> Iterator[Panel]:
         low, high = min(low, below), max(high, above)
     if high > low:
         yield Panel(
-            of_resource(view.usage.resource, f"change of memory by phase of each {unit}"),
+            resource_title(view.usage.resource, f"change of memory by phase of each {unit}"),
             _across(rows),
-            Axis.over(1.05 * low, 1.05 * high, byte_ticks),
+            ChartAxis.over(1.05 * low, 1.05 * high, byte_ticks),
             200,
             [
                 *(Bars(boxes[name], tints[name]) for name in tints),
-                Line([(rows[0].index - 1, 0.0), (rows[-1].index + 1, 0.0)], "muted thin"),
+                LineMark([(rows[0].index - 1, 0.0), (rows[-1].index + 1, 0.0)], "muted thin"),
             ],
             legend=[(f"fill {tint}", printable(name, 30)) for name, tint in tints.items()],
         )
 
 
-def types_panels(story: Story) -> Iterator[Panel]:
+def types_panels(story: RunData) -> Iterator[Panel]:
     """Bytes and numbers of objects of the types that there is more and more of, at each examination."""
     for title, ticks, shown, figure in (
         ("Memory of Python objects by type", byte_ticks, format_bytes, _bytes),
         ("Python objects by type", count_ticks, "{:,.0f}".format, _count),
     ):
-        series = risen(story, figure)
+        series = growing_types(story, figure)
         if series:
             yield _types_panel(story, title, ticks, shown, series)
 
@@ -117,8 +117,8 @@ def _count(one: TypeCount) -> int | None:
     return one.count
 
 
-def risen(
-    story: Story, figure: Callable[[TypeCount], int | None], most: int = SERIES
+def growing_types(
+    story: RunData, figure: Callable[[TypeCount], int | None], most: int = SERIES
 ) -> dict[str, list[tuple[float, float]]]:
     """(generation or seconds, figure) at each examination, of the types that rose the most."""
     named: dict[str, list[tuple[float, float]]] = {}
@@ -132,7 +132,7 @@ def risen(
     return {name: named[name] for name in first}
 
 
-def _examined(story: Story) -> Iterator[tuple[float, Sequence[TypeCount]]]:
+def _examined(story: RunData) -> Iterator[tuple[float, Sequence[TypeCount]]]:
     """Where each examination stands on the axis, and what it counted."""
     timed = by_time(story)
     for t, one in story.examined:
@@ -140,13 +140,13 @@ def _examined(story: Story) -> Iterator[tuple[float, Sequence[TypeCount]]]:
             yield (t if timed else float(one.asked.generation or 0)), one.found.census.types
 
 
-def by_time(story: Story) -> bool:
+def by_time(story: RunData) -> bool:
     """Examinations without a generation can be told apart by time alone."""
     return any(one.asked.generation is None for _, one in story.examined)
 
 
 def _types_panel(
-    story: Story,
+    story: RunData,
     title: str,
     ticks: Ticker,
     shown: Callable[[float], str],
@@ -155,21 +155,21 @@ def _types_panel(
     xs = [x for rows in series.values() for x, _ in rows]
     low, high = min(xs), max(xs)
     top = max(y for rows in series.values() for _, y in rows)
-    names = [printable(main_less(name), 60) for name in series]
+    names = [printable(without_main_module(name), 60) for name in series]
     timed, unit = by_time(story), printable(story.end.unit, 20)
     marks: list[Mark] = []
     for i, (name, rows) in enumerate(zip(names, series.values(), strict=True)):
-        marks.append(Line(rows, f"series{i}"))
+        marks.append(LineMark(rows, f"series{i}"))
         dots = []
         for x, y in rows:
             where = f"after {format_duration(x)}" if timed else f"{unit} {format_index(x)}"
             dots.append((x, y, f"{name}, {where}: {shown(y)}"))
         marks.append(Dots(dots, f"series{i}"))
-    across = Axis.over(low, high, duration_ticks) if timed else Axis.over(low - 0.6, high + 0.6, count_ticks)
+    across = ChartAxis.over(low, high, duration_ticks) if timed else ChartAxis.over(low - 0.6, high + 0.6, count_ticks)
     return Panel(
         f"{title}, by {'time' if timed else unit}",
         across,
-        Axis.over(0.0, 1.1 * top, ticks),
+        ChartAxis.over(0.0, 1.1 * top, ticks),
         220,
         marks,
         legend=[(f"line series{i}", name) for i, name in enumerate(names)],

@@ -11,10 +11,10 @@ from typing import TypeVar
 from memwatch.core.measurements import HOST
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.outputs.charts.run_data import (
-    OUTLOOKS,
-    Memory,
-    Said,
-    Story,
+    FORECAST_EVENTS,
+    MemorySeries,
+    RunData,
+    TimedNotice,
 )
 from memwatch.outputs.charts.svg_chart import (
     TINTS,
@@ -25,20 +25,20 @@ from memwatch.outputs.charts.svg_chart import (
 )
 from memwatch.outputs.charts.svg_marks import (
     MOST_DOTS,
-    Axis,
+    AreaMark,
     Band,
+    ChartAxis,
     Dots,
-    Line,
+    LineMark,
     Mark,
     Point,
+    PolygonMark,
     Rules,
-    Shape,
-    Slope,
     Spans,
     byte_ticks,
     duration_ticks,
-    held,
-    steps,
+    hold_intervals,
+    step_corners,
 )
 from memwatch.outputs.text.formatting import format_index
 
@@ -55,7 +55,7 @@ KINDS = {
 }
 
 
-def panels(story: Story) -> list[Panel]:
+def run_panels(story: RunData) -> list[Panel]:
     """What there is to show of each resource, from top to bottom."""
     return [
         panel
@@ -65,30 +65,35 @@ def panels(story: Story) -> list[Panel]:
     ]
 
 
-def memory_panel(story: Story, resource: str) -> Panel:
+def memory_panel(story: RunData, resource: str) -> Panel:
     """Memory and its limit against time; verdicts along the bottom, generations along the top, phases shaded."""
     memory = story.memory[resource]
     levels = [limit for _, limit in memory.limits if limit is not None and limit <= OFF_SCALE * memory.peak]
-    y = Axis.over(0.0, 1.1 * max([memory.peak, *levels]), byte_ticks)
+    y = ChartAxis.over(0.0, 1.1 * max([memory.peak, *levels]), byte_ticks)
     phases = _phases(story)
     runs = [piece for run in memory.runs for piece in _unbroken(run, story.end_t)]
     return Panel(
-        title=of_resource(resource, "memory"),
+        title=resource_title(resource, "memory"),
         x=_time(story),
         y=y,
         height=330,
         marks=[
             phases,
-            *(Slope(run, "memory wash") for run in runs if not phases.spans),
-            *(Line(piece, "limit dashed") for piece in _levels(memory, story.end_t)),
-            *_moments(story, resource),
-            *(Line(run, "memory") for run in runs),
+            *(AreaMark(run, "memory wash") for run in runs if not phases.spans),
+            *(LineMark(piece, "limit dashed") for piece in _levels(memory, story.end_t)),
+            *_event_rules(story, resource),
+            *(LineMark(run, "memory") for run in runs),
             Dots([(*run[0], "") for run in runs if len(run) == 1], "memory"),
-            Dots([(t, used, f"limit met {after(t)}") for t, used in memory.met], "limit", radius=5.0),
+            Dots(
+                [(t, used, f"limit met {format_elapsed(t)}") for t, used in memory.limit_reached], "limit", radius=5.0
+            ),
         ],
         labels=[
-            *(Label(one.t, None, _decision(one, story.end.unit)) for one in story.decisions(resource)[:MOST_LABELS]),
-            *(Label(t, used, ("limit met",), "limit") for t, used in memory.met[:MOST_LABELS]),
+            *(
+                Label(one.t, None, _decision(one, story.end.unit))
+                for one in story.first_interrupts(resource)[:MOST_LABELS]
+            ),
+            *(Label(t, used, ("limit met",), "limit") for t, used in memory.limit_reached[:MOST_LABELS]),
             *_limit_labels(memory, y),
             *(Label(t, None, ("restart",), "muted") for t in story.restarts[:MOST_LABELS]),
         ],
@@ -98,59 +103,62 @@ def memory_panel(story: Story, resource: str) -> Panel:
     )
 
 
-def forecast_panel(story: Story, resource: str) -> Panel | None:
+def forecast_panel(story: RunData, resource: str) -> Panel | None:
     """When the limit was expected to be met, as it was said from time to time; None where that was never said."""
     runs = list(_forecasts(story, resource))
     if not runs:
         return None
-    met = story.memory[resource].met
+    met = story.memory[resource].limit_reached
     top = _reach([row[1] for run, _ in runs for row in run], story.end_t, met[-1][0] if met else 0.0)
     now = min(story.end_t, top)
     said = [(one.t, one.t + one["eta_s"], _spoken(one)) for one in _with(story, resource, "eta_s")]
-    truths = [(story.began(t), t) for t, _ in met]
+    truths = [(story.process_start_t(t), t) for t, _ in met]
     return Panel(
-        title=of_resource(resource, "when the limit will be met, as forecast at each time"),
+        title=resource_title(resource, "when the limit will be met, as forecast at each time"),
         x=_time(story),
-        y=Axis.over(0.0, top, duration_ticks),
+        y=ChartAxis.over(0.0, top, duration_ticks),
         height=260,
         marks=[
-            Shape([(0.0, 0.0), (now, now), (story.end_t, now), (story.end_t, 0.0)], "muted wash"),
+            PolygonMark([(0.0, 0.0), (now, now), (story.end_t, now), (story.end_t, 0.0)], "muted wash"),
             *(Band([(t, low, high) for t, _, low, high in run], until, "forecast faint") for run, until in runs),
-            Line([(0.0, 0.0), (now, now)], "muted thin"),
-            *_moments(story, resource),
-            *(Line([(start, t), (t, t)], "limit dashed") for start, t in truths),
-            *(Line(steps([(t, middle) for t, middle, _, _ in run], until), "forecast") for run, until in runs),
+            LineMark([(0.0, 0.0), (now, now)], "muted thin"),
+            *_event_rules(story, resource),
+            *(LineMark([(start, t), (t, t)], "limit dashed") for start, t in truths),
+            *(
+                LineMark(step_corners([(t, middle) for t, middle, _, _ in run], until), "forecast")
+                for run, until in runs
+            ),
             Dots(said if len(said) <= MOST_DOTS else [], "forecast"),  # more would hide their line
-            Dots([(t, t, f"limit met {after(t)}") for t, _ in met], "limit", radius=5.0),
+            Dots([(t, t, f"limit met {format_elapsed(t)}") for t, _ in met], "limit", radius=5.0),
         ],
         labels=[
-            *(Label(start, t, (f"limit met {after(t)}",), "limit") for start, t in truths[:MOST_LABELS]),
+            *(Label(start, t, (f"limit met {format_elapsed(t)}",), "limit") for start, t in truths[:MOST_LABELS]),
             Label(0.5 * now, 0.5 * now, ("now",), "muted"),
         ],
         legend=[("line forecast", "forecast, held until the next"), ("fill forecast faint", "90 % of outcomes")],
     )
 
 
-def growth_panel(story: Story, resource: str) -> Panel | None:
+def growth_panel(story: RunData, resource: str) -> Panel | None:
     """Growth per generation as it was estimated, beside what each generation brought; None without markers."""
     said = _with(story, resource, "growth_per_gen")
     if not said:
         return None
     unit = printable(story.end.unit, 20)
-    rows = [one for one in story.of(resource, "generation") if not one["partial"] and one["delta"] is not None]
+    rows = [one for one in story.notices_of(resource, "generation") if not one["partial"] and one["delta"] is not None]
     grown = [(one.t, one["delta"], _spoken(one)) for one in rows]
     estimates = [(one.t, one["growth_per_gen"]) for one in said]
     low, high = _range([growth for _, growth in estimates], [growth for _, growth, _ in grown])
     return Panel(
-        title=of_resource(resource, f"growth per {unit}"),
+        title=resource_title(resource, f"growth per {unit}"),
         x=_time(story),
-        y=Axis.over(low, high, byte_ticks),
+        y=ChartAxis.over(low, high, byte_ticks),
         height=150,
         marks=[
-            Line([(0.0, 0.0), (story.end_t, 0.0)], "muted thin"),
-            *_moments(story, resource),
+            LineMark([(0.0, 0.0), (story.end_t, 0.0)], "muted thin"),
+            *_event_rules(story, resource),
             Dots(grown, "memory"),
-            Line(steps(estimates, story.end_t), "forecast"),
+            LineMark(step_corners(estimates, story.end_t), "forecast"),
         ],
         legend=[("line forecast", "as estimated"), ("dot memory", f"in the {unit} that ended then")],
     )
@@ -159,48 +167,48 @@ def growth_panel(story: Story, resource: str) -> Panel | None:
 # --- parts of panels ------------------------------------------------------------------------------------------------
 
 
-def _time(story: Story) -> Axis:
+def _time(story: RunData) -> ChartAxis:
     """A little longer than the trace: what happens at its end is not cut off."""
-    return Axis.over(0.0, 1.015 * story.end_t, duration_ticks)
+    return ChartAxis.over(0.0, 1.015 * story.end_t, duration_ticks)
 
 
-def after(t: float) -> str:
+def format_elapsed(t: float) -> str:
     """`after 2 h`: seconds since the first event, for people."""
     return f"after {format_duration(t)}" if t >= 1 else "within a second" if t > 0 else "at once"
 
 
-def of_resource(resource: str, words: str) -> str:
+def resource_title(resource: str, words: str) -> str:
     """A title: of main memory it need not be said."""
     return words[0].upper() + words[1:] if resource == HOST else f"{resource}: {words}"
 
 
-def _spoken(said: Said) -> str:
-    return f"{after(said.t)}: {said.notice.text}"
+def _spoken(said: TimedNotice) -> str:
+    return f"{format_elapsed(said.t)}: {said.notice.text}"
 
 
-def _with(story: Story, resource: str, name: str) -> list[Said]:
+def _with(story: RunData, resource: str, name: str) -> list[TimedNotice]:
     """What was said that has this field."""
-    return [one for one in story.of(resource, *OUTLOOKS) if one[name] is not None]
+    return [one for one in story.notices_of(resource, *FORECAST_EVENTS) if one[name] is not None]
 
 
-def _moments(story: Story, resource: str) -> list[Mark]:
+def _event_rules(story: RunData, resource: str) -> list[Mark]:
     """The verticals that stand in every panel: other processes, and interrupts, the decisions among them bold."""
-    decisions = [one.t for one in story.decisions(resource)]
-    others = [one.t for one in story.of(resource, "interrupt") if one.t not in decisions]
+    decisions = [one.t for one in story.first_interrupts(resource)]
+    others = [one.t for one in story.notices_of(resource, "interrupt") if one.t not in decisions]
     return [Rules(story.restarts, "dotted muted"), Rules(others, "thin ink"), Rules(decisions, "bold ink")]
 
 
-def _decision(said: Said, unit: str) -> tuple[str, ...]:
+def _decision(said: TimedNotice, unit: str) -> tuple[str, ...]:
     """When, where with how much room, and why; short lines, for they stand within the picture."""
     word = printable(unit, 12)
     where = "" if said["gen"] is None else f"in {word} {format_index(said['gen'])}"
     room = "" if said["headroom"] is None else f"{format_bytes(said['headroom'])} left"
     why = KINDS.get(said["kind"], str(said["kind"] or "")) + (f" {word}" if said["kind"] == "boundary" else "")
-    lines = (f"interrupt {after(said.t)}", ", ".join(part for part in (where, room) if part), why)
+    lines = (f"interrupt {format_elapsed(said.t)}", ", ".join(part for part in (where, room) if part), why)
     return tuple(line for line in lines if line)
 
 
-def phase_tints(story: Story) -> dict[str, str]:
+def phase_tints(story: RunData) -> dict[str, str]:
     """A colour for each of the phases that take most of the time."""
     lasted: dict[str, float] = {}
     for start, end, name in story.phases:
@@ -209,7 +217,7 @@ def phase_tints(story: Story) -> dict[str, str]:
     return {name: f"tint{i}" for i, name in enumerate(name for name in lasted if name in longest and lasted[name])}
 
 
-def _phases(story: Story) -> Spans:
+def _phases(story: RunData) -> Spans:
     """A shading for each of them."""
     tints = phase_tints(story)
     return Spans(
@@ -226,13 +234,13 @@ def _unbroken(run: Sequence[Point], span: float) -> Iterator[Sequence[Point]]:
     return (run[start:end] for start, end in pairwise(cuts) if end > start)
 
 
-def _levels(memory: Memory, end_t: float) -> list[Sequence[Point]]:
+def _levels(memory: MemorySeries, end_t: float) -> list[Sequence[Point]]:
     """The steps of the limit, without the times at which it was unknown."""
     known = _runs(memory.limits, end_t)
     return [[corner for start, end, limit in run for corner in ((start, limit), (end, limit))] for run in known]
 
 
-def _limit_labels(memory: Memory, y: Axis) -> Iterator[Label]:
+def _limit_labels(memory: MemorySeries, y: ChartAxis) -> Iterator[Label]:
     for t, limit in memory.limits[:MOST_LABELS]:
         if limit is not None and limit <= y.high:
             yield Label(t, limit, (f"limit {format_bytes(limit)}",), "limit")
@@ -243,7 +251,7 @@ def _limit_labels(memory: Memory, y: Axis) -> Iterator[Label]:
 def _runs(points: Sequence[tuple[float, T | None]], end_t: float) -> list[list[tuple[float, float, T]]]:
     """Runs of (from, to, value) of what holds from one time to the next, without the times at which it is None."""
     runs: list[list[tuple[float, float, T]]] = [[]]
-    for start, end, value in held(points, end_t):
+    for start, end, value in hold_intervals(points, end_t):
         if value is not None:
             runs[-1].append((start, end, value))
         elif runs[-1]:
@@ -251,14 +259,14 @@ def _runs(points: Sequence[tuple[float, T | None]], end_t: float) -> list[list[t
     return [run for run in runs if run]
 
 
-def _forecasts(story: Story, resource: str) -> Iterator[tuple[list[tuple[float, float, float, float]], float]]:
+def _forecasts(story: RunData, resource: str) -> Iterator[tuple[list[tuple[float, float, float, float]], float]]:
     """Runs of what was forecast (when said; when the limit is met: middle, early, late), and when each run ended."""
-    said = story.of(resource, *OUTLOOKS)
+    said = story.notices_of(resource, *FORECAST_EVENTS)
     for run in _runs([(one.t, None if one["eta_s"] is None else one) for one in said], story.end_t):
         yield [(t, *_met(t, one)) for t, _, one in run], run[-1][1]
 
 
-def _met(t: float, said: Said) -> tuple[float, float, float]:
+def _met(t: float, said: TimedNotice) -> tuple[float, float, float]:
     middle, low, high = said["eta_s"], said["eta_lo_s"], said["eta_hi_s"]
     return t + middle, t + (middle if low is None else low), math.inf if high is None else t + high
 
@@ -276,8 +284,8 @@ def _range(estimates: Sequence[float], grown: Sequence[float]) -> tuple[float, f
     return low - 0.08 * (high - low), high + 0.08 * (high - low)
 
 
-def _verdicts(story: Story, resource: str) -> list[tuple[float, float, str]]:
+def _verdicts(story: RunData, resource: str) -> list[tuple[float, float, str]]:
     """From, to, verdict, without repetitions."""
     said = [(one.t, one["verdict"]) for one in _with(story, resource, "verdict")]
     begins = [next(group) for _, group in groupby(said, key=lambda item: item[1])]
-    return held(begins, story.end_t)
+    return hold_intervals(begins, story.end_t)

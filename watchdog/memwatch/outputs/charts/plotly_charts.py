@@ -18,30 +18,30 @@ from memwatch.outputs.charts.svg_chart import (
     Ribbon,
 )
 from memwatch.outputs.charts.svg_marks import (
-    Axis,
+    AreaMark,
     Band,
     Bars,
+    ChartAxis,
     Dots,
-    Line,
+    LineMark,
     Mark,
     Point,
+    PolygonMark,
     Rules,
     Scale,
-    Shape,
-    Slope,
     Spans,
     byte_ticks,
     count_ticks,
+    downsample,
     duration_ticks,
     round_up,
-    steps,
-    thinned,
+    step_corners,
 )
 from memwatch.outputs.html import html_document
-from memwatch.outputs.html.html_document import Charts, Markup
+from memwatch.outputs.html.html_document import ChartRenderer, Markup
 from memwatch.outputs.text.formatting import format_index
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+PLOTLY_CSP = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 COLUMNS = 2500  # of which a line keeps its extremes: there is something to zoom into
 UNITS = (("d", 86400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0))
 MOST_INDEXES = 30  # along the top
@@ -49,19 +49,19 @@ GREY = "rgba(128,128,128,0.25)"
 OPACITY = {"faint": 0.22, "tint": 0.16, "wash": 0.1}
 INDEX_PIXELS = 18.0  # for indices along the top
 MARGIN = {"l": 80, "r": 20, "t": 50, "b": 40}
-STYLE = """
+PLOTLY_CSS = """
 .plotly-graph-div{margin:.4em 0}
 .js-plotly-plot :is(.xtick,.ytick,.legend,.annotation,.infolayer) text{fill:var(--ink)!important}
 """
 
 
-def charts() -> Charts:
+def plotly_charts() -> ChartRenderer:
     """Each panel as a chart of its own; the script that draws them is in the page: nothing is loaded from elsewhere."""
     head = (
-        f"<style>{STYLE}</style><script>{get_plotlyjs()}</script><noscript><p>The charts need JavaScript; "
+        f"<style>{PLOTLY_CSS}</style><script>{get_plotlyjs()}</script><noscript><p>The charts need JavaScript; "
         "memwatch report --static draws them without.</p></noscript>"
     )
-    return Charts(_Numbered().draw, Markup(head), POLICY)
+    return ChartRenderer(_Numbered().draw, Markup(head), PLOTLY_CSP)
 
 
 class _Numbered:
@@ -79,7 +79,7 @@ class _Numbered:
         name = f"chart{self._count}"
         figure = _Drawing(panel).figure()
         drawn = to_html(figure, include_plotlyjs=False, full_html=False, config=_CONFIG, div_id=name)
-        return html_document.element("h3", html_document.words(panel.title)) + str(drawn)
+        return html_document.element("h3", html_document.escape_html(panel.title)) + str(drawn)
 
 
 _CONFIG = {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
@@ -88,7 +88,7 @@ _CONFIG = {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": [
 class _Scaled:
     """Values of an axis as Plotly gets them: durations in the unit that suits the axis."""
 
-    def __init__(self, axis: Axis) -> None:
+    def __init__(self, axis: ChartAxis) -> None:
         span = axis.high - axis.low
         self.unit, self._size = "", 1.0
         if axis.ticks is duration_ticks:
@@ -168,9 +168,9 @@ class _Drawing:
         raise TypeError(f"{type(mark).__name__} cannot be drawn")
 
     @_draw.register
-    def _(self, mark: Line) -> None:
+    def _(self, mark: LineMark) -> None:
         self._scatter(
-            thinned(mark.points, self._columns),
+            downsample(mark.points, self._columns),
             f"line {mark.style}",
             mode="lines",
             line=_pen(mark.style),
@@ -178,19 +178,19 @@ class _Drawing:
         )
 
     @_draw.register
-    def _(self, mark: Slope) -> None:
+    def _(self, mark: AreaMark) -> None:
         ground = self._panel.y.low
-        points = thinned(mark.points, self._columns)
+        points = downsample(mark.points, self._columns)
         self._area([(points[0][0], ground), *points, (points[-1][0], ground)], mark.style)
 
     @_draw.register
-    def _(self, mark: Shape) -> None:
+    def _(self, mark: PolygonMark) -> None:
         self._area(mark.points, mark.style)
 
     @_draw.register
     def _(self, mark: Band) -> None:
-        low = steps([(x, low) for x, low, _ in mark.rows], mark.until)
-        high = steps([(x, high) for x, _, high in mark.rows], mark.until)
+        low = step_corners([(x, low) for x, low, _ in mark.rows], mark.until)
+        high = step_corners([(x, high) for x, _, high in mark.rows], mark.until)
         self._area([*low, *reversed(high)], mark.style)
 
     @_draw.register
@@ -221,7 +221,7 @@ class _Drawing:
             f"dot {mark.style}",
             mode="markers",
             marker={"color": _colour(mark.style), "size": 2.2 * mark.radius},
-            text=[html_document.words(words) for _, _, words in mark.points],
+            text=[html_document.escape_html(words) for _, _, words in mark.points],
             hovertemplate="%{text}<extra></extra>",
         )
 
@@ -234,9 +234,9 @@ class _Drawing:
             base=[self._y(low) for _, _, low, _, _ in mark.boxes],
             y=[self._y(high - low) for _, _, low, high, _ in mark.boxes],
             marker={"color": _colour(mark.style)},
-            hovertext=[html_document.words(words) for *_, words in mark.boxes],
+            hovertext=[html_document.escape_html(words) for *_, words in mark.boxes],
             hovertemplate="%{hovertext}<extra></extra>",
-            name=html_document.words(name),
+            name=html_document.escape_html(name),
             showlegend=bool(name),
         )
 
@@ -258,7 +258,7 @@ class _Drawing:
         self._figure.add_scatter(
             x=[None if point is None else self._x(point[0]) for point in points],
             y=[None if point is None else self._y(point[1]) for point in points],
-            name=html_document.words(name),
+            name=html_document.escape_html(name),
             showlegend=bool(name),
             **how,
         )
@@ -276,7 +276,7 @@ class _Drawing:
             self._note(x, 1.0, format_index(index), yref="paper", yanchor="bottom", showarrow=False)
 
     def _label(self, label: Label) -> None:
-        text = "<br>".join(html_document.words(line) for line in label.lines)
+        text = "<br>".join(html_document.escape_html(line) for line in label.lines)
         is_left = label.x < 0.3 * (self._panel.x.low + self._panel.x.high)
         where: dict[str, object] = {"yref": "paper", "y": 0.55} if label.y is None else {"y": self._y(label.y)}
         self._figure.add_annotation(
@@ -292,7 +292,7 @@ class _Drawing:
         )
 
     def _note(self, x: float, y: float, text: str, **how: object) -> None:
-        self._figure.add_annotation(x=self._x(x), y=y, text=html_document.words(text), font={"size": 11}, **how)
+        self._figure.add_annotation(x=self._x(x), y=y, text=html_document.escape_html(text), font={"size": 11}, **how)
 
     def _ribbon(self, ribbon: Ribbon) -> None:
         """A strip below the plot, with a scale of its own."""
@@ -305,7 +305,7 @@ class _Drawing:
             width=[self._x(end) - self._x(start) for start, end, _ in pieces],
             y=[1] * len(pieces),
             marker={"color": [_colour(role) for *_, role in pieces], "line": {"width": 0}},
-            hovertext=[html_document.words(f"{ribbon.name}: {role.replace('_', ' ')}") for *_, role in pieces],
+            hovertext=[html_document.escape_html(f"{ribbon.name}: {role.replace('_', ' ')}") for *_, role in pieces],
             hovertemplate="%{hovertext}<extra></extra>",
             yaxis="y2",
             showlegend=False,

@@ -16,25 +16,25 @@ from memwatch.core.events import (
     Event,
     Notice,
     PhaseSeen,
+    SampleBatch,
     Sampled,
-    Stretch,
 )
 from memwatch.core.measurements import HOST
 from memwatch.core.snapshot import Snapshot
 
-OUTLOOKS = ("forecast", "warn", "cleared", "held", "interrupt")  # the other notices repeat what these said last
+FORECAST_EVENTS = ("forecast", "warn", "cleared", "held", "interrupt")  # the other notices repeat what these said last
 MOVES = 0.02  # a GPU whose memory moves by less than this share of its limit, and that nothing is said of, is left out
 
 Point = tuple[float, float]
 
 
-class Memory:
+class MemorySeries:
     """The samples of one resource, process by process."""
 
     def __init__(self) -> None:
         self.runs: list[list[Point]] = []  # of each process: t, bytes
         self.limits: list[tuple[float, int | None]] = []  # since when, bytes
-        self.met: list[Point] = []  # of each process the first sample at its limit or above
+        self.limit_reached: list[Point] = []  # of each process the first sample at its limit or above
         self._has_met = False  # this process
 
     def begin(self) -> None:
@@ -42,7 +42,7 @@ class Memory:
         self.runs.append([])
         self._has_met = False
 
-    def take(self, points: Sequence[Point], limit: int | None) -> None:
+    def add_samples(self, points: Sequence[Point], limit: int | None) -> None:
         """Samples one after the other (t, bytes), under the same limit."""
         if not self.limits or self.limits[-1][1] != limit:
             self.limits.append((points[0][0], limit))
@@ -53,7 +53,7 @@ class Memory:
             met = next((point for point in points if point[1] >= limit), None)
             if met is not None:
                 self._has_met = True
-                self.met.append(met)
+                self.limit_reached.append(met)
 
     @property
     def peak(self) -> float:
@@ -68,7 +68,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TimedNotice:
     """One notice, at seconds since the first event."""
 
     t: float
@@ -85,79 +85,79 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class RunData:
     """A run and what was said of it."""
 
-    memory: Mapping[str, Memory]  # by resource, first the one that was acted on; empty without samples
+    memory: Mapping[str, MemorySeries]  # by resource, first the one that was acted on; empty without samples
     phases: tuple[tuple[float, float, str], ...]  # from, to, name
-    said: tuple[Said, ...]
+    timed_notices: tuple[TimedNotice, ...]
     examined: tuple[tuple[float, Diagnosed], ...]  # when, and what was found: those with a census
     end: Snapshot
     start_t: float  # of the first event, on the clock of the watch
     end_t: float
 
-    def of(self, resource: str, *events: str) -> list[Said]:
+    def notices_of(self, resource: str, *events: str) -> list[TimedNotice]:
         """What was said of a resource in notices of these kinds."""
-        return [one for one in self.said if one.event in events and one["resource"] == resource]
+        return [one for one in self.timed_notices if one.event in events and one["resource"] == resource]
 
     @property
     def notices(self) -> list[Notice]:
         """All that was said, on the clock of the watch."""
-        return [one.notice for one in self.said]
+        return [one.notice for one in self.timed_notices]
 
     @property
     def restarts(self) -> list[float]:
         """When another process took over."""
-        return [one.t for one in self.said if one.event == "attached" and one["attempt"]]
+        return [one.t for one in self.timed_notices if one.event == "attached" and one["attempt"]]
 
-    def began(self, t: float) -> float:
+    def process_start_t(self, t: float) -> float:
         """When the process of that time did."""
         return max((start for start in self.restarts if start <= t), default=0.0)
 
-    def decisions(self, resource: str) -> list[Said]:
+    def first_interrupts(self, resource: str) -> list[TimedNotice]:
         """The first interrupt of each process. In truth it would have been the last: those after it are a replay's."""
-        first: dict[float, Said] = {}
-        for one in self.of(resource, "interrupt"):
-            first.setdefault(self.began(one.t), one)
+        first: dict[float, TimedNotice] = {}
+        for one in self.notices_of(resource, "interrupt"):
+            first.setdefault(self.process_start_t(one.t), one)
         return list(first.values())
 
     @property
     def markers(self) -> list[Point]:
         """When which generation was named."""
-        return [(one.t, one["gen"]) for one in self.said if one.event == "marker" and one["gen"] is not None]
+        return [(one.t, one["gen"]) for one in self.timed_notices if one.event == "marker" and one["gen"] is not None]
 
 
-def tell(events: Iterable[Event | Stretch], notices: Sequence[Notice], end: Snapshot) -> Story:
+def build_run_data(events: Iterable[Event | SampleBatch], notices: Sequence[Notice], end: Snapshot) -> RunData:
     """The story of these events, of all notices that came of them, and of the state after the last."""
-    tape = Tape()
+    tape = RunDataBuilder()
     for event in events:
-        tape.take(event)
-    return tape.story(notices, end)
+        tape.add_event(event)
+    return tape.build(notices, end)
 
 
-class Tape:
+class RunDataBuilder:
     """Takes events one after the other, and makes a story of them."""
 
     def __init__(self) -> None:
         self._start: float | None = None
         self._now = 0.0
-        self._memory: dict[str, Memory] = {}
+        self._memory: dict[str, MemorySeries] = {}
         self._phases: list[tuple[float, float, str]] = []
         self._examined: list[tuple[float, Diagnosed]] = []
         self._open: int | None = None  # the phase that has not ended
 
-    def take(self, told: Event | Stretch) -> None:
+    def add_event(self, told: Event | SampleBatch) -> None:
         """The next of them."""
-        if isinstance(told, Stretch):
+        if isinstance(told, SampleBatch):
             times = [self._pass(t) for t in told.times]
-            for pool in told.pools:
-                self._at(pool.resource).take(list(zip(times, pool.used, strict=True)), pool.limit_bytes)
+            for pool in told.series:
+                self._at(pool.resource).add_samples(list(zip(times, pool.used, strict=True)), pool.limit_bytes)
             return
         now = self._pass(told.t)
         if isinstance(told, Sampled):
             for usage in told.sample.usages:
                 limit = None if usage.limit is None else usage.limit.bytes
-                self._at(usage.resource).take([(now, usage.used_bytes)], limit)
+                self._at(usage.resource).add_samples([(now, usage.used_bytes)], limit)
         elif isinstance(told, Attached):
             self._open = None
             for known in self._memory.values():
@@ -179,15 +179,15 @@ class Tape:
             self._phases[self._open] = (begun, self._now, phase)
         return self._now
 
-    def _at(self, resource: str) -> Memory:
-        return self._memory.setdefault(resource, Memory())
+    def _at(self, resource: str) -> MemorySeries:
+        return self._memory.setdefault(resource, MemorySeries())
 
-    def story(self, notices: Sequence[Notice], end: Snapshot) -> Story:
+    def build(self, notices: Sequence[Notice], end: Snapshot) -> RunData:
         """All of it, with the notices that came of it and the state at its end."""
         start = self._start or 0.0
-        said = tuple(Said(one.t - start, one) for one in notices)
+        said = tuple(TimedNotice(one.t - start, one) for one in notices)
         acted = [one["resource"] for one in said if one.event in ("interrupt", "warn")]
         first = next((one["resource"] for one in said if one.event == "interrupt"), HOST)
         shown = {name: one for name, one in self._memory.items() if name == HOST or name in acted or one.moves}
         ordered = sorted((shown or self._memory).items(), key=lambda item: (item[0] != first, item[0] != HOST, item[0]))
-        return Story(dict(ordered), tuple(self._phases), said, tuple(self._examined), end, start, self._now)
+        return RunData(dict(ordered), tuple(self._phases), said, tuple(self._examined), end, start, self._now)

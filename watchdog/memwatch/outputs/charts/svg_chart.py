@@ -14,16 +14,16 @@ from itertools import pairwise
 
 from memwatch.core.text_and_units import printable
 from memwatch.outputs.charts.svg_marks import (
-    Area,
-    Axis,
     Box,
-    Line,
+    ChartAxis,
+    LineMark,
     Mark,
+    PlotArea,
     Point,
     Scale,
     Spans,
+    escape_svg,
     pixel,
-    quoted,
     round_up,
     vertical,
 )
@@ -65,7 +65,7 @@ RIBBON = 1.4  # height of a ribbon in font sizes
 SMALL = 0.86  # font size of what stands at axes
 SPILL = 12.0  # pixels that words at an axis may stand out beyond its end
 CLOSEST = 5.0  # pixels between boundaries
-EDGE = 5.0  # pixels between a label and what it names
+LABEL_OFFSET_PX = 5.0  # pixels between a label and what it names
 
 _FORMS = (
     ".chart text{font-family:" + FONTS + "}"
@@ -107,22 +107,22 @@ class Label:
     role: str = "ink"
 
 
-def _places(label: Label, area: Area, font: float) -> Iterator[Box]:
+def _places(label: Label, area: PlotArea, font: float) -> Iterator[Box]:
     """Where it may stand, the best first."""
     wide, high = max(map(len, label.lines)) * LETTER * font, 1.25 * font * len(label.lines)
     x = area.x(label.x)
-    lefts = [x + EDGE, x - EDGE - wide]
+    lefts = [x + LABEL_OFFSET_PX, x - LABEL_OFFSET_PX - wide]
     if label.y is None:
         _, top, _, bottom = area.box
-        tops = [top + EDGE + i / 9 * (bottom - top - high - 2 * EDGE) for i in range(10)]
+        tops = [top + LABEL_OFFSET_PX + i / 9 * (bottom - top - high - 2 * LABEL_OFFSET_PX) for i in range(10)]
     else:
         y = area.y(label.y)
-        tops = [y - EDGE - high, y + EDGE]
+        tops = [y - LABEL_OFFSET_PX - high, y + LABEL_OFFSET_PX]
         lefts.append(x - wide / 2)
     yield from ((left, top, left + wide, top + high) for top in tops for left in lefts)
 
 
-def _labels(labels: Sequence[Label], area: Area, obstacles: Sequence[Box], font: float) -> Iterator[str]:
+def _labels(labels: Sequence[Label], area: PlotArea, obstacles: Sequence[Box], font: float) -> Iterator[str]:
     """Those of points first: they have less choice."""
     taken: list[Box] = []
     for label in sorted(labels, key=lambda label: label.y is None):
@@ -142,7 +142,7 @@ def _labels(labels: Sequence[Label], area: Area, obstacles: Sequence[Box], font:
 def _lines_at(label: Label, box: Box, font: float) -> str:
     x, title = pixel(box[0]), ' class="title"' if len(label.lines) > 1 else ""
     spans = (
-        f'<tspan x="{x}" y="{pixel(box[1] + (1.25 * i + 0.95) * font)}"{"" if i else title}>{quoted(line)}</tspan>'
+        f'<tspan x="{x}" y="{pixel(box[1] + (1.25 * i + 0.95) * font)}"{"" if i else title}>{escape_svg(line)}</tspan>'
         for i, line in enumerate(label.lines)
     )
     return f'<text class="halo {label.role}">{"".join(spans)}</text>'
@@ -160,9 +160,9 @@ def _outside(box: Box, frame: Box) -> float:
     return 1000.0 * sum(max(0.0, pixels) for pixels in over)
 
 
-def _segments(marks: Iterable[Mark], area: Area) -> list[Box]:
+def _segments(marks: Iterable[Mark], area: PlotArea) -> list[Box]:
     """What labels should not stand on: the pieces of all lines."""
-    runs = [mark.pixels(area) for mark in marks if isinstance(mark, Line)]
+    runs = [mark.pixels(area) for mark in marks if isinstance(mark, LineMark)]
     return [
         (min(a[0], b[0]), min(a[1], b[1]), max(a[0], b[0]), max(a[1], b[1])) for run in runs for a, b in pairwise(run)
     ]
@@ -172,7 +172,7 @@ def _segments(marks: Iterable[Mark], area: Area) -> list[Box]:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class DrawingSize:
     """Sizes of a drawing, in pixels."""
 
     width: float
@@ -182,8 +182,8 @@ class Frame:
     stretch: float = 1.0  # of the heights of panels
 
 
-WIDE = Frame(width=1000, left=74, right=16, font=13)
-NARROW = Frame(width=360, left=58, right=10, font=12, stretch=0.8)
+WIDE = DrawingSize(width=1000, left=74, right=16, font=13)
+NARROW = DrawingSize(width=360, left=58, right=10, font=12, stretch=0.8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +207,8 @@ class Panel:
     """One plot."""
 
     title: str
-    x: Axis
-    y: Axis
+    x: ChartAxis
+    y: ChartAxis
     height: float  # of the plot itself, in pixels of a wide drawing
     marks: Sequence[Mark]
     labels: Sequence[Label] = ()  # the most important first
@@ -217,13 +217,13 @@ class Panel:
     ribbon: Ribbon | None = None
 
 
-def drawing(panels: Sequence[Panel], frame: Frame, name: str, kind: str = "") -> str:
+def render_svg(panels: Sequence[Panel], frame: DrawingSize, name: str, kind: str = "") -> str:
     """One <svg> for a page that has the stylesheet; `name` is what a screen reader says, `kind` a class of its own."""
     parts, high = _stacked(panels, frame, 0.0)
     return _svg(parts, (0.0, 0.0, frame.width, high), frame, name, f"chart {kind}".rstrip())
 
 
-def document(panels: Sequence[Panel], frame: Frame, heading: Sequence[str], dark: bool = True) -> str:
+def render_svg_file(panels: Sequence[Panel], frame: DrawingSize, heading: Sequence[str], dark: bool = True) -> str:
     """An SVG file: a title and sentences, the panels, and its own stylesheet and paper."""
     title, y = _heading(heading, frame)
     parts, high = _stacked(panels, frame, y)
@@ -233,7 +233,7 @@ def document(panels: Sequence[Panel], frame: Frame, heading: Sequence[str], dark
     return _svg([f"<style>{stylesheet(dark)}</style>{paper}", *title, *parts], box, frame, " ".join(heading), "chart")
 
 
-def _stacked(panels: Sequence[Panel], frame: Frame, y: float) -> tuple[list[str], float]:
+def _stacked(panels: Sequence[Panel], frame: DrawingSize, y: float) -> tuple[list[str], float]:
     parts: list[str] = []
     for panel in panels:
         drawn, y = _panel(panel, frame, y)
@@ -241,33 +241,33 @@ def _stacked(panels: Sequence[Panel], frame: Frame, y: float) -> tuple[list[str]
     return parts, y
 
 
-def _svg(parts: Iterable[str], box: Box, frame: Frame, name: str, kind: str) -> str:
+def _svg(parts: Iterable[str], box: Box, frame: DrawingSize, name: str, kind: str) -> str:
     left, top, right, bottom = box
     wide, high = pixel(right - left), pixel(bottom - top)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" role="img" aria-label="{quoted(name, 400)}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" role="img" aria-label="{escape_svg(name, 400)}" '
         f'viewBox="{pixel(left)} {pixel(top)} {wide} {high}" width="{wide}" height="{high}" font-size="{frame.font}">'
         f"{''.join(parts)}</svg>"
     )
 
 
 def _words(words: str, x: float, y: float, style: str, more: str = "") -> str:
-    return f'<text class="{style}" x="{pixel(x)}" y="{pixel(y)}"{more}>{quoted(words)}</text>'
+    return f'<text class="{style}" x="{pixel(x)}" y="{pixel(y)}"{more}>{escape_svg(words)}</text>'
 
 
-def _heading(lines: Sequence[str], frame: Frame) -> tuple[list[str], float]:
+def _heading(lines: Sequence[str], frame: DrawingSize) -> tuple[list[str], float]:
     """A title and sentences below it, broken where the width ends."""
     font, most = frame.font, int(frame.width / (LETTER * frame.font))
     parts, y = [], 0.6 * font
     for number, line in enumerate(lines):
-        for piece in broken(line, most if number else int(most / 1.4)):
+        for piece in wrap_lines(line, most if number else int(most / 1.4)):
             y += (1.5 if number else 2.0) * font
             size = "" if number else f' font-size="{pixel(1.4 * font)}"'
             parts.append(_words(piece, 0, y, "muted" if number else "ink title", size))
     return parts, y + 0.5 * font
 
 
-def broken(text: str, most: int) -> list[str]:
+def wrap_lines(text: str, most: int) -> list[str]:
     """Lines of at most `most` letters, broken between words where that is possible."""
     lines = [""]
     for word in printable(text, 1000).split(" "):
@@ -279,7 +279,7 @@ def broken(text: str, most: int) -> list[str]:
     return lines
 
 
-def _panel(panel: Panel, frame: Frame, top: float) -> tuple[list[str], float]:
+def _panel(panel: Panel, frame: DrawingSize, top: float) -> tuple[list[str], float]:
     """Its markup, and the y at which it ends."""
     font = frame.font
     y = top + 1.7 * font
@@ -288,7 +288,7 @@ def _panel(panel: Panel, frame: Frame, top: float) -> tuple[list[str], float]:
     keys = [key for mark in panel.marks if isinstance(mark, Spans) and mark.is_seen(x) for key in mark.keys]
     legend, y = _legend([*panel.legend, *keys], frame, y)
     y += 0.8 * font + (1.6 * font if panel.boundaries else 0.0)
-    area = Area(x, Scale(panel.y.low, panel.y.high, y + panel.height * frame.stretch, y))
+    area = PlotArea(x, Scale(panel.y.low, panel.y.high, y + panel.height * frame.stretch, y))
     parts += [*legend, *_grid(panel.y, area, font)]
     if panel.boundaries is not None:
         parts += _boundaries(panel.boundaries, area, font)
@@ -302,7 +302,7 @@ def _panel(panel: Panel, frame: Frame, top: float) -> tuple[list[str], float]:
     return parts, bottom + 2.2 * font
 
 
-def _clipped(markup: str, area: Area) -> str:
+def _clipped(markup: str, area: PlotArea) -> str:
     """An <svg> within the <svg> cuts off what is outside, without a name that two drawings in a page would share."""
     left, top, right, bottom = area.box
     x, y, wide, high = pixel(left), pixel(top), pixel(right - left), pixel(bottom - top)
@@ -310,7 +310,7 @@ def _clipped(markup: str, area: Area) -> str:
     return f'<svg {box} overflow="hidden">{markup}</svg>'
 
 
-def _legend(items: Sequence[tuple[str, str]], frame: Frame, y: float) -> tuple[list[str], float]:
+def _legend(items: Sequence[tuple[str, str]], frame: DrawingSize, y: float) -> tuple[list[str], float]:
     """Swatches and words, in as many rows as they need."""
     parts, x, font = [], 0.0, 0.9 * frame.font
     y += 1.6 * font if items else 0.0
@@ -334,7 +334,7 @@ def _swatch(style: str, x: float, y: float) -> str:
 # --- axes -----------------------------------------------------------------------------------------------------------
 
 
-def _grid(axis: Axis, area: Area, font: float) -> Iterator[str]:
+def _grid(axis: ChartAxis, area: PlotArea, font: float) -> Iterator[str]:
     left, top, right, bottom = area.box
     for value, words in axis.ticks(axis.low, axis.high, max(2, int((bottom - top) / (2.4 * font)))):
         y = area.y(value)
@@ -342,7 +342,7 @@ def _grid(axis: Axis, area: Area, font: float) -> Iterator[str]:
         yield _words(words, left - 7, y, "muted small", f'{_MIDDLE} text-anchor="end"')
 
 
-def _x_axis(axis: Axis, area: Area, y: float, font: float) -> Iterator[str]:
+def _x_axis(axis: ChartAxis, area: PlotArea, y: float, font: float) -> Iterator[str]:
     """Its ticks hang from y."""
     left, _, right, bottom = area.box
     yield f'<path class="line thin muted" d="M{pixel(left)},{pixel(bottom)}H{pixel(right)}"/>'
@@ -353,7 +353,7 @@ def _x_axis(axis: Axis, area: Area, y: float, font: float) -> Iterator[str]:
         yield _words(words, x, y + 4 + font, "muted small", f' text-anchor="{anchor}"')
 
 
-def _boundaries(boundaries: Boundaries, area: Area, font: float) -> Iterator[str]:
+def _boundaries(boundaries: Boundaries, area: PlotArea, font: float) -> Iterator[str]:
     """Light verticals where there is room for them, and as many indices along the top as can be read."""
     left, top, right, _ = area.box
     letter = LETTER * SMALL * font
@@ -373,7 +373,7 @@ def _boundaries(boundaries: Boundaries, area: Area, font: float) -> Iterator[str
             yield _words(words, x, top - 8, "muted small", ' text-anchor="middle"')
 
 
-def _ribbon(ribbon: Ribbon, area: Area, font: float) -> Iterator[str]:
+def _ribbon(ribbon: Ribbon, area: PlotArea, font: float) -> Iterator[str]:
     top, high = area.box[3] + 1, RIBBON * font
     middle, shown = top + high / 2, -math.inf
     yield _words(ribbon.name, 0, middle, "muted small", _MIDDLE)
@@ -383,7 +383,7 @@ def _ribbon(ribbon: Ribbon, area: Area, font: float) -> Iterator[str]:
             continue  # less than can be seen
         shown, words = right, role.replace("_", " ")
         place = f'x="{pixel(left)}" y="{pixel(top)}" width="{pixel(right - left)}" height="{pixel(high)}"'
-        yield f'<rect class="fill {quoted(role)}" {place}><title>{quoted(words)}</title></rect>'
+        yield f'<rect class="fill {escape_svg(role)}" {place}><title>{escape_svg(words)}</title></rect>'
         if right - left > len(words) * LETTER * SMALL * font + 8:
             yield _words(words, (left + right) / 2, middle, "on small", f'{_MIDDLE} text-anchor="middle"')
 

@@ -28,7 +28,7 @@ FAR = 20.0  # sizes of the area; beyond, coordinates are bounded, infinite ones 
 # --- text -----------------------------------------------------------------------------------------------------------
 
 
-def quoted(words: str, limit: int = 120) -> str:
+def escape_svg(words: str, limit: int = 120) -> str:
     """Words from anywhere as they may stand in markup."""
     return escape(printable(words, limit))
 
@@ -99,7 +99,7 @@ def _multiples(low: float, high: float, step: float) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ChartAxis:
     """What is shown of one dimension, low < high, and how its ticks are found."""
 
     low: float
@@ -107,7 +107,7 @@ class Axis:
     ticks: Ticker
 
     @classmethod
-    def over(cls, low: float, high: float, ticks: Ticker) -> Axis:
+    def over(cls, low: float, high: float, ticks: Ticker) -> ChartAxis:
         """From low to high; where they are the same, something of that size above it."""
         return cls(low, high if high > low else low + max(1.0, abs(low)), ticks)
 
@@ -127,7 +127,7 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Area:
+class PlotArea:
     """Where a panel's marks go."""
 
     x: Scale
@@ -154,50 +154,50 @@ class Area:
 class Mark(Protocol):
     """Something drawn within a panel; what lies outside the axes is cut off."""
 
-    def draw(self, area: Area) -> Iterator[str]:
+    def draw(self, area: PlotArea) -> Iterator[str]:
         """Its markup."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LineMark:
     """Points joined in the order of x; of very many, each pixel column keeps first, lowest, highest and last."""
 
     points: Sequence[Point]
     style: str
 
-    def draw(self, area: Area) -> Iterator[str]:
+    def draw(self, area: PlotArea) -> Iterator[str]:
         """Its markup."""
         yield f'<path class="line {self.style}" d="{path(self.pixels(area))}"/>'
 
-    def pixels(self, area: Area) -> list[Point]:
+    def pixels(self, area: PlotArea) -> list[Point]:
         """Where it runs."""
-        return area.pixels(thinned(self.points, area.x))
+        return area.pixels(downsample(self.points, area.x))
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PolygonMark:
     """A filled polygon."""
 
     points: Sequence[Point]
     style: str
 
-    def draw(self, area: Area) -> Iterator[str]:
+    def draw(self, area: PlotArea) -> Iterator[str]:
         """Its markup."""
         yield f'<path class="fill {self.style}" d="{path(area.pixels(self.points))}Z"/>'
 
 
 @dataclass(frozen=True, slots=True)
-class Slope:
+class AreaMark:
     """The ground below a line."""
 
     points: Sequence[Point]
     style: str
 
-    def draw(self, area: Area) -> Iterator[str]:
+    def draw(self, area: PlotArea) -> Iterator[str]:
         """Its markup."""
-        points = thinned(self.points, area.x)
+        points = downsample(self.points, area.x)
         ground = area.y.low
-        yield from Shape([(points[0][0], ground), *points, (points[-1][0], ground)], self.style).draw(area)
+        yield from PolygonMark([(points[0][0], ground), *points, (points[-1][0], ground)], self.style).draw(area)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +208,11 @@ class Band:
     until: float
     style: str
 
-    def draw(self, area: Area) -> Iterator[str]:
+    def draw(self, area: PlotArea) -> Iterator[str]:
         """Its markup."""
-        low = thinned(steps([(x, low) for x, low, _ in self.rows], self.until), area.x)
-        high = thinned(steps([(x, high) for x, _, high in self.rows], self.until), area.x)
-        yield from Shape([*low, *reversed(high)], self.style).draw(area)
+        low = downsample(step_corners([(x, low) for x, low, _ in self.rows], self.until), area.x)
+        high = downsample(step_corners([(x, high) for x, _, high in self.rows], self.until), area.x)
+        yield from PolygonMark([*low, *reversed(high)], self.style).draw(area)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ class Spans:
         wide = sum(x(end) - x(start) for start, end, _ in self.spans)
         return bool(self.spans) and wide >= SHORTEST_SPAN * len(self.spans)
 
-    def draw(self, area: Area) -> Iterator[str]:
+    def draw(self, area: PlotArea) -> Iterator[str]:
         """Its markup."""
         _, top, _, bottom = area.box
         for style in dict.fromkeys(style for _, _, style in self.spans) if self.is_seen(area.x) else ():
@@ -243,12 +243,12 @@ class Bars:
     boxes: Sequence[tuple[float, float, float, float, str]]
     style: str
 
-    def draw(self, area: Area) -> Iterator[str]:
+    def draw(self, area: PlotArea) -> Iterator[str]:
         """Its markup."""
         for start, end, low, high, words in self.boxes:
             (left, bottom), (right, top) = area.pixels([(start, low), (end, high)])
             place = f'x="{pixel(left)}" y="{pixel(top)}" width="{pixel(right - left)}" height="{pixel(bottom - top)}"'
-            yield f'<rect class="fill {self.style}" {place}><title>{quoted(words, 300)}</title></rect>'
+            yield f'<rect class="fill {self.style}" {place}><title>{escape_svg(words, 300)}</title></rect>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ class Rules:
     xs: Sequence[float]
     style: str
 
-    def draw(self, area: Area) -> Iterator[str]:
+    def draw(self, area: PlotArea) -> Iterator[str]:
         """Its markup."""
         lines = "".join(vertical(x, area.box) for x in apart((area.x(x) for x in self.xs), 1.0))
         if lines:
@@ -276,15 +276,15 @@ class Dots:
     style: str
     radius: float = 2.6
 
-    def draw(self, area: Area) -> Iterator[str]:
+    def draw(self, area: PlotArea) -> Iterator[str]:
         """Its markup."""
         if len(self.points) > MOST_DOTS:
-            points = area.pixels(thinned([(x, y) for x, y, _ in self.points], area.x))
+            points = area.pixels(downsample([(x, y) for x, y, _ in self.points], area.x))
             dots = "".join(f"M{pixel(x)},{pixel(y)}h0" for x, y in points)
             yield f'<path class="line bold {self.style}" d="{dots}"/>'
             return
         for x, y, words in self.points:
-            title = f"<title>{quoted(words, 300)}</title>" if words else ""
+            title = f"<title>{escape_svg(words, 300)}</title>" if words else ""
             yield self._dot(area.x(x), area.y(y), area.box, title)
 
     def _dot(self, across: float, down: float, box: Box, title: str) -> str:
@@ -296,18 +296,18 @@ class Dots:
         return f'<path class="fill {self.style}" d="M{pixel(across)},{pixel(edge)}l4,{back}h-8Z">{title}</path>'
 
 
-def held(points: Sequence[tuple[float, T]], until: float) -> list[tuple[float, float, T]]:
+def hold_intervals(points: Sequence[tuple[float, T]], until: float) -> list[tuple[float, float, T]]:
     """(from, to, value) of values that hold until the next, the last one until `until`."""
     ends = [*(x for x, _ in points[1:]), until]
     return [(x, max(x, end), value) for (x, value), end in zip(points, ends, strict=False)]
 
 
-def steps(points: Sequence[Point], until: float) -> list[Point]:
+def step_corners(points: Sequence[Point], until: float) -> list[Point]:
     """The corners of values that hold until the next."""
-    return [corner for start, end, y in held(points, until) for corner in ((start, y), (end, y))]
+    return [corner for start, end, y in hold_intervals(points, until) for corner in ((start, y), (end, y))]
 
 
-def thinned(points: Sequence[Point], x: Scale) -> Sequence[Point]:
+def downsample(points: Sequence[Point], x: Scale) -> Sequence[Point]:
     """First, lowest, highest and last point of each pixel column, where there are more than those: peaks survive."""
     if len(points) <= 4 * abs(x.end - x.start):
         return points

@@ -6,20 +6,20 @@ from memwatch.core.snapshot import ResourceView
 
 AHEAD_MOST = 2.5  # of the time that was watched: a meeting that is farther off ...
 AHEAD_ELSE = 1.0  # ... is left out, and so much is shown
-FAR_LIMIT = 8.0  # times what was used: a limit so far above is left out
+MAX_LIMIT_TO_PEAK_RATIO = 8.0  # times what was used: a limit so far above is left out
 
 
-def shown_limit(view: ResourceView) -> int | None:
+def visible_limit_bytes(view: ResourceView) -> int | None:
     """Bytes in use at which the limit is met; None where that is unknown, or too far above to be shown."""
     limit = view.usage.limit
     if limit is None:
         return None
     is_in_sight = view.forecast is not None and view.forecast.eta_seconds is not None
     end = view.usage.used_bytes + limit.headroom_bytes  # where it is met: others may take of it, too
-    return end if is_in_sight or end < FAR_LIMIT * view.peak_bytes else None
+    return end if is_in_sight or end < MAX_LIMIT_TO_PEAK_RATIO * view.peak_bytes else None
 
 
-def until(view: ResourceView, began: float, now: float) -> float:
+def chart_end_t(view: ResourceView, began: float, now: float) -> float:
     """The right end: as far ahead as the forecast goes, if that is not too far."""
     forecast = view.forecast
     etas = (forecast.eta_seconds, forecast.eta_high_seconds) if forecast is not None else ()

@@ -13,12 +13,12 @@ from memwatch.core.examination import Diagnosis, Finding
 from memwatch.core.measurements import HOST
 from memwatch.core.snapshot import ResourceView
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
-from memwatch.outputs.charts.run_data import Story
-from memwatch.outputs.charts.svg_chart import Panel, broken
+from memwatch.outputs.charts.run_data import RunData
+from memwatch.outputs.charts.svg_chart import Panel, wrap_lines
 from memwatch.outputs.charts.svg_marks import (
-    Axis,
+    ChartAxis,
     Dots,
-    Line,
+    LineMark,
     Mark,
     Point,
     Ticker,
@@ -31,7 +31,7 @@ from memwatch.outputs.text.formatting import (
     format_progress,
     format_verdict,
     largest_phases,
-    latest_rows,
+    latest_attempt_rows,
     phase_totals,
 )
 
@@ -39,16 +39,18 @@ NAMES = ("A", "B")
 STYLES = ("limit", "memory")  # of their lines: what was wrong is red
 MOST_PHASES = 6
 WIDTH = 40  # of a column of text
-Told = tuple[str, float | None]  # as text, empty where it is not known; in bytes or seconds where it is a figure
+FormattedValue = tuple[
+    str, float | None
+]  # as text, empty where it is not known; in bytes or seconds where it is a figure
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedRun:
     """One of the two."""
 
     name: str  # as the user named it
     run_id: str
-    story: Story
+    story: RunData
     ending: Sequence[str]
 
     def view(self, resource: str) -> ResourceView | None:
@@ -57,12 +59,12 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparisonRow:
     """One figure or fact of both."""
 
     what: str
-    a: Told
-    b: Told
+    a: FormattedValue
+    b: FormattedValue
 
     @property
     def change(self) -> str:
@@ -73,14 +75,16 @@ class Row:
         return f"{(after - before) / before:+.0%}"
 
 
-def rows(a: Side, b: Side) -> list[Row]:
+def comparison_rows(a: ComparedRun, b: ComparedRun) -> list[ComparisonRow]:
     """What there is to tell of both, in the order of interest."""
     one, other = dict(_facts(a)), dict(_facts(b))
-    unknown: Told = ("", None)
-    return [Row(what, one.get(what, unknown), other.get(what, unknown)) for what in dict.fromkeys([*one, *other])]
+    unknown: FormattedValue = ("", None)
+    return [
+        ComparisonRow(what, one.get(what, unknown), other.get(what, unknown)) for what in dict.fromkeys([*one, *other])
+    ]
 
 
-def _facts(side: Side) -> Iterator[tuple[str, Told]]:
+def _facts(side: ComparedRun) -> Iterator[tuple[str, FormattedValue]]:
     end = side.story.end
     yield "command", (end.command, None)
     yield "run", (side.run_id, None)
@@ -96,7 +100,7 @@ def _facts(side: Side) -> Iterator[tuple[str, Told]]:
     yield "what grows", (_findings(end.diagnosis), None)
 
 
-def _figure(what: str, value: float | None, shown: Callable[[float], str]) -> Iterator[tuple[str, Told]]:
+def _figure(what: str, value: float | None, shown: Callable[[float], str]) -> Iterator[tuple[str, FormattedValue]]:
     if value is not None:
         yield what, (shown(value), value)
 
@@ -110,7 +114,7 @@ def _memory(view: ResourceView) -> Iterator[tuple[str, float | None]]:
     yield "at the end", view.usage.used_bytes
     yield "peak", view.peak_bytes
     yield "limit", None if view.usage.limit is None else view.usage.limit.bytes
-    totals, count = phase_totals(view.generations), len(latest_rows(view.generations))
+    totals, count = phase_totals(view.generations), len(latest_attempt_rows(view.generations))
     for phase in largest_phases(view.generations, MOST_PHASES):
         yield f"growth by generation in {phase}", totals[phase] / count
 
@@ -135,11 +139,11 @@ def _brief(one: Finding, unit: str) -> str:
 # --- text, JSON -----------------------------------------------------------------------------------------------------
 
 
-def render(a: Side, b: Side) -> str:
+def render_comparison_text(a: ComparedRun, b: ComparedRun) -> str:
     """The rows as lines of text."""
     lines = [f"{'':<34}{'A: ' + printable(a.name, WIDTH - 5):<{WIDTH}}{'B: ' + printable(b.name, WIDTH - 5):<{WIDTH}}"]
-    for row in rows(a, b):
-        one, other = (broken(printable(text, 400) or "-", WIDTH - 2) for text, _ in (row.a, row.b))
+    for row in comparison_rows(a, b):
+        one, other = (wrap_lines(printable(text, 400) or "-", WIDTH - 2) for text, _ in (row.a, row.b))
         for i in range(max(len(one), len(other))):
             texts = [side[i] if i < len(side) else "" for side in (one, other)]
             what, change = (printable(row.what, 33), row.change) if i == 0 else ("", "")
@@ -147,14 +151,14 @@ def render(a: Side, b: Side) -> str:
     return "\n".join([*lines, ""])
 
 
-def as_json(a: Side, b: Side) -> dict[str, Any]:
+def as_json(a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
     """The rows, and of which runs."""
     return {
         "a": {"name": a.name, "run_id": a.run_id},
         "b": {"name": b.name, "run_id": b.run_id},
         "rows": [
             {"what": row.what, "a": row.a[0], "b": row.b[0], "a_figure": row.a[1], "b_figure": row.b[1]}
-            for row in rows(a, b)
+            for row in comparison_rows(a, b)
         ],
     }
 
@@ -162,23 +166,23 @@ def as_json(a: Side, b: Side) -> dict[str, Any]:
 # --- the page -------------------------------------------------------------------------------------------------------
 
 
-def document(a: Side, b: Side, charts: html_document.Charts = html_document.STILL) -> str:
+def document(a: ComparedRun, b: ComparedRun, charts: html_document.ChartRenderer = html_document.SVG_CHARTS) -> str:
     """The rows as a page, with their memory in one chart."""
-    table = [[row.what, row.a[0] or "-", row.b[0] or "-", row.change] for row in rows(a, b)]
-    return html_document.document(
+    table = [[row.what, row.a[0] or "-", row.b[0] or "-", row.change] for row in comparison_rows(a, b)]
+    return html_document.render_document(
         f"{a.name} and {b.name}",
         charts.head,
-        html_document.element("h1", html_document.words("Two runs side by side")),
+        html_document.element("h1", html_document.escape_html("Two runs side by side")),
         html_document.wide_table(["", f"A: {a.name}", f"B: {b.name}", ">A to B"], table),
-        html_document.section("Memory", charts.draw(list(panels(a, b)))),
+        html_document.section("Memory", charts.draw(list(comparison_panels(a, b)))),
         html_document.element(
-            "footer", html_document.words(f"memwatch {memwatch.__version__}, runs {a.run_id} and {b.run_id}")
+            "footer", html_document.escape_html(f"memwatch {memwatch.__version__}, runs {a.run_id} and {b.run_id}")
         ),
         policy=charts.policy,
     )
 
 
-def panels(a: Side, b: Side) -> Iterator[Panel]:
+def comparison_panels(a: ComparedRun, b: ComparedRun) -> Iterator[Panel]:
     """Memory of both against generation, and against time."""
     sides = (a, b)
     for resource in dict.fromkeys(name for side in sides for name in side.story.memory):
@@ -192,7 +196,7 @@ def panels(a: Side, b: Side) -> Iterator[Panel]:
 
 
 def _ends(view: ResourceView | None) -> list[Point]:
-    return [] if view is None else [(row.index, float(row.end_bytes)) for row in latest_rows(view.generations)]
+    return [] if view is None else [(row.index, float(row.end_bytes)) for row in latest_attempt_rows(view.generations)]
 
 
 def _panel(title: str, series: Sequence[Sequence[Point]], across: Ticker, dotted: bool = False) -> Panel:
@@ -200,12 +204,12 @@ def _panel(title: str, series: Sequence[Sequence[Point]], across: Ticker, dotted
     low, high = min(x for x, _ in points), max(x for x, _ in points)
     marks: list[Mark] = []
     for name, style, one in zip(NAMES, STYLES, series, strict=True):
-        marks += [Line(one, style)] if one else []
+        marks += [LineMark(one, style)] if one else []
         marks += [Dots([(x, y, f"{name}: {format_bytes(y)}") for x, y in one], style)] if dotted else []
     return Panel(
         title,
-        Axis.over(low, high, across),
-        Axis.over(0.0, 1.1 * max(y for _, y in points), byte_ticks),
+        ChartAxis.over(low, high, across),
+        ChartAxis.over(0.0, 1.1 * max(y for _, y in points), byte_ticks),
         260,
         marks,
         legend=[(f"line {style}", name) for name, style in zip(NAMES, STYLES, strict=True)],

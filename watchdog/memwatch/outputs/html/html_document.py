@@ -18,7 +18,7 @@ from memwatch.outputs.charts.svg_chart import (
     NARROW,
     WIDE,
     Panel,
-    drawing,
+    render_svg,
     stylesheet,
 )
 from memwatch.outputs.text.examination_text import details
@@ -31,7 +31,7 @@ from memwatch.outputs.text.formatting import (
 
 Markup = NewType("Markup", str)
 
-STYLE = """\
+PAGE_CSS = """\
 :root{color-scheme:light dark;--paper:#fff;--ink:#1c2128;--muted:#57606a;--rule:#e3e6ea;--bad:#bf3b00}
 @media(prefers-color-scheme:dark){
  :root{--paper:#12161b;--ink:#e6e9ed;--muted:#9aa5b1;--rule:#2b323a;--bad:#ff8f5e}
@@ -70,10 +70,10 @@ footer{margin:2em 0 1em}
 }
 @media print{body{max-width:none}svg.chart{break-inside:avoid}}
 """
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # nothing runs, nothing is loaded
+STATIC_CSP = "default-src 'none'; style-src 'unsafe-inline'"  # nothing runs, nothing is loaded
 
 
-def words(text: str, limit: int = 300) -> Markup:
+def escape_html(text: str, limit: int = 300) -> Markup:
     """Text from anywhere, at most `limit` characters of it."""
     return Markup(escape(printable(text, limit)))
 
@@ -91,25 +91,26 @@ def element(tag: str, *inner: Markup, **attributes: str) -> Markup:
 
 def paragraph(text: str, style: str = "", limit: int = 1000) -> Markup:
     """A line of text of its own."""
-    return element("p", words(text, limit), class_=style)
+    return element("p", escape_html(text, limit), class_=style)
 
 
 def section(title: str, *inner: Markup) -> Markup:
     """Markup below a heading; nothing where there is none."""
     body = joined(inner)
-    return element("section", element("h2", words(title)), body) if body else body
+    return element("section", element("h2", escape_html(title)), body) if body else body
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
     """Words and what they are, side by side."""
     return element(
-        "dl", *(element("div", element("dt", words(name)), element("dd", words(value))) for name, value in pairs)
+        "dl",
+        *(element("div", element("dt", escape_html(name)), element("dd", escape_html(value))) for name, value in pairs),
     )
 
 
 def items(texts: Iterable[str]) -> Markup:
     """A list; nothing where it is empty."""
-    parts = [element("li", words(text, 600)) for text in texts]
+    parts = [element("li", escape_html(text, 600)) for text in texts]
     return element("ul", *parts) if parts else Markup("")
 
 
@@ -117,13 +118,13 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], bold: frozenset[i
     """Columns whose head begins with `>` hold figures; the rows of these indexes stand out. Nothing without rows."""
     styles = ["figure" if head.startswith(">") else "" for head in heads]
     top = (
-        element("th", words(head.removeprefix(">"), 60), class_=style)
+        element("th", escape_html(head.removeprefix(">"), 60), class_=style)
         for head, style in zip(heads, styles, strict=True)
     )
     body = [
         element(
             "tr",
-            *(element("td", words(cell, 600), class_=style) for cell, style in zip(row, styles, strict=True)),
+            *(element("td", escape_html(cell, 600), class_=style) for cell, style in zip(row, styles, strict=True)),
             class_="act" if i in bold else "",
         )
         for i, row in enumerate(rows)
@@ -133,7 +134,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], bold: frozenset[i
     return element("table", element("thead", element("tr", *top)), element("tbody", *body))
 
 
-def told(
+def event_table(
     heads: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], first: int, last: int, act: str = "interrupt"
 ) -> Markup:
     """Rows (event, cells) of what was said, whose last cell is text: the `first` and the `last`, where there are more.
@@ -156,14 +157,14 @@ def _framed(inner: Markup, style: str) -> Markup:
     return element("div", inner, class_=style) if inner else inner
 
 
-def chart(panel: Panel) -> Markup:
+def chart_svg(panel: Panel) -> Markup:
     """As SVG, for a wide screen and for a narrow one: scaled down, words could not be read."""
     frames = (("wide", WIDE), ("narrow", NARROW))
-    return Markup("".join(drawing([panel], frame, panel.title, kind) for kind, frame in frames))
+    return Markup("".join(render_svg([panel], frame, panel.title, kind) for kind, frame in frames))
 
 
 @dataclass(frozen=True, slots=True)
-class Charts:
+class ChartRenderer:
     """How a page draws panels."""
 
     draw: Callable[[Sequence[Panel]], Markup]
@@ -171,39 +172,39 @@ class Charts:
     policy: str  # the page's Content-Security-Policy, which lets them work
 
 
-def still(panels: Sequence[Panel]) -> Markup:
+def svg_charts(panels: Sequence[Panel]) -> Markup:
     """Each panel as a picture."""
-    return joined(map(chart, panels))
+    return joined(map(chart_svg, panels))
 
 
-STILL = Charts(still, Markup(""), POLICY)
+SVG_CHARTS = ChartRenderer(svg_charts, Markup(""), STATIC_CSP)
 
 
-def document(title: str, *body: Markup, policy: str = POLICY, refresh_seconds: int | None = None) -> str:
+def render_document(title: str, *body: Markup, policy: str = STATIC_CSP, refresh_seconds: int | None = None) -> str:
     """The whole page. `policy` is its Content-Security-Policy."""
     again = "" if refresh_seconds is None else f'<meta http-equiv="refresh" content="{refresh_seconds}">'
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{words(title)} - memwatch</title>'
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape_html(title)} - memwatch</title>'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">{again}'
-        f"<style>{STYLE}{stylesheet()}</style><body>{''.join(body)}</body></html>\n"
+        f"<style>{PAGE_CSS}{stylesheet()}</style><body>{''.join(body)}</body></html>\n"
     )
 
 
-PHASES = 6  # that have a column of their own
+HTML_PHASE_COLUMNS = 6  # that have a column of their own
 
 
-def findings(known: Diagnosis | None) -> Iterator[Markup]:
+def findings_section(known: Diagnosis | None) -> Iterator[Markup]:
     """Each cause of growth, with its evidence and what to do about it."""
     if known is not None:
         for one in known.findings:
-            yield element("h3", words(sentences.finding_headline(one, known.unit)), class_="bad")
+            yield element("h3", escape_html(sentences.finding_headline(one, known.unit)), class_="bad")
             yield items(filter(None, details(one)))
 
 
-def generations(rows: Sequence[GenerationRow], unit: str) -> Markup:
+def generations_table(rows: Sequence[GenerationRow], unit: str) -> Markup:
     """A table: how memory changed in each, and in its phases."""
-    phases = largest_phases(rows, PHASES) if rows else []
+    phases = largest_phases(rows, HTML_PHASE_COLUMNS) if rows else []
     heads = [f">{unit}", ">took", ">start", ">end", ">change", ">peak", *(f">{name}" for name in phase_heads(phases))]
     return wide_table(heads, (_generation(row, phases) for row in rows))
 

@@ -11,53 +11,53 @@ from memwatch.core.examination import Diagnosis
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import format_bytes, format_duration
 from memwatch.outputs.charts import by_generation
-from memwatch.outputs.charts.panels import panels
-from memwatch.outputs.charts.run_data import Said, Story
+from memwatch.outputs.charts.panels import run_panels
+from memwatch.outputs.charts.run_data import RunData, TimedNotice
 from memwatch.outputs.html import html_document
 from memwatch.outputs.html.html_document import Markup
 from memwatch.outputs.text import profile_formats
 from memwatch.outputs.text.formatting import format_index, format_progress, format_verdict
 
-ROWS_FIRST, ROWS_LAST = 200, 200  # of the timeline, where there are more
-MOST_ROWS = 20  # of types, attributes and lines
+REPORT_ROWS_FIRST, REPORT_ROWS_LAST = 200, 200  # of the timeline, where there are more
+MAX_HEAP_TABLE_ROWS = 20  # of types, attributes and lines
 IN_TABLES = frozenset({"marker", "phase", "generation"})  # events that other parts of the page tell of
 DEEDS = {"warn": "warned", "interrupt": "interrupted", "saved": "saved", "escalated": "escalated", "gave_up": "gave up"}
 LocalTime = Callable[[float], time.struct_time]
 
 
-def render(
-    story: Story,
+def render_report(
+    story: RunData,
     ending: Sequence[str],
     run_id: str,
-    charts: html_document.Charts = html_document.STILL,
+    charts: html_document.ChartRenderer = html_document.SVG_CHARTS,
     local_time: LocalTime = time.localtime,
 ) -> str:
     """The page. `ending`: how it ended, and why that is said, line by line."""
     end, known = story.end, story.end.diagnosis
-    clock = Clock(story, local_time)
-    return html_document.document(
+    clock = TimeOfDayFormatter(story, local_time)
+    return html_document.render_document(
         end.command or run_id,
         charts.head,
-        html_document.element("h1", html_document.words(end.command or run_id)),
+        html_document.element("h1", html_document.escape_html(end.command or run_id)),
         html_document.paragraph(ending[0], "lead"),
         html_document.items(ending[1:]),
         html_document.facts(_facts(story, clock)),
-        html_document.section("What grows", *html_document.findings(known)),
-        html_document.section("Memory over time", charts.draw(panels(story))),
+        html_document.section("What grows", *html_document.findings_section(known)),
+        html_document.section("Memory over time", charts.draw(run_panels(story))),
         html_document.section(
-            "Generation by generation", charts.draw(list(by_generation.panels(story))), *_generations(story)
+            "Generation by generation", charts.draw(list(by_generation.generation_panels(story))), *_generations(story)
         ),
         html_document.section("What it holds", *_holdings(story, known)),
         html_document.section("Expectations", html_document.expectations(end.expectations)),
         html_document.section("What was seen, said and done", _timeline(story, clock)),
         html_document.element(
-            "footer", html_document.words(f"memwatch {memwatch.__version__}, run {run_id}; times: {clock.zone}")
+            "footer", html_document.escape_html(f"memwatch {memwatch.__version__}, run {run_id}; times: {clock.zone}")
         ),
         policy=charts.policy,
     )
 
 
-def ending(end: Snapshot, lives: bool) -> list[str]:
+def describe_ending(end: Snapshot, lives: bool) -> list[str]:
     """How a run ended as far as its record tells, and what that rests on; `lives`: the trainer still runs."""
     if end.exited is not None:
         return [end.sentence, *end.exited.evidence]
@@ -70,10 +70,10 @@ def ending(end: Snapshot, lives: bool) -> list[str]:
     ]
 
 
-class Clock:
+class TimeOfDayFormatter:
     """Seconds since the first event as times of day."""
 
-    def __init__(self, story: Story, local_time: LocalTime) -> None:
+    def __init__(self, story: RunData, local_time: LocalTime) -> None:
         self._start_t, self._local_time = story.start_t, local_time
         days = {self._parts(t)[:3] for t in (0.0, story.end_t)}
         self._form = "%H:%M:%S" if len(days) == 1 else "%m-%d %H:%M:%S"
@@ -98,7 +98,7 @@ class Clock:
 # --- what it comes to -----------------------------------------------------------------------------------------------
 
 
-def _facts(story: Story, clock: Clock) -> Iterator[tuple[str, str]]:
+def _facts(story: RunData, clock: TimeOfDayFormatter) -> Iterator[tuple[str, str]]:
     end = story.end
     yield "began", clock.date(0.0)
     yield "watched", format_duration(story.end_t)
@@ -115,7 +115,7 @@ def _facts(story: Story, clock: Clock) -> Iterator[tuple[str, str]]:
         yield f"{name}: peak", format_bytes(view.peak_bytes) + of
     yield "a checkpoint takes", f"{format_duration(end.checkpoint_seconds)} ({end.checkpoint_origin})"
     for event, word in DEEDS.items():
-        times = [one.t for one in story.said if one.event == event]
+        times = [one.t for one in story.timed_notices if one.event == event]
         if times:
             yield word, clock(times[0]) + (f", {len(times)} times" if len(times) > 1 else "")
 
@@ -123,18 +123,18 @@ def _facts(story: Story, clock: Clock) -> Iterator[tuple[str, str]]:
 # --- generations ----------------------------------------------------------------------------------------------------
 
 
-def _generations(story: Story) -> Iterator[Markup]:
+def _generations(story: RunData) -> Iterator[Markup]:
     """A table for each resource that changes."""
     for view in story.end.resources:
         if view.usage.resource in story.memory and view.generations:
-            yield html_document.element("h3", html_document.words(view.usage.resource))
-            yield html_document.generations(view.generations, story.end.unit)
+            yield html_document.element("h3", html_document.escape_html(view.usage.resource))
+            yield html_document.generations_table(view.generations, story.end.unit)
 
 
 # --- the heap -------------------------------------------------------------------------------------------------------
 
 
-def _holdings(story: Story, known: Diagnosis | None) -> Iterator[Markup]:
+def _holdings(story: RunData, known: Diagnosis | None) -> Iterator[Markup]:
     """Types, attributes, lines: what there was at the first examination and at the last."""
     yield _types(story)
     if known is None:
@@ -142,28 +142,30 @@ def _holdings(story: Story, known: Diagnosis | None) -> Iterator[Markup]:
     unit = known.unit
     attributes = [
         [
-            sentences.main_less(one.name),
+            sentences.without_main_module(one.name),
             format_bytes(one.before),
             format_bytes(one.after),
             f"{format_bytes(one.per_unit, signed=True)}/{unit}",
             sentences.since_text(one.since, unit),
         ]
-        for one in (*known.containers, *(one for one in known.tracked if one not in known.containers))[:MOST_ROWS]
+        for one in (*known.containers, *(one for one in known.tracked if one not in known.containers))[
+            :MAX_HEAP_TABLE_ROWS
+        ]
     ]
     yield html_document.wide_table(["attribute", ">before", ">at last", ">growth", "since"], attributes)
     lines = [
-        [profile_formats.place(one.frame), format_bytes(one.bytes), f"{one.share:.0%}"]
-        for one in known.lines[:MOST_ROWS]
+        [profile_formats.format_frame(one.frame), format_bytes(one.bytes), f"{one.share:.0%}"]
+        for one in known.lines[:MAX_HEAP_TABLE_ROWS]
     ]
     yield html_document.wide_table(["line that raised memory, of late", ">by", ">share"], lines)
 
 
-def _types(story: Story) -> Markup:
-    sizes = by_generation.risen(story, lambda one: one.bytes, MOST_ROWS)
-    counts = by_generation.risen(story, lambda one: one.count, 1_000_000)
+def _types(story: RunData) -> Markup:
+    sizes = by_generation.growing_types(story, lambda one: one.bytes, MAX_HEAP_TABLE_ROWS)
+    counts = by_generation.growing_types(story, lambda one: one.count, 1_000_000)
     rows = [
         [
-            sentences.main_less(name),
+            sentences.without_main_module(name),
             *(f"{round(counts[name][i][1]):,}" if name in counts else "" for i in (0, -1)),
             *(format_bytes(series[i][1]) for i in (0, -1)),
         ]
@@ -175,13 +177,15 @@ def _types(story: Story) -> Markup:
 # --- the rest -------------------------------------------------------------------------------------------------------
 
 
-def _timeline(story: Story, clock: Clock) -> Markup:
-    told = [one for one in story.said if one.event not in IN_TABLES]
+def _timeline(story: RunData, clock: TimeOfDayFormatter) -> Markup:
+    told = [one for one in story.timed_notices if one.event not in IN_TABLES]
     counted = any(one["gen"] is not None for one in told)
     heads = ["time", *([story.end.unit] if counted else []), "event", "text"]
-    return html_document.told(heads, [(one.event, _told(one, clock, counted)) for one in told], ROWS_FIRST, ROWS_LAST)
+    return html_document.event_table(
+        heads, [(one.event, _told(one, clock, counted)) for one in told], REPORT_ROWS_FIRST, REPORT_ROWS_LAST
+    )
 
 
-def _told(one: Said, clock: Clock, counted: bool) -> list[str]:
+def _told(one: TimedNotice, clock: TimeOfDayFormatter, counted: bool) -> list[str]:
     gen = "" if one["gen"] is None else format_index(one["gen"])
     return [clock(one.t), *([gen] if counted else []), one.event, one.notice.text]

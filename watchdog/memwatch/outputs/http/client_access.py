@@ -15,9 +15,9 @@ from memwatch.outputs.http.server import CERTIFICATE, PASSWORD, TLS
 
 if TYPE_CHECKING:
     from memwatch.outputs.http.password_hashes import Passwords
-    from memwatch.outputs.http.tls import Tls
+    from memwatch.outputs.http.tls import TlsContext
 
-LOOK_SECONDS = 1.0  # between two looks at the files: a renewed certificate is in force so long after
+RELOAD_CHECK_SECONDS = 1.0  # between two looks at the files: a renewed certificate is in force so long after
 
 Stamp = tuple[int, ...]  # of a file: another one, or other content, has another
 
@@ -37,17 +37,17 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AccessPolicy:
     """What is asked of each client."""
 
-    tls: Tls | None = None
+    tls: TlsContext | None = None
     passwords: Passwords | None = None
     limit: RateLimit | None = None
     headers: str = ""  # of every answer, whole lines
     files: Mapping[str, Stamp] = field(default_factory=dict)  # that this was read from
 
     @property
-    def asks(self) -> frozenset[str]:
+    def requirements(self) -> frozenset[str]:
         """What keeps others out: of TLS, PASSWORD, CERTIFICATE."""
         found = {TLS: self.tls is not None, PASSWORD: self.passwords is not None}
         found[CERTIFICATE] = self.tls is not None and self.tls.asks_certificate
@@ -63,7 +63,7 @@ class Access:
             return Refusal(429, "too many requests\n", "Retry-After: 1\r\n")
         if self.passwords is None:
             return None
-        admitted = self.passwords.admits(authorization)
+        admitted = self.passwords.verify(authorization)
         if admitted is None:
             return Refusal(429, "too many passwords to look at\n", "Retry-After: 5\r\n")
         return None if admitted else Refusal(401, "unauthorized\n", 'WWW-Authenticate: Basic realm="memwatch"\r\n')
@@ -89,23 +89,23 @@ class RateLimit:
             return True
 
 
-class Guard:
+class AccessPolicyReloader:
     """The access in force. Files that are broken, or ask for less than those before, change nothing."""
 
-    def __init__(self, load: Callable[[], Access], now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, load: Callable[[], AccessPolicy], now: Callable[[], float] = time.monotonic) -> None:
         """`load` reads the files: ConfigError, at once and whenever it is asked again."""
         self._load, self._now = load, now
         self._access = load()
         self._lock = threading.Lock()  # one thread looks at the files; a file system that hangs holds no other up
-        self._look_t = now() + LOOK_SECONDS
+        self._look_t = now() + RELOAD_CHECK_SECONDS
         self.problem = ""  # why the files as they are now are not in force
 
     @property
-    def asks(self) -> frozenset[str]:
+    def requirements(self) -> frozenset[str]:
         """What keeps others out; no file is looked at."""
-        return self._access.asks
+        return self._access.requirements
 
-    def access(self) -> Access:
+    def current_policy(self) -> AccessPolicy:
         """What is asked of a client that comes now."""
         if self._lock.acquire(blocking=False):
             try:
@@ -117,7 +117,7 @@ class Guard:
     def _look(self) -> None:
         if self._now() < self._look_t:
             return
-        self._look_t = self._now() + LOOK_SECONDS
+        self._look_t = self._now() + RELOAD_CHECK_SECONDS
         try:
             if _have_changed(self._access.files):
                 self._access = self._no_weaker(self._load())
@@ -125,9 +125,9 @@ class Guard:
         except (MemwatchError, OSError) as error:
             self.problem = f"{error}; what was in force before stays"
 
-    def _no_weaker(self, access: Access) -> Access:
+    def _no_weaker(self, access: AccessPolicy) -> AccessPolicy:
         """A file that is just being written again is empty for a moment, and an empty one lets everybody in."""
-        lost = sorted(self._access.asks - access.asks)
+        lost = sorted(self._access.requirements - access.requirements)
         if lost:
             raise ConfigError(
                 f"{next(iter(access.files))} asks no more for {', '.join(lost)}: restart memwatch for that"

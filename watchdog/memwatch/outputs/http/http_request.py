@@ -9,7 +9,7 @@ import re
 import socket
 from dataclasses import dataclass
 
-MOST_BYTES = 65536  # of the request line and all headers together
+MAX_HEAD_BYTES = 65536  # of the request line and all headers together
 
 _LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) (/[!-~]*) HTTP/([0-9])\.([0-9])")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([ -~\t\x80-\xff]*)")
@@ -37,9 +37,9 @@ def read_request(client: socket.socket) -> Request | None:
     """The next request, None when the client has gone without one; OSError when it is too slow, else RequestError."""
     head, end = bytearray(), -1
     while end < 0:
-        if len(head) >= MOST_BYTES:
+        if len(head) >= MAX_HEAD_BYTES:
             raise RequestError(431, "the request is too long")
-        part = client.recv(MOST_BYTES - len(head))
+        part = client.recv(MAX_HEAD_BYTES - len(head))
         if not part:
             if head:
                 raise RequestError(400, "the request is cut off")

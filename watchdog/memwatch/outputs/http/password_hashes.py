@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 
 import bcrypt
 
-PATIENCE_SECONDS = 2.0  # for which a client waits until its password is looked at
+MAX_WAIT_SECONDS = 2.0  # for which a client waits until its password is looked at
 REST_RATIO = 19.0  # of the time that a wrong password took
 MOST_WRONG = 64  # that are remembered: a scraper with an old password, again and again
 _BASIC = re.compile(r"basic +([A-Za-z0-9+/]+={0,2}) *", re.IGNORECASE | re.ASCII)
@@ -39,7 +39,7 @@ class Passwords:
         self._turn = threading.Lock()
         self._free_t = 0.0  # when the next may be computed, time.monotonic()
 
-    def admits(self, authorization: str) -> bool | None:
+    def verify(self, authorization: str) -> bool | None:
         """Whether the header names a user and the right password; None: it cannot be looked at now."""
         given = _basic(authorization)
         if given is None:
@@ -47,7 +47,7 @@ class Passwords:
         name, password = given[0], given[1][:_BCRYPT_BYTES]
         digest = self._digest(name, password)
         known = self._known(name, digest)
-        if known is not None or not self._turn.acquire(timeout=PATIENCE_SECONDS):
+        if known is not None or not self._turn.acquire(timeout=MAX_WAIT_SECONDS):
             return known
         try:
             known = self._known(name, digest)  # another may have asked the same meanwhile
@@ -69,7 +69,7 @@ class Passwords:
 
     def _computed(self, name: bytes, password: bytes, digest: bytes) -> bool | None:
         rest = self._free_t - time.monotonic()
-        if rest > PATIENCE_SECONDS:
+        if rest > MAX_WAIT_SECONDS:
             return None
         time.sleep(max(0.0, rest))
         began = time.monotonic()

@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import memwatch
-from memwatch.core.examination import Credit
-from memwatch.core.snapshot import State
+from memwatch.core.examination import StackGrowth
+from memwatch.core.snapshot import WatchState
 from memwatch.core.text_and_units import format_duration
 from memwatch.outputs.http.http_request import Request, RequestError, read_request
-from memwatch.outputs.http.server import Board
-from memwatch.outputs.metrics.collector import Exposition
-from memwatch.outputs.status_json import status
+from memwatch.outputs.http.server import PublishedState
+from memwatch.outputs.metrics.collector import MetricsCollector
+from memwatch.outputs.status_json import snapshot_to_dict
 from memwatch.outputs.text import profile_formats
 
 if TYPE_CHECKING:
-    from memwatch.outputs.http.client_access import Access
+    from memwatch.outputs.http.client_access import AccessPolicy
 
-STALL_SECONDS = 30.0  # a loop that has not published for so long, or for five of its own paces, is not healthy
-TEXT = "text/plain; charset=utf-8"
+LOOP_STALL_SECONDS = 30.0  # a loop that has not published for so long, or for five of its own paces, is not healthy
+PLAIN_TEXT_CONTENT_TYPE = "text/plain; charset=utf-8"
 _REASONS = {
     200: "OK",
     400: "Bad Request",
@@ -39,22 +39,22 @@ _REASONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class HttpResponse:
     """One answer."""
 
     body: bytes
-    kind: str = TEXT
+    kind: str = PLAIN_TEXT_CONTENT_TYPE
     code: int = 200
     headers: str = ""  # of its own, whole lines
 
 
-def answer(client: socket.socket, board: Board, access: Access | None = None) -> None:
+def answer(client: socket.socket, board: PublishedState, access: AccessPolicy | None = None) -> None:
     """Read one request and answer it, as far as it has `access`; OSError when the client is gone or too slow."""
     headers = "" if access is None else access.headers
     try:
         request = read_request(client)
     except RequestError as error:
-        client.sendall(_response(Page(f"{error}\n".encode(), code=error.code), headers))
+        client.sendall(_response(HttpResponse(f"{error}\n".encode(), code=error.code), headers))
         return
     if request is None:
         return
@@ -62,86 +62,86 @@ def answer(client: socket.socket, board: Board, access: Access | None = None) ->
     client.sendall(_response(page, headers, body=request.method != "HEAD"))
 
 
-def _admitted(board: Board, request: Request, access: Access | None) -> Page:
+def _admitted(board: PublishedState, request: Request, access: AccessPolicy | None) -> HttpResponse:
     """What is asked for, or why it is not to be had."""
     refusal = None if access is None else access.refusal(request.authorization)
     if refusal is not None:
         board.counts["refused"] += 1
-        return Page(refusal.text.encode(), code=refusal.code, headers=refusal.headers)
+        return HttpResponse(refusal.text.encode(), code=refusal.code, headers=refusal.headers)
     if request.method not in ("GET", "HEAD"):
-        return Page(b"only GET and HEAD\n", code=405, headers="Allow: GET, HEAD\r\n")
+        return HttpResponse(b"only GET and HEAD\n", code=405, headers="Allow: GET, HEAD\r\n")
     return _page(board, request.path, request.accept)
 
 
-def healthy(board: Board, accept: str = "") -> Page:
+def healthy(board: PublishedState, accept: str = "") -> HttpResponse:
     """Whether memwatch's loop turns."""
     snapshot, turned_t = board.snapshot, board.turned_t
     if snapshot is None or turned_t is None:
-        return Page(b"starting\n")
+        return HttpResponse(b"starting\n")
     silent = board.clock.now() - turned_t
-    if not board.over and silent > max(STALL_SECONDS, 5 * snapshot.pace_seconds):
+    if not board.is_finished and silent > max(LOOP_STALL_SECONDS, 5 * snapshot.pace_seconds):
         text = f"stalled: nothing new for {format_duration(silent)}\n"
-        return Page(text.encode(), code=503)
-    return Page(b"ok\n")
+        return HttpResponse(text.encode(), code=503)
+    return HttpResponse(b"ok\n")
 
 
-def ready(board: Board, accept: str = "") -> Page:
+def ready(board: PublishedState, accept: str = "") -> HttpResponse:
     """Whether the trainer's memory has been seen, or memwatch waits for a trainer."""
-    snapshot = board.current()
-    if snapshot is not None and snapshot.state is State.WAITING:
-        return Page(b"waiting for a trainer\n")
+    snapshot = board.fresh_snapshot()
+    if snapshot is not None and snapshot.state is WatchState.WAITING:
+        return HttpResponse(b"waiting for a trainer\n")
     if snapshot is None or (snapshot.sample_t is None and snapshot.exited is None):
-        return Page(b"no sample yet\n", code=503)
-    return Page(b"ready\n")
+        return HttpResponse(b"no sample yet\n", code=503)
+    return HttpResponse(b"ready\n")
 
 
-def status_json(board: Board, accept: str = "") -> Page:
+def status_json(board: PublishedState, accept: str = "") -> HttpResponse:
     """The snapshot as JSON."""
-    snapshot = board.current()
+    snapshot = board.fresh_snapshot()
     if snapshot is None:
-        return Page(b'{"error": "no sample yet"}\n', "application/json", 503)
-    return Page(json.dumps(status(snapshot), allow_nan=False).encode() + b"\n", "application/json")
+        return HttpResponse(b'{"error": "no sample yet"}\n', "application/json", 503)
+    return HttpResponse(json.dumps(snapshot_to_dict(snapshot), allow_nan=False).encode() + b"\n", "application/json")
 
 
-def metrics(board: Board, accept: str = "") -> Page:
+def metrics(board: PublishedState, accept: str = "") -> HttpResponse:
     """The snapshot for Prometheus."""
     if board.exposition is None:
-        board.exposition = Exposition(board.current, board.counts, board.clock)
+        board.exposition = MetricsCollector(board.fresh_snapshot, board.counts, board.clock)
     body, kind = board.exposition.render(accept)
-    return Page(body, kind)
+    return HttpResponse(body, kind)
 
 
-def growth_folded(board: Board, accept: str = "") -> Page:
+def growth_folded(board: PublishedState, accept: str = "") -> HttpResponse:
     """The code that raised memory in the latest recordings, as folded stacks."""
-    return Page(profile_formats.folded(_recorded(board)[1]).encode("utf-8", "replace"))
+    return HttpResponse(profile_formats.folded(_recorded(board)[1]).encode("utf-8", "replace"))
 
 
-def growth_speedscope(board: Board, accept: str = "") -> Page:
+def growth_speedscope(board: PublishedState, accept: str = "") -> HttpResponse:
     """The same for speedscope."""
     command, credits = _recorded(board)
-    return Page(profile_formats.speedscope(credits, command).encode("utf-8", "replace"), "application/json")
+    return HttpResponse(profile_formats.speedscope(credits, command).encode("utf-8", "replace"), "application/json")
 
 
-def _recorded(board: Board) -> tuple[str, tuple[Credit, ...]]:
+def _recorded(board: PublishedState) -> tuple[str, tuple[StackGrowth, ...]]:
     """The trainer's command, and what is credited to its code."""
-    snapshot = board.current()
+    snapshot = board.fresh_snapshot()
     if snapshot is None or snapshot.diagnosis is None:
         return "", ()
     return snapshot.command, snapshot.diagnosis.credits
 
 
-def index(board: Board, accept: str = "") -> Page:
+def index(board: PublishedState, accept: str = "") -> HttpResponse:
     """The state of the watch, for people; drawn once for each state (10 ms), whoever asks how often."""
     from memwatch.outputs.html import status_page  # with all that charts need: 1.6 MiB, for those who look
 
-    snapshot, drawn = board.current(), board.drawn
+    snapshot, drawn = board.fresh_snapshot(), board.drawn
     if drawn is None or drawn[0] is not snapshot:
-        links = [path for path in PAGES if path != "/"]
-        board.drawn = drawn = snapshot, status_page.render(snapshot, links).encode("utf-8", "replace")
-    return Page(drawn[1], "text/html; charset=utf-8")
+        links = [path for path in ROUTES if path != "/"]
+        board.drawn = drawn = snapshot, status_page.render_home_page(snapshot, links).encode("utf-8", "replace")
+    return HttpResponse(drawn[1], "text/html; charset=utf-8")
 
 
-PAGES: dict[str, Callable[[Board, str], Page]] = {
+ROUTES: dict[str, Callable[[PublishedState, str], HttpResponse]] = {
     "/": index,
     "/metrics": metrics,
     "/status.json": status_json,
@@ -152,19 +152,19 @@ PAGES: dict[str, Callable[[Board, str], Page]] = {
 }
 
 
-def _page(board: Board, path: str, accept: str) -> Page:
-    page = PAGES.get(path)
+def _page(board: PublishedState, path: str, accept: str) -> HttpResponse:
+    page = ROUTES.get(path)
     if page is None:
-        return Page(b"not found\n", code=404)
+        return HttpResponse(b"not found\n", code=404)
     try:
         return page(board, accept)
     except Exception as error:  # a bug in a page: told to who asks and counted, not thrown at the terminal
         board.counts["page_failed"] += 1
         text = f"internal error: {type(error).__name__}: {error}\n"
-        return Page(text.encode("utf-8", "replace"), code=500)
+        return HttpResponse(text.encode("utf-8", "replace"), code=500)
 
 
-def _response(page: Page, headers: str = "", body: bool = True) -> bytes:
+def _response(page: HttpResponse, headers: str = "", body: bool = True) -> bytes:
     """A connection is for one answer: eight threads are soon held by idle clients."""
     head = (
         f"HTTP/1.1 {page.code} {_REASONS[page.code]}\r\n"

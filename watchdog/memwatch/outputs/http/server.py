@@ -18,11 +18,11 @@ from memwatch.core.snapshot import Snapshot
 from memwatch.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
-    from memwatch.outputs.http.client_access import Access, Guard
-    from memwatch.outputs.metrics.collector import Exposition
+    from memwatch.outputs.http.client_access import AccessPolicy, AccessPolicyReloader
+    from memwatch.outputs.metrics.collector import MetricsCollector
 
 MOST_CLIENTS = 8  # answered at the same time; where one more comes, the slowest gives way ...
-PATIENT_SECONDS = 0.5  # ... unless it came so shortly ago: then the one more is turned away with 503
+MIN_CLIENT_SECONDS = 0.5  # ... unless it came so shortly ago: then the one more is turned away with 503
 FRESH_SECONDS = 0.1  # a state as old as that is shown again, so that many clients do not wake the loop many times
 ANSWER_SECONDS = 0.05  # for which a page waits for the loop
 CLIENT_SECONDS = 10.0  # a client that has not asked and read its answer by then is cut off
@@ -37,30 +37,30 @@ COUNTED = (
 )
 
 
-class Board:
+class PublishedState:
     """What the pages read: references that the daemon's thread replaces and every other thread only reads."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.snapshot: Snapshot | None = None
         self.turned_t: float | None = None  # when the loop last showed that it turns
-        self.over = False  # it turns no more, and that is right
+        self.is_finished = False  # it turns no more, and that is right
         self.counts = dict.fromkeys(COUNTED, 0)
-        self.exposition: Exposition | None = None  # made by the first scrape
+        self.exposition: MetricsCollector | None = None  # made by the first scrape
         self.drawn: tuple[Snapshot | None, bytes] | None = None  # the latest page for people, and of which state
         # rung for the state as it is now; never closed, as a client may still ring
-        self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.request_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._asked = False  # it was rung: in most turns the kernel need not be asked
         self._posted_t = -math.inf
         self._posted = threading.Event()
         self._stuck = False  # the loop has not answered the latest who waited: nobody waits for it until it does
 
-    def turn(self) -> None:
+    def record_iteration(self) -> None:
         """The loop has turned."""
-        self.turned_t, self.over = self.clock.now(), False
+        self.turned_t, self.is_finished = self.clock.now(), False
         self.counts["tick"] += 1
 
-    def post(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
+    def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
         """Replace what is shown."""
         self.snapshot = snapshot
         self.turned_t = self._posted_t = self.clock.now()
@@ -70,27 +70,27 @@ class Board:
         self._stuck = False
         self._posted.set()
 
-    def rung(self) -> bool:
+    def consume_request(self) -> bool:
         """Somebody has asked for the state since the last call."""
         if not self._asked:
             return False
         self._asked = False
         try:
-            return os.eventfd_read(self.bell) > 0
+            return os.eventfd_read(self.request_fd) > 0
         except BlockingIOError:
             return False
 
-    def ring(self) -> None:
+    def request_snapshot(self) -> None:
         """Have the loop show its state."""
         self._asked = True
-        os.eventfd_write(self.bell, 1)
+        os.eventfd_write(self.request_fd, 1)
         self._asked = True  # once more: the loop may just have answered another who rang
 
-    def current(self) -> Snapshot | None:
+    def fresh_snapshot(self) -> Snapshot | None:
         """The state now; the latest that was posted where the loop is busy for longer than a moment, or stuck."""
         if self.clock.now() - self._posted_t >= FRESH_SECONDS:
             self._posted.clear()
-            self.ring()
+            self.request_snapshot()
             self._stuck = self._stuck or not self._posted.wait(ANSWER_SECONDS)
         return self.snapshot
 
@@ -105,15 +105,15 @@ class WebServer:
         address: str,
         port: int,
         clock: Clock,
-        guard: Guard | None = None,
+        guard: AccessPolicyReloader | None = None,
         client_seconds: float = CLIENT_SECONDS,
     ) -> None:
         """Bind now, so that a port in use is told at start; port 0 takes a free one. ConfigError when it cannot.
 
         `guard` knows who may ask; without one, who can reach the port.
         """
-        self.board = Board(clock)
-        self.guard, self._client_seconds = guard, client_seconds  # the guard may be replaced at any time
+        self.board = PublishedState(clock)
+        self.access_policy, self._client_seconds = guard, client_seconds  # the guard may be replaced at any time
         self._listener = _listen(address, port)
         self._clients: dict[socket.socket, float] = {}  # client: when it came, time.monotonic()
         self._leaving: set[socket.socket] = set()  # that gave way, and whose thread has not ended
@@ -126,14 +126,14 @@ class WebServer:
     def url(self) -> str:
         """`http://127.0.0.1:9877/`; https where TLS is spoken."""
         host, port = self._listener.getsockname()[:2]
-        scheme = "https" if TLS in self.asks else "http"
+        scheme = "https" if TLS in self.requirements else "http"
         return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
 
     @property
-    def asks(self) -> frozenset[str]:
+    def requirements(self) -> frozenset[str]:
         """What is asked of a client: of TLS, PASSWORD, CERTIFICATE."""
-        guard = self.guard
-        return frozenset() if guard is None else guard.asks
+        guard = self.access_policy
+        return frozenset() if guard is None else guard.requirements
 
     @property
     def is_local(self) -> bool:
@@ -151,32 +151,32 @@ class WebServer:
 
     def fileno(self) -> int:
         """Readable when somebody has asked for the state."""
-        return self.board.bell
+        return self.board.request_fd
 
-    def turn(self) -> bool:
+    def on_loop_iteration(self) -> bool:
         """Note that the loop turns; whether somebody has asked for the state."""
         if self._threadless:
             self.start()
-        self.board.turn()
-        return self.board.rung()
+        self.board.record_iteration()
+        return self.board.consume_request()
 
-    def asked(self) -> bool:
+    def wants_snapshot(self) -> bool:
         """Whether somebody has."""
-        return self.board.rung()
+        return self.board.consume_request()
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
         """Show this state from now on; SourceError, when that is done, while nobody is answered, or asked as wanted."""
-        self.board.post(snapshot, notices)
+        self.board.publish(snapshot, notices)
         if self._threadless:
             raise SourceError("nobody is answered: no thread can be started", "raise pids.max, or ulimit -u")
-        guard = self.guard
+        guard = self.access_policy
         if guard is not None and guard.problem:
             raise SourceError(guard.problem)
 
-    def close(self, snapshot: Snapshot) -> None:
+    def on_watch_end(self, snapshot: Snapshot) -> None:
         """Show how it ended, until `stop` or another watch."""
-        self.board.post(snapshot, ())
-        self.board.over = True
+        self.board.publish(snapshot, ())
+        self.board.is_finished = True
 
     def stop(self) -> None:
         """Stop answering; returns within a second, whatever the clients do."""
@@ -233,18 +233,18 @@ class WebServer:
             _cut(client)
             client.close()
 
-    def _access(self) -> Access | None:
+    def _access(self) -> AccessPolicy | None:
         """What is asked of this client; the loop is told when the files that say so begin to fail, or work again."""
-        guard = self.guard
+        guard = self.access_policy
         if guard is None:
             return None
         problem = guard.problem
-        access = guard.access()
+        access = guard.current_policy()
         if guard.problem != problem:
-            self.board.ring()
+            self.board.request_snapshot()
         return access
 
-    def _opened(self, client: socket.socket, access: Access | None) -> socket.socket:
+    def _opened(self, client: socket.socket, access: AccessPolicy | None) -> socket.socket:
         try:
             return client if access is None else access.open(client)
         except OSError:
@@ -253,7 +253,7 @@ class WebServer:
 
     def _turn_away(self, client: socket.socket) -> None:
         """Without a thread there is no handshake: where TLS is spoken the connection just ends."""
-        if TLS not in self.asks:
+        if TLS not in self.requirements:
             _send_busy(client)
         client.close()
 
@@ -269,7 +269,7 @@ class WebServer:
             if oldest is None:
                 return True
             came = self._clients[oldest]
-            if time.monotonic() - came < PATIENT_SECONDS or len(self._leaving) >= MOST_CLIENTS:
+            if time.monotonic() - came < MIN_CLIENT_SECONDS or len(self._leaving) >= MOST_CLIENTS:
                 return False
             del self._clients[oldest]
             self._leaving.add(oldest)

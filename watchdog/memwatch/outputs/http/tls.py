@@ -61,7 +61,7 @@ class TlsRules:
     curve: str = ""  # empty: those of OpenSSL
 
 
-class Tls:
+class TlsContext:
     """One set of rules and certificates in use."""
 
     def __init__(self, rules: TlsRules) -> None:

@@ -24,13 +24,13 @@ from memwatch.core.measurements import (
 from memwatch.core.snapshot import (
     ResourceView,
     Snapshot,
-    State,
     Verdict,
+    WatchState,
 )
 from memwatch.core.text_and_units import printable
 from memwatch.outputs.metrics import metric_registry as f
-from memwatch.outputs.metrics.exposition import Metric, negotiate
-from memwatch.outputs.metrics.metric_registry import Family
+from memwatch.outputs.metrics.exposition import MetricSamples, negotiate
+from memwatch.outputs.metrics.metric_registry import MetricFamily
 from memwatch.outputs.text.formatting import last_complete, phase_totals
 from memwatch.system import package_data
 
@@ -38,11 +38,11 @@ MOST_SERIES = 256  # of one metric
 MOST_LOG_NAMES = 64  # a log cannot invent gauges or phases without end
 LABEL_LENGTH = 120
 
-Row = tuple[Sequence[str], float | None]  # label values, value; None is not shown
-Level = tuple[Family, float | None]  # of a family without labels
+LabelledValue = tuple[Sequence[str], float | None]  # label values, value; None is not shown
+UnlabelledValue = tuple[MetricFamily, float | None]  # of a family without labels
 
 
-class Exposition:
+class MetricsCollector:
     """Renders what /metrics answers: the snapshot that `read` gives at the time of the scrape."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Exposition:
         encode, content_type = negotiate(accept)
         return encode(self._collect()), content_type
 
-    def _collect(self) -> Iterator[Metric]:
+    def _collect(self) -> Iterator[MetricSamples]:
         """Every metric that is known now; of a dead target only that it is down, and why."""
         began = time.perf_counter()
         snapshot = self._read()
@@ -78,21 +78,21 @@ class Exposition:
 # --- what is known, as metrics --------------------------------------------------------------------------------------
 
 
-def _rows(family: Family, rows: Iterable[Row]) -> Iterator[Metric]:
+def _rows(family: MetricFamily, rows: Iterable[LabelledValue]) -> Iterator[MetricSamples]:
     """One metric, if anything of it is known: equal label sets once, at most MOST_SERIES of them."""
     known: dict[tuple[str, ...], float] = {}
     for raw, number in rows:
         if number is not None and math.isfinite(number) and len(known) < MOST_SERIES:
             known.setdefault(tuple(printable(label, LABEL_LENGTH) for label in raw), float(number))
     if known:
-        yield Metric(family, tuple(known.items()))
+        yield MetricSamples(family, tuple(known.items()))
 
 
-def _levels(levels: Iterable[Level]) -> Iterator[Metric]:
+def _levels(levels: Iterable[UnlabelledValue]) -> Iterator[MetricSamples]:
     """Metrics of one series each, of those that are known."""
     for family, value in levels:
         if value is not None and math.isfinite(value):
-            yield Metric(family, (((), float(value)),))
+            yield MetricSamples(family, (((), float(value)),))
 
 
 # --- memwatch itself ------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ _COUNTERS = {
 }
 
 
-def _process(proc: str) -> Sequence[Level]:
+def _process(proc: str) -> Sequence[UnlabelledValue]:
     """memwatch's own process; nothing where there is no /proc."""
     try:
         fields = _read(f"{proc}/self/stat").rpartition(b") ")[2].split()
@@ -148,10 +148,10 @@ def _read(path: str) -> bytes:
 # --- the watch and its trainer --------------------------------------------------------------------------------------
 
 
-def _watch(snapshot: Snapshot, now: float) -> Iterator[Metric]:
+def _watch(snapshot: Snapshot, now: float) -> Iterator[MetricSamples]:
     """What is true of the watch whether the trainer lives or not."""
     yield from _levels([(f.TARGET_UP, snapshot.up), (f.ARMED, snapshot.unarmed is None)])
-    yield from _rows(f.STATE, [((state.value,), state is snapshot.state) for state in State])
+    yield from _rows(f.STATE, [((state.value,), state is snapshot.state) for state in WatchState])
     yield from _rows(f.SOURCE_UP, [((source.source,), source.ok) for source in snapshot.sources])
     if snapshot.exited is not None:
         end = snapshot.exited
@@ -165,13 +165,13 @@ def _text(number: int | None) -> str:
     return "" if number is None else str(number)
 
 
-def _expectations(snapshot: Snapshot) -> Iterator[Metric]:
+def _expectations(snapshot: Snapshot) -> Iterator[MetricSamples]:
     known = [one for one in snapshot.expectations if one.met is not None]
     yield from _rows(f.EXPECTATION_MET, [((one.text,), one.met) for one in known])
     yield from _rows(f.EXPECTATION_BREACHES, [((one.text,), one.breaches) for one in known])
 
 
-def _target(snapshot: Snapshot) -> Iterator[Metric]:
+def _target(snapshot: Snapshot) -> Iterator[MetricSamples]:
     pid = str(snapshot.target.pid) if snapshot.target else ""
     yield from _rows(f.TARGET, [((pid, snapshot.command, snapshot.run_id), 1.0)])
     if (run := snapshot.run) is not None:
@@ -214,19 +214,21 @@ _OF_FORECAST = (
 )
 
 
-def _resources(views: Sequence[ResourceView]) -> Iterator[Metric]:
+def _resources(views: Sequence[ResourceView]) -> Iterator[MetricSamples]:
     yield from _memory(views)
     yield from _growth(views)
     yield from _forecasts(views)
 
 
-def _each(family: Family, views: Sequence[ResourceView], values: Iterable[float | None]) -> Iterator[Metric]:
+def _each(
+    family: MetricFamily, views: Sequence[ResourceView], values: Iterable[float | None]
+) -> Iterator[MetricSamples]:
     """One value a resource."""
     resources = ((view.usage.resource,) for view in views)
     return _rows(family, zip(resources, values, strict=True))
 
 
-def _memory(views: Sequence[ResourceView]) -> Iterator[Metric]:
+def _memory(views: Sequence[ResourceView]) -> Iterator[MetricSamples]:
     limits = [(view.usage.resource, view.usage.limit) for view in views if view.usage.limit is not None]
     yield from _each(f.MEMORY_USED, views, [view.usage.used_bytes for view in views])
     yield from _rows(f.MEMORY_LIMIT, [((name, limit.origin), limit.bytes) for name, limit in limits])
@@ -235,7 +237,7 @@ def _memory(views: Sequence[ResourceView]) -> Iterator[Metric]:
     yield from _each(f.MEMORY_BASELINE, views, [view.baseline_bytes for view in views])
 
 
-def _growth(views: Sequence[ResourceView]) -> Iterator[Metric]:
+def _growth(views: Sequence[ResourceView]) -> Iterator[MetricSamples]:
     for family, name in _OF_TREND:
         yield from _each(family, views, [getattr(view.trend, name, None) for view in views])
     ended = [(view.usage.resource, row) for view in views if (row := last_complete(view)) is not None]
@@ -251,7 +253,7 @@ def _growth(views: Sequence[ResourceView]) -> Iterator[Metric]:
     yield from _rows(f.PHASE_GROWTH, totals)
 
 
-def _forecasts(views: Sequence[ResourceView]) -> Iterator[Metric]:
+def _forecasts(views: Sequence[ResourceView]) -> Iterator[MetricSamples]:
     verdicts = [((view.usage.resource, one.value), one is view.verdict) for view in views for one in Verdict]
     yield from _rows(f.VERDICT, verdicts)
     yield from _each(f.WARNED, views, [view.warned for view in views])
@@ -262,7 +264,7 @@ def _forecasts(views: Sequence[ResourceView]) -> Iterator[Metric]:
 # --- the readings behind it -----------------------------------------------------------------------------------------
 
 
-def _sample(sample: Sample | None) -> Iterator[Metric]:
+def _sample(sample: Sample | None) -> Iterator[MetricSamples]:
     if sample is None:
         return
     if sample.tree is not None:
@@ -282,14 +284,14 @@ def _sample(sample: Sample | None) -> Iterator[Metric]:
         yield from _ranks(sample.tree.ranks, sample.gpus)
 
 
-def _ranks(ranks: Sequence[RankMemory], gpus: Sequence[GpuMemory]) -> Iterator[Metric]:
+def _ranks(ranks: Sequence[RankMemory], gpus: Sequence[GpuMemory]) -> Iterator[MetricSamples]:
     yield from _rows(f.RANK, [((str(one.rank), str(one.local_rank), str(one.pid)), 1.0) for one in ranks])
     yield from _rows(f.RANK_USED, [((str(one.rank),), one.used_bytes) for one in ranks])
     users = [(str(one.rank), gpu.resource) for one in ranks for gpu in gpus if not set(one.pids).isdisjoint(gpu.pids)]
     yield from _rows(f.RANK_GPU, [(user, 1.0) for user in users])
 
 
-def _tree(tree: TreeMemory) -> Iterator[Metric]:
+def _tree(tree: TreeMemory) -> Iterator[MetricSamples]:
     cost = tree.survey_cost
     yield from _rows(f.TREE_USED, [((tree.accounting,), tree.used_bytes)])
     yield from _levels(
@@ -312,7 +314,7 @@ def _tree(tree: TreeMemory) -> Iterator[Metric]:
     )
 
 
-def _cgroup(cgroup: CgroupMemory) -> Iterator[Metric]:
+def _cgroup(cgroup: CgroupMemory) -> Iterator[MetricSamples]:
     levels = cgroup.levels
     yield from _rows(f.CGROUP_USAGE, [((level.path,), level.usage_bytes) for level in levels])
     yield from _rows(f.CGROUP_RECLAIMABLE, [((level.path,), level.reclaimable_bytes) for level in levels])
@@ -320,14 +322,14 @@ def _cgroup(cgroup: CgroupMemory) -> Iterator[Metric]:
     yield from _levels([(f.CGROUP_SWAP, cgroup.swap_bytes), (f.CGROUP_OOM_KILLS, cgroup.oom_kills)])
 
 
-def _gpus(gpus: Sequence[GpuMemory]) -> Iterator[Metric]:
+def _gpus(gpus: Sequence[GpuMemory]) -> Iterator[MetricSamples]:
     yield from _rows(f.GPU, [((gpu.resource, gpu.uuid, gpu.name), 1.0) for gpu in gpus])
     yield from _rows(f.GPU_USED, [((gpu.resource, gpu.uuid, gpu.attribution), gpu.used_bytes) for gpu in gpus])
     yield from _rows(f.GPU_DEVICE_USED, [((gpu.resource, gpu.uuid), gpu.device_used_bytes) for gpu in gpus])
     yield from _rows(f.GPU_DEVICE_MEMORY, [((gpu.resource, gpu.uuid), gpu.total_bytes) for gpu in gpus])
 
 
-def _diagnosis(known: Diagnosis | None) -> Iterator[Metric]:
+def _diagnosis(known: Diagnosis | None) -> Iterator[MetricSamples]:
     """What examinations of the trainer found."""
     if known is None:
         return

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from memwatch.outputs.metrics.metric_registry import Family
+from memwatch.outputs.metrics.metric_registry import MetricFamily
 
-TEXT = "text/plain; version=0.0.4; charset=utf-8"
+TEXT_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
@@ -20,30 +20,30 @@ Series = tuple[tuple[str, ...], float]  # label values, value
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class MetricSamples:
     """What is told of one family; no label set twice."""
 
-    family: Family
+    family: MetricFamily
     series: Sequence[Series]
 
 
-def negotiate(accept: str) -> tuple[Callable[[Iterable[Metric]], bytes], str]:
+def negotiate(accept: str) -> tuple[Callable[[Iterable[MetricSamples]], bytes], str]:
     """The encoder that suits an Accept header, and its content type: plain unless OpenMetrics is named."""
     kinds = (part.partition(";")[0].strip().lower() for part in accept.split(","))
-    return (as_openmetrics, OPENMETRICS) if "application/openmetrics-text" in kinds else (as_text, TEXT)
+    return (as_openmetrics, OPENMETRICS) if "application/openmetrics-text" in kinds else (as_text, TEXT_CONTENT_TYPE)
 
 
-def as_text(metrics: Iterable[Metric]) -> bytes:
+def as_text(metrics: Iterable[MetricSamples]) -> bytes:
     """The plain format: it has no infos, and a counter's family has the name of its sample."""
     lines: list[str] = []
     for metric in metrics:
         kind = metric.family.kind
-        lines += _head(metric.family.sample, "gauge" if kind == "info" else kind, metric.family.text)
+        lines += _head(metric.family.sample_name, "gauge" if kind == "info" else kind, metric.family.text)
         lines += _samples(metric)
     return _encoded(lines)
 
 
-def as_openmetrics(metrics: Iterable[Metric]) -> bytes:
+def as_openmetrics(metrics: Iterable[MetricSamples]) -> bytes:
     """OpenMetrics, with its end."""
     lines: list[str] = []
     for metric in metrics:
@@ -56,8 +56,8 @@ def _head(name: str, kind: str, text: str) -> tuple[str, str]:
     return f"# HELP {name} {text}", f"# TYPE {name} {kind}"
 
 
-def _samples(metric: Metric) -> Iterator[str]:
-    name, labels = metric.family.sample, metric.family.labels
+def _samples(metric: MetricSamples) -> Iterator[str]:
+    name, labels = metric.family.sample_name, metric.family.labels
     for values, number in metric.series:
         yield f"{name}{_labelled(labels, values)} {float(number)!r}"
 

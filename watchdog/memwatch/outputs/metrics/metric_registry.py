@@ -20,7 +20,7 @@ _UNITS = {  # by the end of the name; the longer first
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MetricFamily:
     """One metric: `name` without `_total` or `_info`, which its samples have; `text` is one line."""
 
     kind: str  # "gauge", "counter" or "info"
@@ -29,7 +29,7 @@ class Family:
     labels: tuple[str, ...] = ()
 
     @property
-    def sample(self) -> str:
+    def sample_name(self) -> str:
         """The name of its series, as queries have it."""
         return self.name + _SUFFIXES[self.kind]
 
@@ -39,20 +39,20 @@ class Family:
         return next((unit for end, unit in _UNITS.items() if self.name.endswith(end)), "")
 
 
-def _gauge(name: str, text: str, *labels: str) -> Family:
-    return Family("gauge", f"memwatch_{name}", text, labels)
+def _gauge(name: str, text: str, *labels: str) -> MetricFamily:
+    return MetricFamily("gauge", f"memwatch_{name}", text, labels)
 
 
-def _counter(name: str, text: str) -> Family:
-    return Family("counter", f"memwatch_{name}", text)
+def _counter(name: str, text: str) -> MetricFamily:
+    return MetricFamily("counter", f"memwatch_{name}", text)
 
 
-def _info(name: str, text: str, *labels: str) -> Family:
-    return Family("info", f"memwatch_{name}", text, labels)
+def _info(name: str, text: str, *labels: str) -> MetricFamily:
+    return MetricFamily("info", f"memwatch_{name}", text, labels)
 
 
-def _process(name: str, text: str, kind: str = "gauge") -> Family:
-    return Family(kind, f"process_{name}", text)
+def _process(name: str, text: str, kind: str = "gauge") -> MetricFamily:
+    return MetricFamily(kind, f"process_{name}", text)
 
 
 # --- memwatch itself --------------------------------------------------------------------------------------------------
@@ -194,4 +194,4 @@ PYTHON_BYTES = _gauge("python_bytes", "All Python objects of the trainer's own p
 TORCH_STORAGE = _gauge("torch_storage_bytes", "Storages of torch's tensors, each once.", "device")
 MEMORY_KIND = _gauge("memory_kind_bytes", "Memory of the trainer's own process, by kind.", "kind")
 
-FAMILIES = tuple(one for one in tuple(globals().values()) if isinstance(one, Family))
+FAMILIES = tuple(one for one in tuple(globals().values()) if isinstance(one, MetricFamily))

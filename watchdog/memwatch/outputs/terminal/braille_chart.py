@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
 
-from memwatch.core.snapshot import ResourceView, Step
+from memwatch.core.snapshot import ResourceView, TimelineStep
 from memwatch.core.text_and_units import format_bytes, format_duration
-from memwatch.outputs.charts.visible_range import shown_limit, until
+from memwatch.outputs.charts.visible_range import chart_end_t, visible_limit_bytes
 from memwatch.outputs.text.formatting import format_index
 
 ROOM_ABOVE = 1.06  # of the highest that is shown
 GAP = 3.0  # times as long as usual from one step to the next: nothing was read meanwhile
 _LABEL = 9  # cells left of the chart
 _BRAILLE, _BITS = 0x2800, ((0x40, 0x80), (0x04, 0x20), (0x02, 0x10), (0x01, 0x08))  # from the lowest row up
-MEMORY, FORECAST, EDGE, LIMIT, AXIS = range(5)  # roles, the most important first
+MEMORY, FORECAST, FORECAST_EDGE, LIMIT, AXIS = range(5)  # roles, the most important first
 _LETTERS = "#*.-"
 
 Point = tuple[float, float]  # dots to the right and up
@@ -94,15 +94,17 @@ def _near(share: float) -> float:
     return max(-1.0, min(2.0, share))
 
 
-def chart(view: ResourceView, now: float, width: int, height: int, ascii_only: bool = False) -> list[list[Piece]]:
+def braille_chart(
+    view: ResourceView, now: float, width: int, height: int, ascii_only: bool = False
+) -> list[list[Piece]]:
     """`height` lines of pieces, together `width` cells at most: memory over the watch, and where it leads."""
     steps = view.timeline
     if not steps or width < 3 * _LABEL or height < 3:
         return []
     grid = _Grid(width - _LABEL, height - 1, ascii_only)
-    limit = shown_limit(view)
+    limit = visible_limit_bytes(view)
     highest = max(one.most_bytes for one in steps)
-    scale = _Scale(steps[0].t, until(view, steps[0].t, now), ROOM_ABOVE * max(highest, limit or 0, 1), grid)
+    scale = _Scale(steps[0].t, chart_end_t(view, steps[0].t, now), ROOM_ABOVE * max(highest, limit or 0, 1), grid)
     if limit is not None:
         grid.rule(round(scale.y(limit)), LIMIT)
         _fan(view, now, limit, scale)
@@ -124,8 +126,8 @@ def _fan(view: ResourceView, now: float, limit: float, scale: _Scale) -> None:
         return
     used = view.usage.used_bytes
     for eta, role, gap in (
-        (forecast.eta_low_seconds, EDGE, 3),
-        (forecast.eta_high_seconds, EDGE, 3),
+        (forecast.eta_low_seconds, FORECAST_EDGE, 3),
+        (forecast.eta_high_seconds, FORECAST_EDGE, 3),
         (forecast.eta_seconds, FORECAST, 1),
     ):
         if eta is not None:
@@ -134,7 +136,7 @@ def _fan(view: ResourceView, now: float, limit: float, scale: _Scale) -> None:
             scale.grid.line((scale.x(now), scale.y(used)), end, role, gap)
 
 
-def _past(steps: Sequence[Step], scale: _Scale) -> None:
+def _past(steps: Sequence[TimelineStep], scale: _Scale) -> None:
     """What was read, least to most in each column of dots; neighbours are joined."""
     columns: dict[int, tuple[int, int]] = {}
     usual = (steps[-1].t - steps[0].t) / max(1, len(steps) - 1)  # from one step to the next: some have no reading

@@ -10,13 +10,15 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
-from memwatch.core.engine.status_sentence import render
+from memwatch.core.engine.status_sentence import to_text_line
 from memwatch.core.events import Notice
 from memwatch.core.snapshot import Snapshot, Verdict
-from memwatch.outputs.text.formatting import ROUTINE
+from memwatch.outputs.text.formatting import ROUTINE_EVENTS
 
-MOST_WAITING = 1000  # lines that a reader has not taken yet
-PATIENT_SECONDS = 1200.0  # between two lines of outlooks that can wait: with those that cannot, less than 1 kB/h ...
+MAX_QUEUED_LINES = 1000  # lines that a reader has not taken yet
+MAX_FORECAST_INTERVAL_SECONDS = (
+    1200.0  # between two lines of outlooks that can wait: with those that cannot, less than 1 kB/h ...
+)
 PATIENT_SHARE = 0.5  # ... or so much of the time watched, while that is less
 AT_ONCE = 3  # the gravity from which on an outlook cannot wait
 _GRAVITY = {  # of `stable` and `levelled off` it is the same: nothing grows
@@ -44,15 +46,15 @@ class PlainLines:
         journal_priority: Callable[[Notice], int] | None = None,
     ) -> None:
         self._lines = _Lines(stream)
-        self._is_news = (lambda _: True) if verbose else News()
+        self._is_news = (lambda _: True) if verbose else NoticeFilter()
         self._local_time, self._priority = local_time, journal_priority
 
-    def turn(self) -> bool:
+    def on_loop_iteration(self) -> bool:
         """Go on with what a slow reader has not taken yet; the state is not shown."""
         self._lines.send()
         return False
 
-    def asked(self) -> bool:
+    def wants_snapshot(self) -> bool:
         """Nobody can ask."""
         return False
 
@@ -60,7 +62,7 @@ class PlainLines:
         """Print what there is to tell."""
         for notice in notices:
             if self._is_news(notice):
-                self._lines.put(f"{self._prefix(notice)}{render(notice)}")
+                self._lines.put(f"{self._prefix(notice)}{to_text_line(notice)}")
         self._lines.send()
 
     def _prefix(self, notice: Notice) -> str:
@@ -68,12 +70,12 @@ class PlainLines:
             return f"<{self._priority(notice)}>"
         return time.strftime("%H:%M:%S ", self._local_time(notice.t))
 
-    def close(self, snapshot: Snapshot) -> None:
+    def on_watch_end(self, snapshot: Snapshot) -> None:
         """Wait a little for a slow reader."""
         self._lines.send(patience_seconds=1.0)
 
 
-class News:
+class NoticeFilter:
     """Tells what changes the picture from the routine of every healthy run.
 
     A forecast is renewed with every generation, and the verdict of a calm run comes and goes with its noise. What is
@@ -82,28 +84,30 @@ class News:
     """
 
     def __init__(self) -> None:
-        self._told: dict[str, int] = {}  # by resource: how grave the outlook is that was last told
+        self._reported_severity: dict[str, int] = {}  # by resource: how grave the outlook is that was last told
         self._begun_t = self._waited_t = -math.inf  # when the watch began; when something was told that could wait
 
     def __call__(self, notice: Notice) -> bool:
         """Whether to tell it; it then counts as told."""
-        if notice.event in ROUTINE:
+        if notice.event in ROUTINE_EVENTS:
             return False
         if notice.event == "attached":
             self._begun_t = notice.t
-            self._told.clear()  # that was of another process
+            self._reported_severity.clear()  # that was of another process
         if "verdict" not in notice.fields:
             return True
         resource, gravity = str(notice.fields.get("resource")), _gravity(notice.fields)
-        if notice.event == "forecast" and not self._is_another(notice.t, gravity, self._told.get(resource)):
+        if notice.event == "forecast" and not self._is_another(
+            notice.t, gravity, self._reported_severity.get(resource)
+        ):
             return False
-        self._told[resource] = gravity
+        self._reported_severity[resource] = gravity
         return True
 
     def _is_another(self, t: float, gravity: int, told: int | None) -> bool:
         if told is None or (gravity > told and (told == 0 or gravity >= AT_ONCE)):
             return True
-        pause = min(PATIENT_SECONDS, PATIENT_SHARE * (t - self._begun_t))
+        pause = min(MAX_FORECAST_INTERVAL_SECONDS, PATIENT_SHARE * (t - self._begun_t))
         if gravity == told or 0.0 <= t - self._waited_t < pause:
             return False
         self._waited_t = t
@@ -125,12 +129,12 @@ class JsonLines:
         self._lines = _Lines(stream)
         self._encode = encode
 
-    def turn(self) -> bool:
+    def on_loop_iteration(self) -> bool:
         """Go on with what a slow reader has not taken yet; the state is not shown."""
         self._lines.send()
         return False
 
-    def asked(self) -> bool:
+    def wants_snapshot(self) -> bool:
         """Nobody can ask."""
         return False
 
@@ -140,7 +144,7 @@ class JsonLines:
             self._lines.put(self._encode(notice))
         self._lines.send()
 
-    def close(self, snapshot: Snapshot) -> None:
+    def on_watch_end(self, snapshot: Snapshot) -> None:
         """Wait a little for a slow reader."""
         self._lines.send(patience_seconds=1.0)
 
@@ -157,7 +161,7 @@ class _Lines:
         self._gone = False
 
     def put(self, line: str) -> None:
-        if not self._gone and len(self._waiting) < MOST_WAITING:
+        if not self._gone and len(self._waiting) < MAX_QUEUED_LINES:
             self._waiting.append(f"{line}\n".encode(self._encoding, "replace"))
 
     def send(self, patience_seconds: float = 0.0) -> None:

@@ -23,11 +23,11 @@ from memwatch.core.events import Notice
 from memwatch.core.interfaces import Clock
 from memwatch.core.snapshot import Snapshot
 from memwatch.outputs.terminal.screen import (
-    Line,
-    Look,
     Mode,
-    Status,
-    frame,
+    ScreenLine,
+    Viewport,
+    ViewStatus,
+    render_frame,
 )
 
 FRAME_SECONDS = 0.25  # at most four frames a second
@@ -59,17 +59,17 @@ class LiveView:
         self._console = Console(file=self._canvas, force_terminal=True, highlight=False, markup=False, emoji=False)
         self._clock = clock
         self._local_time = local_time
-        self._drawn: list[Line] = []  # what stands on the screen
+        self._drawn: list[ScreenLine] = []  # what stands on the screen
         self._size = (0, 0)
         self._latest: Snapshot | None = None
         self._next_t = 0.0
         self._open = self._closed = False
 
-    def turn(self) -> bool:
+    def on_loop_iteration(self) -> bool:
         """Whether a frame is due."""
         return not self._closed and self._clock.now() >= self._next_t
 
-    def asked(self) -> bool:
+    def wants_snapshot(self) -> bool:
         """A key asks for another view."""
         return self._asked and not self._closed
 
@@ -81,7 +81,7 @@ class LiveView:
             self._latest = snapshot
             self._draw(self._paused or snapshot)
 
-    def close(self, snapshot: Snapshot) -> None:
+    def on_watch_end(self, snapshot: Snapshot) -> None:
         """Give the terminal back."""
         self.restore()
 
@@ -116,8 +116,8 @@ class LiveView:
             self._console.control(Control.clear())
             self._drawn, self._size = [], size
         is_paused = self._paused is not None
-        look = Look(*size, ascii_only=self._tty.ascii_only, local_time=self._local_time)
-        lines = frame(snapshot, look, Status(self._mode, self.keys, self.footer, is_paused))
+        look = Viewport(*size, ascii_only=self._tty.ascii_only, local_time=self._local_time)
+        lines = render_frame(snapshot, look, ViewStatus(self._mode, self.keys, self.footer, is_paused))
         for y, line in enumerate(lines):
             if y >= len(self._drawn) or self._drawn[y] != line:
                 self._console.update_screen_lines([line], 0, y)
@@ -133,15 +133,15 @@ class LiveView:
 def print_screen(stream: TextIO, snapshot: Snapshot) -> None:
     """One frame, and no more: as large as the terminal, or as a usual one where `stream` is none."""
     width, height = os.get_terminal_size(stream.fileno()) if stream.isatty() else PRINTED
-    look = Look(width, height - 1, ascii_only=not (stream.encoding or "utf-8").lower().startswith("utf"))
+    look = Viewport(width, height - 1, ascii_only=not (stream.encoding or "utf-8").lower().startswith("utf"))
     console = Console(file=stream, highlight=False, markup=False, emoji=False, width=width)
-    lines = [[*_stripped(line), Segment.line()] for line in frame(snapshot, look)]
+    lines = [[*_stripped(line), Segment.line()] for line in render_frame(snapshot, look)]
     while lines and len(lines[-1]) == 1:
         lines.pop()
     console.print(Segments(chain.from_iterable(lines)), end="")
 
 
-def _stripped(line: Line) -> Line:
+def _stripped(line: ScreenLine) -> ScreenLine:
     """Without what is blank at its end."""
     kept = [*line]
     while kept and not kept[-1].text.strip():

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 1.0  # work that is done by then needs no bar
+SHOW_AFTER_SECONDS = 1.0  # work that is done by then needs no bar
 EVERY = 256  # items between two updates of the bar
 
 
-class Progress:
+class ProgressBar:
     """A context, as long as the work takes."""
 
     def __init__(
@@ -27,7 +27,7 @@ class Progress:
         stream: TextIO | None = None,
         *,
         is_wanted: bool = True,
-        patience_seconds: float = PATIENCE_SECONDS,
+        patience_seconds: float = SHOW_AFTER_SECONDS,
     ) -> None:
         """On `stream`, by default stderr. `label` says what is done."""
         self._label, self._stream = label, stream if stream is not None else sys.stderr
@@ -38,7 +38,7 @@ class Progress:
         self._timer = threading.Timer(patience_seconds, self._show)
         self._timer.daemon = True
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBar:
         if self._is_wanted and self._stream.isatty():
             self._timer.start()
         return self
@@ -52,14 +52,14 @@ class Progress:
             if self._bar is not None:
                 self._bar[0].stop()
 
-    def over(self, items: Iterable[T], share: Callable[[T], float]) -> Iterator[T]:
+    def track(self, items: Iterable[T], share: Callable[[T], float]) -> Iterator[T]:
         """The same items; `share` says of one how much is done with it, 0 to 1."""
         for count, item in enumerate(items):
             if not count % EVERY:
-                self.reach(share(item))
+                self.update(share(item))
             yield item
 
-    def reach(self, share: float) -> None:
+    def update(self, share: float) -> None:
         """So much is done, 0 to 1; until it is told, the bar says only that work goes on."""
         if self._bar is not None:
             bar, task = self._bar

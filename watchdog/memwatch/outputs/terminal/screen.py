@@ -25,16 +25,21 @@ from memwatch.core.snapshot import (
     GenerationRow,
     ResourceView,
     Snapshot,
-    State,
     Verdict,
+    WatchState,
 )
-from memwatch.core.text_and_units import format_bytes, format_duration, printable, visible
+from memwatch.core.text_and_units import (
+    format_bytes,
+    format_duration,
+    printable,
+    replace_unprintable,
+)
 from memwatch.outputs.terminal import braille_chart
 from memwatch.outputs.text import examination_text
 from memwatch.outputs.text.formatting import (
-    ROUTINE,
+    ROUTINE_EVENTS,
+    format_gauge_value,
     format_index,
-    format_level,
     format_progress,
     format_verdict,
     largest_phases,
@@ -42,7 +47,7 @@ from memwatch.outputs.text.formatting import (
     phase_heads,
 )
 
-MOST_GENERATIONS = 12
+MAX_SCREEN_GENERATIONS = 12
 FEWEST_EVENTS = 3
 BELOW_CHART = (6, 8)  # lines that generations and events have, at least, for a chart; and before it takes more
 METER = 6  # cells of a small bar within a line
@@ -60,7 +65,7 @@ ACCENT = Style(color="cyan")
 _DRAWN = {
     braille_chart.MEMORY: ACCENT,
     braille_chart.FORECAST: Style(color="magenta"),
-    braille_chart.EDGE: Style(color="magenta", dim=True),
+    braille_chart.FORECAST_EDGE: Style(color="magenta", dim=True),
     braille_chart.LIMIT: Style(color="red"),
     braille_chart.AXIS: DIM,
 }
@@ -79,11 +84,11 @@ _EVENT_TONE = {
     "saved": GOOD,
 }
 
-Line = list[Segment]
+ScreenLine = list[Segment]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Viewport:
     """What a frame must fit."""
 
     width: int
@@ -122,7 +127,7 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ViewStatus:
     """Of the view itself."""
 
     mode: Mode = Mode.OVERVIEW
@@ -131,7 +136,7 @@ class Status:
     is_paused: bool = False
 
 
-def frame(snapshot: Snapshot, look: Look, status: Status = Status()) -> list[Line]:
+def render_frame(snapshot: Snapshot, look: Viewport, status: ViewStatus = ViewStatus()) -> list[ScreenLine]:
     """The whole screen: exactly `look.height` lines of exactly `look.width` cells."""
     bottom = list(_bottom(status, look))
     room = look.height - len(bottom)
@@ -144,21 +149,21 @@ def frame(snapshot: Snapshot, look: Look, status: Status = Status()) -> list[Lin
     return [_fit(line, look.width) for line in [*body[:room], *bottom][: look.height]]
 
 
-def _bottom(status: Status, look: Look) -> Iterator[Line]:
+def _bottom(status: ViewStatus, look: Viewport) -> Iterator[ScreenLine]:
     keys = "  ".join(f"{key} {what.partition(':')[0]}" for key, what in status.keys.items())
     parts = [part for part in ("PAUSED" * status.is_paused, keys, printable(status.footer.rstrip("/"))) if part]
     if parts:
         yield [Segment(look.join(parts, look.width), WARN if status.is_paused else DIM)]
 
 
-def _help(status: Status, look: Look) -> list[Line]:
+def _help(status: ViewStatus, look: Viewport) -> list[ScreenLine]:
     """What the keys do, and what the overview shows."""
-    keys: list[Line] = [[Segment(f"  {key}  ", ACCENT), Segment(what)] for key, what in status.keys.items()]
+    keys: list[ScreenLine] = [[Segment(f"  {key}  ", ACCENT), Segment(what)] for key, what in status.keys.items()]
     text = [line for part in HELP for line in (*_wrap(part, look.width), "")]
     return [[Segment("memwatch", BOLD)], [], *keys, [], *([Segment(line)] for line in text)]
 
 
-def _overview(snapshot: Snapshot, look: Look, height: int) -> list[Line]:
+def _overview(snapshot: Snapshot, look: Viewport, height: int) -> list[ScreenLine]:
     top = [
         _title(snapshot, look),
         *_sentence(snapshot, look),
@@ -172,38 +177,38 @@ def _overview(snapshot: Snapshot, look: Look, height: int) -> list[Line]:
     room = height - len(top)
     drawn = _chart(snapshot, look, room)
     table = _table(snapshot, look, room - len(drawn) - FEWEST_EVENTS - 1)
-    between: list[Line] = [[]] if table and not drawn else []
+    between: list[ScreenLine] = [[]] if table and not drawn else []
     above = [*top, *drawn, *between, *table]
     return [*above, *_events(snapshot, look, height - len(above))]
 
 
-def _chart(snapshot: Snapshot, look: Look, room: int) -> list[Line]:
+def _chart(snapshot: Snapshot, look: Viewport, room: int) -> list[ScreenLine]:
     """Memory over the watch, and where it leads; nothing where it would be too flat to read."""
     least, most = CHART_ROWS
     if not snapshot.resources or room < least + BELOW_CHART[0]:
         return []
     rows = min(most, least + max(0, room - least - BELOW_CHART[1]) // 2)
-    lines = braille_chart.chart(snapshot.resources[0], snapshot.t, look.width, rows, look.ascii_only)
+    lines = braille_chart.braille_chart(snapshot.resources[0], snapshot.t, look.width, rows, look.ascii_only)
     return [[Segment(text, _DRAWN[role]) for role, text in line] for line in lines]
 
 
-def _in_detail(snapshot: Snapshot, look: Look) -> list[Line]:
+def _in_detail(snapshot: Snapshot, look: Viewport) -> list[ScreenLine]:
     """What examinations found."""
     known = snapshot.diagnosis
     if known is None:
         text = "nothing is known of what grows yet: the trainer was not examined"
         return [_title(snapshot, look), *_sentence(snapshot, look), [], [Segment(text)]]
     headlines = [[Segment(line, PLAIN if line.startswith(" ") else BAD)] for line in examination_text.headlines(known)]
-    tables = [[Segment(line)] for line in examination_text.tables(known)]
+    tables = [[Segment(line)] for line in examination_text.diagnosis_tables(known)]
     return [_title(snapshot, look), *_sentence(snapshot, look), [], *headlines, *tables]
 
 
-def _fit(line: Iterable[Segment], width: int) -> Line:
+def _fit(line: Iterable[Segment], width: int) -> ScreenLine:
     """`line` cut or filled to `width` cells."""
-    fitted: Line = []
+    fitted: ScreenLine = []
     left = width
     for segment in line:
-        text = visible(segment.text)  # of whatever stands there: it may be a status from elsewhere
+        text = replace_unprintable(segment.text)  # of whatever stands there: it may be a status from elsewhere
         length = cell_len(text)
         if length > left:
             fitted.append(Segment(set_cell_size(text, left), segment.style))
@@ -216,7 +221,7 @@ def _fit(line: Iterable[Segment], width: int) -> Line:
     return fitted
 
 
-def _title(snapshot: Snapshot, look: Look) -> Line:
+def _title(snapshot: Snapshot, look: Viewport) -> ScreenLine:
     pid = f" pid {snapshot.target.pid}" if snapshot.target else ""
     since = "" if snapshot.started_t is None else f"watched {format_duration(snapshot.t - snapshot.started_t)}  "
     right = f"  {since}{look.clock(snapshot.t)}"
@@ -225,19 +230,19 @@ def _title(snapshot: Snapshot, look: Look) -> Line:
     return [Segment("memwatch", BOLD), Segment(pid, ACCENT), Segment(f"  {command}"), Segment(right, DIM)]
 
 
-def _sentence(snapshot: Snapshot, look: Look) -> list[Line]:
+def _sentence(snapshot: Snapshot, look: Viewport) -> list[ScreenLine]:
     """The forecast in at most three lines; after the end, how it ended."""
     worst = max((_TONE.get(view.verdict, GOOD) for view in snapshot.resources), key=_rank, default=PLAIN)
     text, style = snapshot.sentence, worst
     if snapshot.exited is not None:
         evidence = "; ".join(snapshot.exited.evidence)
         text += f": {evidence}" if evidence else ""
-    elif snapshot.state in (State.INTERRUPTING, State.ESCALATED):
+    elif snapshot.state in (WatchState.INTERRUPTING, WatchState.ESCALATED):
         style = BAD
     return [[Segment(line, style)] for line in _wrap(printable(text, 600), look.width)[:3]]
 
 
-def _findings(snapshot: Snapshot, look: Look) -> Iterator[Line]:
+def _findings(snapshot: Snapshot, look: Viewport) -> Iterator[ScreenLine]:
     """The causes of growth that were found, in two lines each at most."""
     if snapshot.diagnosis is not None and snapshot.exited is None:
         for one in snapshot.diagnosis.findings[:2]:
@@ -260,7 +265,7 @@ def _wrap(text: str, width: int) -> list[str]:
     return lines
 
 
-def _bars(snapshot: Snapshot, look: Look) -> list[Line]:
+def _bars(snapshot: Snapshot, look: Viewport) -> list[ScreenLine]:
     cards = {gpu.resource: gpu for gpu in snapshot.sample.gpus} if snapshot.sample else {}
     views = list(snapshot.resources)
     most = max(2, look.height // 3)
@@ -273,7 +278,7 @@ def _bars(snapshot: Snapshot, look: Look) -> list[Line]:
     return [line for bar in bars for line in (bar[:1] if brief else bar)]
 
 
-def _bar(view: ResourceView, card: GpuMemory | None, unit: str, look: Look) -> Iterator[Line]:
+def _bar(view: ResourceView, card: GpuMemory | None, unit: str, look: Viewport) -> Iterator[ScreenLine]:
     usage, limit = view.usage, view.usage.limit
     figures = f" {format_bytes(usage.used_bytes):>9}"
     if limit is not None:
@@ -298,7 +303,7 @@ def _bar(view: ResourceView, card: GpuMemory | None, unit: str, look: Look) -> I
     yield [Segment(f"{'':6}"), Segment(look.join(parts, look.width - 6), DIM)]
 
 
-def _levels(sample: Sample | None, look: Look) -> Iterator[Line]:
+def _levels(sample: Sample | None, look: Viewport) -> Iterator[ScreenLine]:
     """What main memory is made of: the trainer's tree, each cgroup that has a limit, and the host."""
     if sample is None:
         return
@@ -316,7 +321,7 @@ def _levels(sample: Sample | None, look: Look) -> Iterator[Line]:
         yield [Segment(f"{'':6}"), Segment(look.join(parts, look.width - 6), DIM)]
 
 
-def _meter(name: str, used: int, limit: int, look: Look) -> str:
+def _meter(name: str, used: int, limit: int, look: Viewport) -> str:
     """`cgroup ████░░ 68% of 175.0 GB`."""
     full, empty = look.blocks
     filled = min(METER, max(0, round(METER * used / limit)))
@@ -327,11 +332,11 @@ def _share(usage: Usage) -> float:
     return usage.used_bytes / usage.limit.bytes if usage.limit and usage.limit.bytes > 0 else 0.0
 
 
-def _progress(snapshot: Snapshot, look: Look) -> Line:
+def _progress(snapshot: Snapshot, look: Viewport) -> ScreenLine:
     """`generation 7 of 25 · evaluate · warned · checkpoint 5 m ago, takes 12 s (measured)`."""
     parts = [part for part in (format_progress(snapshot), printable(snapshot.phase or "", 30)) if part]
     parts = parts or ["no markers in the log yet: time alone"]
-    if snapshot.state is not State.WATCHING:
+    if snapshot.state is not WatchState.WATCHING:
         parts.append(snapshot.state.value)
     seen = snapshot.checkpoint_t
     ago = "no checkpoint seen" if seen is None else f"checkpoint {format_duration(snapshot.t - seen)} ago"
@@ -340,28 +345,28 @@ def _progress(snapshot: Snapshot, look: Look) -> Line:
     return [Segment(look.join(parts, look.width))]
 
 
-def _gauges(snapshot: Snapshot) -> Iterator[Line]:
+def _gauges(snapshot: Snapshot) -> Iterator[ScreenLine]:
     shown = []
     for gauge in snapshot.gauges[:8]:
-        capacity = "" if gauge.capacity is None else f" / {format_level(gauge.capacity)}"
-        shown.append(f"{printable(gauge.name, 30)} {format_level(gauge.value)}{capacity}")
+        capacity = "" if gauge.capacity is None else f" / {format_gauge_value(gauge.capacity)}"
+        shown.append(f"{printable(gauge.name, 30)} {format_gauge_value(gauge.value)}{capacity}")
     if shown:
         yield [Segment("   ".join(shown), ACCENT)]
 
 
-def _problems(snapshot: Snapshot) -> Iterator[Line]:
+def _problems(snapshot: Snapshot) -> Iterator[ScreenLine]:
     """Sources that do not work; on one line, since most are a normal state (no NVIDIA driver)."""
     broken = [f"{source.source}: {printable(source.reason, 80)}" for source in snapshot.sources if not source.ok]
     if broken:
         yield [Segment("without " + "; ".join(broken), DIM)]
 
 
-def _table(snapshot: Snapshot, look: Look, room: int) -> list[Line]:
+def _table(snapshot: Snapshot, look: Viewport, room: int) -> list[ScreenLine]:
     """The newest generations of the first resource that has some, under a head; nothing where it does not fit."""
     view = next((view for view in snapshot.resources if view.generations), None)
     if view is None or room < 2:
         return []
-    rows = view.generations[-min(MOST_GENERATIONS, room - 1) :]
+    rows = view.generations[-min(MAX_SCREEN_GENERATIONS, room - 1) :]
     phases = largest_phases(rows, (look.width - 56) // 10)
     unit = "gen" if snapshot.unit == "generation" else snapshot.unit
     names = ["time", "start", "end", "change", "peak", *phase_heads(phases)]
@@ -376,7 +381,7 @@ def _right(text: str, width: int) -> str:
     return " " * (width - cells) + set_cell_size(shown, cells)
 
 
-def _row(row: GenerationRow, phases: Sequence[str]) -> Line:
+def _row(row: GenerationRow, phases: Sequence[str]) -> ScreenLine:
     took = "now" if row.end_t is None else format_duration(row.end_t - row.start_t)
     levels = f"{took:>10}{format_bytes(row.start_bytes):>10}{format_bytes(row.end_bytes):>10}"
     deltas = [phase_delta(row, phase) for phase in phases]
@@ -389,11 +394,11 @@ def _row(row: GenerationRow, phases: Sequence[str]) -> Line:
     ]
 
 
-def _events(snapshot: Snapshot, look: Look, room: int) -> list[Line]:
+def _events(snapshot: Snapshot, look: Viewport, room: int) -> list[ScreenLine]:
     if room < 2 or not snapshot.notices:
         return []
-    lines: list[Line] = [[]]
-    told = [notice for notice in snapshot.notices if notice.event not in ROUTINE]  # the screen shows them anyway
+    lines: list[ScreenLine] = [[]]
+    told = [notice for notice in snapshot.notices if notice.event not in ROUTINE_EVENTS]  # the screen shows them anyway
     for notice in told[-(room - 1) :]:
         tone = _EVENT_TONE.get(notice.event, ACCENT)
         text = printable(notice.text, max(20, look.width - 20))

@@ -11,19 +11,30 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from memwatch.core.engine import status_sentence as words
-from memwatch.core.examination import Census, Diagnosis, Finding, Growth, TypeCount
+from memwatch.core.examination import (
+    Census,
+    Diagnosis,
+    Finding,
+    Growth,
+    TypeCount,
+)
 from memwatch.core.leaks.process_snapshot import (
-    Comparison,
-    Figure,
-    Inspection,
+    ProcessSnapshot,
+    ProcessSnapshotDiff,
+    ValueChange,
     memory,
 )
-from memwatch.core.text_and_units import format_bytes, format_duration, printable, visible
+from memwatch.core.text_and_units import (
+    format_bytes,
+    format_duration,
+    printable,
+    replace_unprintable,
+)
 from memwatch.outputs.text import profile_formats
 from memwatch.outputs.text.formatting import phase_heads
 
 TABLE_ROWS = 8  # rows of each table
-COLUMNS = 3  # for attributes and types that grow: one at least is a type's
+GROWTH_COLUMNS = 3  # for attributes and types that grow: one at least is a type's
 WORTH = 0.01  # of the growth that was seen: a line with less is not told
 _WIDTH = 160
 
@@ -35,19 +46,19 @@ def headlines(diagnosis: Diagnosis) -> Iterator[str]:
         yield from (f"  {printable(line, 400)}" for line in details(one) if line)
     if diagnosis.findings and diagnosis.lines:
         most = diagnosis.lines[0]
-        place = printable(profile_formats.place(most.frame), 120)
+        place = printable(profile_formats.format_frame(most.frame), 120)
         yield f"  of late memory rose the most in {place}: {most.share:.0%} of what was seen"
 
 
 def details(one: Finding) -> Iterator[str]:
     """What is more and more, why that is said, and what to do about it."""
-    yield visible(words.finding_content(one))
-    yield visible(f"{one.title} (confidence {one.confidence:.2f})")
-    yield from map(visible, one.evidence)
-    yield visible(f"what to do: {one.remedy}")
+    yield replace_unprintable(words.finding_content(one))
+    yield replace_unprintable(f"{one.title} (confidence {one.confidence:.2f})")
+    yield from map(replace_unprintable, one.evidence)
+    yield replace_unprintable(f"what to do: {one.remedy}")
 
 
-def tables(diagnosis: Diagnosis) -> Iterator[str]:
+def diagnosis_tables(diagnosis: Diagnosis) -> Iterator[str]:
     """What has grown from one examination to the next, and what is large."""
     unit = diagnosis.unit
     yield from _moments(diagnosis)
@@ -59,7 +70,7 @@ def tables(diagnosis: Diagnosis) -> Iterator[str]:
         yield from (
             "",
             "lines that raise memory, of late",
-            *profile_formats.rows(one for one in diagnosis.lines[:TABLE_ROWS] if one.share >= WORTH),
+            *profile_formats.profile_rows(one for one in diagnosis.lines[:TABLE_ROWS] if one.share >= WORTH),
         )
     census = diagnosis.latest.census
     if census is not None and census.large:
@@ -76,9 +87,9 @@ def _moments(diagnosis: Diagnosis) -> Iterator[str]:
     moments = diagnosis.moments
     if len(moments) < 2:
         return
-    paths = list(moments[-1].sizes)[: COLUMNS - 1]
-    types = list(moments[-1].counts)[: COLUMNS - len(paths)]
-    heads = "".join(f"{printable(words.main_less(name), 19):>20}" for name in (*paths, *types))
+    paths = list(moments[-1].sizes)[: GROWTH_COLUMNS - 1]
+    types = list(moments[-1].counts)[: GROWTH_COLUMNS - len(paths)]
+    heads = "".join(f"{printable(words.without_main_module(name), 19):>20}" for name in (*paths, *types))
     yield from ("", f"{'examined in':>26}{'memory':>11}{'objects take':>14}{heads}")
     named = list(dict.fromkeys(one.phase for one in moments if one.phase))
     phases = dict(zip(named, phase_heads(named), strict=True))
@@ -97,7 +108,7 @@ def _tracked(diagnosis: Diagnosis) -> Iterator[str]:
         yield from ("", f"tracked attributes, and their growth by the {diagnosis.unit}")
     for one in diagnosis.tracked:
         grows = " GROWS" if one.steps else ""
-        name = printable(words.main_less(one.name), 60)
+        name = printable(words.without_main_module(one.name), 60)
         yield f"{format_bytes(one.per_unit, signed=True):>12}  {format_bytes(one.after):<24}  {name}{grows}"
 
 
@@ -107,7 +118,7 @@ def _growths(title: str, rows: Sequence[Growth], unit: str, shown: Callable[[flo
         yield from ("", title)
     for one in rows[:TABLE_ROWS]:
         change, since = f"{shown(one.before)} -> {shown(one.after)}", words.since_text(one.since, unit)
-        name = printable(words.main_less(one.name), 60)
+        name = printable(words.without_main_module(one.name), 60)
         yield f"{'+' + shown(one.per_unit):>12}  {change:<24}  {name}, since {since}"
 
 
@@ -115,7 +126,7 @@ DIFFERENCE_ROWS = 15  # rows of each table
 _FRAMES_SHOWN = 8
 
 
-def render_snapshot(inspection: Inspection) -> str:
+def render_snapshot(inspection: ProcessSnapshot) -> str:
     """All of one, for people."""
     sizes = memory(inspection.sample).items()
     lines = [f"{inspection.label}: PID {inspection.target.pid}, {inspection.command}", ""]
@@ -130,10 +141,10 @@ def render_snapshot(inspection: Inspection) -> str:
     lines += ["", f"no stacks: {found.threads_reason}"] if found.threads is None else []
     lines += ["", f"no census: {found.census_reason}"] if found.census is None else [""]
     counted = [render_census(found.census)] if found.census is not None else []
-    return "\n".join([*map(visible, lines), *counted])
+    return "\n".join([*map(replace_unprintable, lines), *counted])
 
 
-def render_comparison(found: Comparison) -> str:
+def render_inspection_diff(found: ProcessSnapshotDiff) -> str:
     """What is different, for people."""
     lines = [f"from {found.before!r} to {found.after!r}: {format_duration(found.seconds)}"]
     if not found.same_process:
@@ -150,7 +161,7 @@ def render_comparison(found: Comparison) -> str:
     )
     for title, rows in sections:
         lines += _section(title, rows)
-    return "\n".join(map(visible, lines))
+    return "\n".join(map(replace_unprintable, lines))
 
 
 def _section(title: str, rows: Sequence[str]) -> Iterator[str]:
@@ -160,20 +171,20 @@ def _section(title: str, rows: Sequence[str]) -> Iterator[str]:
         yield f"{'':>24}and {len(rows) - DIFFERENCE_ROWS:,} more, all of them with --json"
 
 
-def _sized(one: Figure) -> str:
+def _sized(one: ValueChange) -> str:
     return f"{format_bytes(one.change or 0, signed=True):>12}  {_both(one, format_bytes):<28}  {one.name}"
 
 
-def _counted(one: Figure) -> str:
+def _counted(one: ValueChange) -> str:
     return f"{one.change or 0:>+12,}  {_both(one, '{:,}'.format):<28}  {one.name}"
 
 
-def _type_row(size: Figure, count: Figure) -> str:
+def _type_row(size: ValueChange, count: ValueChange) -> str:
     sized = f"{format_bytes(size.change, signed=True):>12}  " if size.change is not None else ""
     return f"{sized}{count.change or 0:>+12,}  {_both(count, '{:,}'.format):<24}  {count.name}"
 
 
-def _both(one: Figure, shown: Callable[[int], str]) -> str:
+def _both(one: ValueChange, shown: Callable[[int], str]) -> str:
     return f"{shown(one.before or 0)} -> {shown(one.after or 0)}"
 
 
@@ -196,7 +207,7 @@ def render_census(census: Census) -> str:
     ):
         if listed := list(rows):
             lines += ["", title, *listed]
-    return "\n".join(map(visible, lines))
+    return "\n".join(map(replace_unprintable, lines))
 
 
 def _doubts(census: Census) -> Iterator[str]:

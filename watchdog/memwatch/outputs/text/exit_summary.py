@@ -10,7 +10,12 @@ from memwatch.core.snapshot import (
     Snapshot,
     Verdict,
 )
-from memwatch.core.text_and_units import format_bytes, format_duration, printable, visible
+from memwatch.core.text_and_units import (
+    format_bytes,
+    format_duration,
+    printable,
+    replace_unprintable,
+)
 from memwatch.outputs.text import examination_text
 from memwatch.outputs.text.formatting import (
     format_index,
@@ -22,12 +27,12 @@ from memwatch.outputs.text.formatting import (
     phase_totals,
 )
 
-MOST_ROWS = 30
-PHASES = 3  # that have a column of their own: those in which memory moved most
+MAX_SUMMARY_ROWS = 30
+SUMMARY_PHASE_COLUMNS = 3  # that have a column of their own: those in which memory moved most
 HEAD_ROWS = 10  # kept from the beginning of a longer table
 
 
-def render(snapshot: Snapshot, lives: bool = True) -> str:
+def render_summary(snapshot: Snapshot, lives: bool = True) -> str:
     """The summary, lines of at most about 100 columns, ending in a newline.
 
     `lives`: a trainer whose end was not seen still runs.
@@ -39,11 +44,11 @@ def render(snapshot: Snapshot, lives: bool = True) -> str:
             blocks.append("\n".join(_table(view, snapshot.unit)))
     blocks.append("\n".join([*(line for view in snapshot.resources for line in _growth(view, snapshot.unit))]))
     if known is not None:
-        blocks.append("\n".join(examination_text.tables(known)).strip("\n"))
+        blocks.append("\n".join(examination_text.diagnosis_tables(known)).strip("\n"))
     blocks.append("\n".join(_expectations(snapshot)))
     blocks.append("\n".join(_end(snapshot, lives)))
     lines = "\n\n".join(block for block in blocks if block).split("\n")
-    return "".join(f"{visible(line)}\n" for line in lines)
+    return "".join(f"{replace_unprintable(line)}\n" for line in lines)
 
 
 def _title(snapshot: Snapshot) -> str:
@@ -61,7 +66,7 @@ def _title(snapshot: Snapshot) -> str:
 
 
 def _table(view: ResourceView, unit: str) -> Iterator[str]:
-    phases = largest_phases(view.generations, PHASES)
+    phases = largest_phases(view.generations, SUMMARY_PHASE_COLUMNS)
     heads = "".join(f"{printable(head, 12):>13}" for head in phase_heads(phases))
     yield f"{view.usage.resource:<5}{unit:>11}{'end memory':>13}{'change':>12}{'peak':>12}{'duration':>12}{heads}"
     for row in _shorten(view.generations):
@@ -79,9 +84,9 @@ def _row(row: GenerationRow, phases: Sequence[str]) -> str:
 
 
 def _shorten(rows: Sequence[GenerationRow]) -> Sequence[GenerationRow | None]:
-    if len(rows) <= MOST_ROWS:
+    if len(rows) <= MAX_SUMMARY_ROWS:
         return rows
-    return [*rows[:HEAD_ROWS], None, *rows[HEAD_ROWS - MOST_ROWS + 1 :]]
+    return [*rows[:HEAD_ROWS], None, *rows[HEAD_ROWS - MAX_SUMMARY_ROWS + 1 :]]
 
 
 def _growth(view: ResourceView, unit: str) -> Iterator[str]:

@@ -12,7 +12,7 @@ from memwatch.core.snapshot import (
 )
 from memwatch.core.text_and_units import format_bytes, printable
 
-ROUTINE = frozenset(
+ROUTINE_EVENTS = frozenset(
     {"marker", "phase", "generation", "examined", "not_examined", "checkpoint"}
 )  # events of every healthy run: told only when asked for
 
@@ -22,7 +22,7 @@ def format_index(index: float) -> str:
     return f"{index:.0f}" if float(index).is_integer() else f"{index:.2f}".rstrip("0").rstrip(".")
 
 
-def format_level(value: float) -> str:
+def format_gauge_value(value: float) -> str:
     """`15,680`, `0.25`: a log gauge's value."""
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
 
@@ -51,7 +51,7 @@ def phase_delta(row: GenerationRow, phase: str) -> int | None:
     return sum(deltas) if deltas else None
 
 
-def latest_rows(rows: Sequence[GenerationRow]) -> list[GenerationRow]:
+def latest_attempt_rows(rows: Sequence[GenerationRow]) -> list[GenerationRow]:
     """The generations of the latest attempt."""
     return [row for row in rows if row.attempt == rows[-1].attempt]
 
@@ -59,7 +59,7 @@ def latest_rows(rows: Sequence[GenerationRow]) -> list[GenerationRow]:
 def phase_totals(rows: Sequence[GenerationRow]) -> dict[str, int]:
     """Growth by phase over the generations of the latest attempt."""
     totals: dict[str, int] = {}
-    for row in latest_rows(rows):
+    for row in latest_attempt_rows(rows):
         for part in row.phases:
             totals[part.phase] = totals.get(part.phase, 0) + part.delta_bytes
     return totals

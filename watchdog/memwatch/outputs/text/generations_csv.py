@@ -9,16 +9,16 @@ from memwatch.core.snapshot import Snapshot
 from memwatch.outputs.text.formatting import phase_delta
 
 _BYTES = ("start_bytes", "end_bytes", "delta_bytes", "peak_bytes")
-COLUMNS = ("resource", "attempt", "generation", "start_t", "end_t", *_BYTES)
+CSV_COLUMNS = ("resource", "attempt", "generation", "start_t", "end_t", *_BYTES)
 
 
-def generations(end: Snapshot) -> str:
+def generations_csv(end: Snapshot) -> str:
     """A row for each generation as each resource saw it, then the change within each phase; unknown is empty."""
     rows = [(view.usage.resource, row) for view in end.resources for row in view.generations]
     phases = list(dict.fromkeys(part.phase for _, row in rows for part in row.phases))
     file = io.StringIO()
     table = csv.writer(file, lineterminator="\n")
-    table.writerow([*COLUMNS, *(f"phase:{phase}" for phase in phases)])
+    table.writerow([*CSV_COLUMNS, *(f"phase:{phase}" for phase in phases)])
     for resource, row in rows:
         figures = (getattr(row, name) for name in _BYTES)
         deltas = (phase_delta(row, phase) for phase in phases)

@@ -6,20 +6,20 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from memwatch.core.examination import (
-    Credit,
-    Frame,
-    Line,
-    Profile,
+    AllocationProfile,
+    LineGrowth,
+    StackFrame,
+    StackGrowth,
 )
 from memwatch.core.leaks.allocation_profile import by_line
-from memwatch.core.text_and_units import format_bytes, format_duration, visible
+from memwatch.core.text_and_units import format_bytes, format_duration, replace_unprintable
 
-SHOWN = 15
+PROFILE_TABLE_ROWS = 15
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
-_UNSEEN = Frame("(not seen)", "", 0)
+_UNSEEN = StackFrame("(not seen)", "", 0)
 
 
-def render(profile: Profile) -> str:
+def render_profile(profile: AllocationProfile) -> str:
     """All of one, for people."""
     lines = by_line(profile.credits)
     seen = sum(one.bytes for one in lines)
@@ -28,33 +28,39 @@ def render(profile: Profile) -> str:
         return f"{head}: resident memory did not grow"
     if not lines:
         return f"{head}: too fast or too rarely to see which code raised it; --seconds makes it longer"
-    return "\n".join((f"{head}; {seen / profile.grown_bytes:.0%} of it seen as it rose", "", *rows(lines[:SHOWN])))
+    return "\n".join(
+        (
+            f"{head}; {seen / profile.grown_bytes:.0%} of it seen as it rose",
+            "",
+            *profile_rows(lines[:PROFILE_TABLE_ROWS]),
+        )
+    )
 
 
-def rows(lines: Iterable[Line]) -> Iterator[str]:
+def profile_rows(lines: Iterable[LineGrowth]) -> Iterator[str]:
     """One line of code each."""
     for one in lines:
-        yield f"{format_bytes(one.bytes, signed=True):>12}  {one.share:>4.0%}  {place(one.frame)}"
+        yield f"{format_bytes(one.bytes, signed=True):>12}  {one.share:>4.0%}  {format_frame(one.frame)}"
 
 
-def place(frame: Frame) -> str:
+def format_frame(frame: StackFrame) -> str:
     """Trainer.learn (evolve.py:224)."""
-    function = visible(frame.function)
-    return f"{function} ({visible(frame.file.rpartition('/')[2])}:{frame.line})" if frame.file else function
+    function = replace_unprintable(frame.function)
+    return f"{function} ({replace_unprintable(frame.file.rpartition('/')[2])}:{frame.line})" if frame.file else function
 
 
-def folded(credits: Sequence[Credit]) -> str:
+def folded(credits: Sequence[StackGrowth]) -> str:
     """A line for each stack: its frames from the outermost in, and bytes; as flamegraph.pl and others read it."""
     return "".join(f"{_path(one)} {one.bytes}\n" for one in credits)
 
 
-def _path(one: Credit) -> str:
-    return ";".join(place(frame).replace(";", ",") for frame in _outermost_first(one))
+def _path(one: StackGrowth) -> str:
+    return ";".join(format_frame(frame).replace(";", ",") for frame in _outermost_first(one))
 
 
-def speedscope(credits: Sequence[Credit], name: str) -> str:
+def speedscope(credits: Sequence[StackGrowth], name: str) -> str:
     """JSON for https://www.speedscope.app, weights in bytes."""
-    numbers: dict[Frame, int] = {}
+    numbers: dict[StackFrame, int] = {}
     samples = [[numbers.setdefault(frame, len(numbers)) for frame in _outermost_first(one)] for one in credits]
     weights = [one.bytes for one in credits]
     frames = [{"name": frame.function, "file": frame.file, "line": frame.line} for frame in numbers]
@@ -69,5 +75,5 @@ def speedscope(credits: Sequence[Credit], name: str) -> str:
     return json.dumps(document)
 
 
-def _outermost_first(one: Credit) -> tuple[Frame, ...]:
+def _outermost_first(one: StackGrowth) -> tuple[StackFrame, ...]:
     return one.frames[::-1] or (_UNSEEN,)

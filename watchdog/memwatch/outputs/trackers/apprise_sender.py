@@ -14,7 +14,7 @@ import apprise
 from memwatch.errors import SourceError
 
 
-class Addresses:
+class AppriseNotifier:
     """Each message goes to all of them."""
 
     def __init__(self, *, urls: Sequence[str] = (), file: str | None = None) -> None:
@@ -31,7 +31,7 @@ class Addresses:
         if not self._known:
             raise SourceError(self.problem or "notify.file holds no address")
 
-    def take(self, records: Sequence[Mapping[str, Any]]) -> None:
+    def write_records(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Send each; those that reach somebody are not sent again. SourceError when one reaches nobody."""
         for one in records:
             silent = [name for name, address in self._known.items() if not _sent(address, one)]

@@ -15,7 +15,7 @@ TEXT_LENGTH = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class MessageTemplate:
     """How an event is told."""
 
     kind: str  # as services show it: "info", "success", "warning", "failure"
@@ -23,34 +23,40 @@ class Manner:
     advice: str = ""  # what to do
 
 
-MANNERS: Mapping[str, Manner] = {
-    "attached": Manner("info", "watching"),
-    "warn": Manner("warning", "memory will run out"),
-    "cleared": Manner("success", "the warning is withdrawn"),
-    "held": Manner("info", "an interrupt waits for a checkpoint"),
-    "interrupt": Manner("warning", "interrupting the trainer", "resume it from the checkpoint once that is saved"),
-    "saved": Manner("success", "checkpoint saved", "resume from it, with the cause mended or more memory"),
-    "escalated": Manner("failure", "no checkpoint in time", "see what the trainer does; resume from the one before"),
-    "failed": Manner("failure", "the trainer cannot be stopped", "stop it yourself before its memory runs out"),
-    "hook": Manner("info", "the hook has run"),
-    "hook_failed": Manner("failure", "the hook failed", "see whether the other nodes of the run were stopped"),
-    "continued": Manner("warning", "the trainer runs on", "see whether it heard the signal"),
-    "breach": Manner("warning", "not as expected"),
-    "finding": Manner("info", "a cause of growth"),
-    "cow": Manner("info", "forked workers copy memory"),
-    "out_of_memory": Manner("failure", "an allocation failed"),
-    "source_failed": Manner("warning", "a part of memwatch does not work"),
-    "source_recovered": Manner("info", "a part of memwatch works again"),
-    "unarmed": Manner("warning", "no interrupt would reach the trainer", "memwatch doctor says why"),
-    "armed": Manner("info", "an interrupt would reach the trainer"),
-    "exited": Manner("failure", "the trainer has ended"),
-    "restarting": Manner("info", "the trainer is started again"),
-    "gave_up": Manner("failure", "the trainer is not started again", "mend the cause or give it more memory"),
+MESSAGE_TEMPLATES: Mapping[str, MessageTemplate] = {
+    "attached": MessageTemplate("info", "watching"),
+    "warn": MessageTemplate("warning", "memory will run out"),
+    "cleared": MessageTemplate("success", "the warning is withdrawn"),
+    "held": MessageTemplate("info", "an interrupt waits for a checkpoint"),
+    "interrupt": MessageTemplate(
+        "warning", "interrupting the trainer", "resume it from the checkpoint once that is saved"
+    ),
+    "saved": MessageTemplate("success", "checkpoint saved", "resume from it, with the cause mended or more memory"),
+    "escalated": MessageTemplate(
+        "failure", "no checkpoint in time", "see what the trainer does; resume from the one before"
+    ),
+    "failed": MessageTemplate(
+        "failure", "the trainer cannot be stopped", "stop it yourself before its memory runs out"
+    ),
+    "hook": MessageTemplate("info", "the hook has run"),
+    "hook_failed": MessageTemplate("failure", "the hook failed", "see whether the other nodes of the run were stopped"),
+    "continued": MessageTemplate("warning", "the trainer runs on", "see whether it heard the signal"),
+    "breach": MessageTemplate("warning", "not as expected"),
+    "finding": MessageTemplate("info", "a cause of growth"),
+    "cow": MessageTemplate("info", "forked workers copy memory"),
+    "out_of_memory": MessageTemplate("failure", "an allocation failed"),
+    "source_failed": MessageTemplate("warning", "a part of memwatch does not work"),
+    "source_recovered": MessageTemplate("info", "a part of memwatch works again"),
+    "unarmed": MessageTemplate("warning", "no interrupt would reach the trainer", "memwatch doctor says why"),
+    "armed": MessageTemplate("info", "an interrupt would reach the trainer"),
+    "exited": MessageTemplate("failure", "the trainer has ended"),
+    "restarting": MessageTemplate("info", "the trainer is started again"),
+    "gave_up": MessageTemplate("failure", "the trainer is not started again", "mend the cause or give it more memory"),
 }  # of the events that can be asked for
 _ENDS_WELL = {Cause.COMPLETED: "success", Cause.SAVED: "warning", Cause.UNKNOWN: "info"}
 
 
-class Messages:
+class NotificationMessages:
     """Chooses what is worth a message (a relay's Digest): `title`, `body` and `kind`."""
 
     def __init__(
@@ -66,7 +72,7 @@ class Messages:
         """One for each notice that was asked for."""
         for notice in notices:
             if notice.event in self._events:
-                manner = MANNERS[notice.event]
+                manner = MESSAGE_TEMPLATES[notice.event]
                 body = "\n".join(self._lines(notice, manner, snapshot))
                 yield {"title": self.title(manner.heading), "body": body, "kind": _kind(notice, manner, snapshot)}
 
@@ -74,7 +80,7 @@ class Messages:
         """One line that says who speaks, from where."""
         return printable(f"memwatch on {self._host}: {heading}", TITLE_LENGTH)
 
-    def _lines(self, notice: Notice, manner: Manner, snapshot: Snapshot) -> Iterator[str]:
+    def _lines(self, notice: Notice, manner: MessageTemplate, snapshot: Snapshot) -> Iterator[str]:
         yield printable(notice.text, TEXT_LENGTH)
         if snapshot.sentence not in notice.text:
             yield printable(f"Now: {snapshot.sentence}", TEXT_LENGTH)
@@ -87,7 +93,7 @@ class Messages:
         yield printable(f"{at}{run}{pid}: {snapshot.command}", TEXT_LENGTH)
 
 
-def _kind(notice: Notice, manner: Manner, snapshot: Snapshot) -> str:
+def _kind(notice: Notice, manner: MessageTemplate, snapshot: Snapshot) -> str:
     if notice.event == "exited" and snapshot.exited is not None:
         return _ENDS_WELL.get(snapshot.exited.cause, manner.kind)
     return manner.kind

@@ -16,7 +16,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter  # EventFileWr
 VERSION = "brain.Event:2"
 
 
-class EventFile:
+class TensorBoardWriter:
     """A new file in `DIR/memwatch-RUN`: a folder of its own, as TensorBoard wants one writer a folder."""
 
     problem = ""
@@ -30,7 +30,7 @@ class EventFile:
         self._attempt: int | None = None
         self._write(Event(wall_time=time.time(), file_version=VERSION))
 
-    def take(self, records: Sequence[Mapping[str, Any]]) -> None:
+    def write_records(self, records: Sequence[Mapping[str, Any]]) -> None:
         """A step each: the whole generation, or minute. Where the trainer or memwatch began anew, that is marked:
         TensorBoard then leaves out what it has of this step and later ones."""
         for one in records:

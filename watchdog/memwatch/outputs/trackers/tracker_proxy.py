@@ -15,18 +15,18 @@ from memwatch.errors import SourceError
 from memwatch.system import serialization
 from memwatch.system.child_process import Peer
 
-MOST_WAITING = 1000  # records; of more the oldest are dropped
+MAX_QUEUED_RECORDS = 1000  # records; of more the oldest are dropped
 MESSAGE_BYTES = 64 << 10  # of several records; a socket takes three times as much
-ANSWER_BYTES = 64 << 10
+MAX_REPLY_BYTES = 64 << 10
 SLOW_SECONDS = 60.0  # without an answer, before that is told: packages may take long to load on a busy machine ...
 HUNG_SECONDS = 600.0  # ... and before the process is replaced
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 600.0  # before another process is started; twice as long each time
 MOST_CRASHES = 3  # over the same records, before they are dropped
-LOOK_SECONDS = 0.02  # between two looks at processes that are to end
+EXIT_POLL_SECONDS = 0.02  # between two looks at processes that are to end
 _CODE = "from memwatch.outputs.trackers.tracker_worker import serve; serve()"
 
 
-class Digest(Protocol):
+class RecordSelector(Protocol):
     """What is worth handing on."""
 
     def is_due(self) -> bool:
@@ -37,7 +37,7 @@ class Digest(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class TrackerWorkerSpec:
     """The first message: what the other process is to be."""
 
     kind: str  # "wandb", "tensorboard", "notify"
@@ -47,20 +47,20 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TrackerWorkerReply:
     """To each message."""
 
-    taken: bool  # the records are where they should be; else they are handed on again, to another process
+    accepted: bool  # the records are where they should be; else they are handed on again, to another process
     complaint: str = ""  # what is wrong
 
 
-class Relay:
+class TrackerProxy:
     """Keeps one process fed, one message at a time, and replaces it when it ends or hangs. No call waits."""
 
     def __init__(
         self,
-        order: Order,
-        digest: Digest,
+        order: TrackerWorkerSpec,
+        digest: RecordSelector,
         *,
         together: int = 100,
         code: str = _CODE,
@@ -71,7 +71,7 @@ class Relay:
         self._order, self._digest, self._together = serialization.to_json(order), digest, together
         self._code, self._monotonic = code, monotonic
         self._waiting: deque[bytes] = deque()
-        self._handed: list[bytes] = []  # in the message that is not answered yet
+        self._in_flight: list[bytes] = []  # in the message that is not answered yet
         self._peer: Peer | None = None
         self._asked_t: float | None = None  # since when it owes an answer
         self._former: list[Peer] = []  # killed, and may not have ended
@@ -82,25 +82,25 @@ class Relay:
 
     # --- as the loop sees it ---
 
-    def turn(self) -> bool:
+    def on_loop_iteration(self) -> bool:
         """Go on; the state is wanted when something is due, or the other process began to fail or works again."""
         self._go_on()
         return self._digest.is_due() or self.failure != self._told
 
-    def asked(self) -> bool:
+    def wants_snapshot(self) -> bool:
         """Nobody can ask."""
         return False
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
         """Hand on what is worth it. SourceError while the other process fails."""
         for record in self._digest.records(snapshot, notices):
-            self.hand(record)
+            self.enqueue(record)
         self._go_on()
         self._told = self.failure
         if self._told:
             raise SourceError(self._told)
 
-    def close(self, snapshot: Snapshot) -> None:
+    def on_watch_end(self, snapshot: Snapshot) -> None:
         """Nothing more will be told: `finish` waits for what is on its way."""
         self._closing = True
 
@@ -116,13 +116,13 @@ class Relay:
         """All is handed on, and the other process owes no answer."""
         return self._peer is not None and self._asked_t is None and not self._waiting
 
-    def hand(self, record: Mapping[str, object]) -> None:
+    def enqueue(self, record: Mapping[str, object]) -> None:
         """Hand on one record as soon as may be."""
         data = serialization.to_json(record)
         if len(data) > MESSAGE_BYTES:
             self.dropped += 1
             return
-        if len(self._waiting) >= MOST_WAITING:
+        if len(self._waiting) >= MAX_QUEUED_RECORDS:
             self._waiting.popleft()
             self.dropped += 1
         self._waiting.append(data)
@@ -134,8 +134,8 @@ class Relay:
         self._former = [peer for peer in self._former if not peer.gone()]
         if self._peer is None:
             self._start(now)
-        elif (message := self._peer.receive(ANSWER_BYTES)) is not None:
-            self._heard(now, self._peer, message)
+        elif (message := self._peer.receive(MAX_REPLY_BYTES)) is not None:
+            self._handle_reply(now, self._peer, message)
         elif self._asked_t is not None and now - self._asked_t > HUNG_SECONDS:
             self._fail(now, f"its process did not answer for {HUNG_SECONDS:g} s and was ended", crashed=True)
         if self._peer is not None and self._asked_t is None and self._waiting:
@@ -149,21 +149,21 @@ class Relay:
         except OSError as error:
             self._fail(now, f"no process can be started: {error}")
 
-    def _heard(self, now: float, peer: Peer, message: bytes) -> None:
+    def _handle_reply(self, now: float, peer: Peer, message: bytes) -> None:
         if not message:
             self._fail(now, f"its process {peer.how_it_ended()}", crashed=True)
             return
         try:
-            answer = serialization.from_json(message, Answer)
+            answer = serialization.from_json(message, TrackerWorkerReply)
         except serialization.ShapeError as error:  # a package of somebody's wrote where the answers go
             self._fail(now, f"its process answers what is no answer: {error}", crashed=True)
             return
-        if not answer.taken:
+        if not answer.accepted:
             self._fail(now, answer.complaint)
             return
         self._asked_t = None
-        if self._handed:
-            self._handed, self._crashes, self._pause = [], 0, FIRST_PAUSE_SECONDS
+        if self._in_flight:
+            self._in_flight, self._crashes, self._pause = [], 0, FIRST_PAUSE_SECONDS
             self._failure = answer.complaint
         elif not self._waiting:  # it has begun; whether it takes what waits is still to be seen
             self._failure = answer.complaint
@@ -175,10 +175,10 @@ class Relay:
             if size > MESSAGE_BYTES and most:
                 break
             most += 1
-        self._handed = [self._waiting.popleft() for _ in range(most)]
+        self._in_flight = [self._waiting.popleft() for _ in range(most)]
         self._asked_t = now
         try:
-            peer.send(b"\n".join(self._handed))
+            peer.send(b"\n".join(self._in_flight))
         except OSError:
             self._fail(now, f"its process {peer.how_it_ended()}", crashed=True)
 
@@ -187,19 +187,19 @@ class Relay:
         if self._peer is not None:
             self._peer.kill()
             self._former.append(self._peer)
-        if crashed and self._handed:
+        if crashed and self._in_flight:
             self._crashes += 1
         if self._crashes >= MOST_CRASHES:
-            self.dropped += len(self._handed)
-            self._handed, self._crashes = [], 0
-        self._waiting.extendleft(reversed(self._handed))
-        self._handed, self._peer, self._asked_t = [], None, None
+            self.dropped += len(self._in_flight)
+            self._in_flight, self._crashes = [], 0
+        self._waiting.extendleft(reversed(self._in_flight))
+        self._in_flight, self._peer, self._asked_t = [], None, None
         self._next_t, self._pause = now + self._pause, min(2 * self._pause, LONGEST_PAUSE_SECONDS)
         self._failure = reason + (f"; {self.dropped} records were dropped" if self.dropped else "")
 
     # --- the end ---
 
-    def finished(self) -> bool:
+    def try_finish(self) -> bool:
         """All is handed on that was told, and the other process has ended."""
         if (self._peer is not None and not self.idle) or (self._peer is None and self._waiting):
             self._go_on()
@@ -209,7 +209,7 @@ class Relay:
             self._peer.hang_up()
         return self.idle and self._peer.gone()
 
-    def end(self) -> None:
+    def kill(self) -> None:
         """End the other process, whatever it does."""
         if self._peer is not None:
             self._peer.kill()
@@ -219,19 +219,19 @@ class Relay:
             peer.gone(0.1)
 
 
-def settle(relay: Relay, seconds: float) -> None:
+def wait_until_idle(relay: TrackerProxy, seconds: float) -> None:
     """Wait until all is handed on, or cannot be."""
     deadline = time.monotonic() + seconds
-    while not (relay.turn() or relay.idle) and time.monotonic() < deadline:
-        time.sleep(LOOK_SECONDS)
+    while not (relay.on_loop_iteration() or relay.idle) and time.monotonic() < deadline:
+        time.sleep(EXIT_POLL_SECONDS)
 
 
-def finish(relays: Sequence[Relay], seconds: Callable[[], float]) -> None:
+def finish_all(relays: Sequence[TrackerProxy], seconds: Callable[[], float]) -> None:
     """Let all of them hand on what waits, and end; those that take longer are ended. `seconds` may change meanwhile."""
     begun = time.monotonic()
     left = list(relays)
     while left and time.monotonic() < begun + seconds():
-        left = [relay for relay in left if not relay.finished()]
-        time.sleep(LOOK_SECONDS)
+        left = [relay for relay in left if not relay.try_finish()]
+        time.sleep(EXIT_POLL_SECONDS)
     for relay in relays:
-        relay.end()
+        relay.kill()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from memwatch.core.events import Notice
-from memwatch.core.leaks.examination_history import SPACED
+from memwatch.core.leaks.examination_history import COMPARABLE_REASONS
 from memwatch.core.snapshot import ResourceView, Snapshot
 from memwatch.core.text_and_units import printable
 
@@ -19,7 +19,7 @@ _NOT_IN_TAGS = re.compile(r"[^-\w.]+")
 Figures = dict[str, float | int]
 
 
-class Tracking:
+class TrackerRecords:
     """Chooses what is worth handing to a tracker (a relay's Digest).
 
     A record is `axis` ("generation" or "minute"), `at` on it, `t`, `attempt` and `figures` by tag. Generations are as
@@ -48,7 +48,7 @@ class Tracking:
             self._next_t = self._monotonic() + MINUTE_SECONDS
             yield _record(snapshot, snapshot.t, _outlooks(snapshot) | _levels(snapshot), None)
         for notice in notices:
-            is_compared = notice.event == "examined" and notice.fields["reason"] in SPACED
+            is_compared = notice.event == "examined" and notice.fields["reason"] in COMPARABLE_REASONS
             if is_compared and (figures := self._objects(snapshot)):
                 yield _record(snapshot, notice.t, figures, notice.fields["gen"])
 

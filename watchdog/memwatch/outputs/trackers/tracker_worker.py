@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from memwatch.core.text_and_units import printable
 from memwatch.errors import MemwatchError
-from memwatch.outputs.trackers.tracker_proxy import HUNG_SECONDS, Answer, Order
+from memwatch.outputs.trackers.tracker_proxy import HUNG_SECONDS, TrackerWorkerReply, TrackerWorkerSpec
 from memwatch.system import serialization
 from memwatch.system.process_priority import give_way
 
@@ -19,14 +19,14 @@ CLOSING_SECONDS = 60  # in which the rest has to be on its way, when memwatch ha
 _REASON_LENGTH = 300
 
 
-class Recipient(Protocol):
+class TrackerBackend(Protocol):
     """Where records go."""
 
     @property
     def problem(self) -> str:
         """What is wrong although it works; empty: nothing."""
 
-    def take(self, records: Sequence[Mapping[str, Any]]) -> None:
+    def write_records(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Put them where they should be. Any error: they are to be handed on again."""
 
     def close(self) -> None:
@@ -37,19 +37,19 @@ def serve() -> None:
     """Be what the first message on descriptor 0 orders; answer each, until nobody is there."""
     give_way()
     channel = _take_channel()
-    recipient: Recipient | None = None
+    recipient: TrackerBackend | None = None
     while message := _next_message(channel):
         signal.alarm(int(HUNG_SECONDS))  # memwatch may be gone by then, and nobody else would end what hangs
         try:
             if recipient is None:
-                recipient = _open(serialization.from_json(message, Order))
+                recipient = _open(serialization.from_json(message, TrackerWorkerSpec))
             else:
-                recipient.take([serialization.from_json(line, dict) for line in message.splitlines()])
-            answer = Answer(True, recipient.problem)
+                recipient.write_records([serialization.from_json(line, dict) for line in message.splitlines()])
+            answer = TrackerWorkerReply(True, recipient.problem)
         except MemwatchError as error:
-            answer = Answer(False, str(error))
+            answer = TrackerWorkerReply(False, str(error))
         except Exception as error:  # of a package that is not ours
-            answer = Answer(False, printable(f"{type(error).__name__}: {error}", _REASON_LENGTH))
+            answer = TrackerWorkerReply(False, printable(f"{type(error).__name__}: {error}", _REASON_LENGTH))
         signal.alarm(0)
         with suppress(OSError):  # memwatch has left: that shows with the next message
             os.write(channel, serialization.to_json(answer))
@@ -75,16 +75,16 @@ def _next_message(channel: int) -> bytes:
         return b""
 
 
-def _open(order: Order) -> Recipient:
+def _open(order: TrackerWorkerSpec) -> TrackerBackend:
     """Each imports its package, and needs it alone."""
     if order.kind == "wandb":
         from memwatch.outputs.trackers.wandb_writer import WandbRun
 
         return WandbRun(order.run, order.command, **order.settings)
     if order.kind == "tensorboard":
-        from memwatch.outputs.trackers.tensorboard_writer import EventFile
+        from memwatch.outputs.trackers.tensorboard_writer import TensorBoardWriter
 
-        return EventFile(order.run, **order.settings)
-    from memwatch.outputs.trackers.apprise_sender import Addresses
+        return TensorBoardWriter(order.run, **order.settings)
+    from memwatch.outputs.trackers.apprise_sender import AppriseNotifier
 
-    return Addresses(**order.settings)
+    return AppriseNotifier(**order.settings)

@@ -43,11 +43,11 @@ class WandbRun:
             self._run.define_metric(step)
             self._run.define_metric(tags, step_metric=step)
 
-    def take(self, records: Sequence[Mapping[str, Any]]) -> None:
+    def write_records(self, records: Sequence[Mapping[str, Any]]) -> None:
         """A row each: wandb counts its steps itself, so that a generation may come again."""
         for one in records:
             self._run.log({one["axis"]: one["at"], **one["figures"]})
 
     def close(self) -> None:
         """Upload the rest."""
-        self._run.finish()
+        self._run.finish_all()

@@ -35,11 +35,11 @@ def looks_like_checkpoint(name: str) -> bool:
 
 def is_whole(path: str) -> bool:
     """False when the file is a zip (torch.save, numpy.savez) without its end: the writer was cut off."""
-    found = has_end(path)
+    found = has_zip_end(path)
     return os.path.exists(path) if found is None else found  # noqa: PTH110 -- no zip, or not permitted to look inside
 
 
-def has_end(path: str) -> bool | None:
+def has_zip_end(path: str) -> bool | None:
     """Whether a zip has its end; None for another kind of file, which does not show whether it is whole."""
     try:
         with open(path, "rb") as file:
@@ -137,7 +137,7 @@ def find_by_inode(path: str, mark: Fingerprint) -> str | None:
         return None
 
 
-class UsualPlaces:
+class UsualCheckpointFolders:
     """Where checkpoints lie below a folder that nobody has named."""
 
     def __init__(self, folder: str) -> None:

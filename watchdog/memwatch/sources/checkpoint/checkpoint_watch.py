@@ -19,10 +19,10 @@ from memwatch.sources.checkpoint.checkpoint_file_state import (
     FILES_MAX,
     Activity,
     Fingerprint,
-    UsualPlaces,
+    UsualCheckpointFolders,
     find_by_inode,
     fingerprint,
-    has_end,
+    has_zip_end,
     is_gone,
     is_temporary,
     is_whole,
@@ -40,7 +40,7 @@ URGENT_CPU_SHARE = 0.05
 FILE_TICK_SECONDS = 0.01  # that the clock which stamps files may be behind
 SETTLE_SECONDS = 2.0  # a closed file that has not changed for so long is complete
 STALL_SECONDS = 30.0  # an open file that has not moved for so long is no checkpoint: a replay memmap, a store
-LONGEST_SECONDS = 900.0  # nothing is taken for one checkpoint for longer: a data stream
+MAX_WRITE_SECONDS = 900.0  # nothing is taken for one checkpoint for longer: a data stream
 REPEAT_SECONDS = 10.0  # between two reports that the same checkpoint is still being written
 MANY_FILES = 64  # of which those that are gone are not looked for
 LEARNED_MAX = 8  # folders added because a checkpoint was written there
@@ -64,13 +64,13 @@ class _Closed:
     """A file that changed and is to be seen still before it counts."""
 
     path: str
-    print: Fingerprint
+    fingerprint: Fingerprint
     since_t: float  # the first sign of it
     still_t: float  # unchanged since
     opened: bool  # it was seen open for writing
 
 
-class _Pace:
+class _PollPacer:
     """When to look again: after `period`, later if looking is dear."""
 
     def __init__(self, period: float, cpu_clock: Callable[[], float]) -> None:
@@ -124,11 +124,11 @@ class CheckpointWatch:
         self._maps = f"{root}/{pid}/maps"
         self._statm = f"{root}/{pid}/statm"
         self._globs = tuple(str(PurePath(cwd or "/", pattern)) for pattern in globs)
-        self._places = UsualPlaces(cwd) if cwd and not globs else None
+        self._places = UsualCheckpointFolders(cwd) if cwd and not globs else None
         self._learned: list[str] = []
         self._settle = settle_seconds
-        self._fds_pace = _Pace(FD_SECONDS, cpu_clock)
-        self._folders_pace = _Pace(FOLDER_SECONDS, cpu_clock)
+        self._fds_pace = _PollPacer(FD_SECONDS, cpu_clock)
+        self._folders_pace = _PollPacer(FOLDER_SECONDS, cpu_clock)
         self._open: dict[tuple[int, int], _Open] | None = None  # None: not looked yet
         self._active: tuple[int, int] | None = None  # just before the last look
         self._known: dict[str, Fingerprint] | None = None
@@ -153,9 +153,9 @@ class CheckpointWatch:
             self._folders_pace.look(now, self._look_at_folders)
         if denied is not None:
             raise denied
-        return self._tell(now) if looked or self._closed else []
+        return self._report(now) if looked or self._closed else []
 
-    def signalled(self, now: float, sent_ns: int) -> None:
+    def discard_before_signal(self, now: float, sent_ns: int) -> None:
         """Call just after a signal: what was complete when it was sent is no evidence of what it brought about.
 
         `sent_ns`: by the clock that stamps files, which stands still for a tick of some milliseconds: what was written
@@ -167,12 +167,12 @@ class CheckpointWatch:
             except SourceError:
                 self._denied = True
         self._look_at_folders(now)
-        before = [closed for closed in self._closed.values() if closed.print[3] < sent_ns]
+        before = [closed for closed in self._closed.values() if closed.fingerprint[3] < sent_ns]
         for closed in before:
-            self._remember(closed.path, closed.print)
+            self._remember(closed.path, closed.fingerprint)
             del self._closed[closed.path]
 
-    def resume(self, now: float, asked_t: float) -> None:
+    def resume_after_signal(self, now: float, asked_t: float) -> None:
         """A signal at `asked_t` asked for a checkpoint; memwatch was away since: what was written meanwhile is new."""
         since_ns = int((asked_t - FILE_TICK_SECONDS) * 1e9)
         for entry in (self._open or {}).values():
@@ -184,7 +184,7 @@ class CheckpointWatch:
             if mark is not None and mark[3] >= since_ns and mark[:2] not in (self._open or {}):
                 self._closed.setdefault(path, _Closed(path, mark, now, now, opened=False))
 
-    def after_exit(self, now: float, *, killed: bool) -> list[CheckpointSeen]:
+    def checkpoints_at_exit(self, now: float, *, killed: bool) -> list[CheckpointSeen]:
         """The last word, when the trainer is gone: nobody writes any more, so what changed and is whole is saved.
 
         `killed`: ended by a signal; then a file that was open at the last look counts as cut off, and so does one that
@@ -192,13 +192,13 @@ class CheckpointWatch:
         """
         still_open = {entry.path for entry in (self._open or {}).values()}
         self._close_all(now)
-        names = {closed.print[:2]: closed.path for closed in self._closed.values()}
+        names = {closed.fingerprint[:2]: closed.path for closed in self._closed.values()}
         self._look_at_folders(now)
 
         def is_over(closed: _Closed) -> bool:
-            name = names.get(closed.print[:2])  # as the last look has seen it
+            name = names.get(closed.fingerprint[:2])  # as the last look has seen it
             quiet = closed.path not in still_open and (closed.opened or closed.still_t < now)
-            return bool(has_end(closed.path)) or (name is not None and (quiet or name != closed.path))
+            return bool(has_zip_end(closed.path)) or (name is not None and (quiet or name != closed.path))
 
         done = [c for c in self._closed.values() if self._follow(now, c) and (not killed or is_over(c))]
         self._closed.clear()
@@ -236,7 +236,7 @@ class CheckpointWatch:
             else:
                 _update(entry, now, path, size, position)
         self._open = known
-        self._closed = {path: c for path, c in self._closed.items() if c.print[:2] not in found}  # open once more
+        self._closed = {path: c for path, c in self._closed.items() if c.fingerprint[:2] not in found}  # open once more
         for key in [key for key in known if key not in found]:
             self._closed_now(now, key, known.pop(key))
 
@@ -312,7 +312,7 @@ class CheckpointWatch:
                 continue
             known[path] = mark
             if not first and mark[:2] not in (self._open or {}):
-                since = next((c.since_t for c in self._closed.values() if c.print[:2] == mark[:2]), now)
+                since = next((c.since_t for c in self._closed.values() if c.fingerprint[:2] == mark[:2]), now)
                 self._closed[path] = _Closed(path, mark, since, now, opened=False)
         if len(known) >= self._many:
             for path in list(filter(is_gone, known)):
@@ -331,23 +331,23 @@ class CheckpointWatch:
     def _follow(self, now: float, closed: _Closed) -> bool:
         """Bring it up to date; False when it is gone, renamed into a file that is followed already, or forgotten."""
         mark = fingerprint(closed.path)
-        if mark is None or (mark[:2] != closed.print[:2] and is_temporary(closed.path)):
-            moved = find_by_inode(closed.path, closed.print)
+        if mark is None or (mark[:2] != closed.fingerprint[:2] and is_temporary(closed.path)):
+            moved = find_by_inode(closed.path, closed.fingerprint)
             if moved is None or moved in self._closed:
                 return False
             closed.path, mark = moved, fingerprint(moved)
         if mark is None:
             return False
-        if now - closed.since_t > LONGEST_SECONDS:
+        if now - closed.since_t > MAX_WRITE_SECONDS:
             self._ignored.add(closed.path)
             return False
-        if mark != closed.print:
-            closed.print, closed.still_t = mark, now
+        if mark != closed.fingerprint:
+            closed.fingerprint, closed.still_t = mark, now
         return True
 
     # --- what to tell
 
-    def _tell(self, now: float) -> list[CheckpointSeen]:
+    def _report(self, now: float) -> list[CheckpointSeen]:
         if not (self._open or self._closed):
             return []
         self._closed = {c.path: c for c in list(self._closed.values()) if self._follow(now, c)}
@@ -359,8 +359,8 @@ class CheckpointWatch:
         mapped = mapped_inodes(self._maps) if any(not closed.opened for closed in done) else set()
         for closed in done:
             del self._closed[closed.path]
-            self._remember(closed.path, closed.print)
-            if closed.print[1] in mapped:
+            self._remember(closed.path, closed.fingerprint)
+            if closed.fingerprint[1] in mapped:
                 self._ignored.add(closed.path)
         done = [closed for closed in done if closed.path not in self._ignored]
         return [self._saved(now, done)] if done else []
@@ -368,7 +368,7 @@ class CheckpointWatch:
     def _is_complete(self, closed: _Closed) -> bool:
         """Not empty, under its final name, one that is asked for, and with its end."""
         wanted = not is_temporary(closed.path) and (not self._globs or self._configured(closed.path))
-        return wanted and closed.print[2] > 0 and is_whole(closed.path)
+        return wanted and closed.fingerprint[2] > 0 and is_whole(closed.path)
 
     def _writing(self, now: float, path: str) -> list[CheckpointSeen]:
         if now - self._told_t < REPEAT_SECONDS:
@@ -378,8 +378,10 @@ class CheckpointWatch:
 
     def _saved(self, now: float, files: Sequence[_Closed]) -> CheckpointSeen:
         self._told_t = float("-inf")
-        main = max(files, key=lambda closed: closed.print[2])
-        text = f"file: {printable(main.path)}, {format_bytes(main.print[2])}, still for {now - main.still_t:.1f} s"
+        main = max(files, key=lambda closed: closed.fingerprint[2])
+        text = (
+            f"file: {printable(main.path)}, {format_bytes(main.fingerprint[2])}, still for {now - main.still_t:.1f} s"
+        )
         if len(files) > 1:
             text += f", and {len(files) - 1} more"
         opened = [closed for closed in files if closed.opened]
@@ -396,5 +398,5 @@ def _update(entry: _Open, now: float, path: str, size: int, position: int) -> No
         entry.size, entry.position, entry.moved_t, entry.writing = size, position, now, True
     elif now - entry.moved_t > STALL_SECONDS:
         entry.kept = True
-    if entry.writing and now - entry.since_t > LONGEST_SECONDS:
+    if entry.writing and now - entry.since_t > MAX_WRITE_SECONDS:
         entry.kept = True

@@ -11,8 +11,8 @@ from memwatch.core.measurements import GpuMemory
 from memwatch.errors import AbsentError, SourceError
 
 if TYPE_CHECKING:
-    from memwatch.sources.gpu.nvml_helper_client import Helper, Helpers
-    from memwatch.sources.gpu.trainer_gpus import Openings
+    from memwatch.sources.gpu.nvml_helper_client import NvmlHelper, NvmlHelperPool
+    from memwatch.sources.gpu.trainer_gpus import GpuOpenDetector
 
 # One of these stands wherever an NVIDIA driver does: on Linux, in containers, on WSL 2, on Jetson. Looking for them
 # costs 10 us; a process that imports pynvml to hear "driver not loaded" costs 80 ms.
@@ -29,7 +29,9 @@ LONGEST_BACKOFF_S = 120.0
 AHEAD_S = 0.05  # before a look NVML is asked: an answer takes a few ms, and the look should not be older
 CLOSEST_S = 0.25  # between two questions
 UNUSED_S = 5.0  # the same while the trainer uses no GPU
-GIVE_UP_S = 30.0  # for an answer; the first of a driver that nobody else uses takes seconds for each GPU
+KILL_HELPER_AFTER_SECONDS = (
+    30.0  # for an answer; the first of a driver that nobody else uses takes seconds for each GPU
+)
 LONGEST_GIVE_UP_S = 600.0
 IDLE_S = 300.0  # without a GPU of the trainer's
 IDLE_RETRY_S = 600.0
@@ -57,7 +59,7 @@ class GpuReader:
         pace_s: float = 1.0,
         patience_s: float = 0.0,
         deadline_s: float = 2.0,
-        helpers: Helpers | None = None,
+        helpers: NvmlHelperPool | None = None,
     ) -> None:
         """`read` asks by itself `pace_s` after the last question, and waits `patience_s` for that answer."""
         self._tree_pids, self._traces = tree_pids, driver_traces
@@ -66,13 +68,13 @@ class GpuReader:
         self._helpers = helpers  # None: they are made when they are first needed
         self._asked_t: float | None = None  # when NVML is asked the open question
         self._next_t = self._due_t = self._used_t = float("-inf")  # may ask, must ask, a GPU was last in use
-        self._give_up_s = GIVE_UP_S
+        self._give_up_s = KILL_HELPER_AFTER_SECONDS
         self._failures = 0
         self._worked = False
         self._last: tuple[GpuMemory, ...] = ()
         self._known: tuple[GpuMemory, ...] = ()  # the last that were the trainer's
         self._error: SourceError | None = None
-        self._idle: Openings | None = None
+        self._idle: GpuOpenDetector | None = None
 
     # --- what the loop asks for
 
@@ -81,12 +83,12 @@ class GpuReader:
         """The processes that work for this reader."""
         return frozenset() if self._helpers is None else self._helpers.pids
 
-    def ask_before(self, now: float, look_s: float) -> None:
+    def request_before_sample(self, now: float, look_s: float) -> None:
         """Let the helper, where there is one, ask NVML shortly before a look that is so far away."""
         if self._helper is not None:
-            self.ask(now, max(look_s - AHEAD_S, look_s / 2))
+            self.request(now, max(look_s - AHEAD_S, look_s / 2))
 
-    def ask(self, now: float, wait_s: float = 0.0) -> None:
+    def request(self, now: float, wait_s: float = 0.0) -> None:
         """Put a question for in so many seconds, unless one is open or that is too early for one."""
         t = now + wait_s
         if self._asked_t is not None or t < self._next_t:
@@ -95,7 +97,7 @@ class GpuReader:
         try:
             helper = self._helper or self._start(now)
             if helper is not None:
-                helper.ask(self._tree_pids(), t, wait_s)
+                helper.send_question(self._tree_pids(), t, wait_s)
                 self._asked_t = t
         except SourceError as error:
             self._fail(now, error)
@@ -103,20 +105,20 @@ class GpuReader:
     def read(self, now: float) -> tuple[GpuMemory, ...]:
         """The trainer's GPUs, () when it uses none. AbsentError where there is no driver, SourceError on failure."""
         if self._helpers is None and now < self._due_t:  # no driver here
-            return self._told()
+            return self._latest_or_raise()
         if self._helpers is not None:
-            self._helpers.bury(now)
+            self._helpers.reap(now)
         self._take(now)
-        if self._idle is not None and self._idle.seen(now, self._tree_pids()):
+        if self._idle is not None and self._idle.check(now, self._tree_pids()):
             self._next_t = self._due_t = self._used_t = now
             self._idle = None
         if self._asked_t is None and now >= self._due_t:
-            self.ask(now)
+            self.request(now)
             self._await(now)
         self._judge_silence(now)
-        return self._told()
+        return self._latest_or_raise()
 
-    def _told(self) -> tuple[GpuMemory, ...]:
+    def _latest_or_raise(self) -> tuple[GpuMemory, ...]:
         if self._error is not None:
             raise self._error.with_traceback(None)
         return self._last
@@ -129,20 +131,20 @@ class GpuReader:
     # --- the helper
 
     @property
-    def _helper(self) -> Helper | None:
+    def _helper(self) -> NvmlHelper | None:
         return None if self._helpers is None else self._helpers.at_work
 
-    def _start(self, now: float) -> Helper | None:
+    def _start(self, now: float) -> NvmlHelper | None:
         if not any(os.path.exists(trace) for trace in self._traces):  # noqa: PTH110 - a Path interns its parts each time
             self._next_t = self._due_t = now + NO_DRIVER_RETRY_S
             self._last = ()
             gone = SourceError("the NVIDIA driver is gone")
             self._error = gone if self._worked else AbsentError("no NVIDIA driver here")
             return None
-        from memwatch.sources.gpu.nvml_helper_client import Helpers
+        from memwatch.sources.gpu.nvml_helper_client import NvmlHelperPool
         from memwatch.sources.gpu.nvml_helper_messages import Begin
 
-        self._helpers = self._helpers or Helpers()
+        self._helpers = self._helpers or NvmlHelperPool()
         helper = self._helpers.start(Begin(*self._roots, self._visible, self._known), now)
         return helper
 
@@ -168,16 +170,16 @@ class GpuReader:
             return
         asked_t = now if self._asked_t is None else self._asked_t
         try:
-            answer = self._helper.take()
+            answer = self._helper.receive_answer()
         except SourceError as error:
             self._fail(asked_t, error)
             return
         if answer is None:
             return
-        self._asked_t, self._give_up_s = None, GIVE_UP_S
+        self._asked_t, self._give_up_s = None, KILL_HELPER_AFTER_SECONDS
         if answer.error is None:
             self._succeed(asked_t, answer.gpus)
-        elif answer.last:
+        elif answer.restart_helper:
             self._fail(asked_t, answer.error)
         else:
             self._back_off(asked_t, answer.error)
@@ -193,11 +195,11 @@ class GpuReader:
             self._rest(asked_t)
 
     def _rest(self, now: float) -> None:
-        from memwatch.sources.gpu.trainer_gpus import Openings
+        from memwatch.sources.gpu.trainer_gpus import GpuOpenDetector
 
         self._dismiss(now)
         self._next_t = self._due_t = now + IDLE_RETRY_S
-        self._idle = Openings(self._roots[0], self._tree_pids())
+        self._idle = GpuOpenDetector(self._roots[0], self._tree_pids())
 
     def _fail(self, asked_t: float, error: SourceError) -> None:
         self._dismiss(asked_t)

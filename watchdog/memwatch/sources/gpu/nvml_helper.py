@@ -20,14 +20,14 @@ from typing import Any
 from memwatch.core.measurements import GpuMemory
 from memwatch.errors import AbsentError, SourceError
 from memwatch.sources.gpu.nvml_helper_messages import (
-    LONGEST_MESSAGE,
-    Answer,
+    MAX_HELPER_MESSAGE_BYTES,
     Begin,
+    NvmlAnswer,
     decode_question,
 )
 from memwatch.sources.gpu.trainer_gpus import (
-    PidMap,
-    Unit,
+    GpuDevice,
+    NvmlPidResolver,
     plausible_memory,
     plausible_use,
     untrue_entry,
@@ -61,12 +61,12 @@ class _Processes:
 class _Session:
     """NVML between nvmlInit and nvmlShutdown."""
 
-    def __init__(self, pids: PidMap, visible: str | None, known: Mapping[str, GpuMemory]) -> None:
+    def __init__(self, pids: NvmlPidResolver, visible: str | None, known: Mapping[str, GpuMemory]) -> None:
         self._nvml = _load()
         self._pids, self._visible = pids, visible
         self._versions = dict.fromkeys(_KINDS, "_v3")
         self._empty: set[tuple[str, str]] = set()  # lists, by unit and kind, that had no entry at the last scan
-        self._units: list[Unit] = []
+        self._units: list[GpuDevice] = []
         self._by_device: frozenset[str] = frozenset()  # linked to the trainer without a PID
         self._mapped: dict[int, int | None] = {}
         self.known = dict(known)  # the trainer's, as last seen
@@ -83,7 +83,7 @@ class _Session:
         except self._nvml.NVMLError:
             pass
 
-    def look(self, tree: frozenset[int], now: float) -> tuple[GpuMemory, ...]:
+    def read_gpus(self, tree: frozenset[int], now: float) -> tuple[GpuMemory, ...]:
         """The trainer's units. SourceError when none of them can be read, _SessionLostError when NVML must restart."""
         return tuple(self._guard(self._look, tree, now))
 
@@ -117,8 +117,8 @@ class _Session:
             raise SourceError("; ".join(f"{gpu.resource}: {gpu.reason}" for gpu in gpus))
         return gpus
 
-    def _list_units(self) -> list[Unit]:
-        units: list[Unit] = []
+    def _list_units(self) -> list[GpuDevice]:
+        units: list[GpuDevice] = []
         for index in range(min(self._nvml.nvmlDeviceGetCount(), MOST_GPUS)):
             try:
                 units += self._units_of(index, self._nvml.nvmlDeviceGetHandleByIndex(index))
@@ -126,16 +126,16 @@ class _Session:
                 self._bear(error)  # e.g. a device that the container may not open
         return units
 
-    def _units_of(self, index: int, gpu: Any) -> list[Unit]:
+    def _units_of(self, index: int, gpu: Any) -> list[GpuDevice]:
         uuid, name = _text(self._nvml.nvmlDeviceGetUUID, gpu), _text(self._nvml.nvmlDeviceGetName, gpu)
         minor = self._ask(self._nvml.nvmlDeviceGetMinorNumber, gpu)
         mode = self._ask(self._nvml.nvmlDeviceGetMigMode, gpu)
         if not mode or not mode[0]:
-            return [Unit(f"gpu{index}", index, uuid, uuid, name, minor, gpu)]
+            return [GpuDevice(f"gpu{index}", index, uuid, uuid, name, minor, gpu)]
         most = min(self._ask(self._nvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0, MOST_GPUS)
         parts = ((i, self._mig(gpu, i)) for i in range(most))
         return [
-            Unit(
+            GpuDevice(
                 f"gpu{index}:{i}",
                 index,
                 _text(self._nvml.nvmlDeviceGetUUID, mig),
@@ -172,7 +172,7 @@ class _Session:
             self.lost = _words(error)
         return _words(error)
 
-    def _processes(self, unit: Unit) -> _Processes:
+    def _processes(self, unit: GpuDevice) -> _Processes:
         """All lists of a unit as one; a process on several (compute and graphics) has the same memory there."""
         result = _Processes()
         for kind in tuple(self._versions):
@@ -221,7 +221,7 @@ class _Session:
         minors = self._pids.open_devices(self._tree)
         return frozenset(unit.resource for unit in hidden if unit.minor is not None and unit.minor in minors)
 
-    def _gpu(self, unit: Unit, processes: _Processes) -> GpuMemory | None:
+    def _gpu(self, unit: GpuDevice, processes: _Processes) -> GpuMemory | None:
         """The reading of a unit; None when nothing links it to the trainer."""
         own = [pid for pid in processes.used if pid in self._tree]
         mapped = [] if own else [pid for pid in processes.used if self._member(pid) is not None]
@@ -246,7 +246,7 @@ class _Session:
 
     def _member(self, pid: int) -> int | None:
         if pid not in self._mapped:
-            self._mapped[pid] = self._pids.member(pid, self._tree)
+            self._mapped[pid] = self._pids.resolve(pid, self._tree)
         return self._mapped[pid]
 
     def _lost_ones(self) -> list[GpuMemory]:
@@ -292,23 +292,23 @@ def _load() -> Any:
 # --- the program ----------------------------------------------------------------------------------------------------
 
 
-class _Sessions:
+class _ReconnectingSession:
     """One session after another, for the same questions."""
 
-    def __init__(self, pids: PidMap, visible: str | None, known: Mapping[str, GpuMemory]) -> None:
+    def __init__(self, pids: NvmlPidResolver, visible: str | None, known: Mapping[str, GpuMemory]) -> None:
         self._pids, self._visible = pids, visible
         self._session: _Session | None = None
         self._known = known  # by the session before, so that a GPU that stays lost is not forgotten
         self._reopen_t, self._losses = float("-inf"), 0
 
-    def look(self, tree: frozenset[int], now: float) -> tuple[GpuMemory, ...]:
+    def read_gpus(self, tree: frozenset[int], now: float) -> tuple[GpuMemory, ...]:
         """As _Session.look. A lost device is looked for again by a new session, ever more rarely."""
         if self._session is not None and self._session.lost and now >= self._reopen_t:
             self.close()
         if self._session is None:
             self._session = _Session(self._pids, self._visible, self._known)
         try:
-            return self._session.look(tree, now)
+            return self._session.read_gpus(tree, now)
         finally:
             self._note_loss(now)
 
@@ -330,25 +330,25 @@ class _Sessions:
 def serve() -> None:
     """Answer each question on descriptor 0, until it is closed or NVML must be begun anew by another process."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # also while it hangs
-    begin = Begin.decode(os.read(0, LONGEST_MESSAGE))
+    begin = Begin.decode(os.read(0, MAX_HELPER_MESSAGE_BYTES))
     known = {gpu.resource: gpu for gpu in begin.known}
-    sessions = _Sessions(PidMap(begin.root, begin.host_root), begin.visible, known)
+    sessions = _ReconnectingSession(NvmlPidResolver(begin.root, begin.host_root), begin.visible, known)
     with suppress(ConnectionError):  # memwatch has left, with an answer on the way
-        while message := os.read(0, LONGEST_MESSAGE):
+        while message := os.read(0, MAX_HELPER_MESSAGE_BYTES):
             tree, t, wait_s = decode_question(message)
             if select.select([0], [], [], wait_s)[0]:  # nobody waits for the answer any more
                 break
             answer = _answer(sessions, tree, t)
             os.write(0, answer.encode())
-            if answer.last:
+            if answer.restart_helper:
                 break
     sessions.close()
 
 
-def _answer(sessions: _Sessions, tree: frozenset[int], now: float) -> Answer:
+def _answer(sessions: _ReconnectingSession, tree: frozenset[int], now: float) -> NvmlAnswer:
     try:
-        return Answer(sessions.look(tree, now))
+        return NvmlAnswer(sessions.read_gpus(tree, now))
     except SourceError as error:
-        return Answer(error=error, last=isinstance(error, (_SessionLostError, AbsentError)))
+        return NvmlAnswer(error=error, restart_helper=isinstance(error, (_SessionLostError, AbsentError)))
     except Exception as error:  # nobody reads a traceback here
-        return Answer(error=SourceError(f"NVML's helper failed: {error!r}"), last=True)
+        return NvmlAnswer(error=SourceError(f"NVML's helper failed: {error!r}"), restart_helper=True)

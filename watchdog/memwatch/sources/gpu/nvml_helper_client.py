@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from memwatch.errors import SourceError
 from memwatch.sources.gpu.nvml_helper_messages import (
-    LONGEST_MESSAGE,
-    Answer,
+    MAX_HELPER_MESSAGE_BYTES,
     Begin,
+    NvmlAnswer,
     encode_question,
 )
 from memwatch.system.child_process import Peer
@@ -23,7 +23,7 @@ HANGS = "a GPU may hang: look at dmesg for Xid"
 _CODE = "from memwatch.sources.gpu.nvml_helper import serve; serve()"
 
 
-class Helper(Peer):
+class NvmlHelper(Peer):
     """A running `nvml.serve`. No call waits for it; it ends with memwatch."""
 
     def __init__(self, begin: Begin, code: str = _CODE) -> None:
@@ -33,32 +33,32 @@ class Helper(Peer):
         except OSError as error:
             raise SourceError(f"no process can be started for NVML: {error}") from error
 
-    def ask(self, tree: Iterable[int], t: float, wait_s: float) -> None:
+    def send_question(self, tree: Iterable[int], t: float, wait_s: float) -> None:
         """Put a question for t, in so many seconds; SourceError when it has ended."""
         try:
             self.send(encode_question(tree, t, wait_s))
         except OSError as error:
             raise self._ended() from error
 
-    def take(self) -> Answer | None:
+    def receive_answer(self) -> NvmlAnswer | None:
         """The answer, None while there is none; SourceError when it has ended instead, or answers nonsense."""
-        message = self.receive(LONGEST_MESSAGE)
+        message = self.receive(MAX_HELPER_MESSAGE_BYTES)
         if message == b"":
             raise self._ended()
-        return None if message is None else Answer.decode(message)
+        return None if message is None else NvmlAnswer.decode(message)
 
     def _ended(self) -> SourceError:
         return SourceError(f"NVML's helper {self.how_it_ended()}", "NVML may have crashed: does nvidia-smi, too?")
 
 
-class Helpers:
+class NvmlHelperPool:
     """One helper at work at most, and those that are on their way out."""
 
     def __init__(self, code: str = _CODE) -> None:
         """`code`: what each of them runs."""
         self._code = code
-        self.at_work: Helper | None = None
-        self._leaving: list[tuple[Helper, float]] = []  # each with the time at which it is killed
+        self.at_work: NvmlHelper | None = None
+        self._leaving: list[tuple[NvmlHelper, float]] = []  # each with the time at which it is killed
 
     @property
     def pids(self) -> frozenset[int]:
@@ -66,11 +66,11 @@ class Helpers:
         rest = [helper for helper, _ in self._leaving]
         return frozenset(helper.pid for helper in (self.at_work, *rest) if helper is not None)
 
-    def start(self, begin: Begin, now: float) -> Helper:
+    def start(self, begin: Begin, now: float) -> NvmlHelper:
         """A new one at work; SourceError while too many hang that cannot be killed."""
-        if len(self._leaving) >= MOST_STUCK and not self.bury(now):
+        if len(self._leaving) >= MOST_STUCK and not self.reap(now):
             raise SourceError(f"NVML hangs in {len(self._leaving)} processes that cannot be killed", HANGS)
-        self.at_work = Helper(begin, self._code)
+        self.at_work = NvmlHelper(begin, self._code)
         return self.at_work
 
     def dismiss(self, now: float, kill: bool = False) -> None:
@@ -79,9 +79,9 @@ class Helpers:
         if helper is not None:
             helper.hang_up()
             self._leaving.append((helper, now if kill else now + LEAVING_S))
-            self.bury(now)
+            self.reap(now)
 
-    def bury(self, now: float) -> bool:
+    def reap(self, now: float) -> bool:
         """Kill those whose time is up, forget those that have ended; whether there is room for another."""
         for helper, end_t in self._leaving:
             if now >= end_t:

@@ -11,11 +11,11 @@ from memwatch.core.measurements import GpuMemory
 from memwatch.errors import AbsentError, SourceError
 from memwatch.sources.kernel_files import TOO_LARGE
 
-LONGEST_MESSAGE = 1 << 20  # bytes; more than such a socket takes
+MAX_HELPER_MESSAGE_BYTES = 1 << 20  # bytes; more than such a socket takes
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _WireAnswer:
     """An answer as it travels."""
 
     gpus: tuple[GpuMemory, ...]
@@ -44,26 +44,26 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class NvmlAnswer:
     """The trainer's GPUs, or why they cannot be read."""
 
     gpus: tuple[GpuMemory, ...] = ()
     error: SourceError | None = None
-    last: bool = False  # NVML is to be begun anew, by another helper
+    restart_helper: bool = False  # NVML is to be begun anew, by another helper
 
     def encode(self) -> bytes:
         """As bytes."""
         error = self.error
         told = None if error is None else (isinstance(error, AbsentError), str(error), error.hint)
-        return json.dumps(asdict(_Told(self.gpus, told, self.last))).encode()
+        return json.dumps(asdict(_WireAnswer(self.gpus, told, self.restart_helper))).encode()
 
     @classmethod
-    def decode(cls, message: bytes) -> Answer:
+    def decode(cls, message: bytes) -> NvmlAnswer:
         """From bytes; SourceError for what no helper says: the figures are a driver's, and the loop rests on them."""
         from memwatch.system import serialization  # the helper, which asks for no answer, is the smaller without it
 
         try:
-            told = serialization.from_json(message, _Told)
+            told = serialization.from_json(message, _WireAnswer)
         except serialization.ShapeError as error:
             raise SourceError(f"NVML's helper answers what is no answer: {error}") from error
         for gpu in told.gpus:

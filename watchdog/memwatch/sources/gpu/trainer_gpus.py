@@ -18,7 +18,7 @@ _INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class GpuDevice:
     """A GPU, or a MIG instance, as NVML lists it. `handle` is pynvml's and dies with the session."""
 
     resource: str  # "gpu0", or "gpu0:1" for MIG instance 1 of GPU 0
@@ -30,7 +30,7 @@ class Unit:
     handle: Any = None
 
 
-def visible_units(text: str, units: Sequence[Unit]) -> frozenset[str]:
+def visible_units(text: str, units: Sequence[GpuDevice]) -> frozenset[str]:
     """Resources that a CUDA_VISIBLE_DEVICES of `text` leaves to a program.
 
     Takes indices, abbreviated GPU UUIDs and MIG UUIDs; as CUDA does, stops at the first entry that names no device
@@ -46,7 +46,7 @@ def visible_units(text: str, units: Sequence[Unit]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _named(word: str, units: Sequence[Unit]) -> Unit | None:
+def _named(word: str, units: Sequence[GpuDevice]) -> GpuDevice | None:
     if word.isascii() and word.isdigit() and len(word) < 6:
         return next((unit for unit in units if unit.index == int(word)), None)
     if word.startswith("MIG-"):
@@ -68,13 +68,13 @@ def parse_nspid(status: bytes) -> tuple[int, ...]:
     return tuple(map(int, found[1].split())) if found else ()
 
 
-class PidMap:
+class NvmlPidResolver:
     """Tells which of the trainer's processes a PID in NVML's list means, when both count in different namespaces."""
 
     def __init__(self, root: str = "/proc", host_root: str | None = None) -> None:
         self._root, self._host_root = Path(root), Path(host_root or root)
 
-    def member(self, pid: int, tree: frozenset[int]) -> int | None:
+    def resolve(self, pid: int, tree: frozenset[int]) -> int | None:
         """A PID of `tree`; None when `pid` is another process, or nothing proves that it is one of these."""
         inner = self._nspids(self._host_root / str(pid))[-1:]
         if inner and inner[0] in tree and self._same_namespace(pid, inner[0]):
@@ -124,12 +124,12 @@ def open_files(process: str) -> list[str]:
 
 # --- what it opens ------------------------------------------------------------------------------------------------
 
-GLANCE_S = 5.0  # between two glances
-GLANCED_AT = 8  # processes; a link takes 2 us
+OPEN_CHECK_SECONDS = 5.0  # between two glances
+MAX_PROCESSES_PER_CHECK = 8  # processes; a link takes 2 us
 _DEVICES = ("/dev/nvidia", "/dev/nvgpu", "/dev/nvhost", "/dev/dxg")
 
 
-class Openings:
+class GpuOpenDetector:
     """Tells when one of the trainer's processes opens a GPU's device beyond those that were open from the start."""
 
     def __init__(self, root: str, tree: Iterable[int]) -> None:
@@ -138,13 +138,13 @@ class Openings:
         self._round: list[int] = []
         self._next_t = float("-inf")
 
-    def seen(self, now: float, tree: Iterable[int]) -> bool:
+    def check(self, now: float, tree: Iterable[int]) -> bool:
         """Glance at a few processes, in turn, when it is time to."""
         if now < self._next_t:
             return False
-        self._next_t = now + GLANCE_S
+        self._next_t = now + OPEN_CHECK_SECONDS
         self._round = self._round or sorted(tree)
-        glanced, self._round = self._round[:GLANCED_AT], self._round[GLANCED_AT:]
+        glanced, self._round = self._round[:MAX_PROCESSES_PER_CHECK], self._round[MAX_PROCESSES_PER_CHECK:]
         return any(opening not in self._known for pid in glanced for opening in self._openings(pid))
 
     def _openings(self, pid: int) -> list[tuple[int, str]]:

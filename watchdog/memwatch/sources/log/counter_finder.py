@@ -6,27 +6,27 @@ import re
 from collections import OrderedDict
 
 from memwatch.sources.log.counters import (
-    OTHER_UNIT,
-    PRIORITY,
-    UNNAMED,
-    Piece,
-    Stream,
+    OTHER_UNIT_PRIORITY,
+    UNIT_PRIORITY,
+    UNNAMED_PRIORITY,
+    LineText,
+    LogCounter,
 )
-from memwatch.sources.log.line_templates import Reading
+from memwatch.sources.log.line_templates import LineObservations
 from memwatch.sources.log.recurring_lines import (
     LINES,
     Recurring,
     is_measure,
-    kind_of,
-    masked,
+    line_shape_any_number,
+    mask_non_counters,
 )
-from memwatch.sources.log.table_counters import Table, cell, is_rule
+from memwatch.sources.log.table_counters import TableReader, cell, is_separator
 from memwatch.sources.log.unit_words import (
-    Word,
-    hinted,
+    UnitMention,
+    find_process_label,
+    may_name_unit,
     nouns_of,
-    process_of,
-    unit_named,
+    unit_from_name,
     words,
 )
 
@@ -62,54 +62,54 @@ def bar_at(bar: re.Match[str]) -> str:
 
 def _unit_of_bar(description: str, drawing: str) -> str | None:
     rate = _RATE.search(drawing)
-    named = (unit_named(word) for word in description.split())
-    return (unit_named(rate["unit"] or rate["slow"]) if rate else None) or next(filter(None, named), None)
+    named = (unit_from_name(word) for word in description.split())
+    return (unit_from_name(rate["unit"] or rate["slow"]) if rate else None) or next(filter(None, named), None)
 
 
-class Counter:
+class CounterFinder:
     """All counters of one log, whatever it looks like."""
 
-    def __init__(self, reading: Reading | None = None) -> None:
-        self._reading = reading or Reading()
+    def __init__(self, reading: LineObservations | None = None) -> None:
+        self._reading = reading or LineObservations()
         self._within: set[str] = set()  # families of counters that are none of the clock
-        self._streams: OrderedDict[str, Stream] = OrderedDict()
-        self._box: dict[str, Stream] = {}  # counters of the box that is open
+        self._streams: OrderedDict[str, LogCounter] = OrderedDict()
+        self._box: dict[str, LogCounter] = {}  # counters of the box that is open
         self._boxed: set[str] = set()  # counters of boxes that were closed
-        self._table = Table()
+        self._table = TableReader()
         self._recurring = Recurring()
 
     @property
-    def streams(self) -> list[Stream]:
+    def counters(self) -> list[LogCounter]:
         """What was found so far."""
         return list(self._streams.values())
 
     @property
-    def waits(self) -> bool:
+    def expects_first_row(self) -> bool:
         """The next line matters, whatever it says: a table is to begin."""
-        return self._table.waits
+        return self._table.expects_first_row
 
     @property
     def headers(self) -> int:
         """How often another table began: lines that said nothing before may be its rows."""
         return self._table.headers
 
-    def settle(self, family: str) -> None:
+    def exclude_family(self, family: str) -> None:
         """Counters of this family are no clock, now or later."""
         if len(self._within) >= STREAMS_KEPT:
             self._within.clear()
         self._within.add(family)
         for stream in self._streams.values():
             if stream.family == family:
-                stream.settle()
+                stream.mark_inner_loop()
 
-    def settled(self, family: str) -> bool:
+    def is_family_excluded(self, family: str) -> bool:
         """No counter of this family can be the clock."""
         return all(s.inner or s.dead for s in self._streams.values() if s.family == family)
 
-    def bar(self, piece: Piece, match: re.Match[str]) -> bool:
+    def process_bar(self, piece: LineText, match: re.Match[str]) -> bool:
         """Look at a drawing of a progress bar; True when a counter moved."""
         end = match.end("description")
-        named = hinted(piece.lower)
+        named = may_name_unit(piece.lower)
         if named and (counted := list(words(piece.lower, end))):  # `Epoch 3:  13%|`: what is drawn are its parts
             return self._words(piece, end, counted, bar_at(match))
         if self._rows(piece, end, named):
@@ -121,15 +121,15 @@ class Counter:
             return False
         return self._description(piece, match) or self._bar_itself(piece, match, match["description"].strip())
 
-    def text(self, piece: Piece, unnamed: bool) -> bool:
+    def process_line(self, piece: LineText, unnamed: bool) -> bool:
         """Look at a line; `unnamed`: also for a counter without a name. True when a counter moved."""
-        end, named = len(piece.text), hinted(piece.lower)
+        end, named = len(piece.text), may_name_unit(piece.lower)
         if self._boxes(piece) or self._rows(piece, end, named):
             return True
         moved = named and self._words(piece, end, list(words(piece.lower, end)))
         if not moved and _MAY_BE_OF.search(piece.text):
             moved = self._words(piece, end, list(nouns_of(piece.lower, end)))
-        self._reading.unsure |= moved and unnamed  # as a recurring line it was not looked at
+        self._reading.template_undecided |= moved and unnamed  # as a recurring line it was not looked at
         return moved or (unnamed and self._lines(piece))
 
     def _stream(
@@ -138,32 +138,34 @@ class Counter:
         name: str,
         unit: str,
         weight: int,
-        piece: Piece,
+        piece: LineText,
         *positions: int,
         needs: int,
         priority: int | None = None,
-    ) -> Stream:
+    ) -> LogCounter:
         """The counter of this key, which the numbers of `piece` at `positions` count, or tell from its like."""
         stream = self._streams.get(key)
         if stream is None:
             if len(self._streams) >= STREAMS_KEPT:
                 self._forget()
-            stream = self._streams[key] = Stream(name, unit, weight, needs, priority)
+            stream = self._streams[key] = LogCounter(name, unit, weight, needs, priority)
             stream.family = _DIGITS.sub("#", key)
             stream.inner = stream.family in self._within
         self._streams.move_to_end(key)
-        self._reading.touch(stream, piece, *positions)
+        self._reading.add_counter_numbers(stream, piece, *positions)
         return stream
 
     def _forget(self) -> None:
         """Make room: a text that is another in each line must not drive out what counts."""
-        worth = {key: (s.chosen, s.priority[0] > OTHER_UNIT, s.ups > 0) for key, s in self._streams.items()}
+        worth = {
+            key: (s.chosen, s.priority[0] > OTHER_UNIT_PRIORITY, s.increments > 0) for key, s in self._streams.items()
+        }
         for key in sorted(worth, key=worth.__getitem__)[:_FORGOTTEN]:  # in equals, the order of last use
             del self._streams[key]
 
     # --- words ---
 
-    def _words(self, piece: Piece, end: int, found: list[Word], at: str = "") -> bool:
+    def _words(self, piece: LineText, end: int, found: list[UnitMention], at: str = "") -> bool:
         """Count the units that the text up to `end` names; `at`: as a bar shows it, otherwise the words tell."""
         moved = False
         for i, word in enumerate(found):
@@ -171,34 +173,36 @@ class Counter:
             moved |= self._word(piece, before, word, piece.text[word.end : end], at)
         return moved
 
-    def _word(self, piece: Piece, before: str, word: Word, rest: str, at: str) -> bool:
+    def _word(self, piece: LineText, before: str, word: UnitMention, rest: str, at: str) -> bool:
         told = at or ("end" if _AT_RESULT.search(rest) or _RESULT_BEFORE.search(before) else "start")
-        kind = kind_of(before[-_BEFORE_CHARS:])[-_KIND_CHARS:] + kind_of(piece.text[word.start : word.position])
-        process = process_of(piece.text)
+        kind = line_shape_any_number(before[-_BEFORE_CHARS:])[-_KIND_CHARS:] + line_shape_any_number(
+            piece.text[word.start : word.position]
+        )
+        process = find_process_label(piece.text)
         places = (word.position, process.number) if process else (word.position,)
         key = f"word {process.text if process else ''}{kind}#{'/' if word.total else ''}{'|' if at else told}"
         if word.sure:
             certain = word.total is not None and told == "start"
-            needs = 2 if PRIORITY[word.unit] < PRIORITY["episode"] else 0 if certain else 1
+            needs = 2 if UNIT_PRIORITY[word.unit] < UNIT_PRIORITY["episode"] else 0 if certain else 1
             needs = _NEEDS_OF_SETTING if word.plural and not certain else needs
             stream = self._stream(key, "words", word.unit, 2, piece, *places, needs=needs)
         elif is_measure(word.unit):
             return False
         else:
-            stream = self._stream(key, "words", word.unit, 1, piece, *places, needs=2, priority=OTHER_UNIT)
+            stream = self._stream(key, "words", word.unit, 1, piece, *places, needs=2, priority=OTHER_UNIT_PRIORITY)
             stream.even = True
         if at:
             told = stream.at_first(word.number, at)
         elif word.number == stream.last and told == "end":  # said again and again while it is under way
             return stream.repeat()
-        return stream.add(piece, word.position, word.number, word.total, told)
+        return stream.add_value(piece, word.position, word.number, word.total, told)
 
     # --- progress bars ---
 
-    def _description(self, piece: Piece, match: re.Match[str]) -> bool:
+    def _description(self, piece: LineText, match: re.Match[str]) -> bool:
         """`train 3:  13%|...`: a bar that is drawn for each unit and numbered by it."""
         description = match["description"]
-        numbers = list(_INTEGER.finditer(masked(description)))
+        numbers = list(_INTEGER.finditer(mask_non_counters(description)))
         if len(numbers) != 1:
             return False
         number = numbers[0]
@@ -208,22 +212,22 @@ class Counter:
         if outer is not None and stream.unit != outer.unit:
             stream.rename(outer.unit)
         index = int(number[0])
-        if stream.ups < 2:
+        if stream.increments < 2:
             stream.dead |= stream.last is not None and index not in (stream.last, stream.last + 1)
         stream.total = outer.total if outer is not None else stream.total
-        moved = stream.add(piece, number.start(), index, None, stream.at_first(index, bar_at(match)))
+        moved = stream.add_value(piece, number.start(), index, None, stream.at_first(index, bar_at(match)))
         if outer is not None:
-            outer.needs = 2  # it may only be the frame: wait which of the two counts
+            outer.required_increments = 2  # it may only be the frame: wait which of the two counts
         return moved
 
-    def _outer(self) -> Stream | None:
+    def _outer(self) -> LogCounter | None:
         """The bar around the others, by its name."""
         for key in reversed(self._streams):
-            if key.startswith("bar ") and self._streams[key].priority[0] > PRIORITY["batch"]:
+            if key.startswith("bar ") and self._streams[key].priority[0] > UNIT_PRIORITY["batch"]:
                 return self._streams[key]
         return None
 
-    def _bar_itself(self, piece: Piece, match: re.Match[str], description: str) -> bool:
+    def _bar_itself(self, piece: LineText, match: re.Match[str], description: str) -> bool:
         unit = _unit_of_bar(description, match[0])
         done, total = int(match["done"]), int(match["total"])
         places = match.start("done"), match.start("total")
@@ -231,15 +235,15 @@ class Counter:
         if unit is not None:
             stream = self._stream(key, "bar", unit, 1, piece, *places, needs=1)
         else:
-            stream = self._stream(key, "bar", "iteration", 1, piece, *places, needs=3, priority=UNNAMED)
+            stream = self._stream(key, "bar", "iteration", 1, piece, *places, needs=3, priority=UNNAMED_PRIORITY)
             stream.dead |= stream.last is not None and done < stream.last  # drawn anew: an inner loop
-        return done < total and stream.add(piece, match.start("done"), done, total, "start")
+        return done < total and stream.add_value(piece, match.start("done"), done, total, "start")
 
     # --- tables ---
 
-    def _boxes(self, piece: Piece) -> bool:
-        rule = is_rule(piece.text)
-        self._reading.unsure |= rule  # it may close a box
+    def _boxes(self, piece: LineText) -> bool:
+        rule = is_separator(piece.text)
+        self._reading.template_undecided |= rule  # it may close a box
         if self._box and rule:
             self._judge_box()
             return True
@@ -249,10 +253,10 @@ class Counter:
         name, unit, position, index = found
         key = f"box {name}"
         stream = self._stream(key, "boxed table", unit, 4, piece, position, needs=10**9)
-        stream.needs = 0 if key in self._boxed else stream.needs
+        stream.required_increments = 0 if key in self._boxed else stream.required_increments
         self._box[key] = stream
-        self._reading.unsure |= not stream.inner
-        return stream.add(piece, position, index, None, "end")
+        self._reading.template_undecided |= not stream.inner
+        return stream.add_value(piece, position, index, None, "end")
 
     def _judge_box(self) -> None:
         """At the end of the first box: its counters can be chosen now.
@@ -263,47 +267,47 @@ class Counter:
         for key, stream in self._box.items():
             sparse = stream.unit == "episode" and (stream.first or 0) > 1
             if key not in self._boxed and sparse and "timestep" in units:
-                stream.priority = (PRIORITY["timestep"] - 1, stream.priority[1])
-            stream.needs = 0
+                stream.priority = (UNIT_PRIORITY["timestep"] - 1, stream.priority[1])
+            stream.required_increments = 0
         self._boxed.update(self._box)
         self._box.clear()
 
-    def _rows(self, piece: Piece, end: int, named: bool) -> bool:
-        if not self._table.armed and not named and piece.text[:1] != "E":
+    def _rows(self, piece: LineText, end: int, named: bool) -> bool:
+        if not self._table.expects_rows and not named and piece.text[:1] != "E":
             return False
         found = self._table.row(piece.text[:end])
-        self._reading.unsure |= self._table.stirred
+        self._reading.template_undecided |= self._table.template_undecided
         if found is None:
             return False
         unit, position, index, total = found
         stream = self._stream(f"table {unit}", "table", unit, 4, piece, position, needs=0 if self._table.wide else 1)
         if index == stream.last:
             return stream.repeat()
-        return stream.add(piece, position, index, total, "end")
+        return stream.add_value(piece, position, index, total, "end")
 
     # --- recurring lines ---
 
-    def _lines(self, piece: Piece) -> bool:
+    def _lines(self, piece: LineText) -> bool:
         shape, numbers = self._recurring.numbers(piece.text)
-        self._reading.unsure |= self._recurring.learns(shape)
+        self._reading.template_undecided |= self._recurring.is_undecided(shape)
         moved = False
         for number in numbers:
-            priority = UNNAMED + (number.total is not None)
+            priority = UNNAMED_PRIORITY + (number.total is not None)
             stream = self._stream(
                 f"line {number.place} {shape}",
                 "counter",
-                unit_named(number.noun) or number.noun,
+                unit_from_name(number.noun) or number.noun,
                 -number.place,
                 piece,
                 number.position,
                 needs=LINES - 1,
                 priority=priority,
             )
-            stream.needs = number.needs
+            stream.required_increments = number.needs
             if number.value == stream.last:
                 moved |= stream.repeat()
                 continue
             result = _AT_RESULT.search(piece.text, number.position, number.position + _RESULT_CHARS)
-            moved |= stream.add(piece, number.position, number.value, number.total, "end" if result else "start")
-            stream.dead |= stream.downs > 1  # it only went up for a while
+            moved |= stream.add_value(piece, number.position, number.value, number.total, "end" if result else "start")
+            stream.dead |= stream.decrements > 1  # it only went up for a while
         return moved

@@ -19,17 +19,17 @@ from memwatch.core.events import (
     TotalSeen,
 )
 from memwatch.errors import SourceError
-from memwatch.sources.log.counters import Hit
+from memwatch.sources.log.counters import LocatedEvent
 from memwatch.sources.log.log_tail import READ_BYTES, LogTail
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import Preset
 
 HEAD_BYTES = 128 * 1024  # of a log that is long already: what its beginning says (totals, headers) ...
 TAIL_BYTES = 256 * 1024  # ... and its end, which are told of first
-END_BYTES = 64 * 1024  # of a log, in which its last words are
-POLL_SECONDS = 0.035  # of CPU that one poll may take: memory is looked at in between
-NEAR_BYTES = 32 * 1024 * 1024  # ... what is read next, 0.1 s of CPU; then all of it ...
-CATCH_UP_SECONDS = 3.5  # ... unless it takes more CPU than this, which is enough for 1 GB
+LAST_TEXT_BYTES = 64 * 1024  # of a log, in which its last words are
+MAX_POLL_CPU_SECONDS = 0.035  # of CPU that one poll may take: memory is looked at in between
+RECENT_BYTES = 32 * 1024 * 1024  # ... what is read next, 0.1 s of CPU; then all of it ...
+MAX_CATCH_UP_CPU_SECONDS = 3.5  # ... unless it takes more CPU than this, which is enough for 1 GB
 _SLOW_SECONDS = 0.003  # of CPU for one read: from there on so much is read at a time:
 _LEAST_BYTES = 16 * 1024
 _FAILURES_TOLD = 4  # failed allocations that one poll tells
@@ -56,14 +56,14 @@ class LogSource:
     ) -> None:
         self.name = name
         self._presets, self._cpu_seconds = presets, cpu_seconds
-        self._follower = _Follower(path, presets, cpu_seconds)
+        self._follower = _LogPass(path, presets, cpu_seconds)
         self._to_catch_up = catch_up
         self._behind = False  # the follower is in the old lines
-        self._reader: _Follower | None = None  # reads more of them
+        self._reader: _LogPass | None = None  # reads more of them
         self._windows: list[int] = []  # from these bytes on it is still to be read, one after the other
         self._state: list[Event] = []  # that the follower's lines leave ...
         self._found: list[Event] = []  # ... and the reader's
-        self._told: list[Event] = []
+        self._reported: list[Event] = []
         self._spent = 0.0  # of CPU, by readers
         self._set_aside: set[str] = set()  # rules of the user's own of which it was told
 
@@ -81,16 +81,16 @@ class LogSource:
         """What the log said since the last call; SourceError when it cannot be read, or its path leads elsewhere."""
         if self._to_catch_up:
             self._begin()
-        end = self._cpu_seconds() + POLL_SECONDS
+        end = self._cpu_seconds() + MAX_POLL_CPU_SECONDS
         events = self._follow(now, end) + self._read_more(now, end)
         events = [*events, *self._slow_rules(now)]
-        displaced = self._follower.tail.displaced
+        displaced = self._follower.tail.path_error
         return events if displaced is None else _told_before(displaced, events)
 
-    def end(self) -> str:
+    def read_last_text(self) -> str:
         """The last that the log says, as far as it can be read."""
         try:
-            return self._follower.tail.last(END_BYTES).decode("utf-8", "replace")
+            return self._follower.tail.last(LAST_TEXT_BYTES).decode("utf-8", "replace")
         except (SourceError, OSError):
             return ""
 
@@ -108,7 +108,7 @@ class LogSource:
         self._to_catch_up = False
         self._behind, self._follower.old_bytes = size > 0, size
         if self._follower.leave_out_before(size - TAIL_BYTES):
-            self._windows = [size - NEAR_BYTES, 0]
+            self._windows = [size - RECENT_BYTES, 0]
             self._begin_window()
 
     def _begin_window(self) -> None:
@@ -116,7 +116,7 @@ class LogSource:
         self._reader = None
         if self._windows:
             start = self._windows.pop(0)
-            self._reader = _Follower(self._follower.tail.path, self._presets, self._cpu_seconds)
+            self._reader = _LogPass(self._follower.tail.path, self._presets, self._cpu_seconds)
             self._reader.tail.size()  # opened now, it is the same file
             if not self._reader.leave_out_before(start):
                 self._windows.clear()
@@ -130,9 +130,9 @@ class LogSource:
         self._behind = behind and follower.tail.position < follower.old_bytes
         if self._behind:
             return []
-        events = (self._untold(now) if behind else _latest(old)) + _thinned(new)
+        events = (self._unreported(now) if behind else _latest(old)) + _thinned(new)
         self._state = _latest(self._state + new)
-        self._told = _latest(self._told + events)
+        self._reported = _latest(self._reported + events)
         return events
 
     def _read_more(self, now: float, end: float) -> list[Event]:
@@ -146,26 +146,26 @@ class LogSource:
         except SourceError:  # the follower has it open still, or tells it
             self._stop_reading()
         self._spent += self._cpu_seconds() - begun
-        if reader.tail.restarts or follower.tail.restarts or self._spent > CATCH_UP_SECONDS:
+        if reader.tail.restarts or follower.tail.restarts or self._spent > MAX_CATCH_UP_CPU_SECONDS:
             self._stop_reading()  # what was old is gone, or too long
         elif reader.tail.position >= follower.tail.position:
             self._change_over(reader)
         else:
             return []
-        events = self._untold(now)
-        self._told = _latest(self._told + events)
+        events = self._unreported(now)
+        self._reported = _latest(self._reported + events)
         return events
 
-    def _change_over(self, reader: _Follower) -> None:
+    def _change_over(self, reader: _LogPass) -> None:
         """The reader has come to where the follower is, and knows more: it goes on instead."""
         reader.old_bytes = reader.tail.position
         self._follower.close()
         self._follower, self._state, self._found = reader, self._found, []
         self._begin_window()
 
-    def _untold(self, now: float) -> list[Event]:
+    def _unreported(self, now: float) -> list[Event]:
         """The present state, without what was told before, and without a generation that may have passed long ago."""
-        told = [_as_of(0.0, event) for event in self._told]
+        told = [_as_of(0.0, event) for event in self._reported]
         unsure = self._reader is not None and not self._follower.saw_end
         given_up = self.finder.unit is None  # what was taken for a clock is none
         return [
@@ -179,7 +179,7 @@ class LogSource:
     def _slow_rules(self, now: float) -> list[Event]:
         """Of each of the user's rules that takes too long, once."""
         finders = [follower.finder for follower in (self._follower, self._reader) if follower is not None]
-        slow = {place: reason for finder in finders for place, reason in finder.set_aside.items()}
+        slow = {place: reason for finder in finders for place, reason in finder.disabled_rules.items()}
         fresh = [place for place in slow if place not in self._set_aside]
         self._set_aside.update(fresh)
         return [SourceChanged(now, f"rule {place}", False, f"{slow[place]}, and is set aside") for place in fresh]
@@ -190,12 +190,12 @@ class LogSource:
         self._reader, self._windows = None, []
 
 
-class _Follower:
+class _LogPass:
     """One way through a log, with what is understood on it."""
 
     def __init__(self, path: Path | str, presets: Sequence[Preset], cpu_seconds: Callable[[], float]) -> None:
         self.finder = MarkerFinder(presets)
-        self.tail = LogTail(path, self.finder.chatter)
+        self.tail = LogTail(path, self.finder.skippable_lines)
         self._gap = (0, 0)  # lines between these bytes are left out
         self._last_marker = -1
         self.old_bytes = 0  # lines before this byte of the present file are old
@@ -215,7 +215,7 @@ class _Follower:
 
     def read(self, now: float, end: float, until: int = sys.maxsize) -> tuple[list[Event], list[Event]]:
         """The old and the new events in what was written up to `until`, or as far as it comes until `end` (of CPU)."""
-        hits: list[Hit] = []
+        hits: list[LocatedEvent] = []
         while self._read_piece(now, until, hits) and self._cpu_seconds() < end:
             pass
         if self.tail.restarts != self._restarts:
@@ -231,7 +231,7 @@ class _Follower:
         """Give the file back."""
         self.tail.close()
 
-    def _read_piece(self, now: float, until: int, hits: list[Hit]) -> bool:
+    def _read_piece(self, now: float, until: int, hits: list[LocatedEvent]) -> bool:
         """Add the next hits; True when there may be more to read."""
         before = self.tail.position
         if self._gap[0] <= before < self._gap[1]:

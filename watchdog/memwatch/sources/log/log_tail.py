@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memwatch.errors import SourceError
-from memwatch.sources.log.line_templates import Chatter, form_of
+from memwatch.sources.log.line_templates import SkippableLines, line_template
 
 LINE_BYTES = 64 * 1024  # what is kept of one line; the rest of a longer one is skipped
 READ_BYTES = 128 * 1024  # what one read takes at most: more does not stay in the processor's cache
@@ -22,7 +22,7 @@ _HINT = "give --log the file that the trainer's output is written to"
 _UNFINISHED_NUMBER = re.compile(rb"[0-9.,/ ]+$")
 
 
-class Segment(NamedTuple):
+class LogSegment(NamedTuple):
     r"""What stands between two line ends or carriage returns, without them. Never empty."""
 
     data: bytes
@@ -30,24 +30,24 @@ class Segment(NamedTuple):
     line: int  # from 1; lines end at \n only, so a bar redrawn with \r stays on its line
 
 
-class Segmenter:
+class LogSegmenter:
     r"""Cut a stream of bytes into segments; the same ones for any chunking. Holds at most LINE_BYTES.
 
     What `chatter` knows to lead nowhere is not cut out at all: a chunk is brought into its form as a whole, and the
     lines of it are looked up in one go, 0.2 us a line.
     """
 
-    def __init__(self, byte: int = 0, line: int = 1, chatter: Chatter | None = None) -> None:
+    def __init__(self, byte: int = 0, line: int = 1, chatter: SkippableLines | None = None) -> None:
         self._held = bytearray()
         self._start = self._next = byte
         self._line = line
-        self._chatter = chatter or Chatter()
+        self._chatter = chatter or SkippableLines()
         self._lines_left = self._chatter.period
         self._after_return = False  # a \r stands before what is held: it is the latest drawing of a bar
 
-    def feed(self, chunk: bytes) -> Iterator[Segment]:
+    def feed(self, chunk: bytes) -> Iterator[LogSegment]:
         """The segments that `chunk` completes and that must be read. To be exhausted before anything else is asked."""
-        forms = form_of(chunk).split(b"\n")
+        forms = line_template(chunk).split(b"\n")
         if len(forms) > self._lines_left:
             end = sum(map(len, forms[: self._lines_left])) + self._lines_left
             forms, chunk, rest = [*forms[: self._lines_left], b""], chunk[:end], chunk[end:]
@@ -58,23 +58,23 @@ class Segmenter:
         else:
             yield from self._cut(chunk, forms)
 
-    def successor(self, byte: int) -> Segmenter:
+    def successor(self, byte: int) -> LogSegmenter:
         """A segmenter that goes on at `byte`, with this one's count of lines."""
-        return Segmenter(byte, self._line, self._chatter)
+        return LogSegmenter(byte, self._line, self._chatter)
 
-    def flush(self) -> list[Segment]:
+    def flush(self) -> list[LogSegment]:
         """What is held although no line end came, once no more will come."""
-        held = [Segment(bytes(self._held), self._start, self._line)] if self._held else []
+        held = [LogSegment(bytes(self._held), self._start, self._line)] if self._held else []
         self._held.clear()
         return held
 
-    def bar(self) -> Segment | None:
+    def bar(self) -> LogSegment | None:
         r"""The latest drawing of a progress bar, which stays without a \r until the next; not counted as fed.
 
         A number at its very end may be cut off by the writer's buffer, so it is left out.
         """
         shown = _UNFINISHED_NUMBER.sub(b"", self._held) if self._after_return else b""
-        return Segment(bytes(shown), self._start, self._line) if shown else None
+        return LogSegment(bytes(shown), self._start, self._line) if shown else None
 
     def skip(self, count: int) -> None:
         """`count` bytes of NUL (a hole in the file) stand here and need not be fed."""
@@ -82,7 +82,7 @@ class Segmenter:
         if not self._held:
             self._start = self._next
 
-    def _cut(self, chunk: bytes, forms: list[bytes]) -> Iterator[Segment]:
+    def _cut(self, chunk: bytes, forms: list[bytes]) -> Iterator[LogSegment]:
         """The segments of `chunk`, whose lines have these forms; what the last holds is not complete yet."""
         held = len(forms.pop())
         end = len(chunk) - held
@@ -100,14 +100,14 @@ class Segmenter:
         yield from begun
         yield from self._read(chunk, forms, byte, line, bool(begun))
 
-    def _complete(self, piece: bytes) -> list[Segment]:
+    def _complete(self, piece: bytes) -> list[LogSegment]:
         self._hold(piece)
         return self.flush()
 
-    def _read(self, chunk: bytes, forms: list[bytes], byte: int, line: int, first: int) -> Iterator[Segment]:
+    def _read(self, chunk: bytes, forms: list[bytes], byte: int, line: int, first: int) -> Iterator[LogSegment]:
         """The lines from the `first` on that must be read; the chunk begins at `byte` and in `line`."""
         chatter = self._chatter
-        idle, attentive = chatter.idle, chatter.attentive
+        idle, attentive = chatter.irrelevant, chatter.must_read_next
         if not attentive and idle.issuperset(forms):
             return
         done = start = counted = 0
@@ -117,14 +117,14 @@ class Segmenter:
             start += sum(map(len, forms[done:i])) + i - done
             done = i
             raw = chunk[start : start + len(form)]
-            if chatter.passes(form, raw):
+            if chatter.can_skip(form, raw):
                 continue
             text = raw.lstrip(b"\0")  # NULs that a truncation left before the text are no text
             if text:
                 line += chunk.count(b"\n", counted, start)
                 counted = start
-                yield Segment(text[:LINE_BYTES], byte + start + len(raw) - len(text), line)
-                attentive = chatter.attentive
+                yield LogSegment(text[:LINE_BYTES], byte + start + len(raw) - len(text), line)
+                attentive = chatter.must_read_next
 
     def _hold(self, piece: bytes) -> None:
         text = piece if self._held else piece.lstrip(b"\0")
@@ -142,17 +142,17 @@ class LogTail:
     that it led to is read on, and `displaced` says why.
     """
 
-    def __init__(self, path: Path | str, chatter: Chatter | None = None) -> None:
+    def __init__(self, path: Path | str, chatter: SkippableLines | None = None) -> None:
         self.path, self._name = Path(path), os.fspath(path)
-        self._chatter = chatter or Chatter()  # knows the lines that nobody needs
-        self.displaced: SourceError | None = None  # what has taken the path's place cannot be followed
+        self._chatter = chatter or SkippableLines()  # knows the lines that nobody needs
+        self.path_error: SourceError | None = None  # what has taken the path's place cannot be followed
         self.restarts = 0  # how often the reading began anew at byte 0: rotation or truncation
         self._fd: int | None = None
         self._identity = (0, 0)
         self._position = 0
         self._seen = b""
-        self._segmenter = Segmenter(chatter=self._chatter)
-        self._shown_bar: Segment | None = None
+        self._segmenter = LogSegmenter(chatter=self._chatter)
+        self._shown_bar: LogSegment | None = None
         self._path_due = 0.0
 
     @property
@@ -164,7 +164,7 @@ class LogTail:
         """Bytes in the present file; SourceError when there is none."""
         return os.fstat(self._opened()).st_size
 
-    def read(self, now: float, limit: int = READ_BYTES) -> Iterable[Segment]:
+    def read(self, now: float, limit: int = READ_BYTES) -> Iterable[LogSegment]:
         """The segments that came since the last call (of at most `limit` bytes); SourceError when unreadable.
 
         They are cut out as they are taken, so that what one of them teaches counts for the next. Take all of them.
@@ -184,7 +184,7 @@ class LogTail:
             raise SourceError(f"log {self.path} cannot be read: {error.strerror}", _HINT) from error
         return self._quiet_bar()
 
-    def rest(self) -> list[Segment]:
+    def flush(self) -> list[LogSegment]:
         """The last, unfinished line, once the file is known to grow no more."""
         return self._segmenter.flush()
 
@@ -213,15 +213,15 @@ class LogTail:
     def _hold(self, fd: int, identity: tuple[int, int]) -> int:
         if self._identity not in ((0, 0), identity):
             self._restart()
-        self._fd, self._identity, self.displaced = fd, identity, None
+        self._fd, self._identity, self.path_error = fd, identity, None
         return fd
 
     def _restart(self) -> None:
         self.restarts += 1
         self._position, self._seen, self._shown_bar = 0, b"", None
-        self._segmenter = Segmenter(chatter=self._chatter)
+        self._segmenter = LogSegmenter(chatter=self._chatter)
 
-    def _read_new(self, fd: int, limit: int = READ_BYTES) -> Iterable[Segment]:
+    def _read_new(self, fd: int, limit: int = READ_BYTES) -> Iterable[LogSegment]:
         """Read on, after a look whether the bytes before are still those that were read."""
         seen = self._seen
         if seen and os.pread(fd, len(seen), self._position - len(seen)) != seen:
@@ -242,9 +242,9 @@ class LogTail:
         except OSError:  # not supported here, or nothing but a hole up to the end
             return 0
 
-    def _look_at_path(self) -> Iterable[Segment]:
+    def _look_at_path(self) -> Iterable[LogSegment]:
         """Go over to a new file with content (an empty one can wait: the old may still be written), if there is one."""
-        self.displaced = None
+        self.path_error = None
         try:
             status = os.stat(self._name)  # noqa: PTH116 -- often
         except OSError:
@@ -254,13 +254,13 @@ class LogTail:
         try:
             opened = _open_regular(self.path)
         except SourceError as error:
-            self.displaced = SourceError(f"{error}; what was there before is read on", error.hint)
+            self.path_error = SourceError(f"{error}; what was there before is read on", error.hint)
             return self._quiet_bar()
         left = self._segmenter.flush()
         self.close()
         return chain(left, self._read_new(self._hold(*opened)))
 
-    def _quiet_bar(self) -> list[Segment]:
+    def _quiet_bar(self) -> list[LogSegment]:
         bar = self._segmenter.bar()
         if bar is None or bar == self._shown_bar:
             return []

@@ -14,22 +14,22 @@ _AT = ("start", "end", "progress")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RuleKind:
     """What a rule of one kind may say besides kind, pattern, contains and unless, and which groups it needs."""
 
     keys: frozenset[str]
     groups: frozenset[str]
 
 
-KINDS: Mapping[str, Kind] = {
-    "generation": Kind(frozenset({"at"}), frozenset({"index"})),
-    "total": Kind(frozenset({"unit"}), frozenset({"total"})),
-    "phase": Kind(frozenset({"at", "phase"}), frozenset()),
-    "gauge": Kind(frozenset({"name"}), frozenset({"value"})),
-    "checkpoint_writing": Kind(frozenset(), frozenset()),
-    "checkpoint_saved": Kind(frozenset(), frozenset()),
-    "oom": Kind(frozenset({"name"}), frozenset()),
-    "skip_next": Kind(frozenset(), frozenset()),  # the line after this one repeats what was said before
+RULE_KINDS: Mapping[str, RuleKind] = {
+    "generation": RuleKind(frozenset({"at"}), frozenset({"index"})),
+    "total": RuleKind(frozenset({"unit"}), frozenset({"total"})),
+    "phase": RuleKind(frozenset({"at", "phase"}), frozenset()),
+    "gauge": RuleKind(frozenset({"name"}), frozenset({"value"})),
+    "checkpoint_writing": RuleKind(frozenset(), frozenset()),
+    "checkpoint_saved": RuleKind(frozenset(), frozenset()),
+    "oom": RuleKind(frozenset({"name"}), frozenset()),
+    "skip_next": RuleKind(frozenset(), frozenset()),  # the line after this one repeats what was said before
 }
 _RULE_KEYS = frozenset({"kind", "pattern", "contains", "unless"})
 _GROUPS = frozenset({"index", "total", "last", "unit", "phase", "value", "capacity", "name"})
@@ -37,7 +37,7 @@ _PRESET_KEYS = frozenset({"name", "program", "unit", "rules"})
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class MarkerRule:
     """One kind of line. `contains`: lower-case words of which the line has one, looked for before the pattern."""
 
     kind: str
@@ -47,7 +47,7 @@ class Rule:
     at: str = "start"
     unit: str = ""
     name: str = ""  # of the phase, the gauge or the failure, where no group gives it
-    place: str = ""  # where it is written: `ours.yaml: rules[2]`
+    location: str = ""  # where it is written: `ours.yaml: rules[2]`
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ class Preset:
 
     name: str
     unit: str
-    rules: tuple[Rule, ...]
+    rules: tuple[MarkerRule, ...]
     user: bool = False  # written by the user: comes before all others
 
     @property
-    def common(self) -> bool:
+    def applies_to_all_logs(self) -> bool:
         """In force whatever program writes the log."""
         return not any(rule.kind == "generation" for rule in self.rules)
 
@@ -82,12 +82,12 @@ def load_presets(documents: Iterable[tuple[str, object]], user: bool = False) ->
     return tuple(Preset.from_mapping(mapping, source, user) for source, mapping in documents)
 
 
-def _rule(value: object, unit: str, where: str) -> Rule:
+def _rule(value: object, unit: str, where: str) -> MarkerRule:
     mapping = _mapping(value, where)
     kind_name = _text(mapping, "kind", where)
-    kind = KINDS.get(kind_name)
+    kind = RULE_KINDS.get(kind_name)
     if kind is None:
-        raise ConfigError(f"{where}: kind is {kind_name!r}", f"use one of {', '.join(KINDS)}")
+        raise ConfigError(f"{where}: kind is {kind_name!r}", f"use one of {', '.join(RULE_KINDS)}")
     _known(mapping, _RULE_KEYS | kind.keys, where)
     pattern = _pattern(_text(mapping, "pattern", where), f"{where}: pattern")
     _check_groups(pattern, kind_name, kind.groups, where)
@@ -98,7 +98,7 @@ def _rule(value: object, unit: str, where: str) -> Rule:
     name = _text(mapping, "phase" if kind_name == "phase" else "name", where, "")
     if kind_name == "phase" and not name and "phase" not in pattern.groupindex:
         raise ConfigError(f"{where}: the phase has no name", "add `phase: evaluate`, or a group (?P<phase>...)")
-    return Rule(
+    return MarkerRule(
         kind_name,
         pattern,
         _pattern(unless, f"{where}: unless") if unless else None,

@@ -20,14 +20,14 @@ from memwatch.core.events import (
 from memwatch.core.text_and_units import printable
 from memwatch.sources.log.counter_finder import bar_at
 from memwatch.sources.log.counters import (
-    Hit,
-    Piece,
-    Stream,
+    LineText,
+    LocatedEvent,
+    LogCounter,
     user_priority,
 )
-from memwatch.sources.log.line_templates import any_digit, whatever_the_digits
-from memwatch.sources.log.marker_presets import Preset, Rule
-from memwatch.system.cpu_time_limit import OverdueError, within
+from memwatch.sources.log.line_templates import mask_digits, pattern_for_any_digits
+from memwatch.sources.log.marker_presets import MarkerRule, Preset
+from memwatch.system.cpu_time_limit import CpuTimeExceededError, run_with_cpu_limit
 
 PRESET_WEIGHT = 5
 _HELD_HITS = 64  # phases, gauges and so on of a preset that is not chosen yet
@@ -52,20 +52,20 @@ class PresetState:
     def __init__(self, preset: Preset) -> None:
         self.preset = preset
         priority = user_priority(preset.unit) if preset.user else None
-        self.stream = Stream(preset.name, preset.unit, PRESET_WEIGHT, 0, priority)
-        self.held: deque[Hit] = deque(maxlen=_HELD_HITS)
+        self.stream = LogCounter(preset.name, preset.unit, PRESET_WEIGHT, 0, priority)
+        self.held: deque[LocatedEvent] = deque(maxlen=_HELD_HITS)
 
 
-class Candidate:
+class RuleMatcher:
     """A rule that a line may satisfy."""
 
     __slots__ = ("_any_digits", "_blind", "rule", "state")
 
-    def __init__(self, state: PresetState, rule: Rule) -> None:
+    def __init__(self, state: PresetState, rule: MarkerRule) -> None:
         self.state, self.rule = state, rule
-        self._any_digits = whatever_the_digits(rule.pattern)
+        self._any_digits = pattern_for_any_digits(rule.pattern)
         unless = rule.unless
-        self._blind = self._any_digits is rule.pattern and (unless is None or whatever_the_digits(unless) is unless)
+        self._blind = self._any_digits is rule.pattern and (unless is None or pattern_for_any_digits(unless) is unless)
 
     def match(self, text: str) -> re.Match[str] | None:
         """What the rule finds in `text`."""
@@ -79,12 +79,12 @@ class Candidate:
         return not self._blind and (self._any_digits is None or self._any_digits.search(text) is not None)
 
 
-class BoundedCandidate(Candidate):
+class TimeLimitedRuleMatcher(RuleMatcher):
     """A rule of the user's own, which may take any time: SlowRuleError when it takes too much."""
 
     __slots__ = ("_credit_seconds",)
 
-    def __init__(self, state: PresetState, rule: Rule) -> None:
+    def __init__(self, state: PresetState, rule: MarkerRule) -> None:
         super().__init__(state, rule)
         self._credit_seconds = _CREDIT_SECONDS
 
@@ -99,8 +99,8 @@ class BoundedCandidate(Candidate):
     def _bounded(self, look: Callable[[str], _T], text: str) -> _T:
         begun = time.thread_time()
         try:
-            found = within(LINE_SECONDS, lambda: look(text))
-        except OverdueError:
+            found = run_with_cpu_limit(LINE_SECONDS, lambda: look(text))
+        except CpuTimeExceededError:
             raise SlowRuleError(f"it takes more than {LINE_SECONDS:g} s for one line") from None
         credit = self._credit_seconds + _MEAN_SECONDS - (time.thread_time() - begun)
         self._credit_seconds = min(_CREDIT_SECONDS, credit)
@@ -113,18 +113,18 @@ class RuleIndex:
     """Rules by the words that a line must contain: the look for words is far cheaper than the patterns."""
 
     def __init__(self, states: Sequence[PresetState]) -> None:
-        self._always: list[Candidate] = []
-        self._by_word: dict[str, list[Candidate]] = {}
+        self._always: list[RuleMatcher] = []
+        self._by_word: dict[str, list[RuleMatcher]] = {}
         for state in states:
             for rule in state.preset.rules:
-                candidate = (BoundedCandidate if state.preset.user else Candidate)(state, rule)
+                candidate = (TimeLimitedRuleMatcher if state.preset.user else RuleMatcher)(state, rule)
                 if not rule.contains:
                     self._always.append(candidate)
                 for word in rule.contains:
                     self._by_word.setdefault(word, []).append(candidate)
-        self._numbered = [(any_digit(word), word) for word in self._by_word if any_digit(word) != word]
+        self._numbered = [(mask_digits(word), word) for word in self._by_word if mask_digits(word) != word]
 
-    def candidates(self, lower: str) -> Iterable[Candidate]:
+    def candidates(self, lower: str) -> Iterable[RuleMatcher]:
         """The rules that a line with this text may satisfy, each once."""
         words = [word for word in self._by_word if word in lower]
         if not words:
@@ -135,7 +135,7 @@ class RuleIndex:
                 found[id(candidate)] = candidate
         return found.values()
 
-    def set_aside(self, candidate: Candidate) -> None:
+    def disable(self, candidate: RuleMatcher) -> None:
         """It is no candidate any more; a preset that cannot count as it should counts no more."""
         for candidates in (self._always, *self._by_word.values()):
             if candidate in candidates:
@@ -147,11 +147,13 @@ class RuleIndex:
         """With other digits in it the text may have other candidates: `.h4` and `.h5`."""
         if not self._numbered:
             return False
-        form = any_digit(lower)
+        form = mask_digits(lower)
         return any(word in form and own not in lower for word, own in self._numbered)
 
 
-def count_generation(stream: Stream, rule: Rule, match: re.Match[str], piece: Piece, bar: re.Match[str] | None) -> bool:
+def count_generation(
+    stream: LogCounter, rule: MarkerRule, match: re.Match[str], piece: LineText, bar: re.Match[str] | None
+) -> bool:
     """Count what a rule for generations found; True when its counter moved."""
     groups = match.groupdict()
     index = _number(groups["index"])
@@ -162,10 +164,10 @@ def count_generation(stream: Stream, rule: Rule, match: re.Match[str], piece: Pi
     if total is None and last is not None:
         total = last + 1
     at = rule.at if bar is None or rule.at != "start" else stream.at_first(index, bar_at(bar))
-    return stream.add(piece, match.start("index"), index, _whole(total), at)
+    return stream.add_value(piece, match.start("index"), index, _whole(total), at)
 
 
-def event_of(rule: Rule, match: re.Match[str], piece: Piece) -> Event | None:
+def event_of(rule: MarkerRule, match: re.Match[str], piece: LineText) -> Event | None:
     """What a rule of any kind but `generation` found; None when its number is none."""
     groups = match.groupdict()
     if rule.kind == "phase":

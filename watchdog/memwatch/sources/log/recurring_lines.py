@@ -6,7 +6,7 @@ import re
 from collections import OrderedDict
 from typing import NamedTuple
 
-from memwatch.sources.log.counters import NAMELESS
+from memwatch.sources.log.counters import UNNAMED_UNIT
 
 LINES = 5  # in so many lines a number must go up by the same step each time to count from then on
 NEVER = 10**9
@@ -37,7 +37,7 @@ _OF_TOTAL = re.compile(r"[ ]{0,12}(?:/|of)[ ]{0,12}([0-9]{1,15})(?![\w.%])")
 _NOUN = re.compile(r"([^\W\d_]{1,20})[\s:=#\[(\"']{0,6}$")
 
 
-class Number(NamedTuple):
+class CandidateNumber(NamedTuple):
     """An integer of a line that may count."""
 
     place: int  # which of the line's integers it is
@@ -54,16 +54,16 @@ class Recurring:
     def __init__(self) -> None:
         self._templates: OrderedDict[str, _Template] = OrderedDict()
 
-    def numbers(self, text: str) -> tuple[str, list[Number]]:
+    def numbers(self, text: str) -> tuple[str, list[CandidateNumber]]:
         """The line's shape, and those of its integers that may count after all that was seen of them."""
         text = text[:_TEXT_CHARS]
-        shape = shape_of(text)
+        shape = line_shape(text)
         template = self._templates.get(shape)
         if template is not None:
             self._templates.move_to_end(shape)
         if "#" not in shape or (template is not None and template.hopeless):
             return shape, []
-        plain = masked(text)
+        plain = mask_non_counters(text)
         found = [match for match in _INTEGER.finditer(plain) if not _MEASURE.match(plain, match.end())][:_PLACES]
         if template is None:
             template = self._templates[shape] = _Template(len(found))
@@ -72,7 +72,7 @@ class Recurring:
         template.see([int(match[0]) for match in found])
         return shape, [number for i, needs in template.counting() if (number := _number(plain, i, found[i], needs))]
 
-    def learns(self, shape: str) -> bool:
+    def is_undecided(self, shape: str) -> bool:
         """Another line of this shape may tell more."""
         template = self._templates.get(shape)
         return template is not None and not template.hopeless
@@ -85,7 +85,7 @@ class _Template:
 
     def __init__(self, places: int) -> None:
         self._seen = 0
-        self._places = [_Place() for _ in range(places)]
+        self._places = [_IntegerPosition() for _ in range(places)]
 
     @property
     def hopeless(self) -> bool:
@@ -112,7 +112,7 @@ class _Template:
         return {place.restarts for place in self._places if place.restarts}
 
 
-class _Place:
+class _IntegerPosition:
     """One integer of a recurring line."""
 
     __slots__ = ("first", "last", "lost", "pauses", "restarts", "step", "ups")
@@ -145,19 +145,19 @@ class _Place:
         return NEVER if self.pauses else LINES - 1
 
 
-def masked(text: str) -> str:
+def mask_non_counters(text: str) -> str:
     """The same text with letters in place of moments, fractions and whatever else is no counter."""
     return _NO_COUNTER.sub(lambda match: "F" * len(match[0]), text)
 
 
-def shape_of(text: str) -> str:
+def line_shape(text: str) -> str:
     """What is the same in each line of a kind."""
     return _DIGITS.sub("#", " ".join(_DRAWING.sub("|", text).split()))
 
 
-def kind_of(text: str) -> str:
+def line_shape_any_number(text: str) -> str:
     """The same, whatever sort of number stands in it."""
-    return shape_of(_NO_COUNTER.sub("#", text))
+    return line_shape(_NO_COUNTER.sub("#", text))
 
 
 def is_measure(noun: str) -> bool:
@@ -165,11 +165,11 @@ def is_measure(noun: str) -> bool:
     return noun in _NO_UNITS
 
 
-def _number(plain: str, place: int, match: re.Match[str], needs: int) -> Number | None:
+def _number(plain: str, place: int, match: re.Match[str], needs: int) -> CandidateNumber | None:
     before = _NOUN.search(plain, max(0, match.start() - 30), match.start())
-    noun = before[1].lower() if before and set(before[1]) != {"F"} else NAMELESS
+    noun = before[1].lower() if before and set(before[1]) != {"F"} else UNNAMED_UNIT
     if is_measure(noun):
         return None
     of = _OF_TOTAL.match(plain, match.end())
     total = int(of[1]) if of and int(of[1]) >= int(match[0]) else None
-    return Number(place, match.start(), int(match[0]), noun, total or None, needs)
+    return CandidateNumber(place, match.start(), int(match[0]), noun, total or None, needs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from memwatch.sources.log.unit_words import unit_named
+from memwatch.sources.log.unit_words import unit_from_name
 
 _WIDEST = 40  # columns
 _NUMBER = re.compile(r"[-+]?[0-9][0-9.,]*(?:e[-+]?[0-9]+)?[a-z%]{0,2}|nan|[-+]?inf|-", re.IGNORECASE)
@@ -17,7 +17,7 @@ _GAP = re.compile(r"\s{2,}|\t")
 _CSV = re.compile(r"[^\s,;]{1,40}(?:[,;][^\s,;]{0,40}){1,60}\s?")
 
 
-def is_rule(text: str) -> bool:
+def is_separator(text: str) -> bool:
     """Nothing but the lines of a table."""
     return _RULE.fullmatch(text) is not None
 
@@ -25,13 +25,13 @@ def is_rule(text: str) -> bool:
 def cell(text: str) -> tuple[str, str, int, int] | None:
     """(name, unit, position, index) of a row `| iterations | 2 |` that counts."""
     match = _CELL.fullmatch(text) if text[:1] in "|│┃" else None
-    unit = unit_named(match["key"]) if match else None
+    unit = unit_from_name(match["key"]) if match else None
     if match is None or unit is None:
         return None
     return match["key"], unit, match.start("index"), int(match["index"].replace(",", ""))
 
 
-class Table:
+class TableReader:
     """A header that names a unit, and rows with a whole number in that column."""
 
     def __init__(self) -> None:
@@ -40,15 +40,17 @@ class Table:
         self._patience = 0
         self._last: int | None = None
         self.headers = 0  # how often one came that was another than before
-        self.stirred = False  # the line looked at last changed what is expected, or was refused for its number
+        self.template_undecided = (
+            False  # the line looked at last changed what is expected, or was refused for its number
+        )
 
     @property
-    def waits(self) -> bool:
+    def expects_first_row(self) -> bool:
         """A header was seen, but no row yet."""
         return bool(self._unit) and not self._width
 
     @property
-    def armed(self) -> bool:
+    def expects_rows(self) -> bool:
         """A header was seen: rows are expected."""
         return bool(self._unit)
 
@@ -59,7 +61,7 @@ class Table:
 
     def row(self, text: str) -> tuple[str, int, int, int | None] | None:
         """(unit, position, index, total) of a row; a header or anything else is None."""
-        self.stirred = False
+        self.template_undecided = False
         plain = _BORDER.sub(" ", text)
         csv = ("," in plain or ";" in plain) and _CSV.fullmatch(plain) is not None
         if csv:
@@ -69,7 +71,7 @@ class Table:
             return None
         if tokens[0][0].isalpha() or tokens[0][0] == "#":
             self._header(plain, tokens, csv)
-        elif self._unit and not is_rule(text):
+        elif self._unit and not is_separator(text):
             return self._match(plain, tokens)
         return None
 
@@ -78,12 +80,12 @@ class Table:
             tokens = [token[:-1] for token in tokens]
         column = _column_of_unit(plain, tokens, csv) if 2 <= len(tokens) <= _WIDEST else None
         if column is not None:
-            self._begin(unit_named(tokens[column]) or "epoch", column, len(tokens))
+            self._begin(unit_from_name(tokens[column]) or "epoch", column, len(tokens))
         elif self._unit and not self._width:
             self._be_patient()
 
     def _begin(self, unit: str, column: int, words: int) -> None:
-        self.stirred = True
+        self.template_undecided = True
         if (unit, column, words) != (self._unit, self._column, self._columns):
             self._unit, self._column, self._columns = unit, column, words
             self._width = 0
@@ -108,7 +110,7 @@ class Table:
             return None
         index = int(whole[1])
         if self._last is not None and index < self._last:
-            self.stirred = True
+            self.template_undecided = True
             return None  # not a row of ours: rows go up until the header comes again
         self._width, self._last = self._width or len(tokens), index
         position = [m.start() for m in re.finditer(r"\S+", plain)][self._column]
@@ -117,7 +119,7 @@ class Table:
 
 def _column_of_unit(plain: str, tokens: list[str], csv: bool) -> int | None:
     """Which of a header's columns names a unit; None where the line is no header."""
-    column = next((i for i, token in enumerate(tokens) if unit_named(token)), None)
+    column = next((i for i, token in enumerate(tokens) if unit_from_name(token)), None)
     lettered = tokens[0] == "E"  # spaCy's epochs
     if (column is None and not lettered) or any(token[-1:] in ":.,;" or "=" in token for token in tokens):
         return None

@@ -20,7 +20,7 @@ _VOCABULARY = {
     "step": "step schritt шаг 步",
     "batch": "batch",
 }
-_UNITS = {word: unit for unit, words in _VOCABULARY.items() for word in words.split()}
+_UNITS = {word: unit for unit, find_unit_mentions in _VOCABULARY.items() for word in find_unit_mentions.split()}
 # Names of columns, cells and bars.
 _NAMES = {
     **_UNITS,
@@ -75,7 +75,7 @@ _BEFORE_CHARS = 32  # that are looked at for what makes it another unit
 _AT_MOST = 4  # units that one line is looked through for
 
 
-class Word(NamedTuple):
+class UnitMention(NamedTuple):
     """A unit that a line names, and where."""
 
     unit: str
@@ -88,25 +88,25 @@ class Word(NamedTuple):
     plural: bool = False  # `epochs: 5` may be a setting
 
 
-def unit_named(name: str) -> str | None:
+def unit_from_name(name: str) -> str | None:
     """The unit that a column, a cell or a bar of this name counts."""
     return _NAMES.get(name.lower().rpartition("/")[2].strip("#: "))
 
 
-class Process(NamedTuple):
+class ProcessLabel(NamedTuple):
     """Which of several processes or islands says something, and where its number stands."""
 
     text: str
     number: int
 
 
-def process_of(text: str) -> Process | None:
+def find_process_label(text: str) -> ProcessLabel | None:
     """Which of several processes or islands says this; None where it is only one."""
     match = _PROCESS.search(text, 0, _PROCESS_CHARS)
-    return Process(match[0], match.start("number")) if match else None
+    return ProcessLabel(match[0], match.start("number")) if match else None
 
 
-def hinted(lower: str) -> bool:
+def may_name_unit(lower: str) -> bool:
     """A line with this text in lower case may name a unit (a look that is much cheaper than the pattern)."""
     for stem in _STEMS:  # any() of a generator takes three times as long, and this is for every line
         if stem in lower:
@@ -114,7 +114,7 @@ def hinted(lower: str) -> bool:
     return _SHORT.search(lower) is not None or (not lower.isascii() and _FOREIGN.search(lower) is not None)
 
 
-def words(text: str, end: int) -> Iterator[Word]:
+def words(text: str, end: int) -> Iterator[UnitMention]:
     """The units that `text[:end]` names (in lower case), each unit once."""
     found: set[str] = set()
     matches = list(islice(_WORD.finditer(text, 0, end), _AT_MOST))
@@ -133,16 +133,16 @@ def words(text: str, end: int) -> Iterator[Word]:
         yield _word(match, unit, sure=True, plural=plural)
 
 
-def nouns_of(text: str, end: int) -> Iterator[Word]:
+def nouns_of(text: str, end: int) -> Iterator[UnitMention]:
     """Other things of which `text[:end]` says `3 of 10`: the first."""
     match = _NOUN_OF.search(text, 0, end)
     if match is not None and int(match["index"]) <= int(match["total"]) and match["word"] not in _NAMES:
         yield _word(match, match["word"], sure=False)
 
 
-def _word(match: re.Match[str], unit: str, sure: bool, plural: bool = False) -> Word:
+def _word(match: re.Match[str], unit: str, sure: bool, plural: bool = False) -> UnitMention:
     total = match["total"]
-    return Word(
+    return UnitMention(
         unit,
         int(match["index"].replace(",", "")),
         match.start("index"),

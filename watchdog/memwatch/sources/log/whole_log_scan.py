@@ -16,50 +16,50 @@ from memwatch.core.events import (
     PhaseSeen,
 )
 from memwatch.core.text_and_units import printable
-from memwatch.sources.log.counters import Hit
-from memwatch.sources.log.log_tail import LogTail, Segment
+from memwatch.sources.log.counters import LocatedEvent
+from memwatch.sources.log.log_tail import LogSegment, LogTail
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import Preset
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class LogScan:
     """All that is found in a whole log."""
 
     path: str
     preset: str | None
     unit: str | None
     total: int | None
-    markers: tuple[Hit, ...]  # GenerationSeen, one for each index in a row
-    phases: tuple[Hit, ...]
-    gauges: tuple[Hit, ...]
-    checkpoints: tuple[Hit, ...]
-    failures: tuple[Hit, ...]
-    set_aside: tuple[tuple[str, str], ...]  # rules of the user's own that take too long, and how long
+    markers: tuple[LocatedEvent, ...]  # GenerationSeen, one for each index in a row
+    phases: tuple[LocatedEvent, ...]
+    gauges: tuple[LocatedEvent, ...]
+    checkpoints: tuple[LocatedEvent, ...]
+    failures: tuple[LocatedEvent, ...]
+    disabled_rules: tuple[tuple[str, str], ...]  # rules of the user's own that take too long, and how long
 
 
-def scan(path: Path | str, presets: Sequence[Preset] = ()) -> Scan:
+def scan_log(path: Path | str, presets: Sequence[Preset] = ()) -> LogScan:
     """Read a whole log; SourceError when it cannot be read."""
     finder = MarkerFinder(presets)
-    tail = LogTail(path, finder.chatter)
-    markers: list[Hit] = []
-    others: list[Hit] = []
+    tail = LogTail(path, finder.skippable_lines)
+    markers: list[LocatedEvent] = []
+    others: list[LocatedEvent] = []
     changes = 0
     try:
         for piece in _pieces(tail):
             hits = finder.feed(piece.data, piece.byte, piece.line, 0.0)
-            if finder.changes != changes:  # what was counted before was not the clock
-                changes = finder.changes
+            if finder.counter_changes != changes:  # what was counted before was not the clock
+                changes = finder.counter_changes
                 markers.clear()
             for hit in hits:
                 (markers if isinstance(hit.event, GenerationSeen) else others).append(hit)
     finally:
         tail.close()
 
-    def of(*kinds: type[Event]) -> tuple[Hit, ...]:
+    def of(*kinds: type[Event]) -> tuple[LocatedEvent, ...]:
         return tuple(hit for hit in others if isinstance(hit.event, kinds))
 
-    return Scan(
+    return LogScan(
         str(path),
         finder.preset,
         finder.unit,
@@ -69,11 +69,11 @@ def scan(path: Path | str, presets: Sequence[Preset] = ()) -> Scan:
         of(GaugeSeen),
         of(CheckpointSeen),
         of(OutOfMemorySeen),
-        tuple(finder.set_aside.items()),
+        tuple(finder.disabled_rules.items()),
     )
 
 
-def scan_json(found: Scan) -> dict[str, Any]:
+def scan_json(found: LogScan) -> dict[str, Any]:
     """The one object that `memwatch markers --json` prints."""
     return {
         "preset": found.preset,
@@ -84,11 +84,11 @@ def scan_json(found: Scan) -> dict[str, Any]:
         "gauges": [_row(hit, "name", "value", "capacity") for hit in found.gauges],
         "checkpoints": [_row(hit, "state", "evidence") for hit in found.checkpoints],
         "failures": [_row(hit, "kind") | {"text": getattr(hit.event, "line", "")} for hit in found.failures],
-        "set_aside": [{"rule": place, "reason": reason} for place, reason in found.set_aside],
+        "set_aside": [{"rule": place, "reason": reason} for place, reason in found.disabled_rules],
     }
 
 
-def render(found: Scan, rows: int = 5) -> str:
+def format_scan(found: LogScan, rows: int = 5) -> str:
     """A summary for people: first and last markers, phases, gauges, checkpoints."""
     lines = [_headline(found)]
     for title, hits in (
@@ -100,21 +100,21 @@ def render(found: Scan, rows: int = 5) -> str:
     ):
         if hits:
             lines += ["", f"{title} ({len(hits)})", *_table(hits, rows)]
-    lines += [f"rule {printable(place)} was set aside: {reason}" for place, reason in found.set_aside]
+    lines += [f"rule {printable(place)} was set aside: {reason}" for place, reason in found.disabled_rules]
     return "\n".join(lines)
 
 
-def _pieces(tail: LogTail) -> Iterable[Segment]:
+def _pieces(tail: LogTail) -> Iterable[LogSegment]:
     size = tail.size()
     while tail.position < size:
         before = tail.position
         yield from tail.read(0.0)
         if tail.position <= before:
             break
-    yield from tail.rest()
+    yield from tail.flush()
 
 
-def _each_once(hits: Sequence[Hit]) -> Iterable[Hit]:
+def _each_once(hits: Sequence[LocatedEvent]) -> Iterable[LocatedEvent]:
     last: float | None = None
     for hit in hits:
         index = hit.event.index if isinstance(hit.event, GenerationSeen) else None
@@ -123,11 +123,11 @@ def _each_once(hits: Sequence[Hit]) -> Iterable[Hit]:
         last = index
 
 
-def _row(hit: Hit, *names: str) -> dict[str, Any]:
+def _row(hit: LocatedEvent, *names: str) -> dict[str, Any]:
     return {name: getattr(hit.event, name) for name in names} | {"byte": hit.byte, "line": hit.line}
 
 
-def _headline(found: Scan) -> str:
+def _headline(found: LogScan) -> str:
     if not found.markers:
         return f"{printable(found.path)}: no markers found; a preset of your own (YAML) can name them"
     total = f" of {found.total}" if found.total is not None else ", total not printed"
@@ -136,7 +136,7 @@ def _headline(found: Scan) -> str:
     return f"{printable(found.path)}: {found.unit} {index}{total} (preset: {found.preset})"
 
 
-def _table(hits: Sequence[Hit], rows: int) -> list[str]:
+def _table(hits: Sequence[LocatedEvent], rows: int) -> list[str]:
     shown = list(hits) if len(hits) <= 2 * rows else [*hits[:rows], None, *hits[-rows:]]
     return ["    ..." if hit is None else f"  line {hit.line:>7}  {_words(hit.event)}" for hit in shown]
 

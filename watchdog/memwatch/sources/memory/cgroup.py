@@ -11,17 +11,17 @@ from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.kernel_files import (
     HeldFile,
     HeldValue,
-    line_number,
-    number,
+    parse_count,
+    parse_field,
     read_whole,
 )
 from memwatch.sources.memory.cgroup_mounts import (
-    Place,
+    CgroupLocation,
     locate,
     parse_mountinfo,
     parse_proc_cgroup,
 )
-from memwatch.sources.memory.cgroup_ownership import Ownership
+from memwatch.sources.memory.cgroup_ownership import CgroupOwnership
 from memwatch.sources.procfs import read_stat
 
 _SLOW_SECONDS = 10.0  # between readings of what binds nobody
@@ -34,11 +34,11 @@ _NO_LIMIT = 2**60  # v1 writes 9223372036854771712 for none
 
 # inactive_file 100732928
 # total_inactive_file 100732928
-def parse_page_cache(raw: bytes) -> int:
+def parse_reclaimable_cache(raw: bytes) -> int:
     """Bytes of page cache in memory.stat that the kernel gives back; SourceError when it tells none."""
-    inactive, active = line_number(raw, b"total_inactive_file "), line_number(raw, b"total_active_file ")
+    inactive, active = parse_field(raw, b"total_inactive_file "), parse_field(raw, b"total_active_file ")
     if inactive is None:  # version 2; version 1 counts the levels below only in its total_ lines
-        inactive, active = line_number(raw, b"inactive_file "), line_number(raw, b"active_file ")
+        inactive, active = parse_field(raw, b"inactive_file "), parse_field(raw, b"active_file ")
     if inactive is None:
         raise SourceError("memory.stat has no inactive_file")
     return inactive + (active or 0)
@@ -51,14 +51,14 @@ def parse_limit(raw: bytes) -> int | None:
     text = raw.strip()
     if text == b"max":
         return None
-    limit = number(text)
+    limit = parse_count(text)
     return limit if limit < _NO_LIMIT else None
 
 
 # 104857600
 def parse_usage(raw: bytes) -> int:
     """Bytes, or SourceError."""
-    return number(raw.strip())
+    return parse_count(raw.strip())
 
 
 # oom_kill_disable 0
@@ -66,7 +66,7 @@ def parse_usage(raw: bytes) -> int:
 # oom_kill 1
 def parse_oom_kills(raw: bytes) -> int | None:
     """The count in memory.oom_control, memory.events or memory.events.local; None before Linux 4.13."""
-    return line_number(raw, b"oom_kill ")
+    return parse_field(raw, b"oom_kill ")
 
 
 # --- one level ----------------------------------------------------------------------------------------------------
@@ -80,8 +80,8 @@ class _Level:
         names = ("memory.usage_in_bytes", "memory.limit_in_bytes") if version == 1 else ("memory.current", "memory.max")
         self._usage = HeldValue(f"{directory}/{names[0]}", parse_usage, 64)
         self._limit = HeldValue(f"{directory}/{names[1]}", parse_limit, 64)
-        self._counts = HeldValue(f"{directory}/memory.stat", _Counts, 16384)
-        self.counts = _Counts(b"inactive_file 0\n")  # as last read
+        self._counts = HeldValue(f"{directory}/memory.stat", _MemoryStat, 16384)
+        self.counts = _MemoryStat(b"inactive_file 0\n")  # as last read
         self._latest: CgroupLevel | None = None
 
     def has_limit(self) -> bool:
@@ -111,15 +111,15 @@ class _Level:
         self._counts.close()
 
 
-class _Counts:
+class _MemoryStat:
     """What memory.stat says; SourceError when it tells no page cache."""
 
     __slots__ = ("hierarchical_limit", "page_cache", "swap")
 
     def __init__(self, raw: bytes) -> None:
-        self.page_cache = parse_page_cache(raw)
-        self.hierarchical_limit = line_number(raw, b"hierarchical_memory_limit ")
-        self.swap = line_number(raw, b"total_swap ")
+        self.page_cache = parse_reclaimable_cache(raw)
+        self.hierarchical_limit = parse_field(raw, b"hierarchical_memory_limit ")
+        self.swap = parse_field(raw, b"total_swap ")
 
 
 # --- all of them --------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class CgroupReader:
         self._swap: HeldValue[int] | None = None
         self._slow_t = self._idle_t = float("-inf")
         self._tightest: int | None = None
-        self._ownership: Ownership | None = None
+        self._ownership: CgroupOwnership | None = None
         self._unlimited: CgroupMemory | None = None  # the latest, when no level had a limit
 
     def read(self, now: float) -> CgroupMemory:
@@ -165,7 +165,7 @@ class CgroupReader:
                 raise SourceError(str(error)) from error
             raise
 
-    def directories(self) -> tuple[str, ...]:
+    def level_directories(self) -> tuple[str, ...]:
         """Where the levels of the last read are, innermost first."""
         return tuple(level.directory for level in self._levels)
 
@@ -188,7 +188,7 @@ class CgroupReader:
             return latest
         levels = self._read_levels(now)
         limited = any(level.limit_bytes is not None for level in levels)
-        owned = self._ownership is not None and self._ownership.look(now, matters=limited)
+        owned = self._ownership is not None and self._ownership.check_owned(now, matters=limited)
         swap = self._levels[0].counts.swap if self._swap is None else self._swap.read()
         memory = CgroupMemory(self._version, levels, owned, swap, kills, hierarchy)
         self._unlimited = None if limited else memory
@@ -219,7 +219,7 @@ class CgroupReader:
 
     def _refuse_ending(self) -> None:
         """A process that is ending shows as in the v1 root: that is no move, and its counters are still wanted."""
-        if read_stat(self._pid, self._proc).ending:
+        if read_stat(self._pid, self._proc).is_exiting:
             raise TargetGoneError(f"process {self._pid} has ended")
 
     def _find(self, raw: bytes) -> None:
@@ -242,7 +242,7 @@ class CgroupReader:
         if not self._levels:
             raise SourceError(f"cgroup {_shown(place.path)} has no memory controller", "enable it, or pass --limit")
         self._hold_counters(place.directory)
-        self._ownership = Ownership(place.directory, self._tree_pids, self._proc)
+        self._ownership = CgroupOwnership(place.directory, self._tree_pids, self._proc)
 
     def _hold_counters(self, directory: str) -> None:
         """v1 counts in memory.oom_control; v2 in memory.events, and without the levels below in memory.events.local."""
@@ -269,7 +269,7 @@ class CgroupReader:
             return None
 
 
-def _levels(version: int, place: Place) -> Iterator[_Level]:
+def _levels(version: int, place: CgroupLocation) -> Iterator[_Level]:
     """From the innermost that accounts for memory to the top; above a v1 level without hierarchy nothing binds."""
     directory, path = place.directory, place.path
     usage = "memory.usage_in_bytes" if version == 1 else "memory.current"

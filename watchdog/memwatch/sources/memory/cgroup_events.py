@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from memwatch.core.measurements import CgroupMemory, Limit
 from memwatch.errors import SourceError
-from memwatch.sources.kernel_files import number
+from memwatch.sources.kernel_files import parse_count
 
 TOLERANCE = 0.05  # of the headroom that a level stands for: armed anew when off by more, rung again when left by more
 PRESSURE = (
@@ -30,14 +30,14 @@ class _Threshold:
     fd: int
     bytes: int
     slack_bytes: int
-    heard: bool = False  # rung, and memory has not left it yet
+    is_muted: bool = False  # rung, and memory has not left it yet
 
-    def is_near(self, level: int) -> bool:
+    def covers(self, level: int) -> bool:
         """It stands for this level as well as one of its own would."""
         return abs(self.bytes - level) <= self.slack_bytes
 
 
-class Wakes:
+class CgroupWaker:
     """Kernel events of one trainer's cgroup as one descriptor to poll.
 
     Version 1: thresholds of usage, through eventfds, and the OOM notification. Version 2: memory.events, which changes
@@ -64,7 +64,7 @@ class Wakes:
         levels = ("cgroup thresholds",) if self._thresholds else ()
         return (*levels, *self._others.values())
 
-    def rang(self) -> bool:
+    def consume_wakeup(self) -> bool:
         """Something did since the last call; it is quiet now."""
         rung = self._epoll.poll(0)
         for fd, _ in rung:
@@ -74,7 +74,9 @@ class Wakes:
                 self._hear(next(one for one in self._thresholds if one.fd == fd))
         return bool(rung)
 
-    def arm(self, cgroup: CgroupMemory | None, limit: Limit, headrooms: Sequence[int], hurried: bool) -> None:
+    def set_thresholds(
+        self, cgroup: CgroupMemory | None, limit: Limit, headrooms: Sequence[int], hurried: bool
+    ) -> None:
         """Watch for these headrooms from now on.
 
         Arming a level takes the kernel 5 ms (it waits for a grace period), and no CPU: one is armed anew in a call,
@@ -91,7 +93,7 @@ class Wakes:
             return
         end = usage + limit.headroom_bytes  # where the room is used up
         levels = [end - room for room in headrooms if end > room]
-        if len(levels) != len(self._thresholds) or not all(map(_Threshold.is_near, self._thresholds, levels)):
+        if len(levels) != len(self._thresholds) or not all(map(_Threshold.covers, self._thresholds, levels)):
             slacks = [int(TOLERANCE * (end - level)) for level in levels]
             self._renew(list(zip(levels, slacks, strict=True)), 1 if self._thresholds else len(levels))
 
@@ -116,7 +118,7 @@ class Wakes:
         if self._control < 0:
             return None
         try:
-            return number(os.pread(self._usage, 64, 0).strip())
+            return parse_count(os.pread(self._usage, 64, 0).strip())
         except (OSError, SourceError) as error:
             self.failure = f"its use cannot be read: {error}"
             return None
@@ -166,7 +168,7 @@ class Wakes:
         """Keep what is near enough to a level that is wanted, arm what is missing; the rest goes once nothing is."""
         spare, kept, missing = self._thresholds, list[_Threshold](), list[tuple[int, int]]()
         for level, slack in wanted:
-            near = next((one for one in spare if one not in kept and one.is_near(level)), None)
+            near = next((one for one in spare if one not in kept and one.covers(level)), None)
             if near is None:
                 missing.append((level, slack))
             else:
@@ -198,14 +200,14 @@ class Wakes:
         """It rings at each crossing, up and down: one that memory hovers at is left alone until memory has left it."""
         self._quiet(one.fd)
         self._epoll.unregister(one.fd)
-        one.heard = True
+        one.is_muted = True
 
     def _listen(self, usage: int) -> None:
         for one in self._thresholds:
-            if one.heard and not one.is_near(usage):
+            if one.is_muted and not one.covers(usage):
                 self._quiet(one.fd)
                 self._epoll.register(one.fd, select.EPOLLIN)
-                one.heard = False
+                one.is_muted = False
 
     # --- the rest
 

@@ -30,7 +30,7 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CgroupLocation:
     """A cgroup's directory, and the one furthest up that can be seen."""
 
     directory: str
@@ -75,7 +75,7 @@ def parse_mountinfo(raw: bytes) -> tuple[Mount, ...]:
     return tuple(mounts)
 
 
-def locate(membership: Membership, mounts: Sequence[Mount], prefix: str = "") -> Place | None:
+def locate(membership: Membership, mounts: Sequence[Mount], prefix: str = "") -> CgroupLocation | None:
     """The first mount that shows the cgroup; `prefix` is put before mount points (/proc/PID/root)."""
     for mount in mounts:
         below = _below(membership.path, mount.root)
@@ -84,7 +84,7 @@ def locate(membership: Membership, mounts: Sequence[Mount], prefix: str = "") ->
         top = prefix + mount.point
         directory = "/".join([top, *below])
         if os.path.isdir(directory):  # noqa: PTH112
-            return Place(directory, top, membership.path)
+            return CgroupLocation(directory, top, membership.path)
     return None
 
 

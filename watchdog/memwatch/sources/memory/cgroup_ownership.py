@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Collection
 
 from memwatch.errors import SourceError, TargetGoneError
-from memwatch.sources.kernel_files import number, read_whole, unreadable
+from memwatch.sources.kernel_files import parse_count, read_whole, unreadable
 from memwatch.sources.procfs import parse_statm
 
 _STRANGERS_BYTES = 32 << 20  # RSS of others, such as a shell, that does not make a cgroup somebody else's
@@ -21,10 +21,10 @@ _DOUBLINGS = 3  # of the time between looks while strangers stay, or no limit ma
 # 10789
 def parse_procs(raw: bytes) -> tuple[int, ...]:
     """PIDs; 0 stands for a process outside the reader's PID namespace. SourceError when one is not a PID."""
-    return tuple(number(line) for line in raw.split())
+    return tuple(parse_count(line) for line in raw.split())
 
 
-class Ownership:
+class CgroupOwnership:
     """The job owns a cgroup when all processes in it, and below it, are of the trainer's tree or memwatch itself.
 
     Others (a shell) may have 32 MiB RSS together. Strangers must be seen twice before it is taken back: one may be a
@@ -37,7 +37,7 @@ class Ownership:
         self._seen = 0  # looks in a row that met strangers
         self._due_t = -math.inf
 
-    def look(self, now: float, matters: bool) -> bool:
+    def check_owned(self, now: float, matters: bool) -> bool:
         """Whether it is owned: asked anew every 10 to 80 s, and at once when it begins to matter."""
         begins, self._matters = matters and not self._matters, matters
         if now >= self._due_t or begins:

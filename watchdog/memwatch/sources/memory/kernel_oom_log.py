@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from memwatch.errors import SourceError
-from memwatch.sources.kernel_files import number, unreadable
+from memwatch.sources.kernel_files import parse_count, unreadable
 
 _FIRST_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in include/linux/proc_ns.h
 _MOST_RECORDS = 4096  # a read; the rest waits for the next
@@ -55,7 +55,7 @@ class OomContext:
     task_memcg: str | None
 
 
-def refuse_foreign_pids(root: str = "/proc") -> None:
+def require_kernel_pid_namespace(root: str = "/proc") -> None:
     """SourceError where PIDs are not those that the kernel's log has: whom it names cannot be told there."""
     try:
         namespace = os.readlink(f"{root}/self/ns/pid")  # noqa: PTH115
@@ -80,7 +80,7 @@ class KmsgReader:
         self._path = path
         self._context: OomContext | None = None  # said, and not yet followed by its kill
 
-    def read(self, now: float) -> tuple[OomKill, ...]:
+    def read_new_kills(self, now: float) -> tuple[OomKill, ...]:
         """The kills since the last read; SourceError when the log cannot be read."""
         kills = []
         for _ in range(_MOST_RECORDS):
@@ -128,21 +128,21 @@ def parse_record(raw: bytes, context: OomContext | None = None) -> OomContext | 
     """
     head, _, text = raw.partition(b";")
     fields = head.split(b",")
-    if len(fields) < 3 or not fields[0].isdigit() or number(fields[0]) >= 8:
+    if len(fields) < 3 or not fields[0].isdigit() or parse_count(fields[0]) >= 8:
         return None
     line = text.partition(b"\n")[0][:_LONGEST]
     if match := _CONTEXT.search(line):
         constraint = _CONSTRAINTS.get(match[1])
-        return OomContext(number(match["pid"]), constraint, _shown(match["oom"]), _shown(match["task"]))
+        return OomContext(parse_count(match["pid"]), constraint, _shown(match["oom"]), _shown(match["task"]))
     match = _KILLED.match(line)
     if match is None:
         return None
-    pid = number(match["pid"])
+    pid = parse_count(match["pid"])
     if context is None or context.pid != pid:
         context = OomContext(pid, _constraint(match["memcg"]), None, None)
-    sizes = (number(match[part] or b"0", 1024) for part in ("anon", "file", "shmem", "vm"))
+    sizes = (parse_count(match[part] or b"0", 1024) for part in ("anon", "file", "shmem", "vm"))
     comm = _shown(match["comm"]) or ""
-    uptime = number(fields[2]) / 1e6
+    uptime = parse_count(fields[2]) / 1e6
     return OomKill(uptime, pid, comm, context.constraint, context.memcg, context.task_memcg, *sizes)
 
 

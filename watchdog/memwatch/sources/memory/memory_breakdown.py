@@ -16,9 +16,16 @@ from contextlib import closing
 from memwatch.core.examination import MemoryKind
 from memwatch.errors import SourceError
 from memwatch.sources.kernel_files import read_whole
-from memwatch.sources.memory.pagemap import PAGE_BITS, Pages, Runs
+from memwatch.sources.memory.pagemap import PAGE_BITS, PagemapFile, PageRuns
 
-HEAP, ANONYMOUS, STACKS, SHARED, FILES, GPU = "heap", "anonymous", "stacks", "shared memory", "files", "gpu driver"
+HEAP, ANONYMOUS, STACKS, SHARED, FILES, GPU_DRIVER = (
+    "heap",
+    "anonymous",
+    "stacks",
+    "shared memory",
+    "files",
+    "gpu driver",
+)
 PAGE_BYTES = 1 << PAGE_BITS
 _RUNS_MOST = 1024  # of each kind: 3 ms
 _MAPS_BYTES = 1 << 22  # about 40,000 mappings; of a process with more, the rest is left out
@@ -30,17 +37,19 @@ _SHARED = (b"/dev/shm/", b"/SYSV", b"/memfd:", b"/dev/zero", b"/anon_hugepage")
 _GPU = (b"/dev/nvidia", b"/dev/dri/", b"/dev/kfd")
 
 
-def read_kinds(pid: int, root: str = "/proc", chance: Callable[[], float] = random.random) -> tuple[MemoryKind, ...]:
+def read_memory_kinds(
+    pid: int, root: str = "/proc", chance: Callable[[], float] = random.random
+) -> tuple[MemoryKind, ...]:
     """Each kind that the process has, the largest first; TargetGoneError, or SourceError without the permission."""
     stretches: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for kind, first, count in parse_kinds(read_whole(f"{root}/{pid}/maps", _MAPS_BYTES)):
         stretches[kind].append((first, count))
-    with closing(Pages(pid, root)) as pages:
+    with closing(PagemapFile(pid, root)) as pages:
         found = [_sampled(kind, some, pages, chance()) for kind, some in stretches.items()]
     return tuple(sorted(found, key=lambda one: -one.resident_bytes))
 
 
-def read_resident(pages: Pages, address: int, size: int) -> int | None:
+def read_resident(pages: PagemapFile, address: int, size: int) -> int | None:
     """How many of so many bytes from an address on are in memory; None when it cannot be read."""
     first, end = address >> PAGE_BITS, (address + size + PAGE_BYTES - 1) >> PAGE_BITS
     try:
@@ -69,16 +78,16 @@ def _kind(path: bytes) -> str:
     if path.startswith(_SHARED):
         return SHARED
     if path.startswith(_GPU):
-        return GPU
+        return GPU_DRIVER
     return FILES if path.startswith(b"/") else ANONYMOUS
 
 
-def _sampled(kind: str, stretches: list[tuple[int, int]], pages: Pages, start: float) -> MemoryKind:
+def _sampled(kind: str, stretches: list[tuple[int, int]], pages: PagemapFile, start: float) -> MemoryKind:
     """What of it is resident, by runs of pages at equal distances."""
-    runs, mapped = Runs(stretches), sum(count for _, count in stretches)
+    runs, mapped = PageRuns(stretches), sum(count for _, count in stretches)
     shares, looked_at, resident = [], 0, 0
     for _, first, count in runs.sample(_RUNS_MOST, start):
-        there = count - pages.kinds(first, count).count(0)
+        there = count - pages.read_page_kinds(first, count).count(0)
         shares.append(there / count)
         looked_at += count
         resident += there

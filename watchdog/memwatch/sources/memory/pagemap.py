@@ -19,7 +19,7 @@ from itertools import accumulate
 from memwatch.errors import SourceError
 from memwatch.sources.kernel_files import read_whole, unreadable
 
-RUN = 32  # pages read at once: 1.1 us and 0.04 us a page, so this costs twice one page
+PAGES_PER_RUN = 32  # pages read at once: 1.1 us and 0.04 us a page, so this costs twice one page
 
 PAGE_BITS = os.sysconf("SC_PAGE_SIZE").bit_length() - 1
 _ENTRY_BYTES = 8
@@ -49,7 +49,7 @@ FileKey = tuple[bytes, bytes]  # device and inode
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping:
+class FileMapping:
     """Pages of a file or of shared memory in an address space."""
 
     key: FileKey
@@ -58,14 +58,14 @@ class Mapping:
     offset: int  # page of the file that the first one shows
 
 
-class Runs:
+class PageRuns:
     """Stretches of pages, cut into runs that a sample is taken from."""
 
     __slots__ = ("_ends", "stretches", "total")
 
     def __init__(self, stretches: list[tuple[int, int]]) -> None:
         self.stretches = stretches
-        self._ends = list(accumulate(-(-count // RUN) for _, count in stretches))
+        self._ends = list(accumulate(-(-count // PAGES_PER_RUN) for _, count in stretches))
         self.total = self._ends[-1] if self._ends else 0
 
     def sample(self, wanted: int, start: float) -> Iterator[tuple[int, int, int]]:
@@ -78,30 +78,30 @@ class Runs:
         i = begin = 0
         for stretch, (end, (first, count)) in enumerate(zip(self._ends, self.stretches, strict=True)):
             while i < wanted and (run := int((start + i) * self.total / wanted)) < end:
-                skipped = (run - begin) * RUN
-                yield stretch, first + skipped, min(RUN, count - skipped)
+                skipped = (run - begin) * PAGES_PER_RUN
+                yield stretch, first + skipped, min(PAGES_PER_RUN, count - skipped)
                 i += 1
             begin = end
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class AddressSpace:
     """The address space of a process, as far as pages of it are sampled."""
 
     mappings: int  # all that were read
-    anon: Runs
-    files: tuple[Mapping, ...]
-    file_runs: Runs  # of `files`, in the same order
-    by_file: dict[FileKey, tuple[Mapping, ...]]
+    anon: PageRuns
+    files: tuple[FileMapping, ...]
+    file_runs: PageRuns  # of `files`, in the same order
+    by_file: dict[FileKey, tuple[FileMapping, ...]]
     mark: int = 0  # of the text that it was read from
 
 
 # 7f79be400000-7f79de400000 rw-p 00000000 00:00 0
 # 7f8d8a2c1000-7f8d8a417000 r-xp 00026000 fe:00 1052                       /usr/lib/x86_64-linux-gnu/libc.so.6
-def parse_maps(raw: bytes) -> Space:
+def parse_maps(raw: bytes) -> AddressSpace:
     """What may hold pages; a line that cannot be read is left out, as is what nobody may access."""
     anon: list[tuple[int, int]] = []
-    files: list[Mapping] = []
+    files: list[FileMapping] = []
     mappings = _MAPPING.findall(raw)
     for start, end, rights, way, offset, device, inode in mappings:
         first = int(start, 16) >> PAGE_BITS
@@ -109,7 +109,7 @@ def parse_maps(raw: bytes) -> Space:
         if rights == b"---" or count <= 0 or first >= 1 << 60:
             continue
         if inode != b"0":
-            files.append(Mapping((device, inode), first, count, int(offset, 16) >> PAGE_BITS))
+            files.append(FileMapping((device, inode), first, count, int(offset, 16) >> PAGE_BITS))
         if way == b"p" and (inode == b"0" or rights[1:2] == b"w"):
             if anon and sum(anon[-1]) == first:
                 anon[-1] = (anon[-1][0], anon[-1][1] + count)
@@ -118,16 +118,18 @@ def parse_maps(raw: bytes) -> Space:
     return _space(len(mappings), anon, files, hash(raw))
 
 
-def _space(mappings: int, anon: list[tuple[int, int]], files: list[Mapping], mark: int) -> Space:
+def _space(mappings: int, anon: list[tuple[int, int]], files: list[FileMapping], mark: int) -> AddressSpace:
     anon = sorted(nlargest(_ANON_KEPT, anon, key=lambda stretch: stretch[1]))
     kept = tuple(nlargest(_FILES_KEPT, files, key=lambda mapping: mapping.count))
-    by_file: dict[FileKey, tuple[Mapping, ...]] = {}
+    by_file: dict[FileKey, tuple[FileMapping, ...]] = {}
     for mapping in kept:
         by_file[mapping.key] = (*by_file.get(mapping.key, ()), mapping)
-    return Space(mappings, Runs(anon), kept, Runs([(mapping.first, mapping.count) for mapping in kept]), by_file, mark)
+    return AddressSpace(
+        mappings, PageRuns(anon), kept, PageRuns([(mapping.first, mapping.count) for mapping in kept]), by_file, mark
+    )
 
 
-def read_space(pid: int, root: str = "/proc", known: Iterable[Space | None] = ()) -> Space:
+def read_address_space(pid: int, root: str = "/proc", known: Iterable[AddressSpace | None] = ()) -> AddressSpace:
     """The mappings of a process, one of those `known` if they are the same; TargetGoneError or SourceError.
 
     Parsing takes three times as long as reading, and forks that do the same have the same mappings.
@@ -138,7 +140,7 @@ def read_space(pid: int, root: str = "/proc", known: Iterable[Space | None] = ()
     return same or parse_maps(raw)
 
 
-class Pages:
+class PagemapFile:
     """The pages of one process, open for a while. It holds the process's address space, not its memory."""
 
     __slots__ = ("_fd", "_path", "marks", "reads")
@@ -156,7 +158,7 @@ class Pages:
         except OSError as error:
             raise unreadable(self._path, error) from error
 
-    def kinds(self, first: int, count: int) -> bytes:
+    def read_page_kinds(self, first: int, count: int) -> bytes:
         """A byte per page: ANON_OWN, ANON_SHARED, FILE_OWN, FILE_SHARED, or 0 for one that is not resident."""
         self.reads += 1
         try:
@@ -165,7 +167,7 @@ class Pages:
             raise unreadable(self._path, error) from error
         return raw[_ENTRY_BYTES - 1 :: _ENTRY_BYTES].translate(_KINDS).ljust(count, b"\0")
 
-    def marked(self, category: int, first: int, count: int) -> int:
+    def scan_category(self, category: int, first: int, count: int) -> int:
         """Those of `count` pages that are ZERO or HUGE, as a mask (see `mask`); none where the kernel cannot tell."""
         self.marks += 1
         regions = array("Q", bytes(count * 3 * _ENTRY_BYTES))  # start, end, categories of each

@@ -22,7 +22,7 @@ _MOST_NEW = 64  # PIDs that are looked at one by one
 _THREAD_GROUP = re.compile(rb"^Tgid:\s+([0-9]+)$", re.MULTILINE)
 
 
-class Descendants:
+class DescendantFinder:
     """Finds processes below a root that are not known yet.
 
     /proc/loadavg says which PID was given last: nothing is looked at while that stays. A process whose parent has died
@@ -37,7 +37,7 @@ class Descendants:
         self._absent: list[int] = []  # given, but not seen yet: one that is just being forked
         self._next_t = self._whole_t = float("-inf")
 
-    def look(self, now: float, known: Collection[int]) -> dict[int, int]:
+    def find_new(self, now: float, known: Collection[int]) -> dict[int, int]:
         """PID -> parent of those not in `known`, parents first. SourceError when /proc cannot be read at all."""
         last_pid = self._read_last_pid()
         quiet = last_pid is not None and last_pid == self._last_pid and not self._absent
@@ -54,7 +54,7 @@ class Descendants:
         self._next_t = now + self._files * _FILE_SECONDS / _SHARE
         return found
 
-    def look_again(self) -> None:
+    def force_full_walk(self) -> None:
         """The next look walks the whole tree: some of it could not be looked at."""
         self._next_t = self._whole_t = float("-inf")
 
@@ -75,7 +75,7 @@ class Descendants:
         again, self._absent = set(self._absent), []
         for pid in candidates:
             try:
-                parent = read_stat(pid, self._proc).parent
+                parent = read_stat(pid, self._proc).parent_pid
                 if (parent in known or parent in found) and self._is_process(pid, known):
                     found[pid] = parent
             except TargetGoneError:
@@ -119,7 +119,7 @@ class Descendants:
             if entry.isdigit():
                 self._files += 1
                 try:
-                    parent = read_stat(int(entry), self._proc).parent
+                    parent = read_stat(int(entry), self._proc).parent_pid
                 except SourceError:
                     continue
                 children.setdefault(parent, []).append(int(entry))

@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 
 from memwatch.core.measurements import TreeMemory
-from memwatch.core.memory_accounting import Union, union
+from memwatch.core.memory_accounting import TreeTotals, tree_totals
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.kernel_files import read_whole, unreadable
-from memwatch.sources.memory.process_descendants import Descendants
-from memwatch.sources.memory.rank_memory import Ranks
-from memwatch.sources.memory.shared_page_sampling import Survey, SurveyBudget, Visitable
+from memwatch.sources.memory.process_descendants import DescendantFinder
+from memwatch.sources.memory.rank_memory import RankTracker
+from memwatch.sources.memory.shared_page_sampling import PageSamplingBudget, SampledProcess, SharedPageSampler
 from memwatch.sources.procfs import (
-    Status,
+    ProcStatus,
     parse_limits,
     parse_statm,
     parse_status,
@@ -28,7 +28,7 @@ _STEP = 128  # a process whose memory has changed by this part of the tree since
 _TURN_SECONDS = 16.0  # between those of one of the others, in turn: 35 us
 
 
-class _Process(Visitable):
+class _TreeProcess(SampledProcess):
     """One process of the tree. The held statm binds it to its identity: a recycled PID is not read by it."""
 
     __slots__ = ("_path", "data_bytes", "fd", "statm", "status")
@@ -37,7 +37,7 @@ class _Process(Visitable):
         super().__init__(pid)
         self._path = f"{root}/{pid}/statm"
         self.statm = b""
-        self.status: Status | None = None
+        self.status: ProcStatus | None = None
         try:
             self.fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -56,10 +56,10 @@ class _Process(Visitable):
             raise unreadable(self._path, error) from error
         if statm == self.statm:
             return False
-        self.take(statm)
+        self.apply_statm(statm)
         return True
 
-    def take(self, raw: bytes) -> None:
+    def apply_statm(self, raw: bytes) -> None:
         """Know its memory by a new statm."""
         self.statm = raw
         self.size_bytes, resident_bytes, self.shared_bytes, self.data_bytes = parse_statm(raw)
@@ -98,32 +98,32 @@ class TreeReader:
 
     name = "procfs"
 
-    def __init__(self, pid: int, root: str = "/proc", survey: SurveyBudget | None = None) -> None:
+    def __init__(self, pid: int, root: str = "/proc", survey: PageSamplingBudget | None = None) -> None:
         """TargetGoneError when there is no such process."""
         self._proc = root
         self._stale, self._again_t = "", float("-inf")  # why details are not read anew; when that is tried again
-        self._root = _Process(root, pid)
+        self._root = _TreeProcess(root, pid)
         self._root.layout = self._layout(self._root)
-        self._others: dict[int, _Process] = {}
+        self._others: dict[int, _TreeProcess] = {}
         self._known = {pid}
         self._parents: dict[int, int] = {}  # of all that were met, the latest last
-        self._members: tuple[_Process, ...] = ()  # those that have memory, from the eldest on
-        self._descendants = Descendants(root)
-        self._survey = Survey(root, survey)
-        self._ranks = Ranks(pid, root)
+        self._members: tuple[_TreeProcess, ...] = ()  # those that have memory, from the eldest on
+        self._descendants = DescendantFinder(root)
+        self._survey = SharedPageSampler(root, survey)
+        self._ranks = RankTracker(pid, root)
         self._detail_t = self._limits_t = self._turn_t = float("-inf")
         self._turn = 0  # whose details are read next
         self._rlimits: tuple[int | None, int | None] = (None, None)
         self._sampled = False
-        self._whole = Union(0, 0)
+        self._whole = TreeTotals(0, 0)
         self._record: TreeMemory | None = None  # the latest, while nothing has changed
         self._order()
 
-    def root_pids(self) -> frozenset[int]:
+    def tree_pids(self) -> frozenset[int]:
         """The PIDs of the tree, the trainer's own among them, as of the last read."""
         return frozenset(self._known)
 
-    def parents(self) -> Mapping[int, int]:
+    def parent_pids(self) -> Mapping[int, int]:
         """PID -> parent, as each was met, of the trainer's descendants and those that have ended lately."""
         return self._parents
 
@@ -140,9 +140,9 @@ class TreeReader:
             self._admit(found)
         if now >= self._detail_t or now >= self._turn_t:
             self._read_details(now)
-        if self._record is None or self._record.stale != self._stale or self._survey.copying:
+        if self._record is None or self._record.stale != self._stale or self._survey.copy_bytes_per_second:
             self._record = self._make_record(now)
-        if len(self._members) > 1 and self._survey.advance(now, self._members, self._whole):
+        if len(self._members) > 1 and self._survey.sample_within_budget(now, self._members, self._whole):
             self._record = self._make_record(now)
         return self._record
 
@@ -158,7 +158,7 @@ class TreeReader:
     def _newcomers(self, now: float) -> dict[int, int]:
         """PID -> parent; none while nothing can be opened to look for them: those that are known are read on."""
         try:
-            return self._descendants.look(now, self._known)
+            return self._descendants.find_new(now, self._known)
         except TargetGoneError:
             raise
         except SourceError as error:
@@ -173,7 +173,7 @@ class TreeReader:
         """All that may have been missed."""
         self._stale, self._again_t = "", now + _AGAIN_SECONDS
         self._detail_t = self._limits_t = float("-inf")
-        self._descendants.look_again()
+        self._descendants.force_full_walk()
 
     def _update_others(self) -> None:
         """Written out: 200 processes are read here, and most have not changed."""
@@ -185,30 +185,30 @@ class TreeReader:
                 gone.append(process)
                 continue
             if statm != process.statm:
-                process.take(statm)
+                process.apply_statm(statm)
                 changed.append(process)
         if changed:
             self._take_changes(changed)
         if gone:
             self._forget(gone)
 
-    def _take_changes(self, changed: list[_Process]) -> None:
+    def _take_changes(self, changed: list[_TreeProcess]) -> None:
         step = self._whole.used_bytes // _STEP
         self._record = None
         for process in changed:
             if process.layout is None or process.looks_like_another_program:
                 self._know_layout(process)
             if process.has_changed(step):
-                self._survey.hurry(process)
+                self._survey.enqueue(process)
         if not all(process.size_bytes for process in changed):
             self._order()
 
-    def _forget(self, gone: list[_Process]) -> None:
+    def _forget(self, gone: list[_TreeProcess]) -> None:
         for process in gone:
             process.close()
             del self._others[process.pid]
             self._known.discard(process.pid)
-        self._survey.forget()
+        self._survey.drop_exited()
         self._order()
 
     def _remember(self, pid: int, parent_pid: int) -> None:
@@ -229,7 +229,7 @@ class TreeReader:
 
     def _make_record(self, now: float) -> TreeMemory:
         root, others = self._root, self._members[1:]
-        whole = self._whole = union(root, others, now)
+        whole = self._whole = tree_totals(root, others, now)
         self._sampled = self._is_sampled(others)
         shmem = min(whole.shared_bytes, max(process.shmem_bytes for process in self._members))
         return TreeMemory(
@@ -254,9 +254,9 @@ class TreeReader:
             ranks=self._ranks.memory(now),
         )
 
-    def _is_sampled(self, others: Sequence[_Process]) -> bool:
+    def _is_sampled(self, others: Sequence[_TreeProcess]) -> bool:
         """Most were visited; new ones that wait for their visit do not change it."""
-        known = sum(process.visit is not None or (self._sampled and process.queued) for process in others)
+        known = sum(process.page_sample is not None or (self._sampled and process.queued) for process in others)
         return known > 0 and 2 * known >= len(others)
 
     def _swap(self) -> int | None:
@@ -273,7 +273,7 @@ class TreeReader:
         """Take processes into the tree, given with their parents."""
         for pid, parent_pid in found.items():
             try:
-                process = _Process(self._proc, pid)
+                process = _TreeProcess(self._proc, pid)
             except SourceError as error:
                 if not isinstance(error.__cause__, ProcessLookupError | FileNotFoundError | PermissionError):
                     self._miss(error)
@@ -288,7 +288,7 @@ class TreeReader:
             process.met_late = not self._whole.rss_bytes  # the first look
             if process.layout == parent.layout:
                 process.inherited_bytes = min(process.anon_bytes, parent.anon_bytes)
-            self._survey.hurry(process)
+            self._survey.enqueue(process)
         self._order()
 
     def _read_details(self, now: float) -> None:
@@ -314,7 +314,7 @@ class TreeReader:
         except SourceError as error:
             self._miss(error)
 
-    def _read_status(self, process: _Process) -> None:
+    def _read_status(self, process: _TreeProcess) -> None:
         try:
             status = parse_status(read_whole(f"{self._proc}/{process.pid}/status"))
         except TargetGoneError:
@@ -325,7 +325,7 @@ class TreeReader:
         if status != process.status:
             process.status, self._record = status, None
 
-    def _know_layout(self, process: _Process) -> None:
+    def _know_layout(self, process: _TreeProcess) -> None:
         """Notice that it has started a program: what it held before, of another one, is gone."""
         layout = self._layout(process)
         if layout is None or layout == process.layout:
@@ -335,11 +335,11 @@ class TreeReader:
         process.rank = self._ranks.of_program(process)
         if known:
             process.inherited_bytes, process.met_late = 0, False
-            process.visit = process.change = process.space = None
-            self._survey.hurry(process)
+            process.page_sample = process.change = process.space = None
+            self._survey.enqueue(process)
         self._order()
 
-    def _layout(self, process: _Process) -> tuple[int, int] | None:
+    def _layout(self, process: _TreeProcess) -> tuple[int, int] | None:
         try:
             return read_stat(process.pid, self._proc).layout
         except TargetGoneError:

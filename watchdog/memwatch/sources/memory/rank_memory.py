@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from memwatch.core.measurements import RankMemory
-from memwatch.core.memory_accounting import Member
+from memwatch.core.memory_accounting import ProcessMemory
 from memwatch.sources.target.process_identity import read_environ
 
 
@@ -19,7 +19,7 @@ class Rank:
     pid: int
 
 
-class RankMember(Member):
+class RankMember(ProcessMemory):
     """A process that may belong to a rank."""
 
     __slots__ = ("layout", "pid", "rank")
@@ -31,7 +31,7 @@ class RankMember(Member):
         self.rank: Rank | None = None
 
 
-class Ranks:
+class RankTracker:
     """Tells the ranks below a process. There are none below one that is a rank itself: all would inherit its variables.
 
     A rank that was forked and never started a program, as multiprocessing starts one, shows no variables of its own.
@@ -80,7 +80,9 @@ def parse_rank(pid: int, environ: Mapping[str, str]) -> Rank | None:
     return Rank(int(numbers[0]), int(numbers[1]), pid)
 
 
-def _used(group: Sequence[Member], now: float) -> int:
+def _used(group: Sequence[ProcessMemory], now: float) -> int:
     """Anonymous pages, and of file and shared pages what visits found to be its own."""
     own = sum(one.own_bytes(now) for one in group)
-    return own + sum(int(one.shared_bytes * one.visit.shared_share) for one in group if one.visit is not None)
+    return own + sum(
+        int(one.shared_bytes * one.page_sample.shared_share) for one in group if one.page_sample is not None
+    )

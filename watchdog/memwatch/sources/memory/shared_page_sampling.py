@@ -13,15 +13,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from memwatch.core.measurements import SurveyCost
+from memwatch.core.measurements import PageSamplingCost
 from memwatch.core.memory_accounting import (
-    UNSEEN,
+    UNSEEN_RUNS,
+    PageSample,
     Share,
-    Union,
-    Visit,
+    TreeTotals,
     copied,
-    draw_on,
     sampled_share,
+    update_copy_rates,
 )
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.memory.pagemap import (
@@ -30,15 +30,15 @@ from memwatch.sources.memory.pagemap import (
     FILE_OWN,
     FILE_SHARED,
     HUGE,
-    RUN,
+    PAGES_PER_RUN,
     ZERO,
+    AddressSpace,
     FileKey,
-    Mapping,
-    Pages,
-    Space,
+    FileMapping,
+    PagemapFile,
     file_mask,
     mask,
-    read_space,
+    read_address_space,
 )
 from memwatch.sources.memory.rank_memory import RankMember
 
@@ -62,7 +62,7 @@ _Run = tuple[int, bytes, int, int]  # its number, kinds of pages, first page, pa
 
 
 @dataclass(frozen=True, slots=True)
-class SurveyBudget:
+class PageSamplingBudget:
     """What visits may cost, on a quiet machine."""
 
     cpu_share_per_gib: float = 0.0001  # of one core, by the sum of RSS: 1/150 of reading smaps_rollup each second
@@ -76,7 +76,7 @@ class SurveyBudget:
         return min(max(self.cpu_share_per_gib * rss_bytes / 2**30, self.least_cpu_share), self.most_cpu_share)
 
 
-class Visitable(RankMember):
+class SampledProcess(RankMember):
     """A member of the tree that can be visited."""
 
     __slots__ = ("gone", "queued", "refused", "runs", "size_bytes", "space", "space_size", "space_t")
@@ -87,7 +87,7 @@ class Visitable(RankMember):
         self.gone = self.queued = False
         self.refused = ""  # why its latest visit gave nothing
         self.runs = 0  # for the next visit; 0: not known yet
-        self.space: Space | None = None
+        self.space: AddressSpace | None = None
         self.space_size, self.space_t = 0, 0.0
 
     @property
@@ -97,41 +97,41 @@ class Visitable(RankMember):
 
     def has_changed(self, step_bytes: int) -> bool:
         """It was visited, and holds so much less or more since that the shares found then do not go for it."""
-        visit = self.visit
+        visit = self.page_sample
         return visit is not None and (
             visit.anon_bytes - self.anon_bytes > step_bytes or abs(visit.shared_bytes - self.shared_bytes) > step_bytes
         )
 
 
-class Survey:
+class SharedPageSampler:
     """Visits the processes of a tree, within a budget."""
 
     def __init__(
-        self, root: str = "/proc", budget: SurveyBudget | None = None, chance: Callable[[], float] = random.random
+        self, root: str = "/proc", budget: PageSamplingBudget | None = None, chance: Callable[[], float] = random.random
     ) -> None:
         self._proc, self._chance = root, chance
-        self._budget = budget or SurveyBudget()
+        self._budget = budget or PageSamplingBudget()
         self._credit = self._most_debt = 0.0  # CPU seconds that may be spent now; by which it may fall short
         self._t: float | None = None
-        self._new: deque[Visitable] = deque()
-        self._turns: deque[Visitable] = deque()
+        self._new: deque[SampledProcess] = deque()
+        self._turns: deque[SampledProcess] = deque()
         self._round_seconds, self._due_t = _ROUND_SECONDS, 0.0
         self._forks = 1
-        self.copying = 0.0  # bytes/s, all processes together
-        self.cost = SurveyCost()
+        self.copy_bytes_per_second = 0.0  # bytes/s, all processes together
+        self.cost = PageSamplingCost()
 
-    def hurry(self, member: Visitable) -> None:
+    def enqueue(self, member: SampledProcess) -> None:
         """Visit it as soon as the budget allows: it is new, or another program now, or much changed."""
         if not member.queued and self._budget.most_cpu_share:
             member.queued = True
             self._new.append(member)
 
-    def forget(self) -> None:
+    def drop_exited(self) -> None:
         """Some have ended: who waits for a visit, or for a turn that may be half an hour away, is not kept for it."""
         self._new = deque(member for member in self._new if not member.gone)
         self._turns = deque(member for member in self._turns if not member.gone)
 
-    def advance(self, now: float, members: Sequence[Visitable], whole: Union) -> bool:
+    def sample_within_budget(self, now: float, members: Sequence[SampledProcess], whole: TreeTotals) -> bool:
         """Go on with the visits as far as the budget allows; `members` from the eldest on. True: there was one."""
         if not self._new and now < self._due_t:
             return False
@@ -151,25 +151,25 @@ class Survey:
         self._credit = min(most, self._credit + passed * share)
         self._t = now
 
-    def _next(self, now: float) -> Visitable | None:
+    def _next(self, now: float) -> SampledProcess | None:
         while self._new and self._credit > -self._most_debt:
             member = self._new.popleft()
             member.queued = False
             if member.has_memory:
-                if member.visit is None and member not in self._turns:
+                if member.page_sample is None and member not in self._turns:
                     if not self._turns:
                         self._wait(now)
                     self._turns.append(member)
                 return member  # and no turn is put off: where others always come, none would ever be due
         return self._whose_turn(now) if now >= self._due_t and self._credit > 0 else None
 
-    def _whose_turn(self, now: float) -> Visitable | None:
+    def _whose_turn(self, now: float) -> SampledProcess | None:
         for _ in range(len(self._turns)):
             member = self._turns.popleft()
             if not member.has_memory:
                 continue
             self._turns.append(member)
-            if not member.eldest or member.visit is None or now - member.visit.t >= _ROUND_MOST:
+            if not member.eldest or member.page_sample is None or now - member.page_sample.t >= _ROUND_MOST:
                 self._wait(now)
                 return member
         self._due_t = now + _WAIT_MOST
@@ -179,27 +179,32 @@ class Survey:
         due_t = max(self._due_t, now - self._round_seconds) + self._round_seconds / self._forks
         self._due_t = min(due_t, now + self._round_seconds)
 
-    def _visit(self, now: float, member: Visitable, members: Sequence[Visitable], used_bytes: int) -> None:
+    def _visit(self, now: float, member: SampledProcess, members: Sequence[SampledProcess], used_bytes: int) -> None:
         began = time.thread_time()
-        visit = _Visit(member, members, _aim_bytes(used_bytes, self._forks), (self._proc, now, self._chance))
+        visit = _PageSampling(member, members, _aim_bytes(used_bytes, self._forks), (self._proc, now, self._chance))
         member.refused = ""
         try:
             self._learn(member, visit.make(), members, used_bytes)
         except TargetGoneError:
             pass
         except SourceError as error:
-            member.refused, member.visit = str(error), None
+            member.refused, member.page_sample = str(error), None
             self._round_seconds = self._longest_round()
         finally:
             visit.close()
         self._credit -= visit.cost_seconds
         was, spent = self.cost, time.thread_time() - began
-        self.cost = SurveyCost(
-            was.visits + 1, was.refused + bool(member.refused), was.pages + RUN * visit.reads, was.cpu_seconds + spent
+        self.cost = PageSamplingCost(
+            was.visits + 1,
+            was.refused + bool(member.refused),
+            was.pages + PAGES_PER_RUN * visit.reads,
+            was.cpu_seconds + spent,
         )
 
-    def _learn(self, member: Visitable, visit: Visit, members: Sequence[Visitable], used_bytes: int) -> None:
-        before, member.visit = member.visit, visit
+    def _learn(
+        self, member: SampledProcess, visit: PageSample, members: Sequence[SampledProcess], used_bytes: int
+    ) -> None:
+        before, member.page_sample = member.page_sample, visit
         forks = self._forks
         if not member.eldest:
             aim = _aim_bytes(used_bytes, forks)
@@ -208,36 +213,42 @@ class Survey:
             if before is not None and visit.t > before.t:
                 member.change = copied(before, visit)
         if before is not None:
-            self.copying = draw_on([one for one in members if not one.eldest])
+            self.copy_bytes_per_second = update_copy_rates([one for one in members if not one.eldest])
             self._pace(forks, used_bytes)
 
     def _pace(self, forks: int, used_bytes: int) -> None:
         """Slower with each visit, but not so slow that a round misses much of what is copied."""
-        wanted = max(_ROUND_LEAST, _GROWTH * used_bytes / self.copying) if self.copying else math.inf
+        wanted = (
+            max(_ROUND_LEAST, _GROWTH * used_bytes / self.copy_bytes_per_second)
+            if self.copy_bytes_per_second
+            else math.inf
+        )
         self._round_seconds = min(self._longest_round(), self._round_seconds * _SLOWER ** (1 / forks), wanted)
 
     def _longest_round(self) -> float:
         return min(_ROUND_MOST, _WAIT_MOST * self._forks)
 
 
-class _Visit:
+class _PageSampling:
     """One visit: the files that it has open, and what it reads of them."""
 
-    def __init__(self, member: Visitable, members: Sequence[Visitable], aim_bytes: float, world: _World) -> None:
+    def __init__(
+        self, member: SampledProcess, members: Sequence[SampledProcess], aim_bytes: float, world: _World
+    ) -> None:
         self._member, self._aim_bytes = member, aim_bytes
         self._elders = members[: members.index(member)]
         self._proc, self._now, self._chance = world
-        self._open: dict[int, Pages | None] = {}
+        self._open: dict[int, PagemapFile | None] = {}
         self._mappings = 0  # lines of maps read
-        self._holders: dict[FileKey, list[tuple[Visitable, Mapping]]] = {}
+        self._holders: dict[FileKey, list[tuple[SampledProcess, FileMapping]]] = {}
 
-    def make(self) -> Visit:
+    def make(self) -> PageSample:
         """The visit; TargetGoneError or SourceError."""
         member = self._member
-        self._mine, self._space = Pages(member.pid, self._proc), self._space_of(member)
+        self._mine, self._space = PagemapFile(member.pid, self._proc), self._space_of(member)
         self._open[member.pid] = self._mine
         own = Share(1.0, 0.0) if member.eldest else self._anon_share()
-        return Visit(
+        return PageSample(
             self._now,
             member.anon_bytes,
             member.shared_bytes,
@@ -264,21 +275,21 @@ class _Visit:
             if pages is not None:
                 pages.close()
 
-    def _space_of(self, member: Visitable) -> Space:
+    def _space_of(self, member: SampledProcess) -> AddressSpace:
         by = abs(member.size_bytes - member.space_size)
         still = 0 if member is self._member or self._now - member.space_t >= _SPACE_SECONDS else _SPACE_BYTES
         if member.space is None or by > still:
             known = (member.space, *(elder.space for elder in self._elders))
-            member.space = read_space(member.pid, self._proc, known)
+            member.space = read_address_space(member.pid, self._proc, known)
             self._mappings += member.space.mappings
             member.space_size, member.space_t = member.size_bytes, self._now
         return member.space
 
-    def _pages_of(self, elder: Visitable) -> Pages | None:
+    def _pages_of(self, elder: SampledProcess) -> PagemapFile | None:
         """None: it is gone, or not ours to read."""
         if elder.pid not in self._open:
             try:
-                self._open[elder.pid] = Pages(elder.pid, self._proc)
+                self._open[elder.pid] = PagemapFile(elder.pid, self._proc)
             except SourceError:
                 self._open[elder.pid] = None
         return self._open[elder.pid]
@@ -286,7 +297,7 @@ class _Visit:
     # --- anonymous pages
 
     def _anon_share(self) -> Share:
-        member, runs, read = self._member, self._space.anon, self._mine.kinds
+        member, runs, read = self._member, self._space.anon, self._mine.read_page_kinds
         member.runs = member.runs or _wanted(member.anon_bytes, self._aim_bytes)
         own: list[int] = []
         present: list[int] = []
@@ -311,20 +322,20 @@ class _Visit:
             rest = (run for i, run in enumerate(shared) if i % _CHECKED)
             yield from ((run[0], self._orphans(*run[1:], kin)) for run in rest)
 
-    def _orphans(self, kinds: bytes, first: int, count: int, kin: Sequence[Visitable]) -> int:
+    def _orphans(self, kinds: bytes, first: int, count: int, kin: Sequence[SampledProcess]) -> int:
         left = mask(kinds, ANON_SHARED)
         for elder in kin:
             pages = self._pages_of(elder)
             if pages is None:
                 continue
-            theirs = pages.kinds(first, count)
+            theirs = pages.read_page_kinds(first, count)
             left &= ~mask(theirs, ANON_SHARED)
             # a huge page is told to be exclusive when the first 4 KiB of it are
             if alone := left & mask(theirs, ANON_OWN):
-                left &= ~(alone & pages.marked(HUGE, first, count))
+                left &= ~(alone & pages.scan_category(HUGE, first, count))
             if not left:
                 return 0
-        return (left & ~self._mine.marked(ZERO, first, count)).bit_count()
+        return (left & ~self._mine.scan_category(ZERO, first, count)).bit_count()
 
     # --- pages of files and shared memory
 
@@ -333,14 +344,14 @@ class _Visit:
         own = present = 0
         wanted = _wanted(self._member.shared_bytes, self._aim_bytes)
         for stretch, first, count in runs.sample(wanted, self._chance()):
-            kinds = self._mine.kinds(first, count)
+            kinds = self._mine.read_page_kinds(first, count)
             left = mask(kinds, FILE_SHARED)
             alone = kinds.count(FILE_OWN)
             present += alone + left.bit_count()
             own += alone + (self._held_first(files[stretch], left, first, count) if left else 0)
         return own / present if present else 0.0
 
-    def _held_first(self, mapping: Mapping, left: int, first: int, count: int) -> int:
+    def _held_first(self, mapping: FileMapping, left: int, first: int, count: int) -> int:
         """Pages that others have too, but no elder one, wherever it maps them."""
         offset = mapping.offset + first - mapping.first
         for elder, theirs in self._holders_of(mapping.key):
@@ -348,13 +359,13 @@ class _Visit:
             shown = min(offset + count, theirs.offset + theirs.count) - low
             pages = self._pages_of(elder) if shown > 0 else None
             if pages is not None:
-                held = file_mask(pages.kinds(theirs.first + low - theirs.offset, shown))
+                held = file_mask(pages.read_page_kinds(theirs.first + low - theirs.offset, shown))
                 left &= ~(held << 8 * (low - offset))
             if not left:
                 break
         return left.bit_count()
 
-    def _holders_of(self, key: FileKey) -> list[tuple[Visitable, Mapping]]:
+    def _holders_of(self, key: FileKey) -> list[tuple[SampledProcess, FileMapping]]:
         if key not in self._holders:
             self._holders[key] = [
                 (elder, mapping)
@@ -364,7 +375,7 @@ class _Visit:
             ][:_ELDERS]
         return self._holders[key]
 
-    def _elder_space(self, elder: Visitable) -> Space | None:
+    def _elder_space(self, elder: SampledProcess) -> AddressSpace | None:
         """As of its latest visit; that of the trainer itself, which is never visited, is read for this."""
         if elder is not self._elders[0]:
             return elder.space
@@ -381,4 +392,4 @@ def _aim_bytes(used_bytes: int, forks: int) -> float:
 
 def _wanted(size_bytes: int, aim_bytes: float) -> int:
     """Runs of a process that nothing is known of: one run is the least that may be told wrong."""
-    return int(min(max(UNSEEN * size_bytes / aim_bytes, _RUNS_LEAST), _RUNS_MOST))
+    return int(min(max(UNSEEN_RUNS * size_bytes / aim_bytes, _RUNS_LEAST), _RUNS_MOST))

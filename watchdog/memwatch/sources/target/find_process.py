@@ -22,7 +22,7 @@ from memwatch.sources.kernel_files import read_whole
 from memwatch.sources.procfs import parse_statm, read_stat
 from memwatch.sources.target.process_identity import is_torchrun, read_argv
 from memwatch.sources.target.systemd_unit import read_unit
-from memwatch.system.cpu_time_limit import OverdueError, within
+from memwatch.system.cpu_time_limit import CpuTimeExceededError, run_with_cpu_limit
 
 WAYS = "--pid PID, --pidfile FILE, --match REGEX, --unit NAME and --cgroup PATH"
 _LISTED = 8
@@ -38,7 +38,7 @@ _WRAPPER = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ProcessInfo:
     """A process with its command line."""
 
     pid: int
@@ -53,7 +53,7 @@ class Candidate:
         return " ".join(self.argv)
 
 
-def find(
+def find_trainer_pid(
     *,
     pid: int | None = None,
     pidfile: str | None = None,
@@ -113,14 +113,14 @@ def _refuse_stale(path: str, pid: int, age: float, root: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Everyone:
+class ProcessTable:
     """The processes of this machine but for memwatch and what it was started through, by PID."""
 
-    processes: Mapping[int, Candidate]
+    processes: Mapping[int, ProcessInfo]
     root: str
 
 
-def _scope(unit: str | None, cgroup: str | None) -> tuple[str, Callable[[Everyone], Iterable[int]]]:
+def _scope(unit: str | None, cgroup: str | None) -> tuple[str, Callable[[ProcessTable], Iterable[int]]]:
     """How people call what was named, and the PIDs among everyone that belong to it."""
     if unit is not None:
         return f"unit {unit}", lambda everyone: _of_unit(unit, everyone)
@@ -129,7 +129,7 @@ def _scope(unit: str | None, cgroup: str | None) -> tuple[str, Callable[[Everyon
     return "", lambda everyone: everyone.processes
 
 
-def _of_unit(name: str, everyone: Everyone) -> Iterable[int]:
+def _of_unit(name: str, everyone: ProcessTable) -> Iterable[int]:
     """A service's main process and what is below it; all of a scope, or of a slice."""
     unit = read_unit(name)
     if not unit.main_pid:
@@ -138,7 +138,7 @@ def _of_unit(name: str, everyone: Everyone) -> Iterable[int]:
     return [pid for pid in everyone.processes if _is_below(pid, found, everyone.processes)]
 
 
-def _of_cgroup(pattern: str, everyone: Everyone) -> Iterable[int]:
+def _of_cgroup(pattern: str, everyone: ProcessTable) -> Iterable[int]:
     """Those in a cgroup that fits, or in one below it. Any hierarchy will do: their names are the same."""
     inside = f"/{pattern.strip('/')}/*"
     for pid in everyone.processes:
@@ -151,7 +151,7 @@ def _of_cgroup(pattern: str, everyone: Everyone) -> Iterable[int]:
             yield pid
 
 
-def _is_below(pid: int, found: set[int], processes: Mapping[int, Candidate]) -> bool:
+def _is_below(pid: int, found: set[int], processes: Mapping[int, ProcessInfo]) -> bool:
     """It is one of `found`, or a descendant; those on the way are added."""
     way = []
     while pid not in found and pid in processes:
@@ -164,7 +164,7 @@ def _is_below(pid: int, found: set[int], processes: Mapping[int, Candidate]) -> 
 
 def _from_processes(
     name: str,
-    among: Callable[[Everyone], Iterable[int]],
+    among: Callable[[ProcessTable], Iterable[int]],
     regex: str | None,
     apart: frozenset[tuple[int, int]],
     root: str,
@@ -180,7 +180,7 @@ def _from_processes(
     }
     for own in _own_family(processes):
         del processes[own]
-    scope = [processes[pid] for pid in among(Everyone(processes, root)) if pid in processes]
+    scope = [processes[pid] for pid in among(ProcessTable(processes, root)) if pid in processes]
     matching = {process.pid: process for process in _fitting(pattern, scope)}
     roots = _trainers(matching, processes)
     said = " of ".join(filter(None, [f"--match '{printable(regex)}'" if regex is not None else "", name]))
@@ -197,18 +197,18 @@ def _from_processes(
     raise NoTrainerError(f"{said} fits no process" if regex is not None else f"{said} has no process", hint)
 
 
-def _fitting(pattern: re.Pattern[str], processes: Iterable[Candidate]) -> list[Candidate]:
+def _fitting(pattern: re.Pattern[str], processes: Iterable[ProcessInfo]) -> list[ProcessInfo]:
     """Those whose command line fits; AttachError where the user's regex takes too long for them."""
     try:
-        return within(_MATCH_SECONDS, lambda: [p for p in processes if pattern.search(p.command)])
-    except OverdueError:
+        return run_with_cpu_limit(_MATCH_SECONDS, lambda: [p for p in processes if pattern.search(p.command)])
+    except CpuTimeExceededError:
         text = f"--match {printable(pattern.pattern)!r} takes more than {_MATCH_SECONDS:g} s for the processes here"
         raise AttachError(
             text, "Leave out repetitions of repetitions, as in (a+)+, or name a part of the command."
         ) from None
 
 
-def _processes(root: str) -> Iterable[Candidate]:
+def _processes(root: str) -> Iterable[ProcessInfo]:
     """Every process that has a command line (no kernel threads, no zombies)."""
     for name in (entry.name for entry in Path(root).iterdir()):
         argv = tuple(read_argv(int(name), root)) if name.isdigit() else ()
@@ -219,10 +219,10 @@ def _processes(root: str) -> Iterable[Candidate]:
             rss = parse_statm(read_whole(f"{root}/{name}/statm")).resident_bytes
         except SourceError:
             continue  # it ended meanwhile
-        yield Candidate(found.pid, found.parent, argv, found.start_ticks, rss)
+        yield ProcessInfo(found.pid, found.parent_pid, argv, found.start_ticks, rss)
 
 
-def _own_family(everyone: Mapping[int, Candidate]) -> set[int]:
+def _own_family(everyone: Mapping[int, ProcessInfo]) -> set[int]:
     """memwatch, whatever it was started through (a shell, sudo), and every other memwatch: all hold the regex."""
     own = {process.pid for process in everyone.values() if _is_memwatch(process.argv)}
     pid = os.getpid()
@@ -238,12 +238,12 @@ def _is_memwatch(argv: tuple[str, ...]) -> bool:
     return any(PurePath(word).name == "memwatch" for word in words[:2])
 
 
-def _trainers(matching: Mapping[int, Candidate], everyone: Mapping[int, Candidate]) -> list[Candidate]:
+def _trainers(matching: Mapping[int, ProcessInfo], everyone: Mapping[int, ProcessInfo]) -> list[ProcessInfo]:
     """One process for each family: its top, below the shells and runners that only started it.
 
     Forked DataLoader workers have the very command line of the trainer, torchrun's ranks have most of it.
     """
-    below: dict[int, list[Candidate]] = {}
+    below: dict[int, list[ProcessInfo]] = {}
     tops = []
     for process in matching.values():
         above = _nearest(process, matching, everyone)
@@ -261,7 +261,9 @@ def _trainers(matching: Mapping[int, Candidate], everyone: Mapping[int, Candidat
     return sorted(trainers, key=lambda process: process.pid)
 
 
-def _nearest(process: Candidate, matching: Mapping[int, Candidate], everyone: Mapping[int, Candidate]) -> int | None:
+def _nearest(
+    process: ProcessInfo, matching: Mapping[int, ProcessInfo], everyone: Mapping[int, ProcessInfo]
+) -> int | None:
     """The closest ancestor that matches too."""
     pid = process.parent
     while pid in everyone and pid not in matching:
@@ -269,7 +271,7 @@ def _nearest(process: Candidate, matching: Mapping[int, Candidate], everyone: Ma
     return pid if pid in matching else None
 
 
-def _wraps(process: Candidate, started: list[Candidate]) -> bool:
+def _wraps(process: ProcessInfo, started: list[ProcessInfo]) -> bool:
     """It only starts another program, whose command line is within its own."""
     if is_torchrun(process.argv):
         return False
@@ -278,7 +280,7 @@ def _wraps(process: Candidate, started: list[Candidate]) -> bool:
     return all(child.command != process.command and child.command in process.command for child in started)
 
 
-def _table(processes: Iterable[Candidate], root: str) -> str:
+def _table(processes: Iterable[ProcessInfo], root: str) -> str:
     biggest = sorted(processes, key=lambda process: -process.rss_bytes)
     uptime = _uptime_seconds(root)
     ticks = os.sysconf("SC_CLK_TCK")
@@ -301,7 +303,7 @@ def _uptime_seconds(root: str) -> float | None:
         return None
 
 
-def _closest(regex: str, processes: Iterable[Candidate], root: str) -> str:
+def _closest(regex: str, processes: Iterable[ProcessInfo], root: str) -> str:
     """Those that fit when case does not count, else those with a word of the regex, else the big Python processes."""
     everyone = list(processes)
     words = [word.lower() for word in re.findall(r"\w{4,}", regex)]

@@ -64,7 +64,7 @@ def identify(pid: int, root: str = "/proc") -> Target:
     if found.kernel_thread:
         raise AttachError(f"process {pid} ({printable(found.name)}) is a kernel thread", "Name the trainer's PID.")
     if found.dead:
-        hint = f"Its parent, {found.parent}, has not reaped it."
+        hint = f"Its parent, {found.parent_pid}, has not reaped it."
         raise NoTrainerError(f"process {pid} has ended: it is a zombie", hint)
     leader = _thread_group(pid, root)
     if leader not in (None, pid):
@@ -72,7 +72,7 @@ def identify(pid: int, root: str = "/proc") -> Target:
     return Target(_boot_id(root), pid, found.start_ticks)
 
 
-def refuse_foreign_proc(root: str = "/proc") -> None:
+def require_own_proc(root: str = "/proc") -> None:
     """AttachError when the PIDs in /proc are not those that memwatch has and signals: each would mean another process.
 
     As in a new PID namespace, or a container, where /proc is mounted from outside.
@@ -83,7 +83,7 @@ def refuse_foreign_proc(root: str = "/proc") -> None:
         raise AttachError(f"{root} does not show the processes of memwatch's own PID namespace", hint)
 
 
-def is_same(target: Target, root: str = "/proc") -> bool:
+def is_same_process(target: Target, root: str = "/proc") -> bool:
     """The process still runs, and the PID has not been given to another."""
     try:
         found = read_stat(target.pid, root)
@@ -92,7 +92,7 @@ def is_same(target: Target, root: str = "/proc") -> bool:
     return found.start_ticks == target.start_ticks and not found.dead
 
 
-def describe(target: Target, root: str = "/proc") -> TargetFacts:
+def read_target_facts(target: Target, root: str = "/proc") -> TargetFacts:
     """The facts at attach; what is not permitted is None. TargetGoneError when it ended meanwhile."""
     base = f"{root}/{target.pid}"
     argv = tuple(read_argv(target.pid, root))
@@ -112,15 +112,15 @@ def describe(target: Target, root: str = "/proc") -> TargetFacts:
         is_torchrun=is_torchrun(argv),
         status=_read(f"{base}/status") or b"",
     )
-    if not is_same(target, root):
+    if not is_same_process(target, root):
         raise TargetGoneError(f"process {target.pid} has ended")
     return facts
 
 
-def describe_started(pid: int) -> TargetFacts:
+def read_started_target_facts(pid: int) -> TargetFacts:
     """As describe(), of a process that was started just now: within its exec it has no command line for a moment."""
     deadline = time.monotonic() + EXEC_SECONDS
-    while not (facts := describe(identify(pid))).argv and time.monotonic() < deadline:
+    while not (facts := read_target_facts(identify(pid))).argv and time.monotonic() < deadline:
         time.sleep(EXEC_LOOK_SECONDS)
     return facts
 
@@ -157,7 +157,7 @@ def is_torchrun(argv: Sequence[str]) -> bool:
     return False
 
 
-def read_ranks(agent: Target, root: str = "/proc") -> tuple[RankProcess, ...]:
+def read_torchrun_ranks(agent: Target, root: str = "/proc") -> tuple[RankProcess, ...]:
     """The rank processes that a torchrun agent runs now, by rank. They change when it restarts them."""
     found = []
     for pid in read_children(agent.pid, root):

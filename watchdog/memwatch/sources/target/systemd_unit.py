@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 from memwatch.errors import AttachError, ConfigError, NoTrainerError
 
-ANSWER_SECONDS = 5.0
+SYSTEMCTL_TIMEOUT_SECONDS = 5.0
 _PROPERTIES = ("LoadState", "ActiveState", "MainPID", "ControlGroup")
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class SystemdUnit:
     """A unit that runs."""
 
     main_pid: int | None  # None: it has none, as a scope or a slice
     cgroup: str  # from the root; empty: it has none
 
 
-def read_unit(name: str, program: str = "systemctl", answer_seconds: float = ANSWER_SECONDS) -> Unit:
+def read_unit(name: str, program: str = "systemctl", answer_seconds: float = SYSTEMCTL_TIMEOUT_SECONDS) -> SystemdUnit:
     """What it runs now. NoTrainerError when it does not run, AttachError when systemd does not tell."""
     command = [program, "show", f"--property={','.join(_PROPERTIES)}", "--", name]
     try:
@@ -47,7 +47,7 @@ def read_unit(name: str, program: str = "systemctl", answer_seconds: float = ANS
 # ActiveState=active
 # MainPID=4711
 # ControlGroup=/system.slice/trainer.service
-def parse_unit(name: str, raw: bytes) -> Unit:
+def parse_unit(name: str, raw: bytes) -> SystemdUnit:
     """The answer of `systemctl show`; errors as of `read_unit`."""
     lines = (line.partition("=") for line in raw.decode("utf-8", "replace").splitlines())
     told = {key: value for key, _, value in lines}
@@ -61,4 +61,4 @@ def parse_unit(name: str, raw: bytes) -> Unit:
         raise NoTrainerError(
             f"unit {name} does not run: it is {told.get('ActiveState') or 'unknown'}", "systemctl start starts it."
         )
-    return Unit(main_pid, cgroup)
+    return SystemdUnit(main_pid, cgroup)

@@ -11,50 +11,52 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from memwatch.app.composition import find_target, make_readers
-from memwatch.app.examination_launcher import Outcome, Wanted
-from memwatch.app.examination_worker import HELD_TYPES, examine
+from memwatch.app.examination_launcher import ProcessSnapshotOutcome, ProcessSnapshotRequest
+from memwatch.app.examination_worker import DEFAULT_TRACED_TYPES, examine_process
 from memwatch.config.settings import Config, TargetConfig, default_history
-from memwatch.core.leaks.process_snapshot import Inspection
+from memwatch.core.leaks.process_snapshot import ProcessSnapshot
 from memwatch.core.text_and_units import printable
-from memwatch.diagnosis.heap.object_census import Wish
+from memwatch.diagnosis.heap.object_census import CensusOptions
 from memwatch.errors import ConfigError, MemwatchError
 from memwatch.system import private_files, serialization
 from memwatch.system.process_priority import give_way
 
-KEPT = 200  # files; of more, the oldest go
+MAX_SAVED_SNAPSHOTS = 200  # files; of more, the oldest go
 _GPU_PATIENCE_SECONDS = 5.0
 _SUFFIX = ".json"
 
 
-def take(config: Config, label: str, wish: Wish) -> Inspection:
+def take_process_snapshot(config: Config, label: str, wish: CensusOptions) -> ProcessSnapshot:
     """All that can be read of the trainer now; AttachError when there is none."""
     facts = find_target(config)
     pid = facts.target.pid
     with ExitStack() as held:
         readers = make_readers(config, facts, held, gpu_patience_seconds=_GPU_PATIENCE_SECONDS)
         sample = readers.sampler.sample(time.time())
-    found = examine(pid, wish)
-    return Inspection(printable(label), time.time(), facts.target, facts.command, sample, found)
+    found = examine_process(pid, wish)
+    return ProcessSnapshot(printable(label), time.time(), facts.target, facts.command, sample, found)
 
 
 def serve() -> None:
     """In a process of its own: what is wanted on stdin, where it is kept on stdout, as JSON."""
     give_way()
-    wanted = serialization.from_json(sys.stdin.buffer.read(), Wanted)
+    wanted = serialization.from_json(sys.stdin.buffer.read(), ProcessSnapshotRequest)
     config = Config(target=TargetConfig(pid=wanted.pid))
     try:
-        found = take(config, wanted.label, Wish(bytes=True, holders_of_most=HELD_TYPES))
-        outcome = Outcome(path=str(keep(found, None, os.environ)))
+        found = take_process_snapshot(
+            config, wanted.label, CensusOptions(bytes=True, trace_most_frequent=DEFAULT_TRACED_TYPES)
+        )
+        outcome = ProcessSnapshotOutcome(path=str(save_process_snapshot(found, None, os.environ)))
     except (MemwatchError, OSError) as error:
-        outcome = Outcome(reason=str(error))
+        outcome = ProcessSnapshotOutcome(reason=str(error))
     sys.stdout.buffer.write(serialization.to_json(outcome))
 
 
-def keep(inspection: Inspection, path: Path | None, environ: Mapping[str, str]) -> Path:
+def save_process_snapshot(inspection: ProcessSnapshot, path: Path | None, environ: Mapping[str, str]) -> Path:
     """Write it into a file that nobody else can read: the one that is named, or one in the state folder."""
     if path is None:
         folder = _own_folder(environ)
-        for earlier in sorted(folder.glob(f"*{_SUFFIX}"))[: -KEPT + 1]:
+        for earlier in sorted(folder.glob(f"*{_SUFFIX}"))[: -MAX_SAVED_SNAPSHOTS + 1]:
             earlier.unlink(missing_ok=True)
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(inspection.t))
         name = re.sub(r"[^a-z0-9]+", "-", inspection.label.lower()).strip("-")
@@ -71,7 +73,7 @@ def keep(inspection: Inspection, path: Path | None, environ: Mapping[str, str]) 
     return path
 
 
-def find(name: str, environ: Mapping[str, str]) -> Inspection:
+def load_process_snapshot(name: str, environ: Mapping[str, str]) -> ProcessSnapshot:
     """The snapshot in a file, or the latest with this label; ConfigError when there is none."""
     path = Path(name)
     if path.is_file():
@@ -85,9 +87,9 @@ def find(name: str, environ: Mapping[str, str]) -> Inspection:
     return found
 
 
-def _read(path: Path) -> Inspection:
+def _read(path: Path) -> ProcessSnapshot:
     try:
-        return serialization.from_json(path.read_bytes(), Inspection)
+        return serialization.from_json(path.read_bytes(), ProcessSnapshot)
     except (OSError, serialization.ShapeError) as error:
         raise ConfigError(f"{path}: no snapshot: {error}", "name a file that memwatch snapshot has written") from error
 
