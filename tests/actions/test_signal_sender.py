@@ -12,21 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.actions.signal_sender import (
-    ExitStatus,
-    PidfdSignaller,
-    RanksSignaller,
-    choose_signal,
-    system_call,
-)
+from memwatch.actions.signal_sender import ExitStatus, PidfdSignaller, RanksSignaller, choose_signal, system_call
 from memwatch.core.measurements import Target
-from memwatch.errors import (
-    AttachError,
-    ConfigError,
-    NoTrainerError,
-    SourceError,
-    TargetGoneError,
-)
+from memwatch.errors import AttachError, ConfigError, NoTrainerError, SourceError, TargetGoneError
 from memwatch.sources.target.process_identity import identify, is_same_process
 from support.processes import READY, WAIT, python, running, stranger
 

@@ -13,14 +13,7 @@ import pytest
 from memwatch.app.history_replay import Retold, Settings, retell
 from memwatch.cli.main import main
 from memwatch.core.decision.policy import Policy
-from memwatch.core.events import (
-    Attached,
-    Event,
-    Interrupt,
-    Notice,
-    Sampled,
-    Signalled,
-)
+from memwatch.core.events import Attached, Event, Interrupt, Notice, Sampled, Signalled
 from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
 from memwatch.errors import ConfigError, ExitCode
 from memwatch.history import stored_runs

@@ -10,14 +10,7 @@ import pytest
 
 from memwatch.actions.interrupt_hook import SYSTEM, Hook
 from memwatch.app.interrupter import Interrupter
-from memwatch.core.events import (
-    Attached,
-    Escalate,
-    HookRan,
-    Interrupt,
-    Signalled,
-    Signalling,
-)
+from memwatch.core.events import Attached, Escalate, HookRan, Interrupt, Signalled, Signalling
 from memwatch.core.measurements import RunIdentity
 from memwatch.errors import SourceError
 from memwatch.sources.checkpoint.checkpoint_watch import CheckpointWatch

@@ -12,20 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.launched_trainer import (
-    Child,
-    Passthrough,
-    forwarding,
-    shell_status,
-    signal_name,
-)
-from memwatch.cli.demo import (
-    Confinement,
-    _cgroup,
-    _rlimit,
-    _works,
-    confine,
-)
+from memwatch.app.launched_trainer import Child, Passthrough, forwarding, shell_status, signal_name
+from memwatch.cli.demo import Confinement, _cgroup, _rlimit, _works, confine
 from memwatch.errors import AttachError
 from support.mainjob import until
 

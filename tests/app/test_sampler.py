@@ -8,12 +8,7 @@ from typing import Any
 import pytest
 
 from memwatch.app.sampler import Sampler
-from memwatch.core.measurements import (
-    GpuMemory,
-    HostMemory,
-    TreeMemory,
-    UnavailableSource,
-)
+from memwatch.core.measurements import GpuMemory, HostMemory, TreeMemory, UnavailableSource
 from memwatch.errors import AbsentError, SourceError, TargetGoneError
 
 GB = 10**9

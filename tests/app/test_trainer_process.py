@@ -24,12 +24,7 @@ from memwatch.core.events import (
     Signalled,
     Signalling,
 )
-from memwatch.core.measurements import (
-    CgroupLevel,
-    CgroupMemory,
-    HostMemory,
-    Sample,
-)
+from memwatch.core.measurements import CgroupLevel, CgroupMemory, HostMemory, Sample
 from memwatch.core.snapshot import Snapshot, WatchState
 from memwatch.errors import SourceError
 from memwatch.sources.memory.kernel_oom_log import OomKill

@@ -13,13 +13,7 @@ from typing import Any
 import pytest
 
 from memwatch.cli.main import main
-from memwatch.core.events import (
-    Attached,
-    Cause,
-    Exited,
-    GenerationSeen,
-    Notice,
-)
+from memwatch.core.events import Attached, Cause, Exited, GenerationSeen, Notice
 from memwatch.core.measurements import Target
 from memwatch.history.event_store import HistoryStore
 from memwatch.sources.target.process_identity import identify

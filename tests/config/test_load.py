@@ -12,14 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.config.load import load, settle, variable
-from memwatch.config.settings import (
-    DEFAULT_PROFILE,
-    PATHS,
-    PROFILES,
-    Config,
-    keys,
-    types_of_keys,
-)
+from memwatch.config.settings import DEFAULT_PROFILE, PATHS, PROFILES, Config, keys, types_of_keys
 from memwatch.errors import ConfigError
 from memwatch.system import package_data, serialization
 

@@ -17,12 +17,7 @@ from jsonschema import Draft202012Validator
 
 from memwatch.config.json_schema import comments, schema
 from memwatch.config.load import load
-from memwatch.config.settings import (
-    RANGES,
-    Config,
-    keys,
-    types_of_keys,
-)
+from memwatch.config.settings import RANGES, Config, keys, types_of_keys
 from memwatch.errors import ConfigError
 from memwatch.system import serialization
 

@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.cause_of_death import ExitEvidence, KernelRecord, explain_exit
-from memwatch.core.events import (
-    Cause,
-    CheckpointSeen,
-    OutOfMemorySeen,
-    Signalled,
-    Signalling,
-)
+from memwatch.core.events import Cause, CheckpointSeen, OutOfMemorySeen, Signalled, Signalling
 
 T = 1000.0
 INT = Signalled(990.0, "SIGINT")

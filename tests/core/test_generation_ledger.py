@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memwatch.core.events import GenerationSeen, PhaseSeen
-from memwatch.core.generation_ledger import (
-    KEEP_FIRST,
-    KEEP_LAST,
-    MAX_PHASES,
-    GenerationLedger,
-)
+from memwatch.core.generation_ledger import KEEP_FIRST, KEEP_LAST, MAX_PHASES, GenerationLedger
 
 MB = 10**6
 

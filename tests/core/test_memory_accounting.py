@@ -5,13 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.measurements import (
-    CgroupLevel,
-    CgroupMemory,
-    GpuMemory,
-    HostMemory,
-    TreeMemory,
-)
+from memwatch.core.measurements import CgroupLevel, CgroupMemory, GpuMemory, HostMemory, TreeMemory
 from memwatch.core.memory_accounting import accounting_method, job_bytes, usages
 
 GB = 10**9

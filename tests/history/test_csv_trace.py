@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.status_sentence import to_json_line
-from memwatch.core.events import (
-    Attached,
-    GaugeSeen,
-    GenerationSeen,
-    PhaseSeen,
-    Sampled,
-)
+from memwatch.core.events import Attached, GaugeSeen, GenerationSeen, PhaseSeen, Sampled
 from memwatch.errors import ConfigError, MemwatchError
 from memwatch.history.csv_trace import read_trace, replay
 from traces.score import Task, score

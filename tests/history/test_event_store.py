@@ -14,23 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.core.events import (
-    Attached,
-    Cause,
-    Event,
-    Exited,
-    GenerationSeen,
-    Notice,
-    Sampled,
-    Signalling,
-)
-from memwatch.core.measurements import (
-    HOST,
-    Limit,
-    Sample,
-    Target,
-    Usage,
-)
+from memwatch.core.events import Attached, Cause, Event, Exited, GenerationSeen, Notice, Sampled, Signalling
+from memwatch.core.measurements import HOST, Limit, Sample, Target, Usage
 from memwatch.errors import HistoryError
 from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore, Opening

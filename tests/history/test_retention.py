@@ -11,26 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.core.events import (
-    Attached,
-    GenerationSeen,
-    Notice,
-    Sampled,
-)
-from memwatch.core.measurements import (
-    HOST,
-    Sample,
-    Target,
-    Usage,
-)
+from memwatch.core.events import Attached, GenerationSeen, Notice, Sampled
+from memwatch.core.measurements import HOST, Sample, Target, Usage
 from memwatch.history import run_identity, stored_runs
 from memwatch.history.event_store import HistoryStore, Judge
-from memwatch.history.retention import (
-    LATEST,
-    SEQS,
-    Retention,
-    used_bytes,
-)
+from memwatch.history.retention import LATEST, SEQS, Retention, used_bytes
 from memwatch.system import serialization
 from support.processes import WAIT, python, running
 

@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 
 from memwatch.core.events import Event, Sampled, SourceChanged
 from memwatch.core.measurements import Limit, Sample, Usage
-from memwatch.history.row_codec import (
-    decode_event,
-    decode_sample,
-    encode_event,
-    encode_sample,
-)
+from memwatch.history.row_codec import decode_event, decode_sample, encode_event, encode_sample
 
 EVENTS = [kind for kind in get_args(Event) if kind is not Sampled]
 st.register_type_strategy(float, st.floats(-2e11, 2e11))  # of times; there are no others that count for anything

@@ -11,12 +11,7 @@ import pytest
 
 from memwatch.app.watch_loop import Health
 from memwatch.history.database_file import open_database
-from memwatch.history.writer_thread import (
-    WAIT_SECONDS,
-    Backlog,
-    Run,
-    Writer,
-)
+from memwatch.history.writer_thread import WAIT_SECONDS, Backlog, Run, Writer
 from support.mainjob import until
 from support.slowdisk import slow_disk
 

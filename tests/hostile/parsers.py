@@ -23,22 +23,11 @@ from memwatch.config.settings import Config, parse_listen
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Attached, Sampled
-from memwatch.core.examination import (
-    AllocationProfile,
-    StackFrame,
-    StackGrowth,
-    ThreadStack,
-)
+from memwatch.core.examination import AllocationProfile, StackFrame, StackGrowth, ThreadStack
 from memwatch.core.expectations import parse_expectation
 from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
 from memwatch.core.leaks.process_snapshot import ProcessSnapshot, diff_process_snapshots
-from memwatch.core.measurements import (
-    HOST,
-    Limit,
-    Sample,
-    Target,
-    Usage,
-)
+from memwatch.core.measurements import HOST, Limit, Sample, Target, Usage
 from memwatch.core.proc_stat import parse_stat
 from memwatch.core.text_and_units import parse_size
 from memwatch.diagnosis.heap import attribute_path_sizes, remote_memory

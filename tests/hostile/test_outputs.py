@@ -23,12 +23,7 @@ from memwatch.outputs.html import comparison_page, report_page, status_page
 from memwatch.outputs.metrics.collector import LABEL_LENGTH, MOST_SERIES, MetricsCollector
 from memwatch.outputs.status_json import snapshot_shape, snapshot_to_dict
 from memwatch.outputs.terminal.event_lines import JsonLines, PlainLines
-from memwatch.outputs.terminal.screen import (
-    Mode,
-    Viewport,
-    ViewStatus,
-    render_frame,
-)
+from memwatch.outputs.terminal.screen import Mode, Viewport, ViewStatus, render_frame
 from memwatch.outputs.text import examination_text, exit_summary, profile_formats
 from memwatch.outputs.trackers import tracker_records
 from memwatch.outputs.trackers.notification_messages import MESSAGE_TEMPLATES, NotificationMessages

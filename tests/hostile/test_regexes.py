@@ -14,12 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.core.events import (
-    Event,
-    GaugeSeen,
-    GenerationSeen,
-    SourceChanged,
-)
+from memwatch.core.events import Event, GaugeSeen, GenerationSeen, SourceChanged
 from memwatch.errors import AttachError
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.marker_presets import Preset, load_presets

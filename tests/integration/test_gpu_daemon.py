@@ -25,12 +25,7 @@ from memwatch.app.watch_loop import Daemon
 from memwatch.config.settings import Config
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
-from memwatch.core.events import (
-    Attached,
-    Cause,
-    Exited,
-    Notice,
-)
+from memwatch.core.events import Attached, Cause, Exited, Notice
 from memwatch.core.snapshot import Snapshot, Verdict, WatchState
 from memwatch.errors import ExitCode
 from memwatch.outputs.http.server import WebServer

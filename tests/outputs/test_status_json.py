@@ -10,13 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memwatch.core.measurements import Limit, Usage
-from memwatch.core.snapshot import (
-    Forecast,
-    Gauge,
-    Snapshot,
-    Trend,
-    Verdict,
-)
+from memwatch.core.snapshot import Forecast, Gauge, Snapshot, Trend, Verdict
 from memwatch.outputs.status_json import STATUS_SCHEMA_VERSION, jsonable, snapshot_to_dict
 from support.snapshots import make_dead, make_snapshot, make_view
 

@@ -11,14 +11,7 @@ import pytest
 
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
-from memwatch.core.events import (
-    Attached,
-    Event,
-    GenerationSeen,
-    Notice,
-    PhaseSeen,
-    Sampled,
-)
+from memwatch.core.events import Attached, Event, GenerationSeen, Notice, PhaseSeen, Sampled
 from memwatch.core.measurements import Limit, Sample, Usage
 from memwatch.outputs.terminal.event_lines import PlainLines
 from soak.bars import LINES_KB

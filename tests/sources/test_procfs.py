@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources import procfs
 from memwatch.sources.kernel_files import HeldValue, parse_count
-from memwatch.sources.procfs import (
-    HostReader,
-    read_children,
-    read_stat,
-    read_tasks,
-)
+from memwatch.sources.procfs import HostReader, read_children, read_stat, read_tasks
 from support.fakeproc import FakeProc
 from support.processes import WAIT, python, running
 

@@ -15,13 +15,7 @@ from memwatch.core.events import (
     Sampled,
     SourceChanged,
 )
-from memwatch.core.measurements import (
-    HOST,
-    Limit,
-    Sample,
-    Target,
-    Usage,
-)
+from memwatch.core.measurements import HOST, Limit, Sample, Target, Usage
 
 GB = 10**9
 LIMIT = 100 * GB

@@ -6,19 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from memwatch.core.events import (
-    Attached,
-    GenerationSeen,
-    Notice,
-    Sampled,
-)
-from memwatch.core.measurements import (
-    HOST,
-    Limit,
-    Sample,
-    Target,
-    Usage,
-)
+from memwatch.core.events import Attached, GenerationSeen, Notice, Sampled
+from memwatch.core.measurements import HOST, Limit, Sample, Target, Usage
 from memwatch.history.event_store import HistoryStore
 
 

@@ -25,13 +25,7 @@ from memwatch.core.events import (
     Sampled,
     Signalled,
 )
-from memwatch.core.measurements import (
-    HOST,
-    Limit,
-    Sample,
-    Target,
-    Usage,
-)
+from memwatch.core.measurements import HOST, Limit, Sample, Target, Usage
 from memwatch.history.event_store import HistoryStore
 from support.examinations import examined
 

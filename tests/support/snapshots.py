@@ -7,13 +7,7 @@ from typing import Any
 
 from memwatch.core import examination as e
 from memwatch.core.events import Cause, Exited, Notice
-from memwatch.core.examination import (
-    AttributeSize,
-    Census,
-    DeviceStorageTotals,
-    LargeObject,
-    TypeCount,
-)
+from memwatch.core.examination import AttributeSize, Census, DeviceStorageTotals, LargeObject, TypeCount
 from memwatch.core.measurements import (
     HOST,
     CgroupLevel,

@@ -6,12 +6,7 @@ import math
 from collections.abc import Sequence
 
 from memwatch.core.forecast.forecaster import Outlook
-from memwatch.core.snapshot import (
-    Forecast,
-    Gauge,
-    Trend,
-    Verdict,
-)
+from memwatch.core.snapshot import Forecast, Gauge, Trend, Verdict
 
 
 class Steady:

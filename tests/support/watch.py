@@ -20,12 +20,7 @@ from memwatch.core.events import (
 from memwatch.core.forecast.forecaster import Outlook
 from memwatch.core.forecast.regressors import GenerationSchedule
 from memwatch.core.forecast.time_to_limit import TimeToLimit, UncertainSchedule, distribution_of
-from memwatch.core.measurements import (
-    Limit,
-    Sample,
-    Target,
-    Usage,
-)
+from memwatch.core.measurements import Limit, Sample, Target, Usage
 from memwatch.core.snapshot import Forecast, Trend, Verdict
 from support.steady import Steady
 

@@ -20,21 +20,9 @@ from memwatch.app.trainer_process import WatchedTrainer
 from memwatch.app.watch_loop import Daemon
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import NO_DIAGNOSIS, Engine
-from memwatch.core.events import (
-    Attached,
-    Event,
-    Exited,
-    Notice,
-)
+from memwatch.core.events import Attached, Event, Exited, Notice
 from memwatch.core.interfaces import EventSource, Sink
-from memwatch.core.measurements import (
-    CgroupLevel,
-    CgroupMemory,
-    HostMemory,
-    Limit,
-    Target,
-    TreeMemory,
-)
+from memwatch.core.measurements import CgroupLevel, CgroupMemory, HostMemory, Limit, Target, TreeMemory
 from memwatch.errors import TargetGoneError
 from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore

@@ -9,12 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.events import (
-    Attached,
-    Cause,
-    Exited,
-    Notice,
-)
+from memwatch.core.events import Attached, Cause, Exited, Notice
 from memwatch.core.measurements import Target
 from memwatch.errors import ConfigError
 from memwatch.system import serialization

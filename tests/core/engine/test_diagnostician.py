@@ -22,13 +22,7 @@ from memwatch.core.events import (
     Notice,
     PhaseSeen,
 )
-from memwatch.core.examination import (
-    AllocationProfile,
-    AttributeSize,
-    Examination,
-    StackFrame,
-    StackGrowth,
-)
+from memwatch.core.examination import AllocationProfile, AttributeSize, Examination, StackFrame, StackGrowth
 from memwatch.core.leaks.examination_schedule import CREDIT_SECONDS, LATE_SECONDS, DiagnosisPolicy
 from memwatch.core.measurements import Target
 from memwatch.core.snapshot import Verdict

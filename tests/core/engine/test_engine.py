@@ -47,15 +47,7 @@ from memwatch.core.forecast.forecaster import Forecaster
 from memwatch.core.forecast.generation_profile import GenerationProfile
 from memwatch.core.forecast.sample_summaries import SLOTS
 from memwatch.core.forecast.time_to_limit import ShortHorizonModel
-from memwatch.core.measurements import (
-    GpuMemory,
-    Limit,
-    Sample,
-    Target,
-    TreeMemory,
-    UnavailableSource,
-    Usage,
-)
+from memwatch.core.measurements import GpuMemory, Limit, Sample, Target, TreeMemory, UnavailableSource, Usage
 from memwatch.core.restart_policy import AttemptProgress
 from memwatch.core.snapshot import Verdict, WatchState
 from support.watch import CALM, GB, TARGET, Watch, ends_in, growing, sampled

@@ -9,13 +9,7 @@ import pytest
 
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
-from memwatch.core.events import (
-    Attached,
-    Event,
-    GenerationSeen,
-    Interrupt,
-    Sampled,
-)
+from memwatch.core.events import Attached, Event, GenerationSeen, Interrupt, Sampled
 from memwatch.core.measurements import Limit, Sample, Usage
 from support.watch import GB, TARGET, sampled
 

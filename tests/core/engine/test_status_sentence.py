@@ -13,13 +13,7 @@ from memwatch.core.engine import status_sentence as words
 from memwatch.core.events import Cause, Exited, Notice
 from memwatch.core.forecast.forecaster import Outlook
 from memwatch.core.measurements import Limit, Usage
-from memwatch.core.snapshot import (
-    Forecast,
-    ResourceView,
-    Trend,
-    Verdict,
-    WatchState,
-)
+from memwatch.core.snapshot import Forecast, ResourceView, Trend, Verdict, WatchState
 
 GB = 10**9
 LIMIT = Limit(175 * GB, "cgroup /kubepods/pod1", 100 * GB)

@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.forecast.growth_models import (
-    FORMS,
-    MIN_POINTS,
-    UPON_LINE,
-    Curve,
-    CurveFit,
-    fit_curves,
-)
+from memwatch.core.forecast.growth_models import FORMS, MIN_POINTS, UPON_LINE, Curve, CurveFit, fit_curves
 
 U = [k / 23 for k in range(24)]
 W = [0.5 + u for u in U]  # the latest count most

@@ -10,12 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.forecast.generation_profile import (
-    ADDITIVE,
-    FLAT_PROFILE,
-    GenerationProfile,
-    fit_profile,
-)
+from memwatch.core.forecast.generation_profile import ADDITIVE, FLAT_PROFILE, GenerationProfile, fit_profile
 from memwatch.core.forecast.sample_summaries import SLOTS, GenerationSummary
 from memwatch.core.forecast.trend_changepoints import BaselinePoint, TrendFit, fit_trend
 from support.shapes import shape_from

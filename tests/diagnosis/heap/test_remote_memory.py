@@ -12,12 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.diagnosis.heap.remote_memory import (
-    MemoryAccess,
-    MemoryFile,
-    ProcessVmReader,
-    RemoteMemory,
-)
+from memwatch.diagnosis.heap.remote_memory import MemoryAccess, MemoryFile, ProcessVmReader, RemoteMemory
 from memwatch.errors import TargetGoneError
 from support.processes import WAIT, python, running
 

@@ -18,12 +18,7 @@ from memwatch.core.examination import StackFrame
 from memwatch.diagnosis.heap.cpython_runtime import find_interpreter
 from memwatch.diagnosis.heap.program_modules import is_installed
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
-from memwatch.diagnosis.heap.stack_frames import (
-    Frames,
-    ThreadState,
-    id_in_own_namespace,
-    line_of,
-)
+from memwatch.diagnosis.heap.stack_frames import Frames, ThreadState, id_in_own_namespace, line_of
 from memwatch.diagnosis.thread_stacks import read_stacks
 from memwatch.errors import TargetGoneError
 from support.processes import running

@@ -19,12 +19,7 @@ from memwatch.core.events import Attached
 from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore
 from memwatch.outputs.charts import plotly_charts
-from memwatch.outputs.charts.by_generation import (
-    growing_types,
-    memory_by_generation_panel,
-    phases_panel,
-    types_panels,
-)
+from memwatch.outputs.charts.by_generation import growing_types, memory_by_generation_panel, phases_panel, types_panels
 from memwatch.outputs.charts.svg_marks import Bars, LineMark
 from memwatch.outputs.html import report_page
 from memwatch.outputs.terminal.progress_bar import ProgressBar

@@ -19,12 +19,7 @@ from memwatch.outputs.http.client_access import (
     RateLimit,
     stamp,
 )
-from memwatch.outputs.http.password_hashes import (
-    MAX_WAIT_SECONDS,
-    MOST_WRONG,
-    REST_RATIO,
-    Passwords,
-)
+from memwatch.outputs.http.password_hashes import MAX_WAIT_SECONDS, MOST_WRONG, REST_RATIO, Passwords
 from memwatch.outputs.http.server import PASSWORD
 from support.certificates import hashed
 

@@ -14,18 +14,8 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from memwatch.core.measurements import (
-    RunIdentity,
-    Sample,
-    TreeMemory,
-    Usage,
-)
-from memwatch.core.snapshot import (
-    Expectation,
-    Forecast,
-    Gauge,
-    Snapshot,
-)
+from memwatch.core.measurements import RunIdentity, Sample, TreeMemory, Usage
+from memwatch.core.snapshot import Expectation, Forecast, Gauge, Snapshot
 from memwatch.outputs.http.server import COUNTED
 from memwatch.outputs.metrics.collector import _COUNTERS, MetricsCollector
 from memwatch.outputs.metrics.metric_registry import FAMILIES

@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 
 from memwatch.core.measurements import Limit, Usage
 from memwatch.core.snapshot import Forecast, ResourceView, TimelineStep
-from memwatch.outputs.terminal.braille_chart import (
-    FORECAST,
-    FORECAST_EDGE,
-    LIMIT,
-    MEMORY,
-    braille_chart,
-)
+from memwatch.outputs.terminal.braille_chart import FORECAST, FORECAST_EDGE, LIMIT, MEMORY, braille_chart
 from support.snapshots import make_view
 
 MB = 10**6

@@ -12,20 +12,8 @@ from rich.cells import cell_len
 
 from memwatch.core.events import Notice
 from memwatch.core.measurements import CgroupLevel, Limit, Usage
-from memwatch.core.snapshot import (
-    Gauge,
-    GenerationRow,
-    PhaseRow,
-    Snapshot,
-    SourceHealth,
-    WatchState,
-)
-from memwatch.outputs.terminal.screen import (
-    Mode,
-    Viewport,
-    ViewStatus,
-    render_frame,
-)
+from memwatch.core.snapshot import Gauge, GenerationRow, PhaseRow, Snapshot, SourceHealth, WatchState
+from memwatch.outputs.terminal.screen import Mode, Viewport, ViewStatus, render_frame
 from support.snapshots import make_dead, make_diagnosis, make_snapshot, make_view
 
 NOTHING = ViewStatus()

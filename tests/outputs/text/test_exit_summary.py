@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 
 from memwatch.core.events import Cause, Exited
 from memwatch.core.measurements import Limit, Usage
-from memwatch.core.snapshot import (
-    Expectation,
-    GenerationRow,
-    PhaseRow,
-    Trend,
-    Verdict,
-)
+from memwatch.core.snapshot import Expectation, GenerationRow, PhaseRow, Trend, Verdict
 from memwatch.outputs.text.exit_summary import MAX_SUMMARY_ROWS, render_summary
 from support.snapshots import SENTENCE, make_dead, make_diagnosis, make_row, make_snapshot, make_view
 

@@ -19,12 +19,7 @@ from memwatch.sources.checkpoint.checkpoint_file_state import (
     is_whole,
     looks_like_checkpoint,
 )
-from memwatch.sources.checkpoint.checkpoint_watch import (
-    CPU_SHARE,
-    FOLDER_SECONDS,
-    MANY_FILES,
-    CheckpointWatch,
-)
+from memwatch.sources.checkpoint.checkpoint_watch import CPU_SHARE, FOLDER_SECONDS, MANY_FILES, CheckpointWatch
 from support.processes import READY, WAIT, python, running
 
 

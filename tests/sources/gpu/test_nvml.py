@@ -17,12 +17,7 @@ from memwatch.core.measurements import GpuMemory
 from memwatch.errors import AbsentError, SourceError
 from memwatch.sources.gpu.gpu_reader import GpuReader
 from memwatch.sources.gpu.nvml_helper_client import NvmlHelperPool
-from memwatch.sources.gpu.trainer_gpus import (
-    GpuDevice,
-    NvmlPidResolver,
-    parse_nspid,
-    visible_units,
-)
+from memwatch.sources.gpu.trainer_gpus import GpuDevice, NvmlPidResolver, parse_nspid, visible_units
 from support.fakenvml import GIB, World, library_folder, uuid
 from support.freezer import frozen
 from support.mainjob import until

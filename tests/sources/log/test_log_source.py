@@ -9,15 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.core.events import (
-    CheckpointSeen,
-    Event,
-    GaugeSeen,
-    GenerationSeen,
-    OutOfMemorySeen,
-    PhaseSeen,
-    TotalSeen,
-)
+from memwatch.core.events import CheckpointSeen, Event, GaugeSeen, GenerationSeen, OutOfMemorySeen, PhaseSeen, TotalSeen
 from memwatch.errors import SourceError
 from memwatch.sources.log.log_source import (
     HEAD_BYTES,

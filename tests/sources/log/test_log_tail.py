@@ -12,13 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.errors import SourceError
-from memwatch.sources.log.log_tail import (
-    LINE_BYTES,
-    READ_BYTES,
-    LogSegment,
-    LogSegmenter,
-    LogTail,
-)
+from memwatch.sources.log.log_tail import LINE_BYTES, READ_BYTES, LogSegment, LogSegmenter, LogTail
 
 NOBODY = 65534
 

@@ -9,15 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.events import (
-    CheckpointSeen,
-    Event,
-    GaugeSeen,
-    GenerationSeen,
-    OutOfMemorySeen,
-    PhaseSeen,
-    TotalSeen,
-)
+from memwatch.core.events import CheckpointSeen, Event, GaugeSeen, GenerationSeen, OutOfMemorySeen, PhaseSeen, TotalSeen
 from memwatch.sources.log.counters import UNIT_PRIORITY, LocatedEvent
 from memwatch.sources.log.log_tail import LogSegmenter
 from memwatch.sources.log.marker_parser import MarkerFinder

@@ -8,12 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memwatch.errors import SourceError
-from memwatch.sources.memory.kernel_oom_log import (
-    KmsgReader,
-    OomContext,
-    parse_record,
-    require_kernel_pid_namespace,
-)
+from memwatch.sources.memory.kernel_oom_log import KmsgReader, OomContext, parse_record, require_kernel_pid_namespace
 from support.trainers import memory_cgroup, running
 
 MB = 1 << 20

@@ -6,12 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.errors import (
-    AttachError,
-    ConfigError,
-    MemwatchError,
-    NoTrainerError,
-)
+from memwatch.errors import AttachError, ConfigError, MemwatchError, NoTrainerError
 from memwatch.sources.target.systemd_unit import SystemdUnit, parse_unit, read_unit
 
 SERVICE = b"MainPID=4711\nLoadState=loaded\nActiveState=active\nControlGroup=/system.slice/trainer.service\n"

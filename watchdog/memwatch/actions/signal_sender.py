@@ -14,13 +14,7 @@ from dataclasses import dataclass
 
 from memwatch.core.measurements import Target
 from memwatch.core.proc_stat import parse_stat
-from memwatch.errors import (
-    AttachError,
-    ConfigError,
-    NoTrainerError,
-    SourceError,
-    TargetGoneError,
-)
+from memwatch.errors import AttachError, ConfigError, NoTrainerError, SourceError, TargetGoneError
 
 DEFAULT_SIGNALS = ("SIGINT", "SIGTERM")
 

@@ -14,12 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from memwatch.actions.signal_sender import (
-    PidfdSignaller,
-    RanksSignaller,
-    SignalPlan,
-    choose_signal,
-)
+from memwatch.actions.signal_sender import PidfdSignaller, RanksSignaller, SignalPlan, choose_signal
 from memwatch.app.examination_launcher import ExaminationLauncher, ProcessSnapshotLauncher
 from memwatch.app.history_replay import Settings
 from memwatch.app.interrupter import Interrupter, identify_part, make_hook
@@ -30,19 +25,9 @@ from memwatch.app.watch_loop import Daemon
 from memwatch.app.watch_session import Station
 from memwatch.config.settings import DEFAULT_PROFILE, Config, default_history
 from memwatch.core.events import Attached, Exited
-from memwatch.core.interfaces import (
-    Clock,
-    EventSource,
-    Signaller,
-    Sink,
-)
+from memwatch.core.interfaces import Clock, EventSource, Signaller, Sink
 from memwatch.core.snapshot import Snapshot
-from memwatch.errors import (
-    ConfigError,
-    HistoryError,
-    NoTrainerError,
-    SourceError,
-)
+from memwatch.errors import ConfigError, HistoryError, NoTrainerError, SourceError
 from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore
 from memwatch.history.run_identity import run_key
@@ -68,12 +53,7 @@ from memwatch.sources.target.process_identity import (
     read_torchrun_ranks,
     require_own_proc,
 )
-from memwatch.system import (
-    package_data,
-    private_files,
-    process_priority,
-    serialization,
-)
+from memwatch.system import package_data, private_files, process_priority, serialization
 from memwatch.system.clock import Sleeper
 
 if TYPE_CHECKING:

@@ -9,12 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memwatch.core.events import (
-    Diagnose,
-    Diagnosed,
-    Event,
-    SnapshotTaken,
-)
+from memwatch.core.events import Diagnose, Diagnosed, Event, SnapshotTaken
 from memwatch.core.examination import Examination
 from memwatch.core.measurements import Target
 from memwatch.system import serialization

@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING
 
 from memwatch.config.settings import Config
 from memwatch.core.engine.status_sentence import index_text
-from memwatch.core.events import (
-    Escalate,
-    Event,
-    HookRan,
-    Interrupt,
-    Signalled,
-    Signalling,
-)
+from memwatch.core.events import Escalate, Event, HookRan, Interrupt, Signalled, Signalling
 from memwatch.core.interfaces import Signaller
 from memwatch.core.measurements import RunIdentity
 from memwatch.core.snapshot import Snapshot

@@ -7,15 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from memwatch.core.interfaces import Reader
-from memwatch.core.measurements import (
-    HOST,
-    CgroupMemory,
-    GpuMemory,
-    HostMemory,
-    Sample,
-    TreeMemory,
-    UnavailableSource,
-)
+from memwatch.core.measurements import HOST, CgroupMemory, GpuMemory, HostMemory, Sample, TreeMemory, UnavailableSource
 from memwatch.core.memory_accounting import accounting_method, usages
 from memwatch.errors import AbsentError, SourceError, TargetGoneError
 

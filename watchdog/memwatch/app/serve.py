@@ -16,14 +16,7 @@ from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Awaiting, Event, Notice
 from memwatch.core.interfaces import EventSource, Sink
 from memwatch.core.snapshot import Snapshot
-from memwatch.errors import (
-    AttachError,
-    ConfigError,
-    ExitCode,
-    NoTrainerError,
-    SourceError,
-    TargetGoneError,
-)
+from memwatch.errors import AttachError, ConfigError, ExitCode, NoTrainerError, SourceError, TargetGoneError
 from memwatch.outputs.sd_notify import SystemdNotifier
 from memwatch.sources.target.process_identity import TargetFacts
 from memwatch.system.clock import Sleeper, SystemClock

@@ -7,12 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from memwatch.actions.signal_sender import ExitStatus, PidfdSignaller
 from memwatch.app.launched_trainer import signal_name
-from memwatch.core.cause_of_death import (
-    ExitEvidence,
-    KernelRecord,
-    explain_exit,
-    survival_reason,
-)
+from memwatch.core.cause_of_death import ExitEvidence, KernelRecord, explain_exit, survival_reason
 from memwatch.core.events import (
     Attached,
     CheckpointSeen,
@@ -24,12 +19,7 @@ from memwatch.core.events import (
     Signalled,
     Signalling,
 )
-from memwatch.core.measurements import (
-    CgroupLevel,
-    CgroupMemory,
-    HostMemory,
-    Target,
-)
+from memwatch.core.measurements import CgroupLevel, CgroupMemory, HostMemory, Target
 from memwatch.core.snapshot import Snapshot, WatchState
 from memwatch.core.text_and_units import format_bytes
 from memwatch.errors import SourceError

@@ -24,12 +24,7 @@ from memwatch.core.events import (
     Signalling,
     SourceChanged,
 )
-from memwatch.core.interfaces import (
-    Clock,
-    EventSource,
-    Sink,
-    Waker,
-)
+from memwatch.core.interfaces import Clock, EventSource, Sink, Waker
 from memwatch.core.measurements import Sample, UnavailableSource
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import MemwatchError, TargetGoneError

@@ -25,12 +25,7 @@ from memwatch.app.watch_session import Station
 from memwatch.config.settings import Config
 from memwatch.core.events import Cause, Exited
 from memwatch.core.text_and_units import format_bytes
-from memwatch.errors import (
-    AttachError,
-    ConfigError,
-    ExitCode,
-    SourceError,
-)
+from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
 from memwatch.sources.target.process_identity import read_argv, read_started_target_facts
 from memwatch.system import package_data
 

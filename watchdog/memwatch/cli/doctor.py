@@ -17,22 +17,9 @@ from memwatch.app.watch_session import exposure, make_guard
 from memwatch.config.settings import Config
 from memwatch.core.engine.status_sentence import limit_name
 from memwatch.core.events import GenerationSeen
-from memwatch.core.measurements import (
-    HOST,
-    CgroupMemory,
-    Sample,
-    Target,
-    TreeMemory,
-    Usage,
-)
+from memwatch.core.measurements import HOST, CgroupMemory, Sample, Target, TreeMemory, Usage
 from memwatch.core.text_and_units import format_bytes
-from memwatch.errors import (
-    ConfigError,
-    ExitCode,
-    HistoryError,
-    MemwatchError,
-    SourceError,
-)
+from memwatch.errors import ConfigError, ExitCode, HistoryError, MemwatchError, SourceError
 from memwatch.history.event_store import HistoryStore
 from memwatch.outputs.http.server import WebServer
 from memwatch.sources.log.log_source import LogSource

@@ -14,15 +14,7 @@ from typing import Any
 
 from memwatch.app.composition import Watch, presets, run_log
 from memwatch.app.interrupter import check_hook
-from memwatch.app.launched_trainer import (
-    ENDING,
-    Child,
-    Passthrough,
-    forwarding,
-    say,
-    shell_status,
-    signal_name,
-)
+from memwatch.app.launched_trainer import ENDING, Child, Passthrough, forwarding, say, shell_status, signal_name
 from memwatch.app.watch_session import Station, make_guard
 from memwatch.cli.watch import check_extras, configure
 from memwatch.config.settings import Config
@@ -30,20 +22,10 @@ from memwatch.core import restart_policy
 from memwatch.core.cause_of_death import ExitEvidence, explain_exit
 from memwatch.core.engine.engine import Engine
 from memwatch.core.engine.status_sentence import to_json_line
-from memwatch.core.events import (
-    Cause,
-    Event,
-    Notice,
-    Restarting,
-)
+from memwatch.core.events import Cause, Event, Notice, Restarting
 from memwatch.core.measurements import Limit
 from memwatch.core.snapshot import Snapshot
-from memwatch.errors import (
-    AttachError,
-    ConfigError,
-    MemwatchError,
-    SourceError,
-)
+from memwatch.errors import AttachError, ConfigError, MemwatchError, SourceError
 from memwatch.sources.target.process_identity import read_started_target_facts, require_own_proc, typed
 from memwatch.system.clock import Sleeper, SystemClock
 

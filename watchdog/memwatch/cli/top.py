@@ -24,12 +24,7 @@ from urllib.parse import unquote, urlsplit
 from memwatch.app.composition import show_once
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import printable
-from memwatch.errors import (
-    AttachError,
-    ConfigError,
-    ExitCode,
-    SourceError,
-)
+from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
 from memwatch.outputs.status_json import STATUS_SCHEMA_VERSION, snapshot_shape
 from memwatch.outputs.terminal.keyboard import Keyboard
 from memwatch.outputs.terminal.live_view import LiveView

@@ -20,12 +20,7 @@ from memwatch.core.engine.status_sentence import to_json_line, to_text_line
 from memwatch.core.events import Cause, Notice
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import format_bytes, format_duration
-from memwatch.errors import (
-    AttachError,
-    ConfigError,
-    ExitCode,
-    SourceError,
-)
+from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
 from memwatch.outputs.terminal.progress_bar import ProgressBar
 from memwatch.sources.target.find_process import WAYS
 from memwatch.system import serialization

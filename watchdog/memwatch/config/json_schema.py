@@ -7,13 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from memwatch.config.settings import (
-    ADDRESS,
-    NONE,
-    RANGES,
-    SIZES,
-    Config,
-)
+from memwatch.config.settings import ADDRESS, NONE, RANGES, SIZES, Config
 from memwatch.config.validation import SIGNALS, VARIABLE, events_to_notify_of
 from memwatch.system import package_data, serialization
 

@@ -18,16 +18,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from memwatch.config import validation
-from memwatch.config.settings import (
-    DEFAULT_PROFILE,
-    FLAGS,
-    PATHS,
-    PROFILES,
-    RANGES,
-    Config,
-    keys,
-    types_of_keys,
-)
+from memwatch.config.settings import DEFAULT_PROFILE, FLAGS, PATHS, PROFILES, RANGES, Config, keys, types_of_keys
 from memwatch.errors import ConfigError
 from memwatch.system import package_data, serialization
 from memwatch.system.serialization import Complaint, Document

@@ -7,14 +7,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 
-from memwatch.config.settings import (
-    RANGES,
-    SIZES,
-    Config,
-    NotifyConfig,
-    keys,
-    parse_listen,
-)
+from memwatch.config.settings import RANGES, SIZES, Config, NotifyConfig, keys, parse_listen
 from memwatch.core.expectations import parse_expectation
 from memwatch.core.text_and_units import parse_size
 from memwatch.errors import ConfigError

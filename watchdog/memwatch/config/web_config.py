@@ -10,12 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memwatch.errors import ConfigError
-from memwatch.outputs.http.client_access import (
-    AccessPolicy,
-    RateLimit,
-    Stamp,
-    stamp,
-)
+from memwatch.outputs.http.client_access import AccessPolicy, RateLimit, Stamp, stamp
 from memwatch.system import serialization
 
 if TYPE_CHECKING:

@@ -31,14 +31,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memwatch.core.events import (
-    Cause,
-    CheckpointSeen,
-    Exited,
-    OutOfMemorySeen,
-    Signalled,
-    Signalling,
-)
+from memwatch.core.events import Cause, CheckpointSeen, Exited, OutOfMemorySeen, Signalled, Signalling
 from memwatch.core.text_and_units import format_duration, printable
 
 LAST_WORDS_SECONDS = 60.0  # a failed allocation in the log so shortly before a failure is its reason

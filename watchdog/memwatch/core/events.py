@@ -8,13 +8,7 @@ from enum import Enum
 from typing import Any
 
 from memwatch.core.examination import Examination
-from memwatch.core.measurements import (
-    Limit,
-    RunIdentity,
-    Sample,
-    Target,
-    Usage,
-)
+from memwatch.core.measurements import Limit, RunIdentity, Sample, Target, Usage
 
 # --- actions: all that the engine asks for --------------------------------------------------------------------------
 

@@ -21,15 +21,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
 
-from memwatch.core.measurements import (
-    HOST,
-    CgroupMemory,
-    GpuMemory,
-    HostMemory,
-    Limit,
-    TreeMemory,
-    Usage,
-)
+from memwatch.core.measurements import HOST, CgroupMemory, GpuMemory, HostMemory, Limit, TreeMemory, Usage
 
 
 def usages(

@@ -7,12 +7,7 @@ from enum import Enum
 
 from memwatch.core.events import Exited, Notice
 from memwatch.core.examination import Diagnosis
-from memwatch.core.measurements import (
-    RunIdentity,
-    Sample,
-    Target,
-    Usage,
-)
+from memwatch.core.measurements import RunIdentity, Sample, Target, Usage
 
 
 class Verdict(str, Enum):

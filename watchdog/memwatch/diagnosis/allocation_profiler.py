@@ -13,12 +13,7 @@ from memwatch.core.examination import AllocationProfile, StackGrowth
 from memwatch.core.leaks.allocation_profile import LifoAttribution, merge_stacks
 from memwatch.diagnosis.heap.cpython_runtime import find_interpreter
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
-from memwatch.diagnosis.heap.stack_frames import (
-    Frames,
-    RawStack,
-    ThreadState,
-    id_in_own_namespace,
-)
+from memwatch.diagnosis.heap.stack_frames import Frames, RawStack, ThreadState, id_in_own_namespace
 from memwatch.errors import SourceError, TargetGoneError
 
 DEFAULT_RECORD_SECONDS = 30.0

@@ -10,30 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memwatch.core.events import (
-    Attached,
-    Cause,
-    Event,
-    Exited,
-    Notice,
-    Sampled,
-    Signalling,
-)
+from memwatch.core.events import Attached, Cause, Event, Exited, Notice, Sampled, Signalling
 from memwatch.core.measurements import Target
 from memwatch.core.text_and_units import encodable
-from memwatch.history import (
-    database_file,
-    row_codec,
-    run_identity,
-    stored_runs,
-)
+from memwatch.history import database_file, row_codec, run_identity, stored_runs
 from memwatch.history.retention import Retention
-from memwatch.history.writer_thread import (
-    Row,
-    Run,
-    Writer,
-    roll_back,
-)
+from memwatch.history.writer_thread import Row, Run, Writer, roll_back
 from memwatch.system import serialization
 
 _GRIDS = ((600, 599.5), (60, 59.5), (10, 9.5), (1, 0.95))  # (name in the file, seconds that make a step of it)

@@ -11,14 +11,7 @@ from typing import NamedTuple
 from memwatch.core.measurements import HostMemory
 from memwatch.core.proc_stat import ProcStat, parse_stat
 from memwatch.errors import SourceError, TargetGoneError
-from memwatch.sources.kernel_files import (
-    TOO_LARGE,
-    HeldFile,
-    parse_count,
-    parse_field,
-    read_whole,
-    unreadable,
-)
+from memwatch.sources.kernel_files import TOO_LARGE, HeldFile, parse_count, parse_field, read_whole, unreadable
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STATUS_LINE = re.compile(rb"^(RssFile|RssShmem|VmSwap|VmStk|VmSize|VmData):\s+([0-9]+) kB$", re.MULTILINE)

@@ -6,15 +6,7 @@ from dataclasses import replace
 from enum import Enum
 
 from memwatch.core.decision.policy import Policy
-from memwatch.core.events import (
-    Action,
-    Escalate,
-    HookRan,
-    Interrupt,
-    Notice,
-    Signalled,
-    Signalling,
-)
+from memwatch.core.events import Action, Escalate, HookRan, Interrupt, Notice, Signalled, Signalling
 from memwatch.core.snapshot import WatchState
 from memwatch.core.text_and_units import format_duration
 

@@ -9,12 +9,7 @@ from dataclasses import replace
 
 from memwatch.core.engine import notices
 from memwatch.core.events import Action, Diagnosed
-from memwatch.core.examination import (
-    AllocationProfile,
-    Diagnosis,
-    Finding,
-    StackGrowth,
-)
+from memwatch.core.examination import AllocationProfile, Diagnosis, Finding, StackGrowth
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.leaks.allocation_profile import by_line, merge_stacks
 from memwatch.core.leaks.cause_rules import find_causes

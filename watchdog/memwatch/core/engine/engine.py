@@ -45,22 +45,9 @@ from memwatch.core.expectations import ExpectationCheck, Expectations
 from memwatch.core.forecast.forecaster import Forecaster
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
-from memwatch.core.measurements import (
-    CgroupMemory,
-    Limit,
-    RunIdentity,
-    Target,
-)
+from memwatch.core.measurements import CgroupMemory, Limit, RunIdentity, Target
 from memwatch.core.restart_policy import AttemptProgress
-from memwatch.core.snapshot import (
-    Expectation,
-    Gauge,
-    PhaseRow,
-    ResourceView,
-    Snapshot,
-    SourceHealth,
-    WatchState,
-)
+from memwatch.core.snapshot import Expectation, Gauge, PhaseRow, ResourceView, Snapshot, SourceHealth, WatchState
 
 NOTICES_KEPT = 50  # in the snapshot
 FREQUENT = ("marker", "phase", "forecast", "examined", "not_examined")  # which come by the thousand: not among them

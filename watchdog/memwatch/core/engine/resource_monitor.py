@@ -10,33 +10,13 @@ from memwatch.core.decision.emergency_interrupt import EmergencyDetector, wake_t
 from memwatch.core.decision.interrupt_episode import Episode, EpisodeStage
 from memwatch.core.decision.interrupt_rule import InterruptDecider
 from memwatch.core.decision.lead_time import LeadTimeEstimator
-from memwatch.core.decision.policy import (
-    PACE_FLOOR_SECONDS,
-    PACE_IDLE_SECONDS,
-    Policy,
-    pace_seconds,
-)
+from memwatch.core.decision.policy import PACE_FLOOR_SECONDS, PACE_IDLE_SECONDS, Policy, pace_seconds
 from memwatch.core.engine import notices
 from memwatch.core.engine.monitored_resource import ForecasterProtocol, InterruptDecision, MonitoredResource
 from memwatch.core.engine.notices import DecisionEvidence
-from memwatch.core.events import (
-    Action,
-    HookRan,
-    Interrupt,
-    SampleBatch,
-    Signalled,
-    Signalling,
-    UsageSeries,
-)
+from memwatch.core.events import Action, HookRan, Interrupt, SampleBatch, Signalled, Signalling, UsageSeries
 from memwatch.core.generation_ledger import Boundary, GenerationLedger
-from memwatch.core.measurements import (
-    HOST,
-    CgroupMemory,
-    Limit,
-    Sample,
-    TreeMemory,
-    Usage,
-)
+from memwatch.core.measurements import HOST, CgroupMemory, Limit, Sample, TreeMemory, Usage
 from memwatch.core.memory_accounting import gpu_usage, is_copy_on_write_material
 from memwatch.core.snapshot import Gauge, ResourceView, WatchState
 

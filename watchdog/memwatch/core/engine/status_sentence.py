@@ -12,18 +12,8 @@ from memwatch.core.events import Cause, Exited, Notice
 from memwatch.core.examination import Finding, GrowthDriver
 from memwatch.core.forecast.forecaster import Outlook
 from memwatch.core.measurements import HOST, Limit, Usage
-from memwatch.core.snapshot import (
-    Forecast,
-    ResourceView,
-    Verdict,
-    WatchState,
-)
-from memwatch.core.text_and_units import (
-    format_bytes,
-    format_duration,
-    printable,
-    shown_json,
-)
+from memwatch.core.snapshot import Forecast, ResourceView, Verdict, WatchState
+from memwatch.core.text_and_units import format_bytes, format_duration, printable, shown_json
 
 _ORIGINS = {"rlimit_as": "RLIMIT_AS", "rlimit_data": "RLIMIT_DATA"}
 _CAUSES = {

@@ -20,19 +20,8 @@ from memwatch.core.forecast.regressors import (
     Regressor,
     fit_schedule,
 )
-from memwatch.core.forecast.sample_summaries import (
-    ExcursionDistribution,
-    TimeBin,
-    TimeBins,
-    excursion_distribution,
-)
-from memwatch.core.forecast.trend_changepoints import (
-    BaselinePoint,
-    SegmentHistory,
-    TrendFit,
-    fit_trend,
-    noise_of,
-)
+from memwatch.core.forecast.sample_summaries import ExcursionDistribution, TimeBin, TimeBins, excursion_distribution
+from memwatch.core.forecast.trend_changepoints import BaselinePoint, SegmentHistory, TrendFit, fit_trend, noise_of
 from memwatch.core.robust_statistics import median, upper_semideviation
 
 TIME_BLOCKS = 16  # equal stretches of time that stand for generations where there are no markers

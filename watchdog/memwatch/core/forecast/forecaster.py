@@ -32,12 +32,7 @@ from memwatch.core.forecast.time_to_limit import (
     time_to_limit_distribution,
 )
 from memwatch.core.forecast.trend_changepoints import TrendFit
-from memwatch.core.snapshot import (
-    Forecast,
-    Gauge,
-    Trend,
-    Verdict,
-)
+from memwatch.core.snapshot import Forecast, Gauge, Trend, Verdict
 
 RUN_BINS = 256  # time bins of the whole run
 SETTLED_SAMPLES = 60  # without markers, what comes before this many samples and seconds is the load

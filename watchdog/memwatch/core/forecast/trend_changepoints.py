@@ -15,12 +15,7 @@ from functools import partial
 from itertools import accumulate, islice, pairwise
 from operator import add, itemgetter, mul
 
-from memwatch.core.forecast.growth_models import (
-    MIN_POINTS,
-    CurveFit,
-    GrowthModel,
-    fit_curves,
-)
+from memwatch.core.forecast.growth_models import MIN_POINTS, CurveFit, GrowthModel, fit_curves
 from memwatch.core.robust_statistics import median, robust_sd_about, straight_line
 
 MIN_SEGMENT_POINTS = 3  # points of a line, unless told otherwise; the first piece may be shorter, it is the warm-up

@@ -9,12 +9,7 @@ from itertools import pairwise
 from operator import mul
 
 from memwatch.core.events import Diagnose, Diagnosed
-from memwatch.core.examination import (
-    Census,
-    ExaminationRow,
-    Finding,
-    Growth,
-)
+from memwatch.core.examination import Census, ExaminationRow, Finding, Growth
 from memwatch.core.robust_statistics import median
 
 MAX_ROW_NAMES = 8  # types, and attributes, that are told of at each of them

@@ -12,14 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from memwatch.core.examination import (
-    AttributeSize,
-    Census,
-    DeviceStorageTotals,
-    LargeObject,
-    ReferencePath,
-    TypeCount,
-)
+from memwatch.core.examination import AttributeSize, Census, DeviceStorageTotals, LargeObject, ReferencePath, TypeCount
 from memwatch.diagnosis.heap.attribute_path_sizes import (
     AttributePath,
     AttributePathSizer,
@@ -31,12 +24,7 @@ from memwatch.diagnosis.heap.builtin_values import BuiltinValues
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
 from memwatch.diagnosis.heap.gc_object_scan import GcScan, Scanner
 from memwatch.diagnosis.heap.object_layouts import NDARRAY_DATA_AT, Layouts
-from memwatch.diagnosis.heap.program_modules import (
-    LIBRARY,
-    Program,
-    is_of_program,
-    is_owner,
-)
+from memwatch.diagnosis.heap.program_modules import LIBRARY, Program, is_of_program, is_owner
 from memwatch.diagnosis.heap.reachable_objects import ReachableObjects, Walk
 from memwatch.diagnosis.heap.reference_paths import PathRoots, ReferencePathFinder
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory

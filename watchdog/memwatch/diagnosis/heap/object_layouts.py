@@ -8,12 +8,7 @@ from collections.abc import Callable
 from struct import Struct
 
 from memwatch.diagnosis.heap.builtin_values import BuiltinValues, DictKeys
-from memwatch.diagnosis.heap.remote_object import (
-    BODY_MOST,
-    COUNT_MOST,
-    FRONT,
-    RemoteObject,
-)
+from memwatch.diagnosis.heap.remote_object import BODY_MOST, COUNT_MOST, FRONT, RemoteObject
 from memwatch.diagnosis.heap.type_objects import HeapType
 from memwatch.errors import SourceError
 

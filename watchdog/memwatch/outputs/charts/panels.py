@@ -10,19 +10,8 @@ from typing import TypeVar
 
 from memwatch.core.measurements import HOST
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
-from memwatch.outputs.charts.run_data import (
-    FORECAST_EVENTS,
-    MemorySeries,
-    RunData,
-    TimedNotice,
-)
-from memwatch.outputs.charts.svg_chart import (
-    TINTS,
-    Boundaries,
-    Label,
-    Panel,
-    Ribbon,
-)
+from memwatch.outputs.charts.run_data import FORECAST_EVENTS, MemorySeries, RunData, TimedNotice
+from memwatch.outputs.charts.svg_chart import TINTS, Boundaries, Label, Panel, Ribbon
 from memwatch.outputs.charts.svg_marks import (
     MOST_DOTS,
     AreaMark,

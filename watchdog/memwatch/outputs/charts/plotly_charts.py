@@ -10,13 +10,7 @@ import plotly.graph_objects as go
 from plotly.io import to_html
 from plotly.offline import get_plotlyjs
 
-from memwatch.outputs.charts.svg_chart import (
-    PALETTE,
-    Boundaries,
-    Label,
-    Panel,
-    Ribbon,
-)
+from memwatch.outputs.charts.svg_chart import PALETTE, Boundaries, Label, Panel, Ribbon
 from memwatch.outputs.charts.svg_marks import (
     AreaMark,
     Band,

@@ -14,20 +14,9 @@ from memwatch.core.engine import status_sentence as sentences
 from memwatch.core.examination import Diagnosis
 from memwatch.core.snapshot import Expectation, GenerationRow
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
-from memwatch.outputs.charts.svg_chart import (
-    NARROW,
-    WIDE,
-    Panel,
-    render_svg,
-    stylesheet,
-)
+from memwatch.outputs.charts.svg_chart import NARROW, WIDE, Panel, render_svg, stylesheet
 from memwatch.outputs.text.examination_text import details
-from memwatch.outputs.text.formatting import (
-    format_index,
-    largest_phases,
-    phase_delta,
-    phase_heads,
-)
+from memwatch.outputs.text.formatting import format_index, largest_phases, phase_delta, phase_heads
 
 Markup = NewType("Markup", str)
 

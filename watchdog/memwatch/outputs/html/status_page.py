@@ -8,12 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import memwatch
 from memwatch.core.events import Notice
 from memwatch.core.measurements import Usage
-from memwatch.core.snapshot import (
-    ResourceView,
-    Snapshot,
-    Verdict,
-    WatchState,
-)
+from memwatch.core.snapshot import ResourceView, Snapshot, Verdict, WatchState
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.outputs.charts.panels import resource_title
 from memwatch.outputs.charts.svg_chart import Boundaries, Label, Panel
@@ -32,12 +27,7 @@ from memwatch.outputs.charts.svg_marks import (
 from memwatch.outputs.charts.visible_range import chart_end_t, visible_limit_bytes
 from memwatch.outputs.html import html_document
 from memwatch.outputs.html.html_document import Markup
-from memwatch.outputs.text.formatting import (
-    ROUTINE_EVENTS,
-    format_gauge_value,
-    format_progress,
-    format_verdict,
-)
+from memwatch.outputs.text.formatting import ROUTINE_EVENTS, format_gauge_value, format_progress, format_verdict
 
 REFRESH_SECONDS = 5
 MAX_HTML_GENERATIONS = 12

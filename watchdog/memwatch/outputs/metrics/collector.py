@@ -14,19 +14,8 @@ from itertools import islice
 import memwatch
 from memwatch.core.examination import Diagnosis
 from memwatch.core.interfaces import Clock
-from memwatch.core.measurements import (
-    CgroupMemory,
-    GpuMemory,
-    RankMemory,
-    Sample,
-    TreeMemory,
-)
-from memwatch.core.snapshot import (
-    ResourceView,
-    Snapshot,
-    Verdict,
-    WatchState,
-)
+from memwatch.core.measurements import CgroupMemory, GpuMemory, RankMemory, Sample, TreeMemory
+from memwatch.core.snapshot import ResourceView, Snapshot, Verdict, WatchState
 from memwatch.core.text_and_units import printable
 from memwatch.outputs.metrics import metric_registry as f
 from memwatch.outputs.metrics.exposition import MetricSamples, negotiate

@@ -15,25 +15,9 @@ from rich.segment import Segment
 from rich.style import Style
 
 from memwatch.core.engine.status_sentence import finding_text
-from memwatch.core.measurements import (
-    HOST,
-    GpuMemory,
-    Sample,
-    Usage,
-)
-from memwatch.core.snapshot import (
-    GenerationRow,
-    ResourceView,
-    Snapshot,
-    Verdict,
-    WatchState,
-)
-from memwatch.core.text_and_units import (
-    format_bytes,
-    format_duration,
-    printable,
-    replace_unprintable,
-)
+from memwatch.core.measurements import HOST, GpuMemory, Sample, Usage
+from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot, Verdict, WatchState
+from memwatch.core.text_and_units import format_bytes, format_duration, printable, replace_unprintable
 from memwatch.outputs.terminal import braille_chart
 from memwatch.outputs.text import examination_text
 from memwatch.outputs.text.formatting import (

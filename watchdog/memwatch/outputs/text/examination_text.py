@@ -11,25 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from memwatch.core.engine import status_sentence as words
-from memwatch.core.examination import (
-    Census,
-    Diagnosis,
-    Finding,
-    Growth,
-    TypeCount,
-)
-from memwatch.core.leaks.process_snapshot import (
-    ProcessSnapshot,
-    ProcessSnapshotDiff,
-    ValueChange,
-    memory,
-)
-from memwatch.core.text_and_units import (
-    format_bytes,
-    format_duration,
-    printable,
-    replace_unprintable,
-)
+from memwatch.core.examination import Census, Diagnosis, Finding, Growth, TypeCount
+from memwatch.core.leaks.process_snapshot import ProcessSnapshot, ProcessSnapshotDiff, ValueChange, memory
+from memwatch.core.text_and_units import format_bytes, format_duration, printable, replace_unprintable
 from memwatch.outputs.text import profile_formats
 from memwatch.outputs.text.formatting import phase_heads
 

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from memwatch.core.snapshot import (
-    GenerationRow,
-    ResourceView,
-    Snapshot,
-    Verdict,
-)
-from memwatch.core.text_and_units import (
-    format_bytes,
-    format_duration,
-    printable,
-    replace_unprintable,
-)
+from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot, Verdict
+from memwatch.core.text_and_units import format_bytes, format_duration, printable, replace_unprintable
 from memwatch.outputs.text import examination_text
 from memwatch.outputs.text.formatting import (
     format_index,

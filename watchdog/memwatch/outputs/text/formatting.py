@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memwatch.core.snapshot import (
-    GenerationRow,
-    ResourceView,
-    Snapshot,
-    Verdict,
-)
+from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot, Verdict
 from memwatch.core.text_and_units import format_bytes, printable
 
 ROUTINE_EVENTS = frozenset(

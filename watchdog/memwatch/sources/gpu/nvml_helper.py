@@ -19,12 +19,7 @@ from typing import Any
 
 from memwatch.core.measurements import GpuMemory
 from memwatch.errors import AbsentError, SourceError
-from memwatch.sources.gpu.nvml_helper_messages import (
-    MAX_HELPER_MESSAGE_BYTES,
-    Begin,
-    NvmlAnswer,
-    decode_question,
-)
+from memwatch.sources.gpu.nvml_helper_messages import MAX_HELPER_MESSAGE_BYTES, Begin, NvmlAnswer, decode_question
 from memwatch.sources.gpu.trainer_gpus import (
     GpuDevice,
     NvmlPidResolver,

@@ -6,12 +6,7 @@ import time
 from collections.abc import Iterable
 
 from memwatch.errors import SourceError
-from memwatch.sources.gpu.nvml_helper_messages import (
-    MAX_HELPER_MESSAGE_BYTES,
-    Begin,
-    NvmlAnswer,
-    encode_question,
-)
+from memwatch.sources.gpu.nvml_helper_messages import MAX_HELPER_MESSAGE_BYTES, Begin, NvmlAnswer, encode_question
 from memwatch.system.child_process import Peer
 
 LEAVING_S = 2.0  # for nvmlShutdown and the end of a helper that is let go

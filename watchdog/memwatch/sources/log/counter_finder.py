@@ -5,21 +5,9 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 
-from memwatch.sources.log.counters import (
-    OTHER_UNIT_PRIORITY,
-    UNIT_PRIORITY,
-    UNNAMED_PRIORITY,
-    LineText,
-    LogCounter,
-)
+from memwatch.sources.log.counters import OTHER_UNIT_PRIORITY, UNIT_PRIORITY, UNNAMED_PRIORITY, LineText, LogCounter
 from memwatch.sources.log.line_templates import LineObservations
-from memwatch.sources.log.recurring_lines import (
-    LINES,
-    Recurring,
-    is_measure,
-    line_shape_any_number,
-    mask_non_counters,
-)
+from memwatch.sources.log.recurring_lines import LINES, Recurring, is_measure, line_shape_any_number, mask_non_counters
 from memwatch.sources.log.table_counters import TableReader, cell, is_separator
 from memwatch.sources.log.unit_words import (
     UnitMention,

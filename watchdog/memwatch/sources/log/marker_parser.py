@@ -6,12 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from memwatch.core.events import (
-    Event,
-    GaugeSeen,
-    PhaseSeen,
-    TotalSeen,
-)
+from memwatch.core.events import Event, GaugeSeen, PhaseSeen, TotalSeen
 from memwatch.sources.log.counter_finder import BAR, CounterFinder
 from memwatch.sources.log.counters import (
     OTHER_UNIT_PRIORITY,

@@ -9,22 +9,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from memwatch.core.events import (
-    CheckpointSeen,
-    Event,
-    GaugeSeen,
-    OutOfMemorySeen,
-    PhaseSeen,
-    TotalSeen,
-)
+from memwatch.core.events import CheckpointSeen, Event, GaugeSeen, OutOfMemorySeen, PhaseSeen, TotalSeen
 from memwatch.core.text_and_units import printable
 from memwatch.sources.log.counter_finder import bar_at
-from memwatch.sources.log.counters import (
-    LineText,
-    LocatedEvent,
-    LogCounter,
-    user_priority,
-)
+from memwatch.sources.log.counters import LineText, LocatedEvent, LogCounter, user_priority
 from memwatch.sources.log.line_templates import mask_digits, pattern_for_any_digits
 from memwatch.sources.log.marker_presets import MarkerRule, Preset
 from memwatch.system.cpu_time_limit import CpuTimeExceededError, run_with_cpu_limit

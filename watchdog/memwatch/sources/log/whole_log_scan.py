@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memwatch.core.events import (
-    CheckpointSeen,
-    Event,
-    GaugeSeen,
-    GenerationSeen,
-    OutOfMemorySeen,
-    PhaseSeen,
-)
+from memwatch.core.events import CheckpointSeen, Event, GaugeSeen, GenerationSeen, OutOfMemorySeen, PhaseSeen
 from memwatch.core.text_and_units import printable
 from memwatch.sources.log.counters import LocatedEvent
 from memwatch.sources.log.log_tail import LogSegment, LogTail

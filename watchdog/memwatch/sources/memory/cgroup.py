@@ -8,19 +8,8 @@ from dataclasses import replace
 
 from memwatch.core.measurements import CgroupLevel, CgroupMemory
 from memwatch.errors import SourceError, TargetGoneError
-from memwatch.sources.kernel_files import (
-    HeldFile,
-    HeldValue,
-    parse_count,
-    parse_field,
-    read_whole,
-)
-from memwatch.sources.memory.cgroup_mounts import (
-    CgroupLocation,
-    locate,
-    parse_mountinfo,
-    parse_proc_cgroup,
-)
+from memwatch.sources.kernel_files import HeldFile, HeldValue, parse_count, parse_field, read_whole
+from memwatch.sources.memory.cgroup_mounts import CgroupLocation, locate, parse_mountinfo, parse_proc_cgroup
 from memwatch.sources.memory.cgroup_ownership import CgroupOwnership
 from memwatch.sources.procfs import read_stat
 

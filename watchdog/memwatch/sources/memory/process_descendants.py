@@ -8,12 +8,7 @@ from collections.abc import Callable, Collection
 
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.kernel_files import HeldValue, read_whole
-from memwatch.sources.procfs import (
-    parse_last_pid,
-    read_children,
-    read_stat,
-    read_tasks,
-)
+from memwatch.sources.procfs import parse_last_pid, read_children, read_stat, read_tasks
 
 _SHARE = 0.001  # of a core that looking may take: after a look of 1 ms the next comes a second later
 _FILE_SECONDS = 15e-6  # of CPU that a file takes where nothing else runs; the time itself is trebled on a busy machine

@@ -12,13 +12,7 @@ from memwatch.sources.kernel_files import read_whole, unreadable
 from memwatch.sources.memory.process_descendants import DescendantFinder
 from memwatch.sources.memory.rank_memory import RankTracker
 from memwatch.sources.memory.shared_page_sampling import PageSamplingBudget, SampledProcess, SharedPageSampler
-from memwatch.sources.procfs import (
-    ProcStatus,
-    parse_limits,
-    parse_statm,
-    parse_status,
-    read_stat,
-)
+from memwatch.sources.procfs import ProcStatus, parse_limits, parse_statm, parse_status, read_stat
 
 _STATM_BYTES = 160  # seven numbers of up to 20 digits
 _DETAIL_SECONDS, _LIMITS_SECONDS = 20.0, 60.0  # between readings of the trainer's own status, and of its limits

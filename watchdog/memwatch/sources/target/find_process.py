@@ -12,12 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
-from memwatch.errors import (
-    AttachError,
-    ConfigError,
-    NoTrainerError,
-    SourceError,
-)
+from memwatch.errors import AttachError, ConfigError, NoTrainerError, SourceError
 from memwatch.sources.kernel_files import read_whole
 from memwatch.sources.procfs import parse_statm, read_stat
 from memwatch.sources.target.process_identity import is_torchrun, read_argv

@@ -12,12 +12,7 @@ from pathlib import Path, PurePath
 
 from memwatch.core.measurements import Target
 from memwatch.core.text_and_units import printable
-from memwatch.errors import (
-    AttachError,
-    NoTrainerError,
-    SourceError,
-    TargetGoneError,
-)
+from memwatch.errors import AttachError, NoTrainerError, SourceError, TargetGoneError
 from memwatch.sources.kernel_files import read_whole
 from memwatch.sources.procfs import read_children, read_stat
 
