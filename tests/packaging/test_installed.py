@@ -58,7 +58,8 @@ def test_it_tells_its_version_and_commit(made: Package, installed: Installed) ->
 
 
 def test_its_metrics_tell_the_commit(made: Package, installed: Installed) -> None:
-    code = "from memwatch.system.clock import SystemClock; from memwatch.outputs.metrics.collector import MetricsCollector; "
+    code = "from memwatch.system.clock import SystemClock; "
+    code += "from memwatch.outputs.metrics.collector import MetricsCollector; "
     code += "print(MetricsCollector(lambda: None, {}, SystemClock()).render()[0].decode())"
     told = installed.run(installed.python, "-c", code).stdout
     version = ".".join(map(str, sys.version_info[:3]))
