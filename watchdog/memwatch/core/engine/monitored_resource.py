@@ -93,12 +93,12 @@ MAX_PENDING_READINGS = 16  # readings, at most, that nobody has asked about are 
 class ForecasterProtocol(Protocol):
     """What the engine needs of a forecaster."""
 
-    def add_samples(self, times: Sequence[float], used: Sequence[int]) -> None: ...  # noqa: D102
-    def begin_generation(self, t: float, index: float) -> None: ...  # noqa: D102
-    def add_late_marker(self, index: float) -> None: ...  # noqa: D102
-    def forget_generations(self) -> None: ...  # noqa: D102
-    def restart(self, t: float) -> None: ...  # noqa: D102
-    def outlook(  # noqa: D102
+    def add_samples(self, times: Sequence[float], used: Sequence[int]) -> None: ...
+    def begin_generation(self, t: float, index: float) -> None: ...
+    def add_late_marker(self, index: float) -> None: ...
+    def forget_generations(self) -> None: ...
+    def restart(self, t: float) -> None: ...
+    def outlook(
         self,
         t: float,
         limit_bytes: int | None,
@@ -109,15 +109,15 @@ class ForecasterProtocol(Protocol):
         save_bytes: float = 0.0,
         others_deviation: float = 0.0,
     ) -> Outlook: ...
-    def peak_rate(self) -> float: ...  # noqa: D102
-    def rise_bytes(self, seconds: float) -> float: ...  # noqa: D102
-    def new_high_bytes(self, seconds: float) -> float: ...  # noqa: D102
+    def peak_rate(self) -> float: ...
+    def rise_bytes(self, seconds: float) -> float: ...
+    def new_high_bytes(self, seconds: float) -> float: ...
     @property
-    def slope_t_stat(self) -> float: ...  # noqa: D102
+    def slope_t_stat(self) -> float: ...
     @property
-    def growth_follows_plateau(self) -> bool: ...  # noqa: D102
+    def growth_follows_plateau(self) -> bool: ...
     @property
-    def range_bytes(self) -> float: ...  # noqa: D102
+    def range_bytes(self) -> float: ...
 
 
 class MonitoredResource:
