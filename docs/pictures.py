@@ -15,7 +15,7 @@ from memwatch.core.events import Notice
 from memwatch.core.measurements import HOST
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import format_duration
-from memwatch.history.csv_trace import read_trace, replay
+from memwatch.history.csv_trace import read_trace, replay_notices
 from memwatch.outputs.charts.panels import forecast_panel, memory_panel
 from memwatch.outputs.charts.run_data import FORECAST_EVENTS, RunData, build_run_data
 from memwatch.outputs.charts.svg_chart import WIDE, Label, Panel, render_svg_file
@@ -115,7 +115,7 @@ def told(trace: Trace, gauge: Sequence[int] = ()) -> RunData:
 
 
 def _drained(path: Path, notices: list[Notice]) -> Snapshot:
-    events = replay(path, POLICY)
+    events = replay_notices(path, POLICY)
     while True:
         try:
             notices.append(next(events))

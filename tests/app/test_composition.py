@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from memwatch.app.composition import CALM_SECONDS, TIDY_SECONDS, tidying
+from memwatch.app.composition import FULL_GC_SECONDS, MIN_SLEEP_FOR_GC_SECONDS, with_periodic_gc
 from support.world import HandClock
 
 FREE = 1000  # blocks, fewer than a free list takes
@@ -22,7 +22,7 @@ def clock() -> HandClock:
 @pytest.fixture
 def sleep(clock: HandClock) -> Iterator[Callable[[float], bool]]:
     gc.disable()
-    yield tidying(lambda seconds: seconds < CALM_SECONDS, clock)
+    yield with_periodic_gc(lambda seconds: seconds < MIN_SLEEP_FOR_GC_SECONDS, clock)
     gc.enable()
 
 
@@ -31,20 +31,20 @@ def given_back(sleep: Callable[[float], bool], seconds: float) -> bool:
     for _ in range(2 * FREE):
         tuple(map(float, range(16)))
     before = sys.getallocatedblocks()
-    assert sleep(seconds) is (seconds < CALM_SECONDS), "as the sleep itself says"
+    assert sleep(seconds) is (seconds < MIN_SLEEP_FOR_GC_SECONDS), "as the sleep itself says"
     return before - sys.getallocatedblocks() > FREE
 
 
 def test_once_an_hour_what_is_free_is_given_back(sleep: Callable[[float], bool], clock: HandClock) -> None:
     assert not given_back(sleep, 1.0)
-    clock.t += TIDY_SECONDS
+    clock.t += FULL_GC_SECONDS
     assert given_back(sleep, 1.0)
     assert not given_back(sleep, 1.0)
-    clock.t += TIDY_SECONDS
+    clock.t += FULL_GC_SECONDS
     assert given_back(sleep, 1.0)
 
 
 def test_never_before_a_look_that_is_due_at_once(sleep: Callable[[float], bool], clock: HandClock) -> None:
-    clock.t += TIDY_SECONDS
-    assert not given_back(sleep, CALM_SECONDS / 2)
-    assert given_back(sleep, CALM_SECONDS)
+    clock.t += FULL_GC_SECONDS
+    assert not given_back(sleep, MIN_SLEEP_FOR_GC_SECONDS / 2)
+    assert given_back(sleep, MIN_SLEEP_FOR_GC_SECONDS)

@@ -93,7 +93,7 @@ def test_what_a_trainer_holds_is_found_and_nothing_is_left_behind():
 
 def test_it_gives_way_to_everybody_else_and_is_killed_first(tmp_path: Path):
     code = (
-        "import os; from memwatch.system.process_priority import give_way; give_way(); "
+        "import os; from memwatch.system.process_priority import lower_priority; lower_priority(); "
         f"open({str(tmp_path / 'how')!r}, 'w').write(f'{{os.nice(0)}} ' + open('/proc/self/oom_score_adj').read())"
     )
     with examiner(os.getppid(), code=code) as one:

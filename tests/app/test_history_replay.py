@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.history_replay import Retold, Settings, retell
+from memwatch.app.engine_settings import EngineSettings
+from memwatch.app.history_replay import RejudgedWatch, rejudge
 from memwatch.cli.main import main
 from memwatch.core.decision.policy import Policy
 from memwatch.core.events import Attached, Event, Interrupt, Notice, Sampled, Signalled
@@ -20,17 +21,17 @@ from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore
 from support.recorded import GB, Recording
 
-SETTINGS = Settings(Policy(), DiagnosisPolicy(), ("growth < 5GB/generation",))
+SETTINGS = EngineSettings(Policy(), DiagnosisPolicy(), ("growth < 5GB/generation",))
 LEAK = Recording(generations=12, samples=60, limit=100 * GB, killed_in=9.5)
 
 
-def watched(path: Path, events: Iterator[Event], settings: Settings = SETTINGS) -> list[Notice]:
+def watched(path: Path, events: Iterator[Event], settings: EngineSettings = SETTINGS) -> list[Notice]:
     """Judge, and keep all of it as a daemon does; what was told."""
-    store, engine, told = HistoryStore.open(path), settings.engine(), list[Notice]()
+    store, engine, told = HistoryStore.open(path), settings.make_engine(), list[Notice]()
     for event in events:
         if isinstance(event, Attached):
-            event = replace(event, run_id=store.begin("key", event, event.t).run_id)  # noqa: PLW2901
-            store.judged_by(settings.to_keep(), event.t)
+            event = replace(event, run_id=store.open_run("key", event, event.t).run_id)  # noqa: PLW2901
+            store.record_engine(settings.to_record(), event.t)
             for earlier in store.replay_events(event.run_id):
                 engine.feed(earlier)
         fed: list[Event] = [event]
@@ -45,9 +46,9 @@ def watched(path: Path, events: Iterator[Event], settings: Settings = SETTINGS) 
     return told
 
 
-def again(path: Path) -> list[Retold]:
-    [run] = stored_runs.runs(path)
-    return list(retell(path, run, lambda share: None))
+def again(path: Path) -> list[RejudgedWatch]:
+    [run] = stored_runs.stored_runs(path)
+    return list(rejudge(path, run, lambda share: None))
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def test_each_event_comes_out_as_it_was_told(path: Path, gpus: int, capsys: pyte
     told = watched(path, replace(LEAK, gpus=gpus).events())
     assert {"forecast", "warn", "interrupt", "finding", "breach", "exited"} <= {one.event for one in told}
     [one] = again(path)
-    assert one.difference is None and len(one.now) == len(told)
+    assert one.difference is None and len(one.recomputed) == len(told)
     assert main(["replay", str(path)]) == ExitCode.ENDED
     assert f"judged again, 1 watch: each of {len(told)} events as it was told" in capsys.readouterr().out
 
@@ -83,7 +84,7 @@ def test_each_watch_is_judged_from_what_it_found(path: Path) -> None:
         watched(path, iter([replace(events[0], t=part[0].t), *part] if part[0] is not events[0] else part))
     found = again(path)
     assert [one.difference for one in found] == [None] * 3
-    assert [one.now[0].text.split(":")[0] for one in found] == ["watching", "watching again", "watching again"]
+    assert [one.recomputed[0].text.split(":")[0] for one in found] == ["watching", "watching again", "watching again"]
 
 
 def test_every_look_counts(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +105,7 @@ def test_it_is_judged_by_the_settings_of_that_time_and_by_no_others(
 ) -> None:
     watched(path, LEAK.events(), replace(SETTINGS, policy=Policy(act=False, warn_horizon_seconds=60.0)))
     [one] = again(path)
-    assert one.difference is None and not any(notice.event == "interrupt" for notice in one.now)
+    assert one.difference is None and not any(notice.event == "interrupt" for notice in one.recomputed)
     assert main(["replay", str(path), "--limit", "3GB"]) == ExitCode.USAGE
     assert "memwatch export" in capsys.readouterr().err
 
@@ -134,7 +135,7 @@ def test_a_name_of_a_run_goes_with_a_history(tmp_path: Path, capsys: pytest.Capt
 
 def test_looks_between_the_seconds_are_kept(path: Path) -> None:
     told = watched(path, replace(LEAK, seconds=0.05, samples=400, generations=4, killed_in=None).events())
-    [run] = stored_runs.runs(path)
-    kept = sum(isinstance(event, Sampled) for event in stored_runs.events(path, run.run_id))
+    [run] = stored_runs.stored_runs(path)
+    kept = sum(isinstance(event, Sampled) for event in stored_runs.events_to_replay(path, run.run_id))
     assert kept == 4 * 400 and told
     assert [one.difference for one in again(path)] == [None]

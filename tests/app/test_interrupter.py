@@ -58,17 +58,17 @@ def world(tmp_path: Path) -> World:
 
 def test_the_signal_goes_first_and_the_hook_follows(world: World) -> None:
     interrupter = world.interrupter()
-    [told] = interrupter.act(ASKED)
+    [told] = interrupter.execute(ASKED)
     assert isinstance(told, Signalled) and not told.instead and told.hook.endswith("sh 100")
     assert world.calls == ["SIGINT", "asked"]
-    [ran] = interrupter.rest(lambda: False)
+    [ran] = interrupter.wait_for_hook(lambda: False)
     assert isinstance(ran, HookRan) and ran.error == ""
     assert world.hooked.read_text() == "3 no room for another generation 100\n"
 
 
 def test_in_place_of_the_signal_nothing_is_sent(world: World) -> None:
     interrupter = world.interrupter(instead=True)
-    [told] = interrupter.act(ASKED)
+    [told] = interrupter.execute(ASKED)
     assert isinstance(told, Signalled) and told.instead and told.signal == "SIGINT"
     assert world.calls == ["asked"]
     until(world.hooked.exists)
@@ -78,7 +78,7 @@ def test_in_place_of_the_signal_nothing_is_sent(world: World) -> None:
     "action", [Interrupt(5.0, "host", "again", by_signal=True), Escalate(5.0, "SIGTERM", "no checkpoint")]
 )
 def test_it_has_one_turn_and_what_follows_is_signalled(world: World, action: Interrupt | Escalate) -> None:
-    [told] = world.interrupter(instead=True).act(action)
+    [told] = world.interrupter(instead=True).execute(action)
     assert told == Signalled(5.0, "SIGTERM" if isinstance(action, Escalate) else "SIGINT")
     assert not world.hooked.exists()
 
@@ -86,10 +86,10 @@ def test_it_has_one_turn_and_what_follows_is_signalled(world: World, action: Int
 @pytest.mark.parametrize("instead", [False, True])
 def test_a_dry_run_starts_nothing(world: World, instead: bool) -> None:
     interrupter = world.interrupter(instead=instead, dry_run=True)
-    [told] = interrupter.act(ASKED)
+    [told] = interrupter.execute(ASKED)
     assert isinstance(told, Signalled) and told.dry_run and told.hook
-    assert world.calls == [] and interrupter.rest(lambda: False) == ()
-    assert interrupter.powerless() == "a dry run: nothing is sent"
+    assert world.calls == [] and interrupter.wait_for_hook(lambda: False) == ()
+    assert interrupter.unreachable_reason() == "a dry run: nothing is sent"
 
 
 def gone(folder: Path) -> str:
@@ -105,7 +105,7 @@ def test_the_signal_is_sent_where_the_hook_cannot_be_started(world: World, tmp_p
     program = gone(tmp_path)
     interrupter = world.interrupter(program, instead=instead)
     Path(program).unlink()
-    told = interrupter.act(ASKED)
+    told = interrupter.execute(ASKED)
     assert Signalled(5.0, "SIGINT") in told
     [failed] = [one for one in told if isinstance(one, HookRan)]
     assert failed.status is None and "No such file" in failed.error
@@ -114,21 +114,21 @@ def test_the_signal_is_sent_where_the_hook_cannot_be_started(world: World, tmp_p
 
 def test_a_signal_that_cannot_be_sent_leaves_the_hook(world: World) -> None:
     world.error = SourceError("not permitted")
-    [told] = world.interrupter().act(ASKED)
+    [told] = world.interrupter().execute(ASKED)
     assert isinstance(told, Signalled) and told.error == "not permitted" and told.hook
     until(world.hooked.exists)
 
 
 def test_a_hook_in_place_of_the_signal_needs_no_permission_to_signal(world: World) -> None:
-    assert world.interrupter(instead=True, unreachable=lambda: "no permission").powerless() is None
-    assert world.interrupter(unreachable=lambda: "no permission").powerless() == "no permission"
+    assert world.interrupter(instead=True, unreachable=lambda: "no permission").unreachable_reason() is None
+    assert world.interrupter(unreachable=lambda: "no permission").unreachable_reason() == "no permission"
 
 
 @pytest.mark.parametrize(
     "action", [ASKED, Interrupt(5.0, "host", "again", by_signal=True), Escalate(5.0, "SIGTERM", "no checkpoint")]
 )
 def test_a_signal_is_announced_before_it_is_sent(world: World, action: Interrupt | Escalate) -> None:
-    world.interrupter().act(action, world.announce)
+    world.interrupter().execute(action, world.announce)
     name = "SIGTERM" if isinstance(action, Escalate) else "SIGINT"
     assert world.calls == [f"to come: {name}", name, "asked"]
 
@@ -137,7 +137,7 @@ def test_a_hook_in_place_of_the_signal_is_announced_and_the_signal_where_it_cann
     world: World, tmp_path: Path
 ) -> None:
     interrupter = world.interrupter("sh", "-c", f"touch {world.hooked}", instead=True)
-    interrupter.act(ASKED, world.announce)
+    interrupter.execute(ASKED, world.announce)
     until(world.hooked.exists)
     assert world.calls == [f"to come: the hook sh -c 'touch {world.hooked}'", "asked"]
     world.hooked.unlink()
@@ -145,18 +145,18 @@ def test_a_hook_in_place_of_the_signal_is_announced_and_the_signal_where_it_cann
     program = gone(tmp_path)
     interrupter = world.interrupter(program, instead=True)
     Path(program).unlink()
-    interrupter.act(ASKED, world.announce)
+    interrupter.execute(ASKED, world.announce)
     assert world.calls == [f"to come: the hook {program}", "to come: SIGINT", "SIGINT", "asked"]
 
 
 def test_nothing_is_announced_that_will_not_be_done(world: World) -> None:
     for instead in (False, True):
-        world.interrupter(instead=instead, dry_run=True).act(ASKED, world.announce)
+        world.interrupter(instead=instead, dry_run=True).execute(ASKED, world.announce)
 
     def none() -> str:
         raise SourceError("the trainer ignores SIGINT and SIGTERM")
 
-    Interrupter(world, none).act(ASKED, world.announce)
+    Interrupter(world, none).execute(ASKED, world.announce)
     assert world.calls == []
 
 
@@ -176,7 +176,7 @@ def test_a_trainer_as_quick_as_the_signal_has_saved_after_it(tmp_path: Path, pha
     watch = CheckpointWatch(os.getpid(), (), str(tmp_path))
     watch.poll(0.0)
     time.sleep(phase / 1000)
-    Interrupter(Quick(), lambda: "SIGINT", asked=lambda before_ns: watch.discard_before_signal(1.0, before_ns)).act(
+    Interrupter(Quick(), lambda: "SIGINT", asked=lambda before_ns: watch.discard_before_signal(1.0, before_ns)).execute(
         ASKED
     )
     [seen] = watch.checkpoints_at_exit(2.0, killed=False)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.launched_trainer import Child, Passthrough, forwarding, shell_status, signal_name
+from memwatch.app.launched_trainer import LaunchedTrainer, Passthrough, forward_signals, shell_status, signal_name
 from memwatch.cli.demo import Confinement, _cgroup, _rlimit, _works, confine
 from memwatch.errors import AttachError
 from support.mainjob import until
@@ -33,16 +33,16 @@ def shell(code: str) -> tuple[str, ...]:
 
 
 def test_both_outputs_go_to_the_log_in_order(log: Path) -> None:
-    child = Child(shell("echo one; echo two >&2; echo three"), log)
-    assert child.status() == 0
+    child = LaunchedTrainer(shell("echo one; echo two >&2; echo three"), log)
+    assert child.wait() == 0
     assert log.read_text() == "one\ntwo\nthree\n"
     assert log.stat().st_mode & 0o777 == 0o600
 
 
 def test_status_of_an_exit_and_of_a_death(log: Path) -> None:
-    assert Child(shell("exit 7"), log).status() == 7
+    assert LaunchedTrainer(shell("exit 7"), log).wait() == 7
     log.unlink()
-    assert Child(shell("kill -9 $$"), log).status() == -9
+    assert LaunchedTrainer(shell("kill -9 $$"), log).wait() == -9
 
 
 @pytest.mark.parametrize(("status", "code"), [(0, 0), (7, 7), (-9, 137), (-2, 130)])
@@ -60,7 +60,7 @@ def test_signal_names() -> None:
 )
 def test_what_cannot_start_is_told_and_leaves_no_log(log: Path, command: str, why: str) -> None:
     with pytest.raises(AttachError, match=why) as caught:
-        Child((command,), log)
+        LaunchedTrainer((command,), log)
     assert "memwatch run --" in caught.value.hint
     assert not log.exists()
 
@@ -69,28 +69,28 @@ def test_a_log_that_is_there_already_is_never_written_over(log: Path) -> None:
     log.parent.mkdir()
     log.write_text("another's")
     with pytest.raises(AttachError, match="File exists"):
-        Child(shell("echo mine"), log)
+        LaunchedTrainer(shell("echo mine"), log)
     assert log.read_text() == "another's"
 
 
 def test_it_has_a_session_of_its_own_and_handles_sigint_even_when_memwatch_does_not(log: Path) -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as under `memwatch run ... &` in a script
     try:
-        child = Child(("sleep", "60"), log)
+        child = LaunchedTrainer(("sleep", "60"), log)
     finally:
         signal.signal(signal.SIGINT, before)
     assert os.getsid(child.pid) == child.pid
-    child.forward(signal.SIGINT)
-    assert child.status() == -signal.SIGINT
+    child.forward_signal(signal.SIGINT)
+    assert child.wait() == -signal.SIGINT
 
 
 def test_signals_to_memwatch_go_to_the_child_alone(log: Path) -> None:
-    child = Child(shell("trap 'echo got; exit 5' USR1; echo ready; while :; do sleep 0.05; done"), log)
+    child = LaunchedTrainer(shell("trap 'echo got; exit 5' USR1; echo ready; while :; do sleep 0.05; done"), log)
     until(lambda: "ready" in log.read_text())
     before = signal.getsignal(signal.SIGUSR1)
-    with forwarding(child.forward):
+    with forward_signals(child.forward_signal):
         os.kill(os.getpid(), signal.SIGUSR1)
-        assert child.status() == 5
+        assert child.wait() == 5
         os.kill(os.getpid(), signal.SIGUSR1)  # it has ended: nobody gets it, nobody dies of it
     assert signal.getsignal(signal.SIGUSR1) is before
 
@@ -98,38 +98,40 @@ def test_signals_to_memwatch_go_to_the_child_alone(log: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGWINCH, signal.SIGALRM, signal.SIGRTMIN + 1, signal.SIGRTMAX])
 def test_every_signal_that_a_program_may_be_told_something_by_is_passed_on(log: Path, number: int) -> None:
     got: list[int] = []
-    with forwarding(got.append):
+    with forward_signals(got.append):
         os.kill(os.getpid(), number)
     assert got == [number]
 
 
 def test_it_knows_whether_it_was_told_to_end(log: Path) -> None:
-    child = Child(shell("trap : USR1 TERM; while :; do sleep 0.05; done"), log)
-    child.forward(signal.SIGWINCH)
-    assert not child.told_to_end
-    child.forward(signal.SIGTERM)
-    assert child.told_to_end
-    child.forward(signal.SIGKILL)
-    child.status()
+    child = LaunchedTrainer(shell("trap : USR1 TERM; while :; do sleep 0.05; done"), log)
+    child.forward_signal(signal.SIGWINCH)
+    assert not child.end_requested
+    child.forward_signal(signal.SIGTERM)
+    assert child.end_requested
+    child.forward_signal(signal.SIGKILL)
+    child.wait()
 
 
 def test_a_log_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(AttachError, match=r"cannot make .*/file/runs/child\.log: ") as caught:
-        Child(shell("true"), tmp_path / "file" / "runs" / "child.log")
+        LaunchedTrainer(shell("true"), tmp_path / "file" / "runs" / "child.log")
     assert "XDG_STATE_HOME" in caught.value.hint
 
 
 def test_end_ends_it_once(log: Path) -> None:
-    child = Child(("sleep", "60"), log)
-    child.end()
-    assert child.status() == -signal.SIGTERM
-    child.end()
+    child = LaunchedTrainer(("sleep", "60"), log)
+    child.terminate()
+    assert child.wait() == -signal.SIGTERM
+    child.terminate()
 
 
 def test_environment_and_folder(log: Path, tmp_path: Path) -> None:
-    child = Child(shell('echo "$GREETING $PYTHONUNBUFFERED"; pwd'), log, {"GREETING": "hello"}, folder=tmp_path)
-    child.status()
+    child = LaunchedTrainer(
+        shell('echo "$GREETING $PYTHONUNBUFFERED"; pwd'), log, {"GREETING": "hello"}, folder=tmp_path
+    )
+    child.wait()
     assert log.read_text().splitlines() == ["hello 1", str(tmp_path)]
 
 
@@ -138,10 +140,10 @@ def test_environment_and_folder(log: Path, tmp_path: Path) -> None:
 
 def passed_on(log: Path, code: str, take: Callable[[int], bytes]) -> bytes:
     read, write = os.pipe()
-    child = Child(shell(code), log)
+    child = LaunchedTrainer(shell(code), log)
     passthrough = Passthrough(log, write)
     taken = take(read)
-    child.status()
+    child.wait()
     passthrough.close()
     os.close(write)
     rest = b"".join(iter(lambda: os.read(read, 65536), b""))
@@ -170,9 +172,9 @@ def test_output_comes_while_the_child_runs(log: Path) -> None:
 def test_a_reader_that_leaves_does_not_stop_the_child(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     read, write = os.pipe()
     os.close(read)
-    child = Child(shell("for i in 1 2 3; do echo $i; sleep 0.1; done; exit 3"), log)
+    child = LaunchedTrainer(shell("for i in 1 2 3; do echo $i; sleep 0.1; done; exit 3"), log)
     passthrough = Passthrough(log, write)
-    assert child.status() == 3
+    assert child.wait() == 3
     passthrough.close()
     os.close(write)
     assert log.read_text() == "1\n2\n3\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memwatch.app import tracker_setup
-from memwatch.config.load import load
+from memwatch.config.load import load_config
 from memwatch.config.settings import Config
 from memwatch.errors import ConfigError, ExitCode
 from support.mainjob import Folder, Memwatch
@@ -24,12 +24,16 @@ EACH = {
 
 
 def configured(*texts: str) -> Config:
-    return load(NAME, "\n".join(texts))
+    return load_config(NAME, "\n".join(texts))
 
 
 def test_nothing_is_wanted_unless_it_is_configured() -> None:
-    assert Config().extras == configured("wandb: {}", "tensorboard:", "notify: {events: [warn]}").extras == ()
-    assert configured(*EACH.values()).extras == tuple(EACH)
+    assert (
+        Config().enabled_extras
+        == configured("wandb: {}", "tensorboard:", "notify: {events: [warn]}").enabled_extras
+        == ()
+    )
+    assert configured(*EACH.values()).enabled_extras == tuple(EACH)
     tracker_setup.check(Config())
 
 
@@ -54,9 +58,9 @@ def test_nothing_is_started_that_could_not_be_tracked(tmp_path: Path) -> None:
 
 def test_a_watch_without_any_imports_nothing_of_them() -> None:
     code = (
-        "import sys; from memwatch.cli import watch as commands; commands.check_extras(commands.configure({})); "
+        "import sys; from memwatch.cli import watch as commands; commands.check_extras(commands.config_from_flags({})); "
         "print([name for name in sys.modules if name.startswith('memwatch.') and name.split('.')[-1] in "
-        "('trackers', 'relay', 'recipient', 'tracking', 'messages')])"
+        "('tracker_setup', 'tracker_proxy', 'tracker_worker', 'tracker_records', 'notification_messages')])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"

@@ -95,13 +95,13 @@ class Bench:
     def look(self, t: float, kills: int | None = 0, owned: bool = True, used: int = 9 * GB) -> None:
         level = CgroupLevel("/job", used, 0, 10 * GB)
         cgroup = CgroupMemory(2, (level,), owned, None, kills, kills)
-        self.trainer.observe(Sampled(t, Sample((), cgroup=cgroup, host=HostMemory(64 * GB, 32 * GB, 0))))
+        self.trainer.observe_event(Sampled(t, Sample((), cgroup=cgroup, host=HostMemory(64 * GB, 32 * GB, 0))))
 
     def end(self, t: float = 10.0, state: WatchState = WatchState.WATCHING) -> Exited:
         """The end, as the daemon meets it."""
         self.world.dead = True
-        assert self.trainer.gone()
-        *_, exited = self.trainer.ending(t, in_state(state))
+        assert self.trainer.has_exited()
+        *_, exited = self.trainer.collect_exit_events(t, in_state(state))
         assert isinstance(exited, Exited)
         return exited
 
@@ -125,8 +125,8 @@ FAILED_ALLOCATION = OutOfMemorySeen(9.5, "MemoryError", "MemoryError")
 
 def test_a_generation_after_a_failed_allocation_shows_that_it_was_survived(bench: Bench) -> None:
     bench.world.status = ExitStatus(1, None)
-    bench.trainer.observe(FAILED_ALLOCATION)
-    bench.trainer.observe(GenerationSeen(9.6, 7))
+    bench.trainer.observe_event(FAILED_ALLOCATION)
+    bench.trainer.observe_event(GenerationSeen(9.6, 7))
     exited = bench.end()
     assert exited.cause is Cause.FAILED
     assert exited.evidence[-1] == "which it outlived: generation 7 followed"
@@ -136,14 +136,14 @@ def test_a_failed_allocation_of_the_attempt_before_is_not_this_end(bench: Bench)
     bench.world.status = ExitStatus(1, None)
     before = replace(TARGET, pid=TARGET.pid - 1)
     for event in (Attached(9.4, before, "a"), FAILED_ALLOCATION, Attached(9.6, TARGET, "a")):
-        bench.trainer.observe(event)
+        bench.trainer.observe_event(event)
     assert bench.end().cause is Cause.FAILED
 
 
 def test_the_end_of_the_log_says_what_came_after_a_failed_allocation() -> None:
     bench = Bench(log_end=lambda: "MemoryError\nWARNING skipping the batch\n")
     bench.world.status = ExitStatus(1, None)
-    bench.trainer.observe(FAILED_ALLOCATION)
+    bench.trainer.observe_event(FAILED_ALLOCATION)
     assert bench.end().cause is Cause.FAILED
 
 
@@ -157,14 +157,14 @@ def test_a_counter_that_rose_is_an_oom_kill_in_its_own_cgroup(bench: Bench) -> N
 
 def test_the_counter_is_read_the_moment_the_end_is_seen_as_the_cgroup_may_go_with_it(bench: Bench) -> None:
     bench.world.counter, bench.world.dead = 1, True
-    assert bench.trainer.gone()
+    assert bench.trainer.has_exited()
     bench.world.counter = None  # systemd has removed it
     assert bench.end().cause is Cause.OOM_CGROUP
 
 
 def test_a_counter_that_rises_a_moment_later_counts_too(bench: Bench) -> None:
     bench.world.dead = True
-    assert bench.trainer.gone()
+    assert bench.trainer.has_exited()
     bench.world.counter = 1
     assert bench.end().cause is Cause.OOM_CGROUP
 
@@ -255,27 +255,27 @@ def test_a_kernel_log_that_cannot_be_read_leaves_the_counter(bench: Bench) -> No
 
 def test_saved_is_what_became_complete_after_the_signal(bench: Bench) -> None:
     bench.world.status = ExitStatus(130, None)
-    bench.trainer.observe(CheckpointSeen(8.0, "saved", "log: before"))
-    bench.trainer.observe(Signalled(8.5, "SIGINT"))
+    bench.trainer.observe_event(CheckpointSeen(8.0, "saved", "log: before"))
+    bench.trainer.observe_event(Signalled(8.5, "SIGINT"))
     assert bench.end(state=WatchState.INTERRUPTING).cause is Cause.UNSAVED
-    bench.trainer.observe(CheckpointSeen(9.0, "saved", "log: after"))
+    bench.trainer.observe_event(CheckpointSeen(9.0, "saved", "log: after"))
     exited = bench.end(state=WatchState.SAVED)
     assert exited.cause is Cause.SAVED and "log: after" in exited.evidence[0]
 
 
 def test_a_checkpoint_found_after_the_end_is_evidence_and_told(bench: Bench) -> None:
     bench.world.status = DONE
-    bench.trainer.observe(Signalled(8.5, "SIGINT"))
+    bench.trainer.observe_event(Signalled(8.5, "SIGINT"))
     bench.world.files = [CheckpointSeen(10.0, "saved", "file: a.pt, whole")]
-    found, exited = bench.trainer.ending(10.0, in_state(WatchState.INTERRUPTING))
+    found, exited = bench.trainer.collect_exit_events(10.0, in_state(WatchState.INTERRUPTING))
     assert found is bench.world.files[0]
     assert isinstance(exited, Exited) and exited.cause is Cause.SAVED
 
 
 def test_a_checkpoint_that_was_told_just_before_the_signal_of_the_same_look_is_not_its_doing(bench: Bench) -> None:
     bench.world.status = KILLED
-    bench.trainer.observe(CheckpointSeen(8.5, "saved", "file: a.pt"))
-    bench.trainer.observe(Signalled(8.5, "SIGINT"))
+    bench.trainer.observe_event(CheckpointSeen(8.5, "saved", "file: a.pt"))
+    bench.trainer.observe_event(Signalled(8.5, "SIGINT"))
     assert bench.end(state=WatchState.INTERRUPTING).cause is Cause.UNSAVED
 
 
@@ -283,13 +283,13 @@ def test_a_checkpoint_that_was_told_just_before_the_signal_of_the_same_look_is_n
     "signalled", [Signalled(8.5, "SIGINT", dry_run=True), Signalled(8.5, "SIGINT", error="not permitted")]
 )
 def test_a_signal_that_was_not_sent_has_no_part_in_the_end(bench: Bench, signalled: Signalled) -> None:
-    bench.trainer.observe(signalled)
+    bench.trainer.observe_event(signalled)
     bench.world.status = DONE
     assert bench.end(state=WatchState.INTERRUPTING).cause is Cause.COMPLETED
 
 
 def test_a_signal_of_an_episode_that_is_over_has_no_part_in_the_end(bench: Bench) -> None:
-    bench.trainer.observe(Signalled(1.0, "SIGINT"))
+    bench.trainer.observe_event(Signalled(1.0, "SIGINT"))
     bench.trainer.publish(in_state(WatchState.INTERRUPTING), ())
     assert bench.world.urgent, "checkpoint files are looked at closely"
     bench.trainer.publish(in_state(WatchState.WATCHING), ())
@@ -299,23 +299,23 @@ def test_a_signal_of_an_episode_that_is_over_has_no_part_in_the_end(bench: Bench
 
 
 def test_a_memwatch_that_is_started_again_looks_for_the_checkpoint_that_it_has_asked_for(bench: Bench) -> None:
-    bench.trainer.resume(9.0, in_state(WatchState.INTERRUPTING))
+    bench.trainer.resume_after_restart(9.0, in_state(WatchState.INTERRUPTING))
     assert bench.world.calls == [], "nothing was sent"
-    bench.trainer.observe(Signalled(8.5, "SIGINT"))
-    bench.trainer.resume(9.0, in_state(WatchState.WATCHING))
+    bench.trainer.observe_event(Signalled(8.5, "SIGINT"))
+    bench.trainer.resume_after_restart(9.0, in_state(WatchState.WATCHING))
     assert bench.world.calls == [], "that is over"
-    bench.trainer.resume(9.0, in_state(WatchState.INTERRUPTING))
+    bench.trainer.resume_after_restart(9.0, in_state(WatchState.INTERRUPTING))
     assert bench.world.calls == ["resumed at 9.0, asked at 8.5"]
 
 
 def test_a_signal_that_may_have_been_sent_is_told_as_that(bench: Bench) -> None:
-    bench.trainer.observe(CheckpointSeen(8.0, "saved", "log: before"))
-    bench.trainer.observe(Signalling(8.5, "SIGINT"))
-    bench.trainer.resume(9.0, in_state(WatchState.INTERRUPTING))
+    bench.trainer.observe_event(CheckpointSeen(8.0, "saved", "log: before"))
+    bench.trainer.observe_event(Signalling(8.5, "SIGINT"))
+    bench.trainer.resume_after_restart(9.0, in_state(WatchState.INTERRUPTING))
     assert bench.world.calls == ["resumed at 9.0, asked at 8.5"]
     bench.world.status = ExitStatus(3, None)
     assert bench.end(state=WatchState.INTERRUPTING).cause is Cause.UNKNOWN
-    bench.trainer.observe(CheckpointSeen(9.0, "saved", "log: after"))
+    bench.trainer.observe_event(CheckpointSeen(9.0, "saved", "log: after"))
     exited = bench.end(state=WatchState.SAVED)
     assert exited.cause is Cause.SAVED and "which may have been sent: log: after" in exited.evidence[0]
     bench.trainer.publish(in_state(WatchState.WATCHING), ())
@@ -323,9 +323,9 @@ def test_a_signal_that_may_have_been_sent_is_told_as_that(bench: Bench) -> None:
 
 
 def test_of_a_signal_that_was_sent_everything_is_known(bench: Bench) -> None:
-    bench.trainer.observe(Signalling(8.5, "SIGINT"))
-    bench.trainer.observe(CheckpointSeen(8.5, "saved", "file: as it was sent"))
-    bench.trainer.observe(Signalled(8.5, "SIGINT"))
+    bench.trainer.observe_event(Signalling(8.5, "SIGINT"))
+    bench.trainer.observe_event(CheckpointSeen(8.5, "saved", "file: as it was sent"))
+    bench.trainer.observe_event(Signalled(8.5, "SIGINT"))
     bench.world.status = ExitStatus(3, None)
     exited = bench.end(state=WatchState.SAVED)
     assert exited.cause is Cause.SAVED and "not known" not in " ".join(exited.evidence)
@@ -364,7 +364,7 @@ def test_a_signal_without_a_name_is_a_number() -> None:
 )
 def test_the_logs_last_words(bench: Bench, event: Event, cause: Cause) -> None:
     bench.world.status = ExitStatus(1, None)
-    bench.trainer.observe(event)
+    bench.trainer.observe_event(event)
     assert bench.end().cause is cause
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from memwatch.app.interrupter import Interrupter
-from memwatch.app.watch_loop import Daemon
+from memwatch.app.watch_loop import WatchLoop
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import (
@@ -60,14 +60,14 @@ class FakeTrainer:
         self.before: Snapshot | None = None
         self.powerless: str | None = None
 
-    def gone(self) -> bool:
+    def has_exited(self) -> bool:
         return self.is_gone
 
-    def ending(self, t: float, before: Snapshot) -> Sequence[Event]:
+    def collect_exit_events(self, t: float, before: Snapshot) -> Sequence[Event]:
         self.before = before
         return [*self.found, Exited(t, Cause.COMPLETED, ("exit status 0",), 0)]
 
-    def observe(self, event: Event) -> None:
+    def observe_event(self, event: Event) -> None:
         self.seen.append(event)
 
 
@@ -176,7 +176,7 @@ class Bench:
         self.wakes = True  # each sleep ends for a reason
         self.each: Callable[[], object] = lambda: None
         self.engine = Engine(Policy(checkpoint_seconds=10.0, save_timeout_seconds=20.0), lambda: self.script)
-        self.daemon = Daemon(
+        self.daemon = WatchLoop(
             clock=self.clock,
             engine=self.engine,
             sampler=self.samples,

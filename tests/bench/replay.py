@@ -26,7 +26,7 @@ from typing import Any
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Sampled
-from memwatch.history.csv_trace import read_stretches, read_trace, replay
+from memwatch.history.csv_trace import read_batches, read_trace, replay_notices
 from support.measure import median
 
 GB = 10**9
@@ -83,8 +83,8 @@ def measure(path: Path) -> dict[str, Any]:
     """Microseconds a reading of each part, and readings in all."""
     readings = list[int]()
     parts = {
-        "read": seconds(lambda: sum(1 for _ in read_stretches(path))),
-        "replay": seconds(lambda: sum(1 for _ in replay(path, Policy()))),
+        "read": seconds(lambda: sum(1 for _ in read_batches(path))),
+        "replay": seconds(lambda: sum(1 for _ in replay_notices(path, Policy()))),
         "program": program_seconds(path),
         "watch": seconds(lambda: readings.append(watch(path))),
     }
@@ -128,7 +128,7 @@ def main() -> None:
         ]
         if arguments.profile:
             profile = cProfile.Profile()
-            profile.runcall(lambda: sum(1 for _ in replay(paths[0], Policy())))
+            profile.runcall(lambda: sum(1 for _ in replay_notices(paths[0], Policy())))
             pstats.Stats(profile).sort_stats("tottime").print_stats(25)
             return
         start = min(program_seconds(write(place / "start.csv", 2, markers=True, gpu=False)) for _ in range(5))

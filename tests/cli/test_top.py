@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from hostile.defiled import harmful
-from memwatch.cli.top import Endpoint
+from memwatch.cli.top import StatusClient
 from memwatch.core.snapshot import Forecast, Snapshot
 from memwatch.errors import AttachError, ConfigError, ExitCode
 from memwatch.outputs.http.server import WebServer
@@ -62,7 +62,7 @@ def serving(snapshot: Snapshot) -> Iterator[WebServer]:
 )
 def test_what_is_served_comes_back_whole(snapshot: Snapshot) -> None:
     with serving(snapshot) as server:
-        found = Endpoint(server.url).read()
+        found = StatusClient(server.url).fetch_snapshot()
     known = snapshot.diagnosis and replace(snapshot.diagnosis, credits=())
     command = snapshot.command if snapshot.target else ""  # it stands with the target
     assert found == replace(snapshot, diagnosis=known, command=command)
@@ -71,7 +71,7 @@ def test_what_is_served_comes_back_whole(snapshot: Snapshot) -> None:
 def test_what_json_cannot_write_is_unknown() -> None:
     snapshot = make_snapshot(resources=(make_view(3, forecast=Forecast(math.inf, None, math.inf, 7.0)),))
     with serving(snapshot) as server:
-        assert Endpoint(server.url).read().resources[0].forecast == Forecast(None, None, None, 7.0)
+        assert StatusClient(server.url).fetch_snapshot().resources[0].forecast == Forecast(None, None, None, 7.0)
 
 
 class _Answers(http.server.BaseHTTPRequestHandler):
@@ -116,14 +116,14 @@ SHOWN = snapshot_to_dict(make_snapshot())
 )
 def test_what_is_no_status_is_refused(body: bytes, match: str) -> None:
     with answering(body) as url, pytest.raises(AttachError, match=match) as refused:
-        Endpoint(url).read()
+        StatusClient(url).fetch_snapshot()
     assert "\x1b" not in str(refused.value)
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/", "127.0.0.1"])
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="no address"):
-        Endpoint(url).read()
+        StatusClient(url).fetch_snapshot()
 
 
 class _Redirects(_Answers):
@@ -143,7 +143,7 @@ def test_a_password_is_for_the_address_that_was_named_alone() -> None:
     with serving_by(here) as first, serving_by(there) as second:
         here.elsewhere = second
         with pytest.raises(AttachError, match="404"):
-            Endpoint(first.replace("//", "//alice:a%3Ab@")).read()
+            StatusClient(first.replace("//", "//alice:a%3Ab@")).fetch_snapshot()
     assert seen == ["Basic " + base64.b64encode(b"alice:a:b").decode(), None]
 
 
@@ -182,7 +182,7 @@ ENDLESS = {
 def test_an_answer_without_end_is_refused_in_time_and_bounded_memory(pieces: Iterable[bytes]) -> None:
     begun, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with sending(pieces) as url, pytest.raises(AttachError):
-        Endpoint(url, whole_seconds=1.0).read()
+        StatusClient(url, whole_seconds=1.0).fetch_snapshot()
     assert time.monotonic() - begun < 15.0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KiB
 
@@ -192,13 +192,13 @@ def test_an_answer_that_drips_is_not_waited_for_for_ever(start: bytes) -> None:
     begun = time.monotonic()
     late = pytest.raises(AttachError, match=r"takes longer than 0\.5 s")
     with sending(chain([start], repeat(b"H")), pause=0.05) as url, late:
-        Endpoint(url, whole_seconds=0.5).read()
+        StatusClient(url, whole_seconds=0.5).fetch_snapshot()
     assert time.monotonic() - begun < 5.0
 
 
 def test_the_reason_of_a_refusal_steers_no_terminal() -> None:
     with sending([b"HTTP/1.1 500 \x1b[2J\x9b31mno\r\n\r\n"]) as url, pytest.raises(AttachError, match="500") as refused:
-        Endpoint(url).read()
+        StatusClient(url).fetch_snapshot()
     assert not harmful(str(refused.value), "")
 
 
@@ -206,14 +206,14 @@ def test_the_reason_of_a_refusal_steers_no_terminal() -> None:
 def test_a_redirection_leads_to_no_other_kind_of_place(elsewhere: str) -> None:
     head = f"HTTP/1.1 302 Found\r\nLocation: {elsewhere}\r\n\r\n".encode()
     with sending([head]) as url, pytest.raises(AttachError):
-        Endpoint(url).read()
+        StatusClient(url).fetch_snapshot()
 
 
 @pytest.mark.parametrize("url", ["http://alice:secret@127.0.0.1:1", "http://alice@127.0.0.1:1"])
 def test_neither_name_nor_password_is_shown(url: str) -> None:
-    endpoint = Endpoint(url, "secret")
+    endpoint = StatusClient(url, "secret")
     with pytest.raises(AttachError) as refused:
-        endpoint.read()
+        endpoint.fetch_snapshot()
     assert "secret" not in f"{endpoint.url}{refused.value}" and "alice" not in f"{endpoint.url}{refused.value}"
 
 

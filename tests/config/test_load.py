@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.config.load import load, settle, variable
-from memwatch.config.settings import DEFAULT_PROFILE, PATHS, PROFILES, Config, keys, types_of_keys
+from memwatch.config.load import load_config, load_with_origins, variable_name
+from memwatch.config.settings import DEFAULT_PROFILE, PATH_KEYS, PROFILES, Config, iter_values, key_types
 from memwatch.errors import ConfigError
 from memwatch.system import package_data, serialization
 
@@ -28,7 +28,7 @@ KUBERNETES = {  # what a pod finds where a Service is called memwatch
 
 def refusals(text: str = "", environ: dict[str, str] | None = None, **flags: object) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        load(NAME, text, flags, environ)
+        load_config(NAME, text, flags, environ)
     return [str(error) for error in (caught.value, *caught.value.others)]
 
 
@@ -58,7 +58,7 @@ def refusals(text: str = "", environ: dict[str, str] | None = None, **flags: obj
     ],
 )
 def test_a_variable_sets_its_key(name: str, text: str, key: str, value: object) -> None:
-    found = dict(keys(load(environ={name: text})))[key]
+    found = dict(iter_values(load_config(environ={name: text})))[key]
     if isinstance(value, tuple) and value[-1] is ...:
         value = (*value[:-1], "mailto://x:y@z?a=1#b")
     assert (found, type(found)) == (value, type(value))
@@ -67,20 +67,18 @@ def test_a_variable_sets_its_key(name: str, text: str, key: str, value: object) 
 def test_the_order_is_profile_file_environment_flags() -> None:
     text = "profile: aggressive\npolicy: {second_look_seconds: 3}\nmemory: {interval_seconds: 2, limit: 1GB}\n"
     environ = {"MEMWATCH_MEMORY__INTERVAL_SECONDS": "3", "MEMWATCH_MEMORY__LIMIT": "2GB"}
-    made = load(NAME, text, {"limit": "3GB"}, environ)
+    made = load_config(NAME, text, {"limit": "3GB"}, environ)
     assert made.policy.confidence == 0.9999
     assert (made.policy.second_look_seconds, made.memory.interval_seconds, made.memory.limit) == (3.0, 3.0, "3GB")
-    assert load(NAME, text, {"profile": "default"}).policy.confidence == Config().policy.confidence
+    assert load_config(NAME, text, {"profile": "default"}).policy.confidence == Config().policy.confidence
 
 
 def test_what_others_set_or_nobody_does_is_left_alone() -> None:
-    assert load(environ={**KUBERNETES, "MEMWATCH_LISTEN": "", "MEMWATCH_LISTN": "x", "HOME": "/"}) == Config()
+    assert load_config(environ={**KUBERNETES, "MEMWATCH_LISTEN": "", "MEMWATCH_LISTN": "x", "HOME": "/"}) == Config()
 
 
 def test_without_an_environment_none_is_heeded() -> None:
-    code = (
-        "from memwatch.config.load import load; from memwatch.config.settings import Config; assert load() == Config()"
-    )
+    code = "from memwatch.config.load import load_config; from memwatch.config.settings import Config; assert load_config() == Config()"
     environ = {"PYTHONPATH": str(Path(serialization.__file__).parents[2]), "MEMWATCH_VERBOSE": "true"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environ)
 
@@ -105,7 +103,7 @@ def test_without_an_environment_none_is_heeded() -> None:
 )
 def test_a_variable_that_cannot_be_is_named(name: str, text: str, said: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        load(environ={name: text})
+        load_config(environ={name: text})
     assert str(caught.value).startswith(said)
     assert hint in caught.value.hint
 
@@ -120,14 +118,14 @@ def test_no_message_shows_a_password(text: str) -> None:
 def test_any_environment_gives_a_configuration_or_says_what_is_wrong(given_: dict[str, str]) -> None:
     environ = {f"MEMWATCH_{name}": text for name, text in given_.items()}
     try:
-        assert isinstance(load(environ=environ), Config)
+        assert isinstance(load_config(environ=environ), Config)
     except ConfigError as error:
         assert all(str(one).startswith("$MEMWATCH_") and one.hint for one in (error, *error.others))
 
 
 def test_each_key_has_a_variable_of_its_own() -> None:
-    names = [variable(key) for key in types_of_keys()]
-    assert len(set(names)) == len(names) == len(dict(keys(Config())))
+    names = [variable_name(key) for key in key_types()]
+    assert len(set(names)) == len(names) == len(dict(iter_values(Config())))
 
 
 # --- targets --------------------------------------------------------------------------------------------------------
@@ -146,8 +144,8 @@ def test_each_key_has_a_variable_of_its_own() -> None:
 def test_the_higher_target_replaces_the_lower(
     text: str, environ: dict[str, str], flags: dict[str, Any], named: dict[str, object]
 ) -> None:
-    settings = settle(NAME, text, flags, environ)
-    assert {key: value for key, value in keys(settings.config.target) if value is not None} == named
+    settings = load_with_origins(NAME, text, flags, environ)
+    assert {key: value for key, value in iter_values(settings.config.target) if value is not None} == named
     assert {key for key in settings.origins if key.startswith("target.")} == {f"target.{key}" for key in named}
 
 
@@ -175,11 +173,11 @@ def test_all_that_is_wrong_is_told_in_the_order_of_the_file() -> None:
 
 def test_of_a_pair_the_value_that_was_set_last_is_blamed_and_the_other_is_named() -> None:
     with pytest.raises(ConfigError) as caught:
-        load(NAME, "policy:\n  kill: true", environ={"MEMWATCH_POLICY__ACT": "false"})
+        load_config(NAME, "policy:\n  kill: true", environ={"MEMWATCH_POLICY__ACT": "false"})
     assert str(caught.value).startswith("$MEMWATCH_POLICY__ACT: policy.act is false: while policy.act is false")
     assert caught.value.hint.endswith("policy.kill is from m.yaml:2")
     with pytest.raises(ConfigError) as caught:
-        load(NAME, "policy:\n  kill: true", {"profile": "observe"})
+        load_config(NAME, "policy:\n  kill: true", {"profile": "observe"})
     assert str(caught.value).startswith("m.yaml:2: policy.kill is true: ")
     assert "policy.act is from profile observe:" in caught.value.hint
 
@@ -193,25 +191,27 @@ def test_a_section_that_is_none_is_told_whatever_lies_above_or_below() -> None:
 
 
 def test_there_is_a_file_for_each_profile_but_the_default() -> None:
-    folder = package_data.profile("observe").parent
+    folder = package_data.profile_file("observe").parent
     assert {path.stem for path in folder.glob("*.yaml")} == set(PROFILES) - {DEFAULT_PROFILE}
 
 
 @pytest.mark.parametrize("name", sorted(set(PROFILES) - {DEFAULT_PROFILE}))
 def test_a_profile_holds_policy_and_nothing_of_a_machine_or_run(name: str) -> None:
-    path = package_data.profile(name)
+    path = package_data.profile_file(name)
     given_ = set(serialization.read_yaml(path.read_bytes(), name).lines)
-    assert not given_ & {"profile", "target", "listen", "json", *PATHS}
-    settings = settle(flags={"profile": name})
+    assert not given_ & {"profile", "target", "listen", "json", *PATH_KEYS}
+    settings = load_with_origins(flags={"profile": name})
     changed = {
-        key for (key, value), (_, usual) in zip(keys(settings.config), keys(Config()), strict=True) if value != usual
+        key
+        for (key, value), (_, usual) in zip(iter_values(settings.config), iter_values(Config()), strict=True)
+        if value != usual
     }
     assert changed == set(settings.origins), "what a profile sets differs from the default"
 
 
 def test_observe_never_signals_and_aggressive_acts() -> None:
-    assert load(flags={"profile": "observe"}).policy.act is False
-    usual, aggressive = Config().policy, load(flags={"profile": "aggressive"}).policy
+    assert load_config(flags={"profile": "observe"}).policy.act is False
+    usual, aggressive = Config().policy, load_config(flags={"profile": "aggressive"}).policy
     assert aggressive.act
     assert aggressive.confidence > usual.confidence and aggressive.second_look_seconds < usual.second_look_seconds
 
@@ -222,7 +222,7 @@ def test_observe_never_signals_and_aggressive_acts() -> None:
 def test_each_value_that_is_set_has_its_origin() -> None:
     text = "# mine\npolicy:\n  act: true\nlisten: none\n"
     environ = {"MEMWATCH_VERBOSE": "true", "MEMWATCH_PROFILE": "observe"}
-    origins = dict(settle(NAME, text, {"limit": "5GB"}, environ).origins)
+    origins = dict(load_with_origins(NAME, text, {"limit": "5GB"}, environ).origins)
     assert {origin.rpartition(":")[0] for key, origin in origins.items() if key.startswith("diagnosis.")} == {
         "profile observe"
     }

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.config import settings
-from memwatch.config.load import load
-from memwatch.config.settings import Config, keys, types_of_keys
+from memwatch.config.load import load_config
+from memwatch.config.settings import Config, iter_values, key_types
 from memwatch.core.decision.policy import Policy
 from memwatch.errors import ConfigError, ExitCode
 from memwatch.system import serialization
@@ -22,13 +22,13 @@ NAME = Path("m.yaml")
 
 def refused(text: str, **flags: object) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
-        load(NAME, text, flags)
+        load_config(NAME, text, flags)
     assert caught.value.exit_code is ExitCode.USAGE
     return caught.value
 
 
 def test_nothing_given_is_all_defaults() -> None:
-    assert load() == load(NAME, "") == load(NAME, "# nothing\n") == Config()
+    assert load_config() == load_config(NAME, "") == load_config(NAME, "# nothing\n") == Config()
     assert Config().policy == Policy()
 
 
@@ -39,7 +39,7 @@ def test_the_example_file_has_every_key_with_its_default() -> None:
         return list(value) if isinstance(value, tuple) else value
 
     assert serialization.load_yaml(EXAMPLE.read_text(), "example") == lists(asdict(Config()))
-    assert load(EXAMPLE) == Config()
+    assert load_config(EXAMPLE) == Config()
 
 
 def test_every_key_in_the_example_file_is_explained() -> None:
@@ -51,7 +51,7 @@ def test_every_key_in_the_example_file_is_explained() -> None:
 
 def test_flags_override_the_file_and_none_does_not() -> None:
     text = "memory: {limit: 1GB, interval_seconds: 2}\nlisten: none\nverbose: true"
-    made = load(NAME, text, {"limit": "2GiB", "interval": None, "dry_run": True, "config": "m.yaml"})
+    made = load_config(NAME, text, {"limit": "2GiB", "interval": None, "dry_run": True, "config": "m.yaml"})
     assert made.memory.limit_bytes == 2 * 2**30
     assert made.memory.interval_seconds == 2.0
     assert made.dry_run and made.verbose
@@ -59,18 +59,18 @@ def test_flags_override_the_file_and_none_does_not() -> None:
 
 
 def test_a_target_flag_replaces_the_target_of_the_file() -> None:
-    made = load(NAME, "target: {match: train}", {"pid": 42})
+    made = load_config(NAME, "target: {match: train}", {"pid": 42})
     assert (made.target.pid, made.target.match) == (42, None)
 
 
 def test_numbers_of_flags_may_be_text() -> None:
-    assert load(flags={"interval": "0.5", "pid": "77"}).memory.interval_seconds == 0.5
+    assert load_config(flags={"interval": "0.5", "pid": "77"}).memory.interval_seconds == 0.5
     assert str(refused("", interval="soon")).startswith("--interval soon: expected `float`")
 
 
 def test_an_empty_section_is_no_section() -> None:
-    assert load(NAME, "log:\npolicy:\n") == Config()
-    assert load(NAME, "listen:\n").listen_address == ("127.0.0.1", 9877)
+    assert load_config(NAME, "log:\npolicy:\n") == Config()
+    assert load_config(NAME, "listen:\n").listen_address == ("127.0.0.1", 9877)
 
 
 @pytest.mark.parametrize(
@@ -162,11 +162,11 @@ def test_pairs_of_flag_and_file_name_the_flag() -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
-        load(tmp_path / "missing.yaml")
+        load_config(tmp_path / "missing.yaml")
     with pytest.raises(ConfigError, match="Is a directory"):
-        load(tmp_path)
+        load_config(tmp_path)
     with pytest.raises(ConfigError, match="bytes"):
-        load(Path("/dev/zero"))
+        load_config(Path("/dev/zero"))
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     ],
 )
 def test_listen(text: str, address: tuple[str, int] | None) -> None:
-    assert load(flags={"listen": text}).listen_address == address
+    assert load_config(flags={"listen": text}).listen_address == address
 
 
 @given(st.text(alphabet="0123456789abc.:[]%- ", max_size=24))
@@ -198,12 +198,12 @@ def test_where_the_history_is() -> None:
     assert Config().history_path(home) == Path("/home/u/.local/state/memwatch/history.db")
     assert Config().history_path({**home, "XDG_STATE_HOME": "/s"}) == Path("/s/memwatch/history.db")
     assert Config().history_path({**home, "XDG_STATE_HOME": "rel"}) == Path("/home/u/.local/state/memwatch/history.db")
-    assert load(flags={"history": "none"}).history_path(home) is None
-    assert load(flags={"history": "h.db"}).history_path(home) == Path("h.db")
+    assert load_config(flags={"history": "none"}).history_path(home) is None
+    assert load_config(flags={"history": "h.db"}).history_path(home) == Path("h.db")
 
 
 def test_home_is_filled_in() -> None:
-    made = load(NAME, "log: {path: ~/a.log, extra: [~/m, {rules: []}]}\ncheckpoint: {globs: ['~/c/*.pt']}")
+    made = load_config(NAME, "log: {path: ~/a.log, extra: [~/m, {rules: []}]}\ncheckpoint: {globs: ['~/c/*.pt']}")
     home = str(Path.home())
     assert made.log.path == f"{home}/a.log"
     assert made.log.extra == (f"{home}/m", {"rules": []})
@@ -211,21 +211,21 @@ def test_home_is_filled_in() -> None:
 
 
 def test_each_flag_names_a_key() -> None:
-    assert set(settings.FLAGS.values()) <= set(dict(keys(Config())))
+    assert set(settings.FLAGS.values()) <= set(dict(iter_values(Config())))
 
 
 def test_each_number_has_a_range_and_the_tables_name_keys() -> None:
     def is_number(type_: object) -> bool:
         return bool({int, float} & {type_, *get_args(type_)})
 
-    numbers = {path for path, type_ in types_of_keys().items() if is_number(type_)}
-    assert numbers - set(settings.SIZES) == set(settings.RANGES)
-    assert {*settings.SIZES, *settings.PATHS} <= set(dict(keys(Config())))
+    numbers = {path for path, type_ in key_types().items() if is_number(type_)}
+    assert numbers - set(settings.SIZE_KEYS) == set(settings.RANGES)
+    assert {*settings.SIZE_KEYS, *settings.PATH_KEYS} <= set(dict(iter_values(Config())))
 
 
 def test_yaml_is_not_imported_without_a_file() -> None:
     import subprocess
 
-    code = "import sys; from memwatch.config.load import load; load(flags={'pid': 5}); sys.exit('yaml' in sys.modules)"
+    code = "import sys; from memwatch.config.load import load_config; load_config(flags={'pid': 5}); sys.exit('yaml' in sys.modules)"
     source = str(Path(settings.__file__).parents[2])
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": source})

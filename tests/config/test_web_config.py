@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.config.web_config import load
+from memwatch.config.web_config import load_web_config
 from memwatch.errors import ConfigError
 from memwatch.outputs.http.client_access import AccessPolicy
 from memwatch.outputs.http.server import CERTIFICATE, PASSWORD, TLS
@@ -87,14 +87,14 @@ NEWER = {  # which Debian's promtool does not know yet
 
 @pytest.mark.parametrize(("text", "asks"), [*GOOD.items(), *NEWER.items()])
 def test_what_is_accepted_and_what_it_asks(folder: Path, text: str, asks: set[str]) -> None:
-    assert load(written(folder, text)).requirements == asks
+    assert load_web_config(written(folder, text)).requirements == asks
 
 
 @needs_promtool
 @pytest.mark.parametrize("text", [*GOOD, tls(f"cipher_suites: [{', '.join(ALL_CIPHERS)}]")])
 def test_what_is_accepted_is_accepted_by_promtool(folder: Path, text: str) -> None:
     path = written(folder, text)
-    load(path)
+    load_web_config(path)
     assert promtool_takes(path)
 
 
@@ -168,7 +168,7 @@ STRICTER = {  # what Go takes and what would be less than it says, or could neve
 def test_what_is_refused_is_told_with_the_place_and_the_fix(folder: Path, text: str, problem: str) -> None:
     path = written(folder, text)
     with pytest.raises(ConfigError, match=problem) as refused:
-        load(path)
+        load_web_config(path)
     assert str(refused.value).startswith(f"{path}:1: ")
     assert refused.value.hint
     for secret in ("secret", HASH[7:20], "-----BEGIN"):
@@ -198,7 +198,7 @@ VALUES = {  # of the keys of tls_server_config, right and wrong ones
 def test_what_is_accepted_in_any_combination_is_accepted_by_promtool(folder: Path, section: dict[str, str]) -> None:
     path = written(folder, tls(", ".join(f"{key}: {value}" for key, value in section.items())))
     try:
-        load(path)
+        load_web_config(path)
     except ConfigError:
         return
     assert promtool_takes(path), path.read_text()
@@ -211,27 +211,27 @@ def test_certificates_may_stand_in_the_file(folder: Path) -> None:
     text = (
         "tls_server_config:\n" + block("cert", "server.crt") + block("key", "server.key") + block("client_ca", "ca.crt")
     )
-    access = load(written(folder, text + "  client_auth_type: RequireAndVerifyClientCert\n"))
+    access = load_web_config(written(folder, text + "  client_auth_type: RequireAndVerifyClientCert\n"))
     assert access.requirements == {TLS, CERTIFICATE}
     assert list(access.files) == [str(folder / "web-config.yml")]
     with pytest.raises(ConfigError, match="key: not a text"):
-        load(written(folder, "tls_server_config: {cert_file: server.crt, key: 5}"))
+        load_web_config(written(folder, "tls_server_config: {cert_file: server.crt, key: 5}"))
 
 
 def test_paths_count_from_the_folder_of_the_file(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "web-config.yml"
     path.write_text(tls(pair=f"cert_file: {folder / 'server.crt'}, key_file: server.key"))
     with pytest.raises(ConfigError, match=r"key_file is 'server\.key': No such file") as refused:
-        load(path)
+        load_web_config(path)
     assert str(tmp_path) in refused.value.hint
     shutil.copy(folder / "server.key", tmp_path)
-    assert load(path).requirements == {TLS}
+    assert load_web_config(path).requirements == {TLS}
 
 
 @pytest.mark.parametrize(("name", "problem"), [("none.yml", "No such file"), (".", "Is a directory")])
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem) as refused:
-        load(tmp_path / name)
+        load_web_config(tmp_path / name)
     assert "--web-config" in refused.value.hint
 
 
@@ -239,7 +239,7 @@ def test_headers_are_whole_lines_and_nosniff_is_sent_once(folder: Path) -> None:
     text = (
         "http_server_config: {headers: {X-XSS-Protection: 0, X-Content-Type-Options: nosniff, X-Frame-Options: deny}}"
     )
-    assert load(written(folder, text)).headers == "X-XSS-Protection: 0\r\nX-Frame-Options: deny\r\n"
+    assert load_web_config(written(folder, text)).headers == "X-XSS-Protection: 0\r\nX-Frame-Options: deny\r\n"
 
 
 def test_without_bcrypt_passwords_are_refused_with_what_to_install(folder: Path) -> None:
@@ -249,9 +249,9 @@ import sys
 from pathlib import Path
 sys.modules["bcrypt"] = None
 from memwatch.errors import ConfigError
-from memwatch.config.web_config import load
+from memwatch.config.web_config import load_web_config
 try:
-    load(Path({str(path)!r}))
+    load_web_config(Path({str(path)!r}))
 except ConfigError as error:
     print(error, error.hint)
 """
@@ -270,8 +270,8 @@ def test_only_what_is_asked_for_is_imported(folder: Path, text: str, absent: set
     code = f"""
 import sys
 from pathlib import Path
-from memwatch.config.web_config import load
-load(Path({str(path)!r}))
+from memwatch.config.web_config import load_web_config
+load_web_config(Path({str(path)!r}))
 print(*({{"ssl", "hashlib", "bcrypt", "http.client"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ())
@@ -292,7 +292,7 @@ def test_the_example_is_accepted(folder: Path, tmp_path: Path, commented: bool) 
     if not commented:
         text = uncommented(text).replace("$2y$10$...", HASH)
     path = written(tmp_path, text)
-    access: AccessPolicy = load(path)
+    access: AccessPolicy = load_web_config(path)
     assert access.requirements == ({TLS} if commented else {TLS, PASSWORD, CERTIFICATE})
     assert access.headers == "X-Frame-Options: deny\r\n"
     newer = ("client_allowed_sans", "rate_limit")

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from memwatch import __version__
-from memwatch.config.load import load
+from memwatch.config.load import load_config
 from memwatch.config.settings import Config
 from memwatch.core.text_and_units import parse_size
 from memwatch.outputs.http.routes import ROUTES
@@ -65,7 +65,7 @@ def memwatch(name: str) -> Manifest:
 def config(name: str, folder: Path) -> Config:
     path = folder / "memwatch.yaml"
     path.write_text(one(built(name), "ConfigMap")["data"]["memwatch.yaml"])
-    return load(path)
+    return load_config(path)
 
 
 def overlay(folder: Path, text: str, **files: str) -> list[Manifest]:
@@ -261,7 +261,7 @@ def test_the_sidecar_ends_with_the_trainer_and_knows_its_limit() -> None:
     field = variable["valueFrom"]["resourceFieldRef"]
     assert field == {"containerName": "trainer", "resource": "limits.memory"}
     assert "trainer" in {each["name"] for each in spec["containers"]}
-    read = load(environ={variable["name"]: str(64 << 30)})  # bytes, as the kubelet writes it
+    read = load_config(environ={variable["name"]: str(64 << 30)})  # bytes, as the kubelet writes it
     assert read.memory.limit_bytes == 64 << 30
 
 

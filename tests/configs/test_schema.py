@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from memwatch.config.json_schema import comments, schema
-from memwatch.config.load import load
-from memwatch.config.settings import RANGES, Config, keys, types_of_keys
+from memwatch.config.json_schema import comments, config_schema
+from memwatch.config.load import load_config
+from memwatch.config.settings import RANGES, Config, iter_values, key_types
 from memwatch.errors import ConfigError
 from memwatch.system import serialization
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = ROOT / "configs" / "memwatch.schema.json"
 SHIPPED = [ROOT / "configs" / "memwatch.yaml", *sorted((ROOT / "configs" / "profiles").glob("*.yaml"))]
-VALIDATOR = Draft202012Validator(schema())
+VALIDATOR = Draft202012Validator(config_schema())
 BEYOND_A_SCHEMA = (  # of what is refused
     "not a regular expression",
     "not understood",  # an expectation
@@ -52,11 +52,11 @@ def examples() -> list[str]:
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 knows a signal less")
 def test_the_file_is_what_the_code_makes() -> None:
-    assert json.loads(SCHEMA.read_text()) == schema(), "run `make config-schema`"
+    assert json.loads(SCHEMA.read_text()) == config_schema(), "run `make config-schema`"
 
 
 def test_it_is_a_schema() -> None:
-    Draft202012Validator.check_schema(schema())
+    Draft202012Validator.check_schema(config_schema())
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
@@ -69,12 +69,12 @@ def test_it_accepts_what_is_shipped_and_is_named_there(path: Path) -> None:
 @pytest.mark.parametrize("text", examples())
 def test_it_accepts_the_examples_of_the_documents(text: str) -> None:
     VALIDATOR.validate(serialization.load_yaml(text, "docs"))
-    load(Path("docs"), text)
+    load_config(Path("docs"), text)
 
 
 def test_each_key_is_explained_and_has_its_default() -> None:
-    for path, value in keys(Config()):
-        node: dict[str, Any] = schema()
+    for path, value in iter_values(Config()):
+        node: dict[str, Any] = config_schema()
         for name in path.split("."):
             node = node["properties"][name]
         assert node["description"] == comments(SHIPPED[0].read_text())[path]
@@ -105,7 +105,7 @@ OWN = {  # of these keys the forms are tried more often
 }
 PATHS = (
     *3 * (*OWN,),
-    *types_of_keys(),
+    *key_types(),
     *{path.partition(".")[0] for path in RANGES},
     "polcy",
     "policy.konfidence",
@@ -133,7 +133,7 @@ def agree(document: object) -> None:
     text = yaml.safe_dump(document)
     told = [error.message for error in VALIDATOR.iter_errors(serialization.load_yaml(text, "m.yaml"))]
     try:
-        load(Path("m.yaml"), text)
+        load_config(Path("m.yaml"), text)
         refused = []
     except ConfigError as error:
         refused = [f"{one}: {one.hint}" for one in (error, *error.others)]

@@ -18,8 +18,8 @@ import yaml
 
 from memwatch.actions.interrupt_hook import fill_placeholders
 from memwatch.cli import main
-from memwatch.cli.watch import EXIT_CODES
-from memwatch.config.load import load
+from memwatch.cli.watch import EXIT_CODE_BY_CAUSE
+from memwatch.config.load import load_config
 from memwatch.config.settings import Config
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine import notices
@@ -266,7 +266,7 @@ def test_the_exit_codes_are_those_of_the_code() -> None:
 
 def test_the_causes_and_their_exit_codes_are_those_of_the_code() -> None:
     listed = {words(row[0])[0]: int(row[1]) for row in rows(section(text_of("operations.md"), "How a trainer ended"))}
-    assert listed == {cause.value: int(EXIT_CODES.get(cause, ExitCode.FAILED)) for cause in Cause}
+    assert listed == {cause.value: int(EXIT_CODE_BY_CAUSE.get(cause, ExitCode.FAILED)) for cause in Cause}
     told = rows(section(text_of("concepts.md"), "How a death is told"))
     assert {word for row in told for word in words(row[1])} == {cause.value for cause in Cause}
 
@@ -340,7 +340,7 @@ def test_every_recipe_is_accepted(recipe: dict[str, Any], tmp_path: Path) -> Non
     stand_in.write_text("#!/bin/sh\n")
     stand_in.chmod(0o755)
     recipe["actions"]["hook"] = [str(stand_in), *words]
-    assert load(text=yaml.safe_dump(recipe)).actions.hook == (str(stand_in), *words)
+    assert load_config(text=yaml.safe_dump(recipe)).actions.hook == (str(stand_in), *words)
 
 
 def test_what_suspends_a_job_is_json() -> None:

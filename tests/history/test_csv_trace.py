@@ -15,7 +15,7 @@ from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.status_sentence import to_json_line
 from memwatch.core.events import Attached, GaugeSeen, GenerationSeen, PhaseSeen, Sampled
 from memwatch.errors import ConfigError, MemwatchError
-from memwatch.history.csv_trace import read_trace, replay
+from memwatch.history.csv_trace import read_trace, replay_notices
 from traces.score import Task, score
 
 HEADER = "t,rss,limit,gen,phase,total_gens,gpu_used,gpu_limit\n"
@@ -226,7 +226,7 @@ def test_any_bytes_are_events_or_a_named_error(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("any") / "t.csv"
     path.write_bytes(HEADER.encode() + rows)
     try:
-        list(replay(path, Policy()))
+        list(replay_notices(path, Policy()))
     except MemwatchError:
         pass
 
@@ -242,7 +242,7 @@ def leak(tmp_path: Path, limit: int) -> Path:
 
 
 def test_a_leak_is_interrupted_once_before_the_limit_and_every_line_is_complete(tmp_path):
-    notices = list(replay(leak(tmp_path, 80_000_000), Policy(checkpoint_seconds=10)))
+    notices = list(replay_notices(leak(tmp_path, 80_000_000), Policy(checkpoint_seconds=10)))
     acts = [n for n in notices if n.fields["action"] == "interrupt"]
     assert len(acts) == 1
     assert 560 < acts[0].t < 700 - 10
@@ -276,7 +276,7 @@ def two_leaks(tmp_path: Path) -> Path:
 
 
 def test_each_end_of_a_generation_is_told_for_each_resource(tmp_path):
-    notices = list(replay(two_leaks(tmp_path), Policy(act=False)))
+    notices = list(replay_notices(two_leaks(tmp_path), Policy(act=False)))
     for resource in ("host", "gpu0"):
         mine = [n for n in notices if n.fields["resource"] == resource]
         ends = [(n.t, n.fields["gen"]) for n in mine if n.event == "generation"]
@@ -287,7 +287,7 @@ def test_each_end_of_a_generation_is_told_for_each_resource(tmp_path):
 
 @pytest.mark.parametrize(("resource", "raised_t"), [("host", 450), ("gpu0", 600)])
 def test_another_limit_that_changes_the_forecast_is_told_at_once(tmp_path, resource, raised_t):
-    mine = [n for n in replay(two_leaks(tmp_path), Policy(act=False)) if n.fields["resource"] == resource]
+    mine = [n for n in replay_notices(two_leaks(tmp_path), Policy(act=False)) if n.fields["resource"] == resource]
     told = next(n for n in mine if n.event == "forecast" and n.fields["limit"] == 200_000_000)
     assert told.t <= raised_t + 5
     last = [n for n in mine if n.event == "forecast" and n.t < raised_t][-1]
@@ -295,24 +295,26 @@ def test_another_limit_that_changes_the_forecast_is_told_at_once(tmp_path, resou
 
 
 def test_a_run_that_ends_first_is_not(tmp_path):
-    notices = list(replay(leak(tmp_path, 500_000_000), Policy(checkpoint_seconds=10)))
+    notices = list(replay_notices(leak(tmp_path, 500_000_000), Policy(checkpoint_seconds=10)))
     assert not any(n.event in ("warn", "interrupt") for n in notices)
 
 
 def test_replay_is_deterministic(tmp_path):
     path = leak(tmp_path, 80_000_000)
-    assert [to_json_line(n) for n in replay(path, Policy())] == [to_json_line(n) for n in replay(path, Policy())]
+    assert [to_json_line(n) for n in replay_notices(path, Policy())] == [
+        to_json_line(n) for n in replay_notices(path, Policy())
+    ]
 
 
 @pytest.mark.parametrize("until", [200, 400, 640])
 def test_replay_is_causal(tmp_path, until):
     path = leak(tmp_path, 80_000_000)
-    whole = [to_json_line(n) for n in replay(path, Policy()) if n.t < until]
+    whole = [to_json_line(n) for n in replay_notices(path, Policy()) if n.t < until]
     rows = path.read_text().splitlines(keepends=True)
     cut = tmp_path / "cut"
     cut.mkdir()
     path = trace(cut, "".join(rows[1 : until + 2]))
-    assert whole == [to_json_line(n) for n in replay(path, Policy()) if n.t < until]
+    assert whole == [to_json_line(n) for n in replay_notices(path, Policy()) if n.t < until]
 
 
 CELL = st.one_of(st.just(""), st.integers(0, 100).map(str))

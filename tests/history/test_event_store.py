@@ -18,9 +18,9 @@ from memwatch.core.events import Attached, Cause, Event, Exited, GenerationSeen,
 from memwatch.core.measurements import HOST, Limit, Sample, Target, Usage
 from memwatch.errors import HistoryError
 from memwatch.history import stored_runs
-from memwatch.history.event_store import HistoryStore, Opening
+from memwatch.history.event_store import HistoryStore, OpenedRun
 from memwatch.history.run_identity import start_ticks
-from memwatch.history.schema_migrations import STEPS, migrate
+from memwatch.history.schema_migrations import MIGRATIONS, migrate
 from memwatch.history.writer_thread import WAIT_SECONDS
 from support.slowdisk import slow_disk
 
@@ -37,10 +37,10 @@ def attached(pid: int = 4_000_000, boot: str = "boot", t: float = T0) -> Attache
     return Attached(t, Target(boot, pid, 7), "python train.py")
 
 
-def begun(path: Path, who: Attached | None = None, key: str = "k") -> tuple[HistoryStore, Opening]:
+def begun(path: Path, who: Attached | None = None, key: str = "k") -> tuple[HistoryStore, OpenedRun]:
     store = HistoryStore.open(path)
     who = who or attached()
-    opening = store.begin(key, who, who.t, "/w", "/w/a.log")
+    opening = store.open_run(key, who, who.t, "/w", "/w/a.log")
     store.append([who], [])
     return store, opening
 
@@ -198,7 +198,7 @@ def test_memwatch_restarted_goes_on_with_the_run(path: Path) -> None:
     store.append([sampled(T0 + 1)], [])
     store.close()
     again, second = begun(path)
-    assert second == Opening(first.run_id, 0, resumed=True, new_attempt=False)
+    assert second == OpenedRun(first.run_id, 0, resumed=True, new_attempt=False)
     again.append([sampled(T0 + 2)], [])
     kinds = [type(event).__name__ for event in again.replay_events(first.run_id)]
     assert kinds == ["Attached", "Sampled", "Attached", "Sampled"]
@@ -216,7 +216,7 @@ def test_a_successor_goes_on_with_the_run_unless_it_had_completed(path: Path, ca
         assert second.run_id != first.run_id
         assert (second.attempt, second.resumed, second.new_attempt) == (0, False, False)
     else:
-        assert second == Opening(first.run_id, 1, resumed=True, new_attempt=True)
+        assert second == OpenedRun(first.run_id, 1, resumed=True, new_attempt=True)
     store.close()
 
 
@@ -279,12 +279,12 @@ def test_a_kill_loses_nothing_that_append_returned_for(path: Path, seed: int) ->
         reported = [line.split() for line in writer.stdout.read().splitlines()]
     last = int([line for line in reported if len(line) == 2][-1][0])
     store = HistoryStore.open(path)
-    assert store.set_aside == ""
+    assert store.corruption_notice == ""
     events = list(store.replay_events(run_id))
     generations = [event.index for event in events if isinstance(event, GenerationSeen)]
     assert generations[: last + 1] == list(range(last + 1))
     assert sum(isinstance(event, Sampled) for event in events) == len(generations)
-    assert store.begin("k", Attached(T0, Target("boot", 4_000_000, 1), "train"), T0).run_id == run_id
+    assert store.open_run("k", Attached(T0, Target("boot", 4_000_000, 1), "train"), T0).run_id == run_id
     store.close()
 
 
@@ -328,7 +328,7 @@ def test_that_a_signal_is_to_be_sent_is_waited_for_though_the_disk_lags_behind(p
     HistoryStore.open(path).close()
     slow = slow_disk(path)
     store = HistoryStore(path, slow, "", Path("/proc"), most_bytes=None, now=time.monotonic)
-    opening = store.begin("k", attached(), T0)
+    opening = store.open_run("k", attached(), T0)
     slow.commit_seconds = 1.0
     for i in range(3):
         store.append([sampled(T0 + i)], [], wait_seconds=0.5)  # written in the background
@@ -363,7 +363,7 @@ def test_a_run_begun_while_the_file_is_locked_is_entered_later(path: Path) -> No
     store = HistoryStore.open(path)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    opening = store.begin("k", attached(), T0)
+    opening = store.open_run("k", attached(), T0)
     assert store.failure
     assert not opening.resumed
     store.append([attached()], [])
@@ -373,7 +373,7 @@ def test_a_run_begun_while_the_file_is_locked_is_entered_later(path: Path) -> No
     store.close()
     store = HistoryStore.open(path)
     assert len(list(store.replay_events(opening.run_id))) == 2
-    assert store.begin("k", attached(), T0).run_id == opening.run_id
+    assert store.open_run("k", attached(), T0).run_id == opening.run_id
     store.close()
 
 
@@ -527,7 +527,7 @@ def test_no_permission(name: str) -> None:
 def test_a_newer_file_is_refused_and_left_as_it_is(path: Path) -> None:
     begun(path)[0].close()
     with sqlite3.connect(path) as connection:
-        connection.execute(f"PRAGMA user_version = {len(STEPS) + 1}")
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     connection.close()
     before = path.read_bytes()
     with pytest.raises(HistoryError, match="newer memwatch") as caught:
@@ -540,17 +540,17 @@ def test_a_newer_file_is_refused_and_left_as_it_is(path: Path) -> None:
 def test_a_file_of_an_older_memwatch_is_read_as_it_is_and_brought_up_to_date_by_a_watch(path: Path) -> None:
     path.parent.mkdir(parents=True)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        migrate(connection, STEPS[:1])
+        migrate(connection, MIGRATIONS[:1])
         connection.execute("INSERT INTO runs VALUES (NULL, 'r', 'k', 1.0, 'c', '/', '', 'h')")
         connection.execute("INSERT INTO attempts VALUES (1, 0, 'boot', 1, 2, 1.0, 3, 4, NULL, NULL)")
         connection.execute("INSERT INTO samples VALUES (1, 1, 0, 0, 5.0, 1, 'host', 7, NULL, NULL, NULL)")
-    [run] = stored_runs.runs(path)
-    assert list(stored_runs.events(path, "r")) == [Sampled(5.0, Sample((Usage("host", 7, None),)))]
+    [run] = stored_runs.stored_runs(path)
+    assert list(stored_runs.events_to_replay(path, "r")) == [Sampled(5.0, Sample((Usage("host", 7, None),)))]
     assert stored_runs.watches(path, run) == []
     assert rows(path, "PRAGMA user_version") == [(1,)], "reading changes nothing"
     HistoryStore.open(path).close()
-    assert rows(path, "PRAGMA user_version") == [(len(STEPS),)]
-    assert len(list(stored_runs.events(path, "r"))) == 1
+    assert rows(path, "PRAGMA user_version") == [(len(MIGRATIONS),)]
+    assert len(list(stored_runs.events_to_replay(path, "r"))) == 1
 
 
 def test_another_programs_database_is_left_as_it_is(tmp_path: Path) -> None:
@@ -574,7 +574,7 @@ def test_a_damaged_file_is_set_aside(path: Path, damage: str) -> None:
     for number in (1, 2):
         path.write_bytes(damaged)
         store, second = begun(path)
-        assert f"history.db.corrupt-{number}" in store.set_aside
+        assert f"history.db.corrupt-{number}" in store.corruption_notice
         assert path.with_name(f"history.db.corrupt-{number}").read_bytes() == damaged
         assert second.run_id != opening.run_id
         assert store.failure is None
@@ -594,7 +594,7 @@ def test_damage_inside_is_found_after_a_crash(path: Path) -> None:
     path.write_bytes(content)
     path.with_name("history.db-wal").write_bytes(b"x")
     store = HistoryStore.open(path)
-    assert "was damaged" in store.set_aside
+    assert "was damaged" in store.corruption_notice
     store.close()
 
 

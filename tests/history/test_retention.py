@@ -14,8 +14,8 @@ import pytest
 from memwatch.core.events import Attached, GenerationSeen, Notice, Sampled
 from memwatch.core.measurements import HOST, Sample, Target, Usage
 from memwatch.history import run_identity, stored_runs
-from memwatch.history.event_store import HistoryStore, Judge
-from memwatch.history.retention import LATEST, SEQS, Retention, used_bytes
+from memwatch.history.event_store import EngineRecord, HistoryStore
+from memwatch.history.retention import FULL_DETAIL_RECORDS, RECORDS_PER_STEP, Retention, used_bytes
 from memwatch.system import serialization
 from support.processes import WAIT, python, running
 
@@ -50,14 +50,14 @@ def watched_within(path: Path, name: str, most_bytes: int, looks: int = 100) -> 
 
 def begun(store: HistoryStore, name: str) -> str:
     attached = Attached(T0, Target("boot", 4_000_000, len(name)), name)
-    run_id = store.begin(name, attached, T0).run_id
-    store.judged_by(Judge("1", b"{}"), T0)
+    run_id = store.open_run(name, attached, T0).run_id
+    store.record_engine(EngineRecord("1", b"{}"), T0)
     store.append([attached, GenerationSeen(T0, 1.0)], [Notice(T0, "attached", name)])
     return run_id
 
 
 def commands(path: Path) -> list[str]:
-    return [run.command for run in stored_runs.runs(path)]
+    return [run.command for run in stored_runs.stored_runs(path)]
 
 
 def settled(connection: sqlite3.Connection, retention: Retention, run: int) -> int:
@@ -85,7 +85,7 @@ def test_the_oldest_run_goes_first_and_all_of_it(opened: sqlite3.Connection, pat
     most = int(used_bytes(opened) * 0.95)
     steps = settled(opened, Retention(most, lambda pid, ticks: False), 3)
     assert commands(path) == ["third", "second"]
-    assert steps > LOOKS / SEQS, "piece by piece"
+    assert steps > LOOKS / RECORDS_PER_STEP, "piece by piece"
     for table in ("samples", "events", "notices", "attempts", "watches"):
         assert opened.execute(f"SELECT count(*) FROM {table} WHERE run = 1").fetchone() == (0,), table
     assert used_bytes(opened) < most
@@ -103,18 +103,22 @@ def test_what_another_memwatch_watches_is_its_own(opened: sqlite3.Connection, pa
 
 
 def test_of_the_run_that_is_watched_the_older_details_go(path: Path) -> None:
-    run_id = watched(path, "only", looks=3 * LATEST, hertz=2.0)
-    [run] = stored_runs.runs(path)
+    run_id = watched(path, "only", looks=3 * FULL_DETAIL_RECORDS, hertz=2.0)
+    [run] = stored_runs.stored_runs(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         before = used_bytes(connection)
         settled(connection, Retention(before // 2, lambda pid, ticks: False), 1)
         assert used_bytes(connection) < before // 2
-        older = dict(connection.execute("SELECT grid, count(*) FROM samples WHERE seq < ? GROUP BY grid", (LATEST,)))
+        older = dict(
+            connection.execute("SELECT grid, count(*) FROM samples WHERE seq < ? GROUP BY grid", (FULL_DETAIL_RECORDS,))
+        )
         assert 0 not in older and older[600] > 10
-        [later] = connection.execute("SELECT count(*) FROM samples WHERE seq > ?", (2 * LATEST,)).fetchone()
-        assert later >= LATEST, "the latest part has all its detail"
-    looks = [event for event in stored_runs.events(path, run_id) if isinstance(event, Sampled)]
-    assert looks[0].t == T0 and looks[-1].t == T0 + (3 * LATEST - 1) / 2
+        [later] = connection.execute(
+            "SELECT count(*) FROM samples WHERE seq > ?", (2 * FULL_DETAIL_RECORDS,)
+        ).fetchone()
+        assert later >= FULL_DETAIL_RECORDS, "the latest part has all its detail"
+    looks = [event for event in stored_runs.events_to_replay(path, run_id) if isinstance(event, Sampled)]
+    assert looks[0].t == T0 and looks[-1].t == T0 + (3 * FULL_DETAIL_RECORDS - 1) / 2
     assert stored_runs.watches(path, run) == [], "it is not whole any more"
 
 
@@ -123,7 +127,7 @@ def test_what_cannot_be_made_smaller_ends(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         assert settled(connection, Retention(1, lambda pid, ticks: False), 1) < 10
         assert connection.execute("SELECT count(*) FROM samples").fetchone() == (100,), "the latest are kept"
-    [run] = stored_runs.runs(path)
+    [run] = stored_runs.stored_runs(path)
     assert stored_runs.watches(path, run), "it is whole"
 
 
@@ -133,7 +137,7 @@ def test_a_watch_that_never_ends_stays_within_its_bound(path: Path) -> None:
         most, first = 2_000_000, 10
         retention = Retention(most, lambda pid, ticks: False)
         for month in range(5):
-            rows = ((1, first + i, first + i, grid(i), first + i) for i in range(2 * LATEST))
+            rows = ((1, first + i, first + i, grid(i), first + i) for i in range(2 * FULL_DETAIL_RECORDS))
             with connection:
                 connection.execute("BEGIN")
                 connection.executemany(
@@ -143,17 +147,19 @@ def test_a_watch_that_never_ends_stays_within_its_bound(path: Path) -> None:
                     "INSERT INTO events VALUES (1, ?, 0, ?, 'GenerationSeen', ?)",
                     (
                         (first + i, first + i, serialization.to_json({"t": first + i, "index": i}))
-                        for i in range(0, LATEST, 5)
+                        for i in range(0, FULL_DETAIL_RECORDS, 5)
                     ),
                 )
-            first += 2 * LATEST
+            first += 2 * FULL_DETAIL_RECORDS
             settled(connection, retention, 1)
             assert used_bytes(connection) < most, f"month {month}"
-        [later] = connection.execute("SELECT count(*) FROM samples WHERE seq >= ?", (first - LATEST,)).fetchone()
-        assert later == LATEST, "the latest part has all its detail"
-    told = list(stored_runs.events(path, run_id))
+        [later] = connection.execute(
+            "SELECT count(*) FROM samples WHERE seq >= ?", (first - FULL_DETAIL_RECORDS,)
+        ).fetchone()
+        assert later == FULL_DETAIL_RECORDS, "the latest part has all its detail"
+    told = list(stored_runs.events_to_replay(path, run_id))
     assert isinstance(told[0], Attached), "what all the rest belongs to is still there"
-    assert 100 < sum(isinstance(event, GenerationSeen) for event in told) < 5 * LATEST / 5
+    assert 100 < sum(isinstance(event, GenerationSeen) for event in told) < 5 * FULL_DETAIL_RECORDS / 5
 
 
 def test_a_watch_makes_room_while_it_writes(path: Path) -> None:
@@ -162,8 +168,8 @@ def test_a_watch_makes_room_while_it_writes(path: Path) -> None:
         most = used_bytes(connection) // 2
     watched_within(path, "now", most, looks=100)
     assert commands(path) == ["now"]
-    [run] = stored_runs.runs(path)
-    assert sum(isinstance(event, Sampled) for event in stored_runs.events(path, run.run_id)) == 100
+    [run] = stored_runs.stored_runs(path)
+    assert sum(isinstance(event, Sampled) for event in stored_runs.events_to_replay(path, run.run_id)) == 100
     assert stored_runs.watches(path, run), "it is whole"
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from memwatch.errors import HistoryError
-from memwatch.history.schema_migrations import APPLICATION_ID, STEPS, migrate
+from memwatch.history.schema_migrations import APPLICATION_ID, MIGRATIONS, migrate
 
-NEXT = (*STEPS, ("ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT ''", "CREATE TABLE extra (a)"))
+NEXT = (*MIGRATIONS, ("ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT ''", "CREATE TABLE extra (a)"))
 
 
 @pytest.fixture
@@ -29,14 +29,14 @@ def tables(connection: sqlite3.Connection) -> set[str]:
 
 def test_an_empty_file_gets_all_tables(connection: sqlite3.Connection) -> None:
     migrate(connection)
-    assert version(connection) == len(STEPS)
+    assert version(connection) == len(MIGRATIONS)
     assert connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
     assert tables(connection) == {"runs", "attempts", "events", "samples", "origins", "notices", "watches"}
     migrate(connection)
 
 
 def test_an_older_file_is_brought_up_to_date_with_its_rows(connection: sqlite3.Connection) -> None:
-    migrate(connection, STEPS[:1])
+    migrate(connection, MIGRATIONS[:1])
     connection.execute("INSERT INTO runs VALUES (NULL, 'r', 'k', 1.0, 'c', '/', '', 'h')")
     migrate(connection, NEXT)
     assert version(connection) == len(NEXT)
@@ -47,7 +47,7 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(connection: sqlite3.Connect
     migrate(connection)
     with pytest.raises(sqlite3.OperationalError):
         migrate(connection, (*NEXT, ("CREATE TABLE runs (a)",)))
-    assert version(connection) == len(STEPS)
+    assert version(connection) == len(MIGRATIONS)
     assert "extra" not in tables(connection)
     assert not connection.in_transaction
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.watch_loop import Health
+from memwatch.app.watch_loop import FailureTracker
 from memwatch.history.database_file import open_database
-from memwatch.history.writer_thread import WAIT_SECONDS, Backlog, Run, Writer
+from memwatch.history.writer_thread import WAIT_SECONDS, Backlog, HistoryWriter, RunRecord
 from support.mainjob import until
 from support.slowdisk import slow_disk
 
@@ -23,8 +23,8 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     opened.close()
 
 
-def run() -> Run:
-    return Run(None, ("r", "k", 1.0, "c", "/", "", "h"), (0, "b", 5, 6, 1.0, 7, 8))
+def run() -> RunRecord:
+    return RunRecord(None, ("r", "k", 1.0, "c", "/", "", "h"), (0, "b", 5, 6, 1.0, 7, 8))
 
 
 def event(seq: int) -> tuple[str, tuple[object, ...]]:
@@ -33,17 +33,19 @@ def event(seq: int) -> tuple[str, tuple[object, ...]]:
 
 def test_a_disk_that_hangs_is_told_and_holds_nobody_up(connection: sqlite3.Connection, tmp_path: Path) -> None:
     works = threading.Event()
-    writer = Writer(connection, works.wait, stalled_seconds=0.2)  # the thread hangs as in a read of a dead NFS server
+    writer = HistoryWriter(
+        connection, works.wait, stalled_seconds=0.2
+    )  # the thread hangs as in a read of a dead NFS server
     mine = run()
     start = time.monotonic()
-    writer.put(mine, [event(1)])
+    writer.enqueue(mine, [event(1)])
     assert WAIT_SECONDS <= time.monotonic() - start < 1.0
     start = time.monotonic()
     for seq in range(2, 50):
-        writer.put(mine, [event(seq)])
+        writer.enqueue(mine, [event(seq)])
     assert time.monotonic() - start < 24 * WAIT_SECONDS  # waited for once, not 48 times
     time.sleep(0.2)
-    writer.put(mine, [event(50)])
+    writer.enqueue(mine, [event(50)])
     assert writer.failure == "the disk has not answered for more than 0.2 s"
     start = time.monotonic()
     writer.close(0.1)
@@ -58,17 +60,17 @@ def test_a_disk_that_hangs_is_told_and_holds_nobody_up(connection: sqlite3.Conne
 
 def test_what_insists_is_waited_for_though_others_wait_too(connection: sqlite3.Connection) -> None:
     works = threading.Event()
-    writer, mine, seqs = Writer(connection, works.wait), run(), itertools.count(1)
+    writer, mine, seqs = HistoryWriter(connection, works.wait), run(), itertools.count(1)
 
     def put(insist: bool) -> tuple[float, bool]:
         """Seconds that it took, behind others; whether it is on disk then."""
         seq, start = next(seqs), time.monotonic()
-        writer.put(mine, [event(seq)], insist=insist)
+        writer.enqueue(mine, [event(seq)], insist=insist)
         took = time.monotonic() - start
         return took, connection.execute("SELECT count(*) FROM events WHERE seq = ?", (seq,)).fetchone() == (1,)
 
     for _ in range(2):
-        writer.put(mine, [event(next(seqs))], patient=False)
+        writer.enqueue(mine, [event(next(seqs))], patient=False)
     assert min(put(insist=False) for _ in range(5))[0] < WAIT_SECONDS
     assert WAIT_SECONDS <= put(insist=True)[0] < 1.0, "and no longer than that"
     works.set()
@@ -80,12 +82,12 @@ def test_what_a_slow_disk_costs_is_told_once_and_so_is_its_recovery(
     connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     slow = slow_disk(tmp_path / "h.db", 0.3)
-    writer, mine, health = Writer(slow, lambda: True, stalled_seconds=0.2), run(), Health()
+    writer, mine, health = HistoryWriter(slow, lambda: True, stalled_seconds=0.2), run(), FailureTracker()
     told: list[tuple[bool, str]] = []
 
     def put(count: int) -> None:
-        writer.put(mine, [event(next(numbers)) for _ in range(count)])
-        told.extend((one.ok, one.reason) for one in health.told(0.0, "backlog", writer.loss))
+        writer.enqueue(mine, [event(next(numbers)) for _ in range(count)])
+        told.extend((one.ok, one.reason) for one in health.update(0.0, "backlog", writer.loss))
 
     numbers = itertools.count(1)
     deadline = time.monotonic() + 2.0
@@ -103,10 +105,10 @@ def test_what_a_slow_disk_costs_is_told_once_and_so_is_its_recovery(
 
 
 def test_a_transaction_that_fails_leaves_no_half(connection: sqlite3.Connection) -> None:
-    writer = Writer(connection, lambda: True)
+    writer = HistoryWriter(connection, lambda: True)
     mine = run()
     connection.execute("DROP TABLE samples")
-    writer.put(mine, [event(1), ("samples", (2, 0, 0, 1.0, 1, "host", 1, 2, "cgroup /", 3))])
+    writer.enqueue(mine, [event(1), ("samples", (2, 0, 0, 1.0, 1, "host", 1, 2, "cgroup /", 3))])
     assert writer.failure == "no such table: samples"
     assert mine.id is None
     assert connection.execute("SELECT count(*) FROM runs").fetchone() == (0,)

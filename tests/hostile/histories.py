@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 
 from memwatch.app import history_replay
-from memwatch.app.history_replay import retell
-from memwatch.cli import history
+from memwatch.app.history_replay import rejudge
+from memwatch.cli import history_commands
 from memwatch.config.settings import Config
 from memwatch.history import csv_trace, stored_runs
 from memwatch.outputs.html import comparison_page
@@ -45,9 +45,9 @@ def sound() -> bytes:
 
 
 def _settings() -> bytes:
-    from memwatch.app.history_replay import Settings
+    from memwatch.app.engine_settings import EngineSettings
 
-    return Settings.of(Config()).to_keep().settings
+    return EngineSettings.from_config(Config()).to_record().settings
 
 
 @contextmanager
@@ -129,19 +129,21 @@ def _value(kind: int, raw: bytes) -> object:
 def _read(path: Path) -> None:
     """Report in each form, replay, export, compare."""
     config = Config()
-    for run in history_replay.runs(path):
-        found = history_replay.recall(path, run, config, ProgressBar("", io.StringIO()))
+    for run in history_replay.list_runs(path):
+        found = history_replay.load_run(path, run, config, ProgressBar("", io.StringIO()))
         for text in (
-            render_summary(found.end, found.lives),
+            render_summary(found.end, found.is_running),
             generations_csv.generations_csv(found.end),
-            history.as_json(found),
+            history_commands.report_json(found),
         ):
             assert isinstance(text, str)
         to_shown_json(snapshot_to_dict(found.end))
-        history.as_page(found)
-        side = comparison_page.ComparedRun("a", run.run_id, found.story, pages.describe_ending(found.end, found.lives))
+        history_commands.report_html(found)
+        side = comparison_page.ComparedRun(
+            "a", run.run_id, found.run_data, pages.describe_ending(found.end, found.is_running)
+        )
         comparison_page.render_comparison_text(side, side)
         comparison_page.document(side, side)
-        csv_trace.write(stored_runs.stretches(path, run), io.StringIO())
-        for watch in retell(path, run, lambda share: None):
-            assert watch.now is not None
+        csv_trace.write_trace(stored_runs.event_batches(path, run), io.StringIO())
+        for watch in rejudge(path, run, lambda share: None):
+            assert watch.recomputed is not None

@@ -15,8 +15,8 @@ from hostile import heaps, histories
 from hostile.contract import Parser
 from hostile.defiled import harmful
 from memwatch.app import examination_launcher
-from memwatch.app.composition import show_once
-from memwatch.app.history_replay import Settings
+from memwatch.app.composition import print_snapshot
+from memwatch.app.engine_settings import EngineSettings
 from memwatch.cli import snapshot_command, top
 from memwatch.config import web_config
 from memwatch.config.settings import Config, parse_listen
@@ -35,7 +35,7 @@ from memwatch.diagnosis.heap.stack_frames import line_of
 from memwatch.diagnosis.thread_stacks import parse_stacks
 from memwatch.errors import AbsentError, ConfigError, MemwatchError
 from memwatch.history import row_codec
-from memwatch.history.csv_trace import read_stretches
+from memwatch.history.csv_trace import read_batches
 from memwatch.history.row_codec import decode_event
 from memwatch.outputs.http.client_access import AccessPolicy
 from memwatch.outputs.http.http_request import RequestError, parse_request
@@ -88,7 +88,7 @@ def _trace(raw: bytes) -> object:
     with tempfile.NamedTemporaryFile(suffix=".csv") as file:
         file.write(raw)
         file.flush()
-        return [*read_stretches(Path(file.name))]
+        return [*read_batches(Path(file.name))]
 
 
 def _environ(raw: bytes) -> dict[str, str]:
@@ -106,7 +106,7 @@ def _file(raw: bytes, suffix: str = "") -> Iterator[Path]:
 
 def _web_config(raw: bytes) -> object:
     with _file(raw) as path:
-        return web_config.load(path).limit
+        return web_config.load_web_config(path).limit
 
 
 def _authorization(raw: bytes) -> object:
@@ -140,7 +140,7 @@ def _shown_status(raw: bytes) -> object:
     """The answer of another memwatch, as the view of it shows it."""
     found = top._snapshot("http://a", raw)
     for as_json in (False, True):
-        show_once(found, io.StringIO(), as_json)
+        print_snapshot(found, io.StringIO(), as_json)
     return found
 
 
@@ -284,8 +284,8 @@ PARSERS = {
     "snapshots": Parser(_compared, (b'{"label":"a"}', serialization.to_json(INSPECTION))),
     "examiner": Parser(_examined, (b"{}", serialization.to_json(EXAMINATION))),
     "judge.settings": Parser(
-        lambda raw: Settings.kept(raw).engine().snapshot(),
-        (Settings.of(Config()).to_keep().settings,),
+        lambda raw: EngineSettings.from_json(raw).make_engine().snapshot(),
+        (EngineSettings.from_config(Config()).to_record().settings,),
         (ConfigError, ValueError),
     ),
     "gpuwire.answer": Parser(
@@ -296,7 +296,7 @@ PARSERS = {
     "relay.answer": Parser(
         lambda raw: serialization.from_json(raw, tracker_proxy.TrackerWorkerReply),
         (b'{"taken":true,"complaint":""}',),
-        (serialization.ShapeError,),
+        (serialization.SerializationError,),
     ),
     "snapshotter.outcome": Parser(lambda raw: examination_launcher._outcome(0, raw), (b'{"path":"/a"}',)),
     "webconfig": Parser(

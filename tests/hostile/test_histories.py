@@ -58,7 +58,7 @@ def test_tables_described_by_no_text_are_damage_and_set_aside() -> None:
         store.close()
         (aside,) = path.parent.glob(f"{path.name}.corrupt-*")
         aside.unlink()
-        assert "damaged" in store.set_aside
+        assert "damaged" in store.corruption_notice
 
 
 def test_pages_that_lead_in_a_circle_are_not_followed_for_ever() -> None:
@@ -117,7 +117,7 @@ PASSED_OVER = "SELECT seq FROM samples WHERE run = 1 AND attempt = 7 ORDER BY se
 
 
 def test_rows_that_nobody_wants_are_not_passed_over_for_ever() -> None:
-    with file_of(labyrinth()) as path, closing(database_file.open_for_reading(path, seconds=0.5)) as connection:
+    with file_of(labyrinth()) as path, closing(database_file.open_read_only(path, seconds=0.5)) as connection:
         begun = time.thread_time()
         with pytest.raises(sqlite3.OperationalError, match="interrupted"):
             connection.execute(PASSED_OVER).fetchall()
@@ -125,7 +125,7 @@ def test_rows_that_nobody_wants_are_not_passed_over_for_ever() -> None:
 
 
 def test_who_is_slow_to_take_rows_gets_them_all() -> None:
-    with file_of(sound()) as path, closing(database_file.open_for_reading(path, seconds=0.15)) as connection:
+    with file_of(sound()) as path, closing(database_file.open_read_only(path, seconds=0.15)) as connection:
         rows = connection.execute("WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c")
         for _ in range(4):
             assert next(rows)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.launched_trainer import Child
+from memwatch.app.launched_trainer import LaunchedTrainer
 from memwatch.cli.snapshot_command import save_process_snapshot
 from memwatch.core.examination import Examination
 from memwatch.core.leaks.process_snapshot import ProcessSnapshot
@@ -28,14 +28,14 @@ def mode(path: Path) -> int:
 
 
 def test_folders_that_are_made_are_closed_to_others_all_the_way(tmp_path: Path) -> None:
-    private_files.folder(tmp_path / "local" / "memwatch" / "runs")
+    private_files.ensure_private_dir(tmp_path / "local" / "memwatch" / "runs")
     assert [mode(tmp_path / name) for name in ("local", "local/memwatch", "local/memwatch/runs")] == [0o700] * 3
 
 
 def test_a_folder_that_is_open_is_closed_unless_it_is_shared_on_purpose(tmp_path: Path) -> None:
     for before, after in ((0o755, 0o700), (0o770, 0o700), (0o1777, 0o1777)):
         tmp_path.chmod(before)
-        private_files.folder(tmp_path)
+        private_files.ensure_private_dir(tmp_path)
         assert mode(tmp_path) == after
 
 
@@ -48,7 +48,7 @@ def test_another_users_folder_and_another_users_link_are_refused(tmp_path: Path)
     os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
     for path in (theirs, link):
         with pytest.raises(PermissionError, match="another user's"):
-            private_files.folder(path)
+            private_files.ensure_private_dir(path)
 
 
 def written(path: Path) -> None:
@@ -56,7 +56,7 @@ def written(path: Path) -> None:
 
 
 def started(path: Path) -> None:
-    Child(["true"], path).end()
+    LaunchedTrainer(["true"], path).terminate()
 
 
 def kept(path: Path) -> None:

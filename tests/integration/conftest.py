@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.history_replay import retell
+from memwatch.app.history_replay import rejudge
 from memwatch.history import stored_runs
 
 
@@ -16,6 +16,6 @@ def each_watch_is_judged_again_as_it_was(tmp_path: Path) -> Iterator[None]:
     """Whatever happened to it: the history holds all that it went by."""
     yield
     for path in tmp_path.rglob("history.db"):
-        for run in stored_runs.runs(path):
-            for watch in retell(path, run, lambda share: None):
+        for run in stored_runs.stored_runs(path):
+            for watch in rejudge(path, run, lambda share: None):
                 assert watch.difference is None, f"{path}: {run.run_id}"

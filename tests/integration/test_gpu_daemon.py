@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from memwatch.actions.signal_sender import PidfdSignaller
-from memwatch.app.composition import presets, sleep_asking
+from memwatch.app.composition import configured_presets, sleep_requesting_gpus
 from memwatch.app.interrupter import Interrupter
 from memwatch.app.sampler import Sampler
 from memwatch.app.trainer_process import WatchedTrainer
-from memwatch.app.watch_loop import Daemon
+from memwatch.app.watch_loop import WatchLoop
 from memwatch.config.settings import Config
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
@@ -117,7 +117,7 @@ class Bench:
             kmsg=None,
             checkpoints=checkpoints,
         )
-        self.daemon = Daemon(
+        self.daemon = WatchLoop(
             clock=self.clock,
             engine=self.engine,
             sampler=self.sampler,
@@ -127,7 +127,7 @@ class Bench:
                 lambda: "SIGINT",
                 asked=lambda before_ns: checkpoints.discard_before_signal(self.clock.now(), before_ns),
             ),
-            sources=[LogSource(self.log, presets(Config())), checkpoints],
+            sources=[LogSource(self.log, configured_presets(Config())), checkpoints],
             sinks=[trainer, self.told, self.web],
         )
 
@@ -311,7 +311,7 @@ def test_nvml_is_asked_a_moment_before_the_look_which_takes_the_answer(bench: Be
     trace, clock = str(bench.world.file), SystemClock()
     reader = GpuReader(lambda: frozenset({bench.process.pid}), {}, driver_traces=[trace])
     with Sleeper() as sleeper:
-        sleep = lambda: sleep_asking(sleeper, reader, clock, 0.4)  # noqa: E731
+        sleep = lambda: sleep_requesting_gpus(sleeper, reader, clock, 0.4)  # noqa: E731
         assert reader.read(clock.now()) == ()
         until(lambda: reader.read(clock.now()) != ())
         seen = reader.read(clock.now())

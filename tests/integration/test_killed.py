@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.history_replay import retell
+from memwatch.app.history_replay import rejudge
 from memwatch.core.events import Notice, Sampled
 from memwatch.errors import ExitCode
 from memwatch.history import stored_runs
@@ -74,9 +74,11 @@ def is_sound(path: Path) -> bool:
 
 def lost(path: Path, began_t: float, killed_t: float) -> float | None:
     """Seconds before the kill of which nothing is kept; None: that watch had not begun to look."""
-    [run] = stored_runs.runs(path)
+    [run] = stored_runs.stored_runs(path)
     looks = [
-        event.t for event in stored_runs.events(path, run.run_id) if isinstance(event, Sampled) and event.t > began_t
+        event.t
+        for event in stored_runs.events_to_replay(path, run.run_id)
+        if isinstance(event, Sampled) and event.t > began_t
     ]
     return killed_t - looks[-1] if looks else None
 
@@ -99,11 +101,11 @@ def test_killed_at_random_moments_it_goes_on_as_if_it_had_not_been(tmp_path: Pat
         assert run.poll() is None, "the trainer runs on"
     assert len(losses) > kills // 5
     assert max(losses) <= LOSS_SECONDS + LATE_SECONDS, losses
-    [kept] = stored_runs.runs(folder.history)
-    watches = list(retell(folder.history, kept, lambda share: None))
+    [kept] = stored_runs.stored_runs(folder.history)
+    watches = list(rejudge(folder.history, kept, lambda share: None))
     assert len(watches) > kills // 5
     assert [one.difference for one in watches] == [None] * len(watches)
-    told = [ones for one in watches if (ones := list(filter(is_about_its_limit, one.then)))]
+    told = [ones for one in watches if (ones := list(filter(is_about_its_limit, one.recorded)))]
     assert len(told) > 2, "after the first it knows at once what it knew"
     ends = [(before[-1], after[0]) for before, after in itertools.pairwise(told)]
     changes = [b.fields["eta_s"] / (a.fields["eta_s"] - (b.t - a.t)) for a, b in ends]
@@ -142,8 +144,8 @@ def test_killed_as_it_sends_its_signal_it_sends_one_and_tells_the_cause(
     [exited] = watch.named("exited")
     assert exited["cause"] == "interrupted_saved"
     assert ("which may have been sent" in exited["evidence"][0]) == (when == "after"), exited
-    [kept] = stored_runs.runs(folder.history)
-    assert [one.difference for one in retell(folder.history, kept, lambda share: None)] == [None, None]
+    [kept] = stored_runs.stored_runs(folder.history)
+    assert [one.difference for one in rejudge(folder.history, kept, lambda share: None)] == [None, None]
 
 
 def test_a_history_of_a_killed_watch_is_read_by_others(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_leaking_trainer_gets_to_its_end(folder: Folder, start: Start) -> None
     assert 1 <= len(watch.named("restarting")) <= 4
     assert [one["cause"] for one in watch.named("exited")][-2:] == ["interrupted_saved", "completed"]
     assert watch.err.read_text().count("Generation 1 / 12") == 1, "the output of all of them"
-    [run] = stored_runs.runs(folder.history)
+    [run] = stored_runs.stored_runs(folder.history)
     assert run.attempts == len(attempts(watch)), "one run, though another program resumed it"
     told = [one.event for one in stored_runs.notices(folder.history, run)]
     assert told.count("restarting") == len(attempts(watch)) - 1

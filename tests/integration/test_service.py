@@ -155,7 +155,7 @@ def test_it_waits_watches_to_the_end_and_waits_for_the_next(served: Served) -> N
             until(lambda: len(causes(service)) == 2)
         assert causes(service) == ["completed", "interrupted_saved"], service.said()
         end(service)
-    assert len(stored_runs.runs(served.folder.history)) == 2
+    assert len(stored_runs.stored_runs(served.folder.history)) == 2
 
 
 def test_what_a_killed_trainer_leaves_behind_is_not_the_next(served: Served) -> None:

@@ -37,8 +37,8 @@ from pathlib import Path
 from typing import Any
 
 from memwatch.app.serve import Service
-from memwatch.cli.watch import configure
-from memwatch.config.reload import LiveConfig
+from memwatch.cli.watch import config_from_flags
+from memwatch.config.reload import ReloadableConfig
 from memwatch.outputs.sd_notify import SystemdNotifier
 from memwatch.system.clock import SystemClock
 from soak.rotation import rotations
@@ -83,7 +83,7 @@ class Hand(SystemClock):
     def now(self) -> float:
         return self.t
 
-    def not_before(self, t: float) -> None:
+    def advance_to(self, t: float) -> None:
         self.t = max(self.t, t)
 
 
@@ -247,13 +247,13 @@ class World:
 class Simulated(Service):
     """`memwatch serve` in that world."""
 
-    def __init__(self, live: LiveConfig, world: World) -> None:
+    def __init__(self, live: ReloadableConfig, world: World) -> None:
         super().__init__(live, SystemdNotifier({}), world.clock)
         self._world = world
 
-    def leaves(self) -> bool:
+    def should_stop(self) -> bool:
         self._stopped = self._stopped or self._world.is_over
-        return super().leaves()
+        return super().should_stop()
 
     def sleep(self, sleep: Callable[[float], bool], seconds: float) -> bool:
         return super().sleep(partial(self._world.sleep, sleep), seconds)
@@ -270,7 +270,7 @@ def live(folder: Path, days: float, interval: float, lengths: Sequence[float]) -
     """Serve for so many days; what was measured on the way."""
     path, begun = write_config(folder, interval), time.process_time()
     world = World(folder, days, interval, lengths)
-    with closing(Simulated(LiveConfig(lambda: configure({"config": str(path)}), path), world)) as service:
+    with closing(Simulated(ReloadableConfig(lambda: config_from_flags({"config": str(path)}), path), world)) as service:
         service.serve()
     first, last = world.types[0], world.types[-1]
     return {

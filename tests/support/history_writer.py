@@ -15,7 +15,7 @@ def main(path: str, key: str, pid: int, count: int, pause: float) -> None:
     store = HistoryStore.open(Path(path))
     t = time.time()
     attached = Attached(t, Target("boot", pid, 1), "train")
-    opening = store.begin(key, attached, t)
+    opening = store.open_run(key, attached, t)
     print(opening.run_id, flush=True)
     store.append([attached], [])
     for index in range(count):

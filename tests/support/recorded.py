@@ -117,7 +117,7 @@ def record(path: Path, recording: Recording = Recording()) -> str:
     engine, run_id = Engine(Policy(act=recording.acts)), ""
     for event in recording.events():
         if isinstance(event, Attached):
-            run_id = store.begin(recording.command, event, event.t, "/w", "/w/main.log").run_id
+            run_id = store.open_run(recording.command, event, event.t, "/w", "/w/main.log").run_id
             event = replace(event, run_id=run_id)  # noqa: PLW2901
         actions = engine.feed(event)
         events = [event]

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from memwatch.app.interrupter import Interrupter
-from memwatch.app.watch_loop import Daemon
+from memwatch.app.watch_loop import WatchLoop
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import (
@@ -86,12 +86,12 @@ class Trainer:
 
     # --- as the daemon's trainer and signaller ---
 
-    def gone(self) -> bool:
+    def has_exited(self) -> bool:
         return self.signal_t is not None and self._clock.now() - self.signal_t > END_SECONDS
 
-    def observe(self, event: Event) -> None: ...
+    def observe_event(self, event: Event) -> None: ...
 
-    def ending(self, t: float, before: Snapshot) -> Sequence[Event]:
+    def collect_exit_events(self, t: float, before: Snapshot) -> Sequence[Event]:
         return [Exited(t, Cause.SAVED, ("exit status 0",), 0)]
 
     def send_signal(self, signal_name: str) -> None:
@@ -211,7 +211,7 @@ def main() -> None:
     web = WebServer("127.0.0.1", 0, clock)
     web.start()
     print(web.url, flush=True)
-    daemon = Daemon(
+    daemon = WatchLoop(
         clock=clock,
         engine=Engine(
             Policy(checkpoint_seconds=10.0, second_look_seconds=0.5),
@@ -228,7 +228,7 @@ def main() -> None:
 
     def sleep(seconds: float) -> bool:
         readable, _, _ = select.select([web], [], [], max(0.0, seconds) / PACE)
-        return bool(readable) or trainer.gone()
+        return bool(readable) or trainer.has_exited()
 
     target, part = Target("boot", os.getpid(), 1), RunIdentity("job-7", "node-a", nodes=1)
     daemon.run(Attached(clock.now(), target, "python main.py", "run-1", run=part), sleep, lambda: False)

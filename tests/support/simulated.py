@@ -9,7 +9,7 @@ from pathlib import Path
 
 from memwatch.app.composition import make_readers
 from memwatch.app.interrupter import Interrupter
-from memwatch.app.watch_loop import Daemon
+from memwatch.app.watch_loop import WatchLoop
 from memwatch.config.settings import Config
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
@@ -34,12 +34,12 @@ class _Hand:
 class _Alive:
     """A trainer that never ends."""
 
-    def gone(self) -> bool:
+    def has_exited(self) -> bool:
         return False
 
-    def observe(self, event: Event) -> None: ...
+    def observe_event(self, event: Event) -> None: ...
 
-    def ending(self, t: float, before: Snapshot) -> Sequence[Event]:
+    def collect_exit_events(self, t: float, before: Snapshot) -> Sequence[Event]:
         raise AssertionError("it does not end")
 
     def send_signal(self, name: str) -> None:
@@ -56,9 +56,9 @@ def ticks(pid: int, folder: Path) -> Iterator[Iterator[None]]:
         stack.callback(store.close)
         stack.callback(web.stop)
         attached = Attached(clock.t, facts.target, facts.command)
-        store.begin("bench", attached, clock.t)
+        store.open_run("bench", attached, clock.t)
         engine.feed(attached)
-        daemon = Daemon(
+        daemon = WatchLoop(
             clock=clock,
             engine=engine,
             sampler=readers.sampler,
@@ -70,7 +70,7 @@ def ticks(pid: int, folder: Path) -> Iterator[Iterator[None]]:
         yield _passing(daemon, web, clock)
 
 
-def _passing(daemon: Daemon, web: WebServer, clock: _Hand) -> Iterator[None]:
+def _passing(daemon: WatchLoop, web: WebServer, clock: _Hand) -> Iterator[None]:
     while True:
         for _ in range(SCRAPE_TICKS):
             clock.t += 1.0

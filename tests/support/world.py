@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TextIO
 
 from memwatch.actions.signal_sender import ExitStatus
-from memwatch.app.history_replay import Settings
+from memwatch.app.engine_settings import EngineSettings
 from memwatch.app.interrupter import Interrupter
 from memwatch.app.sampler import Sampler
 from memwatch.app.trainer_process import WatchedTrainer
-from memwatch.app.watch_loop import Daemon
+from memwatch.app.watch_loop import WatchLoop
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import NO_DIAGNOSIS, Engine
 from memwatch.core.events import Attached, Event, Exited, Notice
@@ -51,7 +51,7 @@ class HandClock:
     def now(self) -> float:
         return self.t
 
-    def not_before(self, t: float) -> None:
+    def advance_to(self, t: float) -> None:
         self.t = max(self.t, t)
 
 
@@ -245,7 +245,7 @@ class World:
         self._proc = folder / "proc"
         self.log.parent.mkdir()
         self._sinks = (PlainLines(lines), *sinks)
-        self._settings = Settings(scene.policy, NO_DIAGNOSIS)
+        self._settings = EngineSettings(scene.policy, NO_DIAGNOSIS)
         self._engine: Engine | None = None
 
     def run(self) -> Iterator[Watched]:
@@ -284,17 +284,17 @@ class World:
     def _attach(self, kernel: Kernel, store: HistoryStore) -> Attached:
         """As app.Watch does it: the run that it belongs to, an engine that knows its past."""
         attached = Attached(self.clock.t, kernel.target, COMMAND)
-        opening = store.begin("main.py", attached, attached.t, str(self.log.parent), str(self.log))
+        opening = store.open_run("main.py", attached, attached.t, str(self.log.parent), str(self.log))
         if self._engine is not None and self.scene.one_engine:
             return Attached(attached.t, kernel.target, COMMAND, opening.run_id)
-        self._engine = self._settings.engine()
-        store.judged_by(self._settings.to_keep(), attached.t)
+        self._engine = self._settings.make_engine()
+        store.record_engine(self._settings.to_record(), attached.t)
         if opening.resumed:
-            for event in stored_runs.events(self.history, opening.run_id):
+            for event in stored_runs.events_to_replay(self.history, opening.run_id):
                 self._engine.feed(event)
         return Attached(attached.t, kernel.target, COMMAND, opening.run_id)
 
-    def _assemble(self, kernel: Kernel, waker: Thresholds, journal: Journal, held: ExitStack) -> Daemon:
+    def _assemble(self, kernel: Kernel, waker: Thresholds, journal: Journal, held: ExitStack) -> WatchLoop:
         assert self._engine is not None
         process, clock = kernel.process, self.clock
         checkpoints = CheckpointWatch(process.pid, (), str(self.log.parent), str(self._proc), cpu_clock=lambda: 0.0)
@@ -317,12 +317,12 @@ class World:
         interrupter = Interrupter(
             kernel,
             lambda: "SIGINT",
-            unreachable=trainer.unreachable,
+            unreachable=trainer.unreachable_reason,
             asked=lambda before_ns: checkpoints.discard_before_signal(clock.t, before_ns),
             dry_run=self.scene.dry_run,
         )
         readers = (Reading("procfs", kernel.tree), Reading("cgroup", kernel.cgroup), Reading("meminfo", kernel.host))
-        return Daemon(
+        return WatchLoop(
             clock=clock,
             engine=self._engine,
             sampler=Sampler(*readers, None, None),  # type: ignore[arg-type]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from memwatch.system.child_process import start
+from memwatch.system.child_process import start_python
 
 
 def test_the_kernel_kills_them_first_from_their_first_moment_on() -> None:
-    process = start("import sys; sys.stdin.read()", subprocess.PIPE)
+    process = start_python("import sys; sys.stdin.read()", subprocess.PIPE)
     try:
         assert Path(f"/proc/{process.pid}/oom_score_adj").read_text() == "1000\n"
     finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.config.load import load
+from memwatch.config.load import load_config
 from memwatch.core.text_and_units import parse_size
 from support.exposure import ANALYZE, MOST, SYSTEMD, counted, explained, overall
 from support.needed import missing
@@ -57,7 +57,7 @@ def test_systemd_understands_each_line(unit: Path, drop_in: Path | None) -> None
 
 
 def test_the_example_is_a_configuration_and_leaves_room_below_the_units_limit() -> None:
-    config = load(SYSTEMD / "example.yaml")
+    config = load_config(SYSTEMD / "example.yaml")
     assert config.target.unit == "trainer.service" and config.listen == "127.0.0.1:9877"
     [limit] = re.findall(r"^MemoryMax=(\d+)M$", (SYSTEMD / "memwatch@.service").read_text(), re.MULTILINE)
     assert parse_size(str(config.diagnosis.memory)) + OWN_BYTES <= int(limit) << 20

@@ -12,9 +12,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from memwatch.config.load import load
+from memwatch.config.load import load_config
 from memwatch.core.decision.policy import Policy
-from memwatch.history.csv_trace import replay
+from memwatch.history.csv_trace import replay_notices
 
 Line = dict[str, Any]
 Forecaster = Callable[[Path, float | None], list[Line]]  # a trace, seconds that a checkpoint takes -> lines
@@ -34,12 +34,12 @@ def memwatch(path: Path, checkpoint_seconds: float | None) -> list[Line]:
 
 def profiled(path: Path, checkpoint_seconds: float | None, profile: str) -> list[Line]:
     """The same with `--profile`."""
-    policy = load(flags={"profile": profile}).policy
+    policy = load_config(flags={"profile": profile}).policy
     return _replayed(path, replace(policy, checkpoint_seconds=checkpoint_seconds))
 
 
 def _replayed(path: Path, policy: Policy) -> list[Line]:
-    return [{**notice.fields, "t": round(notice.t, 3)} for notice in replay(path, policy)]
+    return [{**notice.fields, "t": round(notice.t, 3)} for notice in replay_notices(path, policy)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from memwatch.app.history_replay import retell
+from memwatch.app.history_replay import rejudge
 from memwatch.history import stored_runs
 from trust.kinds import KINDS
 from trust.pool import Row, play_all, tell
@@ -53,8 +53,8 @@ def play(number: int, seed: int, kind: str = "") -> Row:
 
 def replays(history: Path) -> bool:
     """Each watch that it holds is judged again as it was."""
-    runs = stored_runs.runs(history) if history.exists() else []
-    return all(watch.difference is None for run in runs for watch in retell(history, run, lambda share: None))
+    runs = stored_runs.stored_runs(history) if history.exists() else []
+    return all(watch.difference is None for run in runs for watch in rejudge(history, run, lambda share: None))
 
 
 def summary(rows: Sequence[Row]) -> Row:

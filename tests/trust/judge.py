@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from memwatch.app.history_replay import find, retell
+from memwatch.app.history_replay import find_run, rejudge
 from memwatch.core.events import Cause, Notice
 from support.trainee import Process
 from support.world import Watched, World
@@ -48,7 +48,7 @@ def judge(case: Case, folder: Path) -> list[Outcome]:
         watched = list(World(folder, case.scene, lines).run())
     history, same = folder / "history.db", None
     if case.seed % RETOLD_EVERY == 0 or any(one.process.signals for one in watched):
-        same = all(one.difference is None for one in retell(history, find(history), lambda _: None))
+        same = all(one.difference is None for one in rejudge(history, find_run(history), lambda _: None))
     return [_outcome(case, number, one, same) for number, one in enumerate(watched)]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.history_replay import find, retell
+from memwatch.app.history_replay import find_run, rejudge
 from memwatch.core.decision.policy import Policy
 from memwatch.core.events import Attached, Cause, GenerationSeen
 from support.trainee import Bounds, Course, Life, Manners
@@ -127,6 +127,6 @@ def test_a_checkpoint_shows_in_the_log_or_as_a_file(tmp_path, witness):
 def test_it_can_be_judged_again_bit_for_bit(tmp_path):
     watch(tmp_path, replace(SCENE, lives=(LEAK, LEAK)))
     history = tmp_path / "history.db"
-    retold = list(retell(history, find(history), lambda _: None))
+    retold = list(rejudge(history, find_run(history), lambda _: None))
     assert retold and all(one.difference is None for one in retold)
-    assert any(notice.event == "interrupt" and notice.fields["samples"] for notice in retold[0].now)
+    assert any(notice.event == "interrupt" and notice.fields["samples"] for notice in retold[0].recomputed)

@@ -7,9 +7,9 @@ import sys
 def main() -> int:
     """Run one command; the exit code."""
     if os.getpid() == 1:
-        from memwatch.app.pid1 import step_aside
+        from memwatch.app.pid1 import fork_from_pid1
 
-        announce = step_aside()
+        announce = fork_from_pid1()
         from memwatch.cli.main import main
 
         return main(announce=announce)

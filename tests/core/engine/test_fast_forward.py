@@ -22,7 +22,7 @@ from memwatch.core.forecast.peak_rate import PeakRate
 from memwatch.core.forecast.sawtooth_detector import SawtoothDetector
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.snapshot import Snapshot
-from memwatch.history.csv_trace import read_trace, replay
+from memwatch.history.csv_trace import read_trace, replay_notices
 from support.watch import TARGET
 
 GB = 10**9
@@ -127,7 +127,7 @@ def write_leak(path: Any, rows: int, gpu: bool, seed: int) -> Any:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_replay_says_what_feeding_each_look_says(tmp_path: Any, gpu: bool, seed: int) -> None:
     trace = write_leak(tmp_path / "leak.csv", 2000, gpu, seed)
-    said = [(notice.t, notice.event, notice.text) for notice in replay(trace, Policy())]
+    said = [(notice.t, notice.event, notice.text) for notice in replay_notices(trace, Policy())]
     assert said == [(notice.t, notice.event, notice.text) for notice in one_by_one(trace)]
     assert "interrupt" in [event for _, event, _ in said]
 

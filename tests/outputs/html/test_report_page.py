@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from memwatch.app import history_replay
-from memwatch.app.history_replay import Recalled
-from memwatch.cli.history import as_page
+from memwatch.app.history_replay import LoadedRun
+from memwatch.cli.history_commands import report_html
 from memwatch.cli.main import main
 from memwatch.config.settings import Config
 from memwatch.core.events import Attached
@@ -30,14 +30,14 @@ EVIL = "<script>alert('1')</script><a href=javascript:alert(2)>&\"'"
 
 
 @pytest.fixture(scope="module")
-def leak(tmp_path_factory: pytest.TempPathFactory) -> Recalled:
+def leak(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
     return recalled(tmp_path_factory.mktemp("leak") / "history.db", Recording(killed_in=13.4, limit=160 * GB, gpus=1))
 
 
-def recalled(path: Path, recording: Recording) -> Recalled:
+def recalled(path: Path, recording: Recording) -> LoadedRun:
     record(path, recording)
-    [run] = stored_runs.runs(path)
-    return history_replay.recall(path, run, Config(), ProgressBar("reading"))
+    [run] = stored_runs.stored_runs(path)
+    return history_replay.load_run(path, run, Config(), ProgressBar("reading"))
 
 
 class Text(HTMLParser):
@@ -68,8 +68,8 @@ class Text(HTMLParser):
             self.parts[self._heading].append(data)
 
 
-def test_it_tells_how_it_ended_and_what_that_rests_on(leak: Recalled) -> None:
-    top = Text(as_page(leak)).parts[""]
+def test_it_tells_how_it_ended_and_what_that_rests_on(leak: LoadedRun) -> None:
+    top = Text(report_html(leak)).parts[""]
     assert top[:2] == [
         "python main.py --population 32",
         "ended: killed by the kernel's OOM killer at the cgroup's limit",
@@ -81,23 +81,23 @@ def test_it_tells_how_it_ended_and_what_that_rests_on(leak: Recalled) -> None:
     assert "warned" in facts
 
 
-def test_a_finding_stands_with_its_evidence_and_its_remedy(leak: Recalled) -> None:
-    part = Text(as_page(leak)).parts["What grows"]
+def test_a_finding_stands_with_its_evidence_and_its_remedy(leak: LoadedRun) -> None:
+    part = Text(report_html(leak)).parts["What grows"]
     assert part[0].startswith("LEAK FOUND in ")  # the phase: of these examinations nothing tells it
     assert part[0].endswith(": +12.0 GB/generation since generation 1")
     assert "TradingEnvironment 64 -> 832, held by Population.environments[i]" in part
     assert any(line.startswith("what to do: make them once") for line in part)
 
 
-def test_each_generation_is_in_the_table_with_its_phases(leak: Recalled) -> None:
-    part = Text(as_page(leak)).parts["Generation by generation"]
+def test_each_generation_is_in_the_table_with_its_phases(leak: LoadedRun) -> None:
+    part = Text(report_html(leak)).parts["Generation by generation"]
     assert [name for name, _ in PHASES] == part[part.index("peak") + 1 : part.index("peak") + 4]
     assert part[part.index("peak") + 4 :][:2] == ["1", "1 m 40 s"]
     assert "40 s, in part" in part, "the last one"
 
 
-def test_what_it_held_is_told_by_type_and_attribute(leak: Recalled) -> None:
-    part = Text(as_page(leak)).parts["What it holds"]
+def test_what_it_held_is_told_by_type_and_attribute(leak: LoadedRun) -> None:
+    part = Text(report_html(leak)).parts["What it holds"]
     at = part.index("TradingEnvironment")
     assert part[at : at + 5] == ["TradingEnvironment", "64", "832", "64.0 MB", "832.0 MB"]
     at = part.index("Population.environments")
@@ -105,8 +105,8 @@ def test_what_it_held_is_told_by_type_and_attribute(leak: Recalled) -> None:
     assert "dict" not in part, "there are no more of them than at first"
 
 
-def test_the_timeline_has_what_was_said_at_the_time(leak: Recalled) -> None:
-    page = report_page.render_report(leak.story, ["x"], "run", local_time=time.gmtime)
+def test_the_timeline_has_what_was_said_at_the_time(leak: LoadedRun) -> None:
+    page = report_page.render_report(leak.run_data, ["x"], "run", local_time=time.gmtime)
     part = Text(page).parts["What was seen, said and done"]
     assert part[4:8] == ["22:13:20", "attached", "watching: PID 4000000, python main.py --population 32", "22:13:20"]
     assert "warn" in part and "exited" in part and "marker" not in part
@@ -115,16 +115,16 @@ def test_the_timeline_has_what_was_said_at_the_time(leak: Recalled) -> None:
 
 def test_a_run_over_midnight_has_dates(tmp_path: Path) -> None:
     found = recalled(tmp_path / "h.db", Recording(generations=3, samples=50, seconds=60.0))
-    page = report_page.render_report(found.story, ["x"], "run", local_time=time.gmtime)
+    page = report_page.render_report(found.run_data, ["x"], "run", local_time=time.gmtime)
     assert "11-14 22:13:20" in page and "11-15 00:" in page
 
 
-def test_panels_by_generation(leak: Recalled) -> None:
+def test_panels_by_generation(leak: LoadedRun) -> None:
     host = leak.end.resources[0]
-    panel = memory_by_generation_panel(leak.story, host)
+    panel = memory_by_generation_panel(leak.run_data, host)
     [ends] = [mark for mark in panel.marks if isinstance(mark, LineMark) and mark.style == "memory"]
     assert [x for x, _ in ends.points] == list(range(1, 14)) and panel.y.high == pytest.approx(1.1 * 160 * GB)
-    [phases] = phases_panel(leak.story, host)
+    [phases] = phases_panel(leak.run_data, host)
     boxes = [mark for mark in phases.marks if isinstance(mark, Bars)]
     assert [len(one.boxes) for one in boxes] == [13, 13, 13]
     left, right, low, high, words = boxes[0].boxes[1]
@@ -132,16 +132,16 @@ def test_panels_by_generation(leak: Recalled) -> None:
     assert words.startswith("evaluate of generation 2: +1")
 
 
-def test_types_that_rise_are_drawn_the_largest_first(leak: Recalled) -> None:
-    sizes = growing_types(leak.story, lambda one: one.bytes)
+def test_types_that_rise_are_drawn_the_largest_first(leak: LoadedRun) -> None:
+    sizes = growing_types(leak.run_data, lambda one: one.bytes)
     assert list(sizes) == ["numpy.ndarray", "__main__.TradingEnvironment"]
     assert sizes["__main__.TradingEnvironment"][:2] == [(1.0, 64e6), (2.0, 128e6)]
-    titles = [panel.title for panel in types_panels(leak.story)]
+    titles = [panel.title for panel in types_panels(leak.run_data)]
     assert titles == ["Memory of Python objects by type, by generation", "Python objects by type, by generation"]
 
 
-def test_gpus_that_do_not_move_are_left_out(leak: Recalled) -> None:
-    parts = Text(as_page(leak)).parts
+def test_gpus_that_do_not_move_are_left_out(leak: LoadedRun) -> None:
+    parts = Text(report_html(leak)).parts
     assert parts["Generation by generation"].count("generation") == 1 and "gpu0: growth" not in parts[""]
 
 
@@ -155,12 +155,12 @@ def test_a_run_without_markers_samples_or_examinations_is_told(tmp_path: Path) -
     path = tmp_path / "h.db"
     store = HistoryStore.open(path)
     [attached] = [event for event in Recording(generations=1, samples=1).events() if isinstance(event, Attached)]
-    store.begin("x", attached, T0)
+    store.open_run("x", attached, T0)
     store.append([attached], [])
     store.close()
-    [run] = stored_runs.runs(path)
-    found = history_replay.recall(path, run, Config(), ProgressBar("reading"))
-    text = Text(as_page(found)).parts[""]
+    [run] = stored_runs.stored_runs(path)
+    found = history_replay.load_run(path, run, Config(), ProgressBar("reading"))
+    text = Text(report_html(found)).parts[""]
     assert "How it ended is not known: the record ends before the trainer did" in text
     assert plotly_charts.plotly_charts().draw([]) == ""
 
@@ -169,10 +169,10 @@ def test_a_run_without_markers_samples_or_examinations_is_told(tmp_path: Path) -
 def test_what_a_log_or_a_command_says_never_becomes_markup(tmp_path: Path, is_static: bool) -> None:
     path = tmp_path / "h.db"
     record(path, Recording(command=EVIL, generations=3, samples=20))
-    [run] = stored_runs.runs(path)
-    found = history_replay.recall(path, run, Config(), ProgressBar("reading"))
-    phases = tuple((start, end, EVIL) for start, end, _ in found.story.phases)
-    story = replace(found.story, phases=phases)
+    [run] = stored_runs.stored_runs(path)
+    found = history_replay.load_run(path, run, Config(), ProgressBar("reading"))
+    phases = tuple((start, end, EVIL) for start, end, _ in found.run_data.phases)
+    story = replace(found.run_data, phases=phases)
     page = report_page.render_report(
         story, [EVIL], EVIL, report_page.html_document.SVG_CHARTS if is_static else plotly_charts.plotly_charts()
     )

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from memwatch.actions.signal_sender import PidfdSignaller, RanksSignaller, SignalPlan, choose_signal
+from memwatch.app.engine_settings import EngineSettings
 from memwatch.app.examination_launcher import ExaminationLauncher, ProcessSnapshotLauncher
-from memwatch.app.history_replay import Settings
-from memwatch.app.interrupter import Interrupter, identify_part, make_hook
-from memwatch.app.launched_trainer import Child
+from memwatch.app.interrupter import Interrupter, make_hook, resolve_run_identity
+from memwatch.app.launched_trainer import LaunchedTrainer
 from memwatch.app.sampler import Sampler
 from memwatch.app.trainer_process import WatchedTrainer
-from memwatch.app.watch_loop import Daemon
-from memwatch.app.watch_session import Station
+from memwatch.app.watch_loop import WatchLoop
+from memwatch.app.watch_session import WatchSession
 from memwatch.config.settings import DEFAULT_PROFILE, Config, default_history
 from memwatch.core.events import Attached, Exited
 from memwatch.core.interfaces import Clock, EventSource, Signaller, Sink
@@ -62,10 +62,12 @@ if TYPE_CHECKING:
 
 RUN_LOGS_KEPT = 20
 YOUNG_OBJECTS = 5000  # that a collection waits for: there is hardly any garbage, and looking for it is 6 % of the CPU
-TIDY_SECONDS = 3600.0  # between two full collections, of 1 ms: CPython's free lists would take MiB in weeks otherwise
-TIDY_EVENTS = 250  # of a run's past, after which there is one
-CALM_SECONDS = 0.02  # a sleep before which there is time for one
-KEYS = {
+FULL_GC_SECONDS = (
+    3600.0  # between two full collections, of 1 ms: CPython's free lists would take MiB in weeks otherwise
+)
+FULL_GC_EVENTS = 250  # of a run's past, after which there is one
+MIN_SLEEP_FOR_GC_SECONDS = 0.02  # a sleep before which there is time for one
+WATCH_KEYS = {
     "q": "quit: memwatch ends, the trainer runs on",
     "p": "pause: the view stands still, the watch goes on",
     "c": "census: the trainer's memory is examined now",
@@ -73,28 +75,28 @@ KEYS = {
     "d": "details: what grows, who holds it, which lines raise it",
     "h": "help",
 }  # of the live view
-LEAVING_SECONDS = 1.0  # for trackers to hand on what waits, when memwatch is told to stop ...
-ENDING_SECONDS = 10.0  # ... and when the trainer has ended
+TRACKER_SECONDS_AFTER_STOP = 1.0  # for trackers to hand on what waits, when memwatch is told to stop ...
+TRACKER_SECONDS_AFTER_EXIT = 10.0  # ... and when the trainer has ended
 GPU_DEADLINE_SECONDS = 2.0  # after which a driver is told not to answer
 
 
-class Watch:
+class TrainerWatch:
     """One trainer, watched to its end."""
 
-    def __init__(self, station: Station, facts: TargetFacts, child: Child | None = None) -> None:
+    def __init__(self, station: WatchSession, facts: TargetFacts, child: LaunchedTrainer | None = None) -> None:
         """`child`: memwatch's own."""
         self._station, self._facts, self._child = station, facts, child
         self._config, self._clock, self.engine = station.config, station.clock, station.engine()
-        self.left_behind = frozenset[tuple[int, int]]()  # (PID, start) of processes that outlived the trainer
+        self.surviving_processes = frozenset[tuple[int, int]]()  # (PID, start) of processes that outlived the trainer
         self._status = HeldFile(f"/proc/{facts.target.pid}/status", 8192)
         self._remarks: list[str | None] = []
         self._keyboard: Keyboard | None = None
         self._quit = False  # a key asked for the end of the watch
-        self._patience = lambda: LEAVING_SECONDS  # for those who are handed what was told
+        self._tracker_timeout = lambda: TRACKER_SECONDS_AFTER_STOP  # for those who are handed what was told
 
     def run(self) -> Exited | None:
         """How the trainer ended, or None when memwatch was told to stop."""
-        self._take_standing()
+        self._raise_own_priority()
         station = self._station
         with ExitStack() as held:
             _allow_descriptors(held)
@@ -108,26 +110,28 @@ class Watch:
             gc.freeze()  # a full collection of all that is loaded takes 8 ms: later ones leave it out
             gc.set_threshold(YOUNG_OBJECTS)
             with self._sleeper(signaller, wakes) as sleeper:
-                asking = partial(sleep_asking, sleeper, readers.gpus, self._clock)
-                sleep = tidying(partial(station.sleep, asking), self._clock)
+                asking = partial(sleep_requesting_gpus, sleeper, readers.gpus, self._clock)
+                sleep = with_periodic_gc(partial(station.sleep, asking), self._clock)
                 if self._station.once:
-                    daemon.look_once(attached, sleep)
-                    show_once(self.engine.snapshot(), station.people, self._config.json)
+                    daemon.run_briefly(attached, sleep)
+                    print_snapshot(self.engine.snapshot(), station.output, self._config.json)
                     return None
                 exited = daemon.run(attached, sleep, self._is_told_to_stop)
                 if exited is not None:
-                    self._patience = lambda: LEAVING_SECONDS if self._is_told_to_stop() else ENDING_SECONDS
-                    self.left_behind = frozenset(_alive(readers.tree.tree_pids()))
-                station.conclude(self.engine.snapshot())
+                    self._tracker_timeout = lambda: (
+                        TRACKER_SECONDS_AFTER_STOP if self._is_told_to_stop() else TRACKER_SECONDS_AFTER_EXIT
+                    )
+                    self.surviving_processes = frozenset(_alive(readers.tree.tree_pids()))
+                station.print_summary(self.engine.snapshot())
                 held.close()
                 if exited is not None:
-                    station.rest(sleeper)
+                    station.linger(sleeper)
             return exited
 
     def _is_told_to_stop(self) -> bool:
-        return self._quit or self._station.leaves()
+        return self._quit or self._station.should_stop()
 
-    def _take_standing(self) -> None:
+    def _raise_own_priority(self) -> None:
         """Locked memory is taken where it can be had; a priority that was asked for is told of when it cannot."""
         if self._config.daemon.lock_memory:
             process_priority.lock_memory()
@@ -136,7 +140,7 @@ class Watch:
 
     def _assemble(
         self, signaller: PidfdSignaller, readers: Readers, held: ExitStack
-    ) -> tuple[Daemon, Attached, CgroupWaker]:
+    ) -> tuple[WatchLoop, Attached, CgroupWaker]:
         config, facts, engine = self._config, self._facts, self.engine
         pid = facts.target.pid
         log = self._choose_log()
@@ -151,7 +155,7 @@ class Watch:
             cgroup=readers.cgroup,
             kmsg=self._kmsg(held),
             checkpoints=checkpoints,
-            child_status=self._child.status if self._child is not None else None,
+            child_status=self._child.wait if self._child is not None else None,
             log_end=followed[0].read_last_text if followed else str,
         )
         examiner = ExaminationLauncher(facts.target)
@@ -160,16 +164,16 @@ class Watch:
         self._remark_ways(checkpoints)
         store, attached = self._open_history(log, held)
         environ = facts.environ or {}
-        attached = replace(attached, run=identify_part(config, environ, facts.argv, attached.run_id))
+        attached = replace(attached, run=resolve_run_identity(config, environ, facts.argv, attached.run_id))
         hook = make_hook(config, environ, attached.run, self._clock.now)
         if hook is not None:
             held.callback(hook.close)
             sources.append(hook)
-        self._station.begins(engine)
+        self._station.on_watch_ready(engine)
         if attached.run_id and engine.never_attached:
             self._replay(attached.run_id, trainer)
-            self._clock.not_before(engine.snapshot().t)
-            trainer.resume(self._clock.now(), engine.snapshot())
+            self._clock.advance_to(engine.snapshot().t)
+            trainer.resume_after_restart(self._clock.now(), engine.snapshot())
             attached = replace(attached, t=self._clock.now())
         snapshotter = ProcessSnapshotLauncher(pid)
         held.callback(snapshotter.close)
@@ -177,7 +181,7 @@ class Watch:
         if self._keyboard is not None:
             held.callback(self._keyboard.close)
             sources.append(snapshotter)
-        daemon = Daemon(
+        daemon = WatchLoop(
             clock=self._clock,
             engine=engine,
             sampler=readers.sampler,
@@ -189,7 +193,7 @@ class Watch:
             sinks=sinks,
             journal=store,
             waker=wakes,
-            sequel=self._station.sequel,
+            sequel=self._station.on_exit,
             interval=config.memory.interval_seconds,
         )
         return daemon, replace(attached, remarks=tuple(filter(None, self._remarks))), wakes
@@ -200,7 +204,7 @@ class Watch:
             watched.append(signaller.fileno())
         asked = [one.fileno() for one in (self._station, self._keyboard) if one is not None]
         watched += [one for one in asked if one is not None]
-        return Sleeper(watched, self._station.signals, self._station.heard)
+        return Sleeper(watched, self._station.signals, self._station.on_signal)
 
     # --- the log ---
 
@@ -220,7 +224,7 @@ class Watch:
         """What reads it; nothing where there is none."""
         if log is None:
             return ()
-        source = LogSource(log, presets(self._config), catch_up=self._child is None)
+        source = LogSource(log, configured_presets(self._config), catch_up=self._child is None)
         held.callback(source.close)
         return (source,)
 
@@ -238,9 +242,9 @@ class Watch:
         self, signaller: PidfdSignaller, trainer: WatchedTrainer, checkpoints: CheckpointWatch, hook: Hook | None
     ) -> Interrupter:
         return Interrupter(
-            self._recipient(signaller),
+            self._trainer_signaller(signaller),
             self._signal,
-            unreachable=trainer.unreachable,
+            unreachable=trainer.unreachable_reason,
             asked=lambda before_ns: checkpoints.discard_before_signal(self._clock.now(), before_ns),
             hook=hook,
             instead=not self._config.actions.signal,
@@ -253,7 +257,7 @@ class Watch:
         if self._child is None:
             self._remarks.append(self._plan().reason)
         if self._config.profile != DEFAULT_PROFILE or not self._config.policy.act:
-            self._remarks.append(manner(self._config))
+            self._remarks.append(describe_interrupt_plan(self._config))
         try:
             checkpoints.poll(self._clock.now())
         except SourceError as error:
@@ -265,7 +269,7 @@ class Watch:
             text = "torchrun is signalled, which kills its ranks 30 s later: a checkpoint must fit into that"
             self._remarks.append(text)
 
-    def _recipient(self, signaller: PidfdSignaller) -> Signaller:
+    def _trainer_signaller(self, signaller: PidfdSignaller) -> Signaller:
         if self._facts.is_torchrun and self._config.signals.torchrun == "ranks":
             return RanksSignaller(
                 lambda: [rank.target for rank in read_torchrun_ranks(self._facts.target)], is_same_process
@@ -298,21 +302,21 @@ class Watch:
         if path is None:
             return None, attached
         if self._station.once:
-            return None, replace(attached, run_id=stored_runs.run_of(path, facts.target) if path.exists() else "")
+            return None, replace(attached, run_id=stored_runs.run_id_of(path, facts.target) if path.exists() else "")
         try:
             if not self._config.history:
-                private_files.folder(path.parent)
+                private_files.ensure_private_dir(path.parent)
             store = HistoryStore.open(path, most_bytes=self._config.history_bytes, now=self._clock.now)
         except (HistoryError, OSError) as error:
             self._remarks.append(f"no history is kept: {error}")
             return None, attached
         held.callback(store.close)
-        self._remarks.append(store.set_aside)
+        self._remarks.append(store.corruption_notice)
         cwd, log_name = facts.cwd or "", str(log) if log is not None and self._child is None else ""
         key = run_key(facts.argv, cwd, log_name or None, facts.uid or 0)
-        opening = store.begin(key, attached, attached.t, cwd, log_name)
+        opening = store.open_run(key, attached, attached.t, cwd, log_name)
         if self.engine.never_attached:
-            store.judged_by(Settings.of(self._config).to_keep(), attached.t)
+            store.record_engine(EngineSettings.from_config(self._config).to_record(), attached.t)
         return store, replace(attached, run_id=opening.run_id)
 
     def _replay(self, run_id: str, trainer: WatchedTrainer) -> None:
@@ -321,10 +325,10 @@ class Watch:
         assert path is not None  # noqa: S101 - the run was found there
         gc.freeze()  # what is there by now would make each of the collections take 8 ms
         try:
-            for number, event in enumerate(stored_runs.events(path, run_id), 1):
+            for number, event in enumerate(stored_runs.events_to_replay(path, run_id), 1):
                 self.engine.feed(event)
-                trainer.observe(event)
-                if number % TIDY_EVENTS == 0:
+                trainer.observe_event(event)
+                if number % FULL_GC_EVENTS == 0:
                     gc.collect()
         except HistoryError as error:
             self._remarks.append(str(error))
@@ -332,33 +336,33 @@ class Watch:
     # --- outputs ---
 
     def _sinks(self, snapshotter: ProcessSnapshotLauncher) -> Sequence[Sink]:
-        front = self._station.front
+        front = self._station.frontend
         if front is not None:
-            self._remarks += front.news()
-            if (view := front.view) is not None:
+            self._remarks += front.pop_remarks()
+            if (view := front.live_view) is not None:
                 actions = {"q": self._stop, "s": snapshotter.start_process_snapshot}
                 with suppress(SourceError):  # what is typed is not for memwatch
                     self._keyboard = Keyboard(sys.stdin, lambda key: actions.get(key, partial(view.press, key))())
-                    view.keys = KEYS
+                    view.keys = WATCH_KEYS
         return self._station.sinks
 
     def _relays(self, run_id: str, held: ExitStack) -> list[TrackerProxy]:
         """What hands figures and notices on, each to a process of its own."""
-        if self._station.once or not self._config.extras:
+        if self._station.once or not self._config.enabled_extras:
             return []
         from memwatch.app import tracker_setup
         from memwatch.outputs.trackers import tracker_proxy
 
         self._remarks += tracker_setup.config_warnings(self._config)
         relays = tracker_setup.make_proxies(self._config, run_id, self._facts.command)
-        held.callback(lambda: tracker_proxy.finish_all(relays, self._patience))
+        held.callback(lambda: tracker_proxy.finish_all(relays, self._tracker_timeout))
         return relays
 
     def _stop(self) -> None:
         self._quit = True
 
 
-def show_once(snapshot: Snapshot, stream: TextIO, as_json: bool) -> None:
+def print_snapshot(snapshot: Snapshot, stream: TextIO, as_json: bool) -> None:
     """One screen, or all of it as JSON."""
     if as_json:
         print(serialization.to_shown_json(snapshot_to_dict(snapshot)), file=stream)
@@ -368,26 +372,26 @@ def show_once(snapshot: Snapshot, stream: TextIO, as_json: bool) -> None:
     print_screen(stream, snapshot)
 
 
-def sleep_asking(sleeper: Sleeper, gpus: GpuReader | None, clock: Clock, seconds: float) -> bool:
+def sleep_requesting_gpus(sleeper: Sleeper, gpus: GpuReader | None, clock: Clock, seconds: float) -> bool:
     """As Sleeper.sleep, until the next look; NVML will be asked shortly before it, so that its answer is there."""
     if gpus is not None:
         gpus.request_before_sample(clock.now(), seconds)
     return sleeper.sleep(seconds)
 
 
-def tidying(sleep: Callable[[float], bool], clock: Clock) -> Callable[[float], bool]:
+def with_periodic_gc(sleep: Callable[[float], bool], clock: Clock) -> Callable[[float], bool]:
     """The same sleep, before which now and then what is free is given back.
 
     A tuple that is made of an iterator is never taken from CPython's free lists, and goes there when it is done with:
     they fill up, 2000 of each length, until a full collection empties them.
     """
-    due_t = clock.now() + TIDY_SECONDS
+    due_t = clock.now() + FULL_GC_SECONDS
 
     def tidied(seconds: float) -> bool:
         nonlocal due_t
-        if seconds >= CALM_SECONDS and clock.now() >= due_t:
+        if seconds >= MIN_SLEEP_FOR_GC_SECONDS and clock.now() >= due_t:
             gc.collect()
-            due_t = clock.now() + TIDY_SECONDS
+            due_t = clock.now() + FULL_GC_SECONDS
         return sleep(seconds)
 
     return tidied
@@ -433,7 +437,7 @@ def find_target(config: Config, apart: Collection[tuple[int, int]] = ()) -> Targ
     return facts
 
 
-def manner(config: Config) -> str:
+def describe_interrupt_plan(config: Config) -> str:
     """How a watch will deal with its trainer, in a few words."""
     profile = "" if config.profile == DEFAULT_PROFILE else f"profile {config.profile}: "
     if config.dry_run or not config.policy.act:
@@ -441,7 +445,7 @@ def manner(config: Config) -> str:
     return f"{profile}interrupts with {' or '.join(config.signals.wanted)}"
 
 
-def presets(config: Config) -> tuple[Preset, ...]:
+def configured_presets(config: Config) -> tuple[Preset, ...]:
     """The user's own first, then those that travel with memwatch; ConfigError for a broken one."""
     own: list[tuple[str, object]] = []
     for number, extra in enumerate(config.log.extra):
@@ -463,7 +467,7 @@ def presets(config: Config) -> tuple[Preset, ...]:
 def _shipped() -> tuple[Preset, ...]:
     """Read once: it takes some 200 kB for a moment, beside all that the watch before has left."""
     return load_presets(
-        (path.stem, serialization.load_yaml(path.read_text(), path.name)) for path in package_data.markers()
+        (path.stem, serialization.load_yaml(path.read_text(), path.name)) for path in package_data.preset_files()
     )
 
 
@@ -491,7 +495,7 @@ def _text(path: Path) -> str:
         raise ConfigError(f"{path}: {error}", "log.extra names preset files, or folders of them") from error
 
 
-def run_log(environ: Mapping[str, str], now: Callable[[], time.struct_time] = time.localtime) -> Path:
+def new_run_log_path(environ: Mapping[str, str], now: Callable[[], time.struct_time] = time.localtime) -> Path:
     """A new file for the output of a started trainer; of earlier ones the newest are kept."""
     folder = default_history(environ).parent / "runs"
     earlier = sorted(folder.glob("*.log")) if folder.is_dir() else []

@@ -13,7 +13,7 @@ from memwatch.core.events import Diagnose, Diagnosed, Event, SnapshotTaken
 from memwatch.core.examination import Examination
 from memwatch.core.measurements import Target
 from memwatch.system import serialization
-from memwatch.system.child_process import Errand
+from memwatch.system.child_process import Task
 
 EXAMINATION_SECONDS = 180.0  # after which an examination is ended: it gives way to others, and may wait long for a core
 _EXAMINATION_CODE = "from memwatch.app.examination_worker import serve; serve()"
@@ -36,7 +36,7 @@ class _UnderWay:
     """An examination that goes on."""
 
     asked: Diagnose
-    errand: Errand
+    errand: Task
 
 
 class ExaminationLauncher:
@@ -57,7 +57,7 @@ class ExaminationLauncher:
         bounds = asked.memory_bytes, time.clock_gettime(time.CLOCK_BOOTTIME), asked.record_seconds
         order = ExaminationRequest(self._target, asked.types, asked.paths, *bounds)
         try:
-            self._under_way[is_recording] = _UnderWay(asked, Errand(self._code, serialization.to_json(order)))
+            self._under_way[is_recording] = _UnderWay(asked, Task(self._code, serialization.to_json(order)))
         except OSError as error:
             reason = f"no process can be started: {error}"
             self._failed.append(Diagnosed(asked.t, asked, Examination(census_reason=reason)))
@@ -66,10 +66,10 @@ class ExaminationLauncher:
         """What has ended since."""
         ended, self._failed = self._failed, []
         for kind, one in list(self._under_way.items()):
-            status = one.errand.status()
+            status = one.errand.poll()
             if status is None and now - one.asked.t < EXAMINATION_SECONDS + one.asked.record_seconds:
                 continue
-            found = _read(one.errand.answer()) if status == 0 else None
+            found = _read(one.errand.output()) if status == 0 else None
             self._end(kind)
             if found is None:
                 how = f"took more than {EXAMINATION_SECONDS:g} s" if status is None else f"ended with status {status}"
@@ -83,13 +83,13 @@ class ExaminationLauncher:
             self._end(kind)
 
     def _end(self, kind: bool) -> None:
-        self._under_way.pop(kind).errand.end()
+        self._under_way.pop(kind).errand.kill()
 
 
 def _read(answer: bytes) -> Examination | None:
     try:
         return serialization.from_json(answer, Examination)
-    except serialization.ShapeError:
+    except serialization.SerializationError:
         return None
 
 
@@ -120,7 +120,7 @@ class ProcessSnapshotLauncher:
 
     def __init__(self, pid: int, code: str = _SNAPSHOT_CODE) -> None:
         self._pid, self._code = pid, code
-        self._under_way: tuple[str, float, Errand] | None = None
+        self._under_way: tuple[str, float, Task] | None = None
         self._failed: list[tuple[str, ProcessSnapshotOutcome]] = []
 
     def start_process_snapshot(self) -> None:
@@ -129,7 +129,7 @@ class ProcessSnapshotLauncher:
             return
         label = time.strftime("%Y-%m-%d %H:%M:%S")
         try:
-            errand = Errand(self._code, serialization.to_json(ProcessSnapshotRequest(self._pid, label)))
+            errand = Task(self._code, serialization.to_json(ProcessSnapshotRequest(self._pid, label)))
         except OSError as error:
             self._failed.append((label, ProcessSnapshotOutcome(reason=f"no process can be started: {error}")))
         else:
@@ -140,22 +140,22 @@ class ProcessSnapshotLauncher:
         ended, self._failed = self._failed, []
         if self._under_way is not None:
             label, began, errand = self._under_way
-            status = errand.status()
+            status = errand.poll()
             if status is not None or time.monotonic() - began > SNAPSHOT_SECONDS:
-                ended.append((label, _outcome(status, errand.answer())))
+                ended.append((label, _outcome(status, errand.output())))
                 self.close()
         return [SnapshotTaken(now, label, outcome.path, outcome.reason) for label, outcome in ended]
 
     def close(self) -> None:
         """End what goes on."""
         if self._under_way is not None:
-            self._under_way[2].end()
+            self._under_way[2].kill()
             self._under_way = None
 
 
 def _outcome(status: int | None, answer: bytes) -> ProcessSnapshotOutcome:
     try:
         return serialization.from_json(answer, ProcessSnapshotOutcome)
-    except serialization.ShapeError:
+    except serialization.SerializationError:
         how = f"it took more than {SNAPSHOT_SECONDS:g} s" if status is None else f"it ended with status {status}"
         return ProcessSnapshotOutcome(reason=how)

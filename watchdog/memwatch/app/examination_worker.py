@@ -24,7 +24,7 @@ from memwatch.sources.memory.memory_breakdown import read_memory_kinds, read_res
 from memwatch.sources.memory.pagemap import PagemapFile
 from memwatch.sources.target.process_identity import is_same_process
 from memwatch.system import serialization
-from memwatch.system.process_priority import give_way
+from memwatch.system.process_priority import lower_priority
 
 DEFAULT_TRACED_TYPES = 5  # of which it is told who holds their objects, besides those that are named
 MAX_RECORDING_CPU_SHARE = 0.25  # of a core, at most, that a recording takes
@@ -73,7 +73,7 @@ def _residence(pid: int, held: ExitStack) -> Callable[[int, int], int | None] | 
 
 def serve() -> None:
     """In a process of its own: an order on stdin, the examination on stdout, as JSON."""
-    give_way()
+    lower_priority()
     order = serialization.from_json(sys.stdin.buffer.read(), ExaminationRequest)
     _bound_memory(order.memory_bytes)
     try:

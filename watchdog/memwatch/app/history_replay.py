@@ -1,9 +1,4 @@
-"""A run that was watched, from its history: the state at its end, and its story.
-
-A run of the history, judged again: an engine of the same settings, fed the same, tells the same or is another.
-
-What a run is judged by: the settings of an engine, kept in the history beside what the engine was fed.
-"""
+"""A run of the history: its state at the end, its data for charts, or judged again by an engine of the same settings."""
 
 from __future__ import annotations
 
@@ -12,62 +7,30 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
-from memwatch import __version__
+from memwatch.app.engine_settings import EngineSettings
 from memwatch.config.settings import Config
-from memwatch.core.decision.policy import Policy
-from memwatch.core.engine.engine import NO_DIAGNOSIS, Engine
+from memwatch.core.engine.engine import NO_DIAGNOSIS
 from memwatch.core.events import Notice
-from memwatch.core.expectations import parse_expectation
-from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, HistoryError
 from memwatch.history import stored_runs
-from memwatch.history.event_store import Judge
-from memwatch.history.stored_runs import PastRun, PastWatch
+from memwatch.history.stored_runs import StoredRun, StoredWatch
 from memwatch.outputs.charts.run_data import RunData, RunDataBuilder
 from memwatch.outputs.terminal.progress_bar import ProgressBar
 from memwatch.sources.target.process_identity import identify
 from memwatch.system import serialization
 
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """All that an engine goes by besides what it is fed: the same, fed the same, decides the same."""
-
-    policy: Policy
-    diagnosis: DiagnosisPolicy
-    expectations: tuple[str, ...] = ()
-
-    @staticmethod
-    def of(config: Config) -> Settings:
-        """As configured."""
-        return Settings(config.policy, config.examining, config.expectations)
-
-    @staticmethod
-    def kept(data: bytes) -> Settings:
-        """As an earlier watch kept them; wire.ShapeError when they are not those of this memwatch."""
-        return serialization.from_json(data, Settings)
-
-    def engine(self) -> Engine:
-        """One that goes by them."""
-        return Engine(self.policy, diagnosis=self.diagnosis, expectations=map(parse_expectation, self.expectations))
-
-    def to_keep(self) -> Judge:
-        """For the history."""
-        return Judge(__version__, serialization.to_json(self))
-
-
-JUDGED_SECONDS = 30.0  # between two looks that are judged: all is over, no decision is asked for
+REPLAY_INTERVAL_SECONDS = 30.0  # between two looks that are judged: all is over, no decision is asked for
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class LoadedRun:
     """A run of a history file."""
 
-    run: PastRun
+    run: StoredRun
     end: Snapshot
-    story: RunData
-    lives: bool  # its trainer still runs
+    run_data: RunData
+    is_running: bool  # its trainer still runs
 
 
 def history_path(config: Config, environ: Mapping[str, str], named: str = "") -> Path:
@@ -78,17 +41,17 @@ def history_path(config: Config, environ: Mapping[str, str], named: str = "") ->
     return path
 
 
-def runs(path: Path) -> list[PastRun]:
+def list_runs(path: Path) -> list[StoredRun]:
     """Those in a file, the latest first; ConfigError when it is none of memwatch's."""
     try:
-        return stored_runs.runs(path)
+        return stored_runs.stored_runs(path)
     except HistoryError as error:
         raise ConfigError(str(error), error.hint) from error
 
 
-def find(path: Path, name: str | None = None) -> PastRun:
+def find_run(path: Path, name: str | None = None) -> StoredRun:
     """The run of that ID, or the latest; `ID@2` is its second process alone. ConfigError when there is none."""
-    known = runs(path)
+    known = list_runs(path)
     run_id, _, attempt = (name or "").partition("@")
     chosen = next((one for one in known if run_id in ("", one.run_id)), None)
     if chosen is None:
@@ -97,30 +60,30 @@ def find(path: Path, name: str | None = None) -> PastRun:
     if not attempt:
         return chosen
     if not (attempt.isdecimal() and 1 <= int(attempt) <= chosen.attempts):
-        fix = f"it has {chosen.attempts}: {', '.join(names(chosen)) or chosen.run_id}"
+        fix = f"it has {chosen.attempts}: {', '.join(attempt_names(chosen)) or chosen.run_id}"
         raise ConfigError(f"{path}: no process {attempt} of run {chosen.run_id}", fix)
     return replace(chosen, attempt=int(attempt) - 1)
 
 
-def names(run: PastRun) -> list[str]:
+def attempt_names(run: StoredRun) -> list[str]:
     """Of the processes of a run, where it has several."""
     return [f"{run.run_id}@{i + 1}" for i in range(run.attempts)] if run.attempts > 1 else []
 
 
-def recall(path: Path, run: PastRun, config: Config, progress: ProgressBar) -> Recalled:
+def load_run(path: Path, run: StoredRun, config: Config, progress: ProgressBar) -> LoadedRun:
     """All that the file tells of a run; HistoryError when it cannot be read."""
-    settings = Settings.of(config)
-    engine = (settings if run.was_examined else replace(settings, diagnosis=NO_DIAGNOSIS)).engine()
+    settings = EngineSettings.from_config(config)
+    engine = (settings if run.was_examined else replace(settings, diagnosis=NO_DIAGNOSIS)).make_engine()
     tape = RunDataBuilder()
-    for told in progress.track(stored_runs.stretches(path, run), run.share):
+    for told in progress.track(stored_runs.event_batches(path, run), run.elapsed_share):
         tape.add_event(told)
-        for event in engine.events_to_feed(told, JUDGED_SECONDS):
+        for event in engine.events_to_feed(told, REPLAY_INTERVAL_SECONDS):
             engine.feed(event)
     end = engine.snapshot()
-    return Recalled(run, end, tape.build(stored_runs.notices(path, run), end), lives(run))
+    return LoadedRun(run, end, tape.build(stored_runs.notices(path, run), end), is_trainer_running(run))
 
 
-def lives(run: PastRun) -> bool:
+def is_trainer_running(run: StoredRun) -> bool:
     """Its trainer still runs."""
     if run.attempt not in (None, run.attempts - 1):
         return False
@@ -130,20 +93,20 @@ def lives(run: PastRun) -> bool:
         return False
 
 
-UNKEPT = frozenset({"cow"})  # rests on what of a look is not kept
+IRREPRODUCIBLE_NOTICES = frozenset({"cow"})  # rests on what of a look is not kept
 
 
 @dataclass(frozen=True, slots=True)
-class Retold:
+class RejudgedWatch:
     """What was told of a run within one watch: then, and now."""
 
-    watch: PastWatch
-    then: tuple[Notice, ...]
-    now: tuple[Notice, ...]
+    watch: StoredWatch
+    recorded: tuple[Notice, ...]
+    recomputed: tuple[Notice, ...]
     difference: tuple[Notice | None, Notice | None] | None  # the first, then and now; None: there is none
 
 
-def retell(path: Path, run: PastRun, reach: Callable[[float], None]) -> Iterator[Retold]:
+def rejudge(path: Path, run: StoredRun, reach: Callable[[float], None]) -> Iterator[RejudgedWatch]:
     """Each watch of it, one after the other; `reach` is told how much is done, 0 to 1.
 
     ConfigError when another memwatch kept it, whose settings or records this one does not know.
@@ -155,21 +118,21 @@ def retell(path: Path, run: PastRun, reach: Callable[[float], None]) -> Iterator
             "export it as a trace: memwatch export",
         )
     for watch in watches:
-        then, now = tuple(stored_runs.told(path, run, watch)), tuple(_now(path, run, watch, reach))
-        yield Retold(watch, then, now, _difference(then, now))
+        then, now = tuple(stored_runs.notices_during(path, run, watch)), tuple(_now(path, run, watch, reach))
+        yield RejudgedWatch(watch, then, now, _difference(then, now))
 
 
-def _now(path: Path, run: PastRun, watch: PastWatch, reach: Callable[[float], None]) -> Iterator[Notice]:
+def _now(path: Path, run: StoredRun, watch: StoredWatch, reach: Callable[[float], None]) -> Iterator[Notice]:
     try:
-        engine = Settings.kept(watch.settings).engine()
+        engine = EngineSettings.from_json(watch.settings).make_engine()
     except (ValueError, ConfigError) as error:
         raise ConfigError(
             f"{path}: memwatch {watch.version} judged by other settings: {error}", "replay it with that one"
         ) from error
-    for event in stored_runs.before(path, run, watch):
+    for event in stored_runs.events_before(path, run, watch):
         engine.feed(event)
-    for told in stored_runs.during(path, run, watch):
-        reach(run.share(told))
+    for told in stored_runs.events_during(path, run, watch):
+        reach(run.elapsed_share(told))
         for event in engine.events_to_feed(told):
             yield from (action for action in engine.feed(event) if isinstance(action, Notice))
 
@@ -180,7 +143,7 @@ def _difference(then: Iterable[Notice], now: Iterable[Notice]) -> tuple[Notice |
 
 
 def _is_kept(notice: Notice) -> bool:
-    return notice.event not in UNKEPT
+    return notice.event not in IRREPRODUCIBLE_NOTICES
 
 
 def _are_different(then: Notice, now: Notice) -> bool:

@@ -55,13 +55,13 @@ class Interrupter:
         self._unreachable, self._asked = unreachable, asked
         self._hook, self._instead, self._state, self._dry_run = hook, instead, state, dry_run
 
-    def powerless(self) -> str | None:
+    def unreachable_reason(self) -> str | None:
         """Why no interrupt would reach the trainer; None when one would."""
         if self._dry_run:
             return "a dry run: nothing is sent"
         return None if self._hook is not None and self._instead else self._unreachable()
 
-    def act(self, action: Interrupt | Escalate, announce: Announce = lambda _: None) -> Sequence[Event]:
+    def execute(self, action: Interrupt | Escalate, announce: Announce = lambda _: None) -> Sequence[Event]:
         """Carry it out; what came of it. What reaches the trainer is announced just before."""
         hook = self._hook
         if hook is None or isinstance(action, Escalate) or action.by_signal:
@@ -80,7 +80,7 @@ class Interrupter:
             return [failed, self._signal(action, announce)] if self._instead else [signalled, failed]
         return [replace(signalled, hook=command)]
 
-    def rest(self, stopped: Callable[[], bool]) -> Sequence[Event]:
+    def wait_for_hook(self, stopped: Callable[[], bool]) -> Sequence[Event]:
         """The trainer has ended: wait for the hook, which may have others to tell, within its time."""
         return self._hook.wait_until_ended(stopped) if self._hook is not None else ()
 
@@ -125,7 +125,7 @@ class Interrupter:
         }
 
 
-def identify_part(config: Config, environ: Mapping[str, str], argv: Sequence[str], run_id: str) -> RunIdentity:
+def resolve_run_identity(config: Config, environ: Mapping[str, str], argv: Sequence[str], run_id: str) -> RunIdentity:
     """Which part of which run a trainer is: by the configuration, its launcher, or the history (`run_id`)."""
     given, agent = config.run, is_torchrun(argv)
     found = identify_run(environ, argv, agent=agent, host=os.uname().nodename, run_id=run_id)
@@ -154,4 +154,4 @@ def make_hook(
 
 def check_hook(config: Config, environ: Mapping[str, str], argv: Sequence[str]) -> None:
     """ConfigError when the hook wants what will not be known of a trainer that is started so."""
-    make_hook(config, environ, identify_part(config, environ, argv, "of the history"), time.monotonic)
+    make_hook(config, environ, resolve_run_identity(config, environ, argv, "of the history"), time.monotonic)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from memwatch.errors import AttachError
 from memwatch.system import private_files
-from memwatch.system.clock import STOPPING
+from memwatch.system.clock import STOP_SIGNALS
 
 _OWN = {
     *(signal.SIGKILL, signal.SIGSTOP),  # which nobody can handle
@@ -24,12 +24,12 @@ _OWN = {
     *(signal.SIGCONT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),  # a shell stops memwatch, not the trainer
     *(signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP),
 }
-FORWARDED = tuple(sorted(signal.valid_signals() - _OWN))
-ENDING = (*STOPPING, signal.SIGQUIT)  # after these nothing is started again
+FORWARDED_SIGNALS = tuple(sorted(signal.valid_signals() - _OWN))
+TERMINATING_SIGNALS = (*STOP_SIGNALS, signal.SIGQUIT)  # after these nothing is started again
 COPY_EVERY_SECONDS = 0.1
 
 
-class Child:
+class LaunchedTrainer:
     """A started trainer. stdout and stderr go to `log`, in order, and from there to memwatch's own stdout.
 
     AttachError when it cannot be started, or its log not be made.
@@ -43,10 +43,10 @@ class Child:
         before_exec: Callable[[], None] | None = None,
         folder: Path | None = None,
     ) -> None:
-        self.told_to_end = False  # a signal went through that asks for the end, of more than this one process
+        self.end_requested = False  # a signal went through that asks for the end, of more than this one process
         descriptor = _create(log)
         try:
-            with _heard():
+            with _unignored_signals():
                 self._process = subprocess.Popen(
                     command,
                     stdout=descriptor,
@@ -65,26 +65,26 @@ class Child:
         self.pid = self._process.pid
         self.log = log
 
-    def forward(self, number: int) -> None:
+    def forward_signal(self, number: int) -> None:
         """Pass a signal on to the trainer's process alone, unless it has ended."""
-        self.told_to_end = self.told_to_end or number in ENDING
+        self.end_requested = self.end_requested or number in TERMINATING_SIGNALS
         self._process.send_signal(number)
 
-    def end(self) -> None:
+    def terminate(self) -> None:
         """Terminate it if it still runs."""
         if self._process.poll() is None:
             self._process.terminate()
             self._process.wait()
 
-    def status(self) -> int:
+    def wait(self) -> int:
         """Wait for its end: the exit status, or minus the number of the signal that killed it."""
         return self._process.wait()
 
 
 @contextmanager
-def forwarding(to: Callable[[int], object]) -> Iterator[None]:
+def forward_signals(to: Callable[[int], object]) -> Iterator[None]:
     """Signals to memwatch go `to` the child, before, during and after the watch, which handles them itself."""
-    before = {number: signal.signal(number, lambda n, _: to(n)) for number in FORWARDED}
+    before = {number: signal.signal(number, lambda n, _: to(n)) for number in FORWARDED_SIGNALS}
     try:
         yield
     finally:
@@ -154,15 +154,15 @@ def signal_name(number: int) -> str:
 
 def _create(log: Path) -> int:
     try:
-        private_files.folder(log.parent)
-        return private_files.create(log, os.O_WRONLY | os.O_APPEND)
+        private_files.ensure_private_dir(log.parent)
+        return private_files.create_private_file(log, os.O_WRONLY | os.O_APPEND)
     except OSError as error:
         hint = "the trainer's output is kept in a file: set XDG_STATE_HOME to a folder that can be written"
         raise AttachError(f"cannot make {log}: {error.strerror}", hint) from error
 
 
 @contextmanager
-def _heard() -> Iterator[None]:
+def _unignored_signals() -> Iterator[None]:
     """Signals that are ignored are not, for a moment: what is started then begins without that.
 
     `memwatch run &` in a script starts with SIGINT ignored, which a child would inherit: its checkpoint on SIGINT would

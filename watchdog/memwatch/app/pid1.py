@@ -16,7 +16,7 @@ SI_KERNEL = 0x80  # si_code of a signal that the kernel sent: Ctrl-C at a termin
 _PID_BYTES = 8
 
 
-def step_aside() -> Callable[[int], None]:
+def fork_from_pid1() -> Callable[[int], None]:
     """Fork: PID 1 stays here for good and exits as memwatch or the trainer did; this returns in the other process.
 
     What is returned is to be told the PID of each trainer.

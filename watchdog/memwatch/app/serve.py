@@ -8,9 +8,9 @@ import signal
 from collections.abc import Callable, Iterable, Sequence
 
 from memwatch.app import composition
-from memwatch.app.watch_loop import Health
-from memwatch.app.watch_session import Station
-from memwatch.config.reload import LOOK_SECONDS, LiveConfig
+from memwatch.app.watch_loop import FailureTracker
+from memwatch.app.watch_session import WatchSession
+from memwatch.config.reload import FILE_CHECK_SECONDS, ReloadableConfig
 from memwatch.core.engine import notices as news
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Awaiting, Event, Notice
@@ -21,24 +21,24 @@ from memwatch.outputs.sd_notify import SystemdNotifier
 from memwatch.sources.target.process_identity import TargetFacts
 from memwatch.system.clock import Sleeper, SystemClock
 
-MOST_SHARE = 0.02  # of a core, spent on looking for a trainer
+MAX_SEARCH_CPU_SHARE = 0.02  # of a core, spent on looking for a trainer
 
 
-class Service(Station):
+class Service(WatchSession):
     """One watch after the other, and what they have in common."""
 
-    def __init__(self, live: LiveConfig, systemd: SystemdNotifier, clock: SystemClock | None = None) -> None:
+    def __init__(self, live: ReloadableConfig, systemd: SystemdNotifier, clock: SystemClock | None = None) -> None:
         """ConfigError when a place to listen at is not free."""
         super().__init__(live.config, may_draw=False, clock=clock)
         self._live, self._systemd = live, systemd
         self._latest = self.engine()
-        self._health = Health()
+        self._health = FailureTracker()
         self._left_behind = frozenset[tuple[int, int]]()
 
     def serve(self) -> int:
         """Serve until a signal ends it; the exit code."""
-        with Sleeper((), self.signals, self.heard):  # between two watches, too, a signal is heard
-            self._tell_of_front()
+        with Sleeper((), self.signals, self.on_signal):  # between two watches, too, a signal is heard
+            self._report_frontend_remarks()
             self._systemd.ready()
             while not self._stopped:
                 self._adopt()
@@ -61,48 +61,48 @@ class Service(Station):
         """The configuration: it fails while it cannot be read."""
         return (self._live,)
 
-    def begins(self, engine: Engine) -> None:
+    def on_watch_ready(self, engine: Engine) -> None:
         """It is what is shown from here on. Two at a time, of long runs, would take some MiB."""
         self._latest = engine
         _give_back()
 
-    def heard(self, number: int) -> None:
+    def on_signal(self, number: int) -> None:
         """SIGHUP: the configuration is read again; any other ends it."""
         if number == signal.SIGHUP:
-            self._live.ask()
+            self._live.request_reload()
         else:
             self._stopped = True
 
-    def leaves(self) -> bool:
+    def should_stop(self) -> bool:
         """Told to stop, or to go on in another way.
 
         Whatever takes long asks this meanwhile: systemd gets a sign of life, and the configuration a look.
         """
         self._systemd.ping()
         live = self._live
-        if live.is_due(self.clock.now()):
+        if live.should_reload(self.clock.now()):
             self._systemd.reloading()
-            if live.read() and live.fresh is None:
+            if live.reload() and live.pending is None:
                 self._note("the configuration was read again: nothing has changed")
-            if live.fresh is None:
+            if live.pending is None:
                 self._systemd.ready()
-        return self._stopped or live.fresh is not None
+        return self._stopped or live.pending is not None
 
     def sleep(self, sleep: Callable[[float], bool], seconds: float) -> bool:
         """In parts, so that `leaves` is asked often enough."""
         end = self.clock.now() + seconds
-        most = min(self._systemd.ping_seconds, LOOK_SECONDS)
+        most = min(self._systemd.ping_seconds, FILE_CHECK_SECONDS)
         while True:
             left = end - self.clock.now()
-            if sleep(min(left, most)) or self.leaves():
+            if sleep(min(left, most)) or self.should_stop():
                 return True
             if left <= most:
                 return False
 
-    def conclude(self, end: Snapshot) -> None:
+    def print_summary(self, end: Snapshot) -> None:
         """The journal has it."""
 
-    def rest(self, sleeper: Sleeper) -> None:
+    def linger(self, sleeper: Sleeper) -> None:
         """The state at the end is served until the next trainer is there."""
 
     # --- one after the other ---
@@ -110,8 +110,8 @@ class Service(Station):
     def _wait(self) -> TargetFacts | None:
         """The trainer, once it is there; None when something else is to be done first."""
         due_t, web = self.clock.now(), self.fileno()
-        with Sleeper([] if web is None else [web], self.signals, self.heard) as sleeper:
-            while not self.leaves():
+        with Sleeper([] if web is None else [web], self.signals, self.on_signal) as sleeper:
+            while not self.should_stop():
                 events: list[Event] = []
                 if self.clock.now() >= due_t:
                     before = _cpu_seconds()
@@ -119,9 +119,9 @@ class Service(Station):
                     if facts is not None:
                         return facts
                     took = _cpu_seconds() - before
-                    due_t = self.clock.now() + max(self.config.daemon.wait_seconds, took / MOST_SHARE)
+                    due_t = self.clock.now() + max(self.config.daemon.wait_seconds, took / MAX_SEARCH_CPU_SHARE)
                 self._turn([*self._health_of_config(), *events])
-                self.sleep(sleeper.sleep, min(due_t - self.clock.now(), LOOK_SECONDS))
+                self.sleep(sleeper.sleep, min(due_t - self.clock.now(), FILE_CHECK_SECONDS))
         return None
 
     def _find(self, events: list[Event]) -> TargetFacts | None:
@@ -136,60 +136,60 @@ class Service(Station):
         """That there is none yet is how it should be; anything else is a failure."""
         now, reason = self.clock.now(), str(error).partition("\n")[0].rstrip(":")
         is_none = isinstance(error, (NoTrainerError, TargetGoneError))
-        yield from self._health.told(now, "target", None if is_none else reason)
+        yield from self._health.update(now, "target", None if is_none else reason)
         yield Awaiting(now, reason)
 
     def _watch(self, facts: TargetFacts) -> None:
-        watch = composition.Watch(self, facts)
+        watch = composition.TrainerWatch(self, facts)
         try:
             watch.run()
         except (AttachError, ConfigError) as error:  # it has just ended; a preset was broken meanwhile
             self._turn(self._unfound(error))
         else:
-            self._left_behind = watch.left_behind
+            self._left_behind = watch.surviving_processes
 
     def _health_of_config(self) -> Iterable[Event]:
         now, live = self.clock.now(), self._live
         try:
             live.poll(now)
         except SourceError as error:
-            return self._health.told(now, live.name, str(error))
-        return self._health.told(now, live.name, None)
+            return self._health.update(now, live.name, str(error))
+        return self._health.update(now, live.name, None)
 
     def _turn(self, events: Iterable[Event]) -> None:
         """Show what has changed while no watch does."""
-        self._tell([said for event in events for said in self._latest.feed(event) if isinstance(said, Notice)])
+        self._publish([said for event in events for said in self._latest.feed(event) if isinstance(said, Notice)])
 
-    def _tell(self, notices: Sequence[Notice]) -> None:
+    def _publish(self, notices: Sequence[Notice]) -> None:
         wanted = [sink.on_loop_iteration() for sink in self.sinks]  # each is told
         if notices or any(wanted):
             for sink in self.sinks:
                 sink.publish(self._latest.snapshot(), notices)
 
-    def _tell_of_front(self) -> None:
-        for remark in self.front.news() if self.front is not None else ():
+    def _report_frontend_remarks(self) -> None:
+        for remark in self.frontend.pop_remarks() if self.frontend is not None else ():
             self._note(remark)
 
     def _note(self, remark: str) -> None:
-        self._tell([news.note(self.clock.now(), remark)])
+        self._publish([news.note(self.clock.now(), remark)])
 
     # --- another configuration ---
 
     def _adopt(self) -> None:
         """What has changed is in force from here on."""
-        live, fresh = self._live, self._live.fresh
+        live, fresh = self._live, self._live.pending
         if fresh is None:
             return
         try:
-            if self.front is not None:
-                self.front.adopt(fresh)
+            if self.frontend is not None:
+                self.frontend.reconfigure(fresh)
         except ConfigError as error:
-            live.refuse(error)
+            live.reject_pending(error)
         else:
-            live.adopt()
+            live.apply_pending()
             self.config = live.config
             self._note("the configuration was read again, and is in force")
-            self._tell_of_front()
+            self._report_frontend_remarks()
         self._systemd.ready()
 
 

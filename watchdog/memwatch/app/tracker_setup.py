@@ -25,7 +25,7 @@ READABLE_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
 
 def check(config: Config) -> None:
     """ConfigError for what is wanted and cannot work: an extra that is not installed, a file that cannot be read."""
-    for name in config.extras:
+    for name in config.enabled_extras:
         check_extra(config, name)
 
 
@@ -69,7 +69,7 @@ def make_proxies(config: Config, run_id: str, command: str) -> list[TrackerProxy
     """A sink for each; none has started anything yet."""
     run = run_id or uuid.uuid4().hex[:12]
     made = []
-    for name in config.extras:
+    for name in config.enabled_extras:
         if name == "notify":
             made.append(notifier(config, command))
         else:

@@ -31,7 +31,7 @@ OOM_KILL_SECONDS = 5.0  # a shell ends no later after the kernel has killed its 
 UPTIME_DRIFT = 1e-4  # ... and such a share of the uptime: the kernel's log has a clock of its own
 REAPED_WITHIN_SECONDS = 0.5  # a parent takes this long, at most, before its child's status can be read for good
 STATUS_LOOK_SECONDS = 0.02
-_OURS = (WatchState.INTERRUPTING, WatchState.SAVED, WatchState.ESCALATED)
+_AFTER_SIGNAL_STATES = (WatchState.INTERRUPTING, WatchState.SAVED, WatchState.ESCALATED)
 
 
 class WatchedTrainer:
@@ -73,7 +73,7 @@ class WatchedTrainer:
         self._outlived = ""  # what shows that it went on after that
         self._attached: Target | None = None  # whom the events are about
 
-    def observe(self, event: Event) -> None:
+    def observe_event(self, event: Event) -> None:
         """Keep what the autopsy will ask for."""
         if isinstance(event, Sampled):
             self._observe_sample(event)
@@ -89,10 +89,10 @@ class WatchedTrainer:
         elif isinstance(event, Attached) and event.target != self._attached:
             self._attached, self._log_oom = event.target, None  # that was of an attempt that is over
 
-    def resume(self, now: float, before: Snapshot) -> None:
+    def resume_after_restart(self, now: float, before: Snapshot) -> None:
         """memwatch was started again; `before` is what it knew. A checkpoint that it has asked for may be complete."""
         begun = self._asked_t
-        if before.state in _OURS and begun is not None:
+        if before.state in _AFTER_SIGNAL_STATES and begun is not None:
             self._checkpoints.resume_after_signal(now, begun)
 
     def on_loop_iteration(self) -> bool:
@@ -106,14 +106,14 @@ class WatchedTrainer:
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
         """Look at checkpoint files closely while a signal is possible; signals of an episode that is over are past."""
         self._checkpoints.urgent = snapshot.state is not WatchState.WATCHING
-        if snapshot.state not in _OURS:
+        if snapshot.state not in _AFTER_SIGNAL_STATES:
             self._signals.clear()
             self._unsure = None
 
     def on_watch_end(self, snapshot: Snapshot) -> None:
         """As a sink: nothing is held."""
 
-    def gone(self) -> bool:
+    def has_exited(self) -> bool:
         """It has ended. The kills are counted the moment that is seen: systemd removes a dead unit's cgroup at once."""
         if not self._signaller.gone():
             return False
@@ -121,7 +121,7 @@ class WatchedTrainer:
             self._kills_at_end = self._cgroup.oom_kills()[0]
         return True
 
-    def unreachable(self) -> str | None:
+    def unreachable_reason(self) -> str | None:
         """Why no signal would reach it; None when one would."""
         if self._signaller.may_signal():
             return None
@@ -129,15 +129,15 @@ class WatchedTrainer:
             self._signaller.problem or "no permission to signal it: run memwatch as the trainer's user or with CAP_KILL"
         )
 
-    def ending(self, t: float, before: Snapshot) -> Sequence[Event]:
+    def collect_exit_events(self, t: float, before: Snapshot) -> Sequence[Event]:
         """What its end brought to light, the conclusion last; `before` is the state in which the end was met."""
         status = self._status()
         found = self._checkpoints.checkpoints_at_exit(
             t, killed=status is not None and status.signal not in (None, "SIGINT")
         )
         for event in found:
-            self.observe(event)
-        return [*found, explain_exit(t, self._evidence(t, status, before.state in _OURS))]
+            self.observe_event(event)
+        return [*found, explain_exit(t, self._evidence(t, status, before.state in _AFTER_SIGNAL_STATES))]
 
     def _observe_signal(self, event: Signalling | Signalled) -> None:
         self._has_saved_since = self._has_saved_since and self._asked_t is not None

@@ -19,9 +19,9 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from memwatch.app.composition import Watch
-from memwatch.app.launched_trainer import Child, forwarding
-from memwatch.app.watch_session import Station
+from memwatch.app.composition import TrainerWatch
+from memwatch.app.launched_trainer import LaunchedTrainer, forward_signals
+from memwatch.app.watch_session import WatchSession
 from memwatch.config.settings import Config
 from memwatch.core.events import Cause, Exited
 from memwatch.core.text_and_units import format_bytes
@@ -121,7 +121,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 PREFIX_SECONDS = 5.0  # that the words before a confined command take to become the command
 
 
-def demonstrate(config: Config) -> int:
+def run_demo(config: Config) -> int:
     """Watch the leaking trainer to its interrupt, then the mended one, resumed, to its end."""
     if importlib.util.find_spec("numpy") is None:
         raise ConfigError("the example trainer needs numpy", "pip install 'memwatch[demo]'")
@@ -168,18 +168,18 @@ def _failed(config: Config, what: str, folder: Path) -> int:
 def _watch(config: Config, folder: Path, name: str, options: Sequence[str], confinement: Confinement) -> Exited | None:
     """How the trainer ended; None when it ended before it could be watched."""
     command = (*confinement.prefix, sys.executable, "evolve.py", *options)
-    child = Child(command, folder / f"{name}.log", ONE_THREAD, confinement.before_exec, folder)
+    child = LaunchedTrainer(command, folder / f"{name}.log", ONE_THREAD, confinement.before_exec, folder)
     try:
-        with forwarding(child.forward):
+        with forward_signals(child.forward_signal):
             _await_command(child.pid, confinement)
             facts = read_started_target_facts(child.pid)
-            with closing(Station(config, forward=child.forward)) as station:
-                exited = Watch(station, facts, child).run()
+            with closing(WatchSession(config, forward=child.forward_signal)) as station:
+                exited = TrainerWatch(station, facts, child).run()
     except (AttachError, SourceError):
         exited = None
     finally:
-        child.end()
-    if child.told_to_end:  # by a Ctrl-C, for one: it ends both
+        child.terminate()
+    if child.end_requested:  # by a Ctrl-C, for one: it ends both
         raise KeyboardInterrupt
     return exited
 

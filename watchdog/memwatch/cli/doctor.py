@@ -11,9 +11,9 @@ from itertools import islice
 from pathlib import Path
 
 from memwatch.actions.signal_sender import PidfdSignaller, choose_signal
-from memwatch.app.composition import find_target, make_readers, presets
+from memwatch.app.composition import configured_presets, find_target, make_readers
 from memwatch.app.interrupter import check_hook
-from memwatch.app.watch_session import exposure, make_guard
+from memwatch.app.watch_session import exposure_warning, make_access_policy
 from memwatch.config.settings import Config
 from memwatch.core.engine.status_sentence import limit_name
 from memwatch.core.events import GenerationSeen
@@ -32,13 +32,13 @@ from memwatch.sources.target.process_identity import TargetFacts, is_same_proces
 from memwatch.system import process_priority, serialization
 from memwatch.system.clock import SystemClock
 
-OK, NOTE, BAD = "ok", "note", "FAIL"
+OK, NOTE, FAILED = "ok", "note", "FAIL"
 GPU_PATIENCE_SECONDS = 10.0  # a driver that nobody has used for a while takes seconds to answer
 COUNTED_LOG_BYTES = 64_000_000  # of a longer log the markers are not counted
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     """One part and what was found."""
 
     part: str
@@ -46,7 +46,7 @@ class Check:
     text: str
 
 
-def examine(config: Config, test_notify: bool = False) -> int:
+def run_doctor(config: Config, test_notify: bool = False) -> int:
     """Print all checks; `test_notify` sends a message. AttachError when a trainer cannot be watched at all."""
     facts = find_target(config) if config.target.is_named else None
     checks = []
@@ -58,12 +58,12 @@ def examine(config: Config, test_notify: bool = False) -> int:
         print(serialization.to_shown_json(checks))
     elif facts is None:
         print("\nThis is what a trainer started here would get. With --pid PID: what works for that one.")
-    return ExitCode.CANNOT_ATTACH if any(check.level == BAD for check in checks) else ExitCode.ENDED
+    return ExitCode.CANNOT_ATTACH if any(check.level == FAILED for check in checks) else ExitCode.ENDED
 
 
-def _checks(config: Config, facts: TargetFacts | None, test_notify: bool) -> Iterator[Check]:
+def _checks(config: Config, facts: TargetFacts | None, test_notify: bool) -> Iterator[DoctorCheck]:
     if facts is not None:
-        yield Check("trainer", OK, f"PID {facts.target.pid}: {facts.command}")
+        yield DoctorCheck("trainer", OK, f"PID {facts.target.pid}: {facts.command}")
         yield from _signals(config, facts)
     yield from _memory(config, facts)
     if facts is not None:
@@ -72,78 +72,84 @@ def _checks(config: Config, facts: TargetFacts | None, test_notify: bool) -> Ite
     yield _try("kernel log", _kernel_log, "an OOM kill is told from the cgroup's counters alone")
     yield _try("history", lambda: _history(config), "nothing outlives memwatch, and a restart begins anew")
     yield _listen(config)
-    if test_notify and "notify" not in config.extras:
-        yield Check("notify", BAD, "no address is configured: notify.urls or notify.file")
+    if test_notify and "notify" not in config.enabled_extras:
+        yield DoctorCheck("notify", FAILED, "no address is configured: notify.urls or notify.file")
     if config.actions.hook is not None:
         yield _hook(config, facts)
-    for extra in config.extras:
+    for extra in config.enabled_extras:
         yield _extra(config, extra, test_notify)
 
 
-def _try(part: str, work: Callable[[], str], otherwise: str) -> Check:
+def _try(part: str, work: Callable[[], str], otherwise: str) -> DoctorCheck:
     try:
-        return Check(part, OK, work())
+        return DoctorCheck(part, OK, work())
     except MemwatchError as error:
-        return Check(part, NOTE, f"{error}: {otherwise}")
+        return DoctorCheck(part, NOTE, f"{error}: {otherwise}")
 
 
 # --- the trainer ----------------------------------------------------------------------------------------------------
 
 
-def _signals(config: Config, facts: TargetFacts) -> Iterator[Check]:
+def _signals(config: Config, facts: TargetFacts) -> Iterator[DoctorCheck]:
     chosen = choose_signal(facts.status, config.signals.wanted)
     with closing(PidfdSignaller(facts.target, is_same_process)) as signaller:
         if not signaller.may_signal():
             why = signaller.problem or "not permitted: run memwatch as the trainer's user or with CAP_KILL"
-            yield Check("signal", BAD, f"memwatch cannot signal it, only warn: {why}")
+            yield DoctorCheck("signal", FAILED, f"memwatch cannot signal it, only warn: {why}")
         else:
-            yield Check("signal", BAD if chosen.signal is None else OK if chosen.handled else NOTE, chosen.reason)
+            yield DoctorCheck(
+                "signal", FAILED if chosen.signal is None else OK if chosen.handled else NOTE, chosen.reason
+            )
     if facts.is_torchrun:
-        yield Check("torchrun", NOTE, "told to stop, it kills its workers after 30 s: a checkpoint must fit into that")
+        yield DoctorCheck(
+            "torchrun", NOTE, "told to stop, it kills its workers after 30 s: a checkpoint must fit into that"
+        )
 
 
-def _hook(config: Config, facts: TargetFacts | None) -> Check:
+def _hook(config: Config, facts: TargetFacts | None) -> DoctorCheck:
     """Its program was found when the configuration was read."""
     words = shlex.join(config.actions.hook or ())
     try:
         if facts is not None:
             check_hook(config, facts.environ or {}, facts.argv)
     except ConfigError as error:
-        return Check("hook", BAD, f"{error}: memwatch would not start. {error.hint}")
+        return DoctorCheck("hook", FAILED, f"{error}: memwatch would not start. {error.hint}")
     instead = "" if config.actions.signal else ", in place of the signal"
-    return Check("hook", OK, f"on an interrupt{instead}: {words}")
+    return DoctorCheck("hook", OK, f"on an interrupt{instead}: {words}")
 
 
-def _files(facts: TargetFacts) -> Check:
+def _files(facts: TargetFacts) -> DoctorCheck:
     try:
         for entry in islice(Path(f"/proc/{facts.target.pid}/fd").iterdir(), 1):
             entry.readlink()  # to list them and to see where they lead are two permissions
     except OSError:
-        return Check("checkpoint", NOTE, "its open files may not be seen: a checkpoint shows in log and folders alone")
-    return Check("checkpoint", OK, "its open files can be seen: never interrupted while one is a checkpoint")
+        return DoctorCheck(
+            "checkpoint", NOTE, "its open files may not be seen: a checkpoint shows in log and folders alone"
+        )
+    return DoctorCheck("checkpoint", OK, "its open files can be seen: never interrupted while one is a checkpoint")
 
 
-def _log(config: Config, facts: TargetFacts) -> Check:
+def _log(config: Config, facts: TargetFacts) -> DoctorCheck:
     path = config.log.path or facts.stdout_path
     if path is None:
-        return Check("log", NOTE, f"none ({facts.stdout_reason}): growth by time alone; name one with --log")
+        return DoctorCheck("log", NOTE, f"none ({facts.stdout_reason}): growth by time alone; name one with --log")
     try:
         found = _generations(config, Path(path))
     except SourceError as error:
-        return Check("log", NOTE, f"{error}: growth by time alone until it can be read")
+        return DoctorCheck("log", NOTE, f"{error}: growth by time alone until it can be read")
     if not found:
-        return Check("log", NOTE, f"{path}: no generation markers so far; see memwatch markers {path}")
-    return Check("log", OK, f"{path}: {found}")
+        return DoctorCheck("log", NOTE, f"{path}: no generation markers so far; see memwatch markers {path}")
+    return DoctorCheck("log", OK, f"{path}: {found}")
 
 
 def _generations(config: Config, path: Path) -> str:
     """`12 markers, latest: generation 12 of 25 (preset: evolutionary)`; empty without any."""
     if path.is_file() and path.stat().st_size <= COUNTED_LOG_BYTES:
-        whole = scan_log(path, presets(config))
+        whole = scan_log(path, configured_presets(config))
         seen = [hit.event for hit in whole.markers if isinstance(hit.event, GenerationSeen)]
         count, total, preset = f"{len(seen)} marker{'s' * (len(seen) != 1)}, latest: ", whole.total, whole.preset
     else:
-        with closing(LogSource(path, presets(config))) as source:
+        with closing(LogSource(path, configured_presets(config))) as source:
             events = list(source.poll(0.0))
             while source.catching_up:
                 events += source.poll(0.0)
@@ -158,7 +164,7 @@ def _generations(config: Config, path: Path) -> str:
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 
-def _memory(config: Config, facts: TargetFacts | None) -> Iterator[Check]:
+def _memory(config: Config, facts: TargetFacts | None) -> Iterator[DoctorCheck]:
     """Of the trainer; without one, of memwatch itself, which stands where a trainer started here would stand."""
     watched = (
         facts if facts is not None else read_target_facts(Target("", os.getpid(), read_stat(os.getpid()).start_ticks))
@@ -168,22 +174,22 @@ def _memory(config: Config, facts: TargetFacts | None) -> Iterator[Check]:
         sample = readers.sampler.sample(SystemClock().now())
         wakes = list(_wakes(readers.cgroup, sample)) if facts is not None else []
     if facts is not None and sample.tree is not None:
-        yield Check("memory", OK, _tree(sample.tree))
+        yield DoctorCheck("memory", OK, _tree(sample.tree))
     for usage in sample.usages:
         if usage.resource == HOST:
             yield _limit(usage)
     if sample.cgroup is not None:
-        yield Check("cgroup", OK, _cgroup(sample.cgroup, facts is not None))
+        yield DoctorCheck("cgroup", OK, _cgroup(sample.cgroup, facts is not None))
     yield from wakes
     locked = process_priority.lock_memory() if config.daemon.lock_memory else "daemon.lock_memory is false"
-    yield Check("memwatch", NOTE if locked else OK, locked or "its own memory is locked")
+    yield DoctorCheck("memwatch", NOTE if locked else OK, locked or "its own memory is locked")
     yield from _gpus(config, sample, facts is not None)
     for unread in sample.unread:
         if unread.source != "nvml":
-            yield Check(unread.source, NOTE, unread.reason)
+            yield DoctorCheck(unread.source, NOTE, unread.reason)
 
 
-def _wakes(cgroup: CgroupReader, sample: Sample) -> Iterator[Check]:
+def _wakes(cgroup: CgroupReader, sample: Sample) -> Iterator[DoctorCheck]:
     """What would wake memwatch between two looks."""
     limit = next((usage.limit for usage in sample.usages if usage.resource == HOST), None)
     if limit is None:
@@ -191,7 +197,7 @@ def _wakes(cgroup: CgroupReader, sample: Sample) -> Iterator[Check]:
     with closing(CgroupWaker(cgroup.level_directories)) as wakes:
         wakes.set_thresholds(sample.cgroup, limit, [limit.headroom_bytes // 2], hurried=False)
         told, without = ", ".join(wakes.armed), wakes.failure or "there is no memory cgroup"
-    yield Check("wakes", OK if told else NOTE, told or f"looks are paced by growth alone: {without}")
+    yield DoctorCheck("wakes", OK if told else NOTE, told or f"looks are paced by growth alone: {without}")
 
 
 def _tree(tree: TreeMemory) -> str:
@@ -199,14 +205,14 @@ def _tree(tree: TreeMemory) -> str:
     return f"{format_bytes(tree.used_bytes)} in {processes}"
 
 
-def _limit(usage: Usage) -> Check:
+def _limit(usage: Usage) -> DoctorCheck:
     limit = usage.limit
     if limit is None:
-        return Check("limit", NOTE, "none is known; give one with --limit")
+        return DoctorCheck("limit", NOTE, "none is known; give one with --limit")
     binds = f"{limit_name(limit)} {format_bytes(limit.bytes)} binds"
     if limit.headroom_bytes <= 0:
-        return Check("limit", NOTE, f"{binds} and is exceeded by {format_bytes(-limit.headroom_bytes)}")
-    return Check("limit", OK, f"{binds}, {format_bytes(limit.headroom_bytes)} left")
+        return DoctorCheck("limit", NOTE, f"{binds} and is exceeded by {format_bytes(-limit.headroom_bytes)}")
+    return DoctorCheck("limit", OK, f"{binds}, {format_bytes(limit.headroom_bytes)} left")
 
 
 def _cgroup(cgroup: CgroupMemory, of_trainer: bool) -> str:
@@ -216,20 +222,22 @@ def _cgroup(cgroup: CgroupMemory, of_trainer: bool) -> str:
     return f"version {cgroup.version}, {cgroup.levels[0].path}, {limit}{whose if of_trainer else ''}"
 
 
-def _gpus(config: Config, sample: Sample, of_trainer: bool) -> Iterator[Check]:
+def _gpus(config: Config, sample: Sample, of_trainer: bool) -> Iterator[DoctorCheck]:
     failed = next((unread for unread in sample.unread if unread.source == "nvml"), None)
     if not config.gpu.enabled:
-        yield Check("gpu", NOTE, "switched off (gpu.enabled)")
+        yield DoctorCheck("gpu", NOTE, "switched off (gpu.enabled)")
     elif failed is not None:
         wanted = config.gpu.enabled is True or not failed.absent
-        yield Check("gpu", BAD if wanted else NOTE, failed.reason)
+        yield DoctorCheck("gpu", FAILED if wanted else NOTE, failed.reason)
     elif not sample.gpus:
-        yield Check("gpu", OK, "the driver answers" + ("; the trainer uses no GPU so far" if of_trainer else ""))
+        yield DoctorCheck("gpu", OK, "the driver answers" + ("; the trainer uses no GPU so far" if of_trainer else ""))
     for gpu in sample.gpus:
         used = "its share cannot be told" if gpu.used_bytes is None else f"{format_bytes(gpu.used_bytes)} used"
         of = f" of {format_bytes(gpu.total_bytes)}" if gpu.total_bytes is not None else ""
         reason = f": {gpu.reason}" if gpu.reason else ""
-        yield Check("gpu", NOTE if reason else OK, f"{gpu.resource} {gpu.name}: {used}{of} ({gpu.attribution}){reason}")
+        yield DoctorCheck(
+            "gpu", NOTE if reason else OK, f"{gpu.resource} {gpu.name}: {used}{of} ({gpu.attribution}){reason}"
+        )
 
 
 # --- memwatch itself ------------------------------------------------------------------------------------------------
@@ -257,21 +265,21 @@ def _history(config: Config) -> str:
         return str(path)
 
 
-def _listen(config: Config) -> Check:
+def _listen(config: Config) -> DoctorCheck:
     try:
-        make_guard(config)
+        make_access_policy(config)
     except ConfigError as error:
-        return Check("listen", BAD, f"{error}: memwatch would not start. {error.hint}")
+        return DoctorCheck("listen", FAILED, f"{error}: memwatch would not start. {error.hint}")
     return _try("listen", lambda: try_listen(config), "nothing is served there")
 
 
-def _extra(config: Config, extra: str, test_notify: bool) -> Check:
+def _extra(config: Config, extra: str, test_notify: bool) -> DoctorCheck:
     from memwatch.app.tracker_setup import probe_extra
 
     try:
-        return Check(extra, OK, probe_extra(config, extra, test_notify))
+        return DoctorCheck(extra, OK, probe_extra(config, extra, test_notify))
     except MemwatchError as error:
-        return Check(extra, BAD, "; ".join(filter(None, (str(error), error.hint))))
+        return DoctorCheck(extra, FAILED, "; ".join(filter(None, (str(error), error.hint))))
 
 
 def try_listen(config: Config) -> str:
@@ -279,8 +287,8 @@ def try_listen(config: Config) -> str:
     address = config.listen_address
     if address is None:
         raise ConfigError("switched off")
-    server = WebServer(*address, SystemClock(), make_guard(config))
-    told = "; ".join(filter(None, [f"{server.url}{_asked(server.requirements)}", exposure(server)]))
+    server = WebServer(*address, SystemClock(), make_access_policy(config))
+    told = "; ".join(filter(None, [f"{server.url}{_asked(server.requirements)}", exposure_warning(server)]))
     server.stop()
     return told
 

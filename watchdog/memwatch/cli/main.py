@@ -13,7 +13,7 @@ from typing import NoReturn
 from memwatch.errors import ConfigError, ExitCode, MemwatchError
 
 DESCRIPTION = "Watch a training run's memory from outside, say when it will run out, and interrupt it cleanly before."
-EXIT_CODES = """\
+EXIT_CODES_HELP = """\
 exit codes:
   0   the trainer ended by itself       10  memwatch interrupted it and it saved
   1   a bug in memwatch                 11  memwatch interrupted it, and it was escalated or died without saving
@@ -41,13 +41,13 @@ def main(arguments: Sequence[str] | None = None, announce: Callable[[int], None]
 
 
 def _replay(file: Path, flags: dict[str, object]) -> int:
-    from memwatch.cli import history, watch
+    from memwatch.cli import history_commands, watch
 
-    if history.is_history(file):
-        return history.replay(file, flags)
+    if history_commands.is_history(file):
+        return history_commands.replay_history(file, flags)
     if "run_id" in flags:
         raise ConfigError(f"{file}: no history, which --run names a run of", "leave --run out, or name a history")
-    return watch.replay(file, flags)
+    return watch.replay_trace(file, flags)
 
 
 def _dispatch(flags: dict[str, object], trainer: list[str], announce: Callable[[int], None]) -> int:
@@ -64,9 +64,9 @@ def _dispatch(flags: dict[str, object], trainer: list[str], announce: Callable[[
     if command == "config":
         return _config(flags)
     if command in ("report", "compare", "export"):
-        from memwatch.cli import history
+        from memwatch.cli import history_commands as on_history
 
-        return {"report": history.report, "compare": history.compare, "export": history.export}[command](flags)
+        return {"report": on_history.report, "compare": on_history.compare, "export": on_history.export}[command](flags)
     if command == "top":
         return watch.top(str(flags.pop("url", "")), bool(flags.pop("once", False)), flags)
     if command == "demo":
@@ -100,12 +100,14 @@ def _about(command: object, flags: dict[str, object]) -> int:
 
 
 def _config(flags: dict[str, object]) -> int:
-    from memwatch.cli import config as settings
+    from memwatch.cli import config_commands
 
     aspect, files = flags.pop("aspect"), flags.pop("files", [])
     if aspect == "schema":
-        return settings.schema()
-    return settings.show(flags) if aspect == "show" else settings.check(files if isinstance(files, list) else [], flags)
+        return config_commands.print_config_schema()
+    if aspect == "show":
+        return config_commands.show_config(flags)
+    return config_commands.check_config(files if isinstance(files, list) else [], flags)
 
 
 # --- words ----------------------------------------------------------------------------------------------------------
@@ -149,12 +151,12 @@ def _spelled_out(words: Sequence[str]) -> list[str]:
 
 
 def _parser() -> _Parser:
-    process, common, wish = _process_flags(), _common_flags(), _wish_flags()
+    process, common, wish = _process_flags(), _common_flags(), _census_flags()
     target = _target_flags(process)
     parser = _Parser(
         prog="memwatch",
         description=DESCRIPTION,
-        epilog=EXIT_CODES,
+        epilog=EXIT_CODES_HELP,
         parents=[target, common],
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
@@ -276,7 +278,7 @@ def _process_flags() -> _Parser:
     return parser
 
 
-def _wish_flags() -> _Parser:
+def _census_flags() -> _Parser:
     parser, group = _flags("what it tells besides")
     group.add_argument("--holders", metavar="TYPE", action="append", help="who keeps the objects of this type")
     group.add_argument("--track", metavar="PATH", action="append", help="the size of an attribute: Trainer.buffer")

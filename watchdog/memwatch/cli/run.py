@@ -12,11 +12,19 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memwatch.app.composition import Watch, presets, run_log
+from memwatch.app.composition import TrainerWatch, configured_presets, new_run_log_path
 from memwatch.app.interrupter import check_hook
-from memwatch.app.launched_trainer import ENDING, Child, Passthrough, forwarding, say, shell_status, signal_name
-from memwatch.app.watch_session import Station, make_guard
-from memwatch.cli.watch import check_extras, configure
+from memwatch.app.launched_trainer import (
+    TERMINATING_SIGNALS,
+    LaunchedTrainer,
+    Passthrough,
+    forward_signals,
+    say,
+    shell_status,
+    signal_name,
+)
+from memwatch.app.watch_session import WatchSession, make_access_policy
+from memwatch.cli.watch import check_extras, config_from_flags
 from memwatch.config.settings import Config
 from memwatch.core import restart_policy
 from memwatch.core.cause_of_death import ExitEvidence, explain_exit
@@ -33,7 +41,7 @@ MOST_RESTARTS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RestartOptions:
     """What is to follow an interrupt that saved."""
 
     most: int | None  # restarts; None: as many as gain something
@@ -46,23 +54,23 @@ def run(command: Sequence[str], flags: dict[str, Any], announce: Callable[[int],
     `announce` is told the PID of each trainer.
     """
     wish = _wish(flags.pop("max_restarts", None), flags.pop("resume_with", None))
-    config = configure(flags)
-    presets(config)  # what cannot work is told before anything is started
-    make_guard(config)
+    config = config_from_flags(flags)
+    configured_presets(config)  # what cannot work is told before anything is started
+    make_access_policy(config)
     check_hook(config, os.environ, command)
     check_extras(config)
     require_own_proc()
-    with closing(_Run(config, command, wish, announce)) as run:
+    with closing(_TrainerRun(config, command, wish, announce)) as run:
         return run.to_its_end()
 
 
-def _wish(most: str | None, resume_with: str | None) -> Wish | None:
+def _wish(most: str | None, resume_with: str | None) -> RestartOptions | None:
     """None: nothing is started again. ConfigError for what could never be done."""
     if most is not None and not (most.isdecimal() and 1 <= int(most) <= MOST_RESTARTS):
         raise ConfigError(f"--max-restarts {most}: no number of restarts", f"give 1 to {MOST_RESTARTS}")
     if most is None and resume_with is None:
         return None
-    return Wish(None if most is None else int(most), () if resume_with is None else _words(resume_with))
+    return RestartOptions(None if most is None else int(most), () if resume_with is None else _words(resume_with))
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -76,17 +84,17 @@ def _words(text: str) -> tuple[str, ...]:
     return words
 
 
-class _Run(Station):
+class _TrainerRun(WatchSession):
     """The trainers of a run, one after the other: their watches have one engine."""
 
     def __init__(
-        self, config: Config, command: Sequence[str], wish: Wish | None, announce: Callable[[int], None]
+        self, config: Config, command: Sequence[str], wish: RestartOptions | None, announce: Callable[[int], None]
     ) -> None:
         super().__init__(config, sys.stderr, may_draw=False, forward=self._pass_on)
         self._command, self._wish, self._announce = tuple(command), wish, announce
         self._engine = super().engine()
         self._argv: tuple[str, ...] = ()  # of the first trainer: by it the history knows the run
-        self._child: Child | None = None
+        self._child: LaunchedTrainer | None = None
         self._early: list[int] = []  # signals that ask for the end, and came while there was no trainer
         self._began_t = 0.0
         self._ends: list[restart_policy.AttemptEnd] = []
@@ -98,49 +106,49 @@ class _Run(Station):
 
     def to_its_end(self) -> int:
         """The exit status of the last trainer."""
-        with forwarding(self._pass_on):
+        with forward_signals(self._pass_on):
             while True:
                 child = self._start()
                 self._watch(child)
                 self._child = None
                 if self._restarting is None:
                     break
-                if child.told_to_end:
+                if child.end_requested:
                     say("told to end: the trainer is not started again")
                     break
                 self._command = self._next_command()
-            return shell_status(child.status())
+            return shell_status(child.wait())
 
-    def _start(self) -> Child:
-        child = Child(self._command, run_log(os.environ))
+    def _start(self) -> LaunchedTrainer:
+        child = LaunchedTrainer(self._command, new_run_log_path(os.environ))
         self._announce(child.pid)
         self._began_t, self._child, self._restarting = self.clock.now(), child, None
         for number in self._early:
-            child.forward(number)
+            child.forward_signal(number)
         return child
 
     def _pass_on(self, number: int) -> None:
         if self._child is not None:
-            self._child.forward(number)
-        elif number in ENDING:
+            self._child.forward_signal(number)
+        elif number in TERMINATING_SIGNALS:
             self._early.append(number)
 
-    def _watch(self, child: Child) -> None:
+    def _watch(self, child: LaunchedTrainer) -> None:
         """Watch it to its end; its output goes on to ours. Whatever befalls memwatch, it runs on."""
         passthrough = Passthrough(child.log, output=2 if self.config.json else 1)
         try:
             facts = read_started_target_facts(child.pid)
             self._argv = self._argv or facts.argv
             facts = replace(facts, argv=self._argv)  # the same run, whatever it is resumed with
-            Watch(self, facts, child).run()
+            TrainerWatch(self, facts, child).run()
         except (AttachError, SourceError):
-            _tell_early_end(self.config, child.status())
+            _report_early_exit(self.config, child.wait())
         except MemwatchError as error:
             say(f"{error}: the trainer runs on unwatched")
         except Exception:  # a bug of ours is not the trainer's
             say(f"{traceback.format_exc()}this is a bug in memwatch; the trainer runs on unwatched")
         finally:
-            child.status()
+            child.wait()
             passthrough.close()
 
     # --- what follows ---
@@ -148,25 +156,25 @@ class _Run(Station):
     def _next_command(self) -> tuple[str, ...]:
         return (self._wish.resume_with if self._wish is not None else ()) or self._command
 
-    def sequel(self, end: Snapshot) -> Sequence[Event]:
+    def on_exit(self, end: Snapshot) -> Sequence[Event]:
         """Whether there is another trainer, by all ends so far and this one."""
         if self._wish is None or self._child is None or end.exited is None:
             return ()
-        saved = end.exited.cause is Cause.SAVED and not self._child.told_to_end
+        saved = end.exited.cause is Cause.SAVED and not self._child.end_requested
         ran_seconds, reached = end.t - self._began_t, self._engine.attempt_progress
         self._ends.append(restart_policy.AttemptEnd(end.t, ran_seconds, saved, reached, _tightest_limit(end)))
         decided = restart_policy.decide_restart(self._wish.most, self._ends, typed(self._next_command()))
         self._restarting = decided if isinstance(decided, Restarting) else None
         return () if decided is None else (decided,)
 
-    def rest(self, sleeper: Sleeper) -> None:
+    def linger(self, sleeper: Sleeper) -> None:
         """Until the next trainer is due, the end of this one is shown."""
         if self._restarting is None or self._child is None:
-            super().rest(sleeper)
+            super().linger(sleeper)
             return
         due_t = self._restarting.t + self._restarting.after_seconds
-        while (left := due_t - self.clock.now()) > 0 and not self._child.told_to_end:
-            sleeper.rest(left)
+        while (left := due_t - self.clock.now()) > 0 and not self._child.end_requested:
+            sleeper.sleep_until_signal(left)
 
 
 def _tightest_limit(end: Snapshot) -> Limit | None:
@@ -175,7 +183,7 @@ def _tightest_limit(end: Snapshot) -> Limit | None:
     return min(limits, key=lambda limit: limit.headroom_bytes / limit.bytes, default=None)
 
 
-def _tell_early_end(config: Config, status: int) -> None:
+def _report_early_exit(config: Config, status: int) -> None:
     """The child ended before it could be watched: its status says the rest."""
     code, signal = (status, None) if status >= 0 else (None, signal_name(-status))
     engine = Engine(config.policy)

@@ -19,7 +19,7 @@ from memwatch.core.text_and_units import printable
 from memwatch.diagnosis.heap.object_census import CensusOptions
 from memwatch.errors import ConfigError, MemwatchError
 from memwatch.system import private_files, serialization
-from memwatch.system.process_priority import give_way
+from memwatch.system.process_priority import lower_priority
 
 MAX_SAVED_SNAPSHOTS = 200  # files; of more, the oldest go
 _GPU_PATIENCE_SECONDS = 5.0
@@ -39,7 +39,7 @@ def take_process_snapshot(config: Config, label: str, wish: CensusOptions) -> Pr
 
 def serve() -> None:
     """In a process of its own: what is wanted on stdin, where it is kept on stdout, as JSON."""
-    give_way()
+    lower_priority()
     wanted = serialization.from_json(sys.stdin.buffer.read(), ProcessSnapshotRequest)
     config = Config(target=TargetConfig(pid=wanted.pid))
     try:
@@ -62,7 +62,7 @@ def save_process_snapshot(inspection: ProcessSnapshot, path: Path | None, enviro
         name = re.sub(r"[^a-z0-9]+", "-", inspection.label.lower()).strip("-")
         path = folder / f"{stamp}-{name or 'snapshot'}-{os.getpid()}{_SUFFIX}"
     try:
-        with open(private_files.create(path), "wb") as file:
+        with open(private_files.create_private_file(path), "wb") as file:
             file.write(serialization.to_json(inspection) + b"\n")
     except FileExistsError as error:
         raise ConfigError(
@@ -90,14 +90,14 @@ def load_process_snapshot(name: str, environ: Mapping[str, str]) -> ProcessSnaps
 def _read(path: Path) -> ProcessSnapshot:
     try:
         return serialization.from_json(path.read_bytes(), ProcessSnapshot)
-    except (OSError, serialization.ShapeError) as error:
+    except (OSError, serialization.SerializationError) as error:
         raise ConfigError(f"{path}: no snapshot: {error}", "name a file that memwatch snapshot has written") from error
 
 
 def _own_folder(environ: Mapping[str, str]) -> Path:
     path = _folder(environ)
     try:
-        return private_files.folder(path)
+        return private_files.ensure_private_dir(path)
     except OSError as error:
         hint = "set XDG_STATE_HOME to a folder of your own, or name a file with -o"
         raise ConfigError(f"{path}: {error.strerror}", hint) from error

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from memwatch.app.composition import show_once
+from memwatch.app.composition import print_snapshot
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import printable
 from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
@@ -31,9 +31,11 @@ from memwatch.outputs.terminal.live_view import LiveView
 from memwatch.system import serialization
 from memwatch.system.clock import SystemClock
 
-PATIENCE_SECONDS = 5.0  # with an answer that does not go on
-WHOLE_SECONDS = 20.0  # until it is there
-MOST_BYTES = 8 << 20  # of one, which may take twenty times as much here; 200 generations with all there is are 1 MiB
+READ_TIMEOUT_SECONDS = 5.0  # with an answer that does not go on
+RESPONSE_TIMEOUT_SECONDS = 20.0  # until it is there
+MAX_RESPONSE_BYTES = (
+    8 << 20
+)  # of one, which may take twenty times as much here; 200 generations with all there is are 1 MiB
 _NOBODY = "is a memwatch watching there? `--listen` tells where it listens; its journal says: metrics and status"
 _HINTS = {
     "http 400": "it may speak TLS: write https://",
@@ -47,7 +49,7 @@ _HINTS = {
 }
 
 
-class Endpoint:
+class StatusClient:
     """One address, and what is shown to it."""
 
     def __init__(
@@ -58,7 +60,7 @@ class Endpoint:
         cert: str | None = None,
         key: str | None = None,
         *,
-        whole_seconds: float = WHOLE_SECONDS,
+        whole_seconds: float = RESPONSE_TIMEOUT_SECONDS,
     ) -> None:
         """`url`: `http://HOST:PORT`, https, `NAME@` or `NAME:PASSWORD@` before the host; files are PEM. ConfigError."""
         try:
@@ -76,11 +78,11 @@ class Endpoint:
             self._request.add_unredirected_header("Authorization", header)  # it is for this address alone
         self._opener = _opener(_context(ca_file, cert, key), whole_seconds)
 
-    def read(self) -> Snapshot:
+    def fetch_snapshot(self) -> Snapshot:
         """The snapshot of the memwatch there; AttachError, with a hint, without one."""
         try:
-            with self._opener.open(self._request, timeout=PATIENCE_SECONDS) as answer:
-                body = answer.read(MOST_BYTES)
+            with self._opener.open(self._request, timeout=READ_TIMEOUT_SECONDS) as answer:
+                body = answer.read(MAX_RESPONSE_BYTES)
         except urllib.error.HTTPError as error:
             error.close()
             hint = _HINTS.get(f"http {error.code}", _NOBODY)
@@ -95,7 +97,7 @@ class Endpoint:
 class _Patience:
     """What is read from such a socket is there in time, however little comes at once."""
 
-    seconds = WHOLE_SECONDS
+    seconds = RESPONSE_TIMEOUT_SECONDS
     _until: float | None = None
 
     def recv_into(self, *args: Any) -> int:
@@ -185,8 +187,8 @@ def _snapshot(url: str, body: bytes) -> Snapshot:
     return found
 
 
-PERIOD_SECONDS = 1.0
-KEYS = {
+REFRESH_SECONDS = 1.0
+TOP_KEYS = {
     "q": "quit: the watch goes on",
     "p": "pause: the view stands still",
     "d": "details: what grows, who holds it, which lines raise it",
@@ -194,11 +196,11 @@ KEYS = {
 }
 
 
-def top(endpoint: Endpoint, once: bool, as_json: bool) -> int:
+def run_top(endpoint: StatusClient, once: bool, as_json: bool) -> int:
     """Show it until `q` or Ctrl-C; or `once`, and end."""
-    found = endpoint.read()
+    found = endpoint.fetch_snapshot()
     if once or as_json:
-        show_once(found, sys.stdout, as_json)
+        print_snapshot(found, sys.stdout, as_json)
         return ExitCode.ENDED
     if not sys.stdout.isatty():
         raise ConfigError("stdout is no terminal", "memwatch top -1 prints one screen")
@@ -206,7 +208,7 @@ def top(endpoint: Endpoint, once: bool, as_json: bool) -> int:
     return ExitCode.ENDED
 
 
-def _show(endpoint: Endpoint, found: Snapshot) -> None:
+def _show(endpoint: StatusClient, found: Snapshot) -> None:
     reader, is_over = _Reader(endpoint, found), threading.Event()
     view = LiveView(sys.stdout, SystemClock(), endpoint.url)
     with ExitStack() as held:
@@ -217,12 +219,12 @@ def _show(endpoint: Endpoint, found: Snapshot) -> None:
         with suppress(SourceError):  # stdin is no terminal: Ctrl-C ends it
             keyboard = Keyboard(sys.stdin, lambda key: actions.get(key, partial(view.press, key))())
             held.callback(keyboard.close)
-            view.keys = KEYS
+            view.keys = TOP_KEYS
         reader.start()
         while not is_over.is_set():
             view.footer = reader.problem or endpoint.url
             view.publish(reader.found, ())
-            select.select([] if keyboard is None else [keyboard], [], [], PERIOD_SECONDS / 4)
+            select.select([] if keyboard is None else [keyboard], [], [], REFRESH_SECONDS / 4)
             if keyboard is not None:
                 keyboard.poll(time.time())
 
@@ -230,15 +232,15 @@ def _show(endpoint: Endpoint, found: Snapshot) -> None:
 class _Reader(threading.Thread):
     """Asks again and again, beside the view: an answer that hangs stops no key."""
 
-    def __init__(self, endpoint: Endpoint, found: Snapshot) -> None:
+    def __init__(self, endpoint: StatusClient, found: Snapshot) -> None:
         super().__init__(daemon=True)
         self._endpoint, self._over = endpoint, threading.Event()
         self.found, self.problem = found, ""
 
     def run(self) -> None:
-        while not self._over.wait(PERIOD_SECONDS):
+        while not self._over.wait(REFRESH_SECONDS):
             try:
-                self.found, self.problem = self._endpoint.read(), ""
+                self.found, self.problem = self._endpoint.fetch_snapshot(), ""
             except AttachError as error:
                 self.problem = str(error)
 

@@ -28,7 +28,7 @@ def version() -> int:
 
 def manual() -> int:
     """`memwatch man`: the manual page as man shows it; where stdout is no terminal, its source."""
-    page = package_data.manual()
+    page = package_data.manual_file()
     if sys.stdout.isatty():
         if shutil.which("man") is None:
             raise ConfigError("man is not installed here", "memwatch --help; for elsewhere: memwatch man > memwatch.1")
@@ -39,7 +39,7 @@ def manual() -> int:
 
 def completion(shell: str) -> int:
     """`memwatch completion SHELL`: the script for bash, zsh or fish."""
-    print(package_data.completion(shell).read_text(), end="")
+    print(package_data.completion_file(shell).read_text(), end="")
     return ExitCode.ENDED
 
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from memwatch.app.composition import Watch, find_target, presets
-from memwatch.app.watch_session import Station, make_guard
-from memwatch.config.load import load
+from memwatch.app.composition import TrainerWatch, configured_presets, find_target
+from memwatch.app.watch_session import WatchSession, make_access_policy
+from memwatch.config.load import load_config
 from memwatch.config.settings import Config
 from memwatch.core.engine.status_sentence import to_json_line, to_text_line
 from memwatch.core.events import Cause, Notice
@@ -28,7 +28,7 @@ from memwatch.system import serialization
 if TYPE_CHECKING:
     from memwatch.diagnosis.heap.object_census import CensusOptions
 
-EXIT_CODES: Mapping[Cause, ExitCode] = {
+EXIT_CODE_BY_CAUSE: Mapping[Cause, ExitCode] = {
     Cause.COMPLETED: ExitCode.ENDED,
     Cause.UNKNOWN: ExitCode.ENDED,
     Cause.SAVED: ExitCode.SAVED,
@@ -40,23 +40,23 @@ EXIT_CODES: Mapping[Cause, ExitCode] = {
 
 def watch(flags: Mapping[str, object], once: bool) -> int:
     """`memwatch --pid ...`: watch a running trainer to its end; with -1, print one screen."""
-    config = configure(flags)
+    config = config_from_flags(flags)
     if once:
-        return look_once(config)
+        return print_once(config)
     check_extras(config)
     facts = find_target(config)
-    with closing(Station(config)) as station:
-        exited = Watch(station, facts).run()
-    return ExitCode.STOPPED if exited is None else EXIT_CODES.get(exited.cause, ExitCode.FAILED)
+    with closing(WatchSession(config)) as station:
+        exited = TrainerWatch(station, facts).run()
+    return ExitCode.STOPPED if exited is None else EXIT_CODE_BY_CAUSE.get(exited.cause, ExitCode.FAILED)
 
 
 def serve(flags: Mapping[str, object]) -> int:
     """`memwatch serve --config FILE`: watch one trainer after the other, until told to stop."""
     from memwatch.app.serve import Service
-    from memwatch.config.reload import LiveConfig
+    from memwatch.config.reload import ReloadableConfig
     from memwatch.outputs.sd_notify import SystemdNotifier
 
-    live = LiveConfig(lambda: _servable(configure(flags)), config_file(flags))
+    live = ReloadableConfig(lambda: _servable(config_from_flags(flags)), config_file(flags))
     with closing(Service(live, SystemdNotifier(os.environ))) as service:
         return service.serve()
 
@@ -67,24 +67,24 @@ def _servable(config: Config) -> Config:
         raise ConfigError("a PID does not come again", "name the trainer by --pidfile, --match, --unit or --cgroup")
     if not config.target.is_named:
         raise ConfigError("no trainer is named", f"give one of {WAYS}, or a key of target in the file of --config")
-    presets(config)
-    make_guard(config)
+    configured_presets(config)
+    make_access_policy(config)
     check_extras(config)
     return config
 
 
 def check_extras(config: Config) -> None:
     """ConfigError when something is configured that is not installed."""
-    if config.extras:
+    if config.enabled_extras:
         from memwatch.app.tracker_setup import check
 
         check(config)
 
 
-def look_once(config: Config) -> int:
+def print_once(config: Config) -> int:
     """What there is to see now; nothing is kept, served, examined or sent."""
     quiet = replace(config, listen="none", dry_run=True, diagnosis=replace(config.diagnosis, enabled=False))
-    Watch(Station(quiet, once=True), find_target(quiet)).run()
+    TrainerWatch(WatchSession(quiet, once=True), find_target(quiet)).run()
     return ExitCode.ENDED
 
 
@@ -95,10 +95,10 @@ def markers(log: Path, flags: Mapping[str, object]) -> int:
     """`memwatch markers LOG`: which markers are found in a log."""
     from memwatch.sources.log import whole_log_scan
 
-    config = configure(flags)
+    config = config_from_flags(flags)
     try:
         with ProgressBar("reading the log"):
-            found = whole_log_scan.scan_log(log, presets(config))
+            found = whole_log_scan.scan_log(log, configured_presets(config))
     except SourceError as error:
         raise ConfigError(str(error).removesuffix(" (yet)"), "name a log file that can be read") from error
     print(
@@ -109,10 +109,10 @@ def markers(log: Path, flags: Mapping[str, object]) -> int:
     return ExitCode.ENDED
 
 
-def replay(trace: Path, flags: Mapping[str, object]) -> int:
+def replay_trace(trace: Path, flags: Mapping[str, object]) -> int:
     """`memwatch replay TRACE.csv`: the same engine over a recorded trace; with `--plot FILE` also drawn."""
     seconds = os.environ.get("MEMWATCH_CHECKPOINT_S")
-    config = configure({"checkpoint_time": seconds, **{key: flags[key] for key in flags if key != "plot"}})
+    config = config_from_flags({"checkpoint_time": seconds, **{key: flags[key] for key in flags if key != "plot"}})
     if "plot" in flags:
         _plot_replay(trace, Path(str(flags["plot"])), config)
     else:
@@ -163,9 +163,9 @@ def _tell_replay(
 
 
 def _replayed(trace: Path, config: Config, end: list[Snapshot], reach: Callable[[float], None]) -> Iterator[Notice]:
-    from memwatch.history.csv_trace import replay
+    from memwatch.history.csv_trace import replay_notices
 
-    end.append((yield from replay(trace, config.policy, config.memory.limit_bytes, reach)))
+    end.append((yield from replay_notices(trace, config.policy, config.memory.limit_bytes, reach)))
 
 
 def _at(t: float) -> str:
@@ -190,10 +190,10 @@ def _conclusion(end: Snapshot, interrupt: Notice | None) -> str:
 def top(url: str, once: bool, flags: Mapping[str, object]) -> int:
     """`memwatch top [URL]`: the live view of a watch that runs elsewhere."""
     from memwatch.cli import top as view
-    from memwatch.cli.top import Endpoint, password_from
+    from memwatch.cli.top import StatusClient, password_from
 
     if not url:
-        address = configure(flags).listen_address
+        address = config_from_flags(flags).listen_address
         if address is None:
             raise ConfigError("no address is named", "as in: memwatch top http://127.0.0.1:9877")
         host, port = address
@@ -202,37 +202,37 @@ def top(url: str, once: bool, flags: Mapping[str, object]) -> int:
         None if flags.get(name) is None else str(flags[name]) for name in ("ca_file", "cert", "key", "password_file")
     )
     password = password_from(file, os.environ.get("MEMWATCH_PASSWORD", ""))
-    endpoint = Endpoint(url if "://" in url else f"http://{url}", password, ca_file, cert, key)
-    return view.top(endpoint, once, bool(flags.get("json")))
+    endpoint = StatusClient(url if "://" in url else f"http://{url}", password, ca_file, cert, key)
+    return view.run_top(endpoint, once, bool(flags.get("json")))
 
 
 def demo(flags: Mapping[str, object]) -> int:
     """`memwatch demo`: a leaking example trainer under a real limit, interrupted, saved, and resumed with the fix."""
-    from memwatch.cli.demo import demonstrate
+    from memwatch.cli.demo import run_demo
 
-    config = configure(flags)
+    config = config_from_flags(flags)
     check_extras(config)
-    return demonstrate(config)
+    return run_demo(config)
 
 
 def doctor(flags: dict[str, object]) -> int:
     """`memwatch doctor`: what will and will not work here, and why."""
-    from memwatch.cli.doctor import examine
+    from memwatch.cli.doctor import run_doctor
 
     test_notify = bool(flags.pop("test_notify", False))
-    return examine(configure(flags), test_notify)
+    return run_doctor(config_from_flags(flags), test_notify)
 
 
 def census(flags: dict[str, object]) -> int:
     """`memwatch census --pid PID`: the objects of a running Python by type."""
     from memwatch.diagnosis.heap.object_census import take_census
     from memwatch.outputs.text.examination_text import render_census
-    from memwatch.system.process_priority import give_way
+    from memwatch.system.process_priority import lower_priority
 
-    wish = replace(_wish(flags), bytes=bool(flags.pop("bytes", False)))
-    config = configure(flags)
+    wish = replace(_census_options(flags), bytes=bool(flags.pop("bytes", False)))
+    config = config_from_flags(flags)
     pid = find_target(config).target.pid
-    give_way()
+    lower_priority()
     try:
         with ProgressBar("counting objects"):
             found = take_census(pid, wish)
@@ -246,12 +246,12 @@ def profile(flags: dict[str, object]) -> int:
     """`memwatch profile --pid PID`: which lines of code raise its memory."""
     from memwatch.diagnosis.allocation_profiler import DEFAULT_RECORD_SECONDS, record_profile
     from memwatch.outputs.text import profile_formats as shown
-    from memwatch.system.process_priority import give_way
+    from memwatch.system.process_priority import lower_priority
 
     seconds, output = _seconds(flags.pop("seconds", DEFAULT_RECORD_SECONDS)), flags.pop("output", None)
-    config = configure(flags)
+    config = config_from_flags(flags)
     facts = find_target(config)
-    give_way()
+    lower_priority()
     with _opened(output) as file:
         try:
             with ProgressBar(f"following memory for {format_duration(seconds)}"):
@@ -297,12 +297,12 @@ def snapshot(flags: dict[str, object]) -> int:
     from memwatch.app.examination_worker import DEFAULT_TRACED_TYPES
     from memwatch.cli import snapshot_command
     from memwatch.outputs.text.examination_text import render_snapshot
-    from memwatch.system.process_priority import give_way
+    from memwatch.system.process_priority import lower_priority
 
-    wish = replace(_wish(flags), bytes=True, trace_most_frequent=DEFAULT_TRACED_TYPES)
+    wish = replace(_census_options(flags), bytes=True, trace_most_frequent=DEFAULT_TRACED_TYPES)
     label, output = flags.pop("label", None), flags.pop("output", None)
-    config = configure(flags)
-    give_way()
+    config = config_from_flags(flags)
+    lower_priority()
     with ProgressBar("examining the trainer"):
         found = snapshot_command.take_process_snapshot(config, str(label or time.strftime("%Y-%m-%d %H:%M:%S")), wish)
     path = snapshot_command.save_process_snapshot(found, None if output is None else Path(str(output)), os.environ)
@@ -322,7 +322,7 @@ def diff(flags: dict[str, object]) -> int:
     return ExitCode.ENDED
 
 
-def _wish(flags: dict[str, object]) -> CensusOptions:
+def _census_options(flags: dict[str, object]) -> CensusOptions:
     """Whose holders, and which paths."""
     from memwatch.diagnosis.heap.attribute_path_sizes import parse_attribute_path
     from memwatch.diagnosis.heap.object_census import CensusOptions
@@ -339,9 +339,9 @@ def _listed(flags: dict[str, object], name: str) -> tuple[str, ...]:
     return tuple(given) if isinstance(given, list) else ()
 
 
-def configure(flags: Mapping[str, object]) -> Config:
+def config_from_flags(flags: Mapping[str, object]) -> Config:
     """The configuration file, if one is named, overridden by the environment and the flags."""
-    return load(config_file(flags), flags=flags, environ=os.environ)
+    return load_config(config_file(flags), flags=flags, environ=os.environ)
 
 
 def config_file(flags: Mapping[str, object]) -> Path | None:

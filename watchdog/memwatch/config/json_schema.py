@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from memwatch.config.settings import ADDRESS, NONE, RANGES, SIZES, Config
+from memwatch.config.settings import ADDRESS, NONE, RANGES, SIZE_KEYS, Config
 from memwatch.config.validation import SIGNALS, VARIABLE, events_to_notify_of
 from memwatch.system import package_data, serialization
 
@@ -20,7 +20,7 @@ _COMMENTED = re.compile(r"( *)(\w+):(?: [^#]*)?\s# (.+)")
 Node = dict[str, Any]
 
 
-def schema() -> Node:
+def config_schema() -> Node:
     """What an editor needs to know of each key: its type, range and default, and what it means.
 
     It cannot tell of values that are wrong together, nor of regular expressions, expectations, tracks and hooks.
@@ -48,7 +48,7 @@ class _Schema:
 
     def __init__(self) -> None:
         self._made = serialization.json_schema(Config)
-        self._comments = comments(package_data.example_configuration().read_text())
+        self._comments = comments(package_data.example_config_file().read_text())
 
     def whole(self) -> Node:
         return self._node(self._made, "")
@@ -57,7 +57,7 @@ class _Schema:
     def _forms(self) -> Mapping[str, Node]:
         """Of texts and lists; `[]` are the items of one."""
         return {
-            **{path: _pattern(SIZE, "write a number and a unit, as 175GB or 163GiB") for path in SIZES},
+            **{path: _pattern(SIZE, "write a number and a unit, as 175GB or 163GiB") for path in SIZE_KEYS},
             "listen": _pattern(f"^({NONE}|{ADDRESS}:{PORT})$", "write ADDRESS:PORT, as 127.0.0.1:9877, or none"),
             "actions.hook": {"minItems": 1},
             "actions.environment[]": _pattern(f"^{VARIABLE}$", "write names alone, as KUBECONFIG"),
@@ -78,7 +78,7 @@ class _Schema:
         elif made.get("type") == "string":
             node |= {"minLength": 1, **self._forms.get(path, {})}
         elif made.get("type") in ("integer", "number"):
-            low, high = (1, LARGEST_BYTES) if path in SIZES else RANGES[path]
+            low, high = (1, LARGEST_BYTES) if path in SIZE_KEYS else RANGES[path]
             node |= {"minimum": low, "maximum": high}
         if "default" in made:
             node["default"] = list(made["default"]) if isinstance(made["default"], tuple) else made["default"]

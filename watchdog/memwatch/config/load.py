@@ -18,29 +18,29 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from memwatch.config import validation
-from memwatch.config.settings import DEFAULT_PROFILE, FLAGS, PATHS, PROFILES, RANGES, Config, keys, types_of_keys
+from memwatch.config.settings import DEFAULT_PROFILE, FLAGS, PATH_KEYS, PROFILES, RANGES, Config, iter_values, key_types
 from memwatch.errors import ConfigError
 from memwatch.system import package_data, serialization
-from memwatch.system.serialization import Complaint, Document
+from memwatch.system.serialization import ValueProblem, YamlDocument
 
 PREFIX, BETWEEN = "MEMWATCH_", "__"
 
 
-def flags_layer(given: Mapping[str, object]) -> Document:
+def flags_layer(given: Mapping[str, object]) -> YamlDocument:
     """Those that are None, or set no key, count for nothing."""
     values = {FLAGS[name]: value for name, value in given.items() if name in FLAGS and value is not None}
     names = {FLAGS[name]: f"--{name.replace('_', '-')}" for name in given if FLAGS.get(name) in values}
     typed = {path: _number(value) if path in RANGES else value for path, value in values.items()}
-    return Document("", _tree(typed), names=names)
+    return YamlDocument("", _tree(typed), names=names)
 
 
-def variables(environ: Mapping[str, str]) -> tuple[Document, list[ConfigError]]:
+def environment_layer(environ: Mapping[str, str]) -> tuple[YamlDocument, list[ConfigError]]:
     """Those that set a key, and what is wrong with others that were meant to. An empty one counts as none."""
     given = {name: text for name, text in environ.items() if name.startswith(PREFIX) and text}
     if not given:
-        return Document("", {}), []
-    types = types_of_keys()
-    paths = {variable(path): path for path in types}
+        return YamlDocument("", {}), []
+    types = key_types()
+    paths = {variable_name(path): path for path in types}
     values: dict[str, object] = {}
     errors = []
     for name, text in given.items():
@@ -51,10 +51,10 @@ def variables(environ: Mapping[str, str]) -> tuple[Document, list[ConfigError]]:
                 _refuse_unknown(name, list(paths))
         except ConfigError as error:
             errors.append(error)
-    return Document("", _tree(values), names={path: f"${variable(path)}" for path in values}), errors
+    return YamlDocument("", _tree(values), names={path: f"${variable_name(path)}" for path in values}), errors
 
 
-def variable(path: str) -> str:
+def variable_name(path: str) -> str:
     """`policy.kill` -> `MEMWATCH_POLICY__KILL`."""
     return PREFIX + path.replace(".", BETWEEN).upper()
 
@@ -107,14 +107,14 @@ _SECTIONS = tuple(item.name for item in fields(Config) if is_dataclass(item.defa
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class LoadedConfig:
     """A configuration, and where each value in it is from that somebody has set."""
 
     config: Config
     origins: Mapping[str, str]  # "policy.kill" -> "m.yaml:3", "profile observe:4", "$MEMWATCH_POLICY__KILL", "--limit"
 
 
-def load(
+def load_config(
     path: Path | None = None,
     text: str | None = None,
     flags: Mapping[str, object] | None = None,
@@ -126,40 +126,40 @@ def load(
     ConfigError names file and line (or variable, or flag), the key, its value, and the fix; its `others` what else
     is wrong.
     """
-    return settle(path, text, flags, environ).config
+    return load_with_origins(path, text, flags, environ).config
 
 
-def settle(
+def load_with_origins(
     path: Path | None = None,
     text: str | None = None,
     flags: Mapping[str, object] | None = None,
     environ: Mapping[str, str] | None = None,
-) -> Settings:
+) -> LoadedConfig:
     """As `load`, with the origins."""
-    environment, errors = variables(environ or {})
+    environment, errors = environment_layer(environ or {})
     layers = [_file(path, text), environment, flags_layer(flags or {})]
     layers = _with_one_target([_profile(layers), *layers])
     data = _with_home(_merged(layers))
-    config, complaints = serialization.conform(data, Config)
+    config, complaints = serialization.convert_with_problems(data, Config)
     assert config is not None  # noqa: S101 - each key has a default
-    complaints += validation.alone(config)
+    complaints += validation.check_values(config)
     if not complaints and not errors:
-        complaints += validation.together(config)
+        complaints += validation.check_combinations(config)
     errors += _placed(complaints, layers, data)
     if errors:
         errors[0].others = tuple(errors[1:])
         raise errors[0]
-    known = dict(keys(config))
+    known = dict(iter_values(config))
     told = ((layer, key) for layer in layers for key in (*layer.lines, *layer.names) if key in known)
-    return Settings(config, {key: layer.where(key) for layer, key in told})
+    return LoadedConfig(config, {key: layer.location(key) for layer, key in told})
 
 
 # --- layers, the lowest first ---------------------------------------------------------------------------------------
 
 
-def _file(path: Path | None, text: str | None) -> Document:
+def _file(path: Path | None, text: str | None) -> YamlDocument:
     if path is None and not text:
-        return Document("", {})
+        return YamlDocument("", {})
     name = str(path) if path is not None else "configuration"
     document = serialization.read_yaml(_read(path) if text is None and path is not None else text or "", name)
     if document.data is None:
@@ -178,29 +178,29 @@ def _read(path: Path) -> bytes:
         raise ConfigError(f"{path}: {error.strerror}", "name a file that can be read with --config") from error
 
 
-def _profile(layers: Sequence[Document]) -> Document:
+def _profile(layers: Sequence[YamlDocument]) -> YamlDocument:
     """The one that the highest of the layers names. The default one sets nothing."""
     name = next((layer.data["profile"] for layer in reversed(layers) if "profile" in layer.data), DEFAULT_PROFILE)
     if name == DEFAULT_PROFILE or name not in PROFILES:  # of one that is unknown the check of types complains
-        return Document("", {})
-    return replace(_file(package_data.profile(name), None), source=f"profile {name}")
+        return YamlDocument("", {})
+    return replace(_file(package_data.profile_file(name), None), source=f"profile {name}")
 
 
 # --- one upon the other ---------------------------------------------------------------------------------------------
 
 
-def _with_one_target(layers: Sequence[Document]) -> list[Document]:
+def _with_one_target(layers: Sequence[YamlDocument]) -> list[YamlDocument]:
     """A trainer that is named higher up replaces any that is named below, however that is named."""
     naming = [i for i, layer in enumerate(layers) if _names_target(layer)]
     return [_without_target(layer) if naming and i < naming[-1] else layer for i, layer in enumerate(layers)]
 
 
-def _names_target(layer: Document) -> bool:
+def _names_target(layer: YamlDocument) -> bool:
     target = layer.data.get("target")
     return isinstance(target, dict) and any(value is not None for value in target.values())
 
 
-def _without_target(layer: Document) -> Document:
+def _without_target(layer: YamlDocument) -> YamlDocument:
     data = {key: value for key, value in layer.data.items() if key != "target"}
     return replace(layer, data=data, lines=_elsewhere(layer.lines), names=_elsewhere(layer.names))
 
@@ -209,7 +209,7 @@ def _elsewhere(places: Mapping[str, Any]) -> dict[str, Any]:
     return {path: place for path, place in places.items() if path.partition(".")[0] != "target"}
 
 
-def _merged(layers: Sequence[Document]) -> dict[str, Any]:
+def _merged(layers: Sequence[YamlDocument]) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for layer in layers:
         _lay(data, layer.data)
@@ -227,9 +227,9 @@ def _lay(below: dict[str, Any], above: Mapping[str, Any]) -> None:
 
 def _with_home(data: dict[str, Any]) -> dict[str, Any]:
     """`~` at the start of a path is the user's home folder; one of an unknown user stays as it is written."""
-    for path in PATHS:
+    for path in PATH_KEYS:
         *sections, key = path.split(".")
-        section = serialization.at(data, ".".join(sections))
+        section = serialization.value_at(data, ".".join(sections))
         if isinstance(section, dict) and key in section:
             value = section[key]
             section[key] = [_home(item) for item in value] if isinstance(value, list) else _home(value)
@@ -244,31 +244,33 @@ def _home(value: object) -> object:
 # --- whose value ----------------------------------------------------------------------------------------------------
 
 
-def _placed(complaints: Sequence[Complaint], layers: Sequence[Document], data: object) -> list[ConfigError]:
+def _placed(complaints: Sequence[ValueProblem], layers: Sequence[YamlDocument], data: object) -> list[ConfigError]:
     """Complaints as errors, in the order in which a reader meets the values."""
     found = [_error(complaint, layers, data) for complaint in complaints]
     return [error for _, error in sorted(found, key=lambda one: one[0])]
 
 
-def _error(complaint: Complaint, layers: Sequence[Document], data: object) -> tuple[tuple[int, int], ConfigError]:
+def _error(
+    complaint: ValueProblem, layers: Sequence[YamlDocument], data: object
+) -> tuple[tuple[int, int], ConfigError]:
     """Its place, and the error. Of values that are wrong together the highest is blamed: it was set upon the others."""
-    path = max((complaint.path, *complaint.others), key=lambda path: _height(path, layers))
+    path = max((complaint.path, *complaint.related_paths), key=lambda path: _height(path, layers))
     height = _height(path, layers)
-    layer = layers[height] if height >= 0 else Document("", {})
-    value = complaint.value if path == complaint.path else serialization.at(data, path)
+    layer = layers[height] if height >= 0 else YamlDocument("", {})
+    value = complaint.value if path == complaint.path else serialization.value_at(data, path)
     elsewhere = [
-        f"{other} is from {layers[level].where(other)}"
-        for other in (complaint.path, *complaint.others)
+        f"{other} is from {layers[level].location(other)}"
+        for other in (complaint.path, *complaint.related_paths)
         if 0 <= (level := _height(other, layers)) != height
     ]
     hint = "; ".join(filter(None, (complaint.hint, *elsewhere)))
-    return (height, layer.line(path)), serialization.complaint(layer, path, complaint.problem, value, hint)
+    return (height, layer.line(path)), serialization.config_error(layer, path, complaint.problem, value, hint)
 
 
-def _height(path: str, layers: Sequence[Document]) -> int:
+def _height(path: str, layers: Sequence[YamlDocument]) -> int:
     """Which layer a value is from, -1: it is a default."""
-    for way in serialization.ways_up(path):
+    for way in serialization.path_and_parents(path):
         for height in reversed(range(len(layers))):
-            if layers[height].tells(way):
+            if layers[height].has_key(way):
                 return height
     return -1

@@ -11,10 +11,10 @@ from memwatch.core.events import Event
 from memwatch.errors import ConfigError, SourceError
 from memwatch.outputs.http.client_access import Stamp, stamp
 
-LOOK_SECONDS = 2.0  # between two looks whether the file has changed
+FILE_CHECK_SECONDS = 2.0  # between two looks whether the file has changed
 
 
-class LiveConfig:
+class ReloadableConfig:
     """What is in force, and what is to be. As a source of events: it fails while the file cannot be used."""
 
     name = "configuration"
@@ -27,38 +27,38 @@ class LiveConfig:
         self._problem = ""
         self._asked = False
         self.config = read()
-        self.fresh: Config | None = None  # to be adopted
+        self.pending: Config | None = None  # to be adopted
 
-    def ask(self) -> None:
+    def request_reload(self) -> None:
         """The file is to be read again, whether it seems changed or not."""
         self._asked = True
 
-    def is_due(self, now: float) -> bool:
+    def should_reload(self, now: float) -> bool:
         """The file is to be read again: it has changed, or somebody has asked."""
-        if not self._asked and now - self._looked_t < LOOK_SECONDS:
+        if not self._asked and now - self._looked_t < FILE_CHECK_SECONDS:
             return False
         self._looked_t = now
         return self._asked or self._stamp() != self._seen
 
-    def read(self) -> bool:
+    def reload(self) -> bool:
         """Read it again: whether it is right. `fresh` is there when it says something else."""
         self._asked, self._seen = False, self._stamp()
         try:
             config = self._read()
         except ConfigError as error:
-            self.refuse(error)
+            self.reject_pending(error)
             return False
-        self._problem, self.fresh = "", config if config != self.config else None
+        self._problem, self.pending = "", config if config != self.config else None
         return True
 
-    def adopt(self) -> None:
+    def apply_pending(self) -> None:
         """What is fresh is in force."""
-        self.config, self.fresh = self.fresh or self.config, None
+        self.config, self.pending = self.pending or self.config, None
 
-    def refuse(self, error: ConfigError) -> None:
+    def reject_pending(self, error: ConfigError) -> None:
         """What is fresh cannot be had."""
         told = (f"{one} ({one.hint})" if one.hint else str(one) for one in (error, *error.others))
-        self._problem, self.fresh = "; ".join(told), None
+        self._problem, self.pending = "; ".join(told), None
 
     def poll(self, now: float) -> Sequence[Event]:
         """Nothing ever happens; SourceError while the file cannot be used."""

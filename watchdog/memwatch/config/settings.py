@@ -178,7 +178,7 @@ class Config:
     verbose: bool = False
 
     @property
-    def examining(self) -> DiagnosisPolicy:
+    def diagnosis_policy(self) -> DiagnosisPolicy:
         """How the trainer is examined, for the engine."""
         set_, memory = self.diagnosis, parse_size(str(self.diagnosis.memory))
         threshold = set_.leak_threshold_mb * 1e6
@@ -187,7 +187,7 @@ class Config:
         )
 
     @property
-    def extras(self) -> tuple[str, ...]:
+    def enabled_extras(self) -> tuple[str, ...]:
         """The optional outputs that are asked for, by the names of their extras."""
         found = {
             "wandb": self.wandb.project,
@@ -251,8 +251,8 @@ RANGES: Mapping[str, tuple[float, float]] = {  # of numbers: from, to
     "daemon.linger_seconds": (0, 3600),
     "daemon.wait_seconds": (0.1, 3600),
 }
-SIZES = ("memory.limit", "diagnosis.memory", "history_size")  # as 175GB
-PATHS = (  # `~` at their start is the user's home folder
+SIZE_KEYS = ("memory.limit", "diagnosis.memory", "history_size")  # as 175GB
+PATH_KEYS = (  # `~` at their start is the user's home folder
     *(
         "target.pidfile",
         "log.path",
@@ -267,22 +267,22 @@ PATHS = (  # `~` at their start is the user's home folder
 )
 
 
-def keys(record: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def iter_values(record: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Each key below a record, as `policy.kill`, with its value."""
     for item in fields(record):  # type: ignore[arg-type]
         value = getattr(record, item.name)
         if is_dataclass(value):
-            yield from keys(value, f"{prefix}{item.name}.")
+            yield from iter_values(value, f"{prefix}{item.name}.")
         else:
             yield prefix + item.name, value
 
 
-def types_of_keys(type_: type = Config, prefix: str = "") -> dict[str, Any]:
+def key_types(type_: type = Config, prefix: str = "") -> dict[str, Any]:
     """The type of each key, as `keys` names them."""
     found: dict[str, Any] = {}
     for name, inner in get_type_hints(type_).items():
         is_section = isinstance(inner, type) and is_dataclass(inner)
-        found |= types_of_keys(inner, f"{prefix}{name}.") if is_section else {prefix + name: inner}
+        found |= key_types(inner, f"{prefix}{name}.") if is_section else {prefix + name: inner}
     return found
 
 

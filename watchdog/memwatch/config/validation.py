@@ -7,20 +7,20 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 
-from memwatch.config.settings import RANGES, SIZES, Config, NotifyConfig, keys, parse_listen
+from memwatch.config.settings import RANGES, SIZE_KEYS, Config, NotifyConfig, iter_values, parse_listen
 from memwatch.core.expectations import parse_expectation
 from memwatch.core.text_and_units import parse_size
 from memwatch.errors import ConfigError
-from memwatch.system.serialization import Complaint
+from memwatch.system.serialization import ValueProblem
 
 VARIABLE = "[A-Za-z_][A-Za-z0-9_]*"  # the name of one
 UNCATCHABLE = ("SIGKILL", "SIGSTOP")
 SIGNALS = tuple(name for name in signal.Signals.__members__ if name not in UNCATCHABLE)  # that may be wanted
 
 
-def alone(config: Config) -> Iterator[Complaint]:
+def check_values(config: Config) -> Iterator[ValueProblem]:
     """What is wrong with a value whatever the others are; for each key one complaint at most."""
-    values, complained = dict(keys(config)), set[str]()
+    values, complained = dict(iter_values(config)), set[str]()
     for check in (_ranges, _forms, _lists, _empty):
         for complaint in check(values):
             if complaint.path not in complained:
@@ -28,7 +28,7 @@ def alone(config: Config) -> Iterator[Complaint]:
                 yield complaint
 
 
-def together(config: Config) -> Iterator[Complaint]:
+def check_combinations(config: Config) -> Iterator[ValueProblem]:
     """Values that are right alone and wrong together."""
     for check in (_targets, _kill, _hookless, _interval, _wandb):
         yield from check(config)
@@ -39,39 +39,39 @@ def together(config: Config) -> Iterator[Complaint]:
 _Values = dict[str, object]
 
 
-def _ranges(values: _Values) -> Iterator[Complaint]:
+def _ranges(values: _Values) -> Iterator[ValueProblem]:
     for path, (low, high) in RANGES.items():
         value = values[path]
         if isinstance(value, (int, float)) and not low <= value <= high:
-            yield Complaint(path, "out of range", value, f"write a number from {low:.10g} to {high:.10g}")
+            yield ValueProblem(path, "out of range", value, f"write a number from {low:.10g} to {high:.10g}")
 
 
-def _forms(values: _Values) -> Iterator[Complaint]:
+def _forms(values: _Values) -> Iterator[ValueProblem]:
     """Values with a form of their own."""
-    for path in SIZES:
+    for path in SIZE_KEYS:
         yield from _unparsed(path, values[path], parse_size, "not a size")
     yield from _unparsed("listen", values["listen"], parse_listen, "not a place to listen at")
     yield from _unparsed("target.match", values["target.match"], re.compile, "not a regular expression")
 
 
-def _unparsed(path: str, value: object, parse: Callable[[str], object], problem: str) -> Iterator[Complaint]:
+def _unparsed(path: str, value: object, parse: Callable[[str], object], problem: str) -> Iterator[ValueProblem]:
     try:
         if value is not None:
             parse(str(value))
     except ConfigError as error:
-        yield Complaint(path, problem, value, error.hint)
+        yield ValueProblem(path, problem, value, error.hint)
     except (ValueError, re.error, OverflowError, RecursionError) as error:
-        yield Complaint(path, problem, value, str(error))
+        yield ValueProblem(path, problem, value, str(error))
 
 
-def _lists(values: _Values) -> Iterator[Complaint]:
+def _lists(values: _Values) -> Iterator[ValueProblem]:
     for path, text in _items(values, "expectations"):
         yield from _unparsed(path, text, parse_expectation, "not understood")
     for path, text in _items(values, "track"):
         yield from _unparsed(path, text, _parse_track, "no path to an attribute")
     for path, event in _items(values, "notify.events"):
         if event not in NotifyConfig().events and event not in (known := events_to_notify_of()):
-            yield Complaint(path, "no event to be notified of", event, f"those that can be: {', '.join(known)}")
+            yield ValueProblem(path, "no event to be notified of", event, f"those that can be: {', '.join(known)}")
     yield from _signals(values)
     yield from _hook(values)
 
@@ -96,23 +96,23 @@ def events_to_notify_of() -> tuple[str, ...]:
     return tuple(MESSAGE_TEMPLATES)
 
 
-def _signals(values: _Values) -> Iterator[Complaint]:
+def _signals(values: _Values) -> Iterator[ValueProblem]:
     seen = set[object]()
     for path, name in _items(values, "signals.wanted"):
         if name in UNCATCHABLE:
             fix = "take it out; SIGKILL as the last resort is policy.kill"
-            yield Complaint(path, "no trainer can catch it and save", name, fix)
+            yield ValueProblem(path, "no trainer can catch it and save", name, fix)
         elif name not in SIGNALS:
-            yield Complaint(path, "not a signal", name, "write names as SIGINT, SIGTERM, SIGHUP")
+            yield ValueProblem(path, "not a signal", name, "write names as SIGINT, SIGTERM, SIGHUP")
         elif name in seen:
-            yield Complaint(path, "named twice", name, "take one of them out")
+            yield ValueProblem(path, "named twice", name, "take one of them out")
         seen.add(name)
     if not seen:
         fix = "name one, as SIGINT; to warn only, set policy.act to false"
-        yield Complaint("signals.wanted", "nothing to interrupt with", [], fix)
+        yield ValueProblem("signals.wanted", "nothing to interrupt with", [], fix)
 
 
-def _hook(values: _Values) -> Iterator[Complaint]:
+def _hook(values: _Values) -> Iterator[ValueProblem]:
     if values["actions.hook"] is None and not values["actions.environment"]:
         return
     from memwatch.actions import interrupt_hook
@@ -122,7 +122,7 @@ def _hook(values: _Values) -> Iterator[Complaint]:
     for path, name in _items(values, "actions.environment"):
         if not re.fullmatch(VARIABLE, str(name)):
             fix = "write names alone, as KUBECONFIG: their values are memwatch's own"
-            yield Complaint(path, "no name of a variable", name, fix)
+            yield ValueProblem(path, "no name of a variable", name, fix)
     for path, word in _items(values, "actions.hook"):
         try:
             if path.endswith("[0]"):
@@ -130,56 +130,56 @@ def _hook(values: _Values) -> Iterator[Complaint]:
             else:
                 list(interrupt_hook.placeholders(str(word)))
         except ConfigError as error:
-            yield Complaint(path, str(error), word, error.hint)
+            yield ValueProblem(path, str(error), word, error.hint)
     if values["actions.hook"] == ():
-        yield Complaint("actions.hook", "no command", [], "leave the key out, or name a program")
+        yield ValueProblem("actions.hook", "no command", [], "leave the key out, or name a program")
 
 
-def _empty(values: _Values) -> Iterator[Complaint]:
+def _empty(values: _Values) -> Iterator[ValueProblem]:
     for path, value in values.items():
         for place, text in _items(values, path) if isinstance(value, tuple) else [(path, value)]:
             if text == "":
                 fix = "leave the key out, or give it a value" if place == path else "take it out"
-                yield Complaint(place, "empty", "", fix)
+                yield ValueProblem(place, "empty", "", fix)
 
 
 # --- together -------------------------------------------------------------------------------------------------------
 
 
-def _targets(config: Config) -> Iterator[Complaint]:
-    named = {key: value for key, value in keys(config.target) if value is not None}
+def _targets(config: Config) -> Iterator[ValueProblem]:
+    named = {key: value for key, value in iter_values(config.target) if value is not None}
     if "unit" in named or "cgroup" in named:
         named.pop("match", None)  # it chooses among the processes of those
     first, *others = named or ("",)
     for key in others:
         problem = f"target.{first} names the trainer already"
-        yield Complaint(f"target.{key}", problem, named[key], "keep one of the two")
+        yield ValueProblem(f"target.{key}", problem, named[key], "keep one of the two")
 
 
-def _kill(config: Config) -> Iterator[Complaint]:
+def _kill(config: Config) -> Iterator[ValueProblem]:
     if config.policy.kill and not config.policy.act:
         fix = "set policy.act to true, or leave policy.kill out"
         problem = "while policy.act is false nothing is ever signalled, so nothing can be killed"
-        yield Complaint("policy.kill", problem, True, fix, ("policy.act",))
+        yield ValueProblem("policy.kill", problem, True, fix, ("policy.act",))
 
 
-def _hookless(config: Config) -> Iterator[Complaint]:
+def _hookless(config: Config) -> Iterator[ValueProblem]:
     if config.actions.hook is None and not config.actions.signal:
         fix = "name a command as actions.hook; to warn only, set policy.act to false"
-        yield Complaint("actions.signal", "there is no hook to stop the trainer", False, fix, ("actions.hook",))
+        yield ValueProblem("actions.signal", "there is no hook to stop the trainer", False, fix, ("actions.hook",))
 
 
-def _interval(config: Config) -> Iterator[Complaint]:
+def _interval(config: Config) -> Iterator[ValueProblem]:
     interval, checkpoint = config.memory.interval_seconds, config.policy.checkpoint_seconds
     if checkpoint is not None and interval > checkpoint:
         problem = f"samples {interval:g} s apart are too rare for a checkpoint of {checkpoint:g} s"
         fix = f"set the interval to {checkpoint:g} or less"
-        yield Complaint("memory.interval_seconds", problem, interval, fix, ("policy.checkpoint_seconds",))
+        yield ValueProblem("memory.interval_seconds", problem, interval, fix, ("policy.checkpoint_seconds",))
 
 
-def _wandb(config: Config) -> Iterator[Complaint]:
+def _wandb(config: Config) -> Iterator[ValueProblem]:
     if config.wandb.project is None:
-        for key, value in keys(config.wandb):
+        for key, value in iter_values(config.wandb):
             if value is not None:
                 fix = "name the run's project as wandb.project"
-                yield Complaint(f"wandb.{key}", "there is no run without a project", value, fix)
+                yield ValueProblem(f"wandb.{key}", "there is no run without a project", value, fix)

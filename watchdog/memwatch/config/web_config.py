@@ -27,7 +27,7 @@ HEADERS: Mapping[str, tuple[str, ...]] = {  # that may be added to each answer, 
 ALWAYS_SENT = "X-Content-Type-Options"
 UNCHECKED = ("RequestClientCert", "RequireAnyClientCert", "RequireClientCert")
 MOST_COST = 15  # of a hash, 2 s; each step doubles the time
-MOST_BYTES = serialization.MAX_YAML_BYTES
+MAX_WEB_CONFIG_BYTES = serialization.MAX_YAML_BYTES
 _HASH = re.compile(r"\$2[abxy]\$([0-9]{2})\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}")
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h))+")
 _UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -78,7 +78,7 @@ class _File:
     rate_limit: _RateSection = field(default_factory=_RateSection)
 
 
-def load(path: Path) -> AccessPolicy:
+def load_web_config(path: Path) -> AccessPolicy:
     """What the file asks of clients, ready for use; ConfigError names the file, the line, the key and the fix.
 
     Paths in it are relative to its folder. An empty file asks for nothing.
@@ -98,7 +98,7 @@ def load(path: Path) -> AccessPolicy:
 def _read(path: Path, files: dict[str, Stamp]) -> bytes:
     with path.open("rb") as file:
         files[str(path)] = stamp(os.fstat(file.fileno()))
-        return file.read(MOST_BYTES + 1)
+        return file.read(MAX_WEB_CONFIG_BYTES + 1)
 
 
 def _without_nulls(data: Any) -> Any:
@@ -115,7 +115,9 @@ def _without_nulls(data: Any) -> Any:
 class _Loader:
     """One file on its way to an Access."""
 
-    def __init__(self, given: _File, document: serialization.Document, folder: Path, files: dict[str, Stamp]) -> None:
+    def __init__(
+        self, given: _File, document: serialization.YamlDocument, folder: Path, files: dict[str, Stamp]
+    ) -> None:
         self._given, self._document, self._folder, self._files = given, document, folder, files
         self._section = given.tls_server_config
 
@@ -124,7 +126,7 @@ class _Loader:
         return AccessPolicy(self._tls(), users, limit, headers, self._files)
 
     def _refused(self, path: str, problem: str, hint: str, value: object = ...) -> ConfigError:
-        return serialization.complaint(self._document, path, problem, value, hint)
+        return serialization.config_error(self._document, path, problem, value, hint)
 
     # --- TLS ---
 

@@ -51,12 +51,20 @@ from memwatch.core.measurements import HOST, Target, Usage
 from memwatch.core.snapshot import Snapshot, Verdict
 from memwatch.errors import ConfigError
 
-GPU = "gpu0"
+GPU_RESOURCE = "gpu0"
 REQUIRED = ("t", "rss", "limit")
-MEASURED = ("t", "rss", "gpu_used")  # other figures in every row
-TOLD = ("limit", "gpu_limit", "gen", "phase", "total_gens", "driver", "driver_capacity")  # the same ones for many rows
-BLOCK = 1024  # rows read at once: all that is alike in them is looked at once
-LARGEST = 2.0**63
+SAMPLE_COLUMNS = ("t", "rss", "gpu_used")  # other figures in every row
+STATE_COLUMNS = (
+    "limit",
+    "gpu_limit",
+    "gen",
+    "phase",
+    "total_gens",
+    "driver",
+    "driver_capacity",
+)  # the same ones for many rows
+ROWS_PER_READ = 1024  # rows read at once: all that is alike in them is looked at once
+MAX_CELL_VALUE = 2.0**63
 BACK_SECONDS = 300.0  # a clock that goes back by no more than this ...
 BACK_SHARE = 0.01  # ... or this share of the time so far jitters, or was set
 RESTART_SHARE = 0.8  # the count goes back and memory is below this share of what it was: a new process
@@ -70,14 +78,14 @@ def read_trace(path: Path | str, limit_bytes: int | None = None) -> Iterator[Eve
 
     `limit_bytes` bounds host memory, as --limit does, where it is tighter than the trace's own limit.
     """
-    for told in read_stretches(path, limit_bytes):
+    for told in read_batches(path, limit_bytes):
         if isinstance(told, SampleBatch):
             yield from map(told.event_at, range(len(told.times)))
         else:
             yield told
 
 
-def read_stretches(
+def read_batches(
     path: Path | str, limit_bytes: int | None = None, reach: Callable[[float], None] | None = None
 ) -> Iterator[Event | SampleBatch]:
     """As read_trace, but looks at memory that nothing comes between are told together.
@@ -106,7 +114,7 @@ def _text(raw: BinaryIO, suffix: str) -> TextIO:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _RowState:
     """What a row says besides time and memory; rows that say the same share it."""
 
     limit: int | None = None  # of the host, as the next; None: unknown, or there is none
@@ -126,7 +134,7 @@ class _Piece:
     times: Sequence[float]
     host: Sequence[int] | None  # bytes; None: not read
     gpu: Sequence[int] | None
-    told: _Told
+    told: _RowState
 
 
 _Figures = tuple[list[float], "list[int] | None", "list[int] | None"]  # times, bytes of the host and of the GPU
@@ -138,11 +146,11 @@ def _pieces(file: TextIO, path: Path, own_limit: int | None) -> Iterator[_Piece]
     missing = [name for name in REQUIRED if name not in columns]
     if missing:
         raise ConfigError(f"{path}:1: no column {', '.join(missing)}", _HINT)
-    parser, rows = _Parser(columns, own_limit), [[""]]
+    parser, rows = _TraceParser(columns, own_limit), [[""]]
     while rows:
         line, rows, failure = reader.line_num, [], None
         try:
-            rows.extend(islice(reader, BLOCK))
+            rows.extend(islice(reader, ROWS_PER_READ))
         except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:  # what came before is told first
             failure = error
         try:
@@ -154,18 +162,18 @@ def _pieces(file: TextIO, path: Path, own_limit: int | None) -> Iterator[_Piece]
             raise failure
 
 
-class _Parser:
+class _TraceParser:
     """Rows to pieces whose times never go back. A block of rows is read at a glance where all is plain."""
 
     def __init__(self, columns: Mapping[str, int], own_limit: int | None) -> None:
         self._width = 1 + max(columns.values())
         # a column that the trace does not have is the last cell, which is empty
-        self._measured = [columns.get(name, -1) for name in MEASURED]
-        self._rest = [columns.get(name, -1) for name in TOLD]
+        self._measured = [columns.get(name, -1) for name in SAMPLE_COLUMNS]
+        self._rest = [columns.get(name, -1) for name in STATE_COLUMNS]
         self._own_limit = own_limit
         self._trace_limit: int | None = None
         self._texts: tuple[str, ...] | None = None
-        self._told = _Told()
+        self._told = _RowState()
         self._first_t: float | None = None
         self._t = 0.0
         self.parsed = 0  # of the latest rows
@@ -174,7 +182,7 @@ class _Parser:
         """ValueError for a row that cannot be used, the one after those that are `parsed`."""
         self.parsed = 0
         columns = list(zip(*rows))  # noqa: B905 - of rows that differ in length, what all have
-        figures = self._glance(columns) if len(columns) >= self._width else None
+        figures = self._parse_plain(columns) if len(columns) >= self._width else None
         if figures is None:
             yield from self._parse_each(rows)
             return
@@ -186,7 +194,7 @@ class _Parser:
             yield _Piece(times[part], None if host is None else host[part], None if gpu is None else gpu[part], told)
             self.parsed += count
 
-    def _glance(
+    def _parse_plain(
         self, columns: Sequence[tuple[str, ...]]
     ) -> tuple[list[float], list[int] | None, list[int] | None] | None:
         """Times and bytes when every row has them, in order; None: a closer look is needed."""
@@ -215,7 +223,7 @@ class _Parser:
         told = self._tell(tuple(cells[place] for place in self._rest))
         return _Piece((t,), None if host is None else (host,), None if gpu is None else (gpu,), told)
 
-    def _tell(self, texts: tuple[str, ...]) -> _Told:
+    def _tell(self, texts: tuple[str, ...]) -> _RowState:
         """What seldom changes is parsed only when its text does."""
         if texts != self._texts:
             self._told, self._texts = self._parse(texts), texts
@@ -226,12 +234,12 @@ class _Parser:
             raise ValueError(f"time goes back from {self._t:g} to {t:g}: are there two recordings in this file?")
         return self._t
 
-    def _parse(self, texts: tuple[str, ...]) -> _Told:
+    def _parse(self, texts: tuple[str, ...]) -> _RowState:
         limit, gpu_limit, generation, phase, total, driver, capacity = texts
         self._trace_limit = _bound(_bytes(limit, "limit"), self._trace_limit)
         own = self._own_limit
         binds = own is not None and (self._trace_limit is None or own < self._trace_limit)
-        return _Told(
+        return _RowState(
             own if binds else self._trace_limit,
             "--limit" if binds else "trace",
             _bound(_bytes(gpu_limit, "gpu_limit"), self._told.gpu_limit),
@@ -253,7 +261,7 @@ def _number(text: str, name: str) -> float | None:
         if not text.strip():
             return None
         value = -1.0
-    if 0.0 <= value < LARGEST:
+    if 0.0 <= value < MAX_CELL_VALUE:
         return value
     raise ValueError(f"{name} {text.strip()!r} is not a number from 0 to 2**63")
 
@@ -276,7 +284,7 @@ def _figures(texts: tuple[str, ...]) -> Sequence[float] | None:
         figures = list(map(float, texts))
     except ValueError:
         return None
-    return figures if min(figures) >= 0.0 and max(figures) < LARGEST and sum(figures) >= 0.0 else None  # nan
+    return figures if min(figures) >= 0.0 and max(figures) < MAX_CELL_VALUE and sum(figures) >= 0.0 else None  # nan
 
 
 def _alike(columns: Sequence[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], int]]:
@@ -292,14 +300,14 @@ def _alike(columns: Sequence[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...]
 
 
 def _events(pieces: Iterable[_Piece], name: str) -> Iterator[Event | SampleBatch]:
-    process: _Process | None = None
+    process: _TraceProcess | None = None
     pid, log, before = 0, _Log(), None
     for piece in pieces:
         told, first = piece.told, 0
         while first < len(piece.times):
             t, host = piece.times[first], None if piece.host is None else piece.host[first]
             if process is None or not process.goes_on(host, told.generation):
-                process, log, before = _Process(host, told.generation), _Log(), None
+                process, log, before = _TraceProcess(host, told.generation), _Log(), None
                 pid += 1
                 yield Attached(t, Target("trace", pid, 0), f"trace {name}")
             if told is not before:
@@ -315,7 +323,7 @@ def _stretch(piece: _Piece, part: slice, host: int | None) -> SampleBatch:
     if piece.host is not None and host:
         pools.append(UsageSeries(HOST, piece.host[part], told.limit, told.origin))
     if piece.gpu is not None:
-        pools.append(UsageSeries(GPU, piece.gpu[part], told.gpu_limit, "trace"))
+        pools.append(UsageSeries(GPU_RESOURCE, piece.gpu[part], told.gpu_limit, "trace"))
     return SampleBatch(piece.times[part], tuple(pools))
 
 
@@ -327,7 +335,7 @@ class _Log:
         self._phase = ""
         self._driver: float | None = None
 
-    def events(self, t: float, told: _Told) -> Iterator[Event]:
+    def events(self, t: float, told: _RowState) -> Iterator[Event]:
         """What a row tells beyond that."""
         if told.generation is not None and told.generation != self._generation:
             self._generation = told.generation
@@ -341,7 +349,7 @@ class _Log:
             yield GaugeSeen(t, "driver", told.driver, told.driver_capacity)
 
 
-class _Process:
+class _TraceProcess:
     """One process of the trainer, as its rows tell of it."""
 
     def __init__(self, host: int | None, generation: float | None) -> None:
@@ -388,7 +396,7 @@ class _Process:
         self._peak = max(self._peak, self._used)
 
 
-def replay(
+def replay_notices(
     path: Path | str,
     policy: Policy,
     limit_bytes: int | None = None,
@@ -402,7 +410,7 @@ def replay(
     """
     engine = Engine(policy)
     latest: dict[str, Notice] = {}
-    for told in read_stretches(path, limit_bytes, reach):
+    for told in read_batches(path, limit_bytes, reach):
         for action in _fed(engine, told):
             if isinstance(action, Notice):
                 yield _complete(action, latest)
@@ -435,14 +443,25 @@ def _complete(notice: Notice, latest: dict[str, Notice]) -> Notice:
     return Notice(notice.t, notice.event, notice.text, {**fields, **notice.fields})
 
 
-COLUMNS = ("t", "rss", "limit", "gen", "phase", "total_gens", "gpu_used", "gpu_limit", "driver", "driver_capacity")
+TRACE_COLUMNS = (
+    "t",
+    "rss",
+    "limit",
+    "gen",
+    "phase",
+    "total_gens",
+    "gpu_used",
+    "gpu_limit",
+    "driver",
+    "driver_capacity",
+)
 Cell = str | int | float | None
 
 
-def write(events: Iterable[Event | SampleBatch], file: TextIO) -> None:
+def write_trace(events: Iterable[Event | SampleBatch], file: TextIO) -> None:
     """A row for each sample, with seconds from the first event."""
     rows = csv.writer(file, lineterminator="\n")
-    rows.writerow(COLUMNS)
+    rows.writerow(TRACE_COLUMNS)
     rows.writerows(_rows(events))
 
 
@@ -455,9 +474,11 @@ def _rows(events: Iterable[Event | SampleBatch]) -> Iterator[list[Cell]]:
         if isinstance(told, SampleBatch | Sampled):
             for event in map(told.event_at, range(len(told.times))) if isinstance(told, SampleBatch) else (told,):
                 usages = {usage.resource: usage for usage in event.sample.usages}
-                pools = _pool(usages.get(HOST), "rss", "limit") | _pool(usages.get(GPU), "gpu_used", "gpu_limit")
+                pools = _pool(usages.get(HOST), "rss", "limit") | _pool(
+                    usages.get(GPU_RESOURCE), "gpu_used", "gpu_limit"
+                )
                 known = said | pools
-                yield [round(event.t - start_t, 3), *(known.get(name) for name in COLUMNS[1:])]
+                yield [round(event.t - start_t, 3), *(known.get(name) for name in TRACE_COLUMNS[1:])]
         else:
             _note(told, said)
 

@@ -37,7 +37,7 @@ def open_database(path: Path) -> tuple[sqlite3.Connection, str]:
         try:
             return _connect(path), ""
         except sqlite3.DatabaseError as error:
-            if not is_damage(error):
+            if not is_corruption(error):
                 raise
             aside = _set_aside(path)
             _prepare(path)
@@ -49,7 +49,7 @@ def open_database(path: Path) -> tuple[sqlite3.Connection, str]:
         raise HistoryError(f"history {path}: {reason}", "free or mend that place, or name another --history") from error
 
 
-def open_for_reading(path: Path, seconds: float = READ_SECONDS) -> sqlite3.Connection:
+def open_read_only(path: Path, seconds: float = READ_SECONDS) -> sqlite3.Connection:
     """A connection that writes nothing; to a file of an older memwatch, one to a copy in memory that is up to date.
 
     A query that works for so long without a row is given up: sqlite3.OperationalError. HistoryError for another
@@ -77,7 +77,7 @@ def _brought_up_to_date(connection: sqlite3.Connection) -> sqlite3.Connection:
     return copy
 
 
-def presence(path: Path) -> Callable[[], bool]:
+def make_presence_check(path: Path) -> Callable[[], bool]:
     """A question to ask later: is the file at `path` still the one that is there now?"""
     then = path.stat()
 
@@ -90,7 +90,7 @@ def presence(path: Path) -> Callable[[], bool]:
     return still_there
 
 
-def is_damage(error: sqlite3.Error) -> bool:
+def is_corruption(error: sqlite3.Error) -> bool:
     """The file's content is at fault. (CPython gives SQLITE_CORRUPT and SQLITE_NOTADB, and these alone, this type.)"""
     return type(error) is sqlite3.DatabaseError
 
@@ -98,12 +98,12 @@ def is_damage(error: sqlite3.Error) -> bool:
 def _prepare(path: Path) -> None:
     """See that there is a regular file of ours at `path` that nobody else can read."""
     if not path.parent.exists():
-        private_files.folder(path.parent)
+        private_files.ensure_private_dir(path.parent)
     for beside in _SIDES[1:]:
         if path.with_name(path.name + beside).is_symlink():
             raise HistoryError(f"{path.name}{beside} is a symbolic link", "remove it, or name another --history")
     try:
-        os.close(private_files.create(path, os.O_RDWR))
+        os.close(private_files.create_private_file(path, os.O_RDWR))
     except FileExistsError:
         # looked at by name, never opened: closing a descriptor would drop the locks that SQLite holds on the file
         found = path.lstat()
@@ -168,7 +168,7 @@ def _set_up(connection: sqlite3.Connection, give_up: bool) -> bool:
 def _check(connection: sqlite3.Connection) -> None:
     """Look for damage after a kill or a crash, for a bounded time: a start must not wait for a gigabyte."""
     try:
-        with bounded(connection, _CHECK_SECONDS):
+        with query_time_limit(connection, _CHECK_SECONDS):
             found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.OperationalError:
         return  # time is up: what was looked at is sound
@@ -177,7 +177,7 @@ def _check(connection: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def bounded(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
+def query_time_limit(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
     """What is asked of it within takes no longer: sqlite3.OperationalError."""
     deadline = time.monotonic() + seconds
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _OPERATIONS)

@@ -15,7 +15,7 @@ from memwatch.core.measurements import Target
 from memwatch.core.text_and_units import encodable
 from memwatch.history import database_file, row_codec, run_identity, stored_runs
 from memwatch.history.retention import Retention
-from memwatch.history.writer_thread import Row, Run, Writer, roll_back
+from memwatch.history.writer_thread import HistoryWriter, RunRecord, TableRow, roll_back
 from memwatch.system import serialization
 
 _GRIDS = ((600, 599.5), (60, 59.5), (10, 9.5), (1, 0.95))  # (name in the file, seconds that make a step of it)
@@ -23,7 +23,7 @@ _CLOSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class OpenedRun:
     """Where a watch stands in the history."""
 
     run_id: str
@@ -33,7 +33,7 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class EngineRecord:
     """An engine: whose, and what it goes by."""
 
     version: str  # of memwatch
@@ -56,11 +56,11 @@ class HistoryStore:
         now: Callable[[], float],
     ) -> None:
         self.path = path
-        self.set_aside = set_aside  # a sentence for the user when a damaged file was replaced, else empty
+        self.corruption_notice = set_aside  # a sentence for the user when a damaged file was replaced, else empty
         self._connection, self._proc = connection, proc
         retention = None if most_bytes is None else Retention(most_bytes, self._is_another)
-        self._writer = Writer(connection, database_file.presence(path), retention, now=now)
-        self._run: Run | None = None
+        self._writer = HistoryWriter(connection, database_file.make_presence_check(path), retention, now=now)
+        self._run: RunRecord | None = None
         self._attempt = self._seq = 0
         self._last_on_grid: dict[int, float] = {}
         self._held: list[Sampled] = []  # that came alone, and wait for others
@@ -90,7 +90,7 @@ class HistoryStore:
         """That records are lost which waited for too long; None when all are kept."""
         return self._writer.loss
 
-    def begin(self, key: str, attached: Attached, now: float, cwd: str = "", log: str = "") -> Opening:
+    def open_run(self, key: str, attached: Attached, now: float, cwd: str = "", log: str = "") -> OpenedRun:
         """Find the run that this trainer process belongs to, or begin one; `key` comes from `identity.run_key`.
 
         The same process as before: the same attempt goes on. A successor of a process that is gone and did not
@@ -110,24 +110,24 @@ class HistoryStore:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 opening = self._find(key, attached.target) or opening
-                self._run = Run(None, (opening.run_id, *facts), (opening.attempt, *process))
+                self._run = RunRecord(None, (opening.run_id, *facts), (opening.attempt, *process))
                 self._enter(self._run)
                 self._connection.execute("COMMIT")
             except sqlite3.Error as error:
                 roll_back(self._connection)
                 self._writer.failure = str(error)
                 opening = _new_run(now)
-                self._run = Run(None, (opening.run_id, *facts), (opening.attempt, *process))
+                self._run = RunRecord(None, (opening.run_id, *facts), (opening.attempt, *process))
                 self._seq = 0
         self._attempt = opening.attempt
         self._last_on_grid = {}
         return opening
 
-    def judged_by(self, judge: Judge, now: float) -> None:
+    def record_engine(self, judge: EngineRecord, now: float) -> None:
         """An engine begins to judge the run: it is fed what `replay_events` gives, and then what is appended."""
         if self._run is not None:
             row = (self._next(), now, judge.version, judge.settings)
-            self._writer.put(self._run, [("watches", row)], patient=False)
+            self._writer.enqueue(self._run, [("watches", row)], patient=False)
 
     def append(self, events: Sequence[Event], notices: Sequence[Notice], wait_seconds: float = 0.0) -> None:
         """Keep them: one transaction, on disk (safe from a kill) when this returns, or after 50 ms in the background.
@@ -152,7 +152,7 @@ class HistoryStore:
     ) -> None:
         """The samples that wait, and these."""
         held, self._held = self._held, []
-        rows: list[Row] = []
+        rows: list[TableRow] = []
         for sampled in held:
             rows += self._sample_rows(sampled, told=False)
         for event in events:
@@ -160,14 +160,14 @@ class HistoryStore:
         for notice in notices:
             rows += self._notice_rows(notice)
         if self._run is not None and rows:
-            self._writer.put(self._run, rows, patient, insist)
+            self._writer.enqueue(self._run, rows, patient, insist)
 
     def replay_events(self, run_id: str) -> Iterator[Event]:
         """All stored events of a run in order, `Sampled` with usages only, to feed a fresh engine with.
 
         Of a run with very many samples the older ones come on a coarser grid. HistoryError when it cannot be read.
         """
-        return stored_runs.events(self.path, run_id)
+        return stored_runs.events_to_replay(self.path, run_id)
 
     def close(self) -> None:
         """Write what still waits and close the file; at most two seconds."""
@@ -177,7 +177,7 @@ class HistoryStore:
 
     # --- which run it is ---
 
-    def _find(self, key: str, target: Target) -> Opening | None:
+    def _find(self, key: str, target: Target) -> OpenedRun | None:
         """The run in the file that the process belongs to, if there is one."""
         attempts = self._connection.execute(
             """SELECT run_id, attempt, boot_id, pid, start_ticks, watcher_pid, watcher_start_ticks, cause
@@ -189,13 +189,13 @@ class HistoryStore:
             if tuple(process) != _identity(target):
                 others.append((run_id, attempt, process, cause))
             elif watcher == os.getpid() or not self._lives([process[0], watcher, watcher_ticks], target.boot_id):
-                return Opening(run_id, attempt, resumed=True, new_attempt=False)
+                return OpenedRun(run_id, attempt, resumed=True, new_attempt=False)
         for run_id, attempt, process, cause in others:
             if self._lives(process, target.boot_id):
                 continue  # a sibling that runs at the same time, not a predecessor
             if cause == Cause.COMPLETED.value:
                 break
-            return Opening(run_id, attempt + 1, resumed=True, new_attempt=True)
+            return OpenedRun(run_id, attempt + 1, resumed=True, new_attempt=True)
         return None
 
     def _is_another(self, pid: int, ticks: int) -> bool:
@@ -206,9 +206,9 @@ class HistoryStore:
         boot_id, pid, ticks = process
         return bool(boot_id == boot and run_identity.start_ticks(pid, self._proc) == ticks)
 
-    def _enter(self, run: Run) -> None:
+    def _enter(self, run: RunRecord) -> None:
         """Write the run and the attempt where they are new, take the watch over, and go on after the last `seq`."""
-        run.id = run.enter(self._connection)
+        run.id = run.insert(self._connection)
         attempt, *_, watcher, watcher_ticks = run.attempt_row
         self._connection.execute(
             "UPDATE attempts SET watcher_pid = ?, watcher_start_ticks = ? WHERE run = ? AND attempt = ?",
@@ -222,16 +222,16 @@ class HistoryStore:
         self._seq += 1
         return self._seq
 
-    def _event_rows(self, event: Event) -> Iterable[Row]:
+    def _event_rows(self, event: Event) -> Iterable[TableRow]:
         try:
             kind, json = row_codec.encode_event(event)
-        except serialization.ShapeError:
+        except serialization.SerializationError:
             return
         yield "events", (self._next(), self._attempt, event.t, kind, json)
         if isinstance(event, Exited):
             yield "endings", (self._attempt, event.t, event.cause.value)
 
-    def _sample_rows(self, event: Sampled, told: bool) -> Iterable[Row]:
+    def _sample_rows(self, event: Sampled, told: bool) -> Iterable[TableRow]:
         """All samples; those that were taken together with something else are on each grid."""
         t = event.t
         steps = [grid for grid, seconds in _GRIDS if not 0 <= t - self._last_on_grid.get(grid, -1e18) < seconds]
@@ -242,10 +242,10 @@ class HistoryStore:
         for slot, row in enumerate(row_codec.encode_sample(event.sample)):
             yield "samples", (seq, slot, self._attempt, t, coarsest, *row)
 
-    def _notice_rows(self, notice: Notice) -> Iterable[Row]:
+    def _notice_rows(self, notice: Notice) -> Iterable[TableRow]:
         try:
             json = serialization.to_json(notice.fields)
-        except serialization.ShapeError:
+        except serialization.SerializationError:
             json = b"{}"
         texts = map(encodable, (notice.event, notice.text))
         yield "notices", (self._next(), self._attempt, notice.t, *texts, json)
@@ -255,6 +255,6 @@ def _identity(target: Target) -> tuple[str, int, int]:
     return target.boot_id, target.pid, target.start_ticks
 
 
-def _new_run(now: float) -> Opening:
+def _new_run(now: float) -> OpenedRun:
     day = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
-    return Opening(f"{day}-{os.urandom(3).hex()}", 0, resumed=False, new_attempt=False)
+    return OpenedRun(f"{day}-{os.urandom(3).hex()}", 0, resumed=False, new_attempt=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-SEQS = 5_000  # records that one step looks at: some milliseconds, and no longer is the file locked
-LATEST = 20_000  # records of the run that is watched keep all their detail
-DOWN_TO = 0.9  # of what it may be, once it is more
+RECORDS_PER_STEP = 5_000  # records that one step looks at: some milliseconds, and no longer is the file locked
+FULL_DETAIL_RECORDS = 20_000  # records of the run that is watched keep all their detail
+SHRINK_TO_SHARE = 0.9  # of what it may be, once it is more
 _GRIDS = (1, 10, 60, 600)  # seconds: what stands on none of them, nor on a coarser one, goes
 _OTHERS = """SELECT runs.id, watcher_pid, watcher_start_ticks FROM runs JOIN attempts ON run = runs.id
     WHERE runs.id != ? ORDER BY runs.id"""
@@ -36,7 +36,7 @@ class Retention:
         `watched` is the number of the run that is kept whatever comes.
         """
         if self._going is None:
-            self._shrinks = used_bytes(connection) > self._most_bytes * (DOWN_TO if self._shrinks else 1.0)
+            self._shrinks = used_bytes(connection) > self._most_bytes * (SHRINK_TO_SHARE if self._shrinks else 1.0)
             if not self._shrinks:
                 return False
             self._going = self._oldest_but(connection, watched)
@@ -55,14 +55,14 @@ class Retention:
     def _thin(self, connection: sqlite3.Connection, run: int) -> bool:
         """Take from the older part of it what stands on no grid, the finest first; after the coarsest, its oldest."""
         last = connection.execute(_LAST, (run,)).fetchone()
-        end = 0 if last is None else last[0] - LATEST
+        end = 0 if last is None else last[0] - FULL_DETAIL_RECORDS
         if end <= 0:
             return False
         _forget_watches(connection, run)
         if self._level == len(_GRIDS):
             self._level, self._thinned = 0, self._seq  # details of what has come since go before more of the oldest
             return _take_oldest(connection, run, end)
-        upto = min(self._seq + SEQS, end)
+        upto = min(self._seq + RECORDS_PER_STEP, end)
         connection.execute(
             "DELETE FROM samples WHERE run = ? AND seq >= ? AND seq < ? AND grid < ?",
             (run, self._seq, upto, _GRIDS[self._level]),
@@ -88,7 +88,7 @@ def _take(connection: sqlite3.Connection, run: int) -> bool:
     for table in ("samples", "events", "notices"):
         first = connection.execute(_FIRST.format(table), (run,)).fetchone()
         if first is not None:
-            connection.execute(_TAKE.format(table), (run, first[0] + SEQS))
+            connection.execute(_TAKE.format(table), (run, first[0] + RECORDS_PER_STEP))
             return False
     connection.execute("DELETE FROM attempts WHERE run = ?", (run,))
     connection.execute("DELETE FROM runs WHERE id = ?", (run,))
@@ -103,7 +103,8 @@ def _take_oldest(connection: sqlite3.Connection, run: int, end: int) -> bool:
     ]
     first = min((row[0] for row in rows if row is not None), default=end)
     for table, which in _OLDEST.items():
-        connection.execute(f"DELETE FROM {table} WHERE run = ? AND seq < ? {which}", (run, min(first + SEQS, end)))  # noqa: S608
+        bound = min(first + RECORDS_PER_STEP, end)
+        connection.execute(f"DELETE FROM {table} WHERE run = ? AND seq < ? {which}", (run, bound))  # noqa: S608
     return bool(first < end)
 
 

@@ -15,12 +15,12 @@ from memwatch.system import serialization
 
 _KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event) if kind is not Sampled}
 _INT_MAX = 2**63 - 1  # what SQLite holds
-LATEST_T = 2.5e11  # seconds: until about the year 9900 there are dates for them
+MAX_TIMESTAMP = 2.5e11  # seconds: until about the year 9900 there are dates for them
 _MOST = 2.0**63  # of a generation, or a level of the log
 
 
 @dataclass(frozen=True, slots=True)
-class _Fields:
+class _NoticeFields:
     """Those that are read again, of whatever notice: what they may be."""
 
     resource: str | None = None
@@ -53,19 +53,21 @@ def decode_event(kind: str, json: bytes | str) -> Event | None:
         return None
     try:
         event = serialization.from_json(json, type_)
-    except serialization.ShapeError:
+    except serialization.SerializationError:
         return None
     figures = (getattr(event, field.name) for field in fields(event))
-    is_sound = abs(event.t) < LATEST_T and all(abs(one) <= _MOST for one in figures if isinstance(one, (int, float)))
+    is_sound = abs(event.t) < MAX_TIMESTAMP and all(
+        abs(one) <= _MOST for one in figures if isinstance(one, (int, float))
+    )
     return event if is_sound else None
 
 
 def decode_fields(json: bytes | str) -> Mapping[str, Any]:
     """Those of a notice; sqlite3.DatabaseError when they are none."""
     try:
-        serialization.from_json(json, _Fields)
+        serialization.from_json(json, _NoticeFields)
         return serialization.from_json(json, dict)
-    except serialization.ShapeError as error:
+    except serialization.SerializationError as error:
         raise sqlite3.DatabaseError(f"fields of a notice: {error}") from error
 
 

@@ -16,7 +16,7 @@ _STRANGE = """SELECT (SELECT count(*) FROM sqlite_master WHERE type NOT IN ('tab
 # Step n turns version n into version n + 1. A step that was released is never changed: a new one is added.
 # `run` is runs.id, `seq` orders all that happened within a run. A sample is one row per resource, in order of `slot`,
 # or one without a resource (an empty name) when nothing could be read.
-STEPS: tuple[tuple[str, ...], ...] = (
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE runs (
             id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, key TEXT NOT NULL, created REAL NOT NULL,
@@ -56,7 +56,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
 )
 
 
-def migrate(connection: sqlite3.Connection, steps: Sequence[Sequence[str]] = STEPS) -> None:
+def migrate(connection: sqlite3.Connection, steps: Sequence[Sequence[str]] = MIGRATIONS) -> None:
     """Bring the file up to date in one transaction, or leave it as it was.
 
     `connection` is in autocommit mode (isolation_level None). HistoryError as `refuse_foreign`.
@@ -81,10 +81,10 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[Sequence[str]] = STE
 def is_older(connection: sqlite3.Connection) -> bool:
     """It lacks what later steps added; HistoryError as `refuse_foreign`."""
     refuse_foreign(connection)
-    return _version(connection) < len(STEPS)
+    return _version(connection) < len(MIGRATIONS)
 
 
-def refuse_foreign(connection: sqlite3.Connection, newest: int = len(STEPS)) -> None:
+def refuse_foreign(connection: sqlite3.Connection, newest: int = len(MIGRATIONS)) -> None:
     """HistoryError for another program's database and for one that a newer memwatch wrote. Writes nothing."""
     application = _pragma(connection, "application_id")
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]

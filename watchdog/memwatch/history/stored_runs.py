@@ -16,10 +16,10 @@ from memwatch.core.measurements import Target
 from memwatch.errors import HistoryError
 from memwatch.history import database_file, row_codec
 
-REPLAYED = 5_000  # samples, about, at most: a start must not take long
-DRAWN = 150_000  # of a report
-BLOCK = 1024  # looks of a stretch, at most
-Look = tuple[float, list[row_codec.SampleRow]]
+MAX_REPLAYED_SAMPLES = 5_000  # samples, about, at most: a start must not take long
+MAX_REPORT_SAMPLES = 150_000  # of a report
+MAX_BATCH_SAMPLES = 1024  # looks of a stretch, at most
+StoredSample = tuple[float, list[row_codec.SampleRow]]
 _GRIDS = (1, 10, 60)  # seconds, of which the first is read that holds so few
 _REPLAY_RECENT = 1200  # the latest records, about the last 10 minutes, are read whole
 _SAMPLES = """SELECT seq, t, resource, used, bound, origins.text, headroom, counts.text
@@ -48,10 +48,10 @@ _POOLS = 1024  # of a look, at most
 _REAL, _WHOLE, _TEXT, _NOTHING, _JSON = float, int, str, type(None), (bytes, str)
 
 
-Shape = frozenset[tuple[type, ...]]
+RowTypes = frozenset[tuple[type, ...]]
 
 
-def _shape(*columns: type | tuple[type, ...]) -> Shape:
+def _shape(*columns: type | tuple[type, ...]) -> RowTypes:
     """The types that a row may have: SQLite keeps in a column whatever a file has there."""
     return frozenset(itertools.product(*(one if isinstance(one, tuple) else (one,) for one in columns)))
 
@@ -68,7 +68,7 @@ _OF_RUNS = _shape(_WHOLE, _TEXT, _REAL, _TEXT, _TEXT, _REAL, _WHOLE, _TEXT, _WHO
 
 
 @dataclass(frozen=True, slots=True)
-class PastRun:
+class StoredRun:
     """A run of a history."""
 
     run_id: str
@@ -81,7 +81,7 @@ class PastRun:
     target: Target  # its latest process
     attempt: int | None = None  # which of them is meant, from 0; None: all
 
-    def share(self, told: Event | SampleBatch) -> float:
+    def elapsed_share(self, told: Event | SampleBatch) -> float:
         """How much of the run had passed at that time, 0 to 1."""
         t = told.times[0] if isinstance(told, SampleBatch) else told.t
         lasted = self.latest_t - self.begun_t
@@ -89,7 +89,7 @@ class PastRun:
 
 
 @dataclass(frozen=True, slots=True)
-class PastWatch:
+class StoredWatch:
     """One engine's part of a run."""
 
     begun_seq: int
@@ -99,99 +99,99 @@ class PastWatch:
     end_seq: int  # where the next one began; of the last, after what it had told when it was asked for
 
     @property
-    def condition(self) -> str:
+    def sql_condition(self) -> str:
         """Of the rows that are its own."""
         return f"AND seq > {self.begun_seq:d} AND seq < {self.end_seq:d}"
 
 
-def runs(path: Path) -> list[PastRun]:
+def stored_runs(path: Path) -> list[StoredRun]:
     """All runs in a file, the latest first; HistoryError when it is none of memwatch's."""
     try:
         with (
-            closing(database_file.open_for_reading(path)) as connection,
-            database_file.bounded(connection, RUNS_SECONDS),
+            closing(database_file.open_read_only(path)) as connection,
+            database_file.query_time_limit(connection, RUNS_SECONDS),
         ):
-            rows = list(sound(connection.execute(_RUNS), _OF_RUNS))
+            rows = list(validated_rows(connection.execute(_RUNS), _OF_RUNS))
     except (sqlite3.Error, OSError) as error:
         raise HistoryError(f"history {path}: {error}", "name a history file: memwatch report FILE") from error
     return [
-        PastRun(run_id, begun_t, command, host, latest_t, bool(examined), 1 + attempt, Target(boot_id, pid, ticks))
+        StoredRun(run_id, begun_t, command, host, latest_t, bool(examined), 1 + attempt, Target(boot_id, pid, ticks))
         for _, run_id, begun_t, command, host, latest_t, examined, boot_id, pid, ticks, attempt in rows
     ]
 
 
-def run_of(path: Path, target: Target) -> str:
+def run_id_of(path: Path, target: Target) -> str:
     """The run that a process was watched in last; empty when it was in none, or the file cannot be read."""
     process = (target.boot_id, target.pid, target.start_ticks)
     try:
-        with closing(database_file.open_for_reading(path)) as connection:
+        with closing(database_file.open_read_only(path)) as connection:
             found = connection.execute(_RUN_OF, process).fetchone()
     except (sqlite3.Error, OSError, HistoryError):
         return ""
     return str(found[0]) if found is not None else ""
 
 
-def events(path: Path, run_id: str) -> Iterator[Event]:
+def events_to_replay(path: Path, run_id: str) -> Iterator[Event]:
     """All stored events of a run in order, `Sampled` with usages only, to feed a fresh engine with.
 
     Of a run with very many samples the older ones come on a coarser grid. HistoryError when it cannot be read.
     """
     with _run(path, run_id) as (connection, run):
-        yield from _one_by_one(_told(connection, run, REPLAYED))
+        yield from _one_by_one(_stored_events(connection, run, MAX_REPLAYED_SAMPLES))
 
 
-def stretches(path: Path, of: PastRun) -> Iterator[Event | SampleBatch]:
+def event_batches(path: Path, of: StoredRun) -> Iterator[Event | SampleBatch]:
     """As events, on a coarser grid only beyond 150,000 samples, and looks that nothing comes between together."""
     with _run(path, of.run_id) as (connection, run):
-        yield from _together(_told(connection, run, DRAWN, _of(of.attempt)))
+        yield from _together(_stored_events(connection, run, MAX_REPORT_SAMPLES, _of(of.attempt)))
 
 
-def watches(path: Path, of: PastRun) -> list[PastWatch]:
+def watches(path: Path, of: StoredRun) -> list[StoredWatch]:
     """What the run was judged by, one after the other; HistoryError when it cannot be read."""
     with _run(path, of.run_id) as (connection, run):
-        rows = list(sound(connection.execute(_WATCHES, (run,)), _OF_WATCHES))
+        rows = list(validated_rows(connection.execute(_WATCHES, (run,)), _OF_WATCHES))
         latest = latest_seq(connection, run)
     ends = [*(seq for seq, *_ in rows), latest + 1][1:]
     return [
-        PastWatch(seq, t, version, settings, end) for (seq, t, version, settings), end in zip(rows, ends, strict=True)
+        StoredWatch(seq, t, version, settings, end) for (seq, t, version, settings), end in zip(rows, ends, strict=True)
     ]
 
 
-def before(path: Path, of: PastRun, watch: PastWatch) -> Iterator[Event]:
+def events_before(path: Path, of: StoredRun, watch: StoredWatch) -> Iterator[Event]:
     """What its engine was fed at its beginning: `events` as they were then."""
     with _run(path, of.run_id) as (connection, run):
-        yield from _one_by_one(_told(connection, run, REPLAYED, f"AND seq < {watch.begun_seq:d}"))
+        yield from _one_by_one(_stored_events(connection, run, MAX_REPLAYED_SAMPLES, f"AND seq < {watch.begun_seq:d}"))
 
 
-def during(path: Path, of: PastRun, watch: PastWatch) -> Iterator[Event | SampleBatch]:
+def events_during(path: Path, of: StoredRun, watch: StoredWatch) -> Iterator[Event | SampleBatch]:
     """All that its engine was fed from then on."""
     with _run(path, of.run_id) as (connection, run):
-        yield from _together(_told(connection, run, None, watch.condition))
+        yield from _together(_stored_events(connection, run, None, watch.sql_condition))
 
 
-def told(path: Path, of: PastRun, watch: PastWatch) -> list[Notice]:
+def notices_during(path: Path, of: StoredRun, watch: StoredWatch) -> list[Notice]:
     """All that it told, in order; HistoryError when it cannot be read."""
-    return _notices(path, of, watch.condition)
+    return _notices(path, of, watch.sql_condition)
 
 
-def notices(path: Path, of: PastRun) -> list[Notice]:
+def notices(path: Path, of: StoredRun) -> list[Notice]:
     """All that was told of a run, in order; HistoryError when it cannot be read."""
     return _notices(path, of, _of(of.attempt))
 
 
-def _notices(path: Path, of: PastRun, which: str) -> list[Notice]:
+def _notices(path: Path, of: StoredRun, which: str) -> list[Notice]:
     with _run(path, of.run_id) as (connection, run):
-        rows = sound(connection.execute(f"{_NOTICES} {which} ORDER BY seq", (run,)), _OF_NOTICES)
+        rows = validated_rows(connection.execute(f"{_NOTICES} {which} ORDER BY seq", (run,)), _OF_NOTICES)
         return [Notice(t, event, text, row_codec.decode_fields(json)) for _, t, event, text, json in rows]
 
 
 def latest_seq(connection: sqlite3.Connection, run: int) -> int:
     """The place of what is latest of a run; 0: there is nothing."""
-    [(latest,)] = sound(connection.execute(_LATEST, {"run": run}), _shape(_WHOLE))
+    [(latest,)] = validated_rows(connection.execute(_LATEST, {"run": run}), _shape(_WHOLE))
     return int(latest)
 
 
-def sound(rows: Iterable[tuple[Any, ...]], shape: Shape, alike: int = 1) -> Iterator[tuple[Any, ...]]:
+def validated_rows(rows: Iterable[tuple[Any, ...]], shape: RowTypes, alike: int = 1) -> Iterator[tuple[Any, ...]]:
     """The same rows; sqlite3.DatabaseError at the first that no memwatch has written.
 
     They come in the order of their first column, in which at most so many are `alike`: pages of a damaged file may lead
@@ -200,7 +200,9 @@ def sound(rows: Iterable[tuple[Any, ...]], shape: Shape, alike: int = 1) -> Iter
     before, count = None, 0
     times = [i for i, kind in enumerate(next(iter(shape))) if kind is float]
     for row in rows:
-        if (*map(type, row),) not in shape or not all(-row_codec.LATEST_T < row[i] < row_codec.LATEST_T for i in times):
+        if (*map(type, row),) not in shape or not all(
+            -row_codec.MAX_TIMESTAMP < row[i] < row_codec.MAX_TIMESTAMP for i in times
+        ):
             raise sqlite3.DatabaseError("a row holds what no memwatch has written")
         count = count + 1 if row[0] == before else 1
         if count > alike or (before is not None and row[0] < before):
@@ -213,7 +215,7 @@ def sound(rows: Iterable[tuple[Any, ...]], shape: Shape, alike: int = 1) -> Iter
 def _run(path: Path, run_id: str) -> Iterator[tuple[sqlite3.Connection, int]]:
     """The file, and the number that the run has in it."""
     try:
-        with closing(database_file.open_for_reading(path)) as connection:
+        with closing(database_file.open_read_only(path)) as connection:
             found = connection.execute("SELECT id FROM runs WHERE run_id = ?", (run_id,)).fetchone()
             yield connection, -1 if found is None else int(found[0])
     except (sqlite3.Error, OSError) as error:
@@ -221,26 +223,26 @@ def _run(path: Path, run_id: str) -> Iterator[tuple[sqlite3.Connection, int]]:
         raise HistoryError(f"history {path}: run {run_id} cannot be read: {error}", hint) from error
 
 
-def _told(
+def _stored_events(
     connection: sqlite3.Connection, run: int, most: int | None, which: str = ""
-) -> Iterator[tuple[int, Event | Look]]:
+) -> Iterator[tuple[int, Event | StoredSample]]:
     """What was told of a run, with its place; of more than `most` samples the older ones on a coarser grid."""
-    return heapq.merge(_events(connection, run, which), _looks(connection, run, most, which), key=_first)
+    return heapq.merge(_events(connection, run, which), _stored_samples(connection, run, most, which), key=_first)
 
 
-def _one_by_one(told: Iterable[tuple[int, Event | Look]]) -> Iterator[Event]:
+def _one_by_one(told: Iterable[tuple[int, Event | StoredSample]]) -> Iterator[Event]:
     for _, one in told:
         yield _sampled(*one) if isinstance(one, tuple) else one
 
 
-def _together(told: Iterable[tuple[int, Event | Look]]) -> Iterator[Event | SampleBatch]:
+def _together(told: Iterable[tuple[int, Event | StoredSample]]) -> Iterator[Event | SampleBatch]:
     for kind, group in itertools.groupby(told, key=_alike):
         if kind is None:
             yield from _one_by_one(group)
             continue
         looks = [one for _, one in group if isinstance(one, tuple)]
-        for i in range(0, len(looks), BLOCK):
-            yield _stretch(looks[i : i + BLOCK])
+        for i in range(0, len(looks), MAX_BATCH_SAMPLES):
+            yield _stretch(looks[i : i + MAX_BATCH_SAMPLES])
 
 
 def _of(attempt: int | None) -> str:
@@ -254,26 +256,28 @@ def _first(pair: Sequence[Any]) -> Any:
 
 def _events(connection: sqlite3.Connection, run: int, which: str) -> Iterator[tuple[int, Event]]:
     rows = connection.execute(f"{_EVENTS} {which} ORDER BY seq", (run,))
-    for seq, kind, json in sound(rows, _OF_EVENTS):
+    for seq, kind, json in validated_rows(rows, _OF_EVENTS):
         event = row_codec.decode_event(kind, json)
         if event is not None:
             yield seq, event
 
 
-def _looks(connection: sqlite3.Connection, run: int, most: int | None, which: str) -> Iterator[tuple[int, Look]]:
+def _stored_samples(
+    connection: sqlite3.Connection, run: int, most: int | None, which: str
+) -> Iterator[tuple[int, StoredSample]]:
     grid, recent = _thinned(connection, run, most, which)
     # INDEXED BY and the index's own condition: SQLite would scan a month of rows otherwise
     index, coarse = ("INDEXED BY coarse_samples", "AND grid >= 60") if grid >= 60 else ("", "")
     older = connection.execute(_SAMPLES.format(index, f"seq < ? {coarse} AND grid >= {grid:d} {which}"), (run, recent))
     newer = connection.execute(_SAMPLES.format("", f"seq >= ? {which}"), (run, recent))
-    for seq, group in itertools.groupby(sound(itertools.chain(older, newer), _OF_SAMPLES, _POOLS), key=_first):
+    for seq, group in itertools.groupby(validated_rows(itertools.chain(older, newer), _OF_SAMPLES, _POOLS), key=_first):
         rows = list(group)
         yield seq, (rows[0][1], [row[2:] for row in rows])
 
 
 def _thinned(connection: sqlite3.Connection, run: int, most: int | None, which: str) -> tuple[int, int]:
     """The grid to read, and the place from which on all is read."""
-    ends = (sound(connection.execute(_END.format(which, way), (run,)), _OF_ENDS) for way in ("ASC", "DESC"))
+    ends = (validated_rows(connection.execute(_END.format(which, way), (run,)), _OF_ENDS) for way in ("ASC", "DESC"))
     (_, began_t), (latest, ended_t) = (next(end, (0, 0.0)) for end in ends)
     if most is None or latest <= most:
         return 0, 0
@@ -285,14 +289,14 @@ def _sampled(t: float, rows: Sequence[row_codec.SampleRow]) -> Sampled:
     return Sampled(t, row_codec.decode_sample(rows))
 
 
-def _alike(told: tuple[int, Event | Look]) -> object:
+def _alike(told: tuple[int, Event | StoredSample]) -> object:
     """The same for looks under the same limits, of use that is counted in the same way; None for all else."""
     if not isinstance(told[1], tuple) or not told[1][1][0][0]:
         return None
     return [(resource, bound, origin, counted) for resource, _, bound, origin, _, counted in told[1][1]]
 
 
-def _stretch(looks: Sequence[Look]) -> SampleBatch:
+def _stretch(looks: Sequence[StoredSample]) -> SampleBatch:
     pools = [_series(rows) for rows in zip(*[rows for _, rows in looks], strict=True)]
     return SampleBatch([t for t, _ in looks], tuple(pools), looks[0][1][0][5])
 

@@ -33,14 +33,14 @@ _LOSES = "more is to be kept than the disk takes: the oldest records that waited
 
 
 @dataclass(slots=True)
-class Run:
+class RunRecord:
     """The run and the attempt that rows belong to. `id` is None until the file has them."""
 
     id: int | None
     run_row: tuple[Any, ...]
     attempt_row: tuple[Any, ...]  # without the run's id
 
-    def enter(self, connection: sqlite3.Connection) -> int:
+    def insert(self, connection: sqlite3.Connection) -> int:
         """The run's id in the file; made when it has none."""
         connection.execute("INSERT OR IGNORE INTO runs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", self.run_row)
         found = connection.execute("SELECT id FROM runs WHERE run_id = ?", self.run_row[:1]).fetchone()
@@ -50,17 +50,17 @@ class Run:
         return int(found[0])
 
 
-Row = tuple[str, tuple[Any, ...]]  # table, values without the run
+TableRow = tuple[str, tuple[Any, ...]]  # table, values without the run
 
 
 class Backlog:
     """Rows in memory, the latest of each table when they are too many."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, deque[tuple[Run, tuple[Any, ...]]]] = {t: deque(maxlen=n) for t, n in _KEEP.items()}
+        self.rows: dict[str, deque[tuple[RunRecord, tuple[Any, ...]]]] = {t: deque(maxlen=n) for t, n in _KEEP.items()}
         self.lost = 0
 
-    def add(self, table: str, run: Run, values: tuple[Any, ...]) -> None:
+    def add(self, table: str, run: RunRecord, values: tuple[Any, ...]) -> None:
         """Keep a row; the oldest of its table goes when there is no room."""
         rows = self.rows[table]
         self.lost += len(rows) == rows.maxlen
@@ -77,7 +77,7 @@ class Backlog:
         return sum(map(len, self.rows.values()))
 
 
-class Writer:
+class HistoryWriter:
     """Owns the connection's writing side. `failure` says why the last try did not work, None when it did.
 
     `loss` says that records go which waited for too long; None again once there was room for all of them.
@@ -106,7 +106,7 @@ class Writer:
         self._origins: dict[str, int] = {}
         self._thread: threading.Thread | None = None
 
-    def put(self, run: Run, rows: list[Row], patient: bool = True, insist: bool = False) -> None:
+    def enqueue(self, run: RunRecord, rows: list[TableRow], patient: bool = True, insist: bool = False) -> None:
         """Hand rows over; when `patient`, wait a moment for their commit: usually they are on disk by then.
 
         Not where earlier ones still wait, since a slow disk would hold up each call, but when they `insist`.
@@ -192,7 +192,7 @@ class Writer:
                 for table, waiting in rows.rows.items():
                     for run, values in waiting:
                         if run.id is None and id(run) not in entered:
-                            entered[id(run)] = run.enter(self._connection)
+                            entered[id(run)] = run.insert(self._connection)
                         number = entered.get(id(run), run.id)
                         row = self._with_numbers(values) if table == "samples" else values
                         self._connection.execute(_INSERT[table], (number, *row))

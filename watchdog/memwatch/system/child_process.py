@@ -9,13 +9,15 @@ import sys
 from pathlib import Path
 from typing import IO
 
-from memwatch.system.process_priority import kill_first
+from memwatch.system.process_priority import prefer_oom_kill
 
-ANSWER_BYTES = 16 << 20
+MAX_OUTPUT_BYTES = 16 << 20
 _PACKAGE = str(Path(__file__).parents[2])
 
 
-def start(code: str, stdin: int | IO[bytes], stdout: int | IO[bytes] = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+def start_python(
+    code: str, stdin: int | IO[bytes], stdout: int | IO[bytes] = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
     """Run a line of Python that finds this package, in a session of its own: Ctrl-C is not meant for it.
 
     It takes as long as an exec, 1 ms; OSError when it cannot be done. From its first moment on the kernel kills it
@@ -30,11 +32,11 @@ def start(code: str, stdin: int | IO[bytes], stdout: int | IO[bytes] = subproces
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    kill_first(process.pid)
+    prefer_oom_kill(process.pid)
     return process
 
 
-class Peer:
+class Worker:
     """A process that gets messages on its descriptor 0 and answers there. No call waits for it."""
 
     def __init__(self, code: str, first: bytes) -> None:
@@ -45,7 +47,7 @@ class Peer:
         try:
             with theirs:
                 self.send(first)  # it lies there when the process comes to read it
-                self._process = start(code, theirs.fileno())
+                self._process = start_python(code, theirs.fileno())
         except OSError:
             ours.close()
             raise
@@ -72,16 +74,16 @@ class Peer:
         except OSError:
             return b""
 
-    def hang_up(self) -> None:
+    def close_channel(self) -> None:
         """Let it end in its own time."""
         self._channel.close()
 
     def kill(self) -> None:
         """End it now, unless it is in a call of the kernel that nobody can end."""
-        self.hang_up()
+        self.close_channel()
         self._process.kill()
 
-    def gone(self, wait_seconds: float = 0.0) -> bool:
+    def has_exited(self, wait_seconds: float = 0.0) -> bool:
         """It has ended, or does so within this time."""
         try:
             self._process.wait(wait_seconds)
@@ -89,14 +91,14 @@ class Peer:
             return False
         return True
 
-    def how_it_ended(self) -> str:
+    def exit_text(self) -> str:
         """`ended by signal 9`."""
-        self.gone(0.005)  # its socket closes a moment before it ends
+        self.has_exited(0.005)  # its socket closes a moment before it ends
         code = self._process.returncode
         return "ended" + ("" if code is None else f" by signal {-code}" if code < 0 else f" with status {code}")
 
 
-class Errand:
+class Task:
     """A process that is given an order and leaves an answer, in memory without a name: nobody waits for the other."""
 
     def __init__(self, code: str, order: bytes) -> None:
@@ -106,21 +108,21 @@ class Errand:
             with _memory("order") as given:
                 given.write(order)
                 given.seek(0)
-                self._process = start(code, given, self._answer)
+                self._process = start_python(code, given, self._answer)
         except OSError:
             self._answer.close()
             raise
 
-    def status(self) -> int | None:
+    def poll(self) -> int | None:
         """With which it ended; None while it goes on."""
         return self._process.poll()
 
-    def answer(self) -> bytes:
+    def output(self) -> bytes:
         """What it left so far."""
         self._answer.seek(0)
-        return self._answer.read(ANSWER_BYTES)
+        return self._answer.read(MAX_OUTPUT_BYTES)
 
-    def end(self) -> None:
+    def kill(self) -> None:
         """End it, if it goes on, and give back what it took."""
         self._process.kill()
         self._process.wait()

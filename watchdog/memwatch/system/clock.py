@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from types import FrameType, TracebackType
 
-STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class SystemClock:
@@ -22,7 +22,7 @@ class SystemClock:
         """Seconds, as Unix time; suspended time counts."""
         return self._origin + time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    def not_before(self, t: float) -> None:
+    def advance_to(self, t: float) -> None:
         """Go on from `t` where it is not reached yet: what was kept before the machine's clock was set back is past."""
         self._origin += max(0.0, t - self.now())
 
@@ -36,7 +36,7 @@ class Sleeper:
     def __init__(
         self,
         watched: Iterable[int] = (),
-        signals: Iterable[signal.Signals] = STOPPING,
+        signals: Iterable[signal.Signals] = STOP_SIGNALS,
         on_signal: Callable[[int], None] | None = None,
     ) -> None:
         self.stopped_by: str | None = None
@@ -71,7 +71,7 @@ class Sleeper:
             os.read(self._wake_read, 4096)
         return bool(ready)
 
-    def rest(self, seconds: float) -> None:
+    def sleep_until_signal(self, seconds: float) -> None:
         """Sleep for `seconds`, whatever is watched; a signal that came since the last sleep, or comes, ends it."""
         if self.stopped_by is None:
             signals = select.poll()

@@ -11,17 +11,17 @@ CHECKOUT = PACKAGE.parent.parent
 _SCRIPTS = {"bash": "memwatch.bash", "zsh": "_memwatch", "fish": "memwatch.fish"}
 
 
-def markers() -> list[Path]:
+def preset_files() -> list[Path]:
     """The log presets."""
     return sorted(_where("markers", "configs/markers").glob("*.yaml"))
 
 
-def profile(name: str) -> Path:
+def profile_file(name: str) -> Path:
     """The settings of a profile, as a configuration file."""
     return _where(f"profiles/{name}.yaml", f"configs/profiles/{name}.yaml")
 
 
-def example_configuration() -> Path:
+def example_config_file() -> Path:
     """Every key, with its default and what it means."""
     return _where("memwatch.yaml", "configs/memwatch.yaml")
 
@@ -31,12 +31,12 @@ def example_trainer() -> Path:
     return _where("evolve.py", "examples/evolve.py")
 
 
-def manual() -> Path:
+def manual_file() -> Path:
     """The manual page."""
     return _where("manual/memwatch.1", "docs/manual/memwatch.1")
 
 
-def completion(shell: str) -> Path:
+def completion_file(shell: str) -> Path:
     """The script that completes memwatch's command line in bash, zsh or fish."""
     return _where(f"manual/{_SCRIPTS[shell]}", f"docs/manual/{_SCRIPTS[shell]}")
 

@@ -17,7 +17,7 @@ from memwatch.errors import ConfigError
 _ANYBODY_ELSE = 0o077
 
 
-def folder(path: Path) -> Path:
+def ensure_private_dir(path: Path) -> Path:
     """`path`, which is there now and open to nobody else (0700), as are the folders that had to be made for it.
 
     OSError when it cannot be made, or when it, or a link in its place, is another user's. Root's is taken as it is: a
@@ -35,7 +35,7 @@ def folder(path: Path) -> Path:
     return path
 
 
-def create(path: Path, flags: int = os.O_WRONLY) -> int:
+def create_private_file(path: Path, flags: int = os.O_WRONLY) -> int:
     """A descriptor of a new file that nobody else can read (0600); OSError when anything is there, a link too."""
     return os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 

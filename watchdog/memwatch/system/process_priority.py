@@ -38,14 +38,14 @@ def raise_priority() -> str | None:
     return None
 
 
-def give_way() -> None:
+def lower_priority() -> None:
     """From now on this process has the lowest priority and is the first that the kernel kills for memory."""
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     os.setpriority(os.PRIO_PROCESS, 0, NICEST)
-    kill_first(os.getpid())
+    prefer_oom_kill(os.getpid())
 
 
-def kill_first(pid: int) -> None:
+def prefer_oom_kill(pid: int) -> None:
     """From now on this process of ours is the first that the kernel kills for memory."""
     with suppress(OSError):  # a /proc that is read-only; or it has ended
         Path(f"/proc/{pid}/oom_score_adj").write_text(_FIRST_TO_BE_KILLED)

@@ -18,7 +18,7 @@ from memwatch.errors import ConfigError
 T = TypeVar("T")
 
 MAX_YAML_BYTES = 1_000_000
-LARGEST = 1e30  # of a number in JSON
+MAX_JSON_NUMBER = 1e30  # of a number in JSON
 _LONG_NUMBER = re.compile(rb"[0-9]{30}|[0-9.][eE]\+?[0-9]{2}")
 _MAX_DEPTH = 32
 _AT = re.compile(r" - at `\$\.?(.*)`$")
@@ -36,7 +36,7 @@ _COLLECTIONS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 _SCALARS = {f"tag:yaml.org,2002:{kind}": kind for kind in ("null", "bool", "int", "float", "str", "timestamp")}
 
 
-class ShapeError(ValueError):
+class SerializationError(ValueError):
     """JSON that is not what was expected."""
 
 
@@ -50,7 +50,7 @@ def to_json(obj: object) -> bytes:
     except UnicodeEncodeError:  # a lone surrogate: a byte of a log or a command line that was never UTF-8
         return msgspec.json.encode(_encodable(msgspec.to_builtins(obj, enc_hook=_plain)))
     except (TypeError, OverflowError, RecursionError, NotImplementedError) as error:
-        raise ShapeError(f"cannot be written as JSON: {error}") from error
+        raise SerializationError(f"cannot be written as JSON: {error}") from error
 
 
 def to_shown_json(obj: object) -> str:
@@ -67,7 +67,7 @@ def from_json(data: bytes | str, type_: type[T]) -> T:
         _refuse_excess(data)
         return msgspec.json.decode(data, type=type_)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ShapeError(str(error)) from error
+        raise SerializationError(str(error)) from error
 
 
 def _refuse_excess(data: bytes | str) -> None:
@@ -78,8 +78,8 @@ def _refuse_excess(data: bytes | str) -> None:
 
 
 def _bounded(digits: str) -> None:
-    if not -LARGEST <= float(digits) <= LARGEST:
-        raise ShapeError(f"a number out of range: {digits[:40]}")
+    if not -MAX_JSON_NUMBER <= float(digits) <= MAX_JSON_NUMBER:
+        raise SerializationError(f"a number out of range: {digits[:40]}")
 
 
 def from_data(data: object, type_: type[T]) -> T:
@@ -87,7 +87,7 @@ def from_data(data: object, type_: type[T]) -> T:
     try:
         return msgspec.convert(data, type=type_)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise ShapeError(str(error)) from error
+        raise SerializationError(str(error)) from error
 
 
 def json_schema(type_: type) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _encodable(obj: object) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class YamlDocument:
     """What a YAML file says, and on which line it says it."""
 
     source: str  # the file's name, for messages
@@ -123,22 +123,22 @@ class Document:
     lines: Mapping[str, int] = field(default_factory=dict)  # "policy.kill" or "a.b[0]" -> line, counted from 1
     names: Mapping[str, str] = field(default_factory=dict)  # "target.pid" -> "--pid": where it is no file's
 
-    def tells(self, path: str) -> bool:
+    def has_key(self, path: str) -> bool:
         """There is such a key."""
         return path in self.lines or path in self.names
 
     def line(self, path: str) -> int:
         """Of a key, or of the nearest thing around it that the file has; 0: of none."""
-        return next((self.lines[way] for way in ways_up(path) if way in self.lines), self.lines.get("", 0))
+        return next((self.lines[way] for way in path_and_parents(path) if way in self.lines), self.lines.get("", 0))
 
-    def where(self, path: str) -> str:
+    def location(self, path: str) -> str:
         """`FILE:LINE` of a key, or of the nearest thing around it that the file has."""
-        name = next((self.names[way] for way in ways_up(path) if way in self.names), "")
+        name = next((self.names[way] for way in path_and_parents(path) if way in self.names), "")
         line = self.line(path)
         return name or (f"{self.source}:{line}" if line else self.source)
 
 
-def ways_up(path: str) -> Iterator[str]:
+def path_and_parents(path: str) -> Iterator[str]:
     """`a.b[0].c` -> itself, `a.b[0]`, `a.b`, `a`."""
     while path:
         yield path
@@ -150,7 +150,7 @@ def load_yaml(text: str | bytes, source: str) -> Any:
     return read_yaml(text, source).data
 
 
-def read_yaml(text: str | bytes, source: str) -> Document:
+def read_yaml(text: str | bytes, source: str) -> YamlDocument:
     """As `load_yaml`, with the line of every key."""
     import yaml
 
@@ -209,9 +209,9 @@ class _Composer:
         self._lines: dict[str, int] = {}
         self._seen: set[int] = set()
 
-    def document(self, node: Any) -> Document:
+    def document(self, node: Any) -> YamlDocument:
         data = None if node is None else self._value(node, "", 0)
-        return Document(self._source, data, self._lines)
+        return YamlDocument(self._source, data, self._lines)
 
     def _refuse(self, node: Any, problem: str, hint: str) -> ConfigError:
         return ConfigError(f"{self._source}:{node.start_mark.line + 1}: {problem}", hint)
@@ -261,29 +261,29 @@ class _Composer:
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class ValueProblem:
     """What is wrong with a value, and how to mend it."""
 
     path: str  # of the key
     problem: str
     value: object = ...  # ...: it has none
     hint: str = ""
-    others: tuple[str, ...] = ()  # keys whose values are wrong together with this one
+    related_paths: tuple[str, ...] = ()  # keys whose values are wrong together with this one
 
 
-def convert(data: object, type_: type[T], document: Document | None = None) -> T:
+def convert(data: object, type_: type[T], document: YamlDocument | None = None) -> T:
     """`data` as the dataclass `type_`, strictly: unknown keys and wrong types are a ConfigError that says where.
 
     `document` gives the lines; without it only the path of the key is named.
     """
-    made, complaints = conform(data, type_)
+    made, complaints = convert_with_problems(data, type_)
     if made is None or complaints:
         first = complaints[0]
-        raise complaint(document or Document("", data), first.path, first.problem, first.value, first.hint)
+        raise config_error(document or YamlDocument("", data), first.path, first.problem, first.value, first.hint)
     return made
 
 
-def conform(data: object, type_: type[T]) -> tuple[T | None, list[Complaint]]:
+def convert_with_problems(data: object, type_: type[T]) -> tuple[T | None, list[ValueProblem]]:
     """`data` as the dataclass `type_`, without the keys that do not fit, and what is wrong with each of those.
 
     None where it would not be one even without them.
@@ -295,7 +295,7 @@ def conform(data: object, type_: type[T]) -> tuple[T | None, list[Complaint]]:
         except msgspec.ValidationError as error:
             problem, path = _split(str(error))
             hint = _choices(type_, path) or _type_hint(problem.split(", got")[0])
-            complaints.append(Complaint(path, problem, at(data, path), hint))
+            complaints.append(ValueProblem(path, problem, value_at(data, path), hint))
             rest = _without(data, path.partition("[")[0])
             if rest == data:
                 return None, complaints
@@ -311,17 +311,17 @@ def _without(data: object, path: str) -> object:
     return {**rest, key: _without(data[key], inner)} if inner else rest
 
 
-def complaint(document: Document, path: str, problem: str, value: object = ..., hint: str = "") -> ConfigError:
+def config_error(document: YamlDocument, path: str, problem: str, value: object = ..., hint: str = "") -> ConfigError:
     """A ConfigError that names `FILE:LINE`, the path of the key, its value, what is wrong and how to mend it."""
     if document.names.get(path, "").startswith("--"):
         return ConfigError(f"{document.names[path]} {value}: {problem}", hint)
-    where = document.where(path)
+    where = document.location(path)
     shown = "" if value is ... else f" is {_shown(value)}"
     start = f"{where}: " if where else ""
     return ConfigError(f"{start}{path or 'the whole'}{shown}: {problem}", hint)
 
 
-def masked(text: str) -> str:
+def mask_url_rest(text: str) -> str:
     """Without what is behind ://, where an address may hold a password."""
     return _BEHIND_SCHEME.sub("://…", text) if "://" in text else "…"
 
@@ -340,7 +340,7 @@ def _split(message: str) -> tuple[str, str]:
     return problem[:1].lower() + problem[1:], found[1] if found else ""
 
 
-def at(data: object, path: str) -> object:
+def value_at(data: object, path: str) -> object:
     """What stands at `a.b[0]`; ... where nothing does."""
     for key in re.findall(r"[^.\[\]]+", path):
         if isinstance(data, Mapping) and key in data:
@@ -352,7 +352,7 @@ def at(data: object, path: str) -> object:
     return data
 
 
-def _unknown_keys(data: object, type_: object, path: str) -> Iterator[Complaint]:
+def _unknown_keys(data: object, type_: object, path: str) -> Iterator[ValueProblem]:
     """msgspec ignores what a dataclass does not have; a misspelt key must not be ignored."""
     if is_dataclass(type_) and isinstance(type_, type) and isinstance(data, Mapping):
         hints = get_type_hints(type_)
@@ -360,7 +360,7 @@ def _unknown_keys(data: object, type_: object, path: str) -> Iterator[Complaint]
         for key, value in data.items():
             inner = f"{path}.{key}" if path else str(key)
             if key not in names:
-                yield Complaint(inner, "there is no such key", hint=_did_you_mean(str(key), names))
+                yield ValueProblem(inner, "there is no such key", hint=_did_you_mean(str(key), names))
             else:
                 yield from _unknown_keys(value, hints[key], inner)
     elif get_origin(type_) in (Union, UnionType):

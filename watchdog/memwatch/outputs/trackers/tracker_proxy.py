@@ -13,7 +13,7 @@ from memwatch.core.events import Notice
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import SourceError
 from memwatch.system import serialization
-from memwatch.system.child_process import Peer
+from memwatch.system.child_process import Worker
 
 MAX_QUEUED_RECORDS = 1000  # records; of more the oldest are dropped
 MESSAGE_BYTES = 64 << 10  # of several records; a socket takes three times as much
@@ -72,9 +72,9 @@ class TrackerProxy:
         self._code, self._monotonic = code, monotonic
         self._waiting: deque[bytes] = deque()
         self._in_flight: list[bytes] = []  # in the message that is not answered yet
-        self._peer: Peer | None = None
+        self._peer: Worker | None = None
         self._asked_t: float | None = None  # since when it owes an answer
-        self._former: list[Peer] = []  # killed, and may not have ended
+        self._former: list[Worker] = []  # killed, and may not have ended
         self._next_t, self._pause = float("-inf"), FIRST_PAUSE_SECONDS
         self._crashes = self.dropped = 0
         self._failure = self._told = ""
@@ -131,7 +131,7 @@ class TrackerProxy:
 
     def _go_on(self) -> None:
         now = self._monotonic()
-        self._former = [peer for peer in self._former if not peer.gone()]
+        self._former = [peer for peer in self._former if not peer.has_exited()]
         if self._peer is None:
             self._start(now)
         elif (message := self._peer.receive(MAX_REPLY_BYTES)) is not None:
@@ -145,17 +145,17 @@ class TrackerProxy:
         if now < self._next_t or (self._closing and not self._waiting):
             return
         try:
-            self._peer, self._asked_t = Peer(self._code, self._order), now
+            self._peer, self._asked_t = Worker(self._code, self._order), now
         except OSError as error:
             self._fail(now, f"no process can be started: {error}")
 
-    def _handle_reply(self, now: float, peer: Peer, message: bytes) -> None:
+    def _handle_reply(self, now: float, peer: Worker, message: bytes) -> None:
         if not message:
-            self._fail(now, f"its process {peer.how_it_ended()}", crashed=True)
+            self._fail(now, f"its process {peer.exit_text()}", crashed=True)
             return
         try:
             answer = serialization.from_json(message, TrackerWorkerReply)
-        except serialization.ShapeError as error:  # a package of somebody's wrote where the answers go
+        except serialization.SerializationError as error:  # a package of somebody's wrote where the answers go
             self._fail(now, f"its process answers what is no answer: {error}", crashed=True)
             return
         if not answer.accepted:
@@ -168,7 +168,7 @@ class TrackerProxy:
         elif not self._waiting:  # it has begun; whether it takes what waits is still to be seen
             self._failure = answer.complaint
 
-    def _hand_on(self, now: float, peer: Peer) -> None:
+    def _hand_on(self, now: float, peer: Worker) -> None:
         size, most = 0, 0
         for record in islice(self._waiting, self._together):
             size += len(record) + 1
@@ -180,7 +180,7 @@ class TrackerProxy:
         try:
             peer.send(b"\n".join(self._in_flight))
         except OSError:
-            self._fail(now, f"its process {peer.how_it_ended()}", crashed=True)
+            self._fail(now, f"its process {peer.exit_text()}", crashed=True)
 
     def _fail(self, now: float, reason: str, crashed: bool = False) -> None:
         """Another process will be handed the same records, after a pause that grows."""
@@ -206,8 +206,8 @@ class TrackerProxy:
         if self._peer is None:
             return not self._waiting
         if self.idle:
-            self._peer.hang_up()
-        return self.idle and self._peer.gone()
+            self._peer.close_channel()
+        return self.idle and self._peer.has_exited()
 
     def kill(self) -> None:
         """End the other process, whatever it does."""
@@ -216,7 +216,7 @@ class TrackerProxy:
             self._former.append(self._peer)
             self._peer = None
         for peer in self._former:
-            peer.gone(0.1)
+            peer.has_exited(0.1)
 
 
 def wait_until_idle(relay: TrackerProxy, seconds: float) -> None:

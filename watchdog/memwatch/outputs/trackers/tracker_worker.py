@@ -12,7 +12,7 @@ from memwatch.core.text_and_units import printable
 from memwatch.errors import MemwatchError
 from memwatch.outputs.trackers.tracker_proxy import HUNG_SECONDS, TrackerWorkerReply, TrackerWorkerSpec
 from memwatch.system import serialization
-from memwatch.system.process_priority import give_way
+from memwatch.system.process_priority import lower_priority
 
 LONGEST_MESSAGE = 1 << 18
 CLOSING_SECONDS = 60  # in which the rest has to be on its way, when memwatch has ended
@@ -35,7 +35,7 @@ class TrackerBackend(Protocol):
 
 def serve() -> None:
     """Be what the first message on descriptor 0 orders; answer each, until nobody is there."""
-    give_way()
+    lower_priority()
     channel = _take_channel()
     recipient: TrackerBackend | None = None
     while message := _next_message(channel):

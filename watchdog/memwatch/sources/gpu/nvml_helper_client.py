@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from memwatch.errors import SourceError
 from memwatch.sources.gpu.nvml_helper_messages import MAX_HELPER_MESSAGE_BYTES, Begin, NvmlAnswer, encode_question
-from memwatch.system.child_process import Peer
+from memwatch.system.child_process import Worker
 
 LEAVING_S = 2.0  # for nvmlShutdown and the end of a helper that is let go
 CLOSING_S = 0.3  # the same when memwatch ends
@@ -18,7 +18,7 @@ HANGS = "a GPU may hang: look at dmesg for Xid"
 _CODE = "from memwatch.sources.gpu.nvml_helper import serve; serve()"
 
 
-class NvmlHelper(Peer):
+class NvmlHelper(Worker):
     """A running `nvml.serve`. No call waits for it; it ends with memwatch."""
 
     def __init__(self, begin: Begin, code: str = _CODE) -> None:
@@ -43,7 +43,7 @@ class NvmlHelper(Peer):
         return None if message is None else NvmlAnswer.decode(message)
 
     def _ended(self) -> SourceError:
-        return SourceError(f"NVML's helper {self.how_it_ended()}", "NVML may have crashed: does nvidia-smi, too?")
+        return SourceError(f"NVML's helper {self.exit_text()}", "NVML may have crashed: does nvidia-smi, too?")
 
 
 class NvmlHelperPool:
@@ -72,7 +72,7 @@ class NvmlHelperPool:
         """Let the one at work go; it is killed now, or when it has not ended LEAVING_S later."""
         helper, self.at_work = self.at_work, None
         if helper is not None:
-            helper.hang_up()
+            helper.close_channel()
             self._leaving.append((helper, now if kill else now + LEAVING_S))
             self.reap(now)
 
@@ -81,7 +81,7 @@ class NvmlHelperPool:
         for helper, end_t in self._leaving:
             if now >= end_t:
                 helper.kill()
-        self._leaving = [(helper, end_t) for helper, end_t in self._leaving if not helper.gone()]
+        self._leaving = [(helper, end_t) for helper, end_t in self._leaving if not helper.has_exited()]
         return len(self._leaving) < MOST_STUCK
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class NvmlHelperPool:
         self.dismiss(0.0)
         deadline = time.monotonic() + CLOSING_S
         for helper, _ in self._leaving:
-            if not helper.gone(max(0.0, deadline - time.monotonic())):
+            if not helper.has_exited(max(0.0, deadline - time.monotonic())):
                 helper.kill()
-                helper.gone(0.05)
+                helper.has_exited(0.05)
         self._leaving = []

@@ -64,7 +64,7 @@ class NvmlAnswer:
 
         try:
             told = serialization.from_json(message, _WireAnswer)
-        except serialization.ShapeError as error:
+        except serialization.SerializationError as error:
             raise SourceError(f"NVML's helper answers what is no answer: {error}") from error
         for gpu in told.gpus:
             sizes = (gpu.used_bytes, gpu.device_used_bytes, gpu.total_bytes, *gpu.pids)

@@ -13,9 +13,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.cli.config import _lines
+from memwatch.cli.config_commands import _lines
 from memwatch.cli.main import main
-from memwatch.config.load import load, settle
+from memwatch.config.load import load_config, load_with_origins
 from memwatch.config.settings import Config
 from memwatch.errors import ExitCode
 from memwatch.system import serialization
@@ -109,7 +109,7 @@ def test_what_is_shown_is_right_and_says_where_it_is_from(file: Path) -> None:
     checked = memwatch("config", "check", "/dev/stdin", given_=shown)
     assert (checked.returncode, checked.stderr) == (0, "")
     assert checked.stdout.startswith("/dev/stdin: right: profile aggressive")
-    assert load(None, shown).target.match == 'a: "b" #c'
+    assert load_config(None, shown).target.match == 'a: "b" #c'
 
 
 def test_it_is_shown_as_json_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,7 +117,7 @@ def test_it_is_shown_as_json_too(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(out)
     assert code == 0
     assert (found["origins"], found["config"]["json"]) == ({"memory.limit": "--limit"}, False)
-    assert load(None, yaml.safe_dump(found["config"])).memory.limit == "5GB"
+    assert load_config(None, yaml.safe_dump(found["config"])).memory.limit == "5GB"
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
@@ -146,10 +146,10 @@ def test_no_password_is_shown(capsys: pytest.CaptureFixture[str], file: Path, fo
 def test_what_is_shown_can_be_fed_back(data: dict[str, object]) -> None:
     text = yaml.safe_dump(data)
     try:
-        made = settle(None, text)
+        made = load_with_origins(None, text)
     except Exception:  # not a regular expression
         return
-    assert load(None, "\n".join(_lines(made.config, made.origins))) == made.config
+    assert load_config(None, "\n".join(_lines(made.config, made.origins))) == made.config
 
 
 def test_the_defaults_are_shown_as_the_example_has_them() -> None:
@@ -168,8 +168,8 @@ def test_the_schema_is_the_published_one(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_only_the_command_pays_for_the_schema() -> None:
-    code = "import sys; from memwatch.cli import watch as commands; commands.configure({'pid': 5}); "
-    code += "sys.exit(bool({'memwatch.config.json_schema', 'memwatch.cli.config', 'yaml'} & {*sys.modules}))"
+    code = "import sys; from memwatch.cli import watch as commands; commands.config_from_flags({'pid': 5}); "
+    code += "sys.exit(bool({'memwatch.config.json_schema', 'memwatch.cli.config_commands', 'yaml'} & {*sys.modules}))"
     environ = {"PYTHONPATH": str(Path(serialization.__file__).parents[2])}
     subprocess.run([sys.executable, "-c", code], check=True, env=environ)
 

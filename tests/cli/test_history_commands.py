@@ -28,7 +28,7 @@ def watched(path: Path, command: str, growth: int) -> str:
     """A run of five generations of 100 s, of which each holds ever more; its ID."""
     store = HistoryStore.open(path)
     attached = Attached(T0, Target("boot", 4_000_000, len(command)), command)
-    run_id = store.begin(command, attached, T0, "/w", "/w/a.log").run_id
+    run_id = store.open_run(command, attached, T0, "/w", "/w/a.log").run_id
     store.append([attached], [])
     for index in range(1, 6):
         t = T0 + 100 * index
@@ -147,7 +147,7 @@ def test_without_the_extra_the_page_has_pictures(history: Path, tmp_path: Path) 
 def cut_off(path: Path, target: Target) -> None:
     store = HistoryStore.open(path)
     attached = Attached(T0, target, "python main.py")
-    store.begin("x", attached, T0)
+    store.open_run("x", attached, T0)
     store.append([attached, sampled(T0, GB, 2 * GB)], [])
     store.close()
 
@@ -195,7 +195,7 @@ def restarted(path: Path) -> str:
     for attempt, growth in enumerate((2 * GB, GB // 10)):
         t0 = T0 + 1000 * attempt
         attached = Attached(t0, Target("boot", 4_000_000 + attempt, 1), f"python main.py --try {attempt}")
-        run_id = store.begin("the same", attached, t0).run_id
+        run_id = store.open_run("the same", attached, t0).run_id
         store.append([attached], [Notice(t0, "attached", "watching", {"attempt": attempt})])
         for index in range(1, 6):
             t = t0 + 100 * index

@@ -13,8 +13,8 @@ from typing import Any, TextIO
 
 from memwatch import __version__
 from memwatch.app import history_replay
-from memwatch.app.history_replay import Recalled, Retold, retell
-from memwatch.cli.watch import configure
+from memwatch.app.history_replay import LoadedRun, RejudgedWatch, rejudge
+from memwatch.cli.watch import config_from_flags
 from memwatch.config.settings import Config
 from memwatch.core.engine.status_sentence import to_json_line, to_text_line
 from memwatch.core.events import Notice
@@ -31,7 +31,7 @@ from memwatch.outputs.text import generations_csv
 from memwatch.outputs.text.exit_summary import render_summary
 from memwatch.system import private_files, serialization
 
-FORMS = {".html": "html", ".txt": "text", ".json": "json", ".csv": "csv"}  # by suffix
+FORMAT_BY_SUFFIX = {".html": "html", ".txt": "text", ".json": "json", ".csv": "csv"}  # by suffix
 MAGIC = b"SQLite format 3\0"
 READING = "reading the history"
 AS_IT_WAS = {"json", "verbose", "config"}  # options that judge nothing
@@ -40,15 +40,15 @@ AS_IT_WAS = {"json", "verbose", "config"}  # options that judge nothing
 def report(flags: dict[str, Any]) -> int:
     """`memwatch report [HISTORY]`: a run that was watched, the latest or the one that is named."""
     history, wanted, output = str(flags.pop("runs", "")), flags.pop("run_id", None), _path(flags)
-    config = configure(flags)
+    config = config_from_flags(flags)
     path = history_replay.history_path(config, os.environ, history)
     if "list" in flags:
         return _list(path)
-    run = history_replay.find(path, wanted)
+    run = history_replay.find_run(path, wanted)
     form = _form(flags, config.json, output)
-    with _written(output, tuple(FORMS)) as write:
+    with _written(output, tuple(FORMAT_BY_SUFFIX)) as write:
         with ProgressBar(READING) as progress:
-            found = history_replay.recall(path, run, config, progress)
+            found = history_replay.load_run(path, run, config, progress)
             text = _shown(found, form, "static" in flags)
         write(text)
     return ExitCode.ENDED
@@ -58,28 +58,30 @@ def _form(flags: dict[str, Any], wants_json: bool, output: Path | None) -> str:
     """What is asked for; else what the file's name tells."""
     if wants_json or "csv" in flags:
         return "json" if wants_json else "csv"
-    return "text" if "text" in flags or output is None else FORMS.get(output.suffix.lower(), "html")
+    return "text" if "text" in flags or output is None else FORMAT_BY_SUFFIX.get(output.suffix.lower(), "html")
 
 
-def _shown(found: Recalled, form: str, is_static: bool) -> str:
+def _shown(found: LoadedRun, form: str, is_static: bool) -> str:
     if form == "csv":
         return generations_csv.generations_csv(found.end)
     if form == "text":
-        return render_summary(found.end, found.lives)
-    return as_json(found) if form == "json" else as_page(found, _charts(is_static))
+        return render_summary(found.end, found.is_running)
+    return report_json(found) if form == "json" else report_html(found, _charts(is_static))
 
 
-def as_page(found: Recalled, charts: html_document.ChartRenderer = html_document.SVG_CHARTS) -> str:
+def report_html(found: LoadedRun, charts: html_document.ChartRenderer = html_document.SVG_CHARTS) -> str:
     """The report as HTML."""
-    return pages.render_report(found.story, pages.describe_ending(found.end, found.lives), found.run.run_id, charts)
+    return pages.render_report(
+        found.run_data, pages.describe_ending(found.end, found.is_running), found.run.run_id, charts
+    )
 
 
-def as_json(found: Recalled) -> str:
+def report_json(found: LoadedRun) -> str:
     """The state at the end as in /status.json, how it ended, all that was told, and each examination's types."""
-    story = found.story
+    story = found.run_data
     told = {
         **snapshot_to_dict(found.end),
-        "ending": pages.describe_ending(found.end, found.lives),
+        "ending": pages.describe_ending(found.end, found.is_running),
         "events": [{"t": one.t, "event": one.event, "text": one.text, **one.fields} for one in story.notices],
         "examinations": [
             {"t": one.t, "generation": one.asked.generation, "phase": one.asked.phase, "census": one.found.census}
@@ -91,11 +93,11 @@ def as_json(found: Recalled) -> str:
 
 def _list(path: Path) -> int:
     """Which runs a history has, the latest first."""
-    for one in history_replay.runs(path):
+    for one in history_replay.list_runs(path):
         begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.begun_t))
         lasted = format_duration(one.latest_t - one.begun_t)
         print(f"{one.run_id}  {begun}  {lasted:>12}  {printable(one.command, 100)}")
-        if parts := history_replay.names(one):
+        if parts := history_replay.attempt_names(one):
             print(f"{'':24}its processes: {', '.join(parts)}")
     return ExitCode.ENDED
 
@@ -103,7 +105,7 @@ def _list(path: Path) -> int:
 def compare(flags: dict[str, Any]) -> int:
     """`memwatch compare A B`: two runs side by side; each is a history file, or the ID of a run."""
     names, output, is_static = flags.pop("pair"), _path(flags), "static" in flags
-    config = configure(flags)
+    config = config_from_flags(flags)
     with ProgressBar(READING) as progress:
         a, b = (_side(name, config, progress) for name in names)
     with _written(output, (".html",)) as write:
@@ -121,19 +123,21 @@ def compare(flags: dict[str, Any]) -> int:
 def _side(name: str, config: Config, progress: ProgressBar) -> comparison_page.ComparedRun:
     is_file = Path(name).exists()
     path = history_replay.history_path(config, os.environ, name if is_file else "")
-    run = history_replay.find(path, None if is_file else name)
-    found = history_replay.recall(path, run, config, progress)
-    return comparison_page.ComparedRun(name, run.run_id, found.story, pages.describe_ending(found.end, found.lives))
+    run = history_replay.find_run(path, None if is_file else name)
+    found = history_replay.load_run(path, run, config, progress)
+    return comparison_page.ComparedRun(
+        name, run.run_id, found.run_data, pages.describe_ending(found.end, found.is_running)
+    )
 
 
 def export(flags: dict[str, Any]) -> int:
     """`memwatch export [HISTORY]`: a run as a trace that `memwatch replay` reads."""
     history, wanted, output = str(flags.pop("runs", "")), flags.pop("run_id", None), _path(flags)
-    config = configure(flags)
+    config = config_from_flags(flags)
     path = history_replay.history_path(config, os.environ, history)
-    run = history_replay.find(path, wanted)
+    run = history_replay.find_run(path, wanted)
     with _opened(output) as file, ProgressBar(READING, is_wanted=not file.isatty()) as progress:
-        traces.write(progress.track(stored_runs.stretches(path, run), run.share), file)
+        traces.write_trace(progress.track(stored_runs.event_batches(path, run), run.elapsed_share), file)
     return ExitCode.ENDED
 
 
@@ -148,7 +152,7 @@ def is_history(path: Path) -> bool:
         return False
 
 
-def replay(path: Path, flags: dict[str, Any]) -> int:
+def replay_history(path: Path, flags: dict[str, Any]) -> int:
     """`memwatch replay HISTORY`: a run judged again, as it was judged; INTERNAL when anything is told otherwise."""
     wanted = flags.pop("run_id", None)
     if set(flags) - AS_IT_WAS:
@@ -156,11 +160,11 @@ def replay(path: Path, flags: dict[str, Any]) -> int:
             f"{path}: a run of the history is judged again as it was judged, by its own limits and settings",
             "to judge it otherwise, export it as a trace: memwatch export HISTORY -o trace.csv",
         )
-    config = configure(flags)
-    run = history_replay.find(path, wanted)
+    config = config_from_flags(flags)
+    run = history_replay.find_run(path, wanted)
     with ProgressBar("judging it again") as progress:
-        watches = list(retell(path, run, progress.update))
-    _print_all([notice for watch in watches for notice in watch.now], config)
+        watches = list(rejudge(path, run, progress.update))
+    _print_all([notice for watch in watches for notice in watch.recomputed], config)
     conclusion = _conclusion(watches)
     print(conclusion, file=sys.stderr if config.json else sys.stdout)
     return ExitCode.INTERNAL if any(watch.difference for watch in watches) else ExitCode.ENDED
@@ -175,14 +179,14 @@ def _print_all(notices: Sequence[Notice], config: Config) -> None:
             print(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(notice.t))} {to_text_line(notice)}")
 
 
-def _conclusion(watches: Sequence[Retold]) -> str:
+def _conclusion(watches: Sequence[RejudgedWatch]) -> str:
     for i, one in enumerate(watches, 1):
         if one.difference is not None:
             then, now = (to_json_line(notice) if notice is not None else "nothing" for notice in one.difference)
             whose = f"watch {i} of {len(watches)}, by memwatch {one.watch.version}; this is {__version__}"
             return f"\ntold otherwise than it was ({whose}):\n  then {then}\n  now  {now}"
     many = "1 watch" if len(watches) == 1 else f"{len(watches)} watches"
-    events = sum(len(watch.now) for watch in watches)
+    events = sum(len(watch.recomputed) for watch in watches)
     return f"\njudged again, {many}: each of {events} events as it was told, bit for bit"
 
 

@@ -9,10 +9,10 @@ from dataclasses import asdict, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from memwatch.app.composition import manner, presets
-from memwatch.app.watch_session import make_guard
+from memwatch.app.composition import configured_presets, describe_interrupt_plan
+from memwatch.app.watch_session import make_access_policy
 from memwatch.cli.watch import config_file
-from memwatch.config.load import Settings, load, settle
+from memwatch.config.load import LoadedConfig, load_config, load_with_origins
 from memwatch.config.settings import Config
 from memwatch.errors import ConfigError, ExitCode, MemwatchError
 from memwatch.system import serialization
@@ -20,14 +20,14 @@ from memwatch.system import serialization
 COMMENT_COLUMN = 40
 
 
-def check(files: Sequence[str], flags: Mapping[str, object]) -> int:
+def check_config(files: Sequence[str], flags: Mapping[str, object]) -> int:
     """`memwatch config check [FILE...]`: a line for each that is right; ConfigError with all that is wrong."""
     wrong: list[ConfigError] = []
     paths: Sequence[Path | None] = [Path(name) for name in files] or [config_file(flags)]
     for path in paths:
         name = "without a file" if path is None else str(path)
         try:
-            config = load(path, flags=flags, environ=os.environ)
+            config = load_config(path, flags=flags, environ=os.environ)
         except ConfigError as error:
             wrong += (error, *error.others)
             continue
@@ -41,19 +41,19 @@ def check(files: Sequence[str], flags: Mapping[str, object]) -> int:
     return ExitCode.ENDED
 
 
-def show(flags: Mapping[str, object]) -> int:
+def show_config(flags: Mapping[str, object]) -> int:
     """`memwatch config show`: all values that a watch would have here, with the origin of those that are set."""
     as_json = bool(flags.get("json"))  # how to print it, not a value to be shown
     flags = {key: value for key, value in flags.items() if key != "json"}
-    settings = settle(config_file(flags), flags=flags, environ=os.environ)
+    settings = load_with_origins(config_file(flags), flags=flags, environ=os.environ)
     settings = replace(settings, config=_masked(settings.config))
     print(_as_json(settings) if as_json else "\n".join(_lines(settings.config, settings.origins)))
     return ExitCode.ENDED
 
 
-def schema() -> int:
+def print_config_schema() -> int:
     """`memwatch config schema`: the JSON Schema of a configuration file."""
-    from memwatch.config.json_schema import schema as made
+    from memwatch.config.json_schema import config_schema as made
 
     print(json.dumps(made(), indent=2, ensure_ascii=False))
     return ExitCode.ENDED
@@ -64,11 +64,11 @@ def schema() -> int:
 
 def _tried(config: Config) -> Iterator[MemwatchError]:
     """What of it a watch would refuse as it begins: other files that it names, what is not installed."""
-    trials: list[Callable[[Config], object]] = [presets, make_guard]
-    if config.extras:
+    trials: list[Callable[[Config], object]] = [configured_presets, make_access_policy]
+    if config.enabled_extras:
         from memwatch.app.tracker_setup import check_extra
 
-        trials += [partial(check_extra, name=name) for name in config.extras]
+        trials += [partial(check_extra, name=name) for name in config.enabled_extras]
     for trial in trials:
         try:
             trial(config)
@@ -79,7 +79,9 @@ def _tried(config: Config) -> Iterator[MemwatchError]:
 def _gist(config: Config) -> str:
     address, history = config.listen_address, config.history_path(os.environ)
     serves = "serves nothing" if address is None else "listens at {}:{}".format(*address)
-    return f"{manner(config)}; {serves}; {'keeps no history' if history is None else f'keeps {history}'}"
+    return (
+        f"{describe_interrupt_plan(config)}; {serves}; {'keeps no history' if history is None else f'keeps {history}'}"
+    )
 
 
 # --- show -----------------------------------------------------------------------------------------------------------
@@ -87,10 +89,12 @@ def _gist(config: Config) -> str:
 
 def _masked(config: Config) -> Config:
     """Without the passwords."""
-    return replace(config, notify=replace(config.notify, urls=tuple(map(serialization.masked, config.notify.urls))))
+    return replace(
+        config, notify=replace(config.notify, urls=tuple(map(serialization.mask_url_rest, config.notify.urls)))
+    )
 
 
-def _as_json(settings: Settings) -> str:
+def _as_json(settings: LoadedConfig) -> str:
     return serialization.to_shown_json({"config": asdict(settings.config), "origins": settings.origins})
 
 
