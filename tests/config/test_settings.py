@@ -226,6 +226,7 @@ def test_each_number_has_a_range_and_the_tables_name_keys() -> None:
 def test_yaml_is_not_imported_without_a_file() -> None:
     import subprocess
 
-    code = "import sys; from memwatch.config.load import load_config; load_config(flags={'pid': 5}); sys.exit('yaml' in sys.modules)"
+    code = "import sys; from memwatch.config.load import load_config; load_config(flags={'pid': 5}); "
+    code += "sys.exit('yaml' in sys.modules)"
     source = str(Path(settings.__file__).parents[2])
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": source})

@@ -15,12 +15,12 @@ from support.processes import WAIT, python, running
 POWERS = """
 import json, os, sys
 from memwatch.actions.signal_sender import PidfdSignaller
-from memwatch.diagnosis.heap.remote_memory import Memory
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.errors import SourceError
 from memwatch.sources.memory.kernel_oom_log import KmsgReader
-from memwatch.sources.memory.pagemap import Pages
+from memwatch.sources.memory.pagemap import PagemapFile
 from memwatch.sources.procfs import parse_statm
-from memwatch.sources.target import identify, is_same, read_environ
+from memwatch.sources.target.process_identity import identify, is_same_process, read_environ
 from memwatch.system.process_priority import lock_memory, raise_priority
 pid = int(sys.argv[1])
 
@@ -32,12 +32,12 @@ def may(look):
 
 print(json.dumps([name for name, look in {
     "memory": lambda: parse_statm(open(f"/proc/{pid}/statm", "rb").read()),
-    "interrupt": lambda: PidfdSignaller(identify(pid), is_same).may_signal(),
-    "diagnosis": lambda: Memory(pid),
+    "interrupt": lambda: PidfdSignaller(identify(pid), is_same_process).may_signal(),
+    "diagnosis": lambda: RemoteMemory(pid),
     "folder": lambda: os.readlink(f"/proc/{pid}/cwd"),
     "open files": lambda: os.readlink(f"/proc/{pid}/fd/1"),
     "environment": lambda: read_environ(pid) is not None,
-    "shared pages": lambda: Pages(pid).kinds(0, 1),
+    "shared pages": lambda: PagemapFile(pid).read_page_kinds(0, 1),
     "the kernel's record": KmsgReader,
     "realtime": lambda: raise_priority() is None,
     "lock_memory": lambda: lock_memory() is None,

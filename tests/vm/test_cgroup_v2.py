@@ -31,17 +31,17 @@ import json, select, sys, time
 from pathlib import Path
 from memwatch.core.measurements import Limit
 from memwatch.sources.memory.cgroup import CgroupReader
-from memwatch.sources.memory.cgroup_events import Wakes
+from memwatch.sources.memory.cgroup_events import CgroupWaker
 
 reader = CgroupReader(int(sys.argv[1]))
-wakes, cgroup = Wakes(reader.directories), reader.read(0.0)
-wakes.arm(cgroup, Limit(140 << 20, f"cgroup {cgroup.levels[0].path}", 100 << 20), (50 << 20,), hurried=False)
+wakes, cgroup = CgroupWaker(reader.level_directories), reader.read(0.0)
+wakes.set_thresholds(cgroup, Limit(140 << 20, f"cgroup {cgroup.levels[0].path}", 100 << 20), (50 << 20,), hurried=False)
 poll = select.poll()
 poll.register(wakes.fileno(), select.POLLIN)
 calm = not poll.poll(2000)
 Path("/run/go").touch()
-woken = bool(poll.poll(60_000)) and wakes.rang()
-events = dict(line.split() for line in Path(reader.directories()[0], "memory.events").read_text().splitlines())
+woken = bool(poll.poll(60_000)) and wakes.consume_wakeup()
+events = dict(line.split() for line in Path(reader.level_directories()[0], "memory.events").read_text().splitlines())
 print(json.dumps({"armed": wakes.armed, "failure": wakes.failure, "calm": calm, "woken": woken, "events": events}))
 END
 """

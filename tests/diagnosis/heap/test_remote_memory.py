@@ -66,8 +66,8 @@ def test_another_users_memory_is_read_with_the_right_to_trace_and_no_other() -> 
     sources = Path(__file__).parents[3] / "watchdog"
     code = f"""
 import sys; sys.path.insert(0, {str(sources)!r})
-from memwatch.diagnosis.heap.remote_memory import Memory
-memory = Memory(int(sys.argv[1]))
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+memory = RemoteMemory(int(sys.argv[1]))
 print(memory.read(memory.maps[0].start, 4), memory.is_there())
 """
 

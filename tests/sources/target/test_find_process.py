@@ -163,9 +163,9 @@ def test_memwatch_and_the_shell_around_it_never_match_themselves(mark):
     source = Path(__file__).parents[3] / "watchdog"
     code = (
         f"import sys; sys.path.insert(0, {str(source)!r})\n"
-        "from memwatch.sources.target.find_process import find\n"
+        "from memwatch.sources.target.find_process import find_trainer_pid\n"
         "from memwatch.errors import AttachError\n"
-        "try: print(find(match=sys.argv[1]))\n"
+        "try: print(find_trainer_pid(match=sys.argv[1]))\n"
         "except AttachError as error: print('none', error)\n"
     )
     script = f"'{sys.executable}' -S -c \"$0\" {mark}; true"

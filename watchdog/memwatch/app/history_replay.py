@@ -1,4 +1,4 @@
-"""A run of the history: its state at the end, its data for charts, or judged again by an engine of the same settings."""
+"""A run of the history: its state at the end, its data for charts, or judged again with the same settings."""
 
 from __future__ import annotations
 
