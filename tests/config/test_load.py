@@ -78,7 +78,8 @@ def test_what_others_set_or_nobody_does_is_left_alone() -> None:
 
 
 def test_without_an_environment_none_is_heeded() -> None:
-    code = "from memwatch.config.load import load_config; from memwatch.config.settings import Config; assert load_config() == Config()"
+    code = "from memwatch.config.load import load_config; from memwatch.config.settings import Config; "
+    code += "assert load_config() == Config()"
     environ = {"PYTHONPATH": str(Path(serialization.__file__).parents[2]), "MEMWATCH_VERBOSE": "true"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environ)
 
