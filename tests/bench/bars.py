@@ -112,11 +112,9 @@ def replay_bars(told: Results) -> Iterator[Bar]:
 
 def report_bars(told: Results) -> Iterator[Bar]:
     """A page of a long run."""
-    size = f"{told['samples']:,} samples"
-    for name in ("page", "page, static"):
-        runs = told["reports"][name]
-        yield Bar(f"a report of {size}: {name}", median([run["seconds"] for run in runs]), "s", most=5)
-        yield Bar(f"its size: {name}", max(run["bytes"] for run in runs) / 1e6, "MB", most=8)
+    runs = told["reports"]["page"]
+    yield Bar(f"a report of {told['samples']:,} samples: page", median([run["seconds"] for run in runs]), "s", most=5)
+    yield Bar("its size: page", max(run["bytes"] for run in runs) / 1e6, "MB", most=8)
 
 
 def tree_bars(told: Results) -> Iterator[Bar]:

@@ -57,7 +57,6 @@ def reports(folder: Path, samples: int, runs: int) -> dict[str, list[Figures]]:
             ("replay", ("replay", trace), ".txt"),
             ("report", ("report", history), ".txt"),
             ("page", ("report", history, "-o", "OUT"), ".html"),
-            ("page, static", ("report", history, "--static", "-o", "OUT"), ".html"),
             ("comparison", ("compare", history, history, "-o", "OUT"), ".html"),
         ):
             out = trace if name == "export" else folder / f"{name}-{run}{suffix}"

@@ -25,7 +25,7 @@ def test_a_replay_is_measured_by_part(tmp_path, capsys):
 
 def test_reports_and_pages_are_measured(tmp_path):
     told = report.reports(tmp_path, samples=20, runs=1)
-    assert list(told) == ["export", "replay", "report", "page", "page, static", "comparison"]
+    assert list(told) == ["export", "replay", "report", "page", "comparison"]
     assert all(runs[0]["bytes"] > 100 and runs[0]["peak_rss_mib"] > 10 for runs in told.values())
     pages = report.pages(3)
     assert pages["status page"]["bytes"] > 10_000 and pages["status page"]["median_ms"] > 0

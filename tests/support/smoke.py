@@ -120,14 +120,6 @@ def demo(installed: Installed, folder: Path) -> None:
     assert out.endswith("Nothing is left behind.\n")
 
 
-def report(installed: Installed, folder: Path) -> None:
-    """A page has charts that can be zoomed."""
-    history = str(folder / "history.db")
-    installed.memwatch("run", *SOON, "--history", history, "--", installed.python, "-c", TRAINER)
-    said(installed, "report", history, "-o", str(folder / "report.html"))
-    assert "Plotly.newPlot" in (folder / "report.html").read_text()
-
-
 def doctored(extra: str, text: str) -> Callable[[Installed, Path], None]:
     """The doctor tries it out, with this outcome."""
 
@@ -154,7 +146,6 @@ EXTRA: dict[str, Callable[[Installed, Path], None]] = {
     "auth": doctored("auth", "asks for a password"),
     "demo": demo,
     "notify": doctored("notify", "its addresses are understood"),
-    "report": report,
     "tensorboard": tracked("tensorboard", "tb/memwatch-*/events.out.tfevents.*"),
     "wandb": tracked("wandb", "wandb/offline-run-*/run-*.wandb"),
 }

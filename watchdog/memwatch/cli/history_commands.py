@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,7 +22,7 @@ from memwatch.core.text_and_units import format_duration, printable
 from memwatch.errors import ConfigError, ExitCode
 from memwatch.history import csv_trace as traces
 from memwatch.history import stored_runs
-from memwatch.outputs.html import comparison_page, html_document
+from memwatch.outputs.html import comparison_page
 from memwatch.outputs.html import report_page as pages
 from memwatch.outputs.status_json import jsonable, snapshot_to_dict
 from memwatch.outputs.terminal.event_lines import NoticeFilter
@@ -49,7 +49,7 @@ def report(flags: dict[str, Any]) -> int:
     with _written(output, tuple(FORMAT_BY_SUFFIX)) as write:
         with ProgressBar(READING) as progress:
             found = history_replay.load_run(path, run, config, progress)
-            text = _shown(found, form, "static" in flags)
+            text = _shown(found, form)
         write(text)
     return ExitCode.ENDED
 
@@ -61,19 +61,16 @@ def _form(flags: dict[str, Any], wants_json: bool, output: Path | None) -> str:
     return "text" if "text" in flags or output is None else FORMAT_BY_SUFFIX.get(output.suffix.lower(), "html")
 
 
-def _shown(found: LoadedRun, form: str, is_static: bool) -> str:
+def _shown(found: LoadedRun, form: str) -> str:
     if form == "csv":
         return generations_csv.generations_csv(found.end)
     if form == "text":
         return render_summary(found.end, found.is_running)
-    return report_json(found) if form == "json" else report_html(found, _charts(is_static))
+    return report_json(found) if form == "json" else report_html(found)
 
 
-def report_html(found: LoadedRun, charts: html_document.ChartRenderer = html_document.SVG_CHARTS) -> str:
-    """The report as HTML."""
-    return pages.render_report(
-        found.run_data, pages.describe_ending(found.end, found.is_running), found.run.run_id, charts
-    )
+def report_html(found: LoadedRun) -> str:
+    return pages.render_report(found.run_data, pages.describe_ending(found.end, found.is_running), found.run.run_id)
 
 
 def report_json(found: LoadedRun) -> str:
@@ -104,13 +101,13 @@ def _list(path: Path) -> int:
 
 def compare(flags: dict[str, Any]) -> int:
     """`memwatch compare A B`: two runs side by side; each is a history file, or the ID of a run."""
-    names, output, is_static = flags.pop("pair"), _path(flags), "static" in flags
+    names, output = flags.pop("pair"), _path(flags)
     config = config_from_flags(flags)
     with ProgressBar(READING) as progress:
         a, b = (_side(name, config, progress) for name in names)
     with _written(output, (".html",)) as write:
         if output is not None:
-            write(comparison_page.document(a, b, _charts(is_static)))
+            write(comparison_page.document(a, b))
         else:
             write(
                 serialization.to_shown_json(comparison_page.as_json(a, b)) + "\n"
@@ -215,13 +212,3 @@ def _written(output: Path | None, suffixes: tuple[str, ...]) -> Iterator[Callabl
     with private_files.atomic_writer(output, "-o", suffixes) as write:
         yield write
     print(f"written: {output}")
-
-
-def _charts(is_static: bool) -> html_document.ChartRenderer:
-    """Those that can be zoomed, where the extra for them is installed and they are wanted."""
-    if not is_static:
-        with suppress(ModuleNotFoundError):
-            from memwatch.outputs.charts import plotly_charts
-
-            return plotly_charts.plotly_charts()
-    return html_document.SVG_CHARTS

@@ -231,10 +231,8 @@ def _add_reports(add: Callable[..., _Parser], common: _Parser, files: str) -> No
     one_run, group = _flags("the run")
     group.add_argument("runs", metavar="HISTORY", nargs="?", help="its file; default: in the state folder")
     group.add_argument("--run", dest="run_id", metavar="ID", help="which run; default: the latest")
-    charts, group = _flags("charts")
-    group.add_argument("--static", action="store_true", help="draw a page's charts as pictures, without JavaScript")
     text = "a run that was watched, from the history: a summary, a page, a table"
-    report = add("report", text, one_run, charts, common, epilog=files)
+    report = add("report", text, one_run, common, epilog=files)
     report.add_argument("--list", action="store_true", help="which runs the history has")
     report.add_argument(
         "-o", "--output", metavar="FILE", help="write it: a page (.html), the summary (.txt), .json or .csv"
@@ -242,7 +240,7 @@ def _add_reports(add: Callable[..., _Parser], common: _Parser, files: str) -> No
     forms = report.add_mutually_exclusive_group()
     forms.add_argument("--text", action="store_true", help="the summary as tables; the default")
     forms.add_argument("--csv", action="store_true", help="the generations as CSV")
-    compare = add("compare", "two runs side by side, as before and after a fix", charts, common, epilog=files)
+    compare = add("compare", "two runs side by side, as before and after a fix", common, epilog=files)
     compare.add_argument(
         "pair", metavar="RUN", nargs=2, help="a history file (its latest run), or a run's ID; ID@2: its second process"
     )

@@ -166,19 +166,17 @@ def as_json(a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
 # --- the page -------------------------------------------------------------------------------------------------------
 
 
-def document(a: ComparedRun, b: ComparedRun, charts: html_document.ChartRenderer = html_document.SVG_CHARTS) -> str:
+def document(a: ComparedRun, b: ComparedRun) -> str:
     """The rows as a page, with their memory in one chart."""
     table = [[row.what, row.a[0] or "-", row.b[0] or "-", row.change] for row in comparison_rows(a, b)]
     return html_document.render_document(
         f"{a.name} and {b.name}",
-        charts.head,
         html_document.element("h1", html_document.escape_html("Two runs side by side")),
         html_document.wide_table(["", f"A: {a.name}", f"B: {b.name}", ">A to B"], table),
-        html_document.section("Memory", charts.draw(list(comparison_panels(a, b)))),
+        html_document.section("Memory", *map(html_document.chart_svg, comparison_panels(a, b))),
         html_document.element(
             "footer", html_document.escape_html(f"memwatch {memwatch.__version__}, runs {a.run_id} and {b.run_id}")
         ),
-        policy=charts.policy,
     )
 
 

@@ -5,8 +5,7 @@ Parts that several pages have: findings, generations, expectations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import NewType
 
@@ -152,30 +151,12 @@ def chart_svg(panel: Panel) -> Markup:
     return Markup("".join(render_svg([panel], frame, panel.title, kind) for kind, frame in frames))
 
 
-@dataclass(frozen=True, slots=True)
-class ChartRenderer:
-    """How a page draws panels."""
-
-    draw: Callable[[Sequence[Panel]], Markup]
-    head: Markup  # that the page needs once, before the first
-    policy: str  # the page's Content-Security-Policy, which lets them work
-
-
-def svg_charts(panels: Sequence[Panel]) -> Markup:
-    """Each panel as a picture."""
-    return joined(map(chart_svg, panels))
-
-
-SVG_CHARTS = ChartRenderer(svg_charts, Markup(""), STATIC_CSP)
-
-
-def render_document(title: str, *body: Markup, policy: str = STATIC_CSP, refresh_seconds: int | None = None) -> str:
-    """The whole page. `policy` is its Content-Security-Policy."""
+def render_document(title: str, *body: Markup, refresh_seconds: int | None = None) -> str:
     again = "" if refresh_seconds is None else f'<meta http-equiv="refresh" content="{refresh_seconds}">'
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape_html(title)} - memwatch</title>'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">{again}'
+        f'<meta http-equiv="Content-Security-Policy" content="{STATIC_CSP}">{again}'
         f"<style>{PAGE_CSS}{stylesheet()}</style><body>{''.join(body)}</body></html>\n"
     )
 

@@ -29,7 +29,6 @@ def render_report(
     story: RunData,
     ending: Sequence[str],
     run_id: str,
-    charts: html_document.ChartRenderer = html_document.SVG_CHARTS,
     local_time: LocalTime = time.localtime,
 ) -> str:
     """The page. `ending`: how it ended, and why that is said, line by line."""
@@ -37,15 +36,16 @@ def render_report(
     clock = TimeOfDayFormatter(story, local_time)
     return html_document.render_document(
         end.command or run_id,
-        charts.head,
         html_document.element("h1", html_document.escape_html(end.command or run_id)),
         html_document.paragraph(ending[0], "lead"),
         html_document.items(ending[1:]),
         html_document.facts(_facts(story, clock)),
         html_document.section("What grows", *html_document.findings_section(known)),
-        html_document.section("Memory over time", charts.draw(run_panels(story))),
+        html_document.section("Memory over time", *map(html_document.chart_svg, run_panels(story))),
         html_document.section(
-            "Generation by generation", charts.draw(list(by_generation.generation_panels(story))), *_generations(story)
+            "Generation by generation",
+            *map(html_document.chart_svg, by_generation.generation_panels(story)),
+            *_generations(story),
         ),
         html_document.section("What it holds", *_holdings(story, known)),
         html_document.section("Expectations", html_document.expectations(end.expectations)),
@@ -53,7 +53,6 @@ def render_report(
         html_document.element(
             "footer", html_document.escape_html(f"memwatch {memwatch.__version__}, run {run_id}; times: {clock.zone}")
         ),
-        policy=charts.policy,
     )
 
 
