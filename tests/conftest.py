@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import signal
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# In CI (the variable CI is set) hypothesis has a profile of its own: the same examples each time.
-settings.register_profile("explore", max_examples=500, deadline=None)
+# The same examples each time, on a machine however slow: a property that fails, fails for everybody. New examples are
+# looked for by `make thorough`.
+settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("same")
 
 
 def pytest_configure() -> None:
