@@ -4,21 +4,31 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test thorough fuzz machines fast check lint types contracts pictures dashboards manifests locks config-schema schema bench tables soak soak-watch manual pythons libraries trackers site wheel packaging trust trust-endings trust-real clean
+.PHONY: demo test tools debian thorough fuzz machines fast check lint types contracts pictures dashboards manifests locks config-schema schema bench tables soak soak-watch manual pythons libraries trackers site wheel packaging trust trust-endings trust-real clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
 
-PYTEST = $(BIN)/pytest --reruns 2 --reruns-delay 2 -r aR --durations 10
+PYTEST = $(BIN)/pytest --durations 10
 APART = not paced and not thorough and not vm and not nspawn
+RESULTS = build/tests.jsonl
 test: .venv/.dev  ## what runs real processes waits more than it works; where its pace tells, it has more room
-	$(PYTEST) -n 3 --dist loadfile -m "not integration and $(APART)"
-	$(PYTEST) -n 4 --dist loadfile -m "integration and $(APART)"
-	$(PYTEST) -n 3 -m "paced and not thorough" tests/integration
+	rm -f $(RESULTS)
+	TEST_RESULTS=$(RESULTS) $(PYTEST) -n 3 --dist loadfile -m "not integration and $(APART)" || :
+	TEST_RESULTS=$(RESULTS) $(PYTEST) -n 4 --dist loadfile -m "integration and $(APART)" || :
+	TEST_RESULTS=$(RESULTS) $(PYTEST) -n 3 -m "paced and not thorough" tests/integration || :
+	@PYTHONPATH=tests $(BIN)/python -m support.summary $(RESULTS) 3
+
+tools:  ## what `make test` skips without: programs of Debian's (root), newer CPythons, trackers, Sphinx, types of dashboards
+	$(MAKE) debian
+	$(MAKE) -j 4 -O pythons schema trackers .venv/docs/.made
+
+debian:
+	tests/support/debian_programs
 
 thorough: .venv/.dev  ## what is left out to be done in time: more pairs of leak and interpreter, what is large or measured
 	$(PYTEST) -n 3 -m thorough
-	$(PYTEST) -n 3 --hypothesis-profile explore tests/hostile/test_parsers.py
+	$(PYTEST) -n 3 --hypothesis-profile explore -m "hypothesis and not thorough"
 
 FUZZ ?= 10
 SEED ?= 0
@@ -118,7 +128,7 @@ wheel: .venv/.dev  ## dist: sdist and wheel, the same bytes for the same commit
 	$(BIN)/check-wheel-contents dist
 
 packaging: .venv/.dev trackers  ## the wheel in use, with each extra; with the lowest and highest dependencies of an index, on the oldest and newest CPython
-	$(BIN)/pytest -n 2 -r aR tests/packaging
+	$(PYTEST) -n 2 tests/packaging
 
 .venv/.demo: requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv

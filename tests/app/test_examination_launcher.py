@@ -20,7 +20,7 @@ from memwatch.core.examination import Examination
 from memwatch.core.leaks.allocation_profile import by_line
 from memwatch.sources.target.process_identity import identify
 from support.processes import running
-from support.pythons import pythons
+from support.pythons import needed_python
 
 TRAINER = """
 import sys, time
@@ -122,9 +122,7 @@ def test_a_trainer_that_ends_midway_is_told_whole_or_not_at_all(how: signal.Sign
 @pytest.mark.parametrize("after", MOMENTS)
 @pytest.mark.parametrize("program", ["sleep", "3.9", "3.11"])
 def test_of_a_trainer_that_executes_another_program_one_of_the_two_is_told(program: str, after: float):
-    if program != "sleep" and program not in pythons():
-        pytest.skip(f"no CPython {program} is here")
-    words = ["/bin/sleep", "60"] if program == "sleep" else [*pythons()[program].command, "-c", NEXT]
+    words = ["/bin/sleep", "60"] if program == "sleep" else [*needed_python(program).command, "-c", NEXT]
     code = MANY.format(name="Early", megabytes=100)
     with running([sys.executable, "-c", code, *words]) as trainer, examiner(trainer.pid) as one:
         found = outcome(one, meanwhile=lambda: (time.sleep(after), trainer.send_signal(signal.SIGUSR1))).found
@@ -144,14 +142,12 @@ def objects(found: Examination) -> dict[str, int]:
 
 @pytest.mark.parametrize(("python", "seed"), [("3.9", 1), ("3.11", 2), ("3.13", 3)])
 def test_forged_objects_are_borne_within_time_and_memory(python: str, seed: int, tmp_path: Path):
-    if python not in pythons():
-        pytest.skip(f"no CPython {python} is here")
     room = 64 << 20
     code = (
         "from memwatch.app.examination_worker import serve; serve(); "
         f"open({str(tmp_path / 'status')!r}, 'w').write(open('/proc/self/status').read())"
     )
-    program = [*pythons()[python].program("forged.py"), str(seed)]
+    program = [*needed_python(python).program("forged.py"), str(seed)]
     with running(program) as trainer, examiner(trainer.pid, code=code) as one:
         found = outcome(one, replace(ASKED, memory_bytes=room, types=("list",), paths=("Real.value",))).found
     assert "internal" not in found.census_reason and "status" not in found.census_reason

@@ -16,13 +16,12 @@ from memwatch.errors import ConfigError
 from memwatch.outputs.http.client_access import AccessPolicy
 from memwatch.outputs.http.server import CERTIFICATE, PASSWORD, TLS
 from support.certificates import hashed, make_all
+from support.needed import needs_program
 
 ROOT = Path(__file__).resolve().parents[2]
 HASH = hashed()
 PAIR = "cert_file: server.crt, key_file: server.key"
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not installed (it comes with prometheus)"
-)
+needs_promtool = needs_program("promtool")
 
 
 @pytest.fixture(scope="module")

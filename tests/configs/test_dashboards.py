@@ -16,6 +16,7 @@ import yaml
 from generator.queries import RUN, families_in, selector
 from memwatch.outputs.metrics.metric_registry import FAMILIES, MetricFamily
 from support.grafana import FILES, GRAFANA, load, panels, queries
+from support.needed import needs_program
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = ROOT / ".venv" / "schema" / "node_modules"
@@ -114,7 +115,7 @@ def test_every_series_that_is_asked_for_is_in_the_registry(path: Path):
 
 
 @every_file
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (it comes with prometheus)")
+@needs_program("promtool")
 def test_every_expression_is_promql(path: Path, tmp_path: Path):
     variables = {"job": "j", "instance": "i", "resource": "r"}
     rules = [{"record": f"r{i}", "expr": one.filled(variables)} for i, one in enumerate(queries(load(path)))]
@@ -166,7 +167,7 @@ def typed(board: dict[str, Any]) -> str:
 def compiled(text: str, folder: Path) -> str:
     """What the compiler has to say."""
     if not (SCHEMA / ".bin" / "tsc").exists() or shutil.which("node") is None:
-        pytest.skip("no types of Grafana's dashboards here: make schema, which needs npm")
+        pytest.skip("needs the types of Grafana's dashboards: make tools")
     program = folder / "board.ts"
     program.write_text(text)
     options = ("--noEmit", "--strict", "--skipLibCheck", "--moduleResolution", "node", "--target", "es2022")

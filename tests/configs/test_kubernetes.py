@@ -20,6 +20,7 @@ from memwatch.config.load import load_config
 from memwatch.config.settings import Config
 from memwatch.core.text_and_units import parse_size
 from memwatch.outputs.http.routes import ROUTES
+from support.needed import needs_program
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "configs" / "kubernetes"
@@ -30,10 +31,8 @@ BUILT = ("job", "daemonset", "monitoring")
 
 Manifest = dict[str, Any]
 
-pytestmark = pytest.mark.skipif(not KUBECTL.exists(), reason="kubectl: pip install -r requirements-dev.txt")
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not installed (it comes with prometheus)"
-)
+pytestmark = pytest.mark.skipif(not KUBECTL.exists(), reason="needs kubectl: pip install -r requirements-dev.txt")
+needs_promtool = needs_program("promtool")
 
 
 def kustomized(folder: Path) -> list[Manifest]:
@@ -126,7 +125,7 @@ def compiled(manifests: list[Manifest], folder: Path) -> str:
     """What the compiler says of them, by the types that are made from the operator's own definitions."""
     types = SCHEMA / "node_modules" / "@kubernetes-models" / "prometheus-operator" / "monitoring.coreos.com" / "v1"
     if not types.exists() or shutil.which("node") is None:
-        pytest.skip("no types of the Prometheus operator here: make schema, which needs npm")
+        pytest.skip("needs the types of the Prometheus operator: make tools")
     program = folder / "monitoring.ts"
     program.write_text(
         "".join(

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from memwatch.outputs.metrics.metric_registry import FAMILIES
+from support.needed import needs_program
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "configs" / "prometheus"
@@ -22,9 +23,7 @@ ALERTS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
 TESTS = sorted((FOLDER / "tests").glob("*.yml"))
 
 every_alert = pytest.mark.parametrize("name", sorted(ALERTS))
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not installed (it comes with prometheus)"
-)
+needs_promtool = needs_program("promtool")
 
 
 def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

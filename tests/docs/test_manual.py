@@ -36,7 +36,7 @@ each = pytest.mark.parametrize(("typed", "wanted"), WORDS, ids=lambda value: val
 def needed(*programs: str) -> None:
     for program in programs:
         if shutil.which(program) is None:
-            pytest.skip(f"no {program} here")
+            pytest.skip(f"needs {program}: make tools")
 
 
 @pytest.fixture

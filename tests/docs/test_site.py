@@ -20,8 +20,10 @@ ROOT = Path(__file__).resolve().parents[2]
 CONF = runpy.run_path(str(ROOT / "docs" / "conf.py"))
 SPHINX = ROOT / ".venv" / "docs" / "bin" / "sphinx-build"
 
-needs_sphinx = pytest.mark.skipif(not SPHINX.exists() and "CI" not in os.environ, reason="make site")
-needs_chromium = pytest.mark.skipif(chromium.found() is None and "CI" not in os.environ, reason="needs chromium")
+needs_sphinx = pytest.mark.skipif(not SPHINX.exists() and "CI" not in os.environ, reason="needs sphinx: make tools")
+needs_chromium = pytest.mark.skipif(
+    chromium.found() is None and "CI" not in os.environ, reason="needs chromium: make tools"
+)
 
 
 def build(root: Path, folder: Path) -> subprocess.CompletedProcess[str]:

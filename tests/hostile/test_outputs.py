@@ -28,6 +28,7 @@ from memwatch.outputs.text import examination_text, exit_summary, profile_format
 from memwatch.outputs.trackers import tracker_records
 from memwatch.outputs.trackers.notification_messages import MESSAGE_TEMPLATES, NotificationMessages
 from memwatch.system import serialization
+from support.needed import needs_program
 from support.snapshots import FakeClock, make_diagnosis, make_snapshot
 
 few = settings(max_examples=25, deadline=None)
@@ -162,6 +163,7 @@ def test_the_exposition_is_read_back_and_bounded(word: str, accept: str) -> None
     assert not harmful("".join(labels), "")
 
 
+@needs_program("promtool")
 def test_promtool_reads_every_evil_name() -> None:
     for word in EVILS:
         text = scraped(snapshot_of(word))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -22,10 +21,11 @@ from memwatch.outputs.metrics.metric_registry import FAMILIES
 from support.grafana import FILES, load, panels, queries
 from support.mainjob import ROOT, free_port, until
 from support.measure import ENVIRON
+from support.needed import needs_program
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed"),
+    needs_program("prometheus"),
 ]
 FOLDER = ROOT / "configs" / "prometheus"
 SCRAPES_AFTER_SECONDS = 3.0  # the end is scraped, and rules have seen it

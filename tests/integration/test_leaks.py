@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.mainjob import EXAMPLE, Folder, memwatch, trainer
-from support.pythons import pythons
+from support.pythons import needed_python
 
 pytestmark = [pytest.mark.paced, pytest.mark.timeout(300)]
 
@@ -67,10 +67,8 @@ def wait_for_turn(shared: Path) -> None:
 
 def watched(leak: str, python: str, tmp_path: Path, generations: int) -> list[dict]:
     """The findings of a run, each with the generation in which it was told."""
-    if python not in pythons() or not pythons()[python].has_numpy:
-        pytest.skip(f"no CPython {python} with numpy is here: make pythons")
+    one, folder = needed_python(python, numpy=True), Folder(tmp_path)
     wait_for_turn(tmp_path.parents[1])
-    one, folder = pythons()[python], Folder(tmp_path)
     env = ["env", *(f"{name}={value}" for name, value in one.numpy_env.items())]
     options = ["--leak", leak, "--seconds", str(SECONDS), "--generations", str(generations), "--checkpoint-every", "0"]
     program = [

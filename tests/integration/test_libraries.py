@@ -18,7 +18,7 @@ PYTHON = ROOT / ".venv" / "libraries" / "bin" / "python"
 def found(program: str, limit: str, tmp_path: Path) -> list[dict[str, Any]]:
     """What a watch of it finds."""
     if not PYTHON.exists():
-        pytest.skip("the libraries are not here: make libraries")
+        pytest.skip("needs stable-baselines3 and torch: make libraries")
     folder = Folder(tmp_path)
     with trainer(folder, program=[str(PYTHON), str(PROGRAMS / program)]) as run:
         target = ["--pid", str(run.pid), "--log", str(folder.log), "--limit", limit, "--dry-run", "--listen", "none"]

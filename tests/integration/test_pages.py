@@ -20,7 +20,7 @@ from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapsho
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(chromium.found() is None and "CI" not in os.environ, reason="needs chromium"),
+    pytest.mark.skipif(chromium.found() is None and "CI" not in os.environ, reason="needs chromium: make tools"),
 ]
 EVIL = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">&\"'"
 PICTURES = Path(os.environ.get("MEMWATCH_PICTURES", "/nonexistent"))  # where they are kept to be looked at

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -25,11 +24,12 @@ import yaml
 from memwatch.errors import ExitCode
 from support.hosts import Host, hosts, inner
 from support.mainjob import ROOT, Folder, Memwatch, until
+from support.needed import needs_program
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(240),
-    pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed"),
+    needs_program("prometheus"),
     pytest.mark.skipif(os.geteuid() != 0, reason="takes root, for hosts of namespaces"),
 ]
 PROGRAMS = ROOT / "tests" / "programs"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 import urllib.request
@@ -18,6 +17,7 @@ import yaml
 from memwatch.errors import ExitCode
 from support.certificates import PASSWORD, hashed
 from support.mainjob import ROOT, Folder, Memwatch, free_port, memwatch, until
+from support.needed import needs_program
 from support.processes import WAIT, python, running
 
 pytestmark = pytest.mark.integration
@@ -60,7 +60,7 @@ def notes(daemon: Memwatch) -> str:
     return "\n".join(one["text"] for one in daemon.named("note"))
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (it comes with prometheus)")
+@needs_program("promtool")
 def test_promtool_accepts_what_the_document_makes(made: Path) -> None:
     done = subprocess.run(
         ["promtool", "check", "web-config", made / "web-config.yml"], capture_output=True, text=True, check=False
@@ -68,7 +68,7 @@ def test_promtool_accepts_what_the_document_makes(made: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed")
+@needs_program("prometheus")
 def test_prometheus_scrapes_it_with_certificate_and_password(made: Path, tmp_path: Path) -> None:
     port, own = free_port(), free_port()
     told = yaml.safe_load(blocks("yaml")[1].replace("localhost:9877", f"localhost:{port}"))

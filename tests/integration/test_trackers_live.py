@@ -37,7 +37,7 @@ while not os.path.exists("end"):
 @pytest.fixture
 def folder(tmp_path: Path) -> TrackedFolder:
     if not MADE.exists():
-        pytest.skip("the trackers are not here: make trackers")
+        pytest.skip("needs wandb, tensorboard and apprise: make tools")
     return TrackedFolder(tmp_path)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support import smoke
-from support.pythons import pythons
+from support.pythons import needed_python
 from support.wheels import Package, environment_of
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(400)]
@@ -21,9 +21,7 @@ def test_it_works_with_the_versions_that_it_names(
     made: Package, tmp_path: Path, version: str, resolution: str, extra: str
 ) -> None:
     """Of the lowest those that there is a wheel of for this CPython."""
-    if version not in pythons():
-        pytest.skip(f"no CPython {version} here")
-    installed = environment_of(tmp_path / "venv", made, pythons()[version].command[0], extra, resolution)
+    installed = environment_of(tmp_path / "venv", made, needed_python(version).command[0], extra, resolution)
     if extra:
         smoke.EXTRA[extra](installed, tmp_path)
     else:

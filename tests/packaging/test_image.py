@@ -34,7 +34,7 @@ ENVIRONMENT = (
 )
 TRAINER = "cd /runs; exec python -u /programs/leak.py saves 60 4 0.5 > main.log 2>&1"
 
-needs_hadolint = pytest.mark.skipif(not HADOLINT.exists(), reason="hadolint: pip install -r requirements-dev.txt")
+needs_hadolint = pytest.mark.skipif(not HADOLINT.exists(), reason="needs hadolint: pip install -r requirements-dev.txt")
 
 
 @needs_hadolint
@@ -79,7 +79,7 @@ def test_no_place_of_packages_is_named(text: str) -> None:
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     lacking = images.missing()
     if lacking:
-        pytest.skip(f"building an image here lacks {lacking}")
+        pytest.skip(f"needs {lacking}: make tools")
     work = tmp_path_factory.mktemp("image")
     yield images.build(work)
     shutil.rmtree(work)  # 1 GB

@@ -28,7 +28,7 @@ def tree() -> Path:
     """Its files, made once (a minute) and kept in the user's cache."""
     for program in ("systemd-nspawn", "mmdebstrap", "nsenter"):
         if shutil.which(program) is None:
-            missing(f"{program} is not installed: apt-get install systemd-container mmdebstrap")
+            missing(f"needs {program}: make tools")
     if os.geteuid() != 0:
         missing("needs root to boot a container")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memwatch-nspawn"

@@ -9,7 +9,10 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 OWN = [f"3.{minor}" for minor in range(8, 14)]
@@ -42,6 +45,7 @@ class Python:
         return [*self.command, "-X", "utf8", "-c", (PROGRAMS / name).read_text()]
 
 
+@cache
 def pythons() -> dict[str, Python]:
     """Those that are here, by name; the one that runs this among them."""
     found = {f"3.{sys.version_info[1]}": sys.executable}
@@ -56,6 +60,15 @@ def pythons() -> dict[str, Python]:
             found.setdefault(name, one)
     here = {name: Python((one,), _VENV / "numpy" / name, str(_VENV / "numpy" / name)) for name, one in found.items()}
     return here | {name: _newer(name) for name in NEWER if (_NEWER / "usr/bin" / _executable(name)).exists()}
+
+
+def needed_python(name: str, *, numpy: bool = False) -> Python:
+    """The interpreter of this name, which has numpy if asked for; where it is not here, the test is skipped."""
+    python = pythons().get(name)
+    if python is None or (numpy and not python.has_numpy):
+        brought = "make tools" if name in NEWER or python is not None else f"pyenv install {name}"
+        pytest.skip(f"needs CPython {name}{' with numpy' * numpy}: {brought}")
+    return python
 
 
 def _newer(name: str) -> Python:

@@ -27,9 +27,7 @@ from memwatch.diagnosis.heap.remote_memory import RemoteMemory, parse_maps
 from memwatch.diagnosis.heap.type_objects import TypeTable
 from memwatch.errors import SourceError, TargetGoneError
 from support.processes import running
-from support.pythons import NAMES, pythons
-
-PYTHONS = pythons()
+from support.pythons import NAMES, needed_python, pythons
 
 # answers each line with what the collector says of it: {type: count}
 TRUTH = """
@@ -115,14 +113,12 @@ def counted(pid: int) -> Counter[str]:
 
 
 def test_the_interpreters_of_this_machine_are_found() -> None:
-    assert f"3.{sys.version_info[1]}" in PYTHONS
+    assert f"3.{sys.version_info[1]}" in pythons()
 
 
 @pytest.mark.parametrize("python", NAMES)
 def test_each_class_of_the_user_is_counted_exactly(python: str) -> None:
-    if python not in PYTHONS:
-        pytest.skip(f"no CPython {python} here; make pythons installs the newer ones")
-    with running([*PYTHONS[python].command, "-X", "utf8", "-c", MANY + TRUTH + "serve()"]) as process:
+    with running([*needed_python(python).command, "-X", "utf8", "-c", MANY + TRUTH + "serve()"]) as process:
         found, true = counted(process.pid), truth(process)
     expected = {name: true[name] for name in true if name.startswith("__main__.")}
     assert {f"__main__.{kind}" for kind in KINDS} <= expected.keys() and len(expected) >= 11
@@ -133,9 +129,7 @@ def test_each_class_of_the_user_is_counted_exactly(python: str) -> None:
 
 @pytest.mark.parametrize("python", NAMES)
 def test_churn_is_survived(python: str) -> None:
-    if python not in PYTHONS:
-        pytest.skip(f"no CPython {python} here; make pythons installs the newer ones")
-    with running([*PYTHONS[python].command, "-c", CHURN + TRUTH + "serve()"]) as process:
+    with running([*needed_python(python).command, "-c", CHURN + TRUTH + "serve()"]) as process:
         for _ in range(3):
             found = counted(process.pid)
             assert found["__main__.Still"] == pytest.approx(20000, rel=0.005)

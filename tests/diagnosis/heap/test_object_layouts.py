@@ -12,9 +12,8 @@ from memwatch.core.examination import Census, TypeCount
 from memwatch.diagnosis.heap.attribute_path_sizes import parse_attribute_path
 from memwatch.diagnosis.heap.object_census import CensusOptions, take_census
 from support.processes import running
-from support.pythons import NAMES, OWN, pythons
+from support.pythons import NAMES, OWN, needed_python, pythons
 
-PYTHONS = pythons()
 CURRENT = f"3.{sys.version_info[1]}"
 EXACT = (
     "float",
@@ -46,9 +45,7 @@ def told(process: subprocess.Popen[str]) -> tuple[Census, dict[str, TypeCount], 
 
 @pytest.mark.parametrize("python", NAMES)
 def test_sizes_are_those_that_the_interpreter_tells(python: str) -> None:
-    if python not in PYTHONS:
-        pytest.skip(f"no CPython {python} here; make pythons installs the newer ones")
-    with running(PYTHONS[python].program("heap.py")) as process:
+    with running(needed_python(python).program("heap.py")) as process:
         _, found, true = told(process)
     for name in (*EXACT, *COUNTED):
         count, size = true[name]
@@ -66,9 +63,8 @@ def test_sizes_are_those_that_the_interpreter_tells(python: str) -> None:
 
 @pytest.mark.parametrize("python", NAMES)
 def test_arrays_are_found_in_dicts_that_nobody_tracks(python: str) -> None:
-    if python not in PYTHONS or not PYTHONS[python].has_numpy:
-        pytest.skip(f"no CPython {python} with numpy here; make pythons installs it")
-    with running(PYTHONS[python].program("heap.py"), env=PYTHONS[python].numpy_env) as process:
+    interpreter = needed_python(python, numpy=True)
+    with running(interpreter.program("heap.py"), env=interpreter.numpy_env) as process:
         census, found, true = told(process)
     assert [found["numpy.ndarray"].count, found["numpy.ndarray"].bytes] == true["numpy.ndarray"]
     assert found["numpy.ndarray"].tracked is False
@@ -77,7 +73,7 @@ def test_arrays_are_found_in_dicts_that_nobody_tracks(python: str) -> None:
 
 
 def test_without_bytes_none_are_told() -> None:
-    with running(PYTHONS[CURRENT].program("holders.py")) as process:
+    with running(pythons()[CURRENT].program("holders.py")) as process:
         census = take_census(process.pid)
     assert {one.bytes for one in census.types} == {None} and not census.large
 
@@ -97,10 +93,8 @@ for line in sys.stdin:
 
 
 def test_what_is_made_while_the_heap_is_read_belongs_to_the_size_of_a_path() -> None:
-    if not PYTHONS[CURRENT].has_numpy:
-        pytest.skip("numpy is not here: make pythons")
-    command = [*PYTHONS[CURRENT].command, "-c", GROWING]
-    with running(command, env=PYTHONS[CURRENT].numpy_env) as process:
+    interpreter = needed_python(CURRENT, numpy=True)
+    with running([*interpreter.command, "-c", GROWING], env=interpreter.numpy_env) as process:
 
         def meanwhile(_address: int, size: int) -> int:
             process.stdin.write("\n")

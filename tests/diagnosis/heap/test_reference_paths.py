@@ -14,9 +14,8 @@ from memwatch.diagnosis.heap.attribute_path_sizes import parse_attribute_path
 from memwatch.diagnosis.heap.object_census import CensusOptions, take_census
 from memwatch.errors import ConfigError
 from support.processes import running
-from support.pythons import NAMES, PROGRAMS, pythons
+from support.pythons import NAMES, PROGRAMS, needed_python
 
-PYTHONS = pythons()
 HELD = {
     "__main__.Tensor": [("__main__.Trainer.actor_losses[i]", 21504)],
     "__main__.Transition": [("__main__.Buffer.buffer[i]", 3000)],
@@ -46,9 +45,7 @@ NOT_THERE = {
 
 
 def taken(python: str, wish: CensusOptions) -> Census:
-    if python not in PYTHONS:
-        pytest.skip(f"no CPython {python} here; make pythons installs the newer ones")
-    with running(PYTHONS[python].program("holders.py")) as process:
+    with running(needed_python(python).program("holders.py")) as process:
         return take_census(process.pid, wish)
 
 
@@ -132,9 +129,7 @@ main()
 
 @pytest.mark.parametrize("python", NAMES)
 def test_local_variables_of_functions_that_run_are_named(python: str) -> None:
-    if python not in PYTHONS:
-        pytest.skip(f"no CPython {python} here; make pythons installs the newer ones")
-    with running([*PYTHONS[python].command, "-c", VARIABLES]) as process:
+    with running([*needed_python(python).command, "-c", VARIABLES]) as process:
         census = take_census(process.pid, CensusOptions(bytes=True, traced_types=("Record", "bytearray")))
     found = {(one.type, one.path): one.count for one in census.holders}
     assert found["__main__.Record", "local variable of main: kept[i]"] == 300

@@ -22,15 +22,13 @@ from memwatch.diagnosis.heap.stack_frames import Frames, ThreadState, id_in_own_
 from memwatch.diagnosis.thread_stacks import read_stacks
 from memwatch.errors import TargetGoneError
 from support.processes import running
-from support.pythons import NAMES, pythons
+from support.pythons import NAMES, needed_python
 
 CODE = (Path(__file__).parents[2] / "programs" / "frames.py").read_text().splitlines()
 
 
 def command(name: str) -> list[str]:
-    if name not in pythons():
-        pytest.skip(f"no CPython {name} is here: make pythons")
-    return pythons()[name].program("frames.py")
+    return needed_python(name).program("frames.py")
 
 
 @contextmanager

@@ -522,7 +522,7 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.integration
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH")
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: make tools")
 @pytest.mark.parametrize(("width", "kind"), [(1200, "wide"), (860, "wide"), (360, "narrow")])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_a_browser_shows_it(rendered, tmp_path, width, kind, dark):

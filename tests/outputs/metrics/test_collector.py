@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from memwatch.core.snapshot import Expectation, Forecast, Gauge, Snapshot
 from memwatch.outputs.http.server import COUNTED
 from memwatch.outputs.metrics.collector import _COUNTERS, MetricsCollector
 from memwatch.outputs.metrics.metric_registry import FAMILIES
+from support.needed import needs_program
 from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot, make_view
 
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -95,7 +95,7 @@ def test_the_unit_is_in_the_name():
     assert [one.name for one in FAMILIES if not one.unit and named.search(one.name)] == []
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (it comes with prometheus)")
+@needs_program("promtool")
 @pytest.mark.parametrize("snapshot", [None, full_snapshot(), make_dead(), make_snapshot(0, resources=(), sample=None)])
 def test_promtool_is_silent(snapshot):
     done = subprocess.run(
