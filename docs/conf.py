@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 HOME = "README"
+DECISIONS = sorted(f"docs/decisions/{page.stem}" for page in Path(__file__).parent.glob("decisions/*.md"))
 # Every page stands here once, in the order of reading; one that does not fails the build and tests/docs.
 NAVIGATION = {
     "Begin": ["docs/tutorial", "docs/concepts", "examples/README"],
@@ -21,7 +22,8 @@ NAVIGATION = {
         *("docs/configuration", "docs/operations", "docs/security", "systemd/README", "docs/kubernetes", "docs/ranks"),
         *("docs/metrics", "configs/grafana/README", "docs/runbooks", "docs/faults", "docs/trust"),
     ],
-    "Look up": ["docs/performance", "docs/architecture", "docs/glossary", "CONTRIBUTING", "SECURITY", "CHANGELOG"],
+    "Look up": ["docs/performance", "docs/glossary", "SECURITY", "CHANGELOG"],
+    "Contribute": ["CONTRIBUTING", "docs/architecture", *DECISIONS],
 }
 
 project = html_title = "memwatch"

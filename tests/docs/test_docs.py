@@ -320,6 +320,25 @@ def test_no_folder_is_crowded(folder: Path) -> None:
     assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= 16
 
 
+def test_every_module_that_the_architecture_names_exists() -> None:
+    folders = "|".join(sorted(folder.name for folder in FOLDERS if folder.parent == PACKAGE))
+    pages = [text_of("architecture.md"), *(page.read_text() for page in (ROOT / "docs" / "decisions").glob("*.md"))]
+    named = {name for page in pages for name in re.findall(rf"`((?:{folders})(?:\.[a-z_0-9]+)+)`", page)}
+    modules = {".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in PACKAGE.rglob("*.py")}
+    known = modules | {name.removesuffix(".__init__") for name in modules}
+    assert len(named) > 40
+    settings = {name for name, _ in keys(Config())}
+    assert named - known - settings == set()
+
+
+WALKS = [block for block in text_of("architecture.md").split("\n### ") if "\n1. " in block]
+
+
+@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.partition("\n")[0])
+def test_a_walk_through_the_code_has_at_most_twelve_steps(walk: str) -> None:
+    assert 5 < len(re.findall(r"^\d+\. ", walk, re.MULTILINE)) <= 12
+
+
 def test_only_the_package_itself_is_at_its_top() -> None:
     assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py", "errors.py"}
 
