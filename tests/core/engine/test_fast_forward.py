@@ -18,9 +18,9 @@ from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Attached, Notice, SampleBatch, Signalled, UsageSeries
 from memwatch.core.forecast.forecaster import Forecaster
 from memwatch.core.forecast.generation_tracker import GenerationTracker
-from memwatch.core.forecast.peak_rate import PeakRate
 from memwatch.core.forecast.sawtooth_detector import SawtoothDetector
 from memwatch.core.generation_ledger import GenerationLedger
+from memwatch.core.sample_windows import PeakRate
 from memwatch.core.snapshot import Snapshot
 from memwatch.history.csv_trace import read_trace, replay_notices
 from support.watch import TARGET

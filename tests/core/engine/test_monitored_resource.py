@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from memwatch.core.engine.monitored_resource import MAX_PENDING_READINGS, MonitoredResource
 from memwatch.core.forecast.forecaster import Forecaster
-from memwatch.core.forecast.peak_rate import PeakRate
 from memwatch.core.measurements import HOST, Limit, Usage
+from memwatch.core.sample_windows import PeakRate
 from support.watch import Script, ends_in, growing
 
 LIMIT = 100_000

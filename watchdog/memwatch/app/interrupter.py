@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memwatch.config.settings import Config
-from memwatch.core.engine.status_sentence import index_text
 from memwatch.core.events import Escalate, Event, HookRan, Interrupt, Signalled, Signalling
 from memwatch.core.interfaces import Signaller
 from memwatch.core.measurements import RunIdentity
 from memwatch.core.snapshot import Snapshot
+from memwatch.core.text_and_units import index_text
 from memwatch.errors import ConfigError, MemwatchError, SourceError
 from memwatch.sources.target.launcher_environment import identify_run
 from memwatch.sources.target.process_identity import is_torchrun

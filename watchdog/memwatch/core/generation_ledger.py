@@ -25,7 +25,6 @@ MARKER_OVERDUE_SECONDS = 30.0  # ... and never before so long
 @dataclass(slots=True)
 class _OpenPhase:
     start_t: float
-    enter_t: float
     enter_bytes: int
     peak_bytes: int
     end_t: float | None = None
@@ -55,9 +54,9 @@ class _OpenRow:
     def enter(self, name: str, t: float) -> None:
         phase = self.phases.get(name)
         if phase is not None:
-            phase.enter_t, phase.enter_bytes, phase.end_t, phase.end_bytes = t, self.used_bytes, None, None
+            phase.enter_bytes, phase.end_t, phase.end_bytes = self.used_bytes, None, None
         elif len(self.phases) < MAX_PHASES:
-            self.phases[name] = _OpenPhase(t, t, self.used_bytes, self.used_bytes)
+            self.phases[name] = _OpenPhase(t, self.used_bytes, self.used_bytes)
 
     def leave(self, name: str, t: float) -> PhaseRow | None:
         """The phase as it ended; None when it was not under way."""

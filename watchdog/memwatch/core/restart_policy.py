@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from memwatch.core.engine.status_sentence import index_text
 from memwatch.core.events import GaveUp, Restarting
 from memwatch.core.measurements import Limit
-from memwatch.core.text_and_units import format_bytes
+from memwatch.core.text_and_units import format_bytes, index_text
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 60.0  # the kernel and GPUs take a moment to free what was held
 STABLE_RUN_SECONDS = 600.0  # a trainer that ran so long is started again without much ado

@@ -1,6 +1,7 @@
-"""Foreign text made safe to print: no terminal escapes, no control characters, one line, bounded.
+"""Text for people: foreign text made safe to print, and sizes, durations and names as people write and read them.
 
-Bytes and durations as people write and read them. Decimal units by default: 1 GB is 10**9, 1 GiB is 2**30.
+Safe text is one bounded line without terminal escapes and control characters. Sizes are in decimal units by default:
+1 GB is 10**9 bytes, 1 GiB is 2**30.
 """
 
 from __future__ import annotations
@@ -97,3 +98,13 @@ def format_duration(seconds: float) -> str:
             rest = left % size // lower_size
             return f"{left // size} {unit} {rest} {lower}" if rest else f"{left // size} {unit}"
     return f"{left} s"
+
+
+def index_text(index: float) -> str:
+    """The generation an index falls in: 13.4 is within generation 13."""
+    return str(math.floor(index))
+
+
+def without_main_module(name: str) -> str:
+    """A path or a type as people say it: without the main program's module."""
+    return name.removeprefix("__main__.")

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import chain, islice, pairwise, takewhile
 
-from memwatch.core.forecast.sample_summaries import first_beyond
+from memwatch.core.sample_windows import first_beyond
 
 BURST_SAMPLES = 3  # readings that a burst is measured over: fewer, and one noisy reading is a burst
 SEEN_SECONDS = 1.5  # ... and so long, or a single allocation between two close readings is a burst ...

@@ -23,9 +23,9 @@ from memwatch.core.decision.policy import (
     warning_hold_seconds,
 )
 from memwatch.core.forecast.forecaster import LIMIT_CHANGE_SHARE, Outlook
-from memwatch.core.forecast.peak_rate import WINDOW_SAMPLES, PeakRate
 from memwatch.core.measurements import Usage
 from memwatch.core.robust_statistics import robust_sd
+from memwatch.core.sample_windows import WINDOW_SAMPLES, PeakRate
 from memwatch.core.snapshot import Gauge, TimelineStep, Verdict
 
 MAX_STEPS = 240  # steps; with more to tell, two become one

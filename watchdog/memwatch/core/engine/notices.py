@@ -35,7 +35,7 @@ from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.leaks.examination_history import ExaminationRecord
 from memwatch.core.measurements import RunIdentity, TreeMemory
 from memwatch.core.snapshot import Expectation, GenerationRow, PhaseRow
-from memwatch.core.text_and_units import format_bytes, format_duration
+from memwatch.core.text_and_units import format_bytes, format_duration, index_text, without_main_module
 
 DecisionEvidence = Mapping[str, Any]  # JSON-ready: bytes, seconds, shares; None is unknown
 
@@ -211,7 +211,7 @@ def phase(t: float, unit: str, index: float, resource: str, row: PhaseRow) -> No
     """A phase ended, as one resource saw it."""
     seconds = (row.end_t or row.start_t) - row.start_t
     growth, end = format_bytes(row.delta_bytes, signed=True), format_bytes(row.end_bytes)
-    of = f"{unit} {words.index_text(index)}"
+    of = f"{unit} {index_text(index)}"
     text = f"{resource}: {row.phase} of {of} ended at {end}, {growth} in {format_duration(seconds)}"
     return Notice(
         t,
@@ -233,7 +233,7 @@ def generation(t: float, unit: str, resource: str, row: GenerationRow) -> Notice
     """A generation ended, as one resource saw it."""
     seconds = (row.end_t or row.start_t) - row.start_t
     growth, end = format_bytes(row.delta_bytes, signed=True), format_bytes(row.end_bytes)
-    text = f"{resource}: {unit} {words.index_text(row.index)} ended at {end}, {growth} in {format_duration(seconds)}"
+    text = f"{resource}: {unit} {index_text(row.index)} ended at {end}, {growth} in {format_duration(seconds)}"
     return Notice(
         t,
         "generation",
@@ -390,17 +390,15 @@ def examined(
     asked = event.asked
     sizes = _changed(shown.containers, before.containers if before is not None else {})
     counts = _changed(shown.counts, before.counts if before is not None else {})
-    at = "" if asked.generation is None else f" in {unit} {words.index_text(asked.generation)}"
+    at = "" if asked.generation is None else f" in {unit} {index_text(asked.generation)}"
     begun = f", {asked.phase}" if asked.phase else ""
     objects = sum(shown.counts.values())
     text = f"examined{at}{begun}: {objects:,} objects take {format_bytes(shown.heap_bytes)}"
     if before is not None:
         text += f" ({format_bytes(shown.heap_bytes - before.heap_bytes, signed=True)})"
-        text += "".join(
-            f"; {words.without_main_module(n)} {format_bytes(a)} -> {format_bytes(b)}" for n, (a, b) in sizes[:2]
-        )
+        text += "".join(f"; {without_main_module(n)} {format_bytes(a)} -> {format_bytes(b)}" for n, (a, b) in sizes[:2])
         own = [(name, both) for name, both in counts if "." in name]
-        text += "".join(f"; {words.without_main_module(name)} {a:,} -> {b:,}" for name, (a, b) in own[:2])
+        text += "".join(f"; {without_main_module(name)} {a:,} -> {b:,}" for name, (a, b) in own[:2])
     return Notice(
         t,
         "examined",

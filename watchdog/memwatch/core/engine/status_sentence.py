@@ -13,7 +13,14 @@ from memwatch.core.examination import Finding, GrowthDriver
 from memwatch.core.forecast.forecaster import Outlook
 from memwatch.core.measurements import HOST, Limit, Usage
 from memwatch.core.snapshot import Forecast, ResourceView, Verdict, WatchState
-from memwatch.core.text_and_units import format_bytes, format_duration, printable, shown_json
+from memwatch.core.text_and_units import (
+    format_bytes,
+    format_duration,
+    index_text,
+    printable,
+    shown_json,
+    without_main_module,
+)
 
 _ORIGINS = {"rlimit_as": "RLIMIT_AS", "rlimit_data": "RLIMIT_DATA"}
 _CAUSES = {
@@ -156,11 +163,6 @@ def _index(index: float | None) -> str | None:
     return None if index is None else index_text(index)
 
 
-def index_text(index: float) -> str:
-    """The generation an index falls in: 13.4 is within generation 13."""
-    return str(math.floor(index))
-
-
 def limit_name(limit: Limit) -> str:
     """`cgroup`, `host`, `--limit`, `RLIMIT_AS`, `gpu0`: the owner without its path."""
     return _ORIGINS.get(limit.origin, limit.origin.split(" ", 1)[0])
@@ -217,11 +219,6 @@ def driver_text(one: GrowthDriver) -> str:
     if one.limit_value is not None and (one.capacity is None or one.limit_value < one.capacity):
         parts.append(f"the limit falls at about {one.limit_value:,.0f}")
     return "; ".join(parts)
-
-
-def without_main_module(name: str) -> str:
-    """A path or a type as people say it: without the main program's module."""
-    return name.removeprefix("__main__.")
 
 
 # --- fields ---------------------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from memwatch.core.forecast.fitted_model import (
 from memwatch.core.forecast.generation_tracker import GenerationTracker
 from memwatch.core.forecast.growth_models import GrowthModel
 from memwatch.core.forecast.growth_verdict import MIN_GENERATIONS, VerdictInput, classify_growth
-from memwatch.core.forecast.peak_rate import PeakRate
 from memwatch.core.forecast.regressors import GaugeReadings, GenerationSchedule
 from memwatch.core.forecast.sample_summaries import SLOTS, TimeBins
 from memwatch.core.forecast.sawtooth_detector import SawtoothDetector
@@ -32,6 +31,7 @@ from memwatch.core.forecast.time_to_limit import (
     time_to_limit_distribution,
 )
 from memwatch.core.forecast.trend_changepoints import TrendFit
+from memwatch.core.sample_windows import PeakRate
 from memwatch.core.snapshot import Forecast, Gauge, Trend, Verdict
 
 RUN_BINS = 256  # time bins of the whole run

@@ -91,13 +91,6 @@ class GrowthModel:
             return self.slope
         return self.amplitude * self.curve.slope((x - self.origin) / self.span) / self.span + self.linear_term
 
-    @property
-    def ceiling(self) -> float | None:
-        """The level that it tends to; None where there is none."""
-        if self.curve is None or self.curve.kind != "saturating" or self.linear_term > 0.0:
-            return None
-        return self.level_at(self.x + 50.0 * self.span / self.curve.rate)
-
     def x_at_level(self, level: float, errors: float = 0.0) -> float:
         """The x at which the level is reached when growth is off by so many standard errors.
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 from operator import sub
 
 from memwatch.core.robust_statistics import trimmed_mean, variance
+from memwatch.core.sample_windows import first_beyond
 
 MIN_SECONDS = 1e-6  # two times that are closer are the same
 SLOTS = 16  # equal parts of a generation in which two generations are compared
@@ -52,7 +53,6 @@ class TimeBins:
         self._size = size
         self._width = 0.0  # seconds of a bin; 0: one bin a sample
         self.items: list[TimeBin] = []
-        self.begun = 0  # bins so far, merged ones included
         self.samples = 0
 
     def add_samples(self, times: Sequence[float], used: Sequence[float]) -> None:
@@ -70,7 +70,6 @@ class TimeBins:
                     last.add_samples(times[first:i], used[first:i])
                     continue
             self.items.append(TimeBin(times[i], times[i], 1, used[i], used[i], used[i]))
-            self.begun += 1
             i += 1
             if len(self.items) >= self._size:
                 self._halve()
@@ -84,7 +83,7 @@ class TimeBins:
         later = TimeBins(self._size)
         later._width = self._width
         later.items = [item for item in self.items if item.start_t >= t]
-        later.begun, later.samples = len(later.items), sum(item.count for item in later.items)
+        later.samples = sum(item.count for item in later.items)
         self.items = self.items[: len(self.items) - len(later.items)]
         self.samples -= later.samples
         return later
@@ -99,16 +98,6 @@ class TimeBins:
         self.items = [_joined(old[i], old[i + 1]) for i in range(0, len(old) - 1, 2)]
         self.items.extend(old[len(old) // 2 * 2 :])
         self._width = 2.0 * (old[-1].start_t - old[0].start_t) / len(old)
-
-
-def first_beyond(times: Sequence[float], start_t: float, seconds: float, low: int = 0) -> int:
-    """Index of the first time, from `low` on, that is so many seconds after the start, or later."""
-    i = bisect_left(times, start_t + seconds, low)
-    while i > low and times[i - 1] - start_t >= seconds:  # sums and differences are rounded in their own ways
-        i -= 1
-    while i < len(times) and times[i] - start_t < seconds:
-        i += 1
-    return i
 
 
 def _joined(a: TimeBin, b: TimeBin) -> TimeBin:

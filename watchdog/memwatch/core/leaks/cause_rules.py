@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from memwatch.core.engine.status_sentence import without_main_module
 from memwatch.core.examination import (
     ARRAY_TYPES,
     LOCAL_VARIABLE_PREFIX,
@@ -29,7 +28,7 @@ from memwatch.core.leaks.growth_attribution import (
     min_reported_growth,
 )
 from memwatch.core.leaks.leak_causes import LeakCause
-from memwatch.core.text_and_units import format_bytes
+from memwatch.core.text_and_units import format_bytes, without_main_module
 
 EXPLAINS = 0.5  # of the growth of memory: what leaves more of it open is not all of the cause
 MAX_FLAT_SHARE = 0.2  # of the growth of memory: Python's objects that grow by less do not explain it

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from memwatch.core.engine.status_sentence import without_main_module
 from memwatch.core.examination import ARRAY_TYPES, Growth, GrowthDriver
 from memwatch.core.leaks.examination_history import ExaminationHistory, ExaminationRecord
 from memwatch.core.robust_statistics import straight_line, variance
 from memwatch.core.snapshot import Gauge
+from memwatch.core.text_and_units import without_main_module
 
 READINGS_PER_GAUGE = 256  # readings of a gauge; of more, every other one goes
 MIN_DISTINCT_VALUES = 4  # different levels, before anything is said

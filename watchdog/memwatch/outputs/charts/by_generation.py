@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from memwatch.core.engine.status_sentence import without_main_module
 from memwatch.core.examination import TypeCount
 from memwatch.core.snapshot import GenerationRow, ResourceView
-from memwatch.core.text_and_units import format_bytes, format_duration, printable
+from memwatch.core.text_and_units import format_bytes, format_duration, printable, without_main_module
 from memwatch.outputs.charts.panels import OFF_SCALE, phase_tints, resource_title
 from memwatch.outputs.charts.run_data import RunData
 from memwatch.outputs.charts.svg_chart import SERIES, Panel

@@ -9,7 +9,7 @@ import memwatch
 from memwatch.core.engine import status_sentence as sentences
 from memwatch.core.examination import Diagnosis
 from memwatch.core.snapshot import Snapshot
-from memwatch.core.text_and_units import format_bytes, format_duration
+from memwatch.core.text_and_units import format_bytes, format_duration, without_main_module
 from memwatch.outputs.charts import by_generation
 from memwatch.outputs.charts.panels import run_panels
 from memwatch.outputs.charts.run_data import RunData, TimedNotice
@@ -141,7 +141,7 @@ def _holdings(story: RunData, known: Diagnosis | None) -> Iterator[Markup]:
     unit = known.unit
     attributes = [
         [
-            sentences.without_main_module(one.name),
+            without_main_module(one.name),
             format_bytes(one.before),
             format_bytes(one.after),
             f"{format_bytes(one.per_unit, signed=True)}/{unit}",
@@ -164,7 +164,7 @@ def _types(story: RunData) -> Markup:
     counts = by_generation.growing_types(story, lambda one: one.count, 1_000_000)
     rows = [
         [
-            sentences.without_main_module(name),
+            without_main_module(name),
             *(f"{round(counts[name][i][1]):,}" if name in counts else "" for i in (0, -1)),
             *(format_bytes(series[i][1]) for i in (0, -1)),
         ]

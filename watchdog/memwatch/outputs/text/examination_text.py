@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from memwatch.core.engine import status_sentence as words
 from memwatch.core.examination import Census, Diagnosis, Finding, Growth, TypeCount
 from memwatch.core.leaks.process_snapshot import ProcessSnapshot, ProcessSnapshotDiff, ValueChange, memory
-from memwatch.core.text_and_units import format_bytes, format_duration, printable, replace_unprintable
+from memwatch.core.text_and_units import (
+    format_bytes,
+    format_duration,
+    index_text,
+    printable,
+    replace_unprintable,
+    without_main_module,
+)
 from memwatch.outputs.text import profile_formats
 from memwatch.outputs.text.formatting import phase_heads
 
@@ -73,13 +80,13 @@ def _moments(diagnosis: Diagnosis) -> Iterator[str]:
         return
     paths = list(moments[-1].sizes)[: GROWTH_COLUMNS - 1]
     types = list(moments[-1].counts)[: GROWTH_COLUMNS - len(paths)]
-    heads = "".join(f"{printable(words.without_main_module(name), 19):>20}" for name in (*paths, *types))
+    heads = "".join(f"{printable(without_main_module(name), 19):>20}" for name in (*paths, *types))
     yield from ("", f"{'examined in':>26}{'memory':>11}{'objects take':>14}{heads}")
     named = list(dict.fromkeys(one.phase for one in moments if one.phase))
     phases = dict(zip(named, phase_heads(named), strict=True))
     rows = moments if len(moments) <= TABLE_ROWS else (*moments[:2], *moments[2 - TABLE_ROWS :])
     for one in rows:
-        where = "" if one.generation is None else f"{printable(diagnosis.unit, 12)} {words.index_text(one.generation)}"
+        where = "" if one.generation is None else f"{printable(diagnosis.unit, 12)} {index_text(one.generation)}"
         begun = ", ".join(filter(None, (where, printable(phases.get(one.phase or "", ""), 12))))
         used = "" if one.used_bytes is None else format_bytes(one.used_bytes)
         sizes = "".join(f"{format_bytes(one.sizes[name]) if name in one.sizes else '-':>20}" for name in paths)
@@ -92,7 +99,7 @@ def _tracked(diagnosis: Diagnosis) -> Iterator[str]:
         yield from ("", f"tracked attributes, and their growth by the {diagnosis.unit}")
     for one in diagnosis.tracked:
         grows = " GROWS" if one.steps else ""
-        name = printable(words.without_main_module(one.name), 60)
+        name = printable(without_main_module(one.name), 60)
         yield f"{format_bytes(one.per_unit, signed=True):>12}  {format_bytes(one.after):<24}  {name}{grows}"
 
 
@@ -102,7 +109,7 @@ def _growths(title: str, rows: Sequence[Growth], unit: str, shown: Callable[[flo
         yield from ("", title)
     for one in rows[:TABLE_ROWS]:
         change, since = f"{shown(one.before)} -> {shown(one.after)}", words.since_text(one.since, unit)
-        name = printable(words.without_main_module(one.name), 60)
+        name = printable(without_main_module(one.name), 60)
         yield f"{'+' + shown(one.per_unit):>12}  {change:<24}  {name}, since {since}"
 
 

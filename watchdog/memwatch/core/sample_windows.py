@@ -1,8 +1,9 @@
-"""The fastest recent rise: what a burst could do before the next sample."""
+"""Windows of the latest samples: where one ends, and the fastest rise within one."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate, compress, count
 from operator import gt, sub
@@ -10,6 +11,16 @@ from operator import gt, sub
 WINDOW_SAMPLES = 6  # samples
 PIECE = 32  # samples, most of which are told at a glance to be no faster than what is known
 FIRST_MEMORY_SECONDS = 120.0
+
+
+def first_beyond(times: Sequence[float], start_t: float, seconds: float, low: int = 0) -> int:
+    """Index of the first time, from `low` on, that is so many seconds after the start, or later."""
+    i = bisect_left(times, start_t + seconds, low)
+    while i > low and times[i - 1] - start_t >= seconds:  # sums and differences are rounded in their own ways
+        i -= 1
+    while i < len(times) and times[i] - start_t < seconds:
+        i += 1
+    return i
 
 
 class PeakRate:
