@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from memwatch.config.web_config import load_web_config
 from memwatch.errors import ConfigError
-from memwatch.outputs.http.client_access import AccessPolicy
-from memwatch.outputs.http.server import CERTIFICATE, PASSWORD, TLS
+from memwatch.outputs.http.client_access import CERTIFICATE, PASSWORD, TLS, AccessPolicy
 from support.certificates import hashed, make_all
 from support.needed import needs_program
 

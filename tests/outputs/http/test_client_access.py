@@ -13,6 +13,7 @@ import pytest
 
 from memwatch.errors import ConfigError
 from memwatch.outputs.http.client_access import (
+    PASSWORD,
     RELOAD_CHECK_SECONDS,
     AccessPolicy,
     AccessPolicyReloader,
@@ -20,7 +21,6 @@ from memwatch.outputs.http.client_access import (
     stamp,
 )
 from memwatch.outputs.http.password_hashes import MAX_WAIT_SECONDS, MOST_WRONG, REST_RATIO, Passwords
-from memwatch.outputs.http.server import PASSWORD
 from support.certificates import hashed
 
 

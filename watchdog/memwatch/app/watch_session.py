@@ -23,7 +23,8 @@ from memwatch.core.events import Event
 from memwatch.core.interfaces import Clock, EventSource, Sink
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import ConfigError
-from memwatch.outputs.http.server import CERTIFICATE, PASSWORD, TLS, WebServer
+from memwatch.outputs.http.client_access import CERTIFICATE, PASSWORD, TLS
+from memwatch.outputs.http.server import WebServer
 from memwatch.outputs.sd_notify import journal_priority, reaches_journal
 from memwatch.outputs.terminal.event_lines import JsonLines, PlainLines, wants_live_view
 from memwatch.outputs.text.exit_summary import render_summary

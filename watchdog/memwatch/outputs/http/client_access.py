@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from memwatch.errors import ConfigError, MemwatchError
-from memwatch.outputs.http.server import CERTIFICATE, PASSWORD, TLS
 
 if TYPE_CHECKING:
     from memwatch.outputs.http.password_hashes import Passwords
     from memwatch.outputs.http.tls import TlsContext
 
+TLS, PASSWORD, CERTIFICATE = "TLS", "a password", "a client certificate"  # what may be asked of a client
 RELOAD_CHECK_SECONDS = 1.0  # between two looks at the files: a renewed certificate is in force so long after
 
 Stamp = tuple[int, ...]  # of a file: another one, or other content, has another

@@ -14,7 +14,7 @@ from memwatch.core.examination import StackGrowth
 from memwatch.core.snapshot import WatchState
 from memwatch.core.text_and_units import format_duration
 from memwatch.outputs.http.http_request import Request, RequestError, read_request
-from memwatch.outputs.http.server import PublishedState
+from memwatch.outputs.http.published_state import PublishedState
 from memwatch.outputs.metrics.collector import MetricsCollector
 from memwatch.outputs.status_json import snapshot_to_dict
 from memwatch.outputs.text import profile_formats

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import math
-import os
 import socket
 import threading
 import time
@@ -16,83 +14,16 @@ from memwatch.core.events import Notice
 from memwatch.core.interfaces import Clock
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import ConfigError, SourceError
+from memwatch.outputs.http.client_access import TLS
+from memwatch.outputs.http.published_state import PublishedState
 
 if TYPE_CHECKING:
     from memwatch.outputs.http.client_access import AccessPolicy, AccessPolicyReloader
-    from memwatch.outputs.metrics.collector import MetricsCollector
 
 MOST_CLIENTS = 8  # answered at the same time; where one more comes, the slowest gives way ...
 MIN_CLIENT_SECONDS = 0.5  # ... unless it came so shortly ago: then the one more is turned away with 503
-FRESH_SECONDS = 0.1  # a state as old as that is shown again, so that many clients do not wake the loop many times
-ANSWER_SECONDS = 0.05  # for which a page waits for the loop
 CLIENT_SECONDS = 10.0  # a client that has not asked and read its answer by then is cut off
-TLS, PASSWORD, CERTIFICATE = "TLS", "a password", "a client certificate"  # what may be asked of a client
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
-
-# What is counted: turns of the loop, notices by their event, bugs in pages, and whom the server turned away.
-COUNTED = (
-    *("tick", "warn", "interrupt", "saved", "escalated", "hook", "hook_failed"),
-    *("finding", "breach", "source_failed"),
-    *("page_failed", "refused", "handshake_failed"),
-)
-
-
-class PublishedState:
-    """What the pages read: references that the daemon's thread replaces and every other thread only reads."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self.snapshot: Snapshot | None = None
-        self.turned_t: float | None = None  # when the loop last showed that it turns
-        self.is_finished = False  # it turns no more, and that is right
-        self.counts = dict.fromkeys(COUNTED, 0)
-        self.exposition: MetricsCollector | None = None  # made by the first scrape
-        self.drawn: tuple[Snapshot | None, bytes] | None = None  # the latest page for people, and of which state
-        # rung for the state as it is now; never closed, as a client may still ring
-        self.request_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._asked = False  # it was rung: in most turns the kernel need not be asked
-        self._posted_t = -math.inf
-        self._posted = threading.Event()
-        self._stuck = False  # the loop has not answered the latest who waited: nobody waits for it until it does
-
-    def record_iteration(self) -> None:
-        """The loop has turned."""
-        self.turned_t, self.is_finished = self.clock.now(), False
-        self.counts["tick"] += 1
-
-    def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
-        """Replace what is shown."""
-        self.snapshot = snapshot
-        self.turned_t = self._posted_t = self.clock.now()
-        for notice in notices:
-            if notice.event in self.counts:
-                self.counts[notice.event] += 1
-        self._stuck = False
-        self._posted.set()
-
-    def consume_request(self) -> bool:
-        """Somebody has asked for the state since the last call."""
-        if not self._asked:
-            return False
-        self._asked = False
-        try:
-            return os.eventfd_read(self.request_fd) > 0
-        except BlockingIOError:
-            return False
-
-    def request_snapshot(self) -> None:
-        """Have the loop show its state."""
-        self._asked = True
-        os.eventfd_write(self.request_fd, 1)
-        self._asked = True  # once more: the loop may just have answered another who rang
-
-    def fresh_snapshot(self) -> Snapshot | None:
-        """The state now; the latest that was posted where the loop is busy for longer than a moment, or stuck."""
-        if self.clock.now() - self._posted_t >= FRESH_SECONDS:
-            self._posted.clear()
-            self.request_snapshot()
-            self._stuck = self._stuck or not self._posted.wait(ANSWER_SECONDS)
-        return self.snapshot
 
 
 class WebServer:
