@@ -40,7 +40,7 @@ from memwatch.app.serve import Service
 from memwatch.cli.watch import config_from_flags
 from memwatch.config.reload import ReloadableConfig
 from memwatch.outputs.sd_notify import SystemdNotifier
-from memwatch.system.clock import SystemClock
+from memwatch.system.clock import Sleeper, SystemClock
 from soak.rotation import rotations
 from support.measure import ENVIRON, TESTS
 
@@ -244,19 +244,27 @@ class World:
         gc.freeze()
 
 
+class SimulatedSleeper(Sleeper):
+    """A sleep in that world."""
+
+    def __init__(self, world: World, *how: Any) -> None:
+        super().__init__(*how)
+        self._world = world
+
+    def sleep(self, seconds: float) -> bool:
+        return self._world.sleep(super().sleep, seconds)
+
+
 class Simulated(Service):
     """`memwatch serve` in that world."""
 
     def __init__(self, live: ReloadableConfig, world: World) -> None:
-        super().__init__(live, SystemdNotifier({}), world.clock)
+        super().__init__(live, SystemdNotifier({}), world.clock, partial(SimulatedSleeper, world))
         self._world = world
 
     def should_stop(self) -> bool:
         self._stopped = self._stopped or self._world.is_over
         return super().should_stop()
-
-    def sleep(self, sleep: Callable[[float], bool], seconds: float) -> bool:
-        return super().sleep(partial(self._world.sleep, sleep), seconds)
 
 
 def write_config(folder: Path, interval: float, cooldown: int = 600) -> Path:

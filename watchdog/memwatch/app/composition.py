@@ -22,9 +22,9 @@ from memwatch.app.launched_trainer import LaunchedTrainer
 from memwatch.app.sampler import Sampler
 from memwatch.app.trainer_process import WatchedTrainer
 from memwatch.app.watch_loop import WatchLoop
-from memwatch.app.watch_session import WatchSession
+from memwatch.app.watch_session import AfterExit, Lifecycle, WatchSession, sleep_in_slices
 from memwatch.config.settings import DEFAULT_PROFILE, Config, default_history
-from memwatch.core.events import Attached, Exited
+from memwatch.core.events import Attached, Event, Exited
 from memwatch.core.interfaces import Clock, EventSource, Signaller, Sink
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import ConfigError, HistoryError, NoTrainerError, SourceError
@@ -57,7 +57,6 @@ from memwatch.system import package_data, private_files, process_priority, seria
 from memwatch.system.clock import Sleeper
 
 if TYPE_CHECKING:
-    from memwatch.actions.interrupt_hook import Hook
     from memwatch.outputs.trackers.tracker_proxy import TrackerProxy
 
 RUN_LOGS_KEPT = 20
@@ -81,130 +80,152 @@ GPU_DEADLINE_SECONDS = 2.0  # after which a driver is told not to answer
 
 
 class TrainerWatch:
-    """One trainer, watched to its end."""
+    """One trainer, watched to its end.
 
-    def __init__(self, station: WatchSession, facts: TargetFacts, child: LaunchedTrainer | None = None) -> None:
-        """`child`: memwatch's own."""
-        self._station, self._facts, self._child = station, facts, child
-        self._config, self._clock, self.engine = station.config, station.clock, station.engine()
+    Entering opens all that may refuse the watch (AttachError, ConfigError); `run` replaces an earlier watch.
+    """
+
+    def __init__(
+        self, session: WatchSession, lifecycle: Lifecycle, facts: TargetFacts, child: LaunchedTrainer | None = None
+    ) -> None:
+        """`child`: the trainer, if memwatch started it."""
+        self._session, self._lifecycle, self._facts, self._child = session, lifecycle, facts, child
+        self._config, self._clock, self._engine = session.config, session.clock, session.engine
         self.surviving_processes = frozenset[tuple[int, int]]()  # (PID, start) of processes that outlived the trainer
         self._status = HeldFile(f"/proc/{facts.target.pid}/status", 8192)
         self._remarks: list[str | None] = []
         self._keyboard: Keyboard | None = None
         self._quit = False  # a key asked for the end of the watch
-        self._tracker_timeout = lambda: TRACKER_SECONDS_AFTER_STOP  # for those who are handed what was told
+        self._after_exit = AfterExit()
+        self._tracker_timeout = lambda: TRACKER_SECONDS_AFTER_STOP
+
+    def __enter__(self) -> TrainerWatch:
+        self._raise_own_priority()
+        config, facts, pid = self._config, self._facts, self._facts.target.pid
+        with ExitStack() as held:
+            _allow_descriptors(held)
+            self._signaller = PidfdSignaller(facts.target, is_same_process)
+            held.callback(self._signaller.close)
+            held.callback(self._status.close)
+            self._readers = make_readers(config, facts, held)
+            log = self._choose_log()
+            self._waker = CgroupWaker(self._readers.cgroup.level_directories)
+            held.callback(self._waker.close)
+            self._checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd)
+            held.callback(self._checkpoints.close)
+            log_sources = self._open_log(log, held)
+            self._trainer = self._watched_trainer(log_sources, held)
+            self._examinations = ExaminationLauncher(facts.target)
+            held.callback(self._examinations.close)
+            self._sources: list[EventSource] = [*log_sources, self._checkpoints, self._examinations]
+            self._sources += self._session.sources
+            self._remark_ways(self._checkpoints)
+            self._store, attached = self._open_history(log, held)
+            environ = facts.environ or {}
+            self._attached = replace(attached, run=resolve_run_identity(config, environ, facts.argv, attached.run_id))
+            self._hook = make_hook(config, environ, self._attached.run, self._clock.now)
+            if self._hook is not None:
+                held.callback(self._hook.close)
+                self._sources.append(self._hook)
+            self._held = held.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
 
     def run(self) -> Exited | None:
         """How the trainer ended, or None when memwatch was told to stop."""
-        self._raise_own_priority()
-        station = self._station
-        with ExitStack() as held:
-            _allow_descriptors(held)
-            signaller = PidfdSignaller(self._facts.target, is_same_process)
-            held.callback(signaller.close)
-            held.callback(self._status.close)
-            readers = make_readers(self._config, self._facts, held)
-            daemon, attached, wakes = self._assemble(signaller, readers, held)
-            gc.unfreeze()  # what an earlier watch has left
-            gc.collect()
-            gc.freeze()  # a full collection of all that is loaded takes 8 ms: later ones leave it out
-            gc.set_threshold(YOUNG_OBJECTS)
-            with self._sleeper(signaller, wakes) as sleeper:
-                asking = partial(sleep_requesting_gpus, sleeper, readers.gpus, self._clock)
-                sleep = with_periodic_gc(partial(station.sleep, asking), self._clock)
-                if self._station.once:
-                    daemon.run_briefly(attached, sleep)
-                    print_snapshot(self.engine.snapshot(), station.output, self._config.json)
-                    return None
-                exited = daemon.run(attached, sleep, self._is_told_to_stop)
-                if exited is not None:
-                    self._tracker_timeout = lambda: (
-                        TRACKER_SECONDS_AFTER_STOP if self._is_told_to_stop() else TRACKER_SECONDS_AFTER_EXIT
-                    )
-                    self.surviving_processes = frozenset(_alive(readers.tree.tree_pids()))
-                station.print_summary(self.engine.snapshot())
-                held.close()
-                if exited is not None:
-                    station.linger(sleeper)
-            return exited
+        if self._attached.run_id and self._engine.never_attached:
+            self._restore()
+        loop, attached = self._assemble()
+        gc.unfreeze()  # what an earlier watch has left
+        gc.collect()
+        gc.freeze()  # a full collection of all that is loaded takes 8 ms: later ones leave it out
+        gc.set_threshold(YOUNG_OBJECTS)
+        session = self._session
+        with self._sleeper() as sleeper:
+            sleep = with_periodic_gc(
+                partial(
+                    sleep_in_slices,
+                    partial(sleep_requesting_gpus, sleeper, self._readers.gpus, self._clock),
+                    slice_seconds=session.sleep_slice_seconds,
+                    should_stop=self._lifecycle.should_stop,
+                    clock=self._clock,
+                ),
+                self._clock,
+            )
+            if session.once:
+                loop.run_briefly(attached, sleep)
+                print_snapshot(self._engine.snapshot(), session.output, self._config.json)
+                return None
+            exited = loop.run(attached, sleep, self._is_told_to_stop)
+            if exited is not None:
+                self._tracker_timeout = lambda: (
+                    TRACKER_SECONDS_AFTER_STOP if self._is_told_to_stop() else TRACKER_SECONDS_AFTER_EXIT
+                )
+                self.surviving_processes = frozenset(_alive(self._readers.tree.tree_pids()))
+            session.print_summary(self._engine.snapshot())
+            self._held.close()
+            if exited is not None and session.web is not None and self._after_exit.linger_seconds > 0.0:
+                sleeper.sleep_until_signal(self._after_exit.linger_seconds)
+        return exited
 
     def _is_told_to_stop(self) -> bool:
-        return self._quit or self._station.should_stop()
+        return self._quit or self._lifecycle.should_stop()
+
+    def _on_exit(self, end: Snapshot) -> Sequence[Event]:
+        self._after_exit = self._lifecycle.on_exit(end)
+        return self._after_exit.events
 
     def _raise_own_priority(self) -> None:
-        """Locked memory is taken where it can be had; a priority that was asked for is told of when it cannot."""
+        """Memory is locked where that is permitted; a priority that was asked for and is refused is reported."""
         if self._config.daemon.lock_memory:
             process_priority.lock_memory()
         if self._config.daemon.realtime:
             self._remarks.append(process_priority.raise_priority())
 
-    def _assemble(
-        self, signaller: PidfdSignaller, readers: Readers, held: ExitStack
-    ) -> tuple[WatchLoop, Attached, CgroupWaker]:
-        config, facts, engine = self._config, self._facts, self.engine
-        pid = facts.target.pid
-        log = self._choose_log()
-        wakes = CgroupWaker(readers.cgroup.level_directories)
-        held.callback(wakes.close)
-        checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd)
-        held.callback(checkpoints.close)
-        followed = self._follow(log, held)
-        trainer = WatchedTrainer(
-            signaller=signaller,
-            tree_parents=readers.tree.parent_pids,
-            cgroup=readers.cgroup,
+    def _watched_trainer(self, log_sources: Sequence[LogSource], held: ExitStack) -> WatchedTrainer:
+        return WatchedTrainer(
+            signaller=self._signaller,
+            tree_parents=self._readers.tree.parent_pids,
+            cgroup=self._readers.cgroup,
             kmsg=self._kmsg(held),
-            checkpoints=checkpoints,
+            checkpoints=self._checkpoints,
             child_status=self._child.wait if self._child is not None else None,
-            log_end=followed[0].read_last_text if followed else str,
+            log_end=log_sources[0].read_last_text if log_sources else str,
         )
-        examiner = ExaminationLauncher(facts.target)
-        held.callback(examiner.close)
-        sources: list[EventSource] = [*followed, checkpoints, examiner, *self._station.sources]
-        self._remark_ways(checkpoints)
-        store, attached = self._open_history(log, held)
-        environ = facts.environ or {}
-        attached = replace(attached, run=resolve_run_identity(config, environ, facts.argv, attached.run_id))
-        hook = make_hook(config, environ, attached.run, self._clock.now)
-        if hook is not None:
-            held.callback(hook.close)
-            sources.append(hook)
-        self._station.on_watch_ready(engine)
-        if attached.run_id and engine.never_attached:
-            self._replay(attached.run_id, trainer)
-            self._clock.advance_to(engine.snapshot().t)
-            trainer.resume_after_restart(self._clock.now(), engine.snapshot())
-            attached = replace(attached, t=self._clock.now())
-        snapshotter = ProcessSnapshotLauncher(pid)
+
+    def _assemble(self) -> tuple[WatchLoop, Attached]:
+        held, sources = self._held, self._sources
+        snapshotter = ProcessSnapshotLauncher(self._facts.target.pid)
         held.callback(snapshotter.close)
-        sinks = [trainer, *self._sinks(snapshotter), *self._relays(attached.run_id, held)]
+        sinks = [self._trainer, *self._sinks(snapshotter), *self._tracker_proxies(held)]
         if self._keyboard is not None:
             held.callback(self._keyboard.close)
             sources.append(snapshotter)
-        daemon = WatchLoop(
+        loop = WatchLoop(
             clock=self._clock,
-            engine=engine,
-            sampler=readers.sampler,
-            trainer=trainer,
-            interrupter=self._interrupter(signaller, trainer, checkpoints, hook),
-            diagnose=examiner.start_examination,
+            engine=self._engine,
+            sampler=self._readers.sampler,
+            trainer=self._trainer,
+            interrupter=self._interrupter(),
+            diagnose=self._examinations.start_examination,
             sources=sources,
             keys=self._keyboard,
             sinks=sinks,
-            journal=store,
-            waker=wakes,
-            sequel=self._station.on_exit,
-            interval=config.memory.interval_seconds,
+            journal=self._store,
+            waker=self._waker,
+            sequel=self._on_exit,
+            interval=self._config.memory.interval_seconds,
         )
-        return daemon, replace(attached, remarks=tuple(filter(None, self._remarks))), wakes
+        return loop, replace(self._attached, remarks=tuple(filter(None, self._remarks)))
 
-    def _sleeper(self, signaller: PidfdSignaller, wakes: CgroupWaker) -> Sleeper:
-        watched = [wakes.fileno()]
-        if not signaller.problem:
-            watched.append(signaller.fileno())
-        asked = [one.fileno() for one in (self._station, self._keyboard) if one is not None]
-        watched += [one for one in asked if one is not None]
-        return Sleeper(watched, self._station.signals, self._station.on_signal)
+    def _sleeper(self) -> Sleeper:
+        watched = [self._waker.fileno()]
+        if not self._signaller.problem:
+            watched.append(self._signaller.fileno())
+        watched += [one.fileno() for one in (self._session.web, self._keyboard) if one is not None]
+        return self._session.make_sleeper(watched, self._session.signals, self._lifecycle.on_signal)
 
     # --- the log ---
 
@@ -220,7 +241,7 @@ class TrainerWatch:
         self._remarks.append(f"no log ({facts.stdout_reason}): growth is measured by time alone; name one with --log")
         return None
 
-    def _follow(self, log: Path | None, held: ExitStack) -> Sequence[LogSource]:
+    def _open_log(self, log: Path | None, held: ExitStack) -> Sequence[LogSource]:
         """What reads it; nothing where there is none."""
         if log is None:
             return ()
@@ -238,17 +259,15 @@ class TrainerWatch:
             status = self._facts.status
         return choose_signal(status, self._config.signals.wanted)
 
-    def _interrupter(
-        self, signaller: PidfdSignaller, trainer: WatchedTrainer, checkpoints: CheckpointWatch, hook: Hook | None
-    ) -> Interrupter:
+    def _interrupter(self) -> Interrupter:
         return Interrupter(
-            self._trainer_signaller(signaller),
+            self._trainer_signaller(),
             self._signal,
-            unreachable=trainer.unreachable_reason,
-            asked=lambda before_ns: checkpoints.discard_before_signal(self._clock.now(), before_ns),
-            hook=hook,
+            unreachable=self._trainer.unreachable_reason,
+            asked=lambda before_ns: self._checkpoints.discard_before_signal(self._clock.now(), before_ns),
+            hook=self._hook,
             instead=not self._config.actions.signal,
-            state=self.engine.snapshot,
+            state=self._engine.snapshot,
             dry_run=self._config.dry_run,
         )
 
@@ -269,12 +288,12 @@ class TrainerWatch:
             text = "torchrun is signalled, which kills its ranks 30 s later: a checkpoint must fit into that"
             self._remarks.append(text)
 
-    def _trainer_signaller(self, signaller: PidfdSignaller) -> Signaller:
+    def _trainer_signaller(self) -> Signaller:
         if self._facts.is_torchrun and self._config.signals.torchrun == "ranks":
             return RanksSignaller(
                 lambda: [rank.target for rank in read_torchrun_ranks(self._facts.target)], is_same_process
             )
-        return signaller
+        return self._signaller
 
     def _signal(self) -> str:
         chosen = self._plan()
@@ -301,7 +320,7 @@ class TrainerWatch:
         path = self._config.history_path(os.environ)
         if path is None:
             return None, attached
-        if self._station.once:
+        if self._session.once:
             return None, replace(attached, run_id=stored_runs.run_id_of(path, facts.target) if path.exists() else "")
         try:
             if not self._config.history:
@@ -315,28 +334,31 @@ class TrainerWatch:
         cwd, log_name = facts.cwd or "", str(log) if log is not None and self._child is None else ""
         key = run_key(facts.argv, cwd, log_name or None, facts.uid or 0)
         opening = store.open_run(key, attached, attached.t, cwd, log_name)
-        if self.engine.never_attached:
+        if self._engine.never_attached:
             store.record_engine(EngineSettings.from_config(self._config).to_record(), attached.t)
         return store, replace(attached, run_id=opening.run_id)
 
-    def _replay(self, run_id: str, trainer: WatchedTrainer) -> None:
-        """Live through the run's past again: the same feed, its actions ignored. It leaves much that is free."""
+    def _restore(self) -> None:
+        """Feed the run's stored events to the engine and ignore its actions, so that it knows what it knew before."""
         path = self._config.history_path(os.environ)
         assert path is not None  # noqa: S101 - the run was found there
-        gc.freeze()  # what is there by now would make each of the collections take 8 ms
+        gc.freeze()  # each of the collections below would take 8 ms with what is loaded by now
         try:
-            for number, event in enumerate(stored_runs.events_to_replay(path, run_id), 1):
-                self.engine.feed(event)
-                trainer.observe_event(event)
+            for number, event in enumerate(stored_runs.events_to_replay(path, self._attached.run_id), 1):
+                self._engine.feed(event)
+                self._trainer.observe_event(event)
                 if number % FULL_GC_EVENTS == 0:
                     gc.collect()
         except HistoryError as error:
             self._remarks.append(str(error))
+        self._clock.advance_to(self._engine.snapshot().t)
+        self._trainer.resume_after_restart(self._clock.now(), self._engine.snapshot())
+        self._attached = replace(self._attached, t=self._clock.now())
 
     # --- outputs ---
 
     def _sinks(self, snapshotter: ProcessSnapshotLauncher) -> Sequence[Sink]:
-        front = self._station.frontend
+        front = self._session.frontend
         if front is not None:
             self._remarks += front.pop_remarks()
             if (view := front.live_view) is not None:
@@ -344,17 +366,17 @@ class TrainerWatch:
                 with suppress(SourceError):  # what is typed is not for memwatch
                     self._keyboard = Keyboard(sys.stdin, lambda key: actions.get(key, partial(view.press, key))())
                     view.keys = WATCH_KEYS
-        return self._station.sinks
+        return self._session.all_sinks
 
-    def _relays(self, run_id: str, held: ExitStack) -> list[TrackerProxy]:
+    def _tracker_proxies(self, held: ExitStack) -> list[TrackerProxy]:
         """What hands figures and notices on, each to a process of its own."""
-        if self._station.once or not self._config.enabled_extras:
+        if self._session.once or not self._config.enabled_extras:
             return []
         from memwatch.app import tracker_setup
         from memwatch.outputs.trackers import tracker_proxy
 
         self._remarks += tracker_setup.config_warnings(self._config)
-        relays = tracker_setup.make_proxies(self._config, run_id, self._facts.command)
+        relays = tracker_setup.make_proxies(self._config, self._attached.run_id, self._facts.command)
         held.callback(lambda: tracker_proxy.finish_all(relays, self._tracker_timeout))
         return relays
 

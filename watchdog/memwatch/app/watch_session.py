@@ -1,21 +1,19 @@
-"""What a watch belongs to: what outlives it when others follow, who may end it, what comes after its trainer's end.
-
-What faces people and machines for as long as memwatch runs, whatever it watches: HTTP, lines, the live view.
-"""
+"""What one watch is given (configuration, clock, engine, frontend), and who ends it and what follows it."""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from signal import Signals
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from memwatch.app.engine_settings import EngineSettings
-from memwatch.app.launched_trainer import FORWARDED_SIGNALS
 from memwatch.config.settings import Config
 from memwatch.core.engine.engine import Engine
 from memwatch.core.engine.status_sentence import to_json_line
@@ -123,95 +121,116 @@ def exposure_warning(web: WebServer) -> str | None:
     return None
 
 
-class WatchSession:
-    """Of a watch that stands alone. `runner` and `service` have stations whose watches follow each other."""
+@dataclass(frozen=True, slots=True)
+class AfterExit:
+    """What the end of a trainer leads to."""
 
-    def __init__(
-        self,
-        config: Config,
-        people: TextIO | None = None,
-        *,
-        may_draw: bool = True,
-        once: bool = False,
-        forward: Callable[[int], None] | None = None,
-        clock: SystemClock | None = None,
-    ) -> None:
-        """`people`: where they read, default stdout; `may_draw`: a live view, if that is a terminal.
+    events: tuple[Event, ...] = ()  # fed to the engine while the outputs are still open
+    linger_seconds: float = 0.0  # how long the HTTP server still answers, so that a late scrape learns the end
 
-        `once`: a screen is printed; nothing is kept, served or sent. `forward`: takes the signals that memwatch gets;
-        without it they end the watch. ConfigError when a place to listen at is not free.
-        """
-        self.config, self.clock = config, clock or SystemClock()
-        self.output = people or sys.stdout
-        self.once = once
-        self.frontend = None if once else Frontend(config, self.clock, self.output, may_draw=may_draw)
-        self._forward, self._stopped = forward, False
 
-    def close(self) -> None:
-        """Nothing is served any more."""
-        if self.frontend is not None:
-            self.frontend.close()
-
-    def engine(self) -> Engine:
-        """That of the next watch."""
-        return EngineSettings.from_config(self.config).make_engine()
-
-    # --- during a watch ---
-
-    def on_watch_ready(self, engine: Engine) -> None:
-        """Nothing hinders the watch of this engine any more: the one before may go."""
-
-    @property
-    def sinks(self) -> Sequence[Sink]:
-        """Outputs that outlive it."""
-        return () if self.frontend is None else self.frontend.sinks
-
-    @property
-    def sources(self) -> Sequence[EventSource]:
-        """What is to be polled besides its own."""
-        return ()
-
-    @property
-    def signals(self) -> Sequence[Signals]:
-        """What `heard` is to be told of."""
-        return STOP_SIGNALS if self._forward is None else FORWARDED_SIGNALS
-
-    def fileno(self) -> int | None:
-        """Readable when somebody has asked for the state."""
-        return None if self._web is None else self._web.fileno()
-
-    def on_signal(self, number: int) -> None:
-        """A signal has come."""
-        if self._forward is None:
-            self._stopped = True
-        else:
-            self._forward(number)
+class Lifecycle(Protocol):
+    """Who ends a watch, and what follows it. A watch that stands alone and one among several differ only here."""
 
     def should_stop(self) -> bool:
-        """The watch is to end, though its trainer runs on."""
-        return self._stopped
+        """True when the watch is to end although its trainer runs on."""
 
-    def sleep(self, sleep: Callable[[float], bool], seconds: float) -> bool:
-        """`sleep` so long; whether it was ended early."""
-        return sleep(seconds)
+    def on_signal(self, number: int) -> None:
+        """Called from a signal handler with each signal that memwatch gets."""
+
+    def on_exit(self, end: Snapshot) -> AfterExit:
+        """Called once, when the trainer has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchSession:
+    """What a watch is given; all of it outlives the watch."""
+
+    config: Config
+    clock: SystemClock
+    engine: Engine  # a new one for each trainer; `memwatch run` keeps one for all trainers of the run
+    output: TextIO  # where people read
+    frontend: Frontend | None  # None: one screen is printed; nothing is kept, served or sent
+    sources: tuple[EventSource, ...] = ()  # polled besides those of the watch
+    sinks: tuple[Sink, ...] = ()  # published to besides the frontend's
+    signals: Sequence[Signals] = STOP_SIGNALS  # passed to Lifecycle.on_signal
+    prints_summary: bool = True
+    sleep_slice_seconds: float = math.inf  # should_stop is asked at least this often, also within a long sleep
+    make_sleeper: Callable[..., Sleeper] = Sleeper
 
     @property
-    def _web(self) -> WebServer | None:
+    def once(self) -> bool:
+        return self.frontend is None
+
+    @property
+    def web(self) -> WebServer | None:
         return None if self.frontend is None else self.frontend.web
 
-    # --- after it ---
-
-    def on_exit(self, end: Snapshot) -> Sequence[Event]:
-        """What the trainer's end leads to."""
-        return ()
+    @property
+    def all_sinks(self) -> Sequence[Sink]:
+        return self.sinks if self.frontend is None else (*self.frontend.sinks, *self.sinks)
 
     def print_summary(self, end: Snapshot) -> None:
-        """Tell people how it ended."""
-        if not self.config.json:
-            with suppress(OSError):  # its reader or its terminal is gone; the exit code still tells
+        if self.prints_summary and not self.config.json:
+            with suppress(OSError):  # its reader or its terminal is gone; the exit code still says how it ended
                 print(render_summary(end), file=self.output, flush=True)
 
-    def linger(self, sleeper: Sleeper) -> None:
-        """The trainer has ended: for a while, who asks now and then learns how."""
-        if self._web is not None:
-            sleeper.sleep_until_signal(self.config.daemon.linger_seconds)
+
+def sleep_in_slices(
+    sleep: Callable[[float], bool],
+    seconds: float,
+    *,
+    slice_seconds: float,
+    should_stop: Callable[[], bool],
+    clock: Clock,
+) -> bool:
+    """Sleep, asking `should_stop` after each slice; True when `sleep` was ended early or the watch is to end."""
+    if math.isinf(slice_seconds):
+        return sleep(seconds)
+    end = clock.now() + seconds
+    while True:
+        left = end - clock.now()
+        if sleep(min(left, slice_seconds)) or should_stop():
+            return True
+        if left <= slice_seconds:
+            return False
+
+
+class StopOnSignal:
+    """The lifecycle of a watch that stands alone: a signal ends it."""
+
+    def __init__(self, linger_seconds: float) -> None:
+        self._stopped, self._linger_seconds = False, linger_seconds
+
+    def should_stop(self) -> bool:
+        return self._stopped
+
+    def on_signal(self, number: int) -> None:
+        self._stopped = True
+
+    def on_exit(self, end: Snapshot) -> AfterExit:
+        return AfterExit(linger_seconds=self._linger_seconds)
+
+
+class ForwardSignals:
+    """The lifecycle of a watch over memwatch's own child: signals go to the child, whose end ends the watch."""
+
+    def __init__(self, forward: Callable[[int], None], linger_seconds: float) -> None:
+        self._forward, self._linger_seconds = forward, linger_seconds
+
+    def should_stop(self) -> bool:
+        return False
+
+    def on_signal(self, number: int) -> None:
+        self._forward(number)
+
+    def on_exit(self, end: Snapshot) -> AfterExit:
+        return AfterExit(linger_seconds=self._linger_seconds)
+
+
+@contextmanager
+def open_session(config: Config, signals: Sequence[Signals] = STOP_SIGNALS) -> Iterator[WatchSession]:
+    """A session that prints to stdout, as lines or as the live view; ConfigError when an address is not free."""
+    clock, engine = SystemClock(), EngineSettings.from_config(config).make_engine()
+    with closing(Frontend(config, clock, sys.stdout, may_draw=True)) as frontend:
+        yield WatchSession(config, clock, engine, sys.stdout, frontend, signals=signals)

@@ -15,13 +15,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from memwatch.app.composition import TrainerWatch
-from memwatch.app.launched_trainer import LaunchedTrainer, forward_signals
-from memwatch.app.watch_session import WatchSession
+from memwatch.app.launched_trainer import FORWARDED_SIGNALS, LaunchedTrainer, forward_signals
+from memwatch.app.watch_session import ForwardSignals, open_session
 from memwatch.config.settings import Config
 from memwatch.core.events import Cause, Exited
 from memwatch.core.text_and_units import format_bytes
@@ -173,8 +173,12 @@ def _watch(config: Config, folder: Path, name: str, options: Sequence[str], conf
         with forward_signals(child.forward_signal):
             _await_command(child.pid, confinement)
             facts = read_started_target_facts(child.pid)
-            with closing(WatchSession(config, forward=child.forward_signal)) as station:
-                exited = TrainerWatch(station, facts, child).run()
+            lifecycle = ForwardSignals(child.forward_signal, config.daemon.linger_seconds)
+            with (
+                open_session(config, FORWARDED_SIGNALS) as session,
+                TrainerWatch(session, lifecycle, facts, child) as watching,
+            ):
+                exited = watching.run()
     except (AttachError, SourceError):
         exited = None
     finally:

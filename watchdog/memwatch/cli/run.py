@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from memwatch.app.composition import TrainerWatch, configured_presets, new_run_log_path
+from memwatch.app.engine_settings import EngineSettings
 from memwatch.app.interrupter import check_hook
 from memwatch.app.launched_trainer import (
+    FORWARDED_SIGNALS,
     TERMINATING_SIGNALS,
     LaunchedTrainer,
     Passthrough,
@@ -23,14 +25,14 @@ from memwatch.app.launched_trainer import (
     shell_status,
     signal_name,
 )
-from memwatch.app.watch_session import WatchSession, make_access_policy
+from memwatch.app.watch_session import AfterExit, Frontend, WatchSession, make_access_policy
 from memwatch.cli.watch import check_extras, config_from_flags
 from memwatch.config.settings import Config
 from memwatch.core import restart_policy
 from memwatch.core.cause_of_death import ExitEvidence, explain_exit
 from memwatch.core.engine.engine import Engine
 from memwatch.core.engine.status_sentence import to_json_line
-from memwatch.core.events import Cause, Event, Notice, Restarting
+from memwatch.core.events import Cause, GaveUp, Notice, Restarting
 from memwatch.core.measurements import Limit
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, MemwatchError, SourceError
@@ -53,18 +55,21 @@ def run(command: Sequence[str], flags: dict[str, Any], announce: Callable[[int],
 
     `announce` is told the PID of each trainer.
     """
-    wish = _wish(flags.pop("max_restarts", None), flags.pop("resume_with", None))
+    restarts = _restart_options(flags.pop("max_restarts", None), flags.pop("resume_with", None))
     config = config_from_flags(flags)
     configured_presets(config)  # what cannot work is told before anything is started
     make_access_policy(config)
     check_hook(config, os.environ, command)
     check_extras(config)
     require_own_proc()
-    with closing(_TrainerRun(config, command, wish, announce)) as run:
-        return run.to_its_end()
+    clock = SystemClock()
+    with closing(Frontend(config, clock, sys.stderr, may_draw=False)) as frontend:
+        engine = EngineSettings.from_config(config).make_engine()
+        session = WatchSession(config, clock, engine, sys.stderr, frontend, signals=FORWARDED_SIGNALS)
+        return _TrainerRun(session, command, restarts, announce).run_to_end()
 
 
-def _wish(most: str | None, resume_with: str | None) -> RestartOptions | None:
+def _restart_options(most: str | None, resume_with: str | None) -> RestartOptions | None:
     """None: nothing is started again. ConfigError for what could never be done."""
     if most is not None and not (most.isdecimal() and 1 <= int(most) <= MOST_RESTARTS):
         raise ConfigError(f"--max-restarts {most}: no number of restarts", f"give 1 to {MOST_RESTARTS}")
@@ -84,15 +89,18 @@ def _words(text: str) -> tuple[str, ...]:
     return words
 
 
-class _TrainerRun(WatchSession):
-    """The trainers of a run, one after the other: their watches have one engine."""
+class _TrainerRun:
+    """The trainers of a run, one after the other, watched with one engine; the lifecycle of each of their watches."""
 
     def __init__(
-        self, config: Config, command: Sequence[str], wish: RestartOptions | None, announce: Callable[[int], None]
+        self,
+        session: WatchSession,
+        command: Sequence[str],
+        restarts: RestartOptions | None,
+        announce: Callable[[int], None],
     ) -> None:
-        super().__init__(config, sys.stderr, may_draw=False, forward=self._pass_on)
-        self._command, self._wish, self._announce = tuple(command), wish, announce
-        self._engine = super().engine()
+        self._session, self._config, self._clock = session, session.config, session.clock
+        self._command, self._restarts, self._announce = tuple(command), restarts, announce
         self._argv: tuple[str, ...] = ()  # of the first trainer: by it the history knows the run
         self._child: LaunchedTrainer | None = None
         self._early: list[int] = []  # signals that ask for the end, and came while there was no trainer
@@ -100,13 +108,9 @@ class _TrainerRun(WatchSession):
         self._ends: list[restart_policy.AttemptEnd] = []
         self._restarting: Restarting | None = None
 
-    def engine(self) -> Engine:
-        """The same for all of them."""
-        return self._engine
-
-    def to_its_end(self) -> int:
+    def run_to_end(self) -> int:
         """The exit status of the last trainer."""
-        with forward_signals(self._pass_on):
+        with forward_signals(self.on_signal):
             while True:
                 child = self._start()
                 self._watch(child)
@@ -122,12 +126,15 @@ class _TrainerRun(WatchSession):
     def _start(self) -> LaunchedTrainer:
         child = LaunchedTrainer(self._command, new_run_log_path(os.environ))
         self._announce(child.pid)
-        self._began_t, self._child, self._restarting = self.clock.now(), child, None
+        self._began_t, self._child, self._restarting = self._clock.now(), child, None
         for number in self._early:
             child.forward_signal(number)
         return child
 
-    def _pass_on(self, number: int) -> None:
+    def should_stop(self) -> bool:
+        return False
+
+    def on_signal(self, number: int) -> None:
         if self._child is not None:
             self._child.forward_signal(number)
         elif number in TERMINATING_SIGNALS:
@@ -135,14 +142,16 @@ class _TrainerRun(WatchSession):
 
     def _watch(self, child: LaunchedTrainer) -> None:
         """Watch it to its end; its output goes on to ours. Whatever befalls memwatch, it runs on."""
-        passthrough = Passthrough(child.log, output=2 if self.config.json else 1)
+        passthrough = Passthrough(child.log, output=2 if self._config.json else 1)
         try:
             facts = read_started_target_facts(child.pid)
             self._argv = self._argv or facts.argv
             facts = replace(facts, argv=self._argv)  # the same run, whatever it is resumed with
-            TrainerWatch(self, facts, child).run()
+            with TrainerWatch(self._session, self, facts, child) as watching:
+                watching.run()
+            self._await_restart(child)
         except (AttachError, SourceError):
-            _report_early_exit(self.config, child.wait())
+            _report_early_exit(self._config, child.wait())
         except MemwatchError as error:
             say(f"{error}: the trainer runs on unwatched")
         except Exception:  # a bug of ours is not the trainer's
@@ -154,27 +163,28 @@ class _TrainerRun(WatchSession):
     # --- what follows ---
 
     def _next_command(self) -> tuple[str, ...]:
-        return (self._wish.resume_with if self._wish is not None else ()) or self._command
+        return (self._restarts.resume_with if self._restarts is not None else ()) or self._command
 
-    def on_exit(self, end: Snapshot) -> Sequence[Event]:
+    def on_exit(self, end: Snapshot) -> AfterExit:
         """Whether there is another trainer, by all ends so far and this one."""
-        if self._wish is None or self._child is None or end.exited is None:
-            return ()
-        saved = end.exited.cause is Cause.SAVED and not self._child.end_requested
-        ran_seconds, reached = end.t - self._began_t, self._engine.attempt_progress
-        self._ends.append(restart_policy.AttemptEnd(end.t, ran_seconds, saved, reached, _tightest_limit(end)))
-        decided = restart_policy.decide_restart(self._wish.most, self._ends, typed(self._next_command()))
+        decided: Restarting | GaveUp | None = None
+        if self._restarts is not None and self._child is not None and end.exited is not None:
+            saved = end.exited.cause is Cause.SAVED and not self._child.end_requested
+            ran_seconds, reached = end.t - self._began_t, self._session.engine.attempt_progress
+            self._ends.append(restart_policy.AttemptEnd(end.t, ran_seconds, saved, reached, _tightest_limit(end)))
+            decided = restart_policy.decide_restart(self._restarts.most, self._ends, typed(self._next_command()))
         self._restarting = decided if isinstance(decided, Restarting) else None
-        return () if decided is None else (decided,)
+        linger_seconds = self._config.daemon.linger_seconds if self._restarting is None else 0.0
+        return AfterExit(() if decided is None else (decided,), linger_seconds)
 
-    def linger(self, sleeper: Sleeper) -> None:
+    def _await_restart(self, child: LaunchedTrainer) -> None:
         """Until the next trainer is due, the end of this one is shown."""
-        if self._restarting is None or self._child is None:
-            super().linger(sleeper)
+        if self._restarting is None:
             return
         due_t = self._restarting.t + self._restarting.after_seconds
-        while (left := due_t - self.clock.now()) > 0 and not self._child.end_requested:
-            sleeper.sleep_until_signal(left)
+        with Sleeper((), FORWARDED_SIGNALS, self.on_signal) as sleeper:
+            while (left := due_t - self._clock.now()) > 0 and not child.end_requested:
+                sleeper.sleep_until_signal(left)
 
 
 def _tightest_limit(end: Snapshot) -> Limit | None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from memwatch.app.composition import TrainerWatch, configured_presets, find_target
-from memwatch.app.watch_session import WatchSession, make_access_policy
+from memwatch.app.engine_settings import EngineSettings
+from memwatch.app.watch_session import StopOnSignal, WatchSession, make_access_policy, open_session
 from memwatch.config.load import load_config
 from memwatch.config.settings import Config
 from memwatch.core.engine.status_sentence import to_json_line, to_text_line
@@ -24,6 +25,7 @@ from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
 from memwatch.outputs.terminal.progress_bar import ProgressBar
 from memwatch.sources.target.find_process import WAYS
 from memwatch.system import serialization
+from memwatch.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from memwatch.diagnosis.heap.object_census import CensusOptions
@@ -45,8 +47,9 @@ def watch(flags: Mapping[str, object], once: bool) -> int:
         return print_once(config)
     check_extras(config)
     facts = find_target(config)
-    with closing(WatchSession(config)) as station:
-        exited = TrainerWatch(station, facts).run()
+    lifecycle = StopOnSignal(config.daemon.linger_seconds)
+    with open_session(config) as session, TrainerWatch(session, lifecycle, facts) as watching:
+        exited = watching.run()
     return ExitCode.STOPPED if exited is None else EXIT_CODE_BY_CAUSE.get(exited.cause, ExitCode.FAILED)
 
 
@@ -84,7 +87,10 @@ def check_extras(config: Config) -> None:
 def print_once(config: Config) -> int:
     """What there is to see now; nothing is kept, served, examined or sent."""
     quiet = replace(config, listen="none", dry_run=True, diagnosis=replace(config.diagnosis, enabled=False))
-    TrainerWatch(WatchSession(quiet, once=True), find_target(quiet)).run()
+    engine = EngineSettings.from_config(quiet).make_engine()
+    session = WatchSession(quiet, SystemClock(), engine, sys.stdout, frontend=None)
+    with TrainerWatch(session, StopOnSignal(0.0), find_target(quiet)) as watching:
+        watching.run()
     return ExitCode.ENDED
 
 
