@@ -114,11 +114,7 @@ class PidfdSignaller:
     """
 
     def __init__(
-        self,
-        target: Target,
-        is_same: Callable[[Target], bool],
-        *,
-        pidfd_open: Callable[[int], int] | None = None,
+        self, target: Target, is_same: Callable[[Target], bool], *, pidfd_open: Callable[[int], int] | None = None
     ) -> None:
         if target.pid <= 1 or target.pid == os.getpid():
             raise AttachError(f"process {target.pid} is never signalled", "Name the trainer's PID.")

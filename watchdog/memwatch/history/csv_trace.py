@@ -397,10 +397,7 @@ class _TraceProcess:
 
 
 def replay_notices(
-    path: Path | str,
-    policy: Policy,
-    limit_bytes: int | None = None,
-    reach: Callable[[float], None] | None = None,
+    path: Path | str, policy: Policy, limit_bytes: int | None = None, reach: Callable[[float], None] | None = None
 ) -> Generator[Notice, None, Snapshot]:
     """All that the engine has to tell about a trace, in order; every notice carries the fields of a forecast.
 

@@ -57,8 +57,7 @@ def _shape(*columns: type | tuple[type, ...]) -> RowTypes:
 
 
 _OF_SAMPLES = _shape(
-    *(_WHOLE, _REAL, _TEXT, _WHOLE, (_WHOLE, _NOTHING)),
-    *((_TEXT, _NOTHING), (_WHOLE, _NOTHING), (_TEXT, _NOTHING)),
+    *(_WHOLE, _REAL, _TEXT, _WHOLE, (_WHOLE, _NOTHING)), *((_TEXT, _NOTHING), (_WHOLE, _NOTHING), (_TEXT, _NOTHING))
 )
 _OF_ENDS = _shape(_WHOLE, _REAL)
 _OF_EVENTS = _shape(_WHOLE, _TEXT, _JSON)
