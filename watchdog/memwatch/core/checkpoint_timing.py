@@ -1,4 +1,4 @@
-"""What is known of the trainer's checkpoints: how long one takes, how often they come, whether one is being written."""
+"""The trainer's checkpoints: how long one takes, how often it saves by itself, whether one is being written."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections import deque
 
 from memwatch.core.robust_statistics import median
 
-DURATIONS_KEPT = 5  # the longest of so many latest measurements counts: being late costs the run, being early seconds
-HABIT_SAVES = 3  # saves that must have been seen before the next is expected
-HABIT_SPREAD = 0.5  # intervals that differ from their median by more than this share are no habit
-OWN_SAVE_OVERDUE_SHARE = 0.25  # a save that is late by so much of its interval is not waited for
-WRITING_TIMEOUT_SECONDS = 120.0  # a "writing" without its "saved" is over after this, or after 4 checkpoint times
-SLOW_SECONDS = 900.0  # ... but where both name the same file it was one save, of up to so many seconds
-NAME = re.compile(r"[\w/-]*[./][\w./-]*\w")  # of a file, as a line has it
-ECHO_SECONDS = 10.0  # log and files tell of the same save within this: a file must be still, folders are read slowly
-FILES = "file"  # the witness whose "saved" comes when the files have been still for a while
-UNKNOWN_SECONDS = 30.0  # assumed for a trainer of which nothing is known
-ASSUMED_SHARE = 0.25  # of a generation: always enough on recorded trainers
-ASSUMED_BOUNDS = (5.0, 600.0)
+DURATIONS_KEPT = 5  # The longest of these latest durations counts: to be late costs the run, to be early some seconds.
+HABIT_SAVES = 3  # Saves that must have been seen before the next is expected (chosen: two intervals to compare).
+HABIT_SPREAD = 0.5  # Intervals that differ from their median by more than this share are not regular (chosen).
+OWN_SAVE_OVERDUE_SHARE = 0.25  # A save that is late by this share of its interval is not waited for (chosen).
+WRITING_TIMEOUT_SECONDS = 120.0  # A "writing" without its "saved" is over after this or 4 checkpoint times (chosen).
+SLOW_SECONDS = 900.0  # The same, where "writing" and "saved" name the same file (chosen).
+ECHO_SECONDS = 10.0  # Log and files report one save within this: files must be unchanged, and folders are read slowly.
+UNKNOWN_SECONDS = 30.0  # The duration that is assumed before the first generation (chosen).
+ASSUMED_SHARE = 0.25  # The assumed duration in generations: always enough on recorded trainers.
+ASSUMED_BOUNDS = (5.0, 600.0)  # Seconds between which the assumed duration is kept (chosen).
+FILES = "file"  # the witness whose "saved" comes when the files have not changed for a while
+FILE_NAME = re.compile(r"[\w/-]*[./][\w./-]*\w")  # within a line of the log
 
 
 class CheckpointTracker:
-    """Told of writing and saved states; no clock."""
+    """Learns from "writing" and "saved" events how the trainer saves. All times are seconds; it has no clock."""
 
     def __init__(self) -> None:
         self.saved_t: float | None = None
@@ -31,25 +31,23 @@ class CheckpointTracker:
         self._writing_t: float | None = None
         self._writing_seen_t = 0.0
         self._is_old = False
-        self._names: frozenset[str] = frozenset()  # of files, in what told that it is being written
+        self._names: frozenset[str] = frozenset()  # of files, in the line that reported the writing
         self._witness = ""
         self._echoed = False
-        self.is_writing_duplicate = (
-            False  # what is being written has just been called saved by another witness, it seems
-        )
+        self.is_writing_duplicate = False  # another witness has just reported this save as complete, it seems
 
     def record_writing(self, t: float, witness: str = "", said: str = "", is_old: bool = False) -> None:
-        """A checkpoint is being written, as was `said`; said again after long silence, it is another one.
+        """Record that a checkpoint is being written, by the line `said`; after long silence it is another one.
 
-        `is_old`: nobody knows since when.
+        `is_old`: it is not known since when.
         """
         if self._writing_t is None or t - self._writing_seen_t > WRITING_TIMEOUT_SECONDS:
-            self._writing_t, self._names, self._is_old = t, frozenset(NAME.findall(said)), is_old
+            self._writing_t, self._names, self._is_old = t, frozenset(FILE_NAME.findall(said)), is_old
             self.is_writing_duplicate = witness != self._witness and self._is_fresh(t)
         self._writing_seen_t = t
 
     def is_duplicate(self, t: float, witness: str) -> bool:
-        """This "saved" is another witness ("log", "file") of the save that is known already. Asked once for each."""
+        """Whether this "saved" is another witness ("log", "file") of the known save; call it once for each."""
         if self._echoed or witness == self._witness or (self._writing_t is not None and not self.is_writing_duplicate):
             return False
         self._echoed = self._is_fresh(t)
@@ -61,7 +59,7 @@ class CheckpointTracker:
         return self.saved_t is not None and t - self.saved_t <= ECHO_SECONDS
 
     def record_saved(self, t: float, witness: str = "", seconds: float | None = None, said: str = "") -> float | None:
-        """A checkpoint is complete; the seconds it took, as its witness says or since its beginning was told."""
+        """Record a complete checkpoint; return the seconds it took, if its witness or its "writing" shows them."""
         self._witness, self._echoed = witness, False
         took = seconds
         if took is None and witness != FILES and self._writing_t is not None and self._is_same(t, said):
@@ -74,38 +72,32 @@ class CheckpointTracker:
         return took
 
     def _is_same(self, t: float, said: str) -> bool:
-        """What is complete is what was seen to begin."""
+        """Whether the checkpoint that is complete is the one that was being written."""
         if self._is_old:
             return False
         silent = t - self._writing_seen_t
-        is_named = silent <= SLOW_SECONDS and not self._names.isdisjoint(NAME.findall(said))
-        return is_named or silent <= max(WRITING_TIMEOUT_SECONDS, 4 * self._longest)
-
-    @property
-    def _longest(self) -> float:
-        return max(self._measured, default=0.0)
+        is_named = silent <= SLOW_SECONDS and not self._names.isdisjoint(FILE_NAME.findall(said))
+        return is_named or silent <= max(WRITING_TIMEOUT_SECONDS, 4 * max(self._measured, default=0.0))
 
     def record_duration(self, seconds: float) -> None:
-        """A checkpoint was seen to need so long."""
         self._measured.append(seconds)
 
     def begin_attempt(self) -> None:
-        """A new trainer process: nothing is being written; what was learned stays."""
+        """Begin with a new trainer process, which writes nothing yet; durations stay."""
         self._writing_t = None
         self._intervals.clear()
 
     def is_writing(self, t: float, seconds: float) -> bool:
-        """A checkpoint is being written; one that was never reported complete is forgotten in time."""
-        if self._writing_t is None:
-            return False
-        return t - self._writing_seen_t <= max(WRITING_TIMEOUT_SECONDS, 4 * seconds)
+        """Whether a checkpoint is being written at `t`; one takes `seconds`, and is given up after four times that."""
+        timeout = max(WRITING_TIMEOUT_SECONDS, 4 * seconds)
+        return self._writing_t is not None and t - self._writing_seen_t <= timeout
 
     def duration_estimate(self, configured: float | None, generation_seconds: float | None) -> tuple[float, str]:
-        """Seconds that a checkpoint is taken to need, and where that comes from."""
+        """Estimate the seconds of a checkpoint, and say where that comes from."""
         if configured is not None:
             return configured, "configured"
         if self._measured:
-            return self._longest, "measured"
+            return max(self._measured), "measured"
         if generation_seconds is None:
             return UNKNOWN_SECONDS, "assumed"
         low, high = ASSUMED_BOUNDS
@@ -113,7 +105,7 @@ class CheckpointTracker:
 
     @property
     def own_save_interval_seconds(self) -> float | None:
-        """Seconds between the trainer's own saves; None while no habit is known."""
+        """Seconds between the trainer's own saves; None while they are not regular."""
         if len(self._intervals) < HABIT_SAVES - 1:
             return None
         usual = median(self._intervals)
@@ -121,7 +113,7 @@ class CheckpointTracker:
         return usual if regular else None
 
     def seconds_until_own_save(self, t: float) -> float | None:
-        """Seconds until the next save by habit (0 when it should come at any moment); None: none is expected."""
+        """Seconds until the trainer's next own save (0 when it is due); None when it is not expected."""
         interval = self.own_save_interval_seconds
         if interval is None or self.saved_t is None:
             return None
