@@ -1,4 +1,4 @@
-"""What the engine is told (events) and what it asks for (actions). Units are those of `core.model`."""
+"""What the engine receives (events) and what it asks for (actions). Units are those of `core.measurements`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from memwatch.core.examination import Examination
 from memwatch.core.measurements import Limit, RunIdentity, Sample, Target, Usage
 
-# --- actions: all that the engine asks for --------------------------------------------------------------------------
+# --- actions ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to tell people and machines, once. `fields` are JSON-ready and use replay's names."""
+    """A message for people and machines, once. `fields` are JSON-ready and use replay's names."""
 
     t: float
     event: str  # attached, marker, generation, forecast, warn, interrupt, held, saved, escalated, source_failed ...
@@ -31,7 +31,7 @@ class Interrupt:
     resource: str
     reason: str
     emergency: bool = False
-    by_signal: bool = False  # by the signal alone: the hook has had its turn
+    by_signal: bool = False  # by the signal alone: the hook was tried before
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Escalate:
 
 @dataclass(frozen=True, slots=True)
 class Diagnose:
-    """Examine the trainer, in a process that gives way to all others. An action; its outcome is told with it."""
+    """Examine the trainer, in a process of the lowest priority. An action; Diagnosed carries it with its outcome."""
 
     t: float
     reason: str  # "generation", "phase", "middle" (of a generation), "time", "warn", "request", "rise"
@@ -53,17 +53,17 @@ class Diagnose:
     phase: str | None  # under way
     used_bytes: int | None  # of main memory
     memory_bytes: int  # that the examination may take
-    types: tuple[str, ...] = ()  # of which it is to tell who holds their objects, besides those it chooses itself
-    paths: tuple[str, ...] = ()  # of which it is to tell the size, besides those that it finds itself
-    gpu_bytes: int | None = None  # of all GPUs, used by the trainer; None: there is none, or it is not known
-    record_seconds: float = 0.0  # follow memory for so long, to see which code raises it, and do nothing else
-    cow_bytes: int = 0  # copied by forked workers, so far
+    types: tuple[str, ...] = ()  # whose holders are to be found, besides those of the types that it chooses itself
+    paths: tuple[str, ...] = ()  # whose sizes are to be found, besides those of the attributes that it finds itself
+    gpu_bytes: int | None = None  # used by the trainer on all GPUs; None: there is none, or it is not known
+    record_seconds: float = 0.0  # follow memory for this long, to see which code raises it, and do nothing else
+    cow_bytes: int = 0  # copied by forked workers so far
 
 
 Action = Notice | Interrupt | Escalate | Diagnose
 
 
-# --- events: all that the engine is told ----------------------------------------------------------------------------
+# --- events -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,12 @@ class Attached:
     command: str  # printable, escaped
     run_id: str = ""
     remarks: tuple[str, ...] = ()  # what the user should know of this watch, a line each
-    run: RunIdentity | None = None  # None: stored by a memwatch that did not look
+    run: RunIdentity | None = None  # None: stored by a memwatch that did not look for it
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """One look at memory."""
+    """Memory was sampled."""
 
     t: float
     sample: Sample
@@ -88,16 +88,15 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class UsageSeries:
-    """Readings of one pool, one after the other, under one limit."""
+    """Consecutive readings of one pool under one limit."""
 
     resource: str
     used: Sequence[int]  # bytes
     limit_bytes: int | None
     origin: str
-    limit_used: Sequence[int] | None = None  # of the limit, by anybody; None: nobody else takes any
+    limit_used: Sequence[int] | None = None  # bytes of the limit that anybody uses; None: the same as `used`
 
     def usage_at(self, i: int) -> Usage:
-        """The reading of this index."""
         used, limit = self.used[i], self.limit_bytes
         if limit is None:
             return Usage(self.resource, used, None)
@@ -107,14 +106,13 @@ class UsageSeries:
 
 @dataclass(frozen=True, slots=True)
 class SampleBatch:
-    """Recorded looks at memory one after the other, between which nothing else was told."""
+    """Consecutive recorded samples, with no other event between them."""
 
     times: Sequence[float]  # seconds, in order
     series: tuple[UsageSeries, ...]  # each of as many readings
     accounting: str | None = None  # of all of them
 
     def event_at(self, i: int) -> Sampled:
-        """The look of this index."""
         usages = tuple([series.usage_at(i) for series in self.series])
         return Sampled(self.times[i], Sample(usages, accounting=self.accounting))
 
@@ -128,12 +126,12 @@ class GenerationSeen:
     total: int | None = None
     unit: str = "generation"
     at: str = "start"  # "start": the work of `index` begins; "end": it has ended; "progress": it is under way
-    before_watch: bool = False  # the marker was there before the watch: when it was printed is not known
+    before_watch: bool = False  # the marker was printed before the watch, at an unknown time
 
 
 @dataclass(frozen=True, slots=True)
 class TotalSeen:
-    """The log says how many generations there will be, apart from any marker."""
+    """The log says how many generations there will be, in a line without a marker."""
 
     t: float
     total: int
@@ -141,7 +139,7 @@ class TotalSeen:
 
 @dataclass(frozen=True, slots=True)
 class PhaseSeen:
-    """The log names a phase within a generation; at "end" the phase is over and none is known until the next."""
+    """The log names a phase within a generation; after its "end" no phase is known until the next."""
 
     t: float
     phase: str
@@ -165,8 +163,8 @@ class CheckpointSeen:
     t: float
     state: str  # "writing" or "saved"
     evidence: str  # "log: Checkpoint saved: ckpt.pt", "file: /runs/ckpt.pt, 12.1 MB, still for 2.0 s"
-    seconds: float | None = None  # that writing it took, where its witness saw that
-    before_watch: bool = False  # it was there before the watch: when it was begun is not known
+    seconds: float | None = None  # that writing took; None: not known
+    before_watch: bool = False  # it was begun before the watch, at an unknown time
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +178,7 @@ class OutOfMemorySeen:
 
 @dataclass(frozen=True, slots=True)
 class SourceChanged:
-    """A source began to fail or works again (told once per change)."""
+    """A source began to fail or works again (reported once per change)."""
 
     t: float
     source: str
@@ -190,7 +188,7 @@ class SourceChanged:
 
 @dataclass(frozen=True, slots=True)
 class Awaiting:
-    """There is no trainer to watch, and why (told when it begins to be so, and once per change)."""
+    """There is no trainer to watch, and why (reported once per change)."""
 
     t: float
     reason: str
@@ -198,7 +196,7 @@ class Awaiting:
 
 @dataclass(frozen=True, slots=True)
 class ArmedChanged:
-    """A signal would reach the trainer from now on, or would not, and why (told at the attach, and once per change)."""
+    """Whether a signal would reach the trainer, and why not (reported at the attach and once per change)."""
 
     t: float
     armed: bool
@@ -207,19 +205,18 @@ class ArmedChanged:
 
 @dataclass(frozen=True, slots=True)
 class Signalling:
-    """A signal is about to be sent, or the hook started in its place; kept before that is done.
+    """A signal is about to be sent, or the hook to be started in its place; stored before that happens.
 
-    Where no Signalled follows, memwatch ended in between: whether it was done is not known.
+    Where no Signalled follows, memwatch ended in between, and it is not known whether the signal was sent.
     """
 
     t: float
     signal: str  # "SIGINT"
-    hook: str = ""  # the command that takes its place
-    instead: bool = False  # the hook takes its place, and no signal is sent
+    hook: str = ""  # the command that replaces the signal
+    instead: bool = False  # the hook replaces the signal, and none is sent
 
     @property
     def signal_or_hook(self) -> str:
-        """The signal, or what takes its place."""
         return _signal_or_hook(self)
 
 
@@ -232,11 +229,10 @@ class Signalled:
     dry_run: bool = False
     error: str = ""  # why it could not be sent
     hook: str = ""  # the command that was started with it
-    instead: bool = False  # the hook took its place, and no signal was sent
+    instead: bool = False  # the hook replaced the signal, and none was sent
 
     @property
     def signal_or_hook(self) -> str:
-        """The signal, or what took its place."""
         return _signal_or_hook(self)
 
 
@@ -250,9 +246,9 @@ class HookRan:
 
     t: float
     command: str  # printable
-    status: int | None  # with which it ended; None: not by itself
+    status: int | None  # its exit status; None: it did not end by itself
     seconds: float  # that it took
-    error: str = ""  # what went wrong: "status 3"; empty: nothing, or it fell to the signal that it brought about
+    error: str = ""  # what went wrong: "status 3"; empty: nothing, or it was killed by the signal that it sent itself
     output: str = ""  # its first line, printable
 
 
@@ -273,19 +269,19 @@ class Cause(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class ExaminationAsked:
-    """Somebody wants to know now what the trainer holds."""
+    """A user asked for an examination of the trainer now."""
 
     t: float
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
-    """What the trainer holds was kept in a file, because somebody asked for it; or it could not be."""
+    """A snapshot of the trainer's heap, which a user asked for, was written to a file, or could not be."""
 
     t: float
     label: str
     path: str
-    reason: str = ""  # why there is none
+    reason: str = ""  # why there is no file
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +310,7 @@ class Restarting:
 
     t: float
     number: int  # of the restart, from 1
-    most: int | None  # restarts that are allowed; None: as many as gain something
+    most: int | None  # restarts that are allowed; None: any number, as long as each makes progress
     after_seconds: float
     command: str  # printable
 

@@ -1,4 +1,4 @@
-"""What a user expects of a run, as text; whether it is so, as generations end and examinations tell.
+"""What a user expects of a run, written as text and checked as generations and examinations end.
 
 TradingEnvironment == 2
 DDPGAgent in 16..17
@@ -24,8 +24,8 @@ HELP = (
     "write one of: Type == 2; Type in 16..17; growth < 5GB/generation; rss < 50GB at generation 15; "
     "generations 1-5: +1..2GB each; 6+: < 0.5GB; generation time not rising"
 )
-COMPARED = 3  # generations at the beginning, and the latest, whose lengths are compared
-LONGER = 1.25  # times as long: the time rises
+COMPARED = 3  # Median durations of so many first and so many latest generations are compared (chosen).
+LONGER = 1.25  # The latest generations must not take more than this many times as long (chosen).
 
 _SIZE = r"[+-]?\d+(?:\.\d*)?\s*[A-Za-z]*"
 _BOUND = re.compile(rf"(==|<=|>=|<|>)\s*({_SIZE})|(?:in\s+)?({_SIZE})\s*\.\.\s*({_SIZE})")
@@ -39,7 +39,7 @@ _TIME = re.compile(r"(?:generation|epoch|iteration)\s+time\s+not\s+rising")
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Numbers from `low` to `high`; of those two, `open` ones do not belong to it."""
+    """Numbers from `low` to `high`, without these two when it is `open`."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -49,22 +49,20 @@ class Bounds:
         return self.low < value < self.high if self.open else self.low <= value <= self.high
 
 
-Seen = tuple[bool, str]  # as expected; what was seen
+Outcome = tuple[bool, str]  # whether it was as expected; the value that was measured
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectationCheck:
-    """One expectation, and how it is checked; each function tells None where it has nothing to say."""
+    """One expectation and its two checks, of a resource's ended rows and of objects by type; None: not concerned."""
 
     text: str
-    check_generations: Callable[[str, Sequence[GenerationRow]], Seen | None] = lambda _, __: (
-        None
-    )  # resource, rows that ended
-    check_type_counts: Callable[[Mapping[str, int]], Seen | None] = lambda _: None  # objects by type
+    check_generations: Callable[[str, Sequence[GenerationRow]], Outcome | None] = lambda _, __: None
+    check_type_counts: Callable[[Mapping[str, int]], Outcome | None] = lambda _: None
 
 
 def parse_expectation(text: str) -> ExpectationCheck:
-    """ValueError, with what to write, for what is none."""
+    """Parse one of the lines above; ValueError, with the lines that are allowed, for any other."""
     words = " ".join(text.split())
     if _TIME.fullmatch(words):
         return ExpectationCheck(words, check_generations=_time)
@@ -75,7 +73,7 @@ def parse_expectation(text: str) -> ExpectationCheck:
 
 
 class Expectations:
-    """All that is expected of a run, and what came of it."""
+    """All expectations of a run, each with its latest outcome."""
 
     def __init__(self, checks: Iterable[ExpectationCheck]) -> None:
         self._checks = tuple(checks)
@@ -83,32 +81,26 @@ class Expectations:
 
     @property
     def known(self) -> tuple[Expectation, ...]:
-        """As it stands."""
         return tuple(self._known.values())
 
     def update_generations(self, resource: str, rows: Sequence[GenerationRow]) -> list[Expectation]:
-        """A generation has ended, the last of these: those that are broken now and were not before."""
-        return self._take(lambda check: check.check_generations(resource, rows))
+        """Check after the last of these generations; return the expectations that have become broken."""
+        return self._update(lambda check: check.check_generations(resource, rows))
 
     def update_type_counts(self, counts: Mapping[str, int]) -> list[Expectation]:
-        """An examination has ended: those that are broken now and were not before."""
-        return self._take(lambda check: check.check_type_counts(counts))
+        """Check after an examination; return the expectations that have become broken."""
+        return self._update(lambda check: check.check_type_counts(counts))
 
-    def _take(self, look: Callable[[ExpectationCheck], Seen | None]) -> list[Expectation]:
+    def _update(self, run: Callable[[ExpectationCheck], Outcome | None]) -> list[Expectation]:
         broken = []
         for check in self._checks:
-            seen = look(check)
-            if seen is None:
+            outcome = run(check)
+            if outcome is None:
                 continue
-            met, what = seen
+            met, value = outcome
             before = self._known[check.text]
-            now = replace(
-                before,
-                met=met,
-                breaches=before.breaches + (not met),
-                first=before.first or ("" if met else what),
-                latest=what,
-            )
+            first = before.first or ("" if met else value)
+            now = replace(before, met=met, breaches=before.breaches + (not met), first=first, latest=value)
             self._known[check.text] = now
             if not met and before.met is not False:
                 broken.append(now)
@@ -121,7 +113,7 @@ class Expectations:
 def _count(text: str, found: re.Match[str]) -> ExpectationCheck:
     name, bounds = found[1], _bounds(found[2], int)
 
-    def of_counts(counts: Mapping[str, int]) -> Seen:
+    def of_counts(counts: Mapping[str, int]) -> Outcome:
         number = sum(count for type_, count in counts.items() if type_ == name or type_.endswith(f".{name}"))
         return number in bounds, f"{name}: {number:,}"
 
@@ -135,22 +127,22 @@ def _growth(text: str, found: re.Match[str]) -> ExpectationCheck:
 def _ranges(text: str, found: re.Match[str]) -> ExpectationCheck:
     parts = []
     for part in found[1].split(";"):
-        one = _RANGE.fullmatch(part.strip())
-        if one is None:
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
             raise ValueError(HELP)
-        last = math.inf if one[3] else float(one[2] or one[1])
-        parts.append((float(one[1]), last, _bounds(one[4], _size)))
+        last = math.inf if match[3] else float(match[2] or match[1])
+        parts.append((float(match[1]), last, _bounds(match[4], _size)))
     return _of_deltas(text, parts)
 
 
 def _of_deltas(text: str, parts: Sequence[tuple[float, float, Bounds]]) -> ExpectationCheck:
-    def of_row(resource: str, rows: Sequence[GenerationRow]) -> Seen | None:
+    def of_row(resource: str, rows: Sequence[GenerationRow]) -> Outcome | None:
         row = rows[-1]
         if resource != HOST or row.partial:
             return None
         bounds = next((bounds for first, last, bounds in parts if first <= row.index < last + 1), None)
-        told = f"generation {row.index:g}: {format_bytes(row.delta_bytes, signed=True)}"
-        return None if bounds is None else (row.delta_bytes in bounds, told)
+        value = f"generation {row.index:g}: {format_bytes(row.delta_bytes, signed=True)}"
+        return None if bounds is None else (row.delta_bytes in bounds, value)
 
     return ExpectationCheck(text, check_generations=of_row)
 
@@ -159,7 +151,7 @@ def _level(text: str, found: re.Match[str]) -> ExpectationCheck:
     name, bounds = (HOST if found[1] in ("rss", "memory") else found[1]), _bounds(found[2], _size)
     at = None if found[3] is None else int(found[3])
 
-    def of_row(resource: str, rows: Sequence[GenerationRow]) -> Seen | None:
+    def of_row(resource: str, rows: Sequence[GenerationRow]) -> Outcome | None:
         row = rows[-1]
         if resource != name or (at is not None and not at <= row.index < at + 1):
             return None
@@ -168,14 +160,14 @@ def _level(text: str, found: re.Match[str]) -> ExpectationCheck:
     return ExpectationCheck(text, check_generations=of_row)
 
 
-def _time(resource: str, rows: Sequence[GenerationRow]) -> Seen | None:
+def _time(resource: str, rows: Sequence[GenerationRow]) -> Outcome | None:
     whole = [row for row in rows if not row.partial and row.attempt == rows[-1].attempt and row.end_t is not None]
     if resource != HOST or len(whole) < 2 * COMPARED:
         return None
     lengths = [(row.end_t or row.start_t) - row.start_t for row in whole]
     first, latest = median(lengths[:COMPARED]), median(lengths[-COMPARED:])
-    told = f"generation {whole[-1].index:g}: {format_duration(latest)}, {format_duration(first)} at the beginning"
-    return latest <= LONGER * first, told
+    value = f"generation {whole[-1].index:g}: {format_duration(latest)}, {format_duration(first)} at the beginning"
+    return latest <= LONGER * first, value
 
 
 def _bounds(text: str, number: Callable[[str], float]) -> Bounds:

@@ -1,4 +1,4 @@
-"""The ledger: per resource, generation and phase, what memory did between start and end."""
+"""The ledger of memory: per resource one row for each generation, with its phases, from start to end."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from memwatch.core.events import GenerationSeen, PhaseSeen
 from memwatch.core.robust_statistics import median
 from memwatch.core.snapshot import GenerationRow, PhaseRow
 
-KEEP_FIRST = 50  # rows kept from the beginning of a run: the baseline of the trend table
-KEEP_LAST = 1000  # and from its present end; a run of 10**6 generations stays under half a megabyte
-MAX_PHASES = 16  # distinct names kept per generation; a log that invents names must not fill memory
-RECENT_GENERATIONS = 10  # generations that habits are learned from
-PACED = 6  # latest markers that the usual length of a generation is learned from
-GROWN = 2  # latest generations whose mean growth the next may repeat
-STALL_SHARE = 0.25  # of the least of the growths before it: a generation that grew by less has stalled
-MARKER_OVERDUE_FACTOR = 3.0  # a marker that is this many lengths late is lost, not slow
-MARKER_OVERDUE_SECONDS = 30.0  # ... and never before so long
+KEEP_FIRST = 50  # Rows that are kept from the beginning of a run, for the first lines of the table (chosen).
+KEEP_LAST = 1000  # Latest rows that are kept: a run of 10**6 generations stays under half a megabyte.
+MAX_PHASES = 16  # Distinct names that are kept per generation: a log that invents names must not fill memory.
+RECENT_GENERATIONS = 10  # Latest complete generations from which _Habits are learned (chosen).
+RECENT_MARKERS = 6  # Latest markers from which the usual duration of a generation is learned (chosen).
+REPEATED_GENERATIONS = 2  # Latest generations whose mean growth the next one may repeat (chosen).
+STALL_SHARE = 0.25  # A generation that grew by less than this share of the four before has stalled (chosen).
+LEADING_SHARE = 0.6  # A phase with at least this share of the recent growth leads it (chosen).
+MARKER_OVERDUE_FACTOR = 3.0  # A marker that is late by this many durations is lost, not slow (chosen) ...
+MARKER_OVERDUE_SECONDS = 30.0  # ... but only after this many seconds more (chosen).
 
 
 @dataclass(slots=True)
@@ -36,8 +37,7 @@ class _OpenPhase:
         self.end_t, self.end_bytes = t, used_bytes
 
     def row(self, name: str, used_bytes: int) -> PhaseRow:
-        under_way = used_bytes - self.enter_bytes if self.end_t is None else 0
-        delta = self.delta_bytes + under_way
+        delta = self.delta_bytes + (used_bytes - self.enter_bytes if self.end_t is None else 0)
         return PhaseRow(name, self.start_t, self.end_t, delta, self.peak_bytes, self.end_bytes or used_bytes)
 
 
@@ -59,29 +59,20 @@ class _OpenRow:
             self.phases[name] = _OpenPhase(t, self.used_bytes, self.used_bytes)
 
     def leave(self, name: str, t: float) -> PhaseRow | None:
-        """The phase as it ended; None when it was not under way."""
+        """End a phase and return its row; None when it was not under way."""
         phase = self.phases.get(name)
         if phase is None or phase.end_t is not None:
             return None
         phase.leave(t, self.used_bytes)
-        if phase.start_t == t:  # named and over in the same instant: the tail of the generation before
+        if phase.start_t == t:  # It began and ended in the same instant: it is the tail of the generation before.
             del self.phases[name]
             return None
         return phase.row(name, self.used_bytes)
 
     def row(self, index: float, attempt: int, end_t: float | None, partial: bool = False) -> GenerationRow:
         phases = tuple([phase.row(name, self.used_bytes) for name, phase in self.phases.items()])
-        return GenerationRow(
-            index,
-            attempt,
-            self.start_t,
-            end_t,
-            self.start_bytes,
-            self.used_bytes,
-            self.peak_bytes,
-            phases,
-            self.partial or partial,
-        )
+        sizes = self.start_bytes, self.used_bytes, self.peak_bytes
+        return GenerationRow(index, attempt, self.start_t, end_t, *sizes, phases, self.partial or partial)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +80,8 @@ class _Habits:
     """What the latest complete generations of one resource have in common."""
 
     stalled: bool = False
-    grown_bytes: int = 0  # by one of the latest, where they grew
-    peak_bytes: int | None = None  # the most that one rose above its level; None: there is none yet
+    grown_bytes: int = 0  # mean growth of the latest, at least 0
+    peak_bytes: int | None = None  # the most that one rose above its level; None: no generation is complete
     leading_phase: str | None = None
 
 
@@ -114,32 +105,31 @@ class _Account:
         self.closed = (*self.first, *self.last)
         self.learn(row.attempt)
 
-    def forget(self, attempt: int) -> None:
-        """Drop the rows of an attempt."""
-        kept = [row for row in self.closed if row.attempt != attempt]
-        self.first, self.closed = kept[:KEEP_FIRST], tuple(kept)
+    def drop_attempt(self, attempt: int) -> None:
+        rows = [row for row in self.closed if row.attempt != attempt]
+        self.first, self.closed = rows[:KEEP_FIRST], tuple(rows)
         self.last.clear()
-        self.last.extend(kept[KEEP_FIRST:])
+        self.last.extend(rows[KEEP_FIRST:])
         self.learn(attempt)
 
     def learn(self, attempt: int) -> None:
-        """The habits of this attempt, from its complete generations."""
+        """Learn the habits of this attempt from its complete generations."""
         rows = [row for row in self.closed[-RECENT_GENERATIONS:] if row.attempt == attempt and not row.partial]
         self.habits = _Habits(_stalled(rows), _grown_bytes(rows), _peak_bytes(rows), _leading_phase(rows))
 
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """A generation began; `closed` has the row that ended with it, by resource (empty at the first marker)."""
+    """A generation began; `closed` has the rows that ended with it, by resource (empty at the first marker)."""
 
     t: float
     index: float
     closed: dict[str, GenerationRow]
-    partial: bool = False  # its beginning was not seen
+    partial: bool = False  # it began before the watch
 
 
 class GenerationLedger:
-    """Told markers, phases and readings; keeps rows. No clock.
+    """Makes rows of markers, phases and readings; it has no clock.
 
     Of each resource the first 50 and the latest 1000 closed rows are kept. Generations that pass between two readings
     leave no row (nothing was measured in them); a phase that comes several times in a generation is one row, its
@@ -153,15 +143,15 @@ class GenerationLedger:
         self.unit = "generation"
         self.phase: str | None = None
         self._accounts: dict[str, _Account] = {}
-        self._starts: deque[float] = deque(maxlen=PACED)
-        self._usual_seconds: float | None = None  # from one of them to the next
+        self._starts: deque[float] = deque(maxlen=RECENT_MARKERS)
+        self._usual_seconds: float | None = None  # median from one start to the next
         self._begin_t = 0.0
-        self.complete_generations = 0  # generations of this attempt that were seen whole
+        self.complete_generations = 0  # of this attempt
         self._zero_based = False
         self._style = "start"
 
     def begin_attempt(self, t: float, attempt: int) -> None:
-        """A new trainer process: open rows end as partial ones, counting begins anew, closed rows stay."""
+        """Begin with a new trainer process: open rows end as partial, the count starts again, closed rows stay."""
         self.end_attempt(t)
         self.attempt, self.index, self.phase = attempt, None, None
         self._forget_pace()
@@ -171,14 +161,14 @@ class GenerationLedger:
             account.learn(attempt)
 
     def end_attempt(self, t: float) -> None:
-        """The trainer is gone: what is open is closed as partial."""
+        """The trainer is gone: close the open rows as partial."""
         for account in self._accounts.values():
             if account.open is not None and account.open.sampled and self.index is not None:
                 account.keep(account.open.row(self.index, self.attempt, t, partial=True))
             account.open = None
 
     def add_samples(self, times: Sequence[float], resource: str, used: Sequence[int]) -> None:
-        """Readings of one resource in order, seconds and bytes."""
+        """Add readings of one resource in order of time, in seconds and bytes."""
         account = self._accounts.get(resource)
         if account is None:
             account = self._accounts[resource] = _Account()
@@ -195,11 +185,11 @@ class GenerationLedger:
             phase.peak_bytes = max(phase.peak_bytes, peak)
 
     def add_marker(self, t: float, seen: GenerationSeen) -> Boundary | None:
-        """A marker of the log; the boundary it makes, or None when it repeats what is known.
+        """Add a marker of the log; return the boundary that it makes, or None when it repeats a known one.
 
         A start marker begins its row; an end marker closes row `index` and begins the next, and the first one closes
-        the (partial) row that began with the watch; a progress marker begins its row at first sight. An index that
-        goes back begins the count again.
+        the (partial) row that began with the watch; a progress marker begins its row when it first appears. An index
+        that is lower than the last begins the count again.
         """
         if self._starts and seen.unit != self.unit:
             self._recount(seen.unit)
@@ -223,16 +213,16 @@ class GenerationLedger:
         return boundary
 
     def _recount(self, unit: str) -> None:
-        """Another counter is the clock: what was counted in this attempt were no generations."""
+        """Start again with another counter: those of this attempt so far were no generations."""
         self.unit, self.index, self.total, self.complete_generations, self._zero_based = unit, None, None, 0, False
         self._forget_pace()
         for account in self._accounts.values():
             account.open = None
-            account.forget(self.attempt)
+            account.drop_attempt(self.attempt)
 
     @staticmethod
     def _after(index: float) -> float:
-        """What begins when `index` ends: the next whole number; a fraction (epoch 0.5) is a place, not a count."""
+        """Return the index after `index`; a fraction (epoch 0.5) is a position and stays as it is."""
         return index + 1 if float(index).is_integer() else index
 
     def _close(self, t: float, index: float | None, partial: bool) -> dict[str, GenerationRow]:
@@ -260,7 +250,7 @@ class GenerationLedger:
                     account.open.enter(self.phase, t)
 
     def add_phase_marker(self, t: float, seen: PhaseSeen) -> dict[str, PhaseRow]:
-        """A phase begins (which ends the one before) or ends: the one that has ended, by resource."""
+        """Begin a phase (which ends the one before) or end it; return the phase that has ended, by resource."""
         ended: dict[str, PhaseRow] = {}
         if seen.at != "end" and seen.phase == self.phase:
             return ended
@@ -275,22 +265,20 @@ class GenerationLedger:
         return ended
 
     def closed(self, resource: str) -> tuple[GenerationRow, ...]:
-        """Of one resource, the generations that have ended and are kept, oldest first."""
+        """Return the closed rows of a resource, oldest first."""
         account = self._accounts.get(resource)
         return () if account is None else account.closed
 
     def rows(self, resource: str) -> tuple[GenerationRow, ...]:
-        """Closed rows, oldest first, and the open one."""
+        """Return the closed rows of a resource, oldest first, and the open one."""
         account = self._accounts.get(resource)
-        if account is None:
-            return ()
-        if account.open is None or self.index is None:
-            return account.closed
+        if account is None or account.open is None or self.index is None:
+            return self.closed(resource)
         return (*account.closed, account.open.row(self.index, self.attempt, None))
 
     @property
     def last_generation(self) -> float | None:
-        """The index of the last generation there will be, as the program counts.
+        """The index of the run's last generation, as the program counts.
 
         None when no total is known, or the count has passed it: then it was the total of something else.
         """
@@ -310,31 +298,30 @@ class GenerationLedger:
             self._usual_seconds = usual if usual > 0 else None
 
     def generation_seconds(self, now: float) -> float | None:
-        """Seconds from a marker to the next, as usual of late; None before two markers, or when one is long overdue."""
+        """Return the median seconds between the latest markers; None before two, or when the next is long overdue."""
         usual = self._usual_seconds
-        if usual is None:
+        if usual is None or now - self._starts[-1] > MARKER_OVERDUE_FACTOR * usual + MARKER_OVERDUE_SECONDS:
             return None
-        overdue = now - self._starts[-1] > MARKER_OVERDUE_FACTOR * usual + MARKER_OVERDUE_SECONDS
-        return None if overdue else usual
+        return usual
 
     def has_no_markers(self, now: float) -> bool:
-        """No marker has come yet, or they have ceased: time is all there is to go by."""
+        """Whether no marker has come yet, or none comes any more."""
         return self.index is None or (len(self._starts) >= 2 and self.generation_seconds(now) is None)
 
     def has_stalled(self, resource: str) -> bool:
-        """The last generation hardly grew although each of the four before did: a fill may have come to its end."""
+        """Whether the last generation hardly grew although each of the four before did: a buffer may be full."""
         return self._habits(resource).stalled
 
     def next_generation_rise_bytes(self, resource: str, share: float = 1.0) -> int | None:
-        """How far this share of the next generation may rise above its start; None when none is complete.
+        """Bytes by which this share of the next generation may rise above its start; None when none is complete.
 
-        That share of the growth of the latest ones, and the highest peak of the last ten that did not stay.
+        The sum of that share of the latest growth, and of the highest temporary peak of the last ten generations.
         """
         habits = self._habits(resource)
         return None if habits.peak_bytes is None else int(share * habits.grown_bytes) + habits.peak_bytes
 
     def leading_phase(self, resource: str) -> str | None:
-        """The phase in which 60 % or more of the recent growth falls; None when there is none such."""
+        """Return the phase with 60 % or more of the recent growth; None when no phase has."""
         return self._habits(resource).leading_phase
 
     def _habits(self, resource: str) -> _Habits:
@@ -354,7 +341,7 @@ def _stalled(rows: Sequence[GenerationRow]) -> bool:
 
 
 def _grown_bytes(rows: Sequence[GenerationRow]) -> int:
-    latest = rows[-GROWN:]
+    latest = rows[-REPEATED_GENERATIONS:]
     return max(sum(row.delta_bytes for row in latest) // len(latest), 0) if latest else 0
 
 
@@ -374,4 +361,4 @@ def _leading_phase(rows: Sequence[GenerationRow]) -> str | None:
         for phase in row.phases:
             by_phase[phase.phase] = by_phase.get(phase.phase, 0) + phase.delta_bytes
     name = max(by_phase, key=lambda n: by_phase[n], default=None)
-    return name if name is not None and by_phase[name] >= 0.6 * grown else None
+    return name if name is not None and by_phase[name] >= LEADING_SHARE * grown else None

@@ -1,4 +1,4 @@
-"""The seams between rooms: Protocols only."""
+"""The Protocols by which the folders of the package meet: clock, sources, outputs, waker, signaller."""
 
 from __future__ import annotations
 
@@ -13,34 +13,32 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Clock(Protocol):
-    """Time as the daemon sees it."""
+    """The clock of the daemon."""
 
     def now(self) -> float:
-        """Seconds; Unix time at the daemon's start, monotonic from there."""
+        """Return seconds: Unix time at the daemon's start, monotonic from there."""
 
 
 class Reader(Protocol[T_co]):
-    """A source that is read for its present state, once a tick."""
+    """A source that is read for its present state, once per loop iteration."""
 
     name: str
 
     def read(self, now: float) -> T_co:
-        """The present state; SourceError (TargetGoneError) when it cannot be read."""
+        """Return the present state; SourceError (TargetGoneError) when it cannot be read."""
 
-    def close(self) -> None:
-        """Give back what is held."""
+    def close(self) -> None: ...
 
 
 class EventSource(Protocol):
-    """A source that tells what happened since it was last asked."""
+    """A source that reports the events since the last call."""
 
     name: str
 
     def poll(self, now: float) -> Iterable[Event]:
-        """What is new; SourceError when it cannot be read, also after what could be."""
+        """Return new events; SourceError when the source cannot be read, perhaps after some of them."""
 
-    def close(self) -> None:
-        """Give back what is held."""
+    def close(self) -> None: ...
 
 
 class Sink(Protocol):
@@ -49,28 +47,28 @@ class Sink(Protocol):
     name: str
 
     def on_loop_iteration(self) -> bool:
-        """The loop has turned; True: publish its state, though there may be nothing to tell."""
+        """The loop has run once more; return True to have the state published even without a notice."""
 
     def wants_snapshot(self) -> bool:
-        """Somebody waits for the state, between two turns; told once."""
+        """Whether somebody waits for the state between two iterations; True once for each wish."""
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
-        """The state now, and what there is to tell since the last call."""
+        """Publish the present state and the notices since the last call."""
 
     def on_watch_end(self, snapshot: Snapshot) -> None:
         """The watch is over; `snapshot` is final."""
 
 
 class Waker(Protocol):
-    """What ends a sleep when memory needs a look before the next is due."""
+    """Ends a sleep when memory has to be sampled before the next sample is due."""
 
     def set_thresholds(
         self, cgroup: CgroupMemory | None, limit: Limit, headrooms: Sequence[int], hurried: bool
     ) -> None:
-        """Look out for these headrooms, in bytes; what takes long waits for a call that is not `hurried`."""
+        """Wake up at these headrooms (bytes); slow preparations wait for a call that is not `hurried`."""
 
     def consume_wakeup(self) -> bool:
-        """It has ended a sleep since the last call."""
+        """Whether it has ended a sleep since the last call."""
 
 
 class Signaller(Protocol):

@@ -1,4 +1,4 @@
-"""The nouns: who is watched, and what is measured. What happens is in `core.events`, what is known in `core.snapshot`.
+"""The records of who is watched and what is measured. `core.events` has what happens, `core.snapshot` what is known.
 
 All records are frozen. Times (`t`) are float seconds of the daemon's clock (Unix time at its start, then monotonic;
 a trace's own seconds in a replay). Memory is int bytes. Unknown is None, never 0 or -1.
@@ -9,9 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 HOST = "host"  # the resource name of main memory; GPUs are "gpu0", "gpu1" ...
-
-
-# --- who is watched -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,24 +22,21 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """Which part of which run is watched: what Prometheus joins the nodes of a job by."""
+    """Which part of which run is watched; Prometheus joins the nodes of a job by it."""
 
     run_id: str  # the same on every node of a job; empty: not known
     node: str
     rank: int | None = None  # of the trainer itself; None: it is no rank, or an agent with ranks below it
-    nodes: int | None = None  # that the run has; None: nothing says so
-
-
-# --- what is measured -----------------------------------------------------------------------------------------------
+    nodes: int | None = None  # of the run; None: not known
 
 
 @dataclass(frozen=True, slots=True)
 class PageSamplingCost:
-    """What telling shared pages from own ones has cost memwatch so far."""
+    """The cost of distinguishing shared pages from own ones, so far."""
 
-    visits: int = 0
+    visits: int = 0  # of processes
     refused: int = 0  # visits that were not permitted
-    pages: int = 0  # looked at
+    pages: int = 0  # that were sampled
     cpu_seconds: float = 0.0
 
 
@@ -64,20 +58,20 @@ class TreeMemory:
     processes: int
     rss_bytes: int  # the trainer's own process, as top shows it
     used_bytes: int  # the whole tree
-    accounting: str  # how used_bytes came about: "rss" (one process), "pages", "anon+shmem" (see core.sharing)
+    accounting: str  # how used_bytes was found: "rss" (one process), "pages", "anon+shmem" (core.memory_accounting)
     anon_bytes: int | None = None  # of the whole tree, as the next two
     file_bytes: int | None = None
     shmem_bytes: int | None = None
     swap_bytes: int | None = None
-    virtual_bytes: int | None = None  # VmSize of the trainer's process, what RLIMIT_AS bounds
-    data_bytes: int | None = None  # VmData of the trainer's process, what RLIMIT_DATA bounds
+    virtual_bytes: int | None = None  # VmSize of the trainer's process, which RLIMIT_AS bounds
+    data_bytes: int | None = None  # VmData of the trainer's process, which RLIMIT_DATA bounds
     rlimit_as_bytes: int | None = None
     rlimit_data_bytes: int | None = None
     error_bytes: int | None = None  # standard error of used_bytes where pages were sampled
-    cow_bytes: int | None = None  # inherited pages that were copied since the fork; None: nobody could look
+    cow_bytes: int | None = None  # inherited pages that were copied since the fork; None: not known
     cow_bytes_per_second: float | None = None
-    reason: str = ""  # why pages could not be sampled, where that is so
-    stale: str = ""  # why details (limits, swap, who belongs to it) are those of an earlier look, where that is so
+    reason: str = ""  # why pages could not be sampled; empty: they were
+    stale: str = ""  # why details (limits, swap, processes) are those of an earlier sample; empty: they are not
     survey_cost: PageSamplingCost = PageSamplingCost()
     ranks: tuple[RankMemory, ...] = ()  # below an agent such as torchrun, by rank
 
@@ -93,7 +87,7 @@ class CgroupLevel:
 
     @property
     def charged_bytes(self) -> int:
-        """What the kernel cannot give back: the usage without the page cache."""
+        """The usage that the kernel cannot reclaim: all but the page cache."""
         return self.usage_bytes - self.reclaimable_bytes
 
 
@@ -110,9 +104,9 @@ class CgroupMemory:
 
     @property
     def counts_job(self) -> bool:
-        """Its usage is what the job uses: it is the job's own and somebody set a limit, at any level.
+        """Whether its usage is that of the job: it is the job's own, and there is a limit at some level.
 
-        A session's cgroup without a limit also holds what earlier programs left behind, which concerns no bound.
+        A session's cgroup without a limit also holds memory left behind by earlier programs, which reaches no bound.
         """
         return self.owned and any(level.limit_bytes is not None for level in self.levels)
 
@@ -133,8 +127,8 @@ class GpuMemory:
     resource: str  # "gpu0" ...: the index that NVML gives the device
     uuid: str
     name: str
-    used_bytes: int | None  # the trainer's own share; None when it cannot be told apart
-    device_used_bytes: int | None  # all that is allocated on the device, by anybody
+    used_bytes: int | None  # the trainer's own share; None when it cannot be separated
+    device_used_bytes: int | None  # allocated on the device by anybody
     total_bytes: int | None
     attribution: str  # "exact", "nspid", "device", "unified" or "unavailable"
     reason: str = ""  # why a figure is None, where that is known
@@ -143,11 +137,11 @@ class GpuMemory:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The bound that a resource meets first, and the room that is left below it."""
+    """The bound that a resource reaches first, and the headroom below it."""
 
     bytes: int  # the bound itself, as its owner set it
     origin: str  # "cgroup /a/b", "host", "rlimit_as", "rlimit_data", "--limit", "gpu0", "trace"
-    headroom_bytes: int  # what can still be allocated before it is met; negative when it is exceeded
+    headroom_bytes: int  # that can still be allocated; negative when the bound is exceeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +155,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class UnavailableSource:
-    """A source that gave nothing this time, and why."""
+    """A source that could not be read this time, and why."""
 
     source: str
     reason: str
@@ -170,9 +164,9 @@ class UnavailableSource:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Everything that one look at the trainer's memory gave. Usages and accounting are derived from the rest.
+    """All readings of the trainer's memory at one time. Usages and accounting are derived from the others.
 
-    A GPU is among the `usages` when its reading is a new one, and among the `gpus` until there is another.
+    A GPU is among the `usages` only with a new reading, and among the `gpus` with its latest.
     """
 
     usages: tuple[Usage, ...]
@@ -181,4 +175,4 @@ class Sample:
     host: HostMemory | None = None
     gpus: tuple[GpuMemory, ...] = ()
     unread: tuple[UnavailableSource, ...] = ()
-    accounting: str | None = None  # how the use of main memory came about (core.accounting); None: it is not known
+    accounting: str | None = None  # how the use of main memory was found (core.memory_accounting); None: not known

@@ -1,16 +1,14 @@
-"""From the parts of a sample to the pools that can run out: what is used, and which bound is met first.
+"""From the readings of a sample to the memory that is used and the limit that is nearest; shared pages counted once.
 
-How much memory a tree of processes uses when its pages are shared: each page counted once, at its first holder.
+Forked processes start with all pages of their parent, so a sum of RSS counts those once per worker. Here processes are
+ordered, parents before their children, and a page belongs to the first process that holds it. The tree uses
 
-Forked processes start with all pages of their parent, so a sum of RSS counts those once per worker. Processes have an
-order, parents before their children, and a page is its own of the first that holds it. The tree is the sum of that:
+    all pages of the trainer, all anonymous pages of every other program, and of a fork those that no elder process has
 
-    all pages of the trainer, all anonymous pages of every other program, and of a fork those that no elder one holds
-
-What is cheap to read (statm) does not say which pages are shared. A random sample of a fork's pages does (a "visit").
-Between visits its own pages follow statm, and what statm does not show, inherited pages that are copied when they are
-written to, goes on as fast as the latest visits found. A tree says how far that went: "rss" (one process, exact),
-"pages" (pages of most others were sampled) or "anon+shmem" (they could not be: copied pages are not seen).
+statm, which is cheap to read, does not say which pages are shared; a random sample of a fork's pages does (a "visit").
+Between visits the pages of its own follow statm. Inherited pages that are copied on write do not show in statm: they
+are assumed to grow at the rate of the latest visits. `accounting` says what was possible: "rss" (one process, exact),
+"pages" (pages of most other processes were sampled) or "anon+shmem" (they could not be: copied pages are missing).
 """
 
 from __future__ import annotations
@@ -31,9 +29,9 @@ def usages(
     gpus: Sequence[GpuMemory],
     limit_bytes: int | None,
 ) -> tuple[Usage, ...]:
-    """Main memory first, then each GPU with memory of its own; a pool whose use is unknown is left out.
+    """Return the use of main memory, then of each GPU with memory of its own, where it is known.
 
-    `limit_bytes` is the user's own limit on what the job uses. Of several bounds that with the least headroom counts.
+    `limit_bytes` is the user's own limit on the job. Of several limits the one with the least headroom counts.
     """
     pools = []
     used = job_bytes(tree, cgroup)
@@ -41,14 +39,14 @@ def usages(
         shared = used + unified_bytes(used, host, gpus)
         bound = min(_bounds(shared, tree, cgroup, host, limit_bytes), key=itemgetter(2), default=None)
         limit = None if bound is None else Limit(*bound)
-        alone = limit is not None and limit.origin.startswith(("cgroup", "rlimit"))  # these bound no driver's memory
-        pools.append(Usage(HOST, used if alone else shared, limit))
+        excludes_gpus = limit is not None and limit.origin.startswith(("cgroup", "rlimit"))
+        pools.append(Usage(HOST, used if excludes_gpus else shared, limit))
     pools += (usage for gpu in gpus if (usage := gpu_usage(gpu)) is not None)
     return tuple(pools)
 
 
 def job_bytes(tree: TreeMemory | None, cgroup: CgroupMemory | None) -> int | None:
-    """What the job uses: by its cgroup when that is its own and has a limit, else by its process tree."""
+    """Return the memory of the job: of its cgroup when that is its own and has a limit, else of its process tree."""
     if accounting_method(tree, cgroup) == "cgroup" and cgroup is not None:
         return max(0, cgroup.levels[0].charged_bytes)
     return tree.used_bytes if tree else None
@@ -57,49 +55,45 @@ def job_bytes(tree: TreeMemory | None, cgroup: CgroupMemory | None) -> int | Non
 def accounting_method(
     tree: TreeMemory | None, cgroup: CgroupMemory | None, gpus: Sequence[GpuMemory] = ()
 ) -> str | None:
-    """How the use came about: "cgroup" or as TreeMemory says, "+gpu" with main memory that GPUs hold; None: unknown."""
-    held = "+gpu" if gpus and any(gpu.attribution == "unified" and gpu.used_bytes for gpu in gpus) else ""
+    """Name how the use was found: "cgroup" or TreeMemory's, with "+gpu" where GPUs hold main memory; None: unknown."""
+    unified = "+gpu" if gpus and any(gpu.attribution == "unified" and gpu.used_bytes for gpu in gpus) else ""
     if cgroup is not None and (cgroup.counts_job or (tree is None and cgroup.owned)):
-        return f"cgroup{held}"
-    return f"{tree.accounting}{held}" if tree else None
+        return f"cgroup{unified}"
+    return f"{tree.accounting}{unified}" if tree else None
 
 
 def unified_bytes(used_bytes: int, host: HostMemory | None, gpus: Sequence[GpuMemory]) -> int:
-    """What the trainer's GPUs hold of main memory beside the `used_bytes` that the kernel counts as its own.
+    """Return the main memory that the trainer's GPUs hold beside the `used_bytes` that the kernel counts for it.
 
-    Such a GPU has no memory but the host's, and its driver's allocations are in no RSS. On a GB10 NVML's sum by process
-    and the processes' own memory together are what the host has in use (github.com/Syllo/nvtop/issues/449). Never more
-    than the host has in use beside `used_bytes`: memory that both count is not counted twice.
+    Such a GPU has no memory but the host's, and its driver's allocations are in no RSS. On a GB10 the host's use is the
+    sum of NVML's figures by process and the processes' own memory (github.com/Syllo/nvtop/issues/449). The result is
+    bounded by the host's use beside `used_bytes`, so memory that both count is not counted twice.
     """
     if host is None or not gpus:
         return 0
-    told = sum(gpu.used_bytes or 0 for gpu in gpus if gpu.attribution == "unified")
-    return max(0, min(told, host.total_bytes - host.available_bytes - used_bytes))
+    held = sum(gpu.used_bytes or 0 for gpu in gpus if gpu.attribution == "unified")
+    return max(0, min(held, host.total_bytes - host.available_bytes - used_bytes))
 
 
 def _bounds(
     used_bytes: int, tree: TreeMemory | None, cgroup: CgroupMemory | None, host: HostMemory | None, own: int | None
 ) -> Iterator[tuple[int, str, int]]:
-    """Of each limit its bytes, origin and headroom."""
+    """Yield the bytes, origin and headroom of each limit."""
     for level in cgroup.levels if cgroup else ():
         if level.limit_bytes is not None:
-            headroom = level.limit_bytes - level.charged_bytes
-            yield level.limit_bytes, f"cgroup {level.path}", headroom
+            yield level.limit_bytes, f"cgroup {level.path}", level.limit_bytes - level.charged_bytes
     if host is not None:
         yield host.total_bytes, "host", host.available_bytes
-    if tree is not None:
-        for origin, bound, taken in (
-            ("rlimit_as", tree.rlimit_as_bytes, tree.virtual_bytes),
-            ("rlimit_data", tree.rlimit_data_bytes, tree.data_bytes),
-        ):
-            if bound is not None and taken is not None:
-                yield bound, origin, bound - taken
+    if tree is not None and tree.rlimit_as_bytes is not None and tree.virtual_bytes is not None:
+        yield tree.rlimit_as_bytes, "rlimit_as", tree.rlimit_as_bytes - tree.virtual_bytes
+    if tree is not None and tree.rlimit_data_bytes is not None and tree.data_bytes is not None:
+        yield tree.rlimit_data_bytes, "rlimit_data", tree.rlimit_data_bytes - tree.data_bytes
     if own is not None:
         yield own, "--limit", own - used_bytes
 
 
 def gpu_usage(gpu: GpuMemory) -> Usage | None:
-    """None when it is the host's memory ("unified") or nothing is known of it."""
+    """Return the use of a GPU; None when its memory is the host's ("unified") or nothing is known of it."""
     used = gpu.device_used_bytes if gpu.used_bytes is None else gpu.used_bytes
     if gpu.attribution == "unified" or used is None:
         return None
@@ -108,27 +102,27 @@ def gpu_usage(gpu: GpuMemory) -> Usage | None:
     return Usage(gpu.resource, used, Limit(gpu.total_bytes, gpu.resource, gpu.total_bytes - gpu.device_used_bytes))
 
 
-_COW_FLOOR_BYTES = 64 << 20  # below, nobody minds
-_FEW = 8  # changes, or those of half the forks, that are too few to tell whether all are alike
-_AT_ONCE_BYTES = 4 << 20  # a fork of a Python process copies 1 to 3 MB as soon as it runs
-_SPREAD = 1.5  # times the square of their errors
-UNSEEN_RUNS = (
-    0.5  # runs that may be unlike all that were seen: no exception in a sample does not prove that there is none
-)
+# --- shared pages -----------------------------------------------------------------------------------------------------
+
+_COW_FLOOR_BYTES = 64 << 20  # Fewer copied bytes are never reported as material (chosen).
+_FEW = 8  # More changes than this, or than half the forks, are needed to test whether all forks copy alike (chosen).
+_AT_ONCE_BYTES = 4 << 20  # A fork of a Python process copies 1 to 3 MB as soon as it runs (measured).
+_SPREAD = 1.5  # Forks copy alike while their squared deviations stay below this many times the expected ones (chosen).
+UNSEEN_RUNS = 0.5  # Runs of pages that may differ from all sampled runs, however alike those are (chosen).
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share of resident pages, told from a sample of them."""
+    """A share of resident pages, estimated from a sample of them."""
 
     value: float
     error: float  # its standard error
-    pages: int = 0  # resident ones that it rests on
+    pages: int = 0  # resident pages in the sample
 
 
 @dataclass(frozen=True, slots=True)
 class PageSample:
-    """What a sample of a process's pages said of it, and what its statm said then."""
+    """The result of one visit to a process: its statm and the sample of its pages."""
 
     t: float
     anon_bytes: int
@@ -140,44 +134,42 @@ class PageSample:
 
 @dataclass(frozen=True, slots=True)
 class CopiedPages:
-    """What became a fork's own between two visits without a change of statm."""
+    """Pages that became a fork's own between two visits without a change of statm."""
 
     bytes: int
     seconds: float
     error_bytes: int
 
     @property
-    def rate(self) -> float:
-        """Bytes/s."""
+    def rate(self) -> float:  # bytes/s
         return self.bytes / self.seconds
 
 
 @dataclass(slots=True)
 class ProcessMemory:
-    """One process of the tree, by its latest cheap reading."""
+    """One process of the tree, by its latest statm and visit."""
 
     anon_bytes: int = 0
     shared_bytes: int = 0  # file and shmem pages
-    inherited_bytes: int = 0  # anonymous memory that came with the fork; 0 for a program of its own
-    eldest: bool = False  # of all that are forks of each other: its anonymous pages are all its own
+    inherited_bytes: int = 0  # anonymous memory at the fork; 0 for a program of its own
+    eldest: bool = False  # the first of processes forked from each other: its anonymous pages are all its own
     met_late: bool = False  # it was there before the watch and may have copied pages already
     page_sample: PageSample | None = None
     change: CopiedPages | None = None  # between its two latest visits
-    copy_bytes_per_second: float = 0.0  # bytes/s that it copies, as far as visits tell
-    copying_until: float = 0.0  # the time until when this is drawn on
+    copy_bytes_per_second: float = 0.0  # the rate at which it copies pages, by its visits
+    copying_until: float = 0.0  # the time until which this rate is assumed
 
     @property
     def rss_bytes(self) -> int:
-        """Resident memory."""
         return self.anon_bytes + self.shared_bytes
 
     @property
     def grown_bytes(self) -> int:
-        """Anonymous memory since the fork."""
+        """Growth of anonymous memory since the fork."""
         return max(0, self.anon_bytes - self.inherited_bytes)
 
     def own_bytes(self, t: float) -> int:
-        """Its own anonymous pages at `t`, as far as known."""
+        """Estimate the bytes of its own anonymous pages at `t`."""
         if self.eldest:
             return self.anon_bytes
         visit = self.page_sample
@@ -191,116 +183,106 @@ class ProcessMemory:
 
 @dataclass(frozen=True, slots=True)
 class TreeTotals:
-    """The memory of a tree, each page once."""
+    """The memory of a tree, each page counted once."""
 
     anon_bytes: int
     shared_bytes: int
-    cow_bytes: int = 0  # inherited pages that were copied since, as far as visits have seen
+    cow_bytes: int = 0  # inherited pages that were copied since the fork, by the visits
     cow_bytes_per_second: float = 0.0
     error_bytes: int = 0  # standard error of all the samples together
-    rss_bytes: int = 0  # what the sum of RSS would say, shared pages counted again and again
+    rss_bytes: int = 0  # the sum of RSS, which counts a shared page in every process
 
     @property
     def used_bytes(self) -> int:
-        """All of it."""
         return self.anon_bytes + self.shared_bytes
 
 
 def tree_totals(root: ProcessMemory, others: Sequence[ProcessMemory], t: float) -> TreeTotals:
-    """The tree at `t`. Of those not yet visited, what the visited ones suggest."""
+    """Sum up the tree at `t`; forks that were not visited yet are estimated from those that were."""
     forks = [member for member in others if not member.eldest]
-    seen = [(member, member.own_bytes(t), visit) for member in forks if (visit := member.page_sample)]
+    visited = [(member, member.own_bytes(t), visit) for member in forks if (visit := member.page_sample)]
     new = [member for member in forks if member.page_sample is None]
     known = root.anon_bytes + sum(member.anon_bytes for member in others if member.eldest)
-    known += sum(own for _, own, _ in seen)
-    copies = [max(0, own - member.grown_bytes) for member, own, _ in seen]
+    known += sum(own for _, own, _ in visited)
+    copies = [max(0, own - member.grown_bytes) for member, own, _ in visited]
     presumed = _presumed_bytes(new, copies)
-    cow, known = sum(copies) + presumed, known + presumed
-    # new ones hold at least what they inherited, be it that the others have given it back
+    # New forks hold at least the pages that they inherited, even if the other processes have freed those.
     inherited = max((min(member.inherited_bytes, member.anon_bytes) for member in new), default=0)
     return TreeTotals(
-        anon_bytes=max(known, inherited) + sum(member.grown_bytes for member in new),
+        anon_bytes=max(known + presumed, inherited) + sum(member.grown_bytes for member in new),
         shared_bytes=_shared_bytes(root, others),
-        cow_bytes=cow,
-        cow_bytes_per_second=sum(member.copy_bytes_per_second for member, _, _ in seen if member.copying_until >= t),
-        error_bytes=math.isqrt(sum(visit.error_bytes**2 for _, _, visit in seen)),
+        cow_bytes=sum(copies) + presumed,
+        cow_bytes_per_second=sum(member.copy_bytes_per_second for member, _, _ in visited if member.copying_until >= t),
+        error_bytes=math.isqrt(sum(visit.error_bytes**2 for _, _, visit in visited)),
         rss_bytes=root.rss_bytes + sum(member.anon_bytes + member.shared_bytes for member in others),
     )
 
 
 def _presumed_bytes(new: Sequence[ProcessMemory], copies: Sequence[int]) -> int:
-    """Copies of forks not yet visited, by those of the others: on average, or the little that each makes at once."""
+    """Estimate the copied bytes of unvisited forks: the others' average, for a young one _AT_ONCE_BYTES at most."""
     if not new or not copies:
         return 0
     average = sum(copies) // len(copies)
     at_once = min(average, _AT_ONCE_BYTES)
-    return sum(min(average if one.met_late else at_once, one.anon_bytes - one.grown_bytes) for one in new)
+    return sum(min(average if fork.met_late else at_once, fork.anon_bytes - fork.grown_bytes) for fork in new)
 
 
 def _shared_bytes(root: ProcessMemory, others: Sequence[ProcessMemory]) -> int:
-    """What visits found of each process's own, but not less than the one that maps most."""
+    """Sum up each process's own share of file and shmem pages, but at least those of the process that maps most."""
     own = sum(int(member.shared_bytes * member.page_sample.shared_share) for member in others if member.page_sample)
     return max(root.shared_bytes + own, max((member.shared_bytes for member in others), default=0))
 
 
 def copied(before: PageSample, after: PageSample) -> CopiedPages:
-    """What a later visit found beyond the growth of statm."""
+    """Return the growth of own pages between two visits beyond the growth of statm."""
     grown = after.own_bytes - before.own_bytes - (after.anon_bytes - before.anon_bytes)
     return CopiedPages(grown, after.t - before.t, math.isqrt(before.error_bytes**2 + after.error_bytes**2))
 
 
 def update_copy_rates(forks: Collection[ProcessMemory]) -> float:
-    """Set how fast each fork is taken to go on copying; the sum, in bytes/s.
+    """Set the rate at which each fork is assumed to go on copying; return their sum, in bytes/s.
 
-    All alike where their changes differ no more than chance may have it: a rate that each alone could not show is seen
-    in all together. Otherwise each as it did. A rate is believed the less the more of it may be chance.
+    Forks get a common rate where their changes differ no more than by chance, because a rate that is within the error
+    of each alone may be significant for all together. Otherwise each has its own. Rates shrink with their error.
     """
     changes = [member.change for member in forks if member.change is not None]
-    seconds = sum(change.seconds for change in changes)
-    common = CopiedPages(sum(change.bytes for change in changes), seconds, _together(changes))
-    alike = len(changes) > min(_FEW, len(forks) / 2) and _alike(changes, common.rate)
+    seconds, error = sum(change.seconds for change in changes), math.isqrt(sum(c.error_bytes**2 for c in changes))
+    common = CopiedPages(sum(change.bytes for change in changes), seconds, error)
+    alike = len(changes) > min(_FEW, len(forks) / 2) and (
+        sum((change.bytes - common.rate * change.seconds) ** 2 for change in changes) <= _SPREAD * error**2
+    )
     for member in forks:
-        change = common if alike else member.change
-        member.copy_bytes_per_second = (
-            _believed(change) if change is not None and member.page_sample is not None else 0.0
-        )
-        if member.page_sample is not None and member.copy_bytes_per_second:
+        change, visit = common if alike else member.change, member.page_sample
+        member.copy_bytes_per_second = _shrunk_rate(change) if change is not None and visit is not None else 0.0
+        if visit is not None and member.copy_bytes_per_second:
             span = member.change.seconds if member.change is not None else seconds / len(changes)
-            member.copying_until = member.page_sample.t + 2 * span
+            member.copying_until = visit.t + 2 * span
     return sum(member.copy_bytes_per_second for member in forks)
 
 
-def _together(changes: Collection[CopiedPages]) -> int:
-    return math.isqrt(sum(change.error_bytes**2 for change in changes))
-
-
-def _alike(changes: Collection[CopiedPages], rate: float) -> bool:
-    return sum((change.bytes - rate * change.seconds) ** 2 for change in changes) <= _SPREAD * _together(changes) ** 2
-
-
-def _believed(change: CopiedPages) -> float:
+def _shrunk_rate(change: CopiedPages) -> float:
     if change.bytes <= change.error_bytes:
         return 0.0
     return change.rate * (1 - (change.error_bytes / change.bytes) ** 2)
 
 
 def sampled_share(own: Sequence[float], present: Sequence[int], of_runs: int) -> Share:
-    """Own pages among the resident ones, from runs of pages taken at equal distances of `of_runs`.
+    """Estimate the share of own pages among resident ones, from runs of pages at equal distances among `of_runs`.
 
-    A ratio, so that pages that are not resident do no harm. Its error comes from neighbouring runs, which is right for
-    pages written at random as for one written stretch (successive differences: Wolter, Introduction to Variance
-    Estimation, 8.2); what no run has met may still be as much as one run.
+    It is a ratio, so that pages that are not resident do no harm. Its error comes from successive differences (Wolter,
+    Introduction to Variance Estimation, 8.2), which holds for pages written at random as well as for one contiguous
+    range; UNSEEN_RUNS bounds it from below.
     """
     runs, pages = len(own), sum(present)
     if not pages:
         return Share(0.0, 1.0)
     share = sum(own) / pages
-    rest = [mine - share * there for mine, there in zip(own, present, strict=True)]
-    steps = sum((a - b) ** 2 for a, b in pairwise(rest))
-    left_out = 1 - runs / of_runs
-    variance = steps / 2 * runs / max(1, runs - 1) * left_out
-    met = sum(1 for there in present if there)
-    return Share(share, max(math.sqrt(variance) / pages, UNSEEN_RUNS * left_out / met), pages)
+    residuals = [mine - share * there for mine, there in zip(own, present, strict=True)]
+    differences = sum((a - b) ** 2 for a, b in pairwise(residuals))
+    unsampled = 1 - runs / of_runs
+    variance = differences / 2 * runs / max(1, runs - 1) * unsampled
+    nonempty = sum(1 for there in present if there)
+    return Share(share, max(math.sqrt(variance) / pages, UNSEEN_RUNS * unsampled / nonempty), pages)
 
 
 def is_copy_on_write_material(cow_bytes: int, used_bytes: int, growth_bytes: int) -> bool:

@@ -1,4 +1,4 @@
-"""Whether a trainer that was interrupted and saved is started again: after how long, or why not any more."""
+"""Whether a trainer that was interrupted and saved is started again: after how many seconds, or why not."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from memwatch.core.events import GaveUp, Restarting
 from memwatch.core.measurements import Limit
 from memwatch.core.text_and_units import format_bytes, index_text
 
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 60.0  # the kernel and GPUs take a moment to free what was held
-STABLE_RUN_SECONDS = 600.0  # a trainer that ran so long is started again without much ado
+FIRST_PAUSE_SECONDS = 2.0  # The kernel and the GPU drivers need a moment to free memory (chosen).
+LONGEST_PAUSE_SECONDS = 60.0  # The pause doubles with each short run up to this (chosen).
+STABLE_RUN_SECONDS = 600.0  # A run of at least this long is not short: the pause begins anew (chosen).
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptProgress:
-    """How far one trainer process came, as the program counts."""
+    """The progress of one trainer process, as the program counts."""
 
     unit: str = "generation"
-    index: float | None = None  # of the generation under way at its end; None: it named none
+    index: float | None = None  # of the generation under way at its end; None: it printed no marker
     total: int | None = None
     own_checkpoints: int = 0  # checkpoints that it completed by itself
 
     @property
     def generations_left(self) -> float | None:
-        """Generations to the last; None when that is not known."""
         return None if self.index is None or self.total is None else self.total - self.index
 
 
@@ -35,52 +35,49 @@ class AttemptEnd:
 
     t: float
     seconds: float  # that it ran
-    saved: bool  # memwatch interrupted it, its checkpoint is complete, and nobody asked for the end of it all
+    saved: bool  # memwatch interrupted it, its checkpoint is complete, and the user did not end the run
     progress: AttemptProgress
-    limit: Limit | None = None  # that was about to be met
+    limit: Limit | None = None  # that memory was about to reach
 
 
 def decide_restart(most: int | None, ends: Sequence[AttemptEnd], command: str) -> Restarting | GaveUp | None:
-    """What follows the last of these ends, which are all of a run's, the first start's among them.
+    """Decide after the last of a run's ends, given all of them; None: the run is over.
 
-    `most`: restarts that are allowed; None: any number, as long as each gains something. None: its end is the run's.
+    `most`: restarts that are allowed; None: any number, as long as each makes progress.
     """
     last, restarts = ends[-1], len(ends) - 1
     if not last.saved:
         return None
     if restarts and not made_progress([end.progress for end in ends[:-1]], last.progress):
-        return GaveUp(last.t, restarts, _fruitless(ends))
+        return GaveUp(last.t, restarts, _no_progress_reason(ends))
     if most is not None and restarts >= most:
         return GaveUp(last.t, restarts, "it needs yet another, and --max-restarts allows no more")
     return Restarting(last.t, restarts + 1, most, pause_seconds(ends), command)
 
 
 def made_progress(before: Sequence[AttemptProgress], now: AttemptProgress) -> bool:
-    """It came further than all before it: to a later generation or, counting anew, with fewer of them left.
+    """Whether it came further than all before: to a later generation or, counting anew, with fewer of them left.
 
-    One that only begins to count again is none that gained: so does one that never read its checkpoint. Of a program
-    that names no generations, a checkpoint that it completed by itself counts.
+    Only counting from the start again is no progress: so does a trainer that never read its checkpoint. For a program
+    without markers, a checkpoint that it completed by itself is progress.
     """
-    counted = [one for one in before if one.index is not None]
+    counted = [attempt for attempt in before if attempt.index is not None]
     if now.index is None:
         return not counted and now.own_checkpoints > 0
-    best, left = (
-        _best(before, now),
-        [one.generations_left for one in counted if one.unit == now.unit and one.generations_left is not None],
-    )
-    if best is None:  # the first that names any, or by another counter
+    best = _best_index(before, now)
+    if best is None:  # the first with markers, or with markers of this unit
         return not counted or now.own_checkpoints > 0
+    left = [a.generations_left for a in counted if a.unit == now.unit and a.generations_left is not None]
     return now.index > best or (now.generations_left is not None and bool(left) and now.generations_left < min(left))
 
 
 def pause_seconds(ends: Sequence[AttemptEnd]) -> float:
-    """2 s, and twice as long with each short life in a row, to a minute."""
+    """Return FIRST_PAUSE_SECONDS, doubled by each further short run in a row up to LONGEST_PAUSE_SECONDS."""
     short = sum(1 for _ in takewhile(lambda end: end.seconds < STABLE_RUN_SECONDS, reversed(ends)))
     return min(FIRST_PAUSE_SECONDS * 2.0 ** min(max(short - 1, 0), 16), LONGEST_PAUSE_SECONDS)
 
 
-def _fruitless(ends: Sequence[AttemptEnd]) -> str:
-    """Why there is no use in another one."""
+def _no_progress_reason(ends: Sequence[AttemptEnd]) -> str:
     last = ends[-1]
     bound = f"the limit of {format_bytes(last.limit.bytes)}" if last.limit is not None else "the limit"
     why = f"{bound} is too low for this program, or it does not go on from its checkpoint"
@@ -88,7 +85,7 @@ def _fruitless(ends: Sequence[AttemptEnd]) -> str:
 
 
 def _no_gain(before: Sequence[AttemptProgress], now: AttemptProgress) -> str:
-    best = _best(before, now)
+    best = _best_index(before, now)
     if best is None:
         return "nothing shows that it gets on (it names no generations, and completed no checkpoint by itself)"
     if now.index is None:
@@ -98,5 +95,5 @@ def _no_gain(before: Sequence[AttemptProgress], now: AttemptProgress) -> str:
     return f"it gained no {now.unit} (it came to {index_text(now.index)}, and to {index_text(best)} before)"
 
 
-def _best(before: Sequence[AttemptProgress], now: AttemptProgress) -> float | None:
-    return max((one.index for one in before if one.index is not None and one.unit == now.unit), default=None)
+def _best_index(before: Sequence[AttemptProgress], now: AttemptProgress) -> float | None:
+    return max((a.index for a in before if a.index is not None and a.unit == now.unit), default=None)

@@ -1,6 +1,6 @@
-"""What is said of a few numbers at once: middles, deviations, a straight line.
+"""Means, medians, quantiles, standard deviations and the least-squares line of short sequences.
 
-Each fit asks for hundreds of these; the standard library's `statistics` takes 20 to 80 times as long for a mean or a
+Each fit computes hundreds of these; the standard library's `statistics` takes 20 to 80 times as long for a mean or a
 variance, which it sums exactly.
 """
 
@@ -11,24 +11,22 @@ from collections.abc import Sequence
 from operator import mul
 from typing import NamedTuple
 
-TO_STANDARD = 1.4826  # from a median deviation, where the values are normal
+TO_STANDARD = 1.4826  # The standard deviation of normal values divided by their median absolute deviation.
 
 
-def mean(values: Sequence[float]) -> float:
-    """Of at least one value."""
+def mean(values: Sequence[float]) -> float:  # of at least one value
     return sum(values) / len(values)
 
 
 def trimmed_mean(values: Sequence[float], trim: float = 0.2) -> float:
-    """Mean without the lowest and highest `trim` of the values."""
+    """Return the mean without the lowest and highest `trim` of the values."""
     ordered = sorted(values)
     cut = int(len(ordered) * trim)
-    kept = ordered[cut : len(ordered) - cut]
-    return mean(kept)
+    return mean(ordered[cut : len(ordered) - cut])
 
 
 def median(values: Sequence[float], default: float = 0.0) -> float:
-    """The middle value; `default` of none."""
+    """Return the middle value; `default` for no values."""
     ordered = sorted(values)
     if not ordered:
         return default
@@ -37,7 +35,7 @@ def median(values: Sequence[float], default: float = 0.0) -> float:
 
 
 def upper_semideviation(values: Sequence[float]) -> float:
-    """Root mean square distance of the values above the median, as a standard deviation; 0 of fewer than three."""
+    """Estimate the standard deviation from the values above the median alone; 0 for fewer than three values."""
     if len(values) < 3:
         return 0.0
     middle = median(values)
@@ -45,7 +43,7 @@ def upper_semideviation(values: Sequence[float]) -> float:
 
 
 def variance(values: Sequence[float]) -> float:
-    """Of a sample of at least one value; 0 of one."""
+    """Return the sample variance of at least one value; 0 for one value."""
     middle = mean(values)
     off = [value - middle for value in values]
     squares: float = sum(map(mul, off, off))
@@ -53,30 +51,30 @@ def variance(values: Sequence[float]) -> float:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which this share of at least one value lies, between two of them on the line."""
+    """Return the quantile `share` of at least one value, interpolated linearly between neighbours."""
     ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low = int(place)
+    position = share * (len(ordered) - 1)
+    low = int(position)
     high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+    return ordered[low] + (position - low) * (ordered[high] - ordered[low])
 
 
 def robust_sd_about(values: Sequence[float], middle: float) -> float:
-    """Standard deviation around a middle, as the median distance from it tells; 0 of none."""
+    """Estimate the standard deviation around `middle` from the median distance to it; 0 for no values."""
     return TO_STANDARD * median([abs(value - middle) for value in values])
 
 
 def robust_sd(values: Sequence[float]) -> float:
-    """Robust standard deviation; 0 of fewer than three."""
+    """Estimate the standard deviation from the median absolute deviation; 0 for fewer than three values."""
     return robust_sd_about(values, median(values)) if len(values) > 2 else 0.0
 
 
 class StraightLine(NamedTuple):
-    """A least-squares line."""
+    """A least-squares line through points of equal weight."""
 
     slope: float  # y per x; 0 where all x are the same
-    x_sum_of_squares: float  # sum of the squares of x around their mean
-    residuals: list[float]  # y above the line at each point
+    x_sum_of_squares: float  # of x around its mean
+    residuals: list[float]  # y minus the line at each point
 
     @property
     def residual_sd(self) -> float:
@@ -91,10 +89,10 @@ class StraightLine(NamedTuple):
 
 
 def straight_line(x: Sequence[float], y: Sequence[float]) -> StraightLine:
-    """The line through points of equal weight, one at least."""
-    middle, height = mean(x), mean(y)
-    places = [at - middle for at in x]
-    spread: float = sum(map(mul, places, places))
-    along: float = sum(map(mul, places, y))
-    slope = along / spread if spread > 0.0 else 0.0
-    return StraightLine(slope, spread, [value - height - slope * at for at, value in zip(places, y, strict=True)])
+    """Fit the line to at least one point."""
+    mean_x, mean_y = mean(x), mean(y)
+    centred = [value - mean_x for value in x]
+    sxx: float = sum(map(mul, centred, centred))
+    sxy: float = sum(map(mul, centred, y))
+    slope = sxy / sxx if sxx > 0.0 else 0.0
+    return StraightLine(slope, sxx, [value - mean_y - slope * at for at, value in zip(centred, y, strict=True)])

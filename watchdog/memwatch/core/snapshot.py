@@ -1,4 +1,4 @@
-"""What the engine knows, as all outputs read it. Units are those of `core.model`."""
+"""The engine's state as all outputs read it. Units are those of `core.measurements`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memwatch.core.measurements import RunIdentity, Sample, Target, Usage
 
 
 class Verdict(str, Enum):
-    """What the growth of a resource looks like."""
+    """The classification of a resource's growth."""
 
     WARMING_UP = "warming_up"
     STABLE = "stable"
@@ -28,25 +28,25 @@ class Trend:
     growth_per_second: float  # bytes/s, now
     growth_per_generation: float | None  # bytes, None without markers
     confidence: float  # 0..1, how well the model explains the samples
-    weight: float = 1.0  # 0..1, how much it is believed among the models that were compared
-    points: int = 0  # generations (or equal stretches of time, without markers) that it rests on: the latest
+    weight: float = 1.0  # 0..1, of this model among those that were compared
+    points: int = 0  # latest generations (or equal intervals of time, without markers) that it was fitted to
     since_generation: float | None = None  # the first of them, as the program counts
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """When a resource meets its limit. None in eta_seconds: not in sight."""
+    """When a resource reaches its limit. None in eta_seconds: not in sight."""
 
     eta_seconds: float | None
-    eta_low_seconds: float | None  # 5 % of the outcomes are earlier
-    eta_high_seconds: float | None  # 5 % are later; None: it may never happen
-    generation: float | None = None  # in which it falls, as the program counts
+    eta_low_seconds: float | None  # 5th percentile
+    eta_high_seconds: float | None  # 95th percentile; None: the limit may never be reached
+    generation: float | None = None  # in which it is reached, as the program counts
     generation_low: float | None = None
     generation_high: float | None = None
     finishes: bool | None = None  # the run reaches its last generation first; None when the total is unknown
 
     def after(self, seconds: float) -> Forecast:
-        """The same, so much later."""
+        """Return the same forecast, as it reads `seconds` later."""
         times = (self.eta_seconds, self.eta_low_seconds, self.eta_high_seconds)
         eta, low, high = (None if t is None else max(0.0, t - seconds) for t in times)
         return Forecast(eta, low, high, self.generation, self.generation_low, self.generation_high, self.finishes)
@@ -76,21 +76,20 @@ class GenerationRow:
     end_bytes: int
     peak_bytes: int
     phases: tuple[PhaseRow, ...] = ()
-    partial: bool = False  # the watch saw only a part of it (began or ended within it): its delta is not a generation's
+    partial: bool = False  # the watch began or ended within it: its delta is not that of a whole generation
 
     @property
     def delta_bytes(self) -> int:
-        """Growth from the start of the generation to its end (or to now)."""
         return self.end_bytes - self.start_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineStep:
-    """A part of a watch."""
+    """The range of memory in use during an interval of the watch."""
 
-    t: float  # at which it began
+    t: float  # its start
     seconds: float
-    least_bytes: int  # in use
+    least_bytes: int
     most_bytes: int
 
 
@@ -106,18 +105,18 @@ class ResourceView:
     forecast: Forecast | None
     generations: tuple[GenerationRow, ...]  # oldest first; the last may be open
     timeline: tuple[TimelineStep, ...] = ()  # of the whole watch
-    warned: bool = False  # people are told that the limit is near
+    warned: bool = False  # a warning says that the limit is near
 
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """The latest value of a log gauge, or of what fills up in the trainer's heap."""
+    """The latest value of a log gauge, or the fill level of a buffer in the trainer's heap."""
 
     name: str
     value: float
     capacity: float | None
     t: float
-    seldom: bool = False  # told at examinations alone
+    seldom: bool = False  # measured by examinations only
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +131,17 @@ class SourceHealth:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What the user expects of the run, and what came of it."""
+    """An expectation of the user, and its outcome so far."""
 
     text: str
-    met: bool | None = None  # at the latest look; None: there was none yet
-    breaches: int = 0  # looks at which it was not
-    first: str = ""  # what was seen at the first of them
-    latest: str = ""  # what was seen at the latest look
+    met: bool | None = None  # at the latest check; None: it was not checked yet
+    breaches: int = 0  # checks that failed
+    first: str = ""  # the value at the first of them
+    latest: str = ""  # the value at the latest check
 
 
 class WatchState(str, Enum):
-    """Where the engine stands between watching and the end."""
+    """The state of a watch."""
 
     WATCHING = "watching"
     WARNED = "warned"
@@ -155,7 +154,7 @@ class WatchState(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The one thing that outputs read. Immutable."""
+    """The whole published state: the only thing that outputs read."""
 
     t: float
     sentence: str
@@ -178,15 +177,15 @@ class Snapshot:
     diagnosis: Diagnosis | None  # None: the trainer was not examined
     expectations: tuple[Expectation, ...]
     checkpoint_t: float | None  # last complete checkpoint
-    checkpoint_seconds: float  # what a checkpoint is taken to need
-    checkpoint_origin: str  # "configured", "measured", "assumed"
-    pace_seconds: float  # how soon the next sample should be taken, at most
+    checkpoint_seconds: float  # estimated duration of a checkpoint
+    checkpoint_origin: str  # of that estimate: "configured", "measured", "assumed"
+    pace_seconds: float  # the longest time until the next sample
     unarmed: str | None  # why no interrupt would reach the trainer now; None: it would
     exited: Exited | None
-    warn_horizon_seconds: float | None = None  # how far ahead people are told; None: another memwatch did not say
-    run: RunIdentity | None = None  # None: another memwatch did not say
+    warn_horizon_seconds: float | None = None  # a limit within this is warned of; None: a memwatch before it had one
+    run: RunIdentity | None = None  # None: of a memwatch before it had one
 
     @property
     def up(self) -> bool:
-        """The trainer runs."""
+        """Whether the trainer runs."""
         return self.target is not None and self.exited is None

@@ -16,24 +16,23 @@ _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # controls, bidi and zero-
 
 
 def strip_escapes(text: str) -> str:
-    """`text` without terminal escape sequences."""
     return TERMINAL_ESCAPE.sub("", text) if "\x1b" in text else text
 
 
 def encodable(text: str) -> str:
-    """`text` that UTF-8 can write: bytes that never were UTF-8 (lone surrogates) as `\\udcff`."""
+    """Make `text` encodable as UTF-8: bytes that never were UTF-8 (lone surrogates) become `\\udcff`."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def replace_unprintable(text: str) -> str:
-    """`text` with a `?` for each character that cannot be shown, line ends too; as long as it was."""
+    """Replace each character that cannot be shown, line ends too, with a `?`; the length stays."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or unicodedata.category(c) not in _UNSAFE else "?" for c in text)
 
 
 def shown_json(text: str) -> str:
-    """JSON of one line with every character that cannot be shown as `\\u009b`: the same JSON, safe on a terminal."""
+    """Escape every character of one-line JSON that cannot be shown as `\\u009b`: the same JSON, safe on a terminal."""
     return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
 
 
@@ -43,7 +42,7 @@ def _escaped(character: str) -> str:
 
 
 def printable(text: str, limit: int = 200) -> str:
-    """One printable line of at most `limit` characters, white space collapsed, what cannot be shown as `?`."""
+    """Make one printable line of at most `limit` characters: white space collapsed, `?` for unprintable characters."""
     if len(text) <= limit and text.isprintable() and text == " ".join(text.split()):
         return text
     bounded = text[: 8 * limit + 64]
@@ -63,7 +62,7 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)")
 
 
 def parse_size(text: str) -> int:
-    """Bytes of `175GB`, `163 GiB`, `1.5TB` or a plain number of bytes; ValueError says what is wrong."""
+    """Parse `175GB`, `163 GiB`, `1.5TB` or a plain number of bytes into bytes; ValueError says what is wrong."""
     match = _SIZE.fullmatch(text.strip())
     factor = _BY_LOWER.get(match[2].lower()) if match else None
     if match is None or factor is None:
@@ -75,7 +74,7 @@ def parse_size(text: str) -> int:
 
 
 def format_bytes(count: float, signed: bool = False) -> str:
-    """`12.9 GB`, `843.0 MB`, `0 B`; one decimal, decimal units."""
+    """Format as `12.9 GB`, `843.0 MB`, `0 B`: one decimal, decimal units."""
     sign = "-" if count < 0 else "+" if signed else ""
     size = abs(count)
     for unit in ("B", "kB", "MB", "GB", "TB"):
@@ -87,7 +86,7 @@ def format_bytes(count: float, signed: bool = False) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """`5 h 10 m`, `3 m 20 s`, `45 s`, `under 1 s`, `2 d 4 h`."""
+    """Format as `5 h 10 m`, `3 m 20 s`, `45 s`, `under 1 s`, `2 d 4 h`."""
     if not math.isfinite(seconds):
         return "never"
     left = max(0, round(seconds))
