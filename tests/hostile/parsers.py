@@ -23,7 +23,7 @@ from memwatch.config.settings import Config, parse_listen
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Attached, Sampled
-from memwatch.core.examination import AllocationProfile, StackFrame, StackGrowth, ThreadStack
+from memwatch.core.examination import AllocationProfile, Examination, StackFrame, StackGrowth, ThreadStack
 from memwatch.core.expectations import parse_expectation
 from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
 from memwatch.core.leaks.process_snapshot import ProcessSnapshot, diff_process_snapshots
@@ -33,7 +33,7 @@ from memwatch.core.text_and_units import parse_size
 from memwatch.diagnosis.heap import attribute_path_sizes, remote_memory
 from memwatch.diagnosis.heap.stack_frames import line_of
 from memwatch.diagnosis.thread_stacks import parse_stacks
-from memwatch.errors import AbsentError, ConfigError, MemwatchError
+from memwatch.errors import AbsentError, ConfigError, MemwatchError, SourceError
 from memwatch.history import row_codec
 from memwatch.history.csv_trace import read_batches
 from memwatch.history.row_codec import decode_event
@@ -49,6 +49,7 @@ from memwatch.outputs.trackers import tracker_proxy
 from memwatch.sources import kernel_files, procfs
 from memwatch.sources.checkpoint import checkpoint_file_state
 from memwatch.sources.gpu import trainer_gpus
+from memwatch.sources.gpu.nvml_helper_client import validate
 from memwatch.sources.gpu.nvml_helper_messages import NvmlAnswer
 from memwatch.sources.log.log_tail import LogSegmenter
 from memwatch.sources.log.marker_parser import MarkerFinder
@@ -159,9 +160,7 @@ def _compared(raw: bytes) -> object:
 
 def _examined(raw: bytes) -> object:
     """What an examination's process leaves, and what is made of its parts."""
-    found = examination_launcher._read(raw)
-    if found is None:
-        return None
+    found = serialization.from_json(raw, Examination)
     if found.profile is not None:
         folded, speedscope = (
             profile_formats.folded(found.profile.credits),
@@ -282,15 +281,19 @@ PARSERS = {
         ),
     ),
     "snapshots": Parser(_compared, (b'{"label":"a"}', serialization.to_json(INSPECTION))),
-    "examiner": Parser(_examined, (b"{}", serialization.to_json(EXAMINATION))),
+    "examiner": Parser(_examined, (b"{}", serialization.to_json(EXAMINATION)), (serialization.SerializationError,)),
     "judge.settings": Parser(
         lambda raw: EngineSettings.from_json(raw).make_engine().snapshot(),
         (EngineSettings.from_config(Config()).to_record().settings,),
         (ConfigError, ValueError),
     ),
     "gpuwire.answer": Parser(
-        NvmlAnswer.decode,
-        (NvmlAnswer(make_sample(make_view(), 1).gpus).encode(), NvmlAnswer(error=AbsentError("a")).encode()),
+        lambda raw: validate(serialization.from_json(raw, NvmlAnswer)),
+        (
+            NvmlAnswer(make_sample(make_view(), 1).gpus).encode(),
+            NvmlAnswer.from_error(AbsentError("a"), restart_helper=True).encode(),
+        ),
+        (serialization.SerializationError, SourceError),
         found=(b"[[],[],false]", b"{}", b"[" * 10_000),
     ),
     "relay.answer": Parser(
@@ -298,7 +301,11 @@ PARSERS = {
         (b'{"taken":true,"complaint":""}',),
         (serialization.SerializationError,),
     ),
-    "snapshotter.outcome": Parser(lambda raw: examination_launcher._outcome(0, raw), (b'{"path":"/a"}',)),
+    "snapshotter.outcome": Parser(
+        lambda raw: serialization.from_json(raw, examination_launcher.ProcessSnapshotOutcome),
+        (b'{"path":"/a"}',),
+        (serialization.SerializationError,),
+    ),
     "webconfig": Parser(
         _web_config,
         (

@@ -16,6 +16,7 @@ from memwatch.core.snapshot import Snapshot
 from memwatch.errors import SourceError
 from memwatch.outputs.trackers import tracker_proxy as relays
 from memwatch.outputs.trackers.tracker_proxy import TrackerProxy, TrackerWorkerSpec, finish_all
+from memwatch.system.child_process import FIRST_PAUSE_SECONDS
 from support.snapshots import make_snapshot
 
 SECONDS = 20.0  # within which a process does what it is to do
@@ -119,10 +120,10 @@ class Fed:
 
     def until_it_fails(self) -> float:
         """Once more, after the pause that there is; the pause that follows."""
-        due_t = self.relay._next_t
+        due_t = self.relay._worker.next_start_t
         self.time.t = max(self.time.t, due_t)
-        self.until(lambda: self.relay._next_t != due_t)
-        return self.relay._next_t - self.time.t
+        self.until(lambda: self.relay._worker.next_start_t != due_t)
+        return self.relay._worker.next_start_t - self.time.t
 
     def taken(self) -> list[str]:
         """What the process was handed."""
@@ -130,8 +131,8 @@ class Fed:
         return [line.removeprefix('{"event":"').removesuffix('"}') for line in lines]
 
     def pid(self) -> int:
-        assert self.relay._peer is not None
-        return self.relay._peer.pid
+        (pid,) = self.relay._worker.pids
+        return pid
 
 
 def held() -> int:
@@ -194,8 +195,8 @@ def test_one_that_ends_is_replaced_after_a_pause_and_handed_the_same_again(tmp_p
         one.until_it_fails()
         assert one.say("c") == "its process ended with status 3"
         one.relay.on_loop_iteration()
-        assert one.relay._peer is None, "not before the pause is over"
-        one.time.t += relays.FIRST_PAUSE_SECONDS
+        assert not one.relay._worker.is_running, "not before the pause is over"
+        one.time.t += FIRST_PAUSE_SECONDS
         one.until_idle()
         assert one.taken() == ["a", "b", "c"]
         assert one.say() == "", "it works again"
@@ -218,7 +219,7 @@ def test_one_that_answers_nonsense_is_replaced_and_handed_the_same_again(tmp_pat
         one.say("a")
         one.until_it_fails()
         assert one.say().startswith("its process answers what is no answer")
-        one.time.t += relays.FIRST_PAUSE_SECONDS
+        one.time.t += FIRST_PAUSE_SECONDS
         one.until_idle()
         assert one.taken() == ["a"] and one.say() == ""
 
@@ -273,7 +274,7 @@ def test_one_that_hangs_is_told_once_holds_up_nothing_and_is_replaced(tmp_path: 
         assert "did not answer for 600 s and was ended; 999 records were dropped" in one.say()
         one.time.t += 1.0
         one.until_idle()
-        assert one.pid() != hanging and not one.relay._former
+        assert one.pid() != hanging
         assert one.taken() == ["0", *map(str, range(1000, 2000))], "the newest are kept"
 
 
@@ -329,13 +330,13 @@ def test_one_that_ends_at_the_end_is_not_begun_anew_for_nothing(tmp_path: Path) 
         one.relay.on_watch_end(SNAPSHOT)
         begun = time.monotonic()
         finish_all([one.relay], lambda: SECONDS)
-        assert time.monotonic() - begun < 2.0 and one.relay._peer is None
+        assert time.monotonic() - begun < 2.0 and not one.relay._worker.is_running
 
 
 def test_nothing_is_held_before_the_first_turn_and_after_the_end(tmp_path: Path) -> None:
     before = held()
     with fed(tmp_path) as one:
-        assert one.relay._peer is None
+        assert not one.relay._worker.is_running
         one.until_idle()
     assert held() == before
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -23,8 +22,7 @@ from memwatch.errors import ConfigError, SourceError
 from memwatch.sources.memory.memory_breakdown import read_memory_kinds, read_resident
 from memwatch.sources.memory.pagemap import PagemapFile
 from memwatch.sources.target.process_identity import is_same_process
-from memwatch.system import serialization
-from memwatch.system.process_priority import lower_priority
+from memwatch.system.child_process import serve_task
 
 DEFAULT_TRACED_TYPES = 5  # of which it is told who holds their objects, besides those that are named
 MAX_RECORDING_CPU_SHARE = 0.25  # of a core, at most, that a recording takes
@@ -72,16 +70,17 @@ def _residence(pid: int, held: ExitStack) -> Callable[[int, int], int | None] | 
 
 
 def serve() -> None:
-    """In a process of its own: an order on stdin, the examination on stdout, as JSON."""
-    lower_priority()
-    order = serialization.from_json(sys.stdin.buffer.read(), ExaminationRequest)
+    """In a process of its own: answer an ExaminationRequest with an Examination."""
+    serve_task(ExaminationRequest, _examine_safely)
+
+
+def _examine_safely(order: ExaminationRequest) -> Examination:
     _bound_memory(order.memory_bytes)
     try:
         found = _examine_for(order)
     except Exception as error:  # a bug of ours: nobody reads what this process would print
         found = Examination(census_reason=f"internal error: {type(error).__name__}: {error}")
-    found = replace(found, cpu_seconds=round(time.process_time(), 3))
-    sys.stdout.buffer.write(serialization.to_json(found))
+    return replace(found, cpu_seconds=round(time.process_time(), 3))
 
 
 def _examine_for(order: ExaminationRequest) -> Examination:

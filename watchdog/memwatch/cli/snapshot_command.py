@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -19,7 +18,7 @@ from memwatch.core.text_and_units import printable
 from memwatch.diagnosis.heap.object_census import CensusOptions
 from memwatch.errors import ConfigError, MemwatchError
 from memwatch.system import private_files, serialization
-from memwatch.system.process_priority import lower_priority
+from memwatch.system.child_process import serve_task
 
 MAX_SAVED_SNAPSHOTS = 200  # files; of more, the oldest go
 _GPU_PATIENCE_SECONDS = 5.0
@@ -38,18 +37,18 @@ def take_process_snapshot(config: Config, label: str, wish: CensusOptions) -> Pr
 
 
 def serve() -> None:
-    """In a process of its own: what is wanted on stdin, where it is kept on stdout, as JSON."""
-    lower_priority()
-    wanted = serialization.from_json(sys.stdin.buffer.read(), ProcessSnapshotRequest)
-    config = Config(target=TargetConfig(pid=wanted.pid))
+    """In a process of its own: answer a ProcessSnapshotRequest with a ProcessSnapshotOutcome."""
+    serve_task(ProcessSnapshotRequest, _save_requested)
+
+
+def _save_requested(request: ProcessSnapshotRequest) -> ProcessSnapshotOutcome:
+    config = Config(target=TargetConfig(pid=request.pid))
+    wish = CensusOptions(bytes=True, trace_most_frequent=DEFAULT_TRACED_TYPES)
     try:
-        found = take_process_snapshot(
-            config, wanted.label, CensusOptions(bytes=True, trace_most_frequent=DEFAULT_TRACED_TYPES)
-        )
-        outcome = ProcessSnapshotOutcome(path=str(save_process_snapshot(found, None, os.environ)))
+        found = take_process_snapshot(config, request.label, wish)
+        return ProcessSnapshotOutcome(path=str(save_process_snapshot(found, None, os.environ)))
     except (MemwatchError, OSError) as error:
-        outcome = ProcessSnapshotOutcome(reason=str(error))
-    sys.stdout.buffer.write(serialization.to_json(outcome))
+        return ProcessSnapshotOutcome(reason=str(error))
 
 
 def save_process_snapshot(inspection: ProcessSnapshot, path: Path | None, environ: Mapping[str, str]) -> Path:

@@ -11,7 +11,7 @@ from memwatch.core.measurements import GpuMemory
 from memwatch.errors import AbsentError, SourceError
 
 if TYPE_CHECKING:
-    from memwatch.sources.gpu.nvml_helper_client import NvmlHelper, NvmlHelperPool
+    from memwatch.sources.gpu.nvml_helper_client import NvmlHelper
     from memwatch.sources.gpu.trainer_gpus import GpuOpenDetector
 
 # One of these stands wherever an NVIDIA driver does: on Linux, in containers, on WSL 2, on Jetson. Looking for them
@@ -29,9 +29,10 @@ LONGEST_BACKOFF_S = 120.0
 AHEAD_S = 0.05  # before a look NVML is asked: an answer takes a few ms, and the look should not be older
 CLOSEST_S = 0.25  # between two questions
 UNUSED_S = 5.0  # the same while the trainer uses no GPU
-KILL_HELPER_AFTER_SECONDS = (
-    30.0  # for an answer; the first of a driver that nobody else uses takes seconds for each GPU
-)
+# For an answer; the first answer of a driver that nobody else uses takes seconds for each GPU.
+KILL_HELPER_AFTER_SECONDS = 30.0
+STOP_GRACE_SECONDS = 2.0  # for nvmlShutdown and the end of a helper that is stopped
+CLOSE_GRACE_SECONDS = 0.3  # the same when memwatch ends
 LONGEST_GIVE_UP_S = 600.0
 IDLE_S = 300.0  # without a GPU of the trainer's
 IDLE_RETRY_S = 600.0
@@ -59,14 +60,13 @@ class GpuReader:
         pace_s: float = 1.0,
         patience_s: float = 0.0,
         deadline_s: float = 2.0,
-        helpers: NvmlHelperPool | None = None,
+        helper: NvmlHelper | None = None,
     ) -> None:
         """`read` asks by itself `pace_s` after the last question, and waits `patience_s` for that answer."""
         self._tree_pids, self._traces = tree_pids, driver_traces
         self._roots, self._visible = (root, host_root), environ.get("CUDA_VISIBLE_DEVICES")
         self._pace_s, self._patience_s, self._deadline_s = pace_s, patience_s, deadline_s
-        self._helpers = helpers  # None: they are made when they are first needed
-        self._asked_t: float | None = None  # when NVML is asked the open question
+        self._helper = helper  # None: it is made when it is first needed
         self._next_t = self._due_t = self._used_t = float("-inf")  # may ask, must ask, a GPU was last in use
         self._give_up_s = KILL_HELPER_AFTER_SECONDS
         self._failures = 0
@@ -81,38 +81,37 @@ class GpuReader:
     @property
     def pids(self) -> frozenset[int]:
         """The processes that work for this reader."""
-        return frozenset() if self._helpers is None else self._helpers.pids
+        return frozenset() if self._helper is None else self._helper.pids
 
     def request_before_sample(self, now: float, look_s: float) -> None:
         """Let the helper, where there is one, ask NVML shortly before a look that is so far away."""
-        if self._helper is not None:
+        if self._running_helper is not None:
             self.request(now, max(look_s - AHEAD_S, look_s / 2))
 
     def request(self, now: float, wait_s: float = 0.0) -> None:
         """Put a question for in so many seconds, unless one is open or that is too early for one."""
         t = now + wait_s
-        if self._asked_t is not None or t < self._next_t:
+        if self._is_waiting or t < self._next_t:
             return
         self._next_t, self._due_t = t + min(CLOSEST_S, self._pace_s), t + self._pace_s
         try:
-            helper = self._helper or self._start(now)
+            helper = self._running_helper or self._start(now)
             if helper is not None:
-                helper.send_question(self._tree_pids(), t, wait_s)
-                self._asked_t = t
+                helper.ask(self._tree_pids(), t, wait_s)
         except SourceError as error:
             self._fail(now, error)
 
     def read(self, now: float) -> tuple[GpuMemory, ...]:
         """The trainer's GPUs, () when it uses none. AbsentError where there is no driver, SourceError on failure."""
-        if self._helpers is None and now < self._due_t:  # no driver here
+        if self._helper is None and now < self._due_t:  # no driver here
             return self._latest_or_raise()
-        if self._helpers is not None:
-            self._helpers.reap(now)
+        if self._helper is not None:
+            self._helper.reap(now)
         self._take(now)
         if self._idle is not None and self._idle.check(now, self._tree_pids()):
             self._next_t = self._due_t = self._used_t = now
             self._idle = None
-        if self._asked_t is None and now >= self._due_t:
+        if not self._is_waiting and now >= self._due_t:
             self.request(now)
             self._await(now)
         self._judge_silence(now)
@@ -125,14 +124,18 @@ class GpuReader:
 
     def close(self) -> None:
         """Give NVML's handles back; a helper that hangs is killed. Takes half a second at most."""
-        if self._helpers is not None:
-            self._helpers.close()
+        if self._helper is not None:
+            self._helper.close(grace_seconds=CLOSE_GRACE_SECONDS, killed_seconds=0.05)
 
     # --- the helper
 
     @property
-    def _helper(self) -> NvmlHelper | None:
-        return None if self._helpers is None else self._helpers.at_work
+    def _running_helper(self) -> NvmlHelper | None:
+        return self._helper if self._helper is not None and self._helper.is_running else None
+
+    @property
+    def _is_waiting(self) -> bool:
+        return self._helper is not None and self._helper.asked_t is not None
 
     def _start(self, now: float) -> NvmlHelper | None:
         if not any(os.path.exists(trace) for trace in self._traces):  # noqa: PTH110 - a Path interns its parts each time
@@ -141,42 +144,38 @@ class GpuReader:
             gone = SourceError("the NVIDIA driver is gone")
             self._error = gone if self._worked else AbsentError("no NVIDIA driver here")
             return None
-        from memwatch.sources.gpu.nvml_helper_client import NvmlHelperPool
-        from memwatch.sources.gpu.nvml_helper_messages import Begin
+        from memwatch.sources.gpu.nvml_helper_client import NvmlHelper
+        from memwatch.sources.gpu.nvml_helper_messages import HelperSettings
 
-        self._helpers = self._helpers or NvmlHelperPool()
-        helper = self._helpers.start(Begin(*self._roots, self._visible, self._known), now)
-        return helper
+        self._helper = self._helper or NvmlHelper()
+        self._helper.start_helper(HelperSettings(*self._roots, self._visible, self._known), now)
+        return self._helper
 
-    def _dismiss(self, now: float, *, kill: bool = False) -> None:
-        self._asked_t = None
-        if self._helpers is not None:
-            self._helpers.dismiss(now, kill)
+    def _stop(self, now: float, grace_seconds: float = STOP_GRACE_SECONDS) -> None:
+        if self._helper is not None:
+            self._helper.stop(now, grace_seconds)
 
     def _await(self, now: float) -> None:
-        if self._asked_t is not None and self._patience_s > 0:
-            self._wait(self._patience_s)
+        if self._helper is not None and self._is_waiting and self._patience_s > 0:
+            select.select([self._helper], [], [], self._patience_s)
             self._take(now)
             self._judge_silence(now + self._patience_s)
-
-    def _wait(self, seconds: float) -> None:
-        if self._helper is not None:
-            select.select([self._helper], [], [], seconds)
 
     # --- its answers
 
     def _take(self, now: float) -> None:
-        if self._helper is None:
+        helper = self._running_helper
+        if helper is None:
             return
-        asked_t = now if self._asked_t is None else self._asked_t
+        asked_t = now if helper.asked_t is None else helper.asked_t
         try:
-            answer = self._helper.receive_answer()
+            answer = helper.receive_answer()
         except SourceError as error:
             self._fail(asked_t, error)
             return
         if answer is None:
             return
-        self._asked_t, self._give_up_s = None, KILL_HELPER_AFTER_SECONDS
+        self._give_up_s = KILL_HELPER_AFTER_SECONDS
         if answer.error is None:
             self._succeed(asked_t, answer.gpus)
         elif answer.restart_helper:
@@ -197,12 +196,12 @@ class GpuReader:
     def _rest(self, now: float) -> None:
         from memwatch.sources.gpu.trainer_gpus import GpuOpenDetector
 
-        self._dismiss(now)
+        self._stop(now)
         self._next_t = self._due_t = now + IDLE_RETRY_S
         self._idle = GpuOpenDetector(self._roots[0], self._tree_pids())
 
     def _fail(self, asked_t: float, error: SourceError) -> None:
-        self._dismiss(asked_t)
+        self._stop(asked_t)
         self._back_off(asked_t, error)
 
     def _back_off(self, asked_t: float, error: SourceError) -> None:
@@ -216,11 +215,12 @@ class GpuReader:
         self._next_t = self._due_t = asked_t + wait_s
 
     def _judge_silence(self, now: float) -> None:
-        if self._asked_t is None or now - self._asked_t < self._deadline_s:
+        waiting_seconds = 0.0 if self._helper is None else self._helper.waiting_seconds(now)
+        if not self._is_waiting or waiting_seconds < self._deadline_s:
             return
-        from memwatch.sources.gpu.nvml_helper_client import HANGS
+        from memwatch.sources.gpu.nvml_helper_client import HANG_HINT
 
-        self._last, self._error = (), SourceError(f"NVML does not answer within {self._deadline_s:g} s", HANGS)
-        if now - self._asked_t >= self._give_up_s:
+        self._last, self._error = (), SourceError(f"NVML does not answer within {self._deadline_s:g} s", HANG_HINT)
+        if waiting_seconds >= self._give_up_s:
             self._give_up_s = min(2 * self._give_up_s, LONGEST_GIVE_UP_S)
-            self._dismiss(now, kill=True)
+            self._stop(now, grace_seconds=0.0)

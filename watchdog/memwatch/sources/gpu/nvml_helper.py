@@ -9,6 +9,7 @@ module that imports pynvml.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import select
 import signal
@@ -19,7 +20,7 @@ from typing import Any
 
 from memwatch.core.measurements import GpuMemory
 from memwatch.errors import AbsentError, SourceError
-from memwatch.sources.gpu.nvml_helper_messages import MAX_HELPER_MESSAGE_BYTES, Begin, NvmlAnswer, decode_question
+from memwatch.sources.gpu.nvml_helper_messages import MAX_HELPER_MESSAGE_BYTES, HelperSettings, NvmlAnswer
 from memwatch.sources.gpu.trainer_gpus import (
     GpuDevice,
     NvmlPidResolver,
@@ -325,15 +326,15 @@ class _ReconnectingSession:
 def serve() -> None:
     """Answer each question on descriptor 0, until it is closed or NVML must be begun anew by another process."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # also while it hangs
-    begin = Begin.decode(os.read(0, MAX_HELPER_MESSAGE_BYTES))
-    known = {gpu.resource: gpu for gpu in begin.known}
-    sessions = _ReconnectingSession(NvmlPidResolver(begin.root, begin.host_root), begin.visible, known)
-    with suppress(ConnectionError):  # memwatch has left, with an answer on the way
+    settings = HelperSettings.decode(os.read(0, MAX_HELPER_MESSAGE_BYTES))
+    known = {gpu.resource: gpu for gpu in settings.known}
+    sessions = _ReconnectingSession(NvmlPidResolver(settings.root, settings.host_root), settings.visible, known)
+    with suppress(ConnectionError):  # memwatch has ended before it read an answer
         while message := os.read(0, MAX_HELPER_MESSAGE_BYTES):
-            tree, t, wait_s = decode_question(message)
-            if select.select([0], [], [], wait_s)[0]:  # nobody waits for the answer any more
+            tree, t, wait_seconds = json.loads(message)
+            if select.select([0], [], [], wait_seconds)[0]:  # nobody waits for the answer any more
                 break
-            answer = _answer(sessions, tree, t)
+            answer = _answer(sessions, frozenset(tree), t)
             os.write(0, answer.encode())
             if answer.restart_helper:
                 break
@@ -344,6 +345,6 @@ def _answer(sessions: _ReconnectingSession, tree: frozenset[int], now: float) ->
     try:
         return NvmlAnswer(sessions.read_gpus(tree, now))
     except SourceError as error:
-        return NvmlAnswer(error=error, restart_helper=isinstance(error, (_SessionLostError, AbsentError)))
+        return NvmlAnswer.from_error(error, isinstance(error, (_SessionLostError, AbsentError)))
     except Exception as error:  # nobody reads a traceback here
-        return NvmlAnswer(error=SourceError(f"NVML's helper failed: {error!r}"), restart_helper=True)
+        return NvmlAnswer.from_error(SourceError(f"NVML's helper failed: {error!r}"), restart_helper=True)
