@@ -16,7 +16,12 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from memwatch.core.measurements import RunIdentity, Sample, TreeMemory, Usage
 from memwatch.core.snapshot import Expectation, Forecast, Gauge, Snapshot
 from memwatch.outputs.http.published_state import COUNTED
-from memwatch.outputs.metrics.collector import _COUNTERS, MetricsCollector
+from memwatch.outputs.metrics.collector import (
+    _COUNTERS,
+    OPENMETRICS_CONTENT_TYPE,
+    TEXT_CONTENT_TYPE,
+    MetricsCollector,
+)
 from memwatch.outputs.metrics.metric_registry import FAMILIES
 from support.needed import needs_program
 from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot, make_view
@@ -181,6 +186,59 @@ def test_log_gauges_are_bounded():
     gauges = tuple(Gauge(f"gauge {i}", float(i), None, 0.0) for i in range(1000))
     text = render(make_snapshot(gauges=gauges))
     assert text.count("\nmemwatch_log_value{") == 64
+
+
+# --- the two formats ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("", TEXT_CONTENT_TYPE),
+        ("*/*", TEXT_CONTENT_TYPE),
+        ("text/plain;version=0.0.4", TEXT_CONTENT_TYPE),
+        ("application/openmetrics-text", OPENMETRICS_CONTENT_TYPE),
+        (
+            "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.2",
+            OPENMETRICS_CONTENT_TYPE,
+        ),
+        ("text/html, Application/OpenMetrics-Text ; version=0.0.1", OPENMETRICS_CONTENT_TYPE),
+        ("application/openmetrics-texts", TEXT_CONTENT_TYPE),
+    ],
+)
+def test_the_format_is_the_one_that_is_asked_for(accept, kind):
+    body, content_type = MetricsCollector(lambda: None, {}, FakeClock(0.0)).render(accept)
+    assert content_type == kind
+    assert body.endswith(b"# EOF\n") == (kind == OPENMETRICS_CONTENT_TYPE)
+
+
+def test_both_formats_have_the_same_samples_and_none_of_prometheus_clients_own():
+    ours = ("memwatch_scrape_duration", "process_")  # differ from scrape to scrape
+    plain, open_metrics = (
+        [
+            (s.name, s.labels, s.value)
+            for family in parse(render(full_snapshot(), accept))
+            for s in family.samples
+            if not s.name.startswith(ours)
+        ]
+        for parse, accept in ((parse_text, ""), (parse_openmetrics, OPENMETRICS))
+    )
+    assert plain == open_metrics
+    assert {name.partition("_")[0] for name, _, _ in plain} == {"memwatch"}
+    assert not [name for name, _, _ in plain if name.endswith("_created")]
+    assert len({name for name in names(full_snapshot()) if name.startswith("process_")}) == 6
+
+
+@given(st.text(max_size=120).filter(str.isprintable), st.floats(allow_nan=False, allow_infinity=False))
+def test_any_label_and_value_come_back(label, level):
+    snapshot = make_snapshot(gauges=(Gauge(label, level, None, 0.0),))
+    assert values(snapshot)["memwatch_log_value", frozenset({("name", label)})] == level
+
+
+def test_quotes_and_backslashes_come_back():
+    snapshot = make_snapshot(command='say "\\n" \\', run_id="")
+    [labels] = [set(labels) for name, labels in values(snapshot) if name == "memwatch_target_info"]
+    assert ("command", 'say "\\n" \\') in labels
 
 
 hostile = st.text(st.characters(), max_size=300)

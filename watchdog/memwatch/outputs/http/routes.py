@@ -15,7 +15,6 @@ from memwatch.core.snapshot import WatchState
 from memwatch.core.text_and_units import format_duration
 from memwatch.outputs.http.http_request import Request, RequestError, read_request
 from memwatch.outputs.http.published_state import PublishedState
-from memwatch.outputs.metrics.collector import MetricsCollector
 from memwatch.outputs.status_json import snapshot_to_dict
 from memwatch.outputs.text import profile_formats
 
@@ -106,6 +105,8 @@ def status_json(board: PublishedState, accept: str = "") -> HttpResponse:
 def metrics(board: PublishedState, accept: str = "") -> HttpResponse:
     """The snapshot for Prometheus."""
     if board.exposition is None:
+        from memwatch.outputs.metrics.collector import MetricsCollector  # with prometheus_client: 9 MiB
+
         board.exposition = MetricsCollector(board.fresh_snapshot, board.counts, board.clock)
     body, kind = board.exposition.render(accept)
     return HttpResponse(body, kind)

@@ -1,4 +1,4 @@
-"""The Prometheus metrics: their registry (names, types, HELP), their values, their text.
+"""The Prometheus metrics: their registry (names, types, HELP), their values and text.
 
 Start reading in `metric_registry`.
 """

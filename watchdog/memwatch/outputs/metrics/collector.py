@@ -1,4 +1,8 @@
-"""The snapshot as Prometheus metrics. docs/metrics.md is the contract; absent means unknown, never 0 or -1."""
+"""The values of the metrics at a scrape, and their text in the two formats that Prometheus reads.
+
+docs/metrics.md is the contract: a metric that is absent is unknown, never 0 or -1. No other module imports
+prometheus_client, and nothing imports this one before the first scrape: http.server and TLS come along.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
+
 import memwatch
 from memwatch.core.examination import Diagnosis
 from memwatch.core.interfaces import Clock
@@ -18,21 +27,27 @@ from memwatch.core.measurements import CgroupMemory, GpuMemory, RankMemory, Samp
 from memwatch.core.snapshot import ResourceView, Snapshot, Verdict, WatchState
 from memwatch.core.text_and_units import printable
 from memwatch.outputs.metrics import metric_registry as f
-from memwatch.outputs.metrics.exposition import MetricSamples, negotiate
 from memwatch.outputs.metrics.metric_registry import MetricFamily
 from memwatch.outputs.text.formatting import last_complete, phase_totals
 from memwatch.system import package_data
 
-MOST_SERIES = 256  # of one metric
-MOST_LOG_NAMES = 64  # a log cannot invent gauges or phases without end
-LABEL_LENGTH = 120
+TEXT_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-LabelledValue = tuple[Sequence[str], float | None]  # label values, value; None is not shown
-UnlabelledValue = tuple[MetricFamily, float | None]  # of a family without labels
+# A trainer's log and types are its own: these bounds, chosen, keep a scrape below 1 MB whatever it prints.
+MOST_SERIES = 256  # series of one metric
+MOST_LOG_NAMES = 64  # gauges and phases that the log names
+LABEL_LENGTH = 120  # characters of a label value
+
+LabelledValue = tuple[Sequence[str], float | None]  # label values, value; None is unknown
+UnlabelledValue = tuple[MetricFamily, float | None]  # the value of a family without labels
 
 
-class MetricsCollector:
-    """Renders what /metrics answers: the snapshot that `read` gives at the time of the scrape."""
+class MetricsCollector(Collector):
+    """Renders what /metrics answers: the snapshot that `read` returns at the time of the scrape.
+
+    Its registry is its own: prometheus_client's global one would add series about Python and its garbage collector.
+    """
 
     def __init__(
         self, read: Callable[[], Snapshot | None], counts: Mapping[str, int], clock: Clock, proc: str = "/proc"
@@ -40,14 +55,18 @@ class MetricsCollector:
         self._read, self._counts, self._clock, self._proc = read, counts, clock, proc
         python = ".".join(map(str, sys.version_info[:3]))
         self._build = (memwatch.__version__, package_data.build().get("commit", ""), python)
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """The exposition and its content type: OpenMetrics where `accept` asks for it, else the plain text format."""
-        encode, content_type = negotiate(accept)
-        return encode(self._collect()), content_type
+        """Returns the metrics and their content type: OpenMetrics where `accept` names it, else plain text."""
+        content_types = (part.partition(";")[0].strip().lower() for part in accept.split(","))
+        if "application/openmetrics-text" in content_types:
+            return _openmetrics_text(self._registry), OPENMETRICS_CONTENT_TYPE
+        return generate_latest(self._registry), TEXT_CONTENT_TYPE
 
-    def _collect(self) -> Iterator[MetricSamples]:
-        """Every metric that is known now; of a dead target only that it is down, and why."""
+    def collect(self) -> Iterator[Metric]:
+        """Yields every metric that is known now; of a trainer that has ended, only that it is down and why."""
         began = time.perf_counter()
         snapshot = self._read()
         yield from _levels(_process(self._proc))
@@ -64,24 +83,29 @@ class MetricsCollector:
         yield from _levels([(f.SCRAPE_DURATION, time.perf_counter() - began)])
 
 
+_openmetrics_text: Callable[[CollectorRegistry], bytes] = openmetrics.generate_latest  # which has no annotations
+
+
 # --- what is known, as metrics --------------------------------------------------------------------------------------
 
 
-def _rows(family: MetricFamily, rows: Iterable[LabelledValue]) -> Iterator[MetricSamples]:
-    """One metric, if anything of it is known: equal label sets once, at most MOST_SERIES of them."""
+def _rows(family: MetricFamily, rows: Iterable[LabelledValue]) -> Iterator[Metric]:
+    """Yields the metric if any value is known: of equal labels the first row, and at most MOST_SERIES series."""
     known: dict[tuple[str, ...], float] = {}
     for raw, number in rows:
         if number is not None and math.isfinite(number) and len(known) < MOST_SERIES:
             known.setdefault(tuple(printable(label, LABEL_LENGTH) for label in raw), float(number))
     if known:
-        yield MetricSamples(family, tuple(known.items()))
+        metric = Metric(family.name, family.text, family.kind)
+        for labels, number in known.items():
+            metric.add_sample(family.sample_name, dict(zip(family.labels, labels, strict=True)), number)
+        yield metric
 
 
-def _levels(levels: Iterable[UnlabelledValue]) -> Iterator[MetricSamples]:
-    """Metrics of one series each, of those that are known."""
+def _levels(levels: Iterable[UnlabelledValue]) -> Iterator[Metric]:
+    """Yields the metrics without labels whose values are known."""
     for family, value in levels:
-        if value is not None and math.isfinite(value):
-            yield MetricSamples(family, (((), float(value)),))
+        yield from _rows(family, [((), value)])
 
 
 # --- memwatch itself ------------------------------------------------------------------------------------------------
@@ -137,7 +161,7 @@ def _read(path: str) -> bytes:
 # --- the watch and its trainer --------------------------------------------------------------------------------------
 
 
-def _watch(snapshot: Snapshot, now: float) -> Iterator[MetricSamples]:
+def _watch(snapshot: Snapshot, now: float) -> Iterator[Metric]:
     """What is true of the watch whether the trainer lives or not."""
     yield from _levels([(f.TARGET_UP, snapshot.up), (f.ARMED, snapshot.unarmed is None)])
     yield from _rows(f.STATE, [((state.value,), state is snapshot.state) for state in WatchState])
@@ -154,13 +178,13 @@ def _text(number: int | None) -> str:
     return "" if number is None else str(number)
 
 
-def _expectations(snapshot: Snapshot) -> Iterator[MetricSamples]:
+def _expectations(snapshot: Snapshot) -> Iterator[Metric]:
     known = [one for one in snapshot.expectations if one.met is not None]
     yield from _rows(f.EXPECTATION_MET, [((one.text,), one.met) for one in known])
     yield from _rows(f.EXPECTATION_BREACHES, [((one.text,), one.breaches) for one in known])
 
 
-def _target(snapshot: Snapshot) -> Iterator[MetricSamples]:
+def _target(snapshot: Snapshot) -> Iterator[Metric]:
     pid = str(snapshot.target.pid) if snapshot.target else ""
     yield from _rows(f.TARGET, [((pid, snapshot.command, snapshot.run_id), 1.0)])
     if (run := snapshot.run) is not None:
@@ -203,21 +227,19 @@ _OF_FORECAST = (
 )
 
 
-def _resources(views: Sequence[ResourceView]) -> Iterator[MetricSamples]:
+def _resources(views: Sequence[ResourceView]) -> Iterator[Metric]:
     yield from _memory(views)
     yield from _growth(views)
     yield from _forecasts(views)
 
 
-def _each(
-    family: MetricFamily, views: Sequence[ResourceView], values: Iterable[float | None]
-) -> Iterator[MetricSamples]:
+def _each(family: MetricFamily, views: Sequence[ResourceView], values: Iterable[float | None]) -> Iterator[Metric]:
     """One value a resource."""
     resources = ((view.usage.resource,) for view in views)
     return _rows(family, zip(resources, values, strict=True))
 
 
-def _memory(views: Sequence[ResourceView]) -> Iterator[MetricSamples]:
+def _memory(views: Sequence[ResourceView]) -> Iterator[Metric]:
     limits = [(view.usage.resource, view.usage.limit) for view in views if view.usage.limit is not None]
     yield from _each(f.MEMORY_USED, views, [view.usage.used_bytes for view in views])
     yield from _rows(f.MEMORY_LIMIT, [((name, limit.origin), limit.bytes) for name, limit in limits])
@@ -226,7 +248,7 @@ def _memory(views: Sequence[ResourceView]) -> Iterator[MetricSamples]:
     yield from _each(f.MEMORY_BASELINE, views, [view.baseline_bytes for view in views])
 
 
-def _growth(views: Sequence[ResourceView]) -> Iterator[MetricSamples]:
+def _growth(views: Sequence[ResourceView]) -> Iterator[Metric]:
     for family, name in _OF_TREND:
         yield from _each(family, views, [getattr(view.trend, name, None) for view in views])
     ended = [(view.usage.resource, row) for view in views if (row := last_complete(view)) is not None]
@@ -242,7 +264,7 @@ def _growth(views: Sequence[ResourceView]) -> Iterator[MetricSamples]:
     yield from _rows(f.PHASE_GROWTH, totals)
 
 
-def _forecasts(views: Sequence[ResourceView]) -> Iterator[MetricSamples]:
+def _forecasts(views: Sequence[ResourceView]) -> Iterator[Metric]:
     verdicts = [((view.usage.resource, one.value), one is view.verdict) for view in views for one in Verdict]
     yield from _rows(f.VERDICT, verdicts)
     yield from _each(f.WARNED, views, [view.warned for view in views])
@@ -253,7 +275,7 @@ def _forecasts(views: Sequence[ResourceView]) -> Iterator[MetricSamples]:
 # --- the readings behind it -----------------------------------------------------------------------------------------
 
 
-def _sample(sample: Sample | None) -> Iterator[MetricSamples]:
+def _sample(sample: Sample | None) -> Iterator[Metric]:
     if sample is None:
         return
     if sample.tree is not None:
@@ -273,14 +295,14 @@ def _sample(sample: Sample | None) -> Iterator[MetricSamples]:
         yield from _ranks(sample.tree.ranks, sample.gpus)
 
 
-def _ranks(ranks: Sequence[RankMemory], gpus: Sequence[GpuMemory]) -> Iterator[MetricSamples]:
+def _ranks(ranks: Sequence[RankMemory], gpus: Sequence[GpuMemory]) -> Iterator[Metric]:
     yield from _rows(f.RANK, [((str(one.rank), str(one.local_rank), str(one.pid)), 1.0) for one in ranks])
     yield from _rows(f.RANK_USED, [((str(one.rank),), one.used_bytes) for one in ranks])
     users = [(str(one.rank), gpu.resource) for one in ranks for gpu in gpus if not set(one.pids).isdisjoint(gpu.pids)]
     yield from _rows(f.RANK_GPU, [(user, 1.0) for user in users])
 
 
-def _tree(tree: TreeMemory) -> Iterator[MetricSamples]:
+def _tree(tree: TreeMemory) -> Iterator[Metric]:
     cost = tree.survey_cost
     yield from _rows(f.TREE_USED, [((tree.accounting,), tree.used_bytes)])
     yield from _levels(
@@ -303,7 +325,7 @@ def _tree(tree: TreeMemory) -> Iterator[MetricSamples]:
     )
 
 
-def _cgroup(cgroup: CgroupMemory) -> Iterator[MetricSamples]:
+def _cgroup(cgroup: CgroupMemory) -> Iterator[Metric]:
     levels = cgroup.levels
     yield from _rows(f.CGROUP_USAGE, [((level.path,), level.usage_bytes) for level in levels])
     yield from _rows(f.CGROUP_RECLAIMABLE, [((level.path,), level.reclaimable_bytes) for level in levels])
@@ -311,14 +333,14 @@ def _cgroup(cgroup: CgroupMemory) -> Iterator[MetricSamples]:
     yield from _levels([(f.CGROUP_SWAP, cgroup.swap_bytes), (f.CGROUP_OOM_KILLS, cgroup.oom_kills)])
 
 
-def _gpus(gpus: Sequence[GpuMemory]) -> Iterator[MetricSamples]:
+def _gpus(gpus: Sequence[GpuMemory]) -> Iterator[Metric]:
     yield from _rows(f.GPU, [((gpu.resource, gpu.uuid, gpu.name), 1.0) for gpu in gpus])
     yield from _rows(f.GPU_USED, [((gpu.resource, gpu.uuid, gpu.attribution), gpu.used_bytes) for gpu in gpus])
     yield from _rows(f.GPU_DEVICE_USED, [((gpu.resource, gpu.uuid), gpu.device_used_bytes) for gpu in gpus])
     yield from _rows(f.GPU_DEVICE_MEMORY, [((gpu.resource, gpu.uuid), gpu.total_bytes) for gpu in gpus])
 
 
-def _diagnosis(known: Diagnosis | None) -> Iterator[MetricSamples]:
+def _diagnosis(known: Diagnosis | None) -> Iterator[Metric]:
     """What examinations of the trainer found."""
     if known is None:
         return
