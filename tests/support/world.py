@@ -100,7 +100,7 @@ class Kernel:
         self.target = Target("boot", process.pid, process.pid)
         self._is_told = False
 
-    # --- the way to it, and its end: as actions.signals.PidfdSignaller ---
+    # --- the way to it, and its end: as actions.signal_sender.PidfdSignaller ---
 
     def send_signal(self, signal_name: str) -> None:
         if self.gone():
@@ -143,7 +143,7 @@ class Kernel:
     def _limit(self) -> int | None:
         return self.process.bounds.limit if self.process.bounds.by_cgroup else None
 
-    # --- whom it killed: as sources.cgroup.CgroupReader and sources.kmsg.KmsgReader ---
+    # --- whom it killed: as sources.memory.cgroup.CgroupReader and sources.memory.kernel_oom_log.KmsgReader ---
 
     @property
     def _has_killed(self) -> bool:
