@@ -19,7 +19,7 @@ from elftools.elf.hash import GNUHashSection
 from elftools.elf.sections import SymbolTableSection
 
 from memwatch.diagnosis.heap.remote_memory import MemoryMapping, RemoteMemory
-from memwatch.errors import SourceError
+from memwatch.errors import SourceError, TargetGoneError
 
 _LIBRARY = re.compile(r"/libpython[0-9][^/]*\.so[^/]*( \(deleted\))?$")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -53,7 +53,10 @@ class Binary:
 def _candidates(memory: RemoteMemory, root: str) -> Iterator[tuple[str, MemoryMapping]]:
     """Ways to the executable and to each libpython, with its first mapping."""
     folder = f"{root}/{memory.pid}"
-    executable = os.readlink(f"{folder}/exe")  # noqa: PTH115 - a text, which may end with " (deleted)"
+    try:
+        executable = os.readlink(f"{folder}/exe")  # noqa: PTH115 - a text, which may end with " (deleted)"
+    except FileNotFoundError as error:  # memory that was opened before can be read for a moment longer
+        raise TargetGoneError(f"process {memory.pid} has ended") from error
     seen = set()
     for mapping in memory.maps:
         if mapping.path in seen or not (mapping.path == executable or _LIBRARY.search(mapping.path)):
