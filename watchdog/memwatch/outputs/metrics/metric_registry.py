@@ -1,15 +1,13 @@
-"""The registry: name, type, labels and help of every metric that can be exported. docs/metrics.md is its contract."""
+"""The registry: name, type, labels and HELP of every metric that is exported. docs/metrics.md is its contract."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-_SUFFIXES = {
-    "counter": "_total",
-    "info": "_info",
-    "gauge": "",
-}  # of the sample, where the family has none in OpenMetrics
-_UNITS = {  # by the end of the name; the longer first
+# What the samples of a family have after its name.
+_SUFFIXES = {"counter": "_total", "info": "_info", "gauge": ""}
+# The unit of a family's values by the end of its name. Longer ends come first: the first that fits counts.
+_UNITS = {
     "_bytes_per_second": "bytes/s",
     "_bytes_per_generation": "bytes",
     "_bytes": "bytes",
@@ -21,7 +19,7 @@ _UNITS = {  # by the end of the name; the longer first
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """One metric: `name` without `_total` or `_info`, which its samples have; `text` is one line."""
+    """One metric. `name` lacks the `_total` or `_info` of its samples; `text` is its HELP, one line."""
 
     kind: str  # "gauge", "counter" or "info"
     name: str
@@ -30,12 +28,12 @@ class MetricFamily:
 
     @property
     def sample_name(self) -> str:
-        """The name of its series, as queries have it."""
+        """The name of its series, as it stands in queries."""
         return self.name + _SUFFIXES[self.kind]
 
     @property
     def unit(self) -> str:
-        """Of its values, as the name says: bytes, bytes/s, seconds, timestamp (Unix time) or ratio; empty: a number."""
+        """The unit of its values: bytes, bytes/s, seconds, timestamp (Unix time) or ratio; empty for plain numbers."""
         return next((unit for end, unit in _UNITS.items() if self.name.endswith(end)), "")
 
 
@@ -57,141 +55,160 @@ def _process(name: str, text: str, kind: str = "gauge") -> MetricFamily:
 
 # --- memwatch itself --------------------------------------------------------------------------------------------------
 
-BUILD = _info("build", "The version of memwatch, its commit, and the Python.", "version", "commit", "python")
-TICKS = _counter("ticks", "Turns of memwatch's loop.")
+BUILD = _info("build", "Version and commit of memwatch, and the version of its Python.", "version", "commit", "python")
+TICKS = _counter("ticks", "Iterations of memwatch's main loop.")
 WARNINGS = _counter("warnings", "Warnings that memory will run out.")
-INTERRUPTS = _counter("interrupts", "Interrupts decided; in a dry run no signal is sent.")
-SAVES = _counter("saves", "Interrupts after which a clean checkpoint was seen.")
-ESCALATIONS = _counter("escalations", "Stronger signals, after an interrupt had no effect.")
-HOOKS = _counter("hooks", "Hooks that ended well.")
-HOOK_FAILURES = _counter("hook_failures", "Hooks that failed, took too long or could not be started.")
-BREACHES = _counter("breaches", "Expectations that began to be broken.")
-FINDINGS = _counter("findings", "Causes of growth found.")
+INTERRUPTS = _counter("interrupts", "Decisions to interrupt the trainer; in a dry run no signal is sent.")
+SAVES = _counter("saves", "Interrupts after which a complete checkpoint was seen.")
+ESCALATIONS = _counter("escalations", "Stronger signals sent after an interrupt had no effect.")
+HOOKS = _counter("hooks", "Hooks that succeeded.")
+HOOK_FAILURES = _counter("hook_failures", "Hooks that failed, timed out or could not be started.")
+BREACHES = _counter("breaches", "Times that an expectation ceased to be met.")
+FINDINGS = _counter("findings", "Causes of memory growth that were found.")
 SOURCE_FAILURES = _counter("source_failures", "Times that a source began to fail.")
-PAGE_FAILURES = _counter("page_failures", "Answers of the HTTP server that failed by a bug.")
-WEB_REFUSALS = _counter("web_refusals", "HTTP requests without a right password, or too many of them.")
-WEB_HANDSHAKE_FAILURES = _counter("web_handshake_failures", "Connections on which TLS came to nothing.")
-SCRAPE_DURATION = _gauge("scrape_duration_seconds", "Time to collect this scrape's metrics.")
-PROCESS_CPU = _process("cpu_seconds", "CPU time of memwatch itself.", "counter")
-PROCESS_RESIDENT = _process("resident_memory_bytes", "Resident memory of memwatch itself.")
-PROCESS_VIRTUAL = _process("virtual_memory_bytes", "Address space of memwatch itself.")
-PROCESS_START = _process("start_time_seconds", "When memwatch was started.")
-PROCESS_OPEN_FDS = _process("open_fds", "File descriptors that memwatch holds.")
-PROCESS_MAX_FDS = _process("max_fds", "File descriptors that memwatch may hold.")
+PAGE_FAILURES = _counter("page_failures", "HTTP responses that failed because of a bug in memwatch.")
+WEB_REFUSALS = _counter(
+    "web_refusals", "HTTP requests refused for a missing or wrong password, or because of their number."
+)
+WEB_HANDSHAKE_FAILURES = _counter("web_handshake_failures", "Connections whose TLS handshake failed.")
+SCRAPE_DURATION = _gauge("scrape_duration_seconds", "Time spent on collecting the metrics of this scrape, in seconds.")
+PROCESS_CPU = _process("cpu_seconds", "CPU time used by memwatch itself, in seconds.", "counter")
+PROCESS_RESIDENT = _process("resident_memory_bytes", "Resident memory of memwatch itself, in bytes.")
+PROCESS_VIRTUAL = _process("virtual_memory_bytes", "Virtual memory of memwatch itself, in bytes.")
+PROCESS_START = _process("start_time_seconds", "Unix time at which memwatch was started.")
+PROCESS_OPEN_FDS = _process("open_fds", "Number of file descriptors that memwatch has open.")
+PROCESS_MAX_FDS = _process("max_fds", "Maximum number of file descriptors that memwatch may have open.")
 
 # --- the watch --------------------------------------------------------------------------------------------------------
 
-TARGET_UP = _gauge("target_up", "1 while the watched trainer runs.")
-ARMED = _gauge("armed", "1 while an interrupt would reach the trainer.")
-STATE = _gauge("state", "1 for the state that memwatch is in.", "state")
-SOURCE_UP = _gauge("source_up", "1 while a source can be read.", "source")
-SAMPLE_AGE = _gauge("sample_age_seconds", "Time since the newest sample, at the scrape.")
+TARGET_UP = _gauge("target_up", "1 while the watched trainer runs, else 0.")
+ARMED = _gauge("armed", "1 while an interrupt would reach the trainer, else 0.")
+STATE = _gauge("state", "1 for the current state of the watch, else 0.", "state")
+SOURCE_UP = _gauge("source_up", "1 while a source can be read, else 0.", "source")
+SAMPLE_AGE = _gauge("sample_age_seconds", "Age of the newest sample at the scrape, in seconds.")
 TARGET_EXIT = _info("target_exit", "How the trainer ended.", "cause", "exit_code", "signal")
-TARGET_EXIT_TIMESTAMP = _gauge("target_exit_timestamp_seconds", "When it was gone.")
+TARGET_EXIT_TIMESTAMP = _gauge("target_exit_timestamp_seconds", "Unix time at which the trainer ended.")
 
 # --- the trainer and its log ------------------------------------------------------------------------------------------
 
-TARGET = _info("target", "The watched trainer.", "pid", "command", "run_id")
-RUN = _info("run", "Which part of which run it is; rank is empty where it has none.", "run_id", "node", "rank")
-RUN_NODES = _gauge("run_nodes", "Nodes that the run has, as its launcher says.")
-ATTEMPT = _gauge("attempt", "Restarts of the trainer within this run.")
-WATCH_START = _gauge("watch_start_timestamp_seconds", "When this run's watch began.")
-GENERATION = _gauge("generation", "The generation (epoch, step ...) that the log is in, as the program counts.")
-GENERATIONS_PLANNED = _gauge("generations_planned", "How many generations the run will have.")
-PHASE = _info("phase", "The phase that the log is in.", "phase")
-LOG_VALUE = _gauge("log_value", "A level that the log prints, such as a buffer's.", "name")
-LOG_CAPACITY = _gauge("log_capacity", "The most that such a level can reach.", "name")
-CHECKPOINT_SECONDS = _gauge("checkpoint_seconds", "Time that a checkpoint is taken to need; origin says why.", "origin")
-LAST_CHECKPOINT = _gauge("last_checkpoint_timestamp_seconds", "When the last complete checkpoint was seen.")
-EXPECTATION_MET = _gauge("expectation_met", "1 while the run is as expected.", "expectation")
-EXPECTATION_BREACHES = _gauge("expectation_breaches", "Looks at which it was not as expected.", "expectation")
-PACE = _gauge("pace_seconds", "Time to the next sample, at most.")
+TARGET = _info("target", "The watched trainer: its PID, command and run ID.", "pid", "command", "run_id")
+RUN = _info("run", "The run, node and rank of this watch; rank is empty if there is none.", "run_id", "node", "rank")
+RUN_NODES = _gauge("run_nodes", "Number of nodes of the run, as its launcher reports it.")
+ATTEMPT = _gauge("attempt", "Number of restarts of the trainer within this run.")
+WATCH_START = _gauge("watch_start_timestamp_seconds", "Unix time at which the watch of this run began.")
+GENERATION = _gauge("generation", "Current generation (epoch, step ...) in the log, in the program's own numbering.")
+GENERATIONS_PLANNED = _gauge("generations_planned", "Number of generations that the run will have.")
+PHASE = _info("phase", "The current phase according to the log.", "phase")
+LOG_VALUE = _gauge("log_value", "Current level that the log prints, such as the size of a buffer.", "name")
+LOG_CAPACITY = _gauge("log_capacity", "Maximum of such a level, as the log prints it.", "name")
+CHECKPOINT_SECONDS = _gauge(
+    "checkpoint_seconds", "Expected time for a checkpoint, in seconds; origin says why.", "origin"
+)
+LAST_CHECKPOINT = _gauge(
+    "last_checkpoint_timestamp_seconds", "Unix time of the last complete checkpoint that was seen."
+)
+EXPECTATION_MET = _gauge("expectation_met", "1 while the expectation is met, else 0.", "expectation")
+EXPECTATION_BREACHES = _gauge("expectation_breaches", "Evaluations in which this expectation failed.", "expectation")
+PACE = _gauge("pace_seconds", "Maximum time until the next sample, in seconds.")
 
 # --- memory and forecast, by resource ---------------------------------------------------------------------------------
 
-MEMORY_USED = _gauge("memory_used_bytes", "Memory that the trainer uses.", "resource")
-MEMORY_LIMIT = _gauge("memory_limit_bytes", "The limit that is met first, and whose it is.", "resource", "origin")
+MEMORY_USED = _gauge("memory_used_bytes", "Memory that the trainer uses, in bytes.", "resource")
+MEMORY_LIMIT = _gauge(
+    "memory_limit_bytes", "The nearest limit, in bytes; origin says whose it is.", "resource", "origin"
+)
 MEMORY_HEADROOM = _gauge(
-    "memory_headroom_bytes", "What can still be allocated; negative when the limit is exceeded.", "resource"
+    "memory_headroom_bytes", "Memory left below the limit, in bytes; negative above it.", "resource"
 )
-MEMORY_PEAK = _gauge("memory_peak_bytes", "The most that was used.", "resource")
-MEMORY_BASELINE = _gauge("memory_baseline_bytes", "First reading of this attempt.", "resource")
-GROWTH_PER_GENERATION = _gauge("growth_bytes_per_generation", "Growth by generation.", "resource")
-GROWTH_PER_SECOND = _gauge("growth_bytes_per_second", "Growth by time.", "resource")
-TREND_CONFIDENCE = _gauge("trend_confidence_ratio", "How well the trend explains the samples, 0 to 1.", "resource")
-GENERATION_DURATION = _gauge("generation_duration_seconds", "Length of the newest generation that has ended.")
-GENERATION_DELTA = _gauge("generation_delta_bytes", "Growth in the newest generation that has ended.", "resource")
-GENERATION_PEAK = _gauge("generation_peak_bytes", "Peak of the newest generation that has ended.", "resource")
+MEMORY_PEAK = _gauge("memory_peak_bytes", "Peak of the memory that the trainer used, in bytes.", "resource")
+MEMORY_BASELINE = _gauge("memory_baseline_bytes", "Memory at the first sample of this attempt, in bytes.", "resource")
+GROWTH_PER_GENERATION = _gauge("growth_bytes_per_generation", "Memory growth per generation, in bytes.", "resource")
+GROWTH_PER_SECOND = _gauge("growth_bytes_per_second", "Memory growth, in bytes per second.", "resource")
+TREND_CONFIDENCE = _gauge("trend_confidence_ratio", "How well the trend explains the samples, from 0 to 1.", "resource")
+GENERATION_DURATION = _gauge("generation_duration_seconds", "Duration of the last complete generation, in seconds.")
+GENERATION_DELTA = _gauge("generation_delta_bytes", "Growth in the last complete generation, in bytes.", "resource")
+GENERATION_PEAK = _gauge("generation_peak_bytes", "Peak memory in the last complete generation, in bytes.", "resource")
 PHASE_GROWTH = _gauge(
-    "phase_growth_bytes", "Growth within a phase, over all generations that are kept.", "resource", "phase"
+    "phase_growth_bytes",
+    "Memory growth within a phase, in bytes, summed over all generations that are kept.",
+    "resource",
+    "phase",
 )
-VERDICT = _gauge("verdict", "1 for what the growth looks like.", "resource", "verdict")
-OOM_ETA = _gauge("oom_eta_seconds", "Time until the limit is met.", "resource")
-OOM_ETA_LOW = _gauge("oom_eta_low_seconds", "5 % of the outcomes are earlier.", "resource")
-OOM_ETA_HIGH = _gauge("oom_eta_high_seconds", "5 % of the outcomes are later.", "resource")
+VERDICT = _gauge("verdict", "1 for the current growth classification, else 0.", "resource", "verdict")
+OOM_ETA = _gauge("oom_eta_seconds", "Expected time until the limit is reached, in seconds.", "resource")
+OOM_ETA_LOW = _gauge(
+    "oom_eta_low_seconds", "5th percentile of the time until the limit is reached, in seconds.", "resource"
+)
+OOM_ETA_HIGH = _gauge(
+    "oom_eta_high_seconds", "95th percentile of the time until the limit is reached, in seconds.", "resource"
+)
 OOM_GENERATION = _gauge(
-    "oom_generation", "The generation in which the limit is met, as the program counts.", "resource"
+    "oom_generation",
+    "Generation in which the limit is expected to be reached, in the program's own numbering.",
+    "resource",
 )
-OOM_GENERATION_LOW = _gauge("oom_generation_low", "5 % of the outcomes are earlier.", "resource")
-OOM_GENERATION_HIGH = _gauge("oom_generation_high", "5 % of the outcomes are later.", "resource")
-RUN_FINISHES = _gauge("run_finishes", "1 if the last generation comes before the limit.", "resource")
-WARNED = _gauge("warned", "1 while memwatch warns that the limit is near.", "resource")
-WARN_HORIZON = _gauge("warn_horizon_seconds", "How far ahead memwatch warns.")
+OOM_GENERATION_LOW = _gauge(
+    "oom_generation_low", "5th percentile of the generation in which the limit is reached.", "resource"
+)
+OOM_GENERATION_HIGH = _gauge(
+    "oom_generation_high", "95th percentile of the generation in which the limit is reached.", "resource"
+)
+RUN_FINISHES = _gauge("run_finishes", "1 if the run is expected to end before the limit, else 0.", "resource")
+WARNED = _gauge("warned", "1 while memwatch warns that the limit will be reached, else 0.", "resource")
+WARN_HORIZON = _gauge("warn_horizon_seconds", "How long before the limit is reached memwatch warns, in seconds.")
 
 # --- the readings behind it -------------------------------------------------------------------------------------------
 
 TREE_USED = _gauge(
-    "process_tree_used_bytes", "Memory of the trainer and its descendants, shared pages once.", "accounting"
+    "process_tree_used_bytes",
+    "Memory of the trainer and its descendants, in bytes; shared pages are counted once.",
+    "accounting",
 )
-TREE_PROCESSES = _gauge("process_tree_processes", "Processes of the tree.")
-TREE_ROOT_RSS = _gauge("process_tree_root_rss_bytes", "Resident memory of the trainer's own process.")
-TREE_ROOT_VIRTUAL = _gauge("process_tree_root_virtual_bytes", "Address space of the trainer's own process.")
-TREE_ANON = _gauge("process_tree_anon_bytes", "Anonymous memory of the tree.")
-TREE_FILE = _gauge("process_tree_file_bytes", "Resident file pages of the tree.")
-TREE_SHMEM = _gauge("process_tree_shmem_bytes", "Shared memory of the tree.")
-TREE_SWAP = _gauge("process_tree_swap_bytes", "Swapped memory of the tree.")
-TREE_ERROR = _gauge("process_tree_error_bytes", "Standard error of the tree's memory, by samples of pages.")
-TREE_COW = _gauge("process_tree_cow_bytes", "Inherited pages that were copied since a fork, as far as seen.")
-TREE_COW_GROWTH = _gauge("process_tree_cow_bytes_per_second", "Growth of the copied pages.")
-SURVEY_VISITS = _counter("survey_visits", "Samples taken of a process's pages, to tell shared ones from its own.")
-SURVEY_REFUSED = _counter("survey_refused", "Samples that were not permitted.")
-SURVEY_PAGES = _counter("survey_pages", "Pages looked at in samples.")
-SURVEY_CPU = _counter("survey_cpu_seconds", "CPU time spent on samples of pages.")
-RANK = _info("rank", "A rank below the trainer, an agent such as torchrun.", "rank", "local_rank", "pid")
-RANK_USED = _gauge(
-    "rank_memory_used_bytes", "Main memory of a rank and all below it, shared pages at most once.", "rank"
-)
+TREE_PROCESSES = _gauge("process_tree_processes", "Number of processes in the trainer's process tree.")
+TREE_ROOT_RSS = _gauge("process_tree_root_rss_bytes", "Resident memory of the trainer's own process, in bytes.")
+TREE_ROOT_VIRTUAL = _gauge("process_tree_root_virtual_bytes", "Virtual memory of the trainer's own process, in bytes.")
+TREE_ANON = _gauge("process_tree_anon_bytes", "Anonymous memory of the process tree, in bytes.")
+TREE_FILE = _gauge("process_tree_file_bytes", "Resident file-backed memory of the process tree, in bytes.")
+TREE_SHMEM = _gauge("process_tree_shmem_bytes", "Shared memory of the process tree, in bytes.")
+TREE_SWAP = _gauge("process_tree_swap_bytes", "Swapped-out memory of the process tree, in bytes.")
+TREE_ERROR = _gauge("process_tree_error_bytes", "Standard error of the process tree's memory, in bytes.")
+TREE_COW = _gauge("process_tree_cow_bytes", "Memory inherited by a fork and copied since, as far as known, in bytes.")
+TREE_COW_GROWTH = _gauge("process_tree_cow_bytes_per_second", "Growth of the memory copied since, in bytes per second.")
+SURVEY_VISITS = _counter("survey_visits", "Times that a process's pages were sampled to find shared ones.")
+SURVEY_REFUSED = _counter("survey_refused", "Times that the kernel did not permit the sampling of a process's pages.")
+SURVEY_PAGES = _counter("survey_pages", "Pages inspected by sampling.")
+SURVEY_CPU = _counter("survey_cpu_seconds", "CPU time spent on sampling pages, in seconds.")
+RANK = _info("rank", "A rank started by the trainer, which is an agent such as torchrun.", "rank", "local_rank", "pid")
+RANK_USED = _gauge("rank_memory_used_bytes", "Main memory of a rank and its descendants, in bytes.", "rank")
 RANK_GPU = _info("rank_gpu", "A GPU that a rank uses.", "rank", "gpu")
-CGROUP_USAGE = _gauge("cgroup_usage_bytes", "Memory charged to a cgroup, of every level up to the root.", "path")
+CGROUP_USAGE = _gauge("cgroup_usage_bytes", "Memory charged to the cgroup at this path, in bytes.", "path")
 CGROUP_RECLAIMABLE = _gauge(
-    "cgroup_reclaimable_bytes", "Page cache that the kernel gives back before it kills.", "path"
+    "cgroup_reclaimable_bytes", "Page cache that can be reclaimed before an OOM kill, in bytes.", "path"
 )
-CGROUP_LIMIT = _gauge("cgroup_limit_bytes", "The cgroup's limit.", "path")
-CGROUP_SWAP = _gauge("cgroup_swap_bytes", "Swap of the trainer's own cgroup.")
-CGROUP_OOM_KILLS = _counter(
-    "cgroup_oom_kills", "Processes that the kernel's OOM killer took in the trainer's own cgroup."
-)
-HOST_MEMORY = _gauge("host_memory_bytes", "Main memory of the host.")
-HOST_AVAILABLE = _gauge("host_available_bytes", "MemAvailable of the host.")
-HOST_SWAP_FREE = _gauge("host_swap_free_bytes", "Free swap of the host.")
+CGROUP_LIMIT = _gauge("cgroup_limit_bytes", "Memory limit of the cgroup, in bytes.", "path")
+CGROUP_SWAP = _gauge("cgroup_swap_bytes", "Swap used by the trainer's own cgroup, in bytes.")
+CGROUP_OOM_KILLS = _counter("cgroup_oom_kills", "Processes that the OOM killer killed in the trainer's own cgroup.")
+HOST_MEMORY = _gauge("host_memory_bytes", "Total main memory of the host, in bytes.")
+HOST_AVAILABLE = _gauge("host_available_bytes", "Available memory of the host (MemAvailable), in bytes.")
+HOST_SWAP_FREE = _gauge("host_swap_free_bytes", "Free swap of the host, in bytes.")
 GPU = _gauge("gpu_info", "A GPU that the trainer uses.", "gpu", "uuid", "name")
-GPU_USED = _gauge(
-    "gpu_used_bytes", "The trainer's share; attribution says how it is known.", "gpu", "uuid", "attribution"
-)
-GPU_DEVICE_USED = _gauge("gpu_device_used_bytes", "What anybody has allocated on the device.", "gpu", "uuid")
-GPU_DEVICE_MEMORY = _gauge("gpu_device_memory_bytes", "Memory of the device.", "gpu", "uuid")
+GPU_USED = _gauge("gpu_used_bytes", "GPU memory of the trainer, in bytes.", "gpu", "uuid", "attribution")
+GPU_DEVICE_USED = _gauge("gpu_device_used_bytes", "GPU memory allocated by all processes, in bytes.", "gpu", "uuid")
+GPU_DEVICE_MEMORY = _gauge("gpu_device_memory_bytes", "Total memory of the device, in bytes.", "gpu", "uuid")
 
 # --- what examinations found ------------------------------------------------------------------------------------------
 
 _CAUSE = ("cause", "resource", "phase", "type", "holder")
-EXAMINATIONS = _counter("examinations", "Examinations of the trainer that have ended.")
-EXAMINATION_CPU = _counter("examination_cpu_seconds", "CPU time spent on them.")
-FINDING_GROWTH = _gauge("finding_growth_bytes", "Growth of a found cause in a generation, or an hour.", *_CAUSE)
-FINDING_CONFIDENCE = _gauge("finding_confidence_ratio", "How sure it is, 0 to 1.", *_CAUSE)
-ATTRIBUTE_BYTES = _gauge("attribute_bytes", "What an attribute holds in all.", "path")
-PYTHON_OBJECTS = _gauge("python_objects", "Objects of a type that grows in number.", "type")
-PYTHON_BYTES = _gauge("python_bytes", "All Python objects of the trainer's own process.")
-TORCH_STORAGE = _gauge("torch_storage_bytes", "Storages of torch's tensors, each once.", "device")
-MEMORY_KIND = _gauge("memory_kind_bytes", "Memory of the trainer's own process, by kind.", "kind")
+EXAMINATIONS = _counter("examinations", "Completed examinations of the trainer.")
+EXAMINATION_CPU = _counter("examination_cpu_seconds", "CPU time spent on examinations, in seconds.")
+FINDING_GROWTH = _gauge("finding_growth_bytes", "Growth from this cause, in bytes per generation or hour.", *_CAUSE)
+FINDING_CONFIDENCE = _gauge("finding_confidence_ratio", "Confidence in this cause, from 0 to 1.", *_CAUSE)
+ATTRIBUTE_BYTES = _gauge("attribute_bytes", "Memory that an attribute holds, in bytes.", "path")
+PYTHON_OBJECTS = _gauge("python_objects", "Number of objects of a type that grows in number.", "type")
+PYTHON_BYTES = _gauge("python_bytes", "Memory of all Python objects in the trainer's own process, in bytes.")
+TORCH_STORAGE = _gauge(
+    "torch_storage_bytes", "Memory of torch's tensors, in bytes; each storage counts once.", "device"
+)
+MEMORY_KIND = _gauge("memory_kind_bytes", "Memory of the trainer's own process by kind, in bytes.", "kind")
 
 FAMILIES = tuple(one for one in tuple(globals().values()) if isinstance(one, MetricFamily))
