@@ -25,7 +25,7 @@ some = st.lists(numbers, min_size=2, max_size=30)
 
 
 def about(expected: float | list[float], scale: float) -> object:
-    """Equal but for what rounding leaves of numbers as large as `scale`, and where squares are too small for a float."""
+    """Equal but for what rounding leaves of numbers as large as `scale`, or of squares too small for a float."""
     return pytest.approx(expected, rel=1e-9, abs=max(1e-9 * scale, 1e-300))
 
 
