@@ -20,18 +20,20 @@ _AGAIN_SECONDS = 1.0  # between tries to read what could not be read: no descrip
 _ENDED_KEPT = 64  # processes that have ended whose parents are remembered
 _STEP = 128  # a process whose memory has changed by this part of the tree since its visit is visited again
 _TURN_SECONDS = 16.0  # between those of one of the others, in turn: 35 us
+_FIRST_CHANGES = 3  # of a new process after which it is asked whether it has started its program, as forks do at once
 
 
 class _TreeProcess(SampledProcess):
     """One process of the tree. The held statm binds it to its identity: a recycled PID is not read by it."""
 
-    __slots__ = ("_path", "data_bytes", "fd", "statm", "status")
+    __slots__ = ("_path", "data_bytes", "fd", "first_changes", "statm", "status")
 
     def __init__(self, root: str, pid: int) -> None:
         super().__init__(pid)
         self._path = f"{root}/{pid}/statm"
         self.statm = b""
         self.status: ProcStatus | None = None
+        self.first_changes = _FIRST_CHANGES
         try:
             self.fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -190,7 +192,8 @@ class TreeReader:
         step = self._whole.used_bytes // _STEP
         self._record = None
         for process in changed:
-            if process.layout is None or process.looks_like_another_program:
+            if process.layout is None or process.first_changes or process.looks_like_another_program:
+                process.first_changes = max(0, process.first_changes - 1)
                 self._know_layout(process)
             if process.has_changed(step):
                 self._survey.enqueue(process)
