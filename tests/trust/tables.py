@@ -29,7 +29,7 @@ def bars_table(kept: Figures) -> str:
 def families_table(kept: Figures) -> str:
     """Family by family."""
     told = kept["results"]
-    head = ["family", "runs", "leaking", "saved", "late", "missed", "apart", "healthy", "interrupted"]
+    head = ["family", "runs", "leaking", "saved", "late", "missed", "unsavable", "healthy", "interrupted"]
     head += ["given up, generations: median", "worst", "seconds to spare: median"]
     rows = []
     for name, one in [*told["families"].items(), ("all", told["all"])]:
