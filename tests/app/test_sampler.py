@@ -22,7 +22,7 @@ class Fixed:
     def __init__(self, name: str, gives: Any) -> None:
         self.name, self.gives, self.closed, self.reads = name, gives, 0, 0
 
-    def read(self, now: float) -> Any:
+    def read_memory(self, now: float) -> Any:
         self.reads += 1
         if isinstance(self.gives, Exception):
             raise self.gives

@@ -31,7 +31,7 @@ from memwatch.sources.memory.kernel_oom_log import OomKill
 from support.watch import GB, TARGET
 
 KILLED, DONE = ExitStatus(None, "SIGKILL"), ExitStatus(0, None)
-KILL = OomKill(1.0, TARGET.pid, "python", "memcg", "/job", "/job", 4 * GB, 0, 0, 5 * GB)
+KILL = OomKill(1.0, TARGET.pid, "python", "memcg", "/job", 4 * GB, 0, 0)
 
 
 class World:

@@ -81,8 +81,8 @@ def text(parse: Callable[[str], object]) -> Callable[[bytes], object]:
 
 def _log(raw: bytes) -> object:
     finder, segmenter = MarkerFinder(PRESETS), LogSegmenter()
-    pieces = [*segmenter.feed(raw), *segmenter.flush()]
-    return [hit for piece in pieces for hit in finder.feed(piece.data, piece.byte, piece.line, 0.0)]
+    pieces = [*segmenter.split(raw), *segmenter.flush()]
+    return [hit for piece in pieces for hit in finder.find_markers(piece.data, piece.byte, piece.line, 0.0)]
 
 
 def _trace(raw: bytes) -> object:
@@ -245,7 +245,7 @@ PARSERS = {
     ),
     "pagemap.parse_maps": Parser(pagemap.parse_maps, (_MAPS,)),
     "memory_breakdown.parse_kinds": Parser(
-        lambda raw: [*memory_breakdown.parse_kinds(raw)], (_MAPS + b"Rss:  12 kB\n",)
+        lambda raw: [*memory_breakdown.parse_memory_kinds(raw)], (_MAPS + b"Rss:  12 kB\n",)
     ),
     "remote_memory.parse_maps": Parser(text(remote_memory.parse_maps), (_MAPS,), found=(b"9" * 400 + _MAPS,)),
     "cgroup_ownership.parse_procs": Parser(cgroup_ownership.parse_procs, (b"12\n13\n",)),

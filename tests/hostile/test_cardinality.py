@@ -48,7 +48,7 @@ def test_labels_of_an_inventive_log_are_bounded_over_the_whole_watch() -> None:
             f"Epoch{i} {i}/{LINES}",
             f"lost {i}",
         ):
-            for hit in finder.feed(text, 0, i, watch.t):
+            for hit in finder.find_markers(text, 0, i, watch.t):
                 watch.feed(hit.event)
         if i % 10 == 0:
             watch.look(rise=0.0001 * GB)
@@ -64,8 +64,12 @@ def test_labels_of_an_inventive_log_are_bounded_over_the_whole_watch() -> None:
 
 def test_phases_beyond_the_bound_are_one() -> None:
     finder = MarkerFinder(INVENTS)
-    hits = [hit for i in range(200) for hit in finder.feed(f"Zyklus {i}\n" if i == 0 else f"now phase{i}", 0, i, 0.0)]
-    hits += finder.feed("Zyklus 1", 0, 201, 0.0) + finder.feed("now phase7", 0, 202, 0.0)
+    hits = [
+        hit
+        for i in range(200)
+        for hit in finder.find_markers(f"Zyklus {i}\n" if i == 0 else f"now phase{i}", 0, i, 0.0)
+    ]
+    hits += finder.find_markers("Zyklus 1", 0, 201, 0.0) + finder.find_markers("now phase7", 0, 202, 0.0)
     phases = [hit.event.phase for hit in hits if isinstance(hit.event, PhaseSeen)]
     assert len(set(phases)) == NAMES and "other" in phases
     assert phases[-1] == "phase7"

@@ -119,6 +119,6 @@ def test_the_longest_line_takes_all_rules_and_counters_little_time() -> None:
     for i, (one, other) in enumerate([*product(SAYINGS, ("", " ")), *zip(SAYINGS, SAYINGS[5:], strict=False)]):
         line = f"{i:x} {''.join(chr(97 + int(d)) for d in str(i))} " + (one + other) * PATTERN_BYTES
         begun = time.thread_time()
-        finder.feed(line[:PATTERN_BYTES], 0, i, 0.0)
+        finder.find_markers(line[:PATTERN_BYTES], 0, i, 0.0)
         worst = max(worst, (time.thread_time() - begun, line[:60]))
     assert worst[0] < LINE_SECONDS, worst

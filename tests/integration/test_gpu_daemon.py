@@ -312,19 +312,19 @@ def test_nvml_is_asked_a_moment_before_the_look_which_takes_the_answer(bench: Be
     reader = GpuReader(lambda: frozenset({bench.process.pid}), {}, driver_traces=[trace])
     with Sleeper() as sleeper:
         sleep = lambda: sleep_requesting_gpus(sleeper, reader, clock, 0.4)  # noqa: E731
-        assert reader.read(clock.now()) == ()
-        until(lambda: reader.read(clock.now()) != ())
-        seen = reader.read(clock.now())
+        assert reader.read_memory(clock.now()) == ()
+        until(lambda: reader.read_memory(clock.now()) != ())
+        seen = reader.read_memory(clock.now())
         for used in (2 * GIB, 3 * GIB):
             bench.world.process("0", bench.process.pid, used)
             sleep()
-            last, seen = seen, reader.read(clock.now())
+            last, seen = seen, reader.read_memory(clock.now())
             assert (seen is not last, [gpu.used_bytes for gpu in seen]) == (True, [used])
         bench.world.hang("nvmlDeviceGetMemoryInfo")
         begun = time.monotonic()
         sleep()
         assert 0.39 < time.monotonic() - begun < 0.5, "nobody waits for an answer"
-        assert reader.read(clock.now()) is seen
+        assert reader.read_memory(clock.now()) is seen
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
         begun = time.monotonic()
         sleep()

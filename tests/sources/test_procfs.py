@@ -28,7 +28,7 @@ def flat(value):
 
 PARSERS = [
     (procfs.parse_statm, b"1251 1024 787 193 0 270 0\n"),
-    (procfs.parse_status, b"Name:\tx\nVmSize:\t18446744073709551615 kB\n"),
+    (procfs.parse_status, b"Name:\tx\nVmSwap:\t18446744073709551615 kB\n"),
     (procfs.parse_limits, b"Max data size             1844674407370955161518446744073709551615 unlimited bytes\n"),
     (procfs.parse_children, b"10788 10789 18446744073709551615"),
     (procfs.parse_last_pid, b"0.06 0.02 0.00 1/110 7950\n"),
@@ -74,10 +74,10 @@ def test_limits():
 def test_host_memory(tmp_path):
     fake = FakeProc(tmp_path / "proc")
     host = HostReader(str(fake))
-    assert astuple(host.read(0.0)) == (1000 * 1024, 800 * 1024, 0)
+    assert astuple(host.read_memory(0.0)) == (1000 * 1024, 800 * 1024, 0)
     fake.write("meminfo", "MemTotal: 1000 kB\n")
     with pytest.raises(SourceError, match="MemAvailable"):
-        host.read(1.0)
+        host.read_memory(1.0)
     host.close()
 
 
@@ -126,8 +126,8 @@ def test_a_value_is_parsed_when_the_file_says_something_else(tmp_path):
         path.write_bytes(raw)
         if raw == b"x":
             with pytest.raises(SourceError):
-                value.read()
+                value.read_value()
         else:
-            assert value.read() == int(raw)
+            assert value.read_value() == int(raw)
     assert parsed == [b"12", b"x", b"x", b"34"]
     value.close()

@@ -152,7 +152,7 @@ def watch(step: Step, looks: int = 60, size: int = 1) -> Run:
             if look:
                 step(trainer, look)
             began = time.thread_time()
-            run.told.append(tree.read(float(look)))
+            run.told.append(tree.read_memory(float(look)))
             run.seconds.append(time.thread_time() - began)
             true_bytes, took = read_pss(whole_tree(trainer.pid))
             run.pss_bytes.append(true_bytes)

@@ -158,7 +158,7 @@ class Kernel:
             return ()
         self._is_told = True
         where = ("memcg", CGROUP) if self._limit is not None else ("host", None)
-        return (OomKill(now - T0, self.process.pid, "python", *where, CGROUP, self.process.bounds.limit, 0, 0, 0),)
+        return (OomKill(now - T0, self.process.pid, "python", *where, self.process.bounds.limit, 0, 0),)
 
 
 @dataclass(frozen=True, slots=True)

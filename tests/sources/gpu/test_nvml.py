@@ -17,7 +17,7 @@ from memwatch.core.measurements import GpuMemory
 from memwatch.errors import AbsentError, SourceError
 from memwatch.sources.gpu.gpu_reader import GpuReader
 from memwatch.sources.gpu.nvml_helper_client import NvmlHelper
-from memwatch.sources.gpu.trainer_gpus import GpuDevice, NvmlPidResolver, parse_nspid, visible_units
+from memwatch.sources.gpu.trainer_gpus import GpuDevice, NvmlPidResolver, parse_nspid, visible_devices
 from support.fakenvml import GIB, World, library_folder, uuid
 from support.freezer import frozen
 from support.mainjob import until
@@ -104,7 +104,7 @@ def patiently(reader: GpuReader, now: float) -> tuple[GpuMemory, ...]:
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         try:
-            if gpus := reader.read(now):
+            if gpus := reader.read_memory(now):
                 return gpus
         except SourceError:
             pass
@@ -122,7 +122,7 @@ def test_tree_pids_are_summed_on_their_device_alone(bench: Bench) -> None:
     bench.world.process("1", TRAINER, 20 * GIB)
     bench.world.process("1", WORKER, 2 * GIB)
     bench.world.process("1", STRANGER, 5 * GIB)
-    gpu = only(bench.reader().read(0))
+    gpu = only(bench.reader().read_memory(0))
     pids = (TRAINER, WORKER)
     assert gpu == GpuMemory("gpu1", uuid("GPU", 1), "Fake H1", 22 * GIB, 30 * GIB, 80 * GIB, "exact", pids=pids)
 
@@ -132,7 +132,7 @@ def test_a_process_with_graphics_and_compute_counts_once(bench: Bench) -> None:
     bench.world.process("0", TRAINER, 3 * GIB, "Compute")
     bench.world.process("0", TRAINER, 3 * GIB, "Graphics")
     bench.world.process("0", WORKER, 1 * GIB, "MPSCompute")
-    assert only(bench.reader().read(0)).used_bytes == 4 * GIB
+    assert only(bench.reader().read_memory(0)).used_bytes == 4 * GIB
 
 
 def test_more_processes_than_one_call_holds(bench: Bench) -> None:
@@ -140,27 +140,27 @@ def test_more_processes_than_one_call_holds(bench: Bench) -> None:
     for pid in range(1, 40):
         bench.world.process("0", pid, 4096)
     bench.world.process("0", TRAINER, GIB)
-    assert only(bench.reader().read(0)).used_bytes == GIB
+    assert only(bench.reader().read_memory(0)).used_bytes == GIB
 
 
 def test_nothing_links_a_device_to_the_trainer(bench: Bench) -> None:
     bench.world.gpu(0)
     bench.world.process("0", STRANGER, GIB)
-    assert bench.reader(CUDA_VISIBLE_DEVICES="0").read(0) == ()
+    assert bench.reader(CUDA_VISIBLE_DEVICES="0").read_memory(0) == ()
 
 
 def test_a_gpu_taken_up_later_is_found(bench: Bench) -> None:
     bench.world.gpu(0)
     reader = bench.reader()
-    assert reader.read(0) == ()
+    assert reader.read_memory(0) == ()
     bench.world.process("0", TRAINER, GIB)
-    assert only(reader.read(6)).used_bytes == GIB
+    assert only(reader.read_memory(6)).used_bytes == GIB
 
 
 def test_bytes_not_available(bench: Bench) -> None:
     bench.world.gpu(0, total=80 * GIB, free=60 * GIB)
     bench.world.process("0", TRAINER, "na")
-    gpu = only(bench.reader().read(0))
+    gpu = only(bench.reader().read_memory(0))
     assert (gpu.used_bytes, gpu.device_used_bytes, gpu.attribution) == (None, 20 * GIB, "device")
     assert "by process" in gpu.reason
 
@@ -171,8 +171,8 @@ def test_old_driver_without_version_3(bench: Bench) -> None:
     for kind in ("Compute", "Graphics", "MPSCompute"):
         bench.world.fail(f"nvmlDeviceGet{kind}RunningProcesses_v3", FUNCTION_NOT_FOUND)
     reader = bench.reader()
-    assert only(reader.read(0)).used_bytes == GIB
-    assert only(reader.read(1)).attribution == "exact"
+    assert only(reader.read_memory(0)).used_bytes == GIB
+    assert only(reader.read_memory(1)).attribution == "exact"
     assert bench.world.calls(f"{COMPUTE}_v3") == 1  # asked once, remembered
 
 
@@ -180,14 +180,14 @@ def test_no_process_list_leaves_the_devices_given(bench: Bench) -> None:
     for index in range(3):
         bench.world.gpu(index, free=(40 + index) * GIB)
     bench.world.fail(f"{COMPUTE}_v3", NO_PERMISSION)
-    gpus = bench.reader(CUDA_VISIBLE_DEVICES=f"2,{uuid('GPU', 0)[:12]}").read(0)
+    gpus = bench.reader(CUDA_VISIBLE_DEVICES=f"2,{uuid('GPU', 0)[:12]}").read_memory(0)
     assert [(gpu.resource, gpu.used_bytes, gpu.attribution) for gpu in gpus] == [
         ("gpu0", None, "device"),
         ("gpu2", None, "device"),
     ]
     assert "Insufficient Permissions" in gpus[0].reason
-    assert bench.reader(CUDA_VISIBLE_DEVICES="-1").read(0) == ()
-    assert bench.reader(CUDA_VISIBLE_DEVICES="").read(0) == ()
+    assert bench.reader(CUDA_VISIBLE_DEVICES="-1").read_memory(0) == ()
+    assert bench.reader(CUDA_VISIBLE_DEVICES="").read_memory(0) == ()
 
 
 # --- containers ---------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def test_container_that_hides_processes_uses_open_devices(bench: Bench) -> None:
     bench.world.gpu(1, minor=6)
     bench.opens(TRAINER, "/dev/nvidia6")
     bench.opens(TRAINER, "/dev/nvidiactl")
-    gpu = only(bench.reader().read(0))
+    gpu = only(bench.reader().read_memory(0))
     assert (gpu.resource, gpu.attribution, gpu.device_used_bytes) == ("gpu1", "device", 20 * GIB)
     assert gpu.reason == "NVML lists none of the trainer's processes here"
 
@@ -209,7 +209,7 @@ def test_container_whose_list_shows_us_is_believed(bench: Bench) -> None:
     bench.world.gpu(0)
     bench.world.gpu(1)
     bench.world.process("1", TRAINER, GIB)
-    assert only(bench.reader(CUDA_VISIBLE_DEVICES="0,1").read(0)).resource == "gpu1"
+    assert only(bench.reader(CUDA_VISIBLE_DEVICES="0,1").read_memory(0)).resource == "gpu1"
 
 
 def test_host_pids_are_mapped_by_nspid(bench: Bench) -> None:
@@ -218,7 +218,7 @@ def test_host_pids_are_mapped_by_nspid(bench: Bench) -> None:
     bench.tree = frozenset({17})
     bench.namespace("pid:[4026532001]", 41230, "41230 17")
     bench.namespace("pid:[4026532001]", 17, "17")
-    gpu = only(bench.reader().read(0))
+    gpu = only(bench.reader().read_memory(0))
     assert (gpu.used_bytes, gpu.attribution) == (GIB, "nspid")
 
 
@@ -228,16 +228,16 @@ def test_same_inner_pid_in_another_container_is_not_ours(bench: Bench) -> None:
     bench.tree = frozenset({17})
     bench.namespace("pid:[4026532002]", 41230, "41230 17")
     bench.namespace("pid:[4026532001]", 17, "17")
-    assert bench.reader().read(0) == ()
+    assert bench.reader().read_memory(0) == ()
 
 
 def test_inner_pids_are_mapped_unless_a_process_has_that_pid(bench: Bench) -> None:
     bench.world.gpu(0)
     bench.world.process("0", 17, GIB)
     bench.namespace("pid:[4026532001]", TRAINER, f"{TRAINER} 17")
-    assert only(bench.reader().read(0)).attribution == "nspid"
+    assert only(bench.reader().read_memory(0)).attribution == "nspid"
     bench.namespace("pid:[4026531836]", 17, "17")
-    assert bench.reader().read(0) == ()
+    assert bench.reader().read_memory(0) == ()
 
 
 # --- figures that are missing or cannot be true -------------------------------------------------------------------
@@ -247,7 +247,7 @@ def test_one_pool_with_the_host(bench: Bench) -> None:
     bench.world.gpu(0)
     bench.world.process("0", TRAINER, GIB)
     bench.world.fail(MEMORY, NOT_SUPPORTED)
-    gpu = only(bench.reader().read(0))
+    gpu = only(bench.reader().read_memory(0))
     assert (gpu.attribution, gpu.total_bytes, gpu.device_used_bytes, gpu.used_bytes) == ("unified", None, None, GIB)
 
 
@@ -256,7 +256,7 @@ def test_wide_entries_spoil_the_list(bench: Bench) -> None:
     bench.world.say("wide")
     bench.world.process("0", TRAINER, GIB)
     bench.world.process("0", 4321, GIB)
-    gpu = only(bench.reader().read(0))
+    gpu = only(bench.reader().read_memory(0))
     assert (gpu.used_bytes, gpu.attribution) == (None, "device")
     assert "cannot be true" in gpu.reason
 
@@ -264,17 +264,17 @@ def test_wide_entries_spoil_the_list(bench: Bench) -> None:
 def test_more_used_than_there_is(bench: Bench) -> None:
     bench.world.gpu(0, total=8 * GIB, free=GIB)
     bench.world.process("0", TRAINER, 9 * GIB)
-    gpu = only(bench.reader().read(0))
+    gpu = only(bench.reader().read_memory(0))
     assert gpu.used_bytes is None
     assert "used of" in gpu.reason
     bench.world.gpu(0, total=8 * GIB, free=9 * GIB)
-    assert only(bench.reader().read(0)).device_used_bytes is None
+    assert only(bench.reader().read_memory(0)).device_used_bytes is None
 
 
 def test_a_total_that_is_no_number_of_bytes(bench: Bench) -> None:
     bench.world.gpu(0, total=2**64 - 1, free=2**64 - 1)
     bench.world.process("0", TRAINER, GIB)
-    gpu = only(bench.reader().read(0))
+    gpu = only(bench.reader().read_memory(0))
     assert (gpu.total_bytes, gpu.device_used_bytes, gpu.used_bytes) == (None, None, GIB)
     assert "a total of" in gpu.reason
 
@@ -288,7 +288,7 @@ def test_mig_instances_stand_for_their_gpu(bench: Bench) -> None:
     bench.world.mig(0, 0)
     bench.world.mig(0, 2, total=20 * GIB, free=15 * GIB)
     bench.world.process("0:2", TRAINER, 3 * GIB)
-    gpu = only(bench.reader().read(0))
+    gpu = only(bench.reader().read_memory(0))
     assert gpu == GpuMemory(
         "gpu0:2", uuid("MIG", 2), "Fake H0 MIG 1g", 3 * GIB, 5 * GIB, 20 * GIB, "exact", pids=(TRAINER,)
     )
@@ -299,7 +299,7 @@ def test_mig_instance_given_by_uuid(bench: Bench) -> None:
     bench.world.mig(0, 0)
     bench.world.mig(0, 1)
     bench.world.fail(f"{COMPUTE}_v3", NO_PERMISSION)
-    assert only(bench.reader(CUDA_VISIBLE_DEVICES=uuid("MIG", 1)).read(0)).resource == "gpu0:1"
+    assert only(bench.reader(CUDA_VISIBLE_DEVICES=uuid("MIG", 1)).read_memory(0)).resource == "gpu0:1"
 
 
 # --- failures and recoveries --------------------------------------------------------------------------------------
@@ -309,20 +309,20 @@ def test_driver_restart(bench: Bench) -> None:
     bench.world.gpu(0)
     bench.world.process("0", TRAINER, GIB)
     reader = bench.reader()
-    assert reader.read(0)
+    assert reader.read_memory(0)
     bench.world.say("init", DRIVER_NOT_LOADED)
     bench.world.say("epoch", 1)
     with pytest.raises(SourceError, match="Uninitialized"):
-        reader.read(1)
+        reader.read_memory(1)
     with pytest.raises(SourceError, match="Driver Not Loaded") as caught:
-        reader.read(2)
+        reader.read_memory(2)
     assert not isinstance(caught.value, AbsentError)  # it was there
     inits = bench.world.calls("nvmlInitWithFlags")
     with pytest.raises(SourceError):
-        reader.read(3)  # backing off: not asked
+        reader.read_memory(3)  # backing off: not asked
     assert bench.world.calls("nvmlInitWithFlags") == inits
     bench.world.forget("init")
-    assert only(reader.read(5)).used_bytes == GIB
+    assert only(reader.read_memory(5)).used_bytes == GIB
 
 
 def test_lost_gpu_leaves_the_others(bench: Bench) -> None:
@@ -331,15 +331,15 @@ def test_lost_gpu_leaves_the_others(bench: Bench) -> None:
     bench.world.process("0", TRAINER, GIB)
     bench.world.process("1", WORKER, GIB)
     reader = bench.reader()
-    assert len(reader.read(0)) == 2
+    assert len(reader.read_memory(0)) == 2
     for function in (MEMORY, f"{COMPUTE}_v3", "nvmlDeviceGetHandleByIndex_v2"):
         bench.world.fail(function, GPU_IS_LOST, "1")
     for now in (1, 2, 3, 7, 20):  # before and after NVML was initialized anew
-        states = {gpu.resource: (gpu.attribution, gpu.used_bytes, gpu.reason) for gpu in reader.read(now)}
+        states = {gpu.resource: (gpu.attribution, gpu.used_bytes, gpu.reason) for gpu in reader.read_memory(now)}
         assert states == {"gpu0": ("exact", GIB, ""), "gpu1": ("unavailable", None, "GPU is lost")}
     assert bench.world.calls("nvmlInitWithFlags") > 1
     bench.world.forget("fail")
-    assert {gpu.attribution for gpu in reader.read(200)} == {"exact"}
+    assert {gpu.attribution for gpu in reader.read_memory(200)} == {"exact"}
 
 
 def test_a_lost_gpu_is_looked_for_ever_more_rarely(bench: Bench) -> None:
@@ -348,12 +348,12 @@ def test_a_lost_gpu_is_looked_for_ever_more_rarely(bench: Bench) -> None:
     bench.world.process("0", TRAINER, GIB)
     bench.world.process("1", WORKER, GIB)
     reader, inits = bench.reader(), []
-    reader.read(0)
+    reader.read_memory(0)
     for function in (MEMORY, f"{COMPUTE}_v3", "nvmlDeviceGetHandleByIndex_v2"):
         bench.world.fail(function, GPU_IS_LOST, "1")
     for now in range(1, 200):
         before = bench.world.calls("nvmlInitWithFlags")
-        assert reader.read(now)[0].used_bytes == GIB, "the other is read all the while"
+        assert reader.read_memory(now)[0].used_bytes == GIB, "the other is read all the while"
         inits += [now] * (bench.world.calls("nvmlInitWithFlags") - before)
     assert inits == [2, 4, 8, 16, 32, 64, 124, 184]
 
@@ -362,12 +362,12 @@ def test_every_gpu_lost_is_a_failure(bench: Bench) -> None:
     bench.world.gpu(0)
     bench.world.process("0", TRAINER, GIB)
     reader = bench.reader()
-    reader.read(0)
+    reader.read_memory(0)
     bench.world.fail(MEMORY, GPU_IS_LOST)
     with pytest.raises(SourceError, match="gpu0: GPU is lost"):
-        reader.read(1)
+        reader.read_memory(1)
     bench.world.forget("fail")
-    assert only(reader.read(10)).used_bytes == GIB
+    assert only(reader.read_memory(10)).used_bytes == GIB
 
 
 def test_an_updated_driver_is_met_by_a_new_library(bench: Bench) -> None:
@@ -375,18 +375,18 @@ def test_an_updated_driver_is_met_by_a_new_library(bench: Bench) -> None:
     bench.world.gpu(0)
     bench.world.process("0", TRAINER, GIB)
     reader = bench.reader()
-    assert reader.read(0)
+    assert reader.read_memory(0)
     bench.world.say("driver", 2)
     bench.world.say("epoch", 1)
     with pytest.raises(SourceError, match="Uninitialized"):
-        reader.read(1)
-    assert only(reader.read(2)).used_bytes == GIB
+        reader.read_memory(1)
+    assert only(reader.read_memory(2)).used_bytes == GIB
 
 
 def test_library_and_driver_of_different_versions(bench: Bench) -> None:
     bench.world.say("init", VERSION_MISMATCH)
     with pytest.raises(SourceError, match="mismatch") as caught:
-        bench.reader().read(0)
+        bench.reader().read_memory(0)
     assert "reload" in caught.value.hint
 
 
@@ -398,28 +398,28 @@ def test_ever_rarer_attempts(bench: Bench) -> None:
     for now in range(600):
         before = bench.world.calls("nvmlInitWithFlags")
         with pytest.raises(SourceError, match="mismatch"):
-            reader.read(now)
+            reader.read_memory(now)
         if bench.world.calls("nvmlInitWithFlags") > before:
             attempts.append(now)
     assert attempts == [0, 1, 3, 7, 15, 31, 63, 127, 247, 367, 487]
     bench.world.forget("init")
-    assert only(reader.read(607)).used_bytes == GIB
+    assert only(reader.read_memory(607)).used_bytes == GIB
     bench.world.say("epoch", 1)
     with pytest.raises(SourceError):
-        reader.read(608)
-    assert only(reader.read(609)).used_bytes == GIB, "what has worked is tried again at once"
+        reader.read_memory(608)
+    assert only(reader.read_memory(609)).used_bytes == GIB, "what has worked is tried again at once"
 
 
 def test_a_crash_of_the_library_is_not_memwatchs(bench: Bench) -> None:
     bench.world.gpu(0)
     bench.world.process("0", TRAINER, GIB)
     reader = bench.reader()
-    reader.read(0)
+    reader.read_memory(0)
     bench.world.crash(MEMORY)
     with pytest.raises(SourceError, match="helper ended"):
-        reader.read(1)
+        reader.read_memory(1)
     bench.world.forget("crash")
-    assert only(reader.read(2)).used_bytes == GIB
+    assert only(reader.read_memory(2)).used_bytes == GIB
 
 
 @pytest.mark.parametrize("function", ["nvmlInitWithFlags", MEMORY, f"{COMPUTE}_v3"])
@@ -430,22 +430,22 @@ def test_a_hang_never_holds_the_loop_and_is_left_behind(bench: Bench, function: 
     if function != "nvmlInitWithFlags":
         patiently(reader, -1)
     bench.world.hang(function)
-    reader.read(0)
+    reader.read_memory(0)
     [helper] = reader.pids
     longest = 0.0
     for now in (2, 3, 4, 29):
         start = time.monotonic()
         with pytest.raises(SourceError, match="does not answer within 2 s"):
-            reader.read(now)
+            reader.read_memory(now)
         longest = max(longest, time.monotonic() - start)
     assert longest < 0.02
     assert bench.world.calls(function) <= 3, "no question piles up behind it"
     assert reader.pids == {helper}, "an answer that comes late is still welcome"
     with pytest.raises(SourceError):
-        reader.read(30)
+        reader.read_memory(30)
     until_gone(helper)
     with pytest.raises(SourceError, match="does not answer within 2 s"):
-        reader.read(31)
+        reader.read_memory(31)
     [successor] = reader.pids
     assert successor != helper
     bench.world.forget("hang")
@@ -459,7 +459,7 @@ def test_who_waits_for_the_first_answer_hears_that_there_is_none(bench: Bench) -
     reader = GpuReader(lambda: bench.tree, {}, driver_traces=[str(bench.world.file)], patience_s=0.3, deadline_s=0.3)
     bench.readers.append(reader)
     with pytest.raises(SourceError, match=r"does not answer within 0\.3 s"):
-        reader.read(0)
+        reader.read_memory(0)
 
 
 def test_an_answer_that_comes_late_is_taken(bench: Bench) -> None:
@@ -468,9 +468,9 @@ def test_an_answer_that_comes_late_is_taken(bench: Bench) -> None:
     reader = bench.reader(patience_s=0.0)
     patiently(reader, 0)
     bench.world.hang(f"{COMPUTE}_v3")
-    assert only(reader.read(1)).used_bytes == GIB, "not late yet"
+    assert only(reader.read_memory(1)).used_bytes == GIB, "not late yet"
     with pytest.raises(SourceError):
-        reader.read(5)
+        reader.read_memory(5)
     bench.world.process("0", TRAINER, 2 * GIB)
     bench.world.forget("hang")
     assert only(patiently(reader, 6)).used_bytes == 2 * GIB
@@ -490,7 +490,7 @@ def test_helpers_that_cannot_be_killed_are_two_at_most(bench: Bench) -> None:
             for pid in reader.pids:
                 freeze(pid)
             try:
-                reader.read(now)
+                reader.read_memory(now)
             except SourceError as error:
                 reason = str(error)
         assert len(met) == len(reader.pids) == 2
@@ -508,7 +508,7 @@ def test_close_does_not_wait_for_a_hang(bench: Bench, function: str) -> None:
     if function != "nvmlInitWithFlags":
         patiently(reader, 0)
     bench.world.hang(function)
-    reader.read(1)
+    reader.read_memory(1)
     [helper] = reader.pids
     start = time.monotonic()
     reader.close()
@@ -519,7 +519,7 @@ def test_close_does_not_wait_for_a_hang(bench: Bench, function: str) -> None:
 def test_close_gives_nvml_back(bench: Bench) -> None:
     bench.world.gpu(0)
     reader = bench.reader()
-    reader.read(0)
+    reader.read_memory(0)
     reader.close()
     assert bench.world.calls("nvmlShutdown") == 1
 
@@ -531,15 +531,15 @@ def test_nvml_is_given_back_while_no_gpu_is_used(bench: Bench) -> None:
     bench.world.gpu(0)
     bench.opens(TRAINER, "/dev/nvidia0")  # as a logger does that looks at the GPU itself
     reader = bench.reader()
-    assert not any(reader.read(now) for now in range(300))
+    assert not any(reader.read_memory(now) for now in range(300))
     [helper] = reader.pids
     assert bench.world.calls("nvmlShutdown") == 0
-    assert reader.read(300) == ()
+    assert reader.read_memory(300) == ()
     until_gone(helper)
     assert bench.world.calls("nvmlShutdown") == 1
-    assert not any(reader.read(now) for now in range(301, 900))
+    assert not any(reader.read_memory(now) for now in range(301, 900))
     assert (bench.world.calls("nvmlInitWithFlags"), reader.pids) == (1, frozenset())
-    assert reader.read(900) == (), "to be sure"
+    assert reader.read_memory(900) == (), "to be sure"
     assert bench.world.calls("nvmlInitWithFlags") == 2
     until_gone(*reader.pids)
     assert bench.world.calls("nvmlShutdown") == 2
@@ -549,10 +549,10 @@ def test_nvml_is_taken_again_when_a_gpu_is_opened(bench: Bench) -> None:
     bench.world.gpu(0)
     reader = bench.reader()
     for now in range(0, 400):
-        reader.read(now)
+        reader.read_memory(now)
     bench.opens(WORKER, "/dev/nvidia0")
     bench.world.process("0", WORKER, GIB)
-    found = [now for now in range(400, 410) if reader.read(now)]
+    found = [now for now in range(400, 410) if reader.read_memory(now)]
     assert found and found[0] <= 405
 
 
@@ -560,13 +560,15 @@ def test_a_gpu_that_is_used_is_never_given_back(bench: Bench) -> None:
     bench.world.gpu(0)
     bench.world.process("0", TRAINER, GIB)
     reader = bench.reader()
-    assert all(reader.read(now) for now in range(0, 1000, 5))
+    assert all(reader.read_memory(now) for now in range(0, 1000, 5))
     assert bench.world.calls("nvmlInitWithFlags") == 1
 
 
 def test_a_hung_helper_ends_with_memwatch(bench: Bench) -> None:
     bench.world.hang("nvmlInitWithFlags")
-    code = READ.replace("print([gpu", "reader.read(0), print(*reader.pids, flush=True), time.sleep(60)\n    print([gpu")
+    code = READ.replace(
+        "print([gpu", "reader.read_memory(0), print(*reader.pids, flush=True), time.sleep(60)\n    print([gpu"
+    )
     command = [sys.executable, "-c", code.replace("patience_s=10", "patience_s=0"), str(bench.world.file)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as memwatch:
@@ -581,10 +583,10 @@ def test_pace(bench: Bench) -> None:
     bench.world.gpu(0)
     bench.world.process("0", TRAINER, GIB)
     reader = bench.reader()
-    first = reader.read(0)
+    first = reader.read_memory(0)
     bench.world.process("0", TRAINER, 2 * GIB)
-    assert reader.read(0.9) is first
-    assert only(reader.read(1.0)).used_bytes == 2 * GIB
+    assert reader.read_memory(0.9) is first
+    assert only(reader.read_memory(1.0)).used_bytes == 2 * GIB
 
 
 # --- no driver ----------------------------------------------------------------------------------------------------
@@ -595,12 +597,12 @@ def test_driver_not_loaded_is_normal_and_rarely_asked(bench: Bench) -> None:
     reader = bench.reader()
     for now in (0, 1, 30, 299):
         with pytest.raises(AbsentError):
-            reader.read(now)
+            reader.read_memory(now)
     assert bench.world.calls("nvmlInitWithFlags") == 1
     bench.world.forget("init")
     bench.world.gpu(0)
     bench.world.process("0", TRAINER, GIB)
-    assert reader.read(300)
+    assert reader.read_memory(300)
 
 
 def run_python(code: str, *args: str, **environ: str) -> str:
@@ -618,7 +620,7 @@ from memwatch.errors import AbsentError
 from memwatch.sources.gpu.gpu_reader import GpuReader
 reader = GpuReader(lambda: frozenset({3900001}), {}, driver_traces=sys.argv[1:], patience_s=10)
 try:
-    print([gpu.used_bytes for gpu in reader.read(0)])
+    print([gpu.used_bytes for gpu in reader.read_memory(0)])
 except AbsentError as error:
     print(error, "|", error.hint, len(reader.pids), "subprocess" in sys.modules)
 assert not {"pynvml", "ctypes"} & set(sys.modules)
@@ -665,13 +667,13 @@ def units(count: int) -> list[GpuDevice]:
         ("²", set()),
     ],
 )
-def test_visible_units(text: str, found: set[str]) -> None:
-    assert visible_units(text, units(4)) == found
+def test_visible_devices(text: str, found: set[str]) -> None:
+    assert visible_devices(text, units(4)) == found
 
 
 @given(st.text(max_size=40))
 def test_any_visible_devices_names_existing_units(text: str) -> None:
-    assert visible_units(text, units(2)) <= {"gpu0", "gpu1"}
+    assert visible_devices(text, units(2)) <= {"gpu0", "gpu1"}
 
 
 @given(st.binary(max_size=80) | st.binary(max_size=30).map(lambda b: b"NSpid:\t" + b))
@@ -732,7 +734,7 @@ def test_whatever_a_driver_tells_is_figures_that_can_be_or_a_reason(bench: Bench
         for line, rest in lines:
             bench.world.say(line, rest)
         try:
-            gpus = reader.read(next(now))
+            gpus = reader.read_memory(next(now))
         except SourceError as error:
             assert str(error) and not any(way in str(error) for way in ("does not answer", "helper", "no answer"))
             return
@@ -754,8 +756,8 @@ def test_a_helper_that_answers_nonsense_is_replaced_and_no_more(tmp_path: Path, 
     helper = NvmlHelper(f"import os\nwhile os.read(0, 1 << 20): os.write(0, {answer!r})")
     reader = bench.reader(helper=helper)
     with pytest.raises(SourceError, match="answers what is no answer"):
-        reader.read(0)
+        reader.read_memory(0)
     assert not helper.is_running
     with pytest.raises(SourceError, match="answers what is no answer"):
-        reader.read(1000)
+        reader.read_memory(1000)
     reader.close()

@@ -22,30 +22,30 @@ LOGS = [log for room in (deep_learning, reinforcement, search, plain, hostile, f
 
 
 def read(
-    raw: bytes, chatter: SkippableLines, cuts: list[int], *presets: Preset
+    raw: bytes, skippable: SkippableLines, cuts: list[int], *presets: Preset
 ) -> tuple[list[LocatedEvent], MarkerFinder, int]:
     """All hits, what is known at the end, and how many lines were read."""
-    finder = MarkerFinder(presets or packaged_presets(), chatter)
-    segmenter = LogSegmenter(chatter=chatter)
+    finder = MarkerFinder(presets or packaged_presets(), skippable)
+    segmenter = LogSegmenter(skippable_lines=skippable)
     hits: list[LocatedEvent] = []
     lines = 0
     for start, end in zip([0, *cuts], [*cuts, len(raw)], strict=True):
-        for piece in segmenter.feed(raw[start:end]):
+        for piece in segmenter.split(raw[start:end]):
             lines += 1
-            hits += finder.feed(piece.data, piece.byte, piece.line, 0.0)
+            hits += finder.find_markers(piece.data, piece.byte, piece.line, 0.0)
     for piece in segmenter.flush():
-        hits += finder.feed(piece.data, piece.byte, piece.line, 0.0)
+        hits += finder.find_markers(piece.data, piece.byte, piece.line, 0.0)
     return hits, finder, lines
 
 
-def found(raw: bytes, chatter: SkippableLines, cuts: list[int]) -> tuple[object, ...]:
-    hits, finder, _ = read(raw, chatter, cuts)
+def found(raw: bytes, skippable: SkippableLines, cuts: list[int]) -> tuple[object, ...]:
+    hits, finder, _ = read(raw, skippable, cuts)
     return hits, finder.unit, finder.total, finder.preset, finder.counter_changes
 
 
 def forgetful() -> SkippableLines:
     """Remembers nothing: each line is read."""
-    return SkippableLines(kept_bytes=0)
+    return SkippableLines(max_bytes=0)
 
 
 # --- the same as line by line ---
@@ -89,8 +89,8 @@ def test_what_is_passed_over_makes_no_difference(raw: bytes, data: st.DataObject
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=6)))
     expected = found(raw, forgetful(), [])
     assert found(raw, SkippableLines(), cuts) == expected
-    assert found(raw, SkippableLines(period=50), cuts) == expected
-    assert found(raw, SkippableLines(kept_bytes=600), cuts) == expected
+    assert found(raw, SkippableLines(clear_after_lines=50), cuts) == expected
+    assert found(raw, SkippableLines(max_bytes=600), cuts) == expected
 
 
 @settings(max_examples=100, deadline=None)
@@ -102,7 +102,7 @@ def test_any_bytes_in_any_chunks_are_the_same(parts: list[bytes]) -> None:
     raw = b"".join(parts) * 3
     expected = found(raw, forgetful(), [])
     assert found(raw, SkippableLines(), []) == expected
-    assert found(raw, SkippableLines(period=3), list(range(1, len(raw)))) == expected
+    assert found(raw, SkippableLines(clear_after_lines=3), list(range(1, len(raw)))) == expected
 
 
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log.name)
@@ -117,10 +117,10 @@ def test_logs_of_many_programs_read_again_and_again(log: TrainerLog) -> None:
 
 def between(lines: int, clock: str = "2026-01-02 10:00:00 - INFO - Generation {}/9\n") -> bytes:
     """Markers far apart, and lines that count, measure and repeat between them."""
-    chatter = "".join(
+    filler = "".join(
         f"10:{i % 60:02} env step {i} loss=0.{i * 7919 % 10_000:04} worker {i % 16}\n" for i in range(lines)
     )
-    return "".join(clock.format(g) + chatter for g in (1, 2, 3)).encode()
+    return "".join(clock.format(g) + filler for g in (1, 2, 3)).encode()
 
 
 def test_most_lines_are_never_read() -> None:
@@ -164,10 +164,10 @@ def test_a_rule_of_the_user_that_tells_digits_apart_is_asked_for_each_line() -> 
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    chatter = SkippableLines(kept_bytes=50_000)
-    read(b"".join(b"%x no two of these lines are alike\n" % (i * i) for i in range(5_000)), chatter, [])
-    read(b"".join(b"epoch %d %x\n" % (i % 3, i * i) for i in range(5_000)), chatter, [])
-    assert sum(map(len, [*chatter.irrelevant, *chatter.conditional])) <= 50_000
+    skippable = SkippableLines(max_bytes=50_000)
+    read(b"".join(b"%x no two of these lines are alike\n" % (i * i) for i in range(5_000)), skippable, [])
+    read(b"".join(b"epoch %d %x\n" % (i % 3, i * i) for i in range(5_000)), skippable, [])
+    assert sum(map(len, [*skippable.irrelevant, *skippable.conditional])) <= 50_000
 
 
 # --- forms ---
@@ -216,8 +216,8 @@ def test_a_hostile_megabyte_takes_a_bounded_time(raw: bytes) -> None:
 
 def test_a_line_that_leads_nowhere_costs_next_to_nothing() -> None:
     raw = between(20_000)
-    chatter = SkippableLines()
-    read(raw, chatter, [])
+    skippable = SkippableLines()
+    read(raw, skippable, [])
     began = time.process_time()
-    assert len(list(LogSegmenter(chatter=chatter).feed(raw))) < 10
+    assert len(list(LogSegmenter(skippable_lines=skippable).split(raw))) < 10
     assert (time.process_time() - began) / 60_000 < 5e-6  # about 0.2 us; reading one costs 70

@@ -119,7 +119,7 @@ def test_the_beginning_and_the_end_of_a_long_log_are_told_first(log: Path) -> No
     source.close()
 
 
-def chatter(lines: int) -> str:
+def filler(lines: int) -> str:
     """Lines that count, measure and repeat, as trainers print them between two markers."""
     return "".join(
         f"2026-01-02 10:{i // 60 % 60:02}:{i % 60:02},123 - INFO - env step {i} reward=0.{i * 7919 % 10_000:04} "
@@ -129,7 +129,7 @@ def chatter(lines: int) -> str:
 
 
 def test_the_latest_state_is_found_however_far_before_the_end_it_was_printed(log: Path, source: LogSource) -> None:
-    between = chatter(20_000)
+    between = filler(20_000)
     assert len(between) > 4 * TAIL_BYTES
     append(log, "Generation 1/50\nReplay Buffer: 1 / 9\n" + between + "Generation 2/50\nReplay Buffer: 2 / 9\n")
     append(log, between + "Generation 3/50\n--- Evolving Population ---\nSaving checkpoint c.pt\n" + between)
@@ -144,7 +144,7 @@ def test_the_latest_state_is_found_however_far_before_the_end_it_was_printed(log
 
 
 def test_what_comes_while_old_lines_are_read_is_told_as_it_comes(log: Path) -> None:
-    append(log, "Number of Generations: 50\n" + chatter(20_000) + "Generation 1/50\n")
+    append(log, "Number of Generations: 50\n" + filler(20_000) + "Generation 1/50\n")
     source = LogSource(log, packaged_presets(), cpu_seconds=Ticks(MAX_POLL_CPU_SECONDS / 16))
     polled(source, 1.0, until=bool)
     append(log, "Generation 2/50\nMemoryError\n")
@@ -175,7 +175,7 @@ def test_a_poll_takes_a_bounded_time_and_so_does_all_that_is_old(log: Path) -> N
 
 
 def test_of_what_takes_too_long_a_part_is_left_out(log: Path) -> None:
-    append(log, "Generation 1/50\n" + chatter(20_000) + "Buffer: 7\n" + chatter(20_000))
+    append(log, "Generation 1/50\n" + filler(20_000) + "Buffer: 7\n" + filler(20_000))
     source = LogSource(log, packaged_presets(), cpu_seconds=Ticks(MAX_POLL_CPU_SECONDS / 4))
     events = polled(source, 1.0, until=lambda _: not source.catching_up)
     assert events == [GenerationSeen(1.0, 1, 50, "generation", "start", before_watch=True)]
@@ -185,7 +185,7 @@ def test_of_what_takes_too_long_a_part_is_left_out(log: Path) -> None:
 
 
 def test_a_long_log_that_is_truncated_while_it_is_read_is_news(log: Path) -> None:
-    append(log, "Buffer: 3\nGeneration 1/50\n" + chatter(20_000))
+    append(log, "Buffer: 3\nGeneration 1/50\n" + filler(20_000))
     source = LogSource(log, packaged_presets(), cpu_seconds=Ticks(MAX_POLL_CPU_SECONDS / 16))
     assert polled(source, 1.0, until=bool) == [GaugeSeen(1.0, "replay buffer", 3)]  # which generation is not known yet
     log.write_text("Generation 2/50\n")

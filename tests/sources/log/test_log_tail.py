@@ -46,7 +46,7 @@ class Polls:
 
     def __call__(self) -> list[bytes]:
         self._now += 1.0
-        return texts(self._tail.read(self._now))
+        return texts(self._tail.read_segments(self._now))
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def poll(tail: LogTail) -> Polls:
 
 
 def test_each_segment_knows_its_byte_and_line() -> None:
-    segments = list(LogSegmenter().feed(b"one\n\ntwo\r\nbar 1\rbar 2\nlast"))
+    segments = list(LogSegmenter().split(b"one\n\ntwo\r\nbar 1\rbar 2\nlast"))
     assert segments == [
         LogSegment(b"one", 0, 1),
         LogSegment(b"two", 5, 3),
@@ -69,17 +69,17 @@ def test_each_segment_knows_its_byte_and_line() -> None:
 
 def test_an_unfinished_line_is_held_until_it_is_complete() -> None:
     segmenter = LogSegmenter()
-    assert list(segmenter.feed(b"Generation 1")) == []
-    assert list(segmenter.feed(b"3 / 25")) == []
-    assert list(segmenter.feed(b"\n")) == [LogSegment(b"Generation 13 / 25", 0, 1)]
+    assert list(segmenter.split(b"Generation 1")) == []
+    assert list(segmenter.split(b"3 / 25")) == []
+    assert list(segmenter.split(b"\n")) == [LogSegment(b"Generation 13 / 25", 0, 1)]
 
 
 def test_the_rest_of_a_long_line_is_skipped_in_bounded_memory() -> None:
     segmenter = LogSegmenter()
     for _ in range(64):
-        assert list(segmenter.feed(b"x" * LINE_BYTES)) == []
+        assert list(segmenter.split(b"x" * LINE_BYTES)) == []
         assert len(segmenter._held) <= LINE_BYTES
-    assert list(segmenter.feed(b"\nnext\n")) == [
+    assert list(segmenter.split(b"\nnext\n")) == [
         LogSegment(b"x" * LINE_BYTES, 0, 1),
         LogSegment(b"next", 64 * LINE_BYTES + 1, 2),
     ]
@@ -87,11 +87,11 @@ def test_the_rest_of_a_long_line_is_skipped_in_bounded_memory() -> None:
 
 def test_a_bar_without_a_line_end_is_shown_without_a_number_that_may_be_cut_off() -> None:
     segmenter = LogSegmenter()
-    list(segmenter.feed(b"\rEpoch 1:  13%|#  | 5/3"))
-    assert segmenter.bar() == LogSegment(b"Epoch 1:  13%|#  |", 1, 1)
-    list(segmenter.feed(b"8 [00:01]"))
-    assert segmenter.bar() == LogSegment(b"Epoch 1:  13%|#  | 5/38 [00:01]", 1, 1)
-    assert LogSegmenter().bar() is None
+    list(segmenter.split(b"\rEpoch 1:  13%|#  | 5/3"))
+    assert segmenter.unfinished_bar() == LogSegment(b"Epoch 1:  13%|#  |", 1, 1)
+    list(segmenter.split(b"8 [00:01]"))
+    assert segmenter.unfinished_bar() == LogSegment(b"Epoch 1:  13%|#  | 5/38 [00:01]", 1, 1)
+    assert LogSegmenter().unfinished_bar() is None
 
 
 @given(
@@ -100,11 +100,11 @@ def test_a_bar_without_a_line_end_is_shown_without_a_number_that_may_be_cut_off(
 def test_chunks_make_no_difference(parts: list[bytes], data: st.DataObject) -> None:
     raw = b"".join(parts)
     whole = LogSegmenter()
-    expected = [*whole.feed(raw), *whole.flush()]
+    expected = [*whole.split(raw), *whole.flush()]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=8)))
     pieces, found = LogSegmenter(), []
     for start, end in zip([0, *cuts], [*cuts, len(raw)], strict=True):
-        found += pieces.feed(raw[start:end])
+        found += pieces.split(raw[start:end])
     assert found + pieces.flush() == expected
     for segment in expected:
         assert raw[segment.byte : segment.byte + len(segment.data)] == segment.data
@@ -164,7 +164,7 @@ def test_a_copied_and_truncated_log_begins_anew(log: Path, tail: LogTail, poll: 
     os.truncate(log, 0)
     assert poll() == []
     append(log, b"after\n")
-    assert list(tail.read(9.0)) == [LogSegment(b"after", 0, 1)]
+    assert list(tail.read_segments(9.0)) == [LogSegment(b"after", 0, 1)]
     assert tail.restarts == 1
 
 
@@ -229,18 +229,18 @@ def test_a_gigabyte_without_a_line_end_is_passed_in_bounded_memory(log: Path, ta
         file.write(b"\nnext\n")
     found: list[LogSegment] = []
     for now in range(2**30 // READ_BYTES + 4):
-        found += tail.read(float(now))
+        found += tail.read_segments(float(now))
     assert [(len(s.data), s.byte) for s in found] == [(LINE_BYTES, 0), (4, 2**30 + 1)]
 
 
 def test_the_middle_of_a_log_can_be_left_out(log: Path, tail: LogTail) -> None:
     log.write_bytes(b"".join(b"line %04d\n" % i for i in range(1000)))
     tail.skip_to(5005)
-    segments = list(tail.read(0.0))
+    segments = list(tail.read_segments(0.0))
     assert segments[0].data == b"line 0501"
     assert segments[0].byte == 5010
     tail.skip_to(5000)
-    assert next(iter(tail.read(0.0))).data == b"line 0500"
+    assert next(iter(tail.read_segments(0.0))).data == b"line 0500"
 
 
 def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
     os.mkfifo(pipe)
     for path in (pipe, tmp_path, Path("/dev/null")):
         with pytest.raises(SourceError, match="not a regular file") as caught:
-            LogTail(path).read(0.0)
+            LogTail(path).read_segments(0.0)
         assert caught.value.hint
 
 
@@ -306,7 +306,7 @@ def test_a_link_that_another_user_made_to_what_is_not_his_is_not_followed(
     assert poll() == []
     assert f"a link of user {NOBODY} to a file of user 0" in str(tail.path_error)
     with pytest.raises(SourceError, match="a link of user"):
-        LogTail(log).read(0.0)
+        LogTail(log).read_segments(0.0)
     os.chown(secret, NOBODY, NOBODY)
     assert poll() == [b"roots"] and tail.path_error is None
 
@@ -321,8 +321,8 @@ def test_a_closed_tail_goes_on_where_it_stopped(log: Path, tail: LogTail, poll: 
 
 def test_an_idle_poll_is_cheap(log: Path, tail: LogTail) -> None:
     log.write_bytes(b"one\n")
-    list(tail.read(0.0))
+    list(tail.read_segments(0.0))
     began = time.process_time()
     for i in range(2000):
-        tail.read(i / 10)
+        tail.read_segments(i / 10)
     assert (time.process_time() - began) / 2000 < 200e-6  # about 3 us; the bound leaves room for a busy machine

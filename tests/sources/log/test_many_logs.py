@@ -26,8 +26,12 @@ def read(log: TrainerLog) -> tuple[MarkerFinder, list[LocatedEvent], int]:
     finder, segmenter = MarkerFinder(packaged_presets()), LogSegmenter()
     told: list[list[LocatedEvent]] = []
     changes = 0
-    for piece in [*segmenter.feed(log.raw), *segmenter.flush()]:
-        hits = [h for h in finder.feed(piece.data, piece.byte, piece.line, 0.0) if isinstance(h.event, GenerationSeen)]
+    for piece in [*segmenter.split(log.raw), *segmenter.flush()]:
+        hits = [
+            h
+            for h in finder.find_markers(piece.data, piece.byte, piece.line, 0.0)
+            if isinstance(h.event, GenerationSeen)
+        ]
         if finder.counter_changes != changes:
             changes = finder.counter_changes
             told.clear()

@@ -14,15 +14,15 @@ from memwatch.sources.log.counters import UNIT_PRIORITY, LocatedEvent
 from memwatch.sources.log.log_tail import LogSegmenter
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import Preset
-from memwatch.sources.log.unit_words import words
+from memwatch.sources.log.unit_words import find_unit_mentions
 from support.presets import packaged_presets
 
 
 def find(text: str | bytes, *presets: Preset, bare: bool = False) -> tuple[MarkerFinder, list[LocatedEvent]]:
     raw = text.encode() if isinstance(text, str) else text
     finder, segmenter = MarkerFinder(presets if bare or presets else packaged_presets()), LogSegmenter()
-    segments = [*segmenter.feed(raw), *segmenter.flush()]
-    return finder, [hit for s in segments for hit in finder.feed(s.data, s.byte, s.line, float(s.line))]
+    segments = [*segmenter.split(raw), *segmenter.flush()]
+    return finder, [hit for s in segments for hit in finder.find_markers(s.data, s.byte, s.line, float(s.line))]
 
 
 def events(text: str, *presets: Preset) -> list[Event]:
@@ -254,7 +254,7 @@ def test_a_counter_that_only_went_up_for_a_while_is_dropped() -> None:
     ],
 )
 def test_what_a_line_says_of_its_unit(line: str, unit: str, index: int, total: int | None) -> None:
-    found = {word.unit: word for word in words(line.lower(), len(line))}
+    found = {word.unit: word for word in find_unit_mentions(line.lower(), len(line))}
     word = max(found.values(), key=lambda word: UNIT_PRIORITY[word.unit])
     assert (word.unit, word.number, word.total) == (unit, index, total)
     assert line[word.position :].replace(",", "").startswith(str(index))
@@ -269,7 +269,7 @@ def test_what_a_line_says_of_its_unit(line: str, unit: str, index: int, total: i
     ],
 )  # fmt: skip
 def test_what_is_said_of_another_unit_or_of_none(line: str) -> None:
-    assert not list(words(line.lower(), len(line)))
+    assert not list(find_unit_mentions(line.lower(), len(line)))
 
 
 def test_of_several_processes_the_first_is_followed() -> None:
@@ -408,7 +408,7 @@ def test_an_epoch_that_is_named_in_every_line_is_under_way_not_over() -> None:
 
 def test_lines_with_brackets_are_not_taken_for_one_bar_redrawn() -> None:
     finder = MarkerFinder(packaged_presets())
-    hits = [finder.feed(f"INFO [main] Generation {i} [a]", i, i, 0.0) for i in range(4)]
+    hits = [finder.find_markers(f"INFO [main] Generation {i} [a]", i, i, 0.0) for i in range(4)]
     assert [hit.event.index for told in hits for hit in told] == [0, 1, 2, 3]
 
 
@@ -463,11 +463,11 @@ def test_any_bytes_give_finite_numbers_at_true_places(raw: bytes) -> None:
 def test_a_finder_holds_a_bounded_part_of_what_it_saw() -> None:
     finder = MarkerFinder(packaged_presets())
     for i in range(6000):
-        finder.feed(f"word{'abcdefghij'[i % 10] * (i % 97)} thing {i} {i * i}", i, i, 0.0)
-        finder.feed(f"gauge{i} Buffer: {i} epoch {i * 7 % 11} {i}", i, i, 0.0)
-    assert len(finder._counter._streams) <= 128
-    assert len(finder._counter._recurring._templates) <= 256
-    assert all(len(stream.hits) <= 4096 for stream in finder._counter.counters)
+        finder.find_markers(f"word{'abcdefghij'[i % 10] * (i % 97)} thing {i} {i * i}", i, i, 0.0)
+        finder.find_markers(f"gauge{i} Buffer: {i} epoch {i * 7 % 11} {i}", i, i, 0.0)
+    assert len(finder._counter_finder._counters) <= 128
+    assert len(finder._counter_finder._recurring._templates) <= 256
+    assert all(len(stream.pending_events) <= 4096 for stream in finder._counter_finder.counters)
 
 
 @pytest.mark.parametrize(
@@ -496,5 +496,5 @@ def test_no_line_takes_long(line: bytes) -> None:
     finder = MarkerFinder(packaged_presets())
     began = time.process_time()
     for i in range(10):
-        finder.feed(line + b"%d" % i, 0, 1, float(i))
+        finder.find_markers(line + b"%d" % i, 0, 1, float(i))
     assert time.process_time() - began < 1.0

@@ -189,7 +189,7 @@ def test_all_levels_up_to_the_root(both):
     both.group("/pod", usage=90 * MB, limit=200 * MB, cache=20 * MB)
     both.group("/pod/job", usage=80 * MB, limit=None, cache=10 * MB, procs=[10])
     both.join("/pod/job")
-    memory = both.reader().read(0.0)
+    memory = both.reader().read_memory(0.0)
     assert [(lv.path, lv.usage_bytes, lv.reclaimable_bytes, lv.limit_bytes) for lv in memory.levels] == [
         ("/pod/job", 80 * MB, 10 * MB, None),
         ("/pod", 90 * MB, 20 * MB, 200 * MB),
@@ -202,9 +202,9 @@ def test_limits_are_read_anew_each_time(both):
     both.group("/job", usage=80 * MB, limit=100 * MB, procs=[10])
     both.join("/job")
     reader = both.reader()
-    assert reader.read(0.0).levels[0].limit_bytes == 100 * MB
+    assert reader.read_memory(0.0).levels[0].limit_bytes == 100 * MB
     both.group("/job", usage=80 * MB, limit=300 * MB, procs=[10])
-    assert reader.read(1.0).levels[0].limit_bytes == 300 * MB
+    assert reader.read_memory(1.0).levels[0].limit_bytes == 300 * MB
 
 
 def test_a_level_that_gets_a_limit_is_read_from_then_on(both):
@@ -212,19 +212,19 @@ def test_a_level_that_gets_a_limit_is_read_from_then_on(both):
     both.group("/pod/job", usage=80 * MB, procs=[10])
     both.join("/pod/job")
     reader = both.reader()
-    reader.read(0.0)
+    reader.read_memory(0.0)
     both.group("/pod", usage=99 * MB)
     both.group("/pod/job", usage=89 * MB, procs=[10], **oom_kills(both.version, 4))
-    memory = reader.read(2.0)
+    memory = reader.read_memory(2.0)
     assert [level.usage_bytes for level in memory.levels] == [80 * MB, 90 * MB], "they bound nobody"
     assert memory.oom_kills == 4, "kills are counted all the same"
-    memory = reader.read(10.0)
+    memory = reader.read_memory(10.0)
     assert [level.usage_bytes for level in memory.levels] == [89 * MB, 99 * MB]
     both.group("/pod", usage=99 * MB, limit=100 * MB)
     below = stat(MB, both.version, hierarchical=100 * MB)
     both.group("/pod/job", usage=80 * MB, procs=[10], **{"memory.stat": below})
-    assert reader.read(11.0) is memory, "it is looked for every other second"
-    assert [level.usage_bytes for level in reader.read(12.0).levels] == [80 * MB, 99 * MB]
+    assert reader.read_memory(11.0) is memory, "it is looked for every other second"
+    assert [level.usage_bytes for level in reader.read_memory(12.0).levels] == [80 * MB, 99 * MB]
 
 
 def test_a_limit_of_a_level_above_that_does_not_bind_is_seen_within_ten_seconds(v1):
@@ -232,10 +232,10 @@ def test_a_limit_of_a_level_above_that_does_not_bind_is_seen_within_ten_seconds(
     v1.group("/pod/job", usage=80 * MB, limit=85 * MB, procs=[10])
     v1.join("/pod/job")
     reader = v1.reader()
-    reader.read(0.0)
+    reader.read_memory(0.0)
     v1.group("/pod", usage=90 * MB, limit=500 * MB)
-    assert reader.read(1.0).levels[1].limit_bytes is None
-    assert reader.read(11.0).levels[1].limit_bytes == 500 * MB
+    assert reader.read_memory(1.0).levels[1].limit_bytes is None
+    assert reader.read_memory(11.0).levels[1].limit_bytes == 500 * MB
 
 
 def test_a_process_that_is_moved_is_followed(both):
@@ -243,9 +243,9 @@ def test_a_process_that_is_moved_is_followed(both):
     both.group("/b", usage=2 * MB, procs=[])
     both.join("/a")
     reader = both.reader()
-    assert reader.read(0.0).levels[0].path == "/a"
+    assert reader.read_memory(0.0).levels[0].path == "/a"
     both.join("/b")
-    assert reader.read(2.0).levels[0].usage_bytes == 2 * MB
+    assert reader.read_memory(2.0).levels[0].usage_bytes == 2 * MB
 
 
 def test_a_move_to_a_shared_cgroup_ends_the_ownership_at_once(both):
@@ -253,18 +253,18 @@ def test_a_move_to_a_shared_cgroup_ends_the_ownership_at_once(both):
     both.group("/shared", procs=[10, 0])
     both.join("/job")
     reader = both.reader()
-    assert reader.read(0.0).owned
+    assert reader.read_memory(0.0).owned
     both.join("/shared")
-    assert not reader.read(2.0).owned
+    assert not reader.read_memory(2.0).owned
 
 
 def test_a_job_shares_its_cgroup_with_a_large_stranger(both):
     both.group("/job", procs=[10, 11, 20])
     both.join("/job")
     both.proc.process(20, anon=50 * MB)
-    assert both.reader(10, 11).read(0.0).owned is False
+    assert both.reader(10, 11).read_memory(0.0).owned is False
     both.proc.process(20, anon=4 * MB)  # a shell
-    assert both.reader(10, 11).read(0.0).owned is True
+    assert both.reader(10, 11).read_memory(0.0).owned is True
 
 
 def test_a_stranger_below_the_jobs_cgroup_counts(both):
@@ -272,7 +272,7 @@ def test_a_stranger_below_the_jobs_cgroup_counts(both):
     both.group("/job/inner", procs=[20])
     both.join("/job")
     both.proc.process(20, anon=50 * MB)
-    assert both.reader().read(0.0).owned is False
+    assert both.reader().read_memory(0.0).owned is False
 
 
 def test_ownership_is_not_lost_to_a_worker_that_the_tree_has_not_met_yet(both):
@@ -280,15 +280,15 @@ def test_ownership_is_not_lost_to_a_worker_that_the_tree_has_not_met_yet(both):
     both.join("/job")
     tree = {10}
     reader = CgroupReader(10, root=str(both.proc), tree_pids=lambda: tree)
-    assert reader.read(0.0).owned
+    assert reader.read_memory(0.0).owned
     both.group("/job", limit=300 * MB, procs=[10, 11])
     both.proc.process(11, anon=50 * MB)
-    assert reader.read(11.0).owned
+    assert reader.read_memory(11.0).owned
     tree.add(11)
-    assert reader.read(14.0).owned
+    assert reader.read_memory(14.0).owned
     tree.remove(11)
-    assert reader.read(30.0).owned
-    assert not reader.read(33.0).owned
+    assert reader.read_memory(30.0).owned
+    assert not reader.read_memory(33.0).owned
 
 
 @pytest.mark.parametrize(("procs", "owned"), [([10, 11], False), ([10], True)])
@@ -297,11 +297,11 @@ def test_where_nobody_can_look_who_is_in_a_cgroup_it_belongs_to_whom_it_did(both
     both.group("/job", limit=300 * MB, procs=procs)
     both.join("/job")
     reader = both.reader()
-    assert reader.read(0.0).owned is owned
+    assert reader.read_memory(0.0).owned is owned
     for path in both.top.rglob("cgroup.procs"):  # as where no descriptor is left
         path.unlink()
         path.mkdir()
-    assert [reader.read(t).owned for t in (100.0, 200.0, 300.0)] == [owned] * 3
+    assert [reader.read_memory(t).owned for t in (100.0, 200.0, 300.0)] == [owned] * 3
 
 
 def test_whose_a_cgroup_is_is_asked_the_less_often_the_less_it_matters(both):
@@ -314,7 +314,7 @@ def test_whose_a_cgroup_is_is_asked_the_less_often_the_less_it_matters(both):
         at = []
         for second in seconds:
             asked.clear()
-            reader.read(float(second))
+            reader.read_memory(float(second))
             at += [second] * len(asked)
         return at
 
@@ -326,7 +326,7 @@ def test_whose_a_cgroup_is_is_asked_the_less_often_the_less_it_matters(both):
 def test_processes_from_outside_the_pid_namespace_are_strangers(both):
     both.group("/job", procs=[10, 0])
     both.join("/job")
-    assert both.reader().read(0.0).owned is False
+    assert both.reader().read_memory(0.0).owned is False
 
 
 def test_levels_where_v2_does_not_account_are_passed_over(v2):
@@ -334,28 +334,28 @@ def test_levels_where_v2_does_not_account_are_passed_over(v2):
     (v2.top / "pod" / "leaf").mkdir()
     (v2.top / "pod" / "leaf" / "cgroup.procs").write_text("10\n")
     v2.join("/pod/leaf")
-    assert [level.path for level in v2.reader().read(0.0).levels] == ["/pod"]
+    assert [level.path for level in v2.reader().read_memory(0.0).levels] == ["/pod"]
 
 
 def test_no_memory_controller_is_said(v2):
     v2.top.mkdir()
     v2.join("/")
     with pytest.raises(SourceError, match="no memory controller"):
-        v2.reader().read(0.0)
+        v2.reader().read_memory(0.0)
 
 
 def test_an_invisible_cgroup_is_said(both):
     both.top.mkdir()
     both.join("/elsewhere")
     with pytest.raises(SourceError, match="not mounted") as caught:
-        both.reader().read(0.0)
+        both.reader().read_memory(0.0)
     assert "--limit" in caught.value.hint
 
 
 def test_a_tighter_limit_above_the_container_is_known_on_v1(v1):
     v1.group("/", usage=80 * MB, limit=500 * MB, procs=[10], **{"memory.stat": stat(MB, 1, hierarchical=100 * MB)})
     v1.join("/")
-    memory = v1.reader().read(0.0)
+    memory = v1.reader().read_memory(0.0)
     assert [(lv.path, lv.limit_bytes) for lv in memory.levels] == [("/", 500 * MB), ("above /", 100 * MB)]
     (usage,) = usages(None, memory, None, (), None)
     assert usage.limit.headroom_bytes == 21 * MB
@@ -365,7 +365,7 @@ def test_above_a_v1_level_without_hierarchy_nothing_binds(v1):
     v1.group("/old", usage=9 * MB, limit=10 * MB, **{"memory.use_hierarchy": 0})
     v1.group("/old/job", usage=1 * MB, limit=50 * MB, procs=[10])
     v1.join("/old/job")
-    assert [level.path for level in v1.reader().read(0.0).levels] == ["/old/job"]
+    assert [level.path for level in v1.reader().read_memory(0.0).levels] == ["/old/job"]
 
 
 def test_a_neighbouring_container_is_read_through_the_trainers_own_mounts(tmp_path):
@@ -376,7 +376,7 @@ def test_a_neighbouring_container_is_read_through_the_trainers_own_mounts(tmp_pa
     fake.write("10/mountinfo", "35 31 0:32 /../other /cg rw - cgroup2 cgroup2 rw\n")
     for name, content in {"memory.current": 5 * MB, "memory.max": 9 * MB, "memory.stat": stat(2 * MB)}.items():
         fake.write("/".join(("10", "root", "cg", name)), f"{content}\n")
-    level = CgroupReader(10, root=str(fake)).read(0.0).levels[0]
+    level = CgroupReader(10, root=str(fake)).read_memory(0.0).levels[0]
     assert (level.usage_bytes, level.limit_bytes) == (5 * MB, 9 * MB)
 
 
@@ -384,18 +384,18 @@ def test_nonsense_in_one_file_is_an_error_and_then_it_goes_on(both):
     both.group("/job", usage=5 * MB, limit=9 * MB, procs=[10])
     both.join("/job")
     reader = both.reader()
-    reader.read(0.0)
+    reader.read_memory(0.0)
     both.group("/job", usage=-1, limit=9 * MB, procs=[10])
     with pytest.raises(SourceError, match="not a count of bytes"):
-        reader.read(1.0)
+        reader.read_memory(1.0)
     both.group("/job", usage=6 * MB, procs=[10])
-    assert reader.read(2.0).levels[0].usage_bytes == 6 * MB
+    assert reader.read_memory(2.0).levels[0].usage_bytes == 6 * MB
 
 
 def test_a_hostile_name_is_shown_printable(both):
     both.group("/a\x1b[31m", usage=MB, procs=[10])
     both.join("/a\x1b[31m")
-    assert both.reader().read(0.0).levels[0].path == "/a?[31m"
+    assert both.reader().read_memory(0.0).levels[0].path == "/a?[31m"
 
 
 # --- a real cgroup v1
@@ -419,21 +419,21 @@ def test_a_real_job_in_a_real_cgroup(real):
     with running(ALLOCATE + MORE, before=f"echo $$ > {real}/cgroup.procs") as program:
         tree = TreeReader(program.pid)
         reader = CgroupReader(program.pid, tree_pids=tree.tree_pids)
-        memory = reader.read(0.0)
+        memory = reader.read_memory(0.0)
         innermost = memory.levels[0]
         assert (innermost.path, innermost.limit_bytes, memory.owned) == (f"/{real.name}", 300 * MB, True)
         assert memory.levels[-1].path == "/"
-        (before,) = usages(tree.read(0.0), memory, None, (), None)
+        (before,) = usages(tree.read_memory(0.0), memory, None, (), None)
         assert before.limit.origin == f"cgroup /{real.name}"
         program.step()
-        (after,) = usages(tree.read(1.0), reader.read(1.0), None, (), None)
+        (after,) = usages(tree.read_memory(1.0), reader.read_memory(1.0), None, (), None)
         assert after.used_bytes - before.used_bytes == pytest.approx(40 * MB, rel=0.05)
         assert before.limit.headroom_bytes - after.limit.headroom_bytes == pytest.approx(40 * MB, rel=0.05)
         (real / "memory.limit_in_bytes").write_text(str(400 * MB))
-        assert reader.read(2.0).levels[0].limit_bytes == 400 * MB
+        assert reader.read_memory(2.0).levels[0].limit_bytes == 400 * MB
         program.kill()
         with pytest.raises(TargetGoneError):
-            reader.read(3.0)
+            reader.read_memory(3.0)
         reader.close()
         tree.close()
 
@@ -443,7 +443,7 @@ def test_page_cache_is_reclaimable(real, tmp_path):
     code = f"open('{tmp_path}/data', 'wb').write(bytes(80 * MB))\nsay('ready')\nsys.stdin.readline()\n"
     with running(code, before=f"echo $$ > {real}/cgroup.procs") as program:
         reader = CgroupReader(program.pid)
-        level = reader.read(0.0).levels[0]
+        level = reader.read_memory(0.0).levels[0]
         reader.close()
     if level.reclaimable_bytes < 40 * MB:
         pytest.skip("files are kept in a file system without page cache here")
@@ -454,17 +454,17 @@ def test_page_cache_is_reclaimable(real, tmp_path):
 def test_the_kernels_kill_is_counted_also_after_the_end(real):
     with running(ALLOCATE + "z = bytearray(b'z') * (900 * MB)\n", before=f"echo $$ > {real}/cgroup.procs") as program:
         reader = CgroupReader(program.pid)
-        assert reader.read(0.0).oom_kills == 0
+        assert reader.read_memory(0.0).oom_kills == 0
         assert program.process.stdin is not None
         program.process.stdin.write(b"\n")
         program.process.stdin.flush()
         os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
         with pytest.raises(TargetGoneError):  # a zombie
-            reader.read(1.0)
+            reader.read_memory(1.0)
         assert reader.oom_kills() == (1, None)
         program.kill()
         with pytest.raises(TargetGoneError):
-            reader.read(2.0)
+            reader.read_memory(2.0)
         assert reader.oom_kills() == (1, None)
         reader.close()
 
@@ -475,10 +475,10 @@ def test_a_move_between_real_cgroups_is_followed_and_the_removed_one_forgotten(r
     inner.mkdir()
     with running(ALLOCATE, before=f"echo $$ > {inner}/cgroup.procs") as program:
         reader = CgroupReader(program.pid)
-        assert [level.path for level in reader.read(0.0).levels][:2] == [f"/{real.name}/inner", f"/{real.name}"]
+        assert [level.path for level in reader.read_memory(0.0).levels][:2] == [f"/{real.name}/inner", f"/{real.name}"]
         (real / "cgroup.procs").write_text(str(program.pid))
         inner.rmdir()
-        assert reader.read(1.0).levels[0].path == f"/{real.name}"
+        assert reader.read_memory(1.0).levels[0].path == f"/{real.name}"
         reader.close()
 
 
@@ -486,12 +486,12 @@ def test_a_move_between_real_cgroups_is_followed_and_the_removed_one_forgotten(r
 def test_a_tick_costs_little(real):
     with running(ALLOCATE, before=f"echo $$ > {real}/cgroup.procs") as program:
         reader = CgroupReader(program.pid)
-        reader.read(0.0)
+        reader.read_memory(0.0)
         best = math.inf
         for _ in range(10):
             began = time.thread_time()
             for tick in range(20):
-                reader.read(0.5 + tick / 100)
+                reader.read_memory(0.5 + tick / 100)
             best = min(best, (time.thread_time() - began) / 20)
         reader.close()
     assert best < 150e-6, f"{best * 1e6:.0f} us"

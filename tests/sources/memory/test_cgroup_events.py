@@ -56,7 +56,7 @@ class Held:
         assert self.holder.stdout.readline() == f"{mib}\n"
 
     def arm(self, *headrooms: int, hurried: bool = False) -> None:
-        cgroup = self.reader.read(time.monotonic())
+        cgroup = self.reader.read_memory(time.monotonic())
         level = cgroup.levels[0]
         headroom = level.limit_bytes - level.usage_bytes + level.reclaimable_bytes
         self.wakes.set_thresholds(cgroup, Limit(LIMIT, f"cgroup {level.path}", headroom), headrooms, hurried)
@@ -89,7 +89,7 @@ def test_the_guard_is_met_to_the_megabyte_though_there_is_page_cache(held: Held,
     held.hold(100)
     held.arm(GUARD)
     (threshold,) = held.wakes._thresholds
-    cgroup = held.reader.read(0.0)
+    cgroup = held.reader.read_memory(0.0)
     level = cgroup.levels[0]
     assert threshold.bytes == pytest.approx(LIMIT - GUARD + level.reclaimable_bytes, abs=MIB)
 

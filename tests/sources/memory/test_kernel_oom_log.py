@@ -28,16 +28,16 @@ GLOBAL = (
 
 def test_a_kill_at_a_cgroups_limit():
     context = parse_record(CONTEXT)
-    assert context == OomContext(10788, "memcg", "/pod", "/pod/job")
+    assert context == OomContext(10788, "memcg", "/pod")
     kill = parse_record(KILLED, context)
     assert (kill.pid, kill.comm, kill.constraint) == (10788, "python", "memcg")
-    assert (kill.memcg, kill.task_memcg) == ("/pod", "/pod/job")
+    assert kill.memcg == "/pod"
     assert kill.rss_bytes == (50944 + 5780 + 4) * 1024
     assert kill.uptime_seconds == pytest.approx(949.115489)
 
 
 def test_a_kill_for_want_of_host_memory():
-    assert parse_record(GLOBAL) == OomContext(77, "host", None, "/user.slice")
+    assert parse_record(GLOBAL) == OomContext(77, "host", None)
     kill = parse_record(KILLED.replace(b"Memory cgroup out", b"Out"))
     assert (kill.constraint, kill.memcg) == ("host", None)
 
@@ -98,7 +98,7 @@ def test_a_context_is_joined_to_the_kill_that_follows(tmp_path):
         with log.open("ab") as file:
             file.write(record)
         kills += reader.read_new_kills(0.0)
-    assert [(kill.pid, kill.task_memcg) for kill in kills] == [(4, None), (10788, "/pod/job")]
+    assert [(kill.pid, kill.memcg) for kill in kills] == [(4, None), (10788, "/pod")]
     reader.close()
 
 

@@ -19,7 +19,7 @@ from memwatch.sources.memory.memory_breakdown import (
     HEAP,
     SHARED,
     STACKS,
-    parse_kinds,
+    parse_memory_kinds,
     read_memory_kinds,
 )
 from support.processes import running
@@ -89,13 +89,13 @@ def test_drivers_shared_memory_and_guarded_stacks_are_told_apart() -> None:
 80000-90000 rw-p 00000000 00:00 0                          [stack]
 90000-a0000 r-xp 00000000 fe:00 80                         /usr/lib/a b.so
 """
-    kinds = [kind for kind, _, _ in parse_kinds(raw)]
+    kinds = [kind for kind, _, _ in parse_memory_kinds(raw)]
     assert kinds == [STACKS, ANONYMOUS, GPU_DRIVER, SHARED, SHARED, STACKS, FILES]
 
 
 @given(st.binary() | st.text("0123456789abcdef-rwxps \n/[]", max_size=300).map(str.encode))
 def test_any_maps_are_read(raw: bytes) -> None:
-    assert all(first >= 0 and count >= 0 for _, first, count in parse_kinds(raw))
+    assert all(first >= 0 and count >= 0 for _, first, count in parse_memory_kinds(raw))
 
 
 def test_without_pagemap_it_is_told(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ nonsense
 
 def test_maps():
     space = parse_maps(MAPS)
-    assert space.anon.stretches == [(0x55D0B, 3)]
+    assert space.anon.ranges == [(0x55D0B, 3)]
     assert [(m.key, m.first, m.count, m.offset) for m in space.files] == [
         ((b"00:01", b"77"), 0x7F200, 0x100, 2),
         ((b"fe:00", b"31"), 0x55D0A, 1, 0),
@@ -50,26 +50,26 @@ def test_maps():
 @given(st.binary() | st.lists(st.sampled_from([*MAPS.split(), b"\n", b"-", b"ffffffffffffffff"])).map(b" ".join))
 def test_any_bytes_are_mappings_or_none(raw):
     space = parse_maps(raw)
-    assert all(count > 0 for _, count in space.anon.stretches)
+    assert all(count > 0 for _, count in space.anon.ranges)
 
 
 @given(
     st.lists(st.tuples(st.integers(0, 2**40), st.integers(1, 200)), min_size=1), st.integers(1, 64), st.floats(0, 0.999)
 )
-def test_a_sample_is_of_different_runs_that_lie_within_their_stretches(stretches, wanted, start):
-    runs = PageRuns(stretches)
+def test_a_sample_is_of_different_runs_that_lie_within_their_ranges(ranges, wanted, start):
+    runs = PageRuns(ranges)
     taken = list(runs.sample(wanted, start))
     assert len(taken) == min(wanted, runs.total)
-    for stretch, first, count in taken:
-        begin, length = stretches[stretch]
+    for page_range, first, count in taken:
+        begin, length = ranges[page_range]
         assert begin <= first and first + count <= begin + length and 0 < count <= PAGES_PER_RUN
     every = list(runs.sample(runs.total, 0.0))
-    assert sum(count for _, _, count in every) == sum(count for _, count in stretches)
+    assert sum(count for _, _, count in every) == sum(count for _, count in ranges)
 
 
 def kinds_of(pid: int, megabytes: int) -> tuple[PagemapFile, int, bytes]:
     """The pages of the largest mapping."""
-    first, count = max(read_address_space(pid).anon.stretches, key=lambda stretch: stretch[1])
+    first, count = max(read_address_space(pid).anon.ranges, key=lambda item: item[1])
     pages = PagemapFile(pid)
     assert count >= megabytes * 256
     return (
@@ -100,9 +100,9 @@ def test_huge_and_zero_pages_are_told():
     for i in range(16 << 20, 32 << 20, 4096):
         assert huge[i] == 0  # read alone: the kernel's page of zeros
     pages = PagemapFile(os.getpid())
-    stretches = read_address_space(os.getpid()).anon.stretches
+    ranges = read_address_space(os.getpid()).anon.ranges
     runs = [
-        (first + i, PAGES_PER_RUN) for first, count in stretches for i in range(0, count - PAGES_PER_RUN, PAGES_PER_RUN)
+        (first + i, PAGES_PER_RUN) for first, count in ranges for i in range(0, count - PAGES_PER_RUN, PAGES_PER_RUN)
     ]
     zeros = sum(pages.scan_category(ZERO, *run).bit_count() for run in runs)
     whole = sum(pages.scan_category(HUGE, *run).bit_count() for run in runs)

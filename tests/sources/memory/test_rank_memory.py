@@ -20,7 +20,7 @@ from support.mainjob import until
 from support.trainers import running
 
 MB = 1 << 20
-NEVER = PageSamplingBudget(most_cpu_share=0.0)
+NEVER = PageSamplingBudget(max_cpu_share=0.0)
 PROGRAMS = Path(__file__).parents[2] / "programs"
 AGENT = (sys.executable, str(PROGRAMS / "torchrun"), "--rdzv-id=job-7", "--nproc-per-node=4", "--node-rank=1")
 
@@ -45,7 +45,7 @@ def test_each_rank_has_what_it_started_and_the_agent_is_none(fake: FakeProc) -> 
     fake.process(13, anon=210 * MB, parent=11, layout=6)  # a fork of it: its variables are not read
     fake.process(14, anon=30 * MB, parent=11, layout=8, environ=rank(5))
     fake.process(15, anon=5 * MB, parent=10, layout=9, environ={})
-    memory = TreeReader(10, root=str(fake), survey=NEVER).read(0.0)
+    memory = TreeReader(10, root=str(fake), survey=NEVER).read_memory(0.0)
     assert memory.ranks == (
         RankMemory(4, 0, 12, 100 * MB, (12,)),
         RankMemory(5, 1, 11, (200 + 10 + 30) * MB, (11, 13, 14)),
@@ -65,31 +65,31 @@ def test_a_fork_of_what_its_agent_has_become_meanwhile_is_a_rank_once_it_starts_
 def test_what_is_below_a_rank_is_none(fake: FakeProc) -> None:
     fake.process(10, anon=MB, children=(11,), environ=rank(0))
     fake.process(11, anon=MB, parent=10, layout=5, environ=rank(0))
-    assert TreeReader(10, root=str(fake), survey=NEVER).read(0.0).ranks == ()
+    assert TreeReader(10, root=str(fake), survey=NEVER).read_memory(0.0).ranks == ()
 
 
 def test_one_that_was_met_before_it_started_its_program(fake: FakeProc) -> None:
     fake.process(10, anon=200 * MB, children=(11,), environ={})
     fake.process(11, anon=200 * MB, parent=10, environ={})
     tree = TreeReader(10, root=str(fake), survey=NEVER)
-    assert tree.read(0.0).ranks == ()
+    assert tree.read_memory(0.0).ranks == ()
     fake.process(11, anon=50 * MB, parent=10, layout=99, environ=rank(2))
-    assert used(tree.read(1.0)) == {2: 50 * MB}
+    assert used(tree.read_memory(1.0)) == {2: 50 * MB}
 
 
 def test_one_that_was_met_while_it_started_its_program(fake: FakeProc) -> None:
     fake.process(10, anon=200 * MB, children=(11,), environ={})
     fake.process(11, anon=MB, parent=10, layout=0, environ={})  # a new memory, and nothing in it yet
     tree = TreeReader(10, root=str(fake), survey=NEVER)
-    assert tree.read(0.0).ranks == ()
+    assert tree.read_memory(0.0).ranks == ()
     fake.process(11, anon=50 * MB, parent=10, layout=99, environ=rank(2))
-    assert used(tree.read(1.0)) == {2: 50 * MB}
+    assert used(tree.read_memory(1.0)) == {2: 50 * MB}
 
 
 def test_one_whose_environment_may_not_be_read_is_none(fake: FakeProc) -> None:
     fake.process(10, anon=MB, children=(11,), environ={})
     fake.process(11, anon=MB, parent=10, layout=5)
-    assert TreeReader(10, root=str(fake), survey=NEVER).read(0.0).ranks == ()
+    assert TreeReader(10, root=str(fake), survey=NEVER).read_memory(0.0).ranks == ()
 
 
 @pytest.mark.parametrize("environ", [{}, {"LOCAL_RANK": "0"}, {"RANK": "x", "LOCAL_RANK": "0"}, {"RANK": "-1"}])
@@ -109,11 +109,11 @@ def test_below_a_real_agent_with_workers_of_their_own(tmp_path: Path) -> None:
     code = f"say('ready'); os.execv({sys.executable!r}, {[*AGENT, str(script)]!r})"
     with running(code) as agent:
         tree = TreeReader(agent.pid)
-        memory = tree.read(time.monotonic())
+        memory = tree.read_memory(time.monotonic())
 
         def whole() -> bool:
             nonlocal memory
-            memory = tree.read(time.monotonic())
+            memory = tree.read_memory(time.monotonic())
             told = [one.used_bytes for one in memory.ranks if len(one.pids) == 2]
             return len(told) == 4 and all(size > (20 * (5 + i) + 10) * MB for i, size in enumerate(told))
 

@@ -44,7 +44,7 @@ from memwatch.sources.memory.kernel_oom_log import KmsgReader, require_kernel_pi
 from memwatch.sources.memory.process_tree import TreeReader
 from memwatch.sources.memory.shared_page_sampling import PageSamplingBudget
 from memwatch.sources.procfs import HostReader, read_stat
-from memwatch.sources.target.find_process import WAYS, find_trainer_pid
+from memwatch.sources.target.find_process import OPTIONS, find_trainer_pid
 from memwatch.sources.target.process_identity import (
     TargetFacts,
     identify,
@@ -254,7 +254,7 @@ class TrainerWatch:
     def _plan(self) -> SignalPlan:
         """Asked at attach and again before a signal: a trainer may install its handler late."""
         try:
-            status = self._status.read()
+            status = self._status.read_bytes()
         except SourceError:
             status = self._facts.status
         return choose_signal(status, self._config.signals.wanted)
@@ -433,7 +433,7 @@ def make_readers(config: Config, facts: TargetFacts, held: ExitStack, gpu_patien
     """The readers of a trainer, given back with `held`. A loop has no patience with a GPU's driver: it looks again."""
     pid = facts.target.pid
     tree = TreeReader(
-        pid, survey=PageSamplingBudget() if config.memory.sample_pages else PageSamplingBudget(most_cpu_share=0.0)
+        pid, survey=PageSamplingBudget() if config.memory.sample_pages else PageSamplingBudget(max_cpu_share=0.0)
     )
     gpus: GpuReader | None = None
     if config.gpu.enabled:
@@ -450,7 +450,7 @@ def make_readers(config: Config, facts: TargetFacts, held: ExitStack, gpu_patien
 def find_target(config: Config, apart: Collection[tuple[int, int]] = ()) -> TargetFacts:
     """The trainer that the configuration means, none of `apart`; AttachError when there is not exactly one."""
     if not config.target.is_named:
-        raise ConfigError("no trainer is named", f"give one of {WAYS}; or use memwatch run")
+        raise ConfigError("no trainer is named", f"give one of {OPTIONS}; or use memwatch run")
     require_own_proc()
     named = partial(find_trainer_pid, **asdict(config.target), apart=apart)
     facts = read_target_facts(identify(named()))

@@ -65,7 +65,7 @@ class Sampler:
         if now < again_t:
             unread.append(absent)
             return None
-        read: Callable[[float], T] = reader.read
+        read: Callable[[float], T] = reader.read_memory
         try:
             return read(now)
         except TargetGoneError:

@@ -36,7 +36,7 @@ from memwatch.core.events import Cause, GaveUp, Notice, Restarting
 from memwatch.core.measurements import Limit
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, MemwatchError, SourceError
-from memwatch.sources.target.process_identity import read_started_target_facts, require_own_proc, typed
+from memwatch.sources.target.process_identity import command_line, read_started_target_facts, require_own_proc
 from memwatch.system.clock import Sleeper, SystemClock
 
 MOST_RESTARTS = 1_000_000
@@ -172,7 +172,7 @@ class _TrainerRun:
             saved = end.exited.cause is Cause.SAVED and not self._child.end_requested
             ran_seconds, reached = end.t - self._began_t, self._session.engine.attempt_progress
             self._ends.append(restart_policy.AttemptEnd(end.t, ran_seconds, saved, reached, _tightest_limit(end)))
-            decided = restart_policy.decide_restart(self._restarts.most, self._ends, typed(self._next_command()))
+            decided = restart_policy.decide_restart(self._restarts.most, self._ends, command_line(self._next_command()))
         self._restarting = decided if isinstance(decided, Restarting) else None
         linger_seconds = self._config.daemon.linger_seconds if self._restarting is None else 0.0
         return AfterExit(() if decided is None else (decided,), linger_seconds)

@@ -23,7 +23,7 @@ from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import format_bytes, format_duration
 from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
 from memwatch.outputs.terminal.progress_bar import ProgressBar
-from memwatch.sources.target.find_process import WAYS
+from memwatch.sources.target.find_process import OPTIONS
 from memwatch.system import serialization
 from memwatch.system.clock import SystemClock
 
@@ -69,7 +69,7 @@ def _servable(config: Config) -> Config:
     if config.target.pid is not None:
         raise ConfigError("a PID does not come again", "name the trainer by --pidfile, --match, --unit or --cgroup")
     if not config.target.is_named:
-        raise ConfigError("no trainer is named", f"give one of {WAYS}, or a key of target in the file of --config")
+        raise ConfigError("no trainer is named", f"give one of {OPTIONS}, or a key of target in the file of --config")
     configured_presets(config)
     make_access_policy(config)
     check_extras(config)

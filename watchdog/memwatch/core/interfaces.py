@@ -24,7 +24,7 @@ class Reader(Protocol[T_co]):
 
     name: str
 
-    def read(self, now: float) -> T_co:
+    def read_memory(self, now: float) -> T_co:
         """Return the present state; SourceError (TargetGoneError) when it cannot be read."""
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""How sources read the kernel's files: held descriptors, whole numbers only, foreign errors named once."""
+"""Reading the kernel's small files: descriptors that stay open, integers with bounds, and errors of our own."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from memwatch.errors import SourceError, TargetGoneError
 T = TypeVar("T")
 
 _READ_BYTES = 65536
-TOO_LARGE = 2**63  # no count of bytes reaches this; 2**64 - 1 is how the kernel writes -1
+# No count of bytes reaches this value; the kernel writes -1 as 2**64 - 1.
+BYTE_COUNT_BOUND = 2**63
 
 
 class HeldFile:
-    """A small kernel file, opened once and read anew from its start each time (2-3 us, against 13-19 us with an open).
+    """A small kernel file that stays open and is read from its start each time: 2-3 us, against 13-19 us with open().
 
-    A descriptor below /proc/PID stays with its process: once that is gone it never reads a successor's file.
+    A descriptor below /proc/PID belongs to its process: after its exit it never reads the file of a successor.
     """
 
     __slots__ = ("_fd", "_size", "path")
@@ -27,8 +28,8 @@ class HeldFile:
         self._size = size
         self._fd = -1
 
-    def read(self) -> bytes:
-        """The content, at most `size` bytes; TargetGoneError when it is a dead process's, else SourceError."""
+    def read_bytes(self) -> bytes:
+        """Read at most `size` bytes; TargetGoneError when the process has exited, else SourceError."""
         try:
             if self._fd < 0:
                 self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -37,14 +38,14 @@ class HeldFile:
             raise unreadable(self.path, error) from error
 
     def close(self) -> None:
-        """Close it; a later read opens it again."""
+        """Close the file; a later read opens it again."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 class HeldValue(Generic[T]):
-    """What a small kernel file says, parsed anew only when it says something else."""
+    """The parsed content of a small kernel file, which is parsed again only when it has changed."""
 
     __slots__ = ("_file", "_parse", "_raw", "_value")
     _value: T
@@ -53,9 +54,9 @@ class HeldValue(Generic[T]):
         self._file, self._parse = HeldFile(path, size), parse
         self._raw: bytes | None = None
 
-    def read(self) -> T:
-        """As HeldFile.read, and `parse`."""
-        raw = self._file.read()
+    def read_value(self) -> T:
+        """Return the parsed value; errors as of HeldFile.read_bytes, and those of `parse`."""
+        raw = self._file.read_bytes()
         if raw != self._raw:
             self._value = self._parse(raw)
             self._raw = raw
@@ -67,9 +68,9 @@ class HeldValue(Generic[T]):
 
 
 def read_whole(path: str, most: int = 4 << 20) -> bytes:
-    """A file of any length up to `most` bytes; TargetGoneError or SourceError."""
+    """Read a file, at most `most` bytes of it; TargetGoneError or SourceError."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # open() makes an object and asks for the size: a fifth more
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # open() takes a fifth longer
         try:
             parts = []
             while most > 0 and (part := os.read(fd, min(most, _READ_BYTES))):
@@ -83,7 +84,7 @@ def read_whole(path: str, most: int = 4 << 20) -> bytes:
 
 
 def unreadable(path: str, error: OSError) -> SourceError:
-    """The named error for a failed read of `path`."""
+    """Return the error to raise for a failed read of `path`: TargetGoneError where nothing is there any more."""
     if isinstance(error, ProcessLookupError | FileNotFoundError):
         return TargetGoneError(f"{path}: gone")
     if isinstance(error, PermissionError):
@@ -92,9 +93,9 @@ def unreadable(path: str, error: OSError) -> SourceError:
 
 
 def parse_count(raw: bytes, unit: int = 1) -> int:
-    """`raw` as a whole number of `unit` bytes; SourceError when it is none, or more than memory can be."""
-    value = int(raw) * unit if raw.isdigit() and len(raw) <= 20 else TOO_LARGE
-    if value >= TOO_LARGE:
+    """Parse a count of `unit` bytes into bytes; SourceError when it is no number or exceeds any memory."""
+    value = int(raw) * unit if raw.isdigit() and len(raw) <= 20 else BYTE_COUNT_BOUND
+    if value >= BYTE_COUNT_BOUND:
         raise SourceError(f"not a count of bytes: {raw[:40]!r}")
     return value
 
@@ -102,9 +103,9 @@ def parse_count(raw: bytes, unit: int = 1) -> int:
 # inactive_file 100732928
 # MemTotal:       24684092 kB
 def parse_field(raw: bytes, name: bytes, ending: bytes = b"\n", unit: int = 1) -> int | None:
-    """What stands on the line that begins with `name`, up to `ending`; None without such a line, SourceError as above.
+    """Parse the count between `name`, which begins a line, and `ending`; None when there is no such line.
 
-    A fifth of the time of a regular expression that looks at each line.
+    It takes a fifth of the time of a regular expression with MULTILINE. SourceError as of parse_count.
     """
     at = 0 if raw.startswith(name) else raw.find(b"\n" + name) + 1
     if at == 0 and not raw.startswith(name):

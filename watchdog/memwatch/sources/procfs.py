@@ -1,4 +1,4 @@
-"""/proc: what the kernel says of one process, and of the host's memory."""
+"""Parsers and readers of the /proc files of one process, and of /proc/meminfo."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import NamedTuple
 from memwatch.core.measurements import HostMemory
 from memwatch.core.proc_stat import ProcStat, parse_stat
 from memwatch.errors import SourceError, TargetGoneError
-from memwatch.sources.kernel_files import TOO_LARGE, HeldFile, parse_count, parse_field, read_whole, unreadable
+from memwatch.sources.kernel_files import BYTE_COUNT_BOUND, HeldFile, parse_count, parse_field, read_whole, unreadable
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_STATUS_LINE = re.compile(rb"^(RssFile|RssShmem|VmSwap|VmStk|VmSize|VmData):\s+([0-9]+) kB$", re.MULTILINE)
+_STATUS_LINE = re.compile(rb"^(RssShmem|VmSwap|VmStk):\s+([0-9]+) kB$", re.MULTILINE)
 _MEMINFO = (b"MemTotal:", b"MemAvailable:", b"SwapFree:")
 _LIMIT_LINE = re.compile(rb"^Max (data size|address space)\s+(unlimited|[0-9]+)\s", re.MULTILINE)
 
@@ -23,74 +23,69 @@ _LIMIT_LINE = re.compile(rb"^Max (data size|address space)\s+(unlimited|[0-9]+)\
 
 
 class Statm(NamedTuple):
-    """/proc/PID/statm in bytes. All zero: a zombie or a kernel thread."""
+    """/proc/PID/statm in bytes; a zombie and a kernel thread have zeros everywhere."""
 
     size_bytes: int
     resident_bytes: int
-    shared_bytes: int  # file and shmem pages
-    data_bytes: int  # data and stack
+    shared_bytes: int  # pages of files and of shared memory
+    data_bytes: int  # data and stack together
 
 
 # 1251 1024 787 193 0 270 0
 def parse_statm(raw: bytes) -> Statm:
-    """SourceError unless there are six counts of pages."""
+    """Parse a statm line, which counts in pages; SourceError unless there are six counts."""
     fields = raw.split(None, 6)
     if len(fields) < 6:
         raise SourceError(f"statm has {len(fields)} fields: {raw[:40]!r}")
-    try:  # without number(): this is done for each process at each look
+    try:  # not by parse_count(), which takes longer: each sample does this for each process
         size, resident, shared, data = int(fields[0]), int(fields[1]), int(fields[2]), int(fields[5])
     except ValueError as error:
         raise SourceError(f"not counts of pages: {raw[:40]!r}") from error
-    if min(size, resident, shared, data) < 0 or max(size, resident, shared, data) >= TOO_LARGE // _PAGE:
+    if min(size, resident, shared, data) < 0 or max(size, resident, shared, data) >= BYTE_COUNT_BOUND // _PAGE:
         raise SourceError(f"not counts of pages: {raw[:40]!r}")
     return Statm(size * _PAGE, resident * _PAGE, min(shared, resident) * _PAGE, data * _PAGE)
 
 
 @dataclass(frozen=True, slots=True)
 class ProcStatus:
-    """The memory lines of /proc/PID/status; None where the kernel writes none."""
+    """Memory lines of /proc/PID/status, in bytes; a line that the kernel does not write is None."""
 
-    file_bytes: int | None
     shmem_bytes: int | None
     swap_bytes: int | None
     stack_bytes: int | None
-    size_bytes: int | None
-    data_bytes: int | None
 
 
-# RssFile:	    1616 kB
 # RssShmem:	       0 kB
 # VmSwap:	       0 kB
 def parse_status(raw: bytes) -> ProcStatus:
-    """SourceError only when a line has a number that memory cannot have."""
+    """Parse the memory lines; SourceError when one has a number that memory cannot have."""
     fields = {name: parse_count(value, 1024) for name, value in _STATUS_LINE.findall(raw)}
-    names = (b"RssFile", b"RssShmem", b"VmSwap", b"VmStk", b"VmSize", b"VmData")
-    return ProcStatus(*[fields.get(name) for name in names])
+    return ProcStatus(fields.get(b"RssShmem"), fields.get(b"VmSwap"), fields.get(b"VmStk"))
 
 
 # Max data size             unlimited            unlimited            bytes
 # Max address space         4294967296           unlimited            bytes
 def parse_limits(raw: bytes) -> tuple[int | None, int | None]:
-    """The soft RLIMIT_AS and RLIMIT_DATA in bytes, None where unlimited."""
+    """Return the soft RLIMIT_AS and RLIMIT_DATA in bytes, None where unlimited."""
     soft = {name: value for name, value in _LIMIT_LINE.findall(raw) if value != b"unlimited"}
     space, data = soft.get(b"address space"), soft.get(b"data size")
-    return space and _bound(space), data and _bound(data)
+    return space and _finite_limit(space), data and _finite_limit(data)
 
 
-def _bound(raw: bytes) -> int | None:
-    """A limit that memory can reach; RLIM_INFINITY and its like are none."""
+def _finite_limit(raw: bytes) -> int | None:
+    """A limit in bytes, or None for RLIM_INFINITY and other values that memory cannot reach."""
     return int(raw) if len(raw) <= 19 and int(raw) < 2**62 else None
 
 
 # 10788 10789 10790
 def parse_children(raw: bytes) -> tuple[int, ...]:
-    """PIDs; SourceError when one is not a PID."""
+    """Parse PIDs; SourceError when one is not a number."""
     return tuple([parse_count(field) for field in raw.split()])
 
 
 # 0.06 0.02 0.00 1/110 7950
 def parse_last_pid(raw: bytes) -> int:
-    """The PID that /proc/loadavg says was given last: as long as it stays, nothing was forked."""
+    """The PID that the kernel assigned last, from /proc/loadavg; while it stays the same, nothing was forked."""
     fields = raw.split()
     if len(fields) != 5:
         raise SourceError(f"loadavg has {len(fields)} fields")
@@ -101,7 +96,7 @@ def parse_last_pid(raw: bytes) -> int:
 # MemAvailable:   24266276 kB
 # SwapFree:              0 kB
 def parse_meminfo(raw: bytes) -> HostMemory:
-    """SourceError when a line is missing."""
+    """Parse the host's memory, which the file has in kB, to bytes; SourceError when a line is missing."""
     total, available, swap = [parse_field(raw, name, b" kB\n", 1024) for name in _MEMINFO]
     if total is None or available is None or swap is None:
         raise SourceError("meminfo lacks one of MemTotal, MemAvailable and SwapFree")
@@ -123,10 +118,10 @@ def read_stat(pid: int, root: str = "/proc") -> ProcStat:
 
 
 def read_tasks(pid: int, root: str = "/proc") -> list[str]:
-    """The IDs of all threads; none of a process that is gone."""
+    """The IDs of all threads of a process; none when it has exited."""
     path = f"{root}/{pid}/task"
     try:
-        return os.listdir(path)  # noqa: PTH208 - names are wanted, a Path each would cost the most
+        return os.listdir(path)  # noqa: PTH208 - only the names are needed; making a Path of each takes longer than the rest
     except (ProcessLookupError, FileNotFoundError):
         return []
     except OSError as error:
@@ -134,7 +129,7 @@ def read_tasks(pid: int, root: str = "/proc") -> list[str]:
 
 
 def read_children(pid: int, root: str = "/proc", tasks: Iterable[str] | None = None) -> list[int]:
-    """The direct children of its `tasks`, or all; none of one that is gone, or without CONFIG_PROC_CHILDREN."""
+    """The children of `tasks`, by default of all threads; none after an exit or without CONFIG_PROC_CHILDREN."""
     children: list[int] = []
     for task in read_tasks(pid, root) if tasks is None else tasks:
         try:
@@ -148,17 +143,15 @@ def read_children(pid: int, root: str = "/proc", tasks: Iterable[str] | None = N
 
 
 class HostReader:
-    """/proc/meminfo."""
+    """Reads the host's memory from /proc/meminfo."""
 
     name = "meminfo"
 
     def __init__(self, root: str = "/proc") -> None:
         self._meminfo = HeldFile(f"{root}/meminfo")
 
-    def read(self, now: float) -> HostMemory:
-        """The host's memory; SourceError when it cannot be read."""
-        return parse_meminfo(self._meminfo.read())
+    def read_memory(self, now: float) -> HostMemory:
+        return parse_meminfo(self._meminfo.read_bytes())
 
     def close(self) -> None:
-        """Close the held file."""
         self._meminfo.close()

@@ -24,16 +24,16 @@ from memwatch.sources.gpu.nvml_helper_messages import MAX_HELPER_MESSAGE_BYTES, 
 from memwatch.sources.gpu.trainer_gpus import (
     GpuDevice,
     NvmlPidResolver,
+    implausible_entry,
     plausible_memory,
-    plausible_use,
-    untrue_entry,
-    visible_units,
+    plausible_usage,
+    visible_devices,
 )
 
-LONGEST_REOPENING_S = 60.0  # between two attempts to find a lost device again
+MAX_REOPEN_S = 60.0  # between two attempts to find a lost device again
 SCAN_S = 5.0  # how often devices that the trainer does not use are looked at, in case it begins to
-RENEW_S = 60.0  # how often devices are listed anew: MIG instances come and go
-MOST_GPUS = 256  # and MIG instances of one; a driver that tells more has lost count
+RELIST_S = 60.0  # how often devices are listed anew: MIG instances come and go
+MAX_GPUS = 256  # and MIG instances of one; a driver that tells more has lost count
 
 _KINDS = ("Compute", "Graphics", "MPSCompute")
 _PR_SET_PDEATHSIG = 1
@@ -62,15 +62,15 @@ class _Session:
         self._pids, self._visible = pids, visible
         self._versions = dict.fromkeys(_KINDS, "_v3")
         self._empty: set[tuple[str, str]] = set()  # lists, by unit and kind, that had no entry at the last scan
-        self._units: list[GpuDevice] = []
-        self._by_device: frozenset[str] = frozenset()  # linked to the trainer without a PID
-        self._mapped: dict[int, int | None] = {}
+        self._devices: list[GpuDevice] = []
+        self._linked: frozenset[str] = frozenset()  # linked to the trainer without a PID
+        self._resolved: dict[int, int | None] = {}
         self.known = dict(known)  # the trainer's, as last seen
         self._tree: frozenset[int] = frozenset()
         self._scan_t = self._renew_t = float("-inf")
-        self._told_pids = False
+        self._has_listed_tree = False
         self.lost = ""
-        self._guard(self._nvml.nvmlInit)
+        self._call_nvml(self._nvml.nvmlInit)
 
     def close(self) -> None:
         """Give all handles back; what is already gone is no matter."""
@@ -81,54 +81,54 @@ class _Session:
 
     def read_gpus(self, tree: frozenset[int], now: float) -> tuple[GpuMemory, ...]:
         """The trainer's units. SourceError when none of them can be read, _SessionLostError when NVML must restart."""
-        return tuple(self._guard(self._look, tree, now))
+        return tuple(self._call_nvml(self._read_devices, tree, now))
 
-    def _guard(self, function: Callable[..., Any], *args: Any) -> Any:
+    def _call_nvml(self, function: Callable[..., Any], *args: Any) -> Any:
         """The one border that pynvml's errors do not cross."""
         try:
             return function(*args)
         except self._nvml.NVMLError as error:
             if error.value == self._nvml.NVML_ERROR_LIBRARY_NOT_FOUND:
-                raise _no_library() from None
+                raise _library_missing() from None
             hint = ""
             if error.value == self._nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
                 hint = "the driver was updated while loaded: reload its modules or reboot"
             kind = AbsentError if error.value == self._nvml.NVML_ERROR_DRIVER_NOT_LOADED else _SessionLostError
-            raise kind(f"NVML: {_words(error)}", hint) from None
+            raise kind(f"NVML: {_error_text(error)}", hint) from None
 
-    def _look(self, tree: frozenset[int], now: float) -> list[GpuMemory]:
-        if now - self._renew_t >= RENEW_S:
-            self._units, self._renew_t, self._scan_t = self._list_units(), now, float("-inf")
+    def _read_devices(self, tree: frozenset[int], now: float) -> list[GpuMemory]:
+        if now - self._renew_t >= RELIST_S:
+            self._devices, self._renew_t, self._scan_t = self._list_devices(), now, float("-inf")
         scan = tree != self._tree or now - self._scan_t >= SCAN_S
         if scan:
-            self._tree, self._scan_t, self._mapped, self._empty = tree, now, {}, set()
-        looked = [unit for unit in self._units if scan or unit.resource in self.known]
+            self._tree, self._scan_t, self._resolved, self._empty = tree, now, {}, set()
+        looked = [unit for unit in self._devices if scan or unit.resource in self.known]
         processes = {unit.resource: self._processes(unit) for unit in looked}
         if scan:
-            self._by_device = self._link_by_device(processes)
+            self._linked = self._linked_without_pids(processes)
         gpus = [gpu for unit in looked if (gpu := self._gpu(unit, processes[unit.resource])) is not None]
-        gpus += self._lost_ones()
+        gpus += self._lost_gpus()
         self.known = {gpu.resource: gpu for gpu in gpus}
         if gpus and all(gpu.attribution == "unavailable" for gpu in gpus):
             raise SourceError("; ".join(f"{gpu.resource}: {gpu.reason}" for gpu in gpus))
         return gpus
 
-    def _list_units(self) -> list[GpuDevice]:
+    def _list_devices(self) -> list[GpuDevice]:
         units: list[GpuDevice] = []
-        for index in range(min(self._nvml.nvmlDeviceGetCount(), MOST_GPUS)):
+        for index in range(min(self._nvml.nvmlDeviceGetCount(), MAX_GPUS)):
             try:
-                units += self._units_of(index, self._nvml.nvmlDeviceGetHandleByIndex(index))
+                units += self._list_instances(index, self._nvml.nvmlDeviceGetHandleByIndex(index))
             except self._nvml.NVMLError as error:
-                self._bear(error)  # e.g. a device that the container may not open
+                self._describe_or_raise(error)  # e.g. a device that the container may not open
         return units
 
-    def _units_of(self, index: int, gpu: Any) -> list[GpuDevice]:
+    def _list_instances(self, index: int, gpu: Any) -> list[GpuDevice]:
         uuid, name = _text(self._nvml.nvmlDeviceGetUUID, gpu), _text(self._nvml.nvmlDeviceGetName, gpu)
-        minor = self._ask(self._nvml.nvmlDeviceGetMinorNumber, gpu)
-        mode = self._ask(self._nvml.nvmlDeviceGetMigMode, gpu)
+        minor = self._ask_optional(self._nvml.nvmlDeviceGetMinorNumber, gpu)
+        mode = self._ask_optional(self._nvml.nvmlDeviceGetMigMode, gpu)
         if not mode or not mode[0]:
             return [GpuDevice(f"gpu{index}", index, uuid, uuid, name, minor, gpu)]
-        most = min(self._ask(self._nvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0, MOST_GPUS)
+        most = min(self._ask_optional(self._nvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0, MAX_GPUS)
         parts = ((i, self._mig(gpu, i)) for i in range(most))
         return [
             GpuDevice(
@@ -145,28 +145,28 @@ class _Session:
         ]
 
     def _mig(self, gpu: Any, i: int) -> Any | None:
-        return self._ask(self._nvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, i)
+        return self._ask_optional(self._nvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, i)
 
     def _mig_name(self, mig: Any, gpu_name: str) -> str:
-        return self._ask(_text, self._nvml.nvmlDeviceGetName, mig) or f"{gpu_name} MIG"
+        return self._ask_optional(_text, self._nvml.nvmlDeviceGetName, mig) or f"{gpu_name} MIG"
 
-    def _ask(self, function: Callable[..., Any], *args: Any) -> Any | None:
+    def _ask_optional(self, function: Callable[..., Any], *args: Any) -> Any | None:
         """An answer that not every device has; None without."""
         try:
             return function(*args)
         except self._nvml.NVMLError as error:
-            self._bear(error)
+            self._describe_or_raise(error)
             return None
 
-    def _bear(self, error: Any) -> str:
+    def _describe_or_raise(self, error: Any) -> str:
         """Why one device gave no answer; raises on when it is the whole session that is gone."""
         n = self._nvml
         gone = (n.NVML_ERROR_UNINITIALIZED, n.NVML_ERROR_DRIVER_NOT_LOADED, n.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
         if error.value in (*gone, n.NVML_ERROR_UNKNOWN):
             raise error
         if error.value in (n.NVML_ERROR_GPU_IS_LOST, n.NVML_ERROR_RESET_REQUIRED):
-            self.lost = _words(error)
-        return _words(error)
+            self.lost = _error_text(error)
+        return _error_text(error)
 
     def _processes(self, unit: GpuDevice) -> _Processes:
         """All lists of a unit as one; a process on several (compute and graphics) has the same memory there."""
@@ -177,7 +177,7 @@ class _Session:
             try:
                 entries = self._entries(kind, unit.handle)
             except self._nvml.NVMLError as error:
-                reason = self._bear(error)
+                reason = self._describe_or_raise(error)
                 if kind == "Compute":
                     result.reason = f"no process list: {reason}"
                 continue
@@ -187,7 +187,7 @@ class _Session:
                 before = result.used.get(entry.pid)
                 known = [used for used in (before, entry.usedGpuMemory) if used is not None]
                 result.used[entry.pid] = max(known, default=None)
-        result.reason = result.reason or untrue_entry(result.used)
+        result.reason = result.reason or implausible_entry(result.used)
         return result
 
     def _entries(self, kind: str, handle: Any) -> list[Any]:
@@ -205,49 +205,49 @@ class _Session:
                 raise
         return list(getattr(n, f"nvmlDeviceGet{kind}RunningProcesses{self._versions[kind]}")(handle))
 
-    def _link_by_device(self, processes: Mapping[str, _Processes]) -> frozenset[str]:
+    def _linked_without_pids(self, processes: Mapping[str, _Processes]) -> frozenset[str]:
         """Units to take for the trainer's where the process list cannot show it."""
-        self._told_pids |= any(pid in self._tree for listed in processes.values() for pid in listed.used)
-        blind = self._pids.nested() and not self._told_pids
-        hidden = [unit for unit in self._units if blind or processes[unit.resource].reason]
+        self._has_listed_tree |= any(pid in self._tree for listed in processes.values() for pid in listed.used)
+        blind = self._pids.in_container() and not self._has_listed_tree
+        hidden = [unit for unit in self._devices if blind or processes[unit.resource].reason]
         if not hidden:
             return frozenset()
         if self._visible is not None:
-            return visible_units(self._visible, self._units) & {unit.resource for unit in hidden}
+            return visible_devices(self._visible, self._devices) & {unit.resource for unit in hidden}
         minors = self._pids.open_devices(self._tree)
         return frozenset(unit.resource for unit in hidden if unit.minor is not None and unit.minor in minors)
 
     def _gpu(self, unit: GpuDevice, processes: _Processes) -> GpuMemory | None:
         """The reading of a unit; None when nothing links it to the trainer."""
         own = [pid for pid in processes.used if pid in self._tree]
-        mapped = [] if own else [pid for pid in processes.used if self._member(pid) is not None]
+        mapped = [] if own else [pid for pid in processes.used if self._resolve(pid) is not None]
         undisproved = unit.resource in self.known and processes.reason
-        if not (own or mapped or undisproved or unit.resource in self._by_device):
+        if not (own or mapped or undisproved or unit.resource in self._linked):
             return None
         memory, trouble, reason = None, "", processes.reason
         try:
             memory = self._nvml.nvmlDeviceGetMemoryInfo(unit.handle)
         except self._nvml.NVMLError as error:
-            reason = self._bear(error)
+            reason = self._describe_or_raise(error)
             trouble = "unified" if error.value == self._nvml.NVML_ERROR_NOT_SUPPORTED else "unavailable"
         total, device_used, bad_memory = plausible_memory(memory)
-        used, bad_use = plausible_use(processes.used, own or mapped, total)
+        used, bad_use = plausible_usage(processes.used, own or mapped, total)
         if trouble == "unavailable" or processes.reason:
             used = None
         how = "device" if used is None else "exact" if own else "nspid"
         unlisted = "" if own or mapped else "NVML lists none of the trainer's processes here"
         reason = reason or bad_memory or bad_use or unlisted
-        pids = tuple(sorted(own or filter(None, map(self._member, mapped))))
+        pids = tuple(sorted(own or filter(None, map(self._resolve, mapped))))
         return GpuMemory(unit.resource, unit.uuid, unit.name, used, device_used, total, trouble or how, reason, pids)
 
-    def _member(self, pid: int) -> int | None:
-        if pid not in self._mapped:
-            self._mapped[pid] = self._pids.resolve(pid, self._tree)
-        return self._mapped[pid]
+    def _resolve(self, pid: int) -> int | None:
+        if pid not in self._resolved:
+            self._resolved[pid] = self._pids.resolve(pid, self._tree)
+        return self._resolved[pid]
 
-    def _lost_ones(self) -> list[GpuMemory]:
+    def _lost_gpus(self) -> list[GpuMemory]:
         """Units that were the trainer's and are no longer listed, after a device was lost."""
-        listed = {unit.resource for unit in self._units}
+        listed = {unit.resource for unit in self._devices}
         gone = [gpu for gpu in self.known.values() if gpu.resource not in listed and self.lost]
         return [
             replace(gpu, used_bytes=None, device_used_bytes=None, attribution="unavailable", reason=self.lost)
@@ -263,11 +263,11 @@ def _text(function: Callable[..., str], handle: Any) -> str:
         return str(error.object, "utf-8", "backslashreplace")
 
 
-def _words(error: Any) -> str:
+def _error_text(error: Any) -> str:
     return str(error).strip().rstrip(".")
 
 
-def _no_library() -> AbsentError:
+def _library_missing() -> AbsentError:
     hint = "in a container, give it NVIDIA_DRIVER_CAPABILITIES=compute,utility"
     return AbsentError("libnvidia-ml.so.1 not found", hint)
 
@@ -277,7 +277,7 @@ def _load() -> Any:
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        raise _no_library() from None
+        raise _library_missing() from None
     try:
         import pynvml
     except ImportError:
@@ -319,7 +319,7 @@ class _ReconnectingSession:
         if self._session is None or not self._session.lost:
             self._losses = 0
         elif now >= self._reopen_t:
-            self._reopen_t = now + min(LONGEST_REOPENING_S, 2.0**self._losses)
+            self._reopen_t = now + min(MAX_REOPEN_S, 2.0**self._losses)
             self._losses = min(self._losses + 1, 10)
 
 

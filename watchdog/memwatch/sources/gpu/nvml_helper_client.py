@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from memwatch.errors import SourceError
 from memwatch.sources.gpu.nvml_helper_messages import HelperSettings, NvmlAnswer
-from memwatch.sources.kernel_files import TOO_LARGE
+from memwatch.sources.kernel_files import BYTE_COUNT_BOUND
 from memwatch.system import serialization
 from memwatch.system.child_process import Worker
 
@@ -45,6 +45,6 @@ def validate(answer: NvmlAnswer) -> NvmlAnswer:
     """Return the answer; SourceError when it has figures that no driver can mean: the loop computes with them."""
     for gpu in answer.gpus:
         sizes = (gpu.used_bytes, gpu.device_used_bytes, gpu.total_bytes, *gpu.pids)
-        if not all(size is None or 0 <= size < TOO_LARGE for size in sizes):
+        if not all(size is None or 0 <= size < BYTE_COUNT_BOUND for size in sizes):
             raise SourceError(f"NVML's helper reports impossible figures of {gpu.resource}")
     return answer

@@ -30,7 +30,7 @@ class GpuDevice:
     handle: Any = None
 
 
-def visible_units(text: str, units: Sequence[GpuDevice]) -> frozenset[str]:
+def visible_devices(text: str, units: Sequence[GpuDevice]) -> frozenset[str]:
     """Resources that a CUDA_VISIBLE_DEVICES of `text` leaves to a program.
 
     Takes indices, abbreviated GPU UUIDs and MIG UUIDs; as CUDA does, stops at the first entry that names no device
@@ -39,14 +39,14 @@ def visible_units(text: str, units: Sequence[GpuDevice]) -> frozenset[str]:
     """
     found: set[str] = set()
     for word in text.split(","):
-        unit = _named(word.strip(), units)
+        unit = _device_named(word.strip(), units)
         if unit is None:
             break
         found.add(unit.resource)
     return frozenset(found)
 
 
-def _named(word: str, units: Sequence[GpuDevice]) -> GpuDevice | None:
+def _device_named(word: str, units: Sequence[GpuDevice]) -> GpuDevice | None:
     if word.isascii() and word.isdigit() and len(word) < 6:
         return next((unit for unit in units if unit.index == int(word)), None)
     if word.startswith("MIG-"):
@@ -83,7 +83,7 @@ class NvmlPidResolver:
             return None
         return next((own for own in sorted(tree) if pid in self._nspids(self._root / str(own))[1:]), None)
 
-    def nested(self) -> bool:
+    def in_container(self) -> bool:
         """We are in a container's PID namespace, whose view of NVML's process list may be empty or foreign."""
         try:
             return str((self._root / "self/ns/pid").readlink()) != _INITIAL_PID_NAMESPACE
@@ -134,8 +134,8 @@ class GpuOpenDetector:
 
     def __init__(self, root: str, tree: Iterable[int]) -> None:
         self._root = root
-        self._known = {opening for pid in tree for opening in self._openings(pid)}
-        self._round: list[int] = []
+        self._open_at_start = {opening for pid in tree for opening in self._open_gpu_files(pid)}
+        self._pending_pids: list[int] = []
         self._next_t = float("-inf")
 
     def check(self, now: float, tree: Iterable[int]) -> bool:
@@ -143,11 +143,14 @@ class GpuOpenDetector:
         if now < self._next_t:
             return False
         self._next_t = now + OPEN_CHECK_SECONDS
-        self._round = self._round or sorted(tree)
-        glanced, self._round = self._round[:MAX_PROCESSES_PER_CHECK], self._round[MAX_PROCESSES_PER_CHECK:]
-        return any(opening not in self._known for pid in glanced for opening in self._openings(pid))
+        self._pending_pids = self._pending_pids or sorted(tree)
+        glanced, self._pending_pids = (
+            self._pending_pids[:MAX_PROCESSES_PER_CHECK],
+            self._pending_pids[MAX_PROCESSES_PER_CHECK:],
+        )
+        return any(opening not in self._open_at_start for pid in glanced for opening in self._open_gpu_files(pid))
 
-    def _openings(self, pid: int) -> list[tuple[int, str]]:
+    def _open_gpu_files(self, pid: int) -> list[tuple[int, str]]:
         return [(pid, link) for link in open_files(f"{self._root}/{pid}") if link.startswith(_DEVICES)]
 
 
@@ -166,7 +169,7 @@ def plausible_memory(memory: Any) -> tuple[int | None, int | None, str]:
     return total, total - free, ""
 
 
-def untrue_entry(used: Mapping[int, int | None]) -> str:
+def implausible_entry(used: Mapping[int, int | None]) -> str:
     """What is wrong with a list of bytes by PID; "" when it can be true.
 
     Drivers 535.43 to 535.86 wrote wider entries than version 3 has, so that PIDs stand where bytes should and bytes
@@ -179,7 +182,7 @@ def untrue_entry(used: Mapping[int, int | None]) -> str:
     return ""
 
 
-def plausible_use(used: Mapping[int, int | None], own: Sequence[int], total: int | None) -> tuple[int | None, str]:
+def plausible_usage(used: Mapping[int, int | None], own: Sequence[int], total: int | None) -> tuple[int | None, str]:
     """Bytes of the processes `own` together, or None and why."""
     if not own:
         return None, ""

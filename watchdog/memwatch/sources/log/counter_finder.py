@@ -1,4 +1,4 @@
-"""Find what counts up in the log of an unknown program: progress bars, tables, boxes, words, recurring lines."""
+"""Finds the counters in a log without a preset: in progress bars, tables, boxes, words and recurring lines."""
 
 from __future__ import annotations
 
@@ -7,30 +7,35 @@ from collections import OrderedDict
 
 from memwatch.sources.log.counters import OTHER_UNIT_PRIORITY, UNIT_PRIORITY, UNNAMED_PRIORITY, LineText, LogCounter
 from memwatch.sources.log.line_templates import LineObservations
-from memwatch.sources.log.recurring_lines import LINES, Recurring, is_measure, line_shape_any_number, mask_non_counters
-from memwatch.sources.log.table_counters import TableReader, cell, is_separator
+from memwatch.sources.log.recurring_lines import (
+    MIN_LINES,
+    RecurringLines,
+    is_measure,
+    line_shape_any_number,
+    mask_non_counters,
+)
+from memwatch.sources.log.table_counters import TableReader, is_separator, parse_box_row
 from memwatch.sources.log.unit_words import (
     UnitMention,
+    find_counted_nouns,
     find_process_label,
+    find_unit_mentions,
     may_name_unit,
-    nouns_of,
     unit_from_name,
-    words,
 )
 
-STREAMS_KEPT = 128  # counters followed at a time; of those that moved least the longest silent are forgotten
-_FORGOTTEN = 32  # ... so many at once
-_NEEDS_OF_SETTING = 3  # ups of `epochs: 5`, which may be a setting of several runs
-_BEFORE_CHARS = 80  # before a word that are looked at ...
-_KIND_CHARS = 24  # ... and of them, numbers set aside, those that tell one kind of line from another
-
-_RESULT_CHARS = 400  # after a number that are looked at for a result
+MAX_COUNTERS = 128  # followed at a time; then the least useful and longest unchanged are dropped
+_DROPPED_AT_ONCE = 32  # counters
+_SETTING_INCREMENTS = 3  # required of `epochs: 5`, which may be a setting of several runs
+# Characters before a word that are compared, and how many of them, with numbers masked, tell kinds of lines apart.
+_BEFORE_CHARS, _KIND_CHARS = 80, 24
+_RESULT_CHARS = 400  # after a number that are searched for a result
 _RESULT = "loss|score|fitness|acc|best|reward|took|time|done|complete|finish|verlust"
 _AT_RESULT = re.compile(rf"\d[.,]\d|{_RESULT}", re.IGNORECASE)
 _RESULT_BEFORE = re.compile(_RESULT, re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]+")
 _MAY_BE_OF = re.compile(r"[0-9][ ]{0,2}(?:/|of)[ ]{0,2}[0-9]")
-# `loss: 0.31, `: what a bar says beside its name
+# `loss: 0.31, `: figures in a bar's description
 _FIGURES = re.compile(r"[\w./ ]{0,30}[:=]\s{0,4}[-+]?[0-9][0-9.e+-]{0,20}[,;]?")
 
 # Epoch 3:  13%|###   | 5/38 [00:00<00:02, 14.30it/s, loss=0.6]
@@ -38,13 +43,13 @@ BAR = re.compile(
     r"(?P<description>[^|]{0,200}?)(?::[ ]{0,4})?(?:[ ]{0,4}[0-9]{1,3}%)?\|[^|]{0,400}\|[ ]{0,4}"
     r"(?P<done>[0-9]{1,15})/(?P<total>[0-9]{1,15}|\?)[ ]?\[[^\]]{0,400}\]"
 )
-# 1.31epoch/s | 2.5s/trial: tqdm(unit="epoch")
+# 1.31epoch/s | 2.5s/trial, from tqdm(unit="epoch")
 _RATE = re.compile(r"[0-9?](?:(?P<unit>[a-z_]{2,20})/s|s/(?P<slow>[a-z_]{2,20}))[,\]]")
 _INTEGER = re.compile(r"(?<![\w.:])[0-9]{1,15}(?![\w.])")
 
 
-def bar_at(bar: re.Match[str]) -> str:
-    """When the unit that a bar is named after is shown: one that is drawn when it is full already is over."""
+def at_of_bar(bar: re.Match[str]) -> str:
+    """Whether a bar shows the start or the end of the unit that it is named after: a full one shows the end."""
     return "end" if bar["done"] == bar["total"] else "start"
 
 
@@ -55,247 +60,252 @@ def _unit_of_bar(description: str, drawing: str) -> str | None:
 
 
 class CounterFinder:
-    """All counters of one log, whatever it looks like."""
+    """Finds and holds all counters of one log."""
 
     def __init__(self, reading: LineObservations | None = None) -> None:
-        self._reading = reading or LineObservations()
-        self._within: set[str] = set()  # families of counters that are none of the clock
-        self._streams: OrderedDict[str, LogCounter] = OrderedDict()
-        self._box: dict[str, LogCounter] = {}  # counters of the box that is open
-        self._boxed: set[str] = set()  # counters of boxes that were closed
+        self._observations = reading or LineObservations()
+        self._excluded_families: set[str] = set()  # families of inner loops
+        self._counters: OrderedDict[str, LogCounter] = OrderedDict()
+        self._box: dict[str, LogCounter] = {}  # counters of the open box
+        self._closed_box_keys: set[str] = set()
         self._table = TableReader()
-        self._recurring = Recurring()
+        self._recurring = RecurringLines()
 
     @property
     def counters(self) -> list[LogCounter]:
-        """What was found so far."""
-        return list(self._streams.values())
+        return list(self._counters.values())
 
     @property
     def expects_first_row(self) -> bool:
-        """The next line matters, whatever it says: a table is to begin."""
+        """A table's first row may come: the next line must be parsed, whatever its template."""
         return self._table.expects_first_row
 
     @property
-    def headers(self) -> int:
-        """How often another table began: lines that said nothing before may be its rows."""
-        return self._table.headers
+    def header_count(self) -> int:
+        """The number of table headers so far; after a new one, lines that were irrelevant may be rows."""
+        return self._table.header_count
 
     def exclude_family(self, family: str) -> None:
-        """Counters of this family are no clock, now or later."""
-        if len(self._within) >= STREAMS_KEPT:
-            self._within.clear()
-        self._within.add(family)
-        for stream in self._streams.values():
-            if stream.family == family:
-                stream.mark_inner_loop()
+        """Mark all counters of this family, present and future, as inner loops."""
+        if len(self._excluded_families) >= MAX_COUNTERS:
+            self._excluded_families.clear()
+        self._excluded_families.add(family)
+        for counter in self._counters.values():
+            if counter.family == family:
+                counter.mark_inner_loop()
 
     def is_family_excluded(self, family: str) -> bool:
-        """No counter of this family can be the clock."""
-        return all(s.inner or s.dead for s in self._streams.values() if s.family == family)
+        """Whether no counter of this family can be the primary one."""
+        return all(s.is_inner_loop or s.is_ruled_out for s in self._counters.values() if s.family == family)
 
-    def process_bar(self, piece: LineText, match: re.Match[str]) -> bool:
-        """Look at a drawing of a progress bar; True when a counter moved."""
+    def process_bar(self, line: LineText, match: re.Match[str]) -> bool:
+        """Parse a drawing of a progress bar; True when a counter changed."""
         end = match.end("description")
-        named = may_name_unit(piece.lower)
-        if named and (counted := list(words(piece.lower, end))):  # `Epoch 3:  13%|`: what is drawn are its parts
-            return self._words(piece, end, counted, bar_at(match))
-        if self._rows(piece, end, named):
+        named = may_name_unit(line.lower)
+        mentions = list(find_unit_mentions(line.lower, end)) if named else []
+        if mentions:  # `Epoch 3:  13%|`: the bar shows its parts
+            return self._count_mentions(line, end, mentions, at_of_bar(match))
+        if self._count_table_row(line, end, named):
             return True
-        beside = list(words(piece.lower, len(piece.text))) if named else []
+        beside = list(find_unit_mentions(line.lower, len(line.text))) if named else []
         if beside and beside[0].start > end:  # `| 5/38 [00:00<00:02, epoch=3/5, loss=0.6]`
-            return self._words(piece, len(piece.text), beside, "progress")
+            return self._count_mentions(line, len(line.text), beside, "progress")
         if match["total"] == "?":
             return False
-        return self._description(piece, match) or self._bar_itself(piece, match, match["description"].strip())
+        return self._count_numbered_bar(line, match) or self._count_bar(line, match, match["description"].strip())
 
-    def process_line(self, piece: LineText, unnamed: bool) -> bool:
-        """Look at a line; `unnamed`: also for a counter without a name. True when a counter moved."""
-        end, named = len(piece.text), may_name_unit(piece.lower)
-        if self._boxes(piece) or self._rows(piece, end, named):
+    def process_line(self, line: LineText, unnamed: bool) -> bool:
+        """Parse a line, with `unnamed` also for counters without a name; True when a counter changed."""
+        end, named = len(line.text), may_name_unit(line.lower)
+        if self._count_box_row(line) or self._count_table_row(line, end, named):
             return True
-        moved = named and self._words(piece, end, list(words(piece.lower, end)))
-        if not moved and _MAY_BE_OF.search(piece.text):
-            moved = self._words(piece, end, list(nouns_of(piece.lower, end)))
-        self._reading.template_undecided |= moved and unnamed  # as a recurring line it was not looked at
-        return moved or (unnamed and self._lines(piece))
+        changed = named and self._count_mentions(line, end, list(find_unit_mentions(line.lower, end)))
+        if not changed and _MAY_BE_OF.search(line.text):
+            changed = self._count_mentions(line, end, list(find_counted_nouns(line.lower, end)))
+        self._observations.template_undecided |= changed and unnamed  # it was not parsed as a recurring line
+        return changed or (unnamed and self._count_recurring(line))
 
-    def _stream(
+    def _counter(
         self,
         key: str,
         name: str,
         unit: str,
         weight: int,
-        piece: LineText,
+        line: LineText,
         *positions: int,
-        needs: int,
+        required: int,
         priority: int | None = None,
     ) -> LogCounter:
-        """The counter of this key, which the numbers of `piece` at `positions` count, or tell from its like."""
-        stream = self._streams.get(key)
-        if stream is None:
-            if len(self._streams) >= STREAMS_KEPT:
-                self._forget()
-            stream = self._streams[key] = LogCounter(name, unit, weight, needs, priority)
-            stream.family = _DIGITS.sub("#", key)
-            stream.inner = stream.family in self._within
-        self._streams.move_to_end(key)
-        self._reading.add_counter_numbers(stream, piece, *positions)
-        return stream
+        """Return the counter with this key; the numbers of `line` at `positions` are its value or distinguish it."""
+        counter = self._counters.get(key)
+        if counter is None:
+            if len(self._counters) >= MAX_COUNTERS:
+                self._drop_least_useful()
+            counter = self._counters[key] = LogCounter(name, unit, weight, required, priority)
+            counter.family = _DIGITS.sub("#", key)
+            counter.is_inner_loop = counter.family in self._excluded_families
+        self._counters.move_to_end(key)
+        self._observations.add_counter_numbers(counter, line, *positions)
+        return counter
 
-    def _forget(self) -> None:
-        """Make room: a text that is another in each line must not drive out what counts."""
+    def _drop_least_useful(self) -> None:
+        """Make room, so that text which differs in each line does not replace real counters."""
         worth = {
-            key: (s.chosen, s.priority[0] > OTHER_UNIT_PRIORITY, s.increments > 0) for key, s in self._streams.items()
+            key: (s.was_selected, s.priority[0] > OTHER_UNIT_PRIORITY, s.increments > 0)
+            for key, s in self._counters.items()
         }
-        for key in sorted(worth, key=worth.__getitem__)[:_FORGOTTEN]:  # in equals, the order of last use
-            del self._streams[key]
+        for key in sorted(worth, key=worth.__getitem__)[:_DROPPED_AT_ONCE]:  # equal ones in the order of last use
+            del self._counters[key]
 
     # --- words ---
 
-    def _words(self, piece: LineText, end: int, found: list[UnitMention], at: str = "") -> bool:
-        """Count the units that the text up to `end` names; `at`: as a bar shows it, otherwise the words tell."""
-        moved = False
+    def _count_mentions(self, line: LineText, end: int, found: list[UnitMention], at: str = "") -> bool:
+        """Count the units that the text up to `end` names; without `at` the surrounding words tell start from end."""
+        changed = False
         for i, word in enumerate(found):
-            before = piece.text[found[i - 1].end if i else 0 : word.start]
-            moved |= self._word(piece, before, word, piece.text[word.end : end], at)
-        return moved
+            before = line.text[found[i - 1].end if i else 0 : word.start]
+            changed |= self._count_mention(line, before, word, line.text[word.end : end], at)
+        return changed
 
-    def _word(self, piece: LineText, before: str, word: UnitMention, rest: str, at: str) -> bool:
-        told = at or ("end" if _AT_RESULT.search(rest) or _RESULT_BEFORE.search(before) else "start")
-        kind = line_shape_any_number(before[-_BEFORE_CHARS:])[-_KIND_CHARS:] + line_shape_any_number(
-            piece.text[word.start : word.position]
-        )
-        process = find_process_label(piece.text)
-        places = (word.position, process.number) if process else (word.position,)
-        key = f"word {process.text if process else ''}{kind}#{'/' if word.total else ''}{'|' if at else told}"
-        if word.sure:
-            certain = word.total is not None and told == "start"
-            needs = 2 if UNIT_PRIORITY[word.unit] < UNIT_PRIORITY["episode"] else 0 if certain else 1
-            needs = _NEEDS_OF_SETTING if word.plural and not certain else needs
-            stream = self._stream(key, "words", word.unit, 2, piece, *places, needs=needs)
-        elif is_measure(word.unit):
+    def _count_mention(self, line: LineText, before: str, mention: UnitMention, rest: str, at: str) -> bool:
+        shown_at = at or ("end" if _AT_RESULT.search(rest) or _RESULT_BEFORE.search(before) else "start")
+        kind = line_shape_any_number(before[-_BEFORE_CHARS:])[-_KIND_CHARS:]
+        kind += line_shape_any_number(line.text[mention.start : mention.position])
+        process = find_process_label(line.text)
+        positions = (mention.position, process.number) if process else (mention.position,)
+        key = f"word {process.text if process else ''}{kind}#{'/' if mention.total else ''}{'|' if at else shown_at}"
+        unit = mention.unit
+        if mention.is_known_unit:
+            certain = mention.total is not None and shown_at == "start"
+            required = 2 if UNIT_PRIORITY[unit] < UNIT_PRIORITY["episode"] else 0 if certain else 1
+            required = _SETTING_INCREMENTS if mention.plural and not certain else required
+            counter = self._counter(key, "words", unit, 2, line, *positions, required=required)
+        elif is_measure(unit):
             return False
         else:
-            stream = self._stream(key, "words", word.unit, 1, piece, *places, needs=2, priority=OTHER_UNIT_PRIORITY)
-            stream.even = True
+            counter = self._counter(key, "words", unit, 1, line, *positions, required=2, priority=OTHER_UNIT_PRIORITY)
+            counter.needs_constant_step = True
         if at:
-            told = stream.at_first(word.number, at)
-        elif word.number == stream.last and told == "end":  # said again and again while it is under way
-            return stream.repeat()
-        return stream.add_value(piece, word.position, word.number, word.total, told)
+            shown_at = counter.at_unless_repeated(mention.number, at)
+        elif mention.number == counter.last and shown_at == "end":  # printed repeatedly during one unit
+            return counter.mark_repeated()
+        return counter.add_value(line, mention.position, mention.number, mention.total, shown_at)
 
     # --- progress bars ---
 
-    def _description(self, piece: LineText, match: re.Match[str]) -> bool:
-        """`train 3:  13%|...`: a bar that is drawn for each unit and numbered by it."""
+    def _count_numbered_bar(self, line: LineText, match: re.Match[str]) -> bool:
+        """`train 3:  13%|...`: a bar for each unit, with the unit's number in its description."""
         description = match["description"]
         numbers = list(_INTEGER.finditer(mask_non_counters(description)))
         if len(numbers) != 1:
             return False
         number = numbers[0]
         key = f"numbered {description[: number.start()]}#{description[number.end() :]}"
-        outer = self._outer()
-        stream = self._stream(key, "numbered bar", "iteration", 3, piece, number.start(), needs=1)
-        if outer is not None and stream.unit != outer.unit:
-            stream.rename(outer.unit)
+        outer = self._outer_bar()
+        counter = self._counter(key, "numbered bar", "iteration", 3, line, number.start(), required=1)
+        if outer is not None and counter.unit != outer.unit:
+            counter.rename(outer.unit)
         index = int(number[0])
-        if stream.increments < 2:
-            stream.dead |= stream.last is not None and index not in (stream.last, stream.last + 1)
-        stream.total = outer.total if outer is not None else stream.total
-        moved = stream.add_value(piece, number.start(), index, None, stream.at_first(index, bar_at(match)))
+        if counter.increments < 2:
+            counter.is_ruled_out |= counter.last is not None and index not in (counter.last, counter.last + 1)
+        counter.total = outer.total if outer is not None else counter.total
+        at = counter.at_unless_repeated(index, at_of_bar(match))
+        changed = counter.add_value(line, number.start(), index, None, at)
         if outer is not None:
-            outer.required_increments = 2  # it may only be the frame: wait which of the two counts
-        return moved
+            outer.required_increments = 2  # wait which of the two is the counter
+        return changed
 
-    def _outer(self) -> LogCounter | None:
-        """The bar around the others, by its name."""
-        for key in reversed(self._streams):
-            if key.startswith("bar ") and self._streams[key].priority[0] > UNIT_PRIORITY["batch"]:
-                return self._streams[key]
+    def _outer_bar(self) -> LogCounter | None:
+        """The latest bar whose name says that it is an outer loop."""
+        for key in reversed(self._counters):
+            if key.startswith("bar ") and self._counters[key].priority[0] > UNIT_PRIORITY["batch"]:
+                return self._counters[key]
         return None
 
-    def _bar_itself(self, piece: LineText, match: re.Match[str], description: str) -> bool:
+    def _count_bar(self, line: LineText, match: re.Match[str], description: str) -> bool:
         unit = _unit_of_bar(description, match[0])
         done, total = int(match["done"]), int(match["total"])
-        places = match.start("done"), match.start("total")
+        positions = match.start("done"), match.start("total")
         key = f"bar {_DIGITS.sub('#', _FIGURES.sub('', description)).strip()} {total}"
         if unit is not None:
-            stream = self._stream(key, "bar", unit, 1, piece, *places, needs=1)
+            counter = self._counter(key, "bar", unit, 1, line, *positions, required=1)
         else:
-            stream = self._stream(key, "bar", "iteration", 1, piece, *places, needs=3, priority=UNNAMED_PRIORITY)
-            stream.dead |= stream.last is not None and done < stream.last  # drawn anew: an inner loop
-        return done < total and stream.add_value(piece, match.start("done"), done, total, "start")
+            counter = self._counter(key, "bar", "iteration", 1, line, *positions, required=3, priority=UNNAMED_PRIORITY)
+            counter.is_ruled_out |= counter.last is not None and done < counter.last  # drawn again: an inner loop
+        return done < total and counter.add_value(line, match.start("done"), done, total, "start")
 
     # --- tables ---
 
-    def _boxes(self, piece: LineText) -> bool:
-        rule = is_separator(piece.text)
-        self._reading.template_undecided |= rule  # it may close a box
-        if self._box and rule:
-            self._judge_box()
+    def _count_box_row(self, line: LineText) -> bool:
+        separator = is_separator(line.text)
+        self._observations.template_undecided |= separator  # it may close a box
+        if self._box and separator:
+            self._close_box()
             return True
-        found = cell(piece.text)
-        if found is None or len(self._box) + len(self._boxed) > STREAMS_KEPT:
+        found = parse_box_row(line.text)
+        if found is None or len(self._box) + len(self._closed_box_keys) > MAX_COUNTERS:
             return False
         name, unit, position, index = found
         key = f"box {name}"
-        stream = self._stream(key, "boxed table", unit, 4, piece, position, needs=10**9)
-        stream.required_increments = 0 if key in self._boxed else stream.required_increments
-        self._box[key] = stream
-        self._reading.template_undecided |= not stream.inner
-        return stream.add_value(piece, position, index, None, "end")
+        counter = self._counter(key, "boxed table", unit, 4, line, position, required=10**9)
+        counter.required_increments = 0 if key in self._closed_box_keys else counter.required_increments
+        self._box[key] = counter
+        self._observations.template_undecided |= not counter.is_inner_loop
+        return counter.add_value(line, position, index, None, "end")
 
-    def _judge_box(self) -> None:
-        """At the end of the first box: its counters can be chosen now.
+    def _close_box(self) -> None:
+        """Allow the counters of a complete box to be selected.
 
-        Where only every Nth episode is printed, time steps are the finer and steadier clock.
+        When only every Nth episode is printed, time steps are finer and steadier.
         """
-        units = {stream.unit for stream in self._box.values()}
-        for key, stream in self._box.items():
-            sparse = stream.unit == "episode" and (stream.first or 0) > 1
-            if key not in self._boxed and sparse and "timestep" in units:
-                stream.priority = (UNIT_PRIORITY["timestep"] - 1, stream.priority[1])
-            stream.required_increments = 0
-        self._boxed.update(self._box)
+        units = {counter.unit for counter in self._box.values()}
+        for key, counter in self._box.items():
+            sparse = counter.unit == "episode" and (counter.first or 0) > 1
+            if key not in self._closed_box_keys and sparse and "timestep" in units:
+                counter.priority = (UNIT_PRIORITY["timestep"] - 1, counter.priority[1])
+            counter.required_increments = 0
+        self._closed_box_keys.update(self._box)
         self._box.clear()
 
-    def _rows(self, piece: LineText, end: int, named: bool) -> bool:
-        if not self._table.expects_rows and not named and piece.text[:1] != "E":
+    def _count_table_row(self, line: LineText, end: int, named: bool) -> bool:
+        if not self._table.expects_rows and not named and line.text[:1] != "E":
             return False
-        found = self._table.row(piece.text[:end])
-        self._reading.template_undecided |= self._table.template_undecided
+        found = self._table.parse_row(line.text[:end])
+        self._observations.template_undecided |= self._table.template_undecided
         if found is None:
             return False
         unit, position, index, total = found
-        stream = self._stream(f"table {unit}", "table", unit, 4, piece, position, needs=0 if self._table.wide else 1)
-        if index == stream.last:
-            return stream.repeat()
-        return stream.add_value(piece, position, index, total, "end")
+        counter = self._counter(
+            f"table {unit}", "table", unit, 4, line, position, required=0 if self._table.is_wide else 1
+        )
+        if index == counter.last:
+            return counter.mark_repeated()
+        return counter.add_value(line, position, index, total, "end")
 
     # --- recurring lines ---
 
-    def _lines(self, piece: LineText) -> bool:
-        shape, numbers = self._recurring.numbers(piece.text)
-        self._reading.template_undecided |= self._recurring.is_undecided(shape)
-        moved = False
+    def _count_recurring(self, line: LineText) -> bool:
+        shape, numbers = self._recurring.find_candidates(line.text)
+        self._observations.template_undecided |= self._recurring.is_undecided(shape)
+        changed = False
         for number in numbers:
-            priority = UNNAMED_PRIORITY + (number.total is not None)
-            stream = self._stream(
-                f"line {number.place} {shape}",
+            counter = self._counter(
+                f"line {number.number} {shape}",
                 "counter",
                 unit_from_name(number.noun) or number.noun,
-                -number.place,
-                piece,
+                -number.number,
+                line,
                 number.position,
-                needs=LINES - 1,
-                priority=priority,
+                required=MIN_LINES - 1,
+                priority=UNNAMED_PRIORITY + (number.total is not None),
             )
-            stream.required_increments = number.needs
-            if number.value == stream.last:
-                moved |= stream.repeat()
+            counter.required_increments = number.required_increments
+            if number.value == counter.last:
+                changed |= counter.mark_repeated()
                 continue
-            result = _AT_RESULT.search(piece.text, number.position, number.position + _RESULT_CHARS)
-            moved |= stream.add_value(piece, number.position, number.value, number.total, "end" if result else "start")
-            stream.dead |= stream.decrements > 1  # it only went up for a while
-        return moved
+            result = _AT_RESULT.search(line.text, number.position, number.position + _RESULT_CHARS)
+            changed |= counter.add_value(
+                line, number.position, number.value, number.total, "end" if result else "start"
+            )
+            counter.is_ruled_out |= counter.decrements > 1  # it only increased for a while
+        return changed

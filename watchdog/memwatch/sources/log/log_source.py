@@ -1,4 +1,4 @@
-"""A log as a source of events: what was there before as the state that it leaves, what comes as it comes."""
+"""Reads a trainer's log as a source of events: the latest state of old lines, and each event of new ones."""
 
 from __future__ import annotations
 
@@ -24,25 +24,26 @@ from memwatch.sources.log.log_tail import READ_BYTES, LogTail
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import Preset
 
-HEAD_BYTES = 128 * 1024  # of a log that is long already: what its beginning says (totals, headers) ...
-TAIL_BYTES = 256 * 1024  # ... and its end, which are told of first
-LAST_TEXT_BYTES = 64 * 1024  # of a log, in which its last words are
-MAX_POLL_CPU_SECONDS = 0.035  # of CPU that one poll may take: memory is looked at in between
-RECENT_BYTES = 32 * 1024 * 1024  # ... what is read next, 0.1 s of CPU; then all of it ...
-MAX_CATCH_UP_CPU_SECONDS = 3.5  # ... unless it takes more CPU than this, which is enough for 1 GB
-_SLOW_SECONDS = 0.003  # of CPU for one read: from there on so much is read at a time:
-_LEAST_BYTES = 16 * 1024
-_FAILURES_TOLD = 4  # failed allocations that one poll tells
+# Of a long log its beginning (totals, headers) and its end are read first.
+HEAD_BYTES, TAIL_BYTES = 128 * 1024, 256 * 1024
+# Next, its latest part is read, which takes 0.1 s of CPU, then all of it, unless that takes more CPU than this, which
+# is enough for 1 GB.
+RECENT_BYTES, MAX_CATCH_UP_CPU_SECONDS = 32 * 1024 * 1024, 3.5
+LAST_TEXT_BYTES = 64 * 1024  # of its end, for the trainer's last messages
+MAX_POLL_CPU_SECONDS = 0.035  # in one poll, so that samples of memory are not delayed
+# The bytes of a read double from this minimum to READ_BYTES while parsing them takes less CPU than this.
+_MIN_CHUNK_BYTES, _MAX_CHUNK_CPU_SECONDS = 16 * 1024, 0.003
+_MAX_FAILURES = 4  # failed allocations that one poll returns
 
 
 class LogSource:
-    """Follow a trainer's log. What was there before the first poll is told as its latest state only.
+    """Follows a trainer's log; of lines from before the first poll it returns only the latest state.
 
-    When old lines came is not known: of them only the last generation (marked so), the total, the phase, the
-    gauges and a checkpoint that is being written are told, all as of now. Old failed allocations are not.
-    Of a long log the beginning and the end are told first, and its end is followed, while more and in the end all of
-    it is read, a part in each poll; what is then found to be otherwise is told. `cpu_seconds` says what a poll took.
-    `catch_up=False`: the log began with the trainer, so that all its lines are news.
+    The times of old lines are unknown: their last generation (marked so), total, phase, gauges and a checkpoint that
+    is being written are returned as of now, their failed allocations are not. Of a long log, the beginning and the end
+    are read first and its end is followed, while each poll catches up with a further part; what that corrects is
+    returned then. `catch_up=False`: the log began with the trainer, so that all its lines are new. `cpu_seconds`
+    returns the CPU time used so far.
     """
 
     def __init__(
@@ -56,230 +57,228 @@ class LogSource:
     ) -> None:
         self.name = name
         self._presets, self._cpu_seconds = presets, cpu_seconds
-        self._follower = _LogPass(path, presets, cpu_seconds)
+        self._live_pass = _LogPass(path, presets, cpu_seconds)
         self._to_catch_up = catch_up
-        self._behind = False  # the follower is in the old lines
-        self._reader: _LogPass | None = None  # reads more of them
-        self._windows: list[int] = []  # from these bytes on it is still to be read, one after the other
-        self._state: list[Event] = []  # that the follower's lines leave ...
-        self._found: list[Event] = []  # ... and the reader's
+        self._in_old_lines = False  # the live pass has not reached the new lines yet
+        self._catch_up_pass: _LogPass | None = None
+        self._catch_up_starts: list[int] = []  # where further catch-up passes begin, in bytes
+        self._live_state: list[Event] = []  # the latest state by the live pass, and by the catch-up pass
+        self._catch_up_state: list[Event] = []
         self._reported: list[Event] = []
-        self._spent = 0.0  # of CPU, by readers
-        self._set_aside: set[str] = set()  # rules of the user's own of which it was told
+        self._catch_up_cpu_seconds = 0.0
+        self._reported_rules: set[str] = set()  # locations of the user's rules that were reported as disabled
 
     @property
     def finder(self) -> MarkerFinder:
-        """What was understood of the log."""
-        return self._follower.finder
+        """The finder that knows the preset, the unit and the total of the log."""
+        return self._live_pass.finder
 
     @property
     def catching_up(self) -> bool:
         """There are old lines left to read."""
-        return self._to_catch_up or self._behind or self._reader is not None
+        return self._to_catch_up or self._in_old_lines or self._catch_up_pass is not None
 
     def poll(self, now: float) -> Iterable[Event]:
-        """What the log said since the last call; SourceError when it cannot be read, or its path leads elsewhere."""
+        """Return the new events; SourceError when the log cannot be read, or its path leads elsewhere."""
         if self._to_catch_up:
-            self._begin()
-        end = self._cpu_seconds() + MAX_POLL_CPU_SECONDS
-        events = self._follow(now, end) + self._read_more(now, end)
-        events = [*events, *self._slow_rules(now)]
-        displaced = self._follower.tail.path_error
-        return events if displaced is None else _told_before(displaced, events)
+            self._begin_catch_up()
+        until_cpu = self._cpu_seconds() + MAX_POLL_CPU_SECONDS
+        events = self._follow(now, until_cpu) + self._catch_up(now, until_cpu) + self._disabled_rule_events(now)
+        error = self._live_pass.tail.path_error
+        return events if error is None else _events_then_error(error, events)
 
     def read_last_text(self) -> str:
-        """The last that the log says, as far as it can be read."""
+        """The last 64 KiB of the log; empty when it cannot be read."""
         try:
-            return self._follower.tail.last(LAST_TEXT_BYTES).decode("utf-8", "replace")
+            return self._live_pass.tail.read_last_bytes(LAST_TEXT_BYTES).decode("utf-8", "replace")
         except (SourceError, OSError):
             return ""
 
     def close(self) -> None:
-        """Give the file back."""
-        self._follower.close()
-        self._stop_reading()
+        self._live_pass.close()
+        self._stop_catch_up()
 
-    def _begin(self) -> None:
+    def _begin_catch_up(self) -> None:
         try:
-            size = self._follower.tail.size()
+            size = self._live_pass.tail.size()
         except SourceError:
-            self._to_catch_up = self._follower.tail.path.exists()  # what is not there yet will be news when it comes
+            self._to_catch_up = self._live_pass.tail.path.exists()  # all lines of a log that does not exist yet are new
             raise
         self._to_catch_up = False
-        self._behind, self._follower.old_bytes = size > 0, size
-        if self._follower.leave_out_before(size - TAIL_BYTES):
-            self._windows = [size - RECENT_BYTES, 0]
-            self._begin_window()
+        self._in_old_lines, self._live_pass.old_bytes = size > 0, size
+        if self._live_pass.skip_before(size - TAIL_BYTES):
+            self._catch_up_starts = [size - RECENT_BYTES, 0]
+            self._begin_catch_up_pass()
 
-    def _begin_window(self) -> None:
-        """Read more of the old lines, if there are more."""
-        self._reader = None
-        if self._windows:
-            start = self._windows.pop(0)
-            self._reader = _LogPass(self._follower.tail.path, self._presets, self._cpu_seconds)
-            self._reader.tail.size()  # opened now, it is the same file
-            if not self._reader.leave_out_before(start):
-                self._windows.clear()
+    def _begin_catch_up_pass(self) -> None:
+        """Begin the next catch-up pass, if one is left."""
+        self._catch_up_pass = None
+        if self._catch_up_starts:
+            start = self._catch_up_starts.pop(0)
+            self._catch_up_pass = _LogPass(self._live_pass.tail.path, self._presets, self._cpu_seconds)
+            self._catch_up_pass.tail.size()  # opens it now, while it is the same file
+            if not self._catch_up_pass.skip_before(start):
+                self._catch_up_starts.clear()
 
-    def _follow(self, now: float, end: float) -> list[Event]:
-        follower, behind = self._follower, self._behind
-        old, new = follower.read(now, end)
-        if not (old or new or behind):
+    def _follow(self, now: float, until_cpu: float) -> list[Event]:
+        live, was_in_old_lines = self._live_pass, self._in_old_lines
+        old, new = live.read_events(now, until_cpu)
+        if not (old or new or was_in_old_lines):
             return []
-        self._state = _latest(self._state + old)
-        self._behind = behind and follower.tail.position < follower.old_bytes
-        if self._behind:
+        self._live_state = _latest_state(self._live_state + old)
+        self._in_old_lines = was_in_old_lines and live.tail.position < live.old_bytes
+        if self._in_old_lines:
             return []
-        events = (self._unreported(now) if behind else _latest(old)) + _thinned(new)
-        self._state = _latest(self._state + new)
-        self._reported = _latest(self._reported + events)
+        events = (self._unreported(now) if was_in_old_lines else _latest_state(old)) + _thinned(new)
+        self._live_state = _latest_state(self._live_state + new)
+        self._reported = _latest_state(self._reported + events)
         return events
 
-    def _read_more(self, now: float, end: float) -> list[Event]:
-        """A part of what is old; when it is done, what it tells of the present state that is not told yet."""
-        reader, follower = self._reader, self._follower
-        if reader is None or self._behind or self._cpu_seconds() >= end:
+    def _catch_up(self, now: float, until_cpu: float) -> list[Event]:
+        """Read a part of the old lines; at the end of the pass, return the state that was not reported yet."""
+        catch_up, live = self._catch_up_pass, self._live_pass
+        if catch_up is None or self._in_old_lines or self._cpu_seconds() >= until_cpu:
             return []
         begun = self._cpu_seconds()
         try:
-            self._found = _latest(self._found + reader.read(now, end, follower.tail.position)[1])
-        except SourceError:  # the follower has it open still, or tells it
-            self._stop_reading()
-        self._spent += self._cpu_seconds() - begun
-        if reader.tail.restarts or follower.tail.restarts or self._spent > MAX_CATCH_UP_CPU_SECONDS:
-            self._stop_reading()  # what was old is gone, or too long
-        elif reader.tail.position >= follower.tail.position:
-            self._change_over(reader)
+            _, events = catch_up.read_events(now, until_cpu, live.tail.position)
+            self._catch_up_state = _latest_state(self._catch_up_state + events)
+        except SourceError:  # the live pass has the file open, or reports the error
+            self._stop_catch_up()
+        self._catch_up_cpu_seconds += self._cpu_seconds() - begun
+        if catch_up.tail.restarts or live.tail.restarts or self._catch_up_cpu_seconds > MAX_CATCH_UP_CPU_SECONDS:
+            self._stop_catch_up()  # the old lines are gone, or too many
+        elif catch_up.tail.position >= live.tail.position:
+            self._swap_passes(catch_up)
         else:
             return []
         events = self._unreported(now)
-        self._reported = _latest(self._reported + events)
+        self._reported = _latest_state(self._reported + events)
         return events
 
-    def _change_over(self, reader: _LogPass) -> None:
-        """The reader has come to where the follower is, and knows more: it goes on instead."""
-        reader.old_bytes = reader.tail.position
-        self._follower.close()
-        self._follower, self._state, self._found = reader, self._found, []
-        self._begin_window()
+    def _swap_passes(self, catch_up: _LogPass) -> None:
+        """Follow the log with the catch-up pass, which has reached the live pass's position and has seen more."""
+        catch_up.old_bytes = catch_up.tail.position
+        self._live_pass.close()
+        self._live_pass, self._live_state, self._catch_up_state = catch_up, self._catch_up_state, []
+        self._begin_catch_up_pass()
 
     def _unreported(self, now: float) -> list[Event]:
-        """The present state, without what was told before, and without a generation that may have passed long ago."""
-        told = [_as_of(0.0, event) for event in self._reported]
-        unsure = self._reader is not None and not self._follower.saw_end
-        given_up = self.finder.unit is None  # what was taken for a clock is none
+        """The state without what was reported, and without a generation that may have been long ago."""
+        reported = [_dated(0.0, event) for event in self._reported]
+        may_be_past = self._catch_up_pass is not None and not self._live_pass.has_latest_generation
+        was_no_counter = self.finder.unit is None
         return [
-            _as_of(now, event)
-            for event in self._state
-            if _as_of(0.0, event) not in told
-            and not (unsure and isinstance(event, (GenerationSeen, PhaseSeen)))
-            and not (given_up and isinstance(event, GenerationSeen))
+            _dated(now, event)
+            for event in self._live_state
+            if _dated(0.0, event) not in reported
+            and not (may_be_past and isinstance(event, (GenerationSeen, PhaseSeen)))
+            and not (was_no_counter and isinstance(event, GenerationSeen))
         ]
 
-    def _slow_rules(self, now: float) -> list[Event]:
-        """Of each of the user's rules that takes too long, once."""
-        finders = [follower.finder for follower in (self._follower, self._reader) if follower is not None]
-        slow = {place: reason for finder in finders for place, reason in finder.disabled_rules.items()}
-        fresh = [place for place in slow if place not in self._set_aside]
-        self._set_aside.update(fresh)
-        return [SourceChanged(now, f"rule {place}", False, f"{slow[place]}, and is set aside") for place in fresh]
+    def _disabled_rule_events(self, now: float) -> list[Event]:
+        """Report each of the user's rules that is too slow, once."""
+        finders = [log_pass.finder for log_pass in (self._live_pass, self._catch_up_pass) if log_pass is not None]
+        slow = {location: reason for finder in finders for location, reason in finder.disabled_rules.items()}
+        new = [location for location in slow if location not in self._reported_rules]
+        self._reported_rules.update(new)
+        return [SourceChanged(now, f"rule {where}", False, f"{slow[where]}, and is set aside") for where in new]
 
-    def _stop_reading(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-        self._reader, self._windows = None, []
+    def _stop_catch_up(self) -> None:
+        if self._catch_up_pass is not None:
+            self._catch_up_pass.close()
+        self._catch_up_pass, self._catch_up_starts = None, []
 
 
 class _LogPass:
-    """One way through a log, with what is understood on it."""
+    """One pass through a log, with a finder of its own."""
 
     def __init__(self, path: Path | str, presets: Sequence[Preset], cpu_seconds: Callable[[], float]) -> None:
         self.finder = MarkerFinder(presets)
         self.tail = LogTail(path, self.finder.skippable_lines)
-        self._gap = (0, 0)  # lines between these bytes are left out
-        self._last_marker = -1
-        self.old_bytes = 0  # lines before this byte of the present file are old
+        self._gap = (0, 0)  # bytes between which lines are skipped
+        self._last_generation = -1  # byte of the latest generation
+        self.old_bytes = 0  # lines before this byte of the current file are old
         self._restarts = 0
         self._cpu_seconds = cpu_seconds
-        self._limit = _LEAST_BYTES
+        self._chunk_bytes = _MIN_CHUNK_BYTES
 
     @property
-    def saw_end(self) -> bool:
-        """The last generation that it saw is one of those after which nothing was left out."""
-        return self._last_marker >= self._gap[1]
+    def has_latest_generation(self) -> bool:
+        """Its latest generation lies after all lines that were skipped."""
+        return self._last_generation >= self._gap[1]
 
-    def leave_out_before(self, byte: int) -> bool:
-        """Read the beginning, and then from `byte` on; False where that leaves nothing out."""
+    def skip_before(self, byte: int) -> bool:
+        """Read the beginning, and then from `byte` on; False when that skips nothing."""
         self._gap = (HEAD_BYTES, byte) if byte > HEAD_BYTES else (0, 0)
         return byte > HEAD_BYTES
 
-    def read(self, now: float, end: float, until: int = sys.maxsize) -> tuple[list[Event], list[Event]]:
-        """The old and the new events in what was written up to `until`, or as far as it comes until `end` (of CPU)."""
-        hits: list[LocatedEvent] = []
-        while self._read_piece(now, until, hits) and self._cpu_seconds() < end:
+    def read_events(self, now: float, until_cpu: float, until: int = sys.maxsize) -> tuple[list[Event], list[Event]]:
+        """Return the old and the new events up to the byte `until`, reading on until the CPU time `until_cpu`."""
+        markers: list[LocatedEvent] = []
+        while self._read_chunk(now, until, markers) and self._cpu_seconds() < until_cpu:
             pass
         if self.tail.restarts != self._restarts:
             self._restarts, self.old_bytes = self.tail.restarts, 0
-        if not hits:
+        if not markers:
             return [], []
-        marks = [hit.byte for hit in hits if isinstance(hit.event, GenerationSeen)]
-        self._last_marker = max([self._last_marker, *marks])
-        old = [hit.event for hit in hits if hit.byte < self.old_bytes]
-        return old, [hit.event for hit in hits if hit.byte >= self.old_bytes]
+        generations = [marker.byte for marker in markers if isinstance(marker.event, GenerationSeen)]
+        self._last_generation = max([self._last_generation, *generations])
+        old = [marker.event for marker in markers if marker.byte < self.old_bytes]
+        return old, [marker.event for marker in markers if marker.byte >= self.old_bytes]
 
     def close(self) -> None:
-        """Give the file back."""
         self.tail.close()
 
-    def _read_piece(self, now: float, until: int, hits: list[LocatedEvent]) -> bool:
-        """Add the next hits; True when there may be more to read."""
+    def _read_chunk(self, now: float, until: int, markers: list[LocatedEvent]) -> bool:
+        """Read a chunk and add its markers; True when there may be more to read."""
         before = self.tail.position
         if self._gap[0] <= before < self._gap[1]:
             self.tail.skip_to(self._gap[1])
             before = self.tail.position
         stop = self._gap[0] if before < self._gap[0] else until
-        limit = min(self._limit, stop - before)
+        limit = min(self._chunk_bytes, stop - before)
         if limit <= 0:
             return False
-        pieces = self.tail.read(now, limit)
+        segments = self.tail.read_segments(now, limit)
         if self.tail.restarts != self._restarts:
             self._gap = (0, 0)
-        if not pieces:
+        if not segments:
             return False
         begun = self._cpu_seconds()
-        for piece in pieces:
-            hits += self.finder.feed(piece.data, piece.byte, piece.line, now)
-        slow = self._cpu_seconds() - begun > _SLOW_SECONDS
-        self._limit = _LEAST_BYTES if slow else min(2 * self._limit, READ_BYTES)
+        for segment in segments:
+            markers += self.finder.find_markers(segment.data, segment.byte, segment.line, now)
+        slow = self._cpu_seconds() - begun > _MAX_CHUNK_CPU_SECONDS
+        self._chunk_bytes = _MIN_CHUNK_BYTES if slow else min(2 * self._chunk_bytes, READ_BYTES)
         return self.tail.position - before == limit
 
 
-def _told_before(trouble: SourceError, events: Sequence[Event]) -> Iterator[Event]:
-    """Each event, and then the error: what is read counts all the same."""
+def _events_then_error(error: SourceError, events: Sequence[Event]) -> Iterator[Event]:
+    """Yield the events, which are valid all the same, and then raise the error."""
     yield from events
-    raise SourceError(str(trouble), trouble.hint)  # a new one: raised again, one would keep each frame that it left
+    raise SourceError(str(error), error.hint)  # a new one: raising one again and again would collect tracebacks
 
 
-def _as_of(t: float, event: Event) -> Event:
-    """As if it had been read at `t`, before the watch."""
+def _dated(t: float, event: Event) -> Event:
+    """Return `event` as read at `t` and from before the watch."""
     if isinstance(event, GenerationSeen | CheckpointSeen):
         return replace(event, t=t, before_watch=True)
     return replace(event, t=t)
 
 
-def _latest(events: Sequence[Event]) -> list[Event]:
-    """The state that these events leave behind, in the order in which it came about."""
+def _latest_state(events: Sequence[Event]) -> list[Event]:
+    """Return the latest event of each kind that is still in force, in order."""
     state: dict[str, Event] = {}
     for event in events:
         if isinstance(event, GenerationSeen):
-            state.pop("phase", None)  # it was one of the generation before
+            state.pop("phase", None)  # it was a phase of the previous generation
         if isinstance(event, GenerationSeen | CheckpointSeen):
             event = replace(event, before_watch=True)  # noqa: PLW2901
         key = _KINDS.get(type(event), "")
         if isinstance(event, GaugeSeen):
             key += event.name
         state.pop(key, None)
-        if key and not _is_over(event):
+        if key and not _has_ended(event):
             state[key] = event
     return list(state.values())
 
@@ -293,16 +292,16 @@ _KINDS: dict[type[Event], str] = {
 }
 
 
-def _is_over(event: Event) -> bool:
+def _has_ended(event: Event) -> bool:
     if isinstance(event, PhaseSeen):
         return event.at == "end"
     return isinstance(event, CheckpointSeen) and event.state != "writing"
 
 
 def _thinned(events: Sequence[Event]) -> list[Event]:
-    """Without levels that a later one of the same poll replaces, and without a flood of failures."""
+    """Leave out gauges that a later event replaces, and all but the first failures."""
     last_gauge = {event.name: i for i, event in enumerate(events) if isinstance(event, GaugeSeen)}
-    failures = [i for i, event in enumerate(events) if isinstance(event, OutOfMemorySeen)][_FAILURES_TOLD:]
+    failures = [i for i, event in enumerate(events) if isinstance(event, OutOfMemorySeen)][_MAX_FAILURES:]
     dropped = set(failures)
     return [
         event

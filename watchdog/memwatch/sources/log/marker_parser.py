@@ -1,4 +1,4 @@
-"""Lines -> markers: which generation a run is in, its total, phases, gauges, checkpoints and failed allocations."""
+"""Finds markers in log lines: generations, their total, phases, gauges, checkpoints and failed allocations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memwatch.sources.log.counters import (
     LocatedEvent,
     LogCounter,
     PrimaryCounterSelector,
-    changed,
+    with_event_fields,
 )
 from memwatch.sources.log.line_templates import LineObservations, SkippableLines, line_template
 from memwatch.sources.log.marker_presets import PATTERN_BYTES, Preset
@@ -26,276 +26,273 @@ from memwatch.sources.log.marker_rules import (
     RuleMatcher,
     SlowRuleError,
     count_generation,
-    event_of,
-    place_of,
+    event_from_match,
+    marker_position,
 )
 from memwatch.sources.log.unit_words import unit_from_name
 
-_GAUGES = _PHASES = 64  # names of gauges and of phases that are told apart: a log may invent one with each line
+_MAX_GAUGES = _MAX_PHASES = 64  # names that are kept apart: a log may have another one in each line
 _OTHER_PHASE = "other"
 
 
 class MarkerFinder:
-    """Feed it the segments of a log, in order; it chooses the preset, or the counter, by itself.
+    """Finds the markers in the segments of a log, given in order; it selects the preset or the counter by itself.
 
-    A hit may be told late, when more lines had to be seen before they could be understood; its place and its time
-    are those of its own line. `changes` goes up each time that another counter is taken for the clock: the
-    generations told before were those of an inner loop, or of something else. `chatter` knows which lines need not
-    be fed; what is found is the same with or without them.
+    A marker may be returned late, when it took further lines to understand it, but with its own position and time.
+    `counter_changes` increases each time that another counter is selected: the generations before were those of
+    another loop. `skippable_lines` knows which lines need not be given; with or without them the markers are the same.
     """
 
-    def __init__(self, presets: Sequence[Preset] = (), chatter: SkippableLines | None = None) -> None:
+    def __init__(self, presets: Sequence[Preset] = (), skippable_lines: SkippableLines | None = None) -> None:
         self.total: int | None = None
-        self.disabled_rules: dict[str, str] = {}  # places of the user's rules that take too long, and what they did
-        self.skippable_lines = chatter or SkippableLines()
-        self._reading = LineObservations()
-        self._choice = PrimaryCounterSelector()
-        self._counter = CounterFinder(self._reading)
+        self.disabled_rules: dict[str, str] = {}  # location of each rule that is too slow -> reason
+        self.skippable_lines = skippable_lines or SkippableLines()
+        self._observations = LineObservations()
+        self._selector = PrimaryCounterSelector()
+        self._counter_finder = CounterFinder(self._observations)
         self._states = [PresetState(preset) for preset in presets]
         self._rules = RuleIndex(self._states)
         self._totals: dict[str, LocatedEvent] = {}
         self._phase: PhaseSeen | None = None
         self._phases: set[str] = set()
         self._gauges: dict[str, tuple[float, float | None]] = {}
-        self._skip = False
-        self._drawing = (b"", 0.0)
+        self._skip_next = False
+        self._last_bar = (b"", 0.0)  # the latest bar up to its count, and when it was read
 
     @property
     def counter_changes(self) -> int:
-        """How often a clock was chosen."""
-        return self._choice.changes
+        """How often a primary counter was selected or dropped."""
+        return self._selector.changes
 
     @property
     def preset(self) -> str | None:
-        """Name of the preset in force, or what was found without one: words, table, bar, counter ..."""
-        return self._choice.selected.name if self._choice.selected else None
+        """The name of the selected preset, or the kind of counter without one: words, table, bar, counter ..."""
+        return self._selector.selected.name if self._selector.selected else None
 
     @property
     def unit(self) -> str | None:
-        """What the clock counts: generation, epoch, iteration ..."""
-        return self._choice.selected.unit if self._choice.selected else None
+        """The unit of the primary counter: generation, epoch, iteration ..."""
+        return self._selector.selected.unit if self._selector.selected else None
 
-    def feed(self, segment: bytes | str, byte: int, line: int, t: float) -> list[LocatedEvent]:
-        """The hits that `segment` (of line `line`, its first byte at `byte`, read at `t`) makes known."""
+    def find_markers(self, segment: bytes | str, byte: int, line_number: int, t: float) -> list[LocatedEvent]:
+        """Return the markers that `segment` reveals: its first byte is at `byte`, and it was read at `t`."""
         raw = segment.encode("utf-8", "surrogateescape") if isinstance(segment, str) else segment
         text = raw[:PATTERN_BYTES]
-        form = line_template(text)
-        if self.skippable_lines.can_skip(form, text):
+        template = line_template(text)
+        if self.skippable_lines.can_skip(template, text):
             return []
-        frame = self.counter_changes, self._counter.headers
-        self._reading.reset()
-        told = self._read(raw, byte, line, t)
-        if frame == (self.counter_changes, self._counter.headers):
-            self._judge(form, text, byte)
+        frame = self.counter_changes, self._counter_finder.header_count
+        self._observations.reset()
+        found = self._parse_segment(raw, byte, line_number, t)
+        if frame == (self.counter_changes, self._counter_finder.header_count):
+            self._remember_template(template, text, byte)
         else:
-            self.skippable_lines.forget()  # what a line means is another thing now
-        self.skippable_lines.must_read_next = self._skip or (self._counts and self._counter.expects_first_row)
-        return told
+            self.skippable_lines.clear()  # lines have another meaning now
+        self.skippable_lines.must_read_next = self._skip_next or (
+            self._may_count_without_preset and self._counter_finder.expects_first_row
+        )
+        return found
 
-    def _read(self, raw: bytes, byte: int, line: int, t: float) -> list[LocatedEvent]:
+    def _parse_segment(self, raw: bytes, byte: int, line_number: int, t: float) -> list[LocatedEvent]:
         if raw.isspace():
             return []
-        if self._drawn_again(raw, t):
-            self._reading.template_undecided = True
+        if self._is_redrawn_bar(raw, t):
+            self._observations.template_undecided = True
             return []
-        piece = LineText(raw[:PATTERN_BYTES], byte, line, t)
-        bar = BAR.match(piece.text) if "| " in piece.text and " [" in piece.text else None
+        line = LineText(raw[:PATTERN_BYTES], byte, line_number, t)
+        bar = BAR.match(line.text) if "| " in line.text and " [" in line.text else None
         if bar is None:
-            return self._look(piece, None)
-        drawn = self._look(piece.part(0, bar.end()), bar)
-        if len(piece.text) == bar.end():
+            return self._parse_part(line, None)
+        drawn = self._parse_part(line.part(0, bar.end()), bar)
+        if len(line.text) == bar.end():
             return drawn
-        return drawn + self._look(piece.part(bar.end()), None)  # a line printed beside a bar is glued to its end
+        return drawn + self._parse_part(line.part(bar.end()), None)  # a line may follow a bar without a line end
 
-    def _drawn_again(self, raw: bytes, t: float) -> bool:
-        """The same bar at the same count as before, read at the same moment: some are redrawn 100 times a second."""
+    def _is_redrawn_bar(self, raw: bytes, t: float) -> bool:
+        """The same bar at the same count, read at the same time: some are redrawn 100 times a second."""
         if not raw.endswith(b"]"):
             return False
         count, bracket, _ = raw.partition(b" [")
         if not bracket or b"| " not in count:
             return False
-        drawing = (count, t)
-        if drawing == self._drawing:
-            return True
-        self._drawing = drawing
-        return False
+        before, self._last_bar = self._last_bar, (count, t)
+        return before == (count, t)
 
-    def _look(self, piece: LineText, bar: re.Match[str] | None) -> list[LocatedEvent]:
-        if not piece.text or piece.text.isspace():
+    def _parse_part(self, line: LineText, bar: re.Match[str] | None) -> list[LocatedEvent]:
+        if not line.text or line.text.isspace():
             return []
-        if self._skip:
-            self._skip, self._reading.template_undecided = False, True
+        if self._skip_next:
+            self._skip_next, self._observations.template_undecided = False, True
             return []
-        moved, others = self._apply_rules(piece, bar)
-        moved |= self._count(piece, bar, known=bool(others))
-        told: list[LocatedEvent] = []
-        if moved and self._choice.update([s.stream for s in self._states] + self._counter.counters):
-            others = self._release() + others
+        changed, others = self._apply_rules(line, bar)
+        changed |= self._count_without_preset(line, bar, known=bool(others))
+        found: list[LocatedEvent] = []
+        if changed and self._selector.update([s.counter for s in self._states] + self._counter_finder.counters):
+            others = self._release_held_events() + others
             self.total = None
-        if moved or others:
-            told = self._release_generations()
-        return told + self._fresh(others)
+        if changed or others:
+            found = self._release_generations()
+        return found + self._without_repeats(others)
 
-    # --- which lines need not be read ---
+    # --- which lines can be skipped ---
 
-    def _judge(self, form: bytes, raw: bytes, byte: int) -> None:
-        """Whether lines of this form can be passed over from now on."""
-        chatter, reading = self.skippable_lines, self._reading
-        for touch in reading.counter_numbers:
-            self._settle(touch.stream)
-        open_ = [touch for touch in reading.counter_numbers if not self._settled(touch.stream)]
-        if any(touch.before != touch.stream.state for touch in open_):
-            chatter.invalidate_unchanged()
-        elif reading.template_undecided:
+    def _remember_template(self, template: bytes, raw: bytes, byte: int) -> None:
+        """Decide whether lines of this template can be skipped from now on."""
+        observed = self._observations
+        for number in observed.counter_numbers:
+            self._mark_if_inner_loop(number.counter)
+        numbers = [number for number in observed.counter_numbers if not self._is_excluded(number.counter)]
+        if any(number.state_before != number.counter.state for number in numbers):
+            self.skippable_lines.invalidate_unchanged()
+        elif observed.template_undecided:
             return
-        elif open_:
-            chatter.skip_while_unchanged(form, raw, (touch.column(raw, byte) for touch in open_))
+        elif numbers:
+            self.skippable_lines.skip_while_unchanged(template, raw, (number.column(raw, byte) for number in numbers))
         else:
-            chatter.skip_template(form)
+            self.skippable_lines.skip_template(template)
 
-    def _settle(self, stream: LogCounter) -> None:
-        """A lesser counter that goes on while the clock stands is within it, or beside it: it is no clock."""
-        clock = self._choice.selected
-        if clock is None or clock.inner or clock.priority[0] <= OTHER_UNIT_PRIORITY:
+    def _mark_if_inner_loop(self, counter: LogCounter) -> None:
+        """A lesser counter that changes while the primary one stands still is an inner loop."""
+        primary = self._selector.selected
+        if primary is None or primary.is_inner_loop or primary.priority[0] <= OTHER_UNIT_PRIORITY:
             return
-        if stream.inner or stream.family == clock.family or stream.priority[0] > clock.priority[0]:
+        if counter.is_inner_loop or counter.family == primary.family or counter.priority[0] > primary.priority[0]:
             return
-        if stream.outruns(clock, self.counter_changes):
-            self._counter.exclude_family(stream.family)
-            stream.mark_inner_loop()
+        if counter.moves_far_more_often(primary, self.counter_changes):
+            self._counter_finder.exclude_family(counter.family)
+            counter.mark_inner_loop()
 
-    def _settled(self, stream: LogCounter) -> bool:
-        """Neither it nor one of its kind can be the clock."""
-        clock = self._choice.selected
-        if clock is not None and clock.family == stream.family:
+    def _is_excluded(self, counter: LogCounter) -> bool:
+        """Neither this counter nor one of its family can be the primary one."""
+        primary = self._selector.selected
+        if primary is not None and primary.family == counter.family:
             return False
-        return (stream.inner or stream.dead) and self._counter.is_family_excluded(stream.family)
+        cannot_be = counter.is_inner_loop or counter.is_ruled_out
+        return cannot_be and self._counter_finder.is_family_excluded(counter.family)
 
-    # --- what the presets say ---
+    # --- presets ---
 
-    def _apply_rules(self, piece: LineText, bar: re.Match[str] | None) -> tuple[bool, list[LocatedEvent]]:
-        """Whether a preset's counter moved, and the hits of other kinds."""
-        moved, others = False, []
-        reading = self._reading
-        reading.template_undecided |= self._rules.depends_on_digits(piece.lower)
-        for candidate in self._rules.candidates(piece.lower):
+    def _apply_rules(self, line: LineText, bar: re.Match[str] | None) -> tuple[bool, list[LocatedEvent]]:
+        """Return whether a preset's counter changed, and the markers of other kinds."""
+        changed, others = False, []
+        observed = self._observations
+        observed.template_undecided |= self._rules.depends_on_digits(line.lower)
+        for matcher in self._rules.matchers(line.lower):
             try:
-                reading.template_undecided |= candidate.depends_on_digits(piece.text)
-                match = candidate.match(piece.text)
+                observed.template_undecided |= matcher.depends_on_digits(line.text)
+                match = matcher.match(line.text)
             except SlowRuleError as error:
-                self._set_aside(candidate, str(error))
-                moved = True  # it may have been the clock
+                self._disable_rule(matcher, str(error))
+                changed = True  # its counter may have been the primary one
                 continue
             if match is None:
                 continue
-            state, rule = candidate.state, candidate.rule
+            state, rule = matcher.state, matcher.rule
             if rule.kind == "generation":
-                reading.add_counter_numbers(state.stream, piece, match.start("index"))
-                moved |= count_generation(state.stream, rule, match, piece, bar)
+                observed.add_counter_numbers(state.counter, line, match.start("index"))
+                changed |= count_generation(state.counter, rule, match, line, bar)
                 continue
-            reading.template_undecided = True
+            observed.template_undecided = True
             if rule.kind == "skip_next":
-                self._skip = state.stream is self._choice.selected
+                self._skip_next = state.counter is self._selector.selected
                 continue
-            event = event_of(rule, match, piece)
+            event = event_from_match(rule, match, line)
             if event is None:
                 continue
             if isinstance(event, PhaseSeen):
-                event = self._known_phase(event)
-            hit = LocatedEvent(piece.byte_of(place_of(match)), piece.line, event)
+                event = self._limit_phase_names(event)
+            marker = LocatedEvent(line.byte_of(marker_position(match)), line.number, event)
             if isinstance(event, TotalSeen):
-                self._totals[unit_from_name(match.groupdict().get("unit") or "") or rule.unit] = hit
-                moved = True
-            elif state.preset.applies_to_all_logs or state.stream is self._choice.selected:
-                others.append(hit)
+                self._totals[unit_from_name(match.groupdict().get("unit") or "") or rule.unit] = marker
+                changed = True
+            elif state.preset.applies_to_all_logs or state.counter is self._selector.selected:
+                others.append(marker)
             else:
-                state.held.append(hit)
-        return moved, others
+                state.held_events.append(marker)
+        return changed, others
 
-    def _set_aside(self, candidate: RuleMatcher, reason: str) -> None:
-        self.disabled_rules[candidate.rule.location] = reason
-        self._rules.disable(candidate)
-        self._reading.template_undecided = True
+    def _disable_rule(self, matcher: RuleMatcher, reason: str) -> None:
+        self.disabled_rules[matcher.rule.location] = reason
+        self._rules.disable(matcher)
+        self._observations.template_undecided = True
 
-    def _known_phase(self, event: PhaseSeen) -> PhaseSeen:
-        """`event` itself, or of another phase where there are too many already."""
-        if len(self._phases) < _PHASES:
+    def _limit_phase_names(self, event: PhaseSeen) -> PhaseSeen:
+        """Return `event`, or with another phase name when there are too many names already."""
+        if len(self._phases) < _MAX_PHASES:
             self._phases.add(event.phase)
         return event if event.phase in self._phases else replace(event, phase=_OTHER_PHASE)
 
-    def _release(self) -> list[LocatedEvent]:
-        """What the preset that is now chosen said before it was."""
+    def _release_held_events(self) -> list[LocatedEvent]:
+        """Return the events that the selected preset found before its selection."""
         for state in self._states:
-            if state.stream is self._choice.selected:
-                held = list(state.held)
-                state.held.clear()
+            if state.counter is self._selector.selected:
+                held = list(state.held_events)
+                state.held_events.clear()
                 return held
         return []
 
-    # --- what counts up ---
+    # --- counters without a preset ---
 
     @property
-    def _counts(self) -> bool:
-        """A clock without a preset is looked for: nothing greater was found."""
-        clock = self._choice.selected
-        return clock is None or clock.priority < (UNIT_PRIORITY["generation"], PRESET_WEIGHT)
+    def _may_count_without_preset(self) -> bool:
+        """No preset counts generations, so a counter without a preset can be the primary one."""
+        primary = self._selector.selected
+        return primary is None or primary.priority < (UNIT_PRIORITY["generation"], PRESET_WEIGHT)
 
-    def _count(self, piece: LineText, bar: re.Match[str] | None, known: bool) -> bool:
-        """Whether a counter moved that no preset tells of; a line `known` for something else counts by a word only."""
-        if not self._counts:
+    def _count_without_preset(self, line: LineText, bar: re.Match[str] | None, known: bool) -> bool:
+        """Return whether a counter without a preset changed; a line that is `known` otherwise counts by words only."""
+        if not self._may_count_without_preset:
             return False
-        clock = self._choice.selected
+        primary = self._selector.selected
         if bar is not None:
-            return self._counter.process_bar(piece, bar)
-        unnamed = not known and (clock is None or clock.priority[0] <= OTHER_UNIT_PRIORITY)
-        return self._counter.process_line(piece, unnamed)
+            return self._counter_finder.process_bar(line, bar)
+        unnamed = not known and (primary is None or primary.priority[0] <= OTHER_UNIT_PRIORITY)
+        return self._counter_finder.process_line(line, unnamed)
 
-    # --- what is told ---
+    # --- results ---
 
     def _release_generations(self) -> list[LocatedEvent]:
-        clock = self._choice.selected
-        if clock is None:
+        primary = self._selector.selected
+        if primary is None:
             return []
-        if clock.nameless and len(self._totals) == 1 and clock.unit not in self._totals:
-            clock.rename(next(iter(self._totals)), clock.priority)  # `[ 12] loss 0.31` after `Training for 50 epochs`
-        apart = self._totals.get(clock.unit)
-        said = apart.event.total if apart and isinstance(apart.event, TotalSeen) else None
-        hits = list(clock.hits)
-        clock.hits.clear()
-        if hits:
-            self._phase = None  # the same phase in another generation is news
-        if clock.total and said == clock.total + 1 and clock.first == 0:
-            clock.total = said  # `29/29` of thirty, counted from 0
-        if clock.total == said:
-            hits = [changed(hit, total=said) for hit in hits]
-        return self._tell_total(clock, apart, clock.total or said, hits) + hits
+        if primary.is_unnamed and len(self._totals) == 1 and primary.unit not in self._totals:
+            # `[ 12] loss 0.31` after `Training for 50 epochs`
+            primary.rename(next(iter(self._totals)), primary.priority)
+        separate = self._totals.get(primary.unit)
+        printed_total = separate.event.total if separate and isinstance(separate.event, TotalSeen) else None
+        markers = list(primary.pending_events)
+        primary.pending_events.clear()
+        if markers:
+            self._phase = None  # the same phase in another generation is a new event
+        if primary.total and printed_total == primary.total + 1 and primary.first == 0:
+            primary.total = printed_total  # `29/29` of thirty, counted from 0
+        if primary.total == printed_total:
+            markers = [with_event_fields(marker, total=printed_total) for marker in markers]
+        return self._new_total(primary, separate, primary.total or printed_total, markers) + markers
 
-    def _tell_total(
-        self, clock: LogCounter, apart: LocatedEvent | None, total: int | None, hits: list[LocatedEvent]
+    def _new_total(
+        self, primary: LogCounter, separate: LocatedEvent | None, total: int | None, markers: list[LocatedEvent]
     ) -> list[LocatedEvent]:
-        """The total, unless the markers say it themselves."""
+        """Return a changed total as a marker, unless `markers` have it."""
         if total is None or total == self.total:
             return []
         self.total = total
-        if any(getattr(hit.event, "total", None) == total for hit in hits):
+        if any(getattr(marker.event, "total", None) == total for marker in markers):
             return []
-        if apart is not None and clock.total is None:
-            return [apart]
-        return [hit._replace(event=TotalSeen(hit.event.t, total)) for hit in hits[:1]]
+        if separate is not None and primary.total is None:
+            return [separate]
+        return [marker._replace(event=TotalSeen(marker.event.t, total)) for marker in markers[:1]]
 
-    def _fresh(self, hits: Iterable[LocatedEvent]) -> list[LocatedEvent]:
-        """Without what a redrawn bar only says again."""
-        return [hit for hit in hits if self._is_fresh(hit.event)]
+    def _without_repeats(self, markers: Iterable[LocatedEvent]) -> list[LocatedEvent]:
+        return [marker for marker in markers if self._is_new(marker.event)]
 
-    def _is_fresh(self, event: Event) -> bool:
+    def _is_new(self, event: Event) -> bool:
         if isinstance(event, PhaseSeen):
             before, self._phase = self._phase, event
             return before is None or (before.phase, before.at) != (event.phase, event.at)
         if isinstance(event, GaugeSeen):
-            level = (event.value, event.capacity)
-            if self._gauges.get(event.name) == level or (
-                event.name not in self._gauges and len(self._gauges) >= _GAUGES
-            ):
+            latest, level = self._gauges.get(event.name), (event.value, event.capacity)
+            if latest == level or (latest is None and len(self._gauges) >= _MAX_GAUGES):
                 return False
             self._gauges[event.name] = level
         return True

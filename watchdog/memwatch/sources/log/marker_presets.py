@@ -1,4 +1,4 @@
-"""Presets: what the lines of a program look like, as data (configs/markers/*.yaml, or a user's own)."""
+"""Presets: rules that describe a program's log lines, parsed from configs/markers/*.yaml or a user's own YAML."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 
 from memwatch.errors import ConfigError
 
-PATTERN_BYTES = 4096  # how much of a segment the patterns see
+PATTERN_BYTES = 4096  # of a segment, its beginning, that patterns are applied to
 _AT = ("start", "end", "progress")
 
 
 @dataclass(frozen=True, slots=True)
 class RuleKind:
-    """What a rule of one kind may say besides kind, pattern, contains and unless, and which groups it needs."""
+    """The keys that a rule of one kind may have beside those of all rules, and the groups that it needs."""
 
-    keys: frozenset[str]
-    groups: frozenset[str]
+    keys: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
 
 
 RULE_KINDS: Mapping[str, RuleKind] = {
     "generation": RuleKind(frozenset({"at"}), frozenset({"index"})),
     "total": RuleKind(frozenset({"unit"}), frozenset({"total"})),
-    "phase": RuleKind(frozenset({"at", "phase"}), frozenset()),
+    "phase": RuleKind(frozenset({"at", "phase"})),
     "gauge": RuleKind(frozenset({"name"}), frozenset({"value"})),
-    "checkpoint_writing": RuleKind(frozenset(), frozenset()),
-    "checkpoint_saved": RuleKind(frozenset(), frozenset()),
-    "oom": RuleKind(frozenset({"name"}), frozenset()),
-    "skip_next": RuleKind(frozenset(), frozenset()),  # the line after this one repeats what was said before
+    "checkpoint_writing": RuleKind(),
+    "checkpoint_saved": RuleKind(),
+    "oom": RuleKind(frozenset({"name"})),
+    "skip_next": RuleKind(),  # the line after this one repeats earlier values
 }
 _RULE_KEYS = frozenset({"kind", "pattern", "contains", "unless"})
 _GROUPS = frozenset({"index", "total", "last", "unit", "phase", "value", "capacity", "name"})
@@ -38,7 +38,7 @@ _PRESET_KEYS = frozenset({"name", "program", "unit", "rules"})
 
 @dataclass(frozen=True, slots=True)
 class MarkerRule:
-    """One kind of line. `contains`: lower-case words of which the line has one, looked for before the pattern."""
+    """A rule for one kind of line; `contains`: lower-case words of which the line must have one."""
 
     kind: str
     pattern: re.Pattern[str]
@@ -46,29 +46,28 @@ class MarkerRule:
     contains: tuple[str, ...] = ()
     at: str = "start"
     unit: str = ""
-    name: str = ""  # of the phase, the gauge or the failure, where no group gives it
-    location: str = ""  # where it is written: `ours.yaml: rules[2]`
+    name: str = ""  # of the phase, the gauge or the failure, when no group has it
+    location: str = ""  # in its file: `ours.yaml: rules[2]`
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """The lines of one program. Without a rule for generations it is in force for every log (`common`)."""
+    """The rules for one program's log; without a rule for generations it applies to all logs."""
 
     name: str
     unit: str
     rules: tuple[MarkerRule, ...]
-    user: bool = False  # written by the user: comes before all others
+    user: bool = False  # written by the user, so preferred to all others
 
     @property
     def applies_to_all_logs(self) -> bool:
-        """In force whatever program writes the log."""
         return not any(rule.kind == "generation" for rule in self.rules)
 
     @classmethod
     def from_mapping(cls, mapping: object, source: str, user: bool = False) -> Preset:
-        """A preset from parsed YAML; ConfigError names the key, its value and the fix."""
+        """Make a preset from parsed YAML; ConfigError names the key, its value and the fix."""
         document = _mapping(mapping, source)
-        _known(document, _PRESET_KEYS, source)
+        _refuse_unknown_keys(document, _PRESET_KEYS, source)
         unit = _text(document, "unit", source, "generation").lower()
         rules = document.get("rules")
         if not isinstance(rules, list) or not rules:
@@ -78,7 +77,7 @@ class Preset:
 
 
 def load_presets(documents: Iterable[tuple[str, object]], user: bool = False) -> tuple[Preset, ...]:
-    """Presets from (source, parsed YAML) pairs; one with no `name` is called by its source."""
+    """Make presets from (source, parsed YAML) pairs; one without a `name` has its source as name."""
     return tuple(Preset.from_mapping(mapping, source, user) for source, mapping in documents)
 
 
@@ -88,7 +87,7 @@ def _rule(value: object, unit: str, where: str) -> MarkerRule:
     kind = RULE_KINDS.get(kind_name)
     if kind is None:
         raise ConfigError(f"{where}: kind is {kind_name!r}", f"use one of {', '.join(RULE_KINDS)}")
-    _known(mapping, _RULE_KEYS | kind.keys, where)
+    _refuse_unknown_keys(mapping, _RULE_KEYS | kind.keys, where)
     pattern = _pattern(_text(mapping, "pattern", where), f"{where}: pattern")
     _check_groups(pattern, kind_name, kind.groups, where)
     unless = _text(mapping, "unless", where, "")
@@ -98,16 +97,9 @@ def _rule(value: object, unit: str, where: str) -> MarkerRule:
     name = _text(mapping, "phase" if kind_name == "phase" else "name", where, "")
     if kind_name == "phase" and not name and "phase" not in pattern.groupindex:
         raise ConfigError(f"{where}: the phase has no name", "add `phase: evaluate`, or a group (?P<phase>...)")
-    return MarkerRule(
-        kind_name,
-        pattern,
-        _pattern(unless, f"{where}: unless") if unless else None,
-        _words(mapping.get("contains"), where),
-        at,
-        _text(mapping, "unit", where, unit).lower(),
-        name,
-        where,
-    )
+    stop = _pattern(unless, f"{where}: unless") if unless else None
+    words, unit = _words(mapping.get("contains"), where), _text(mapping, "unit", where, unit).lower()
+    return MarkerRule(kind_name, pattern, stop, words, at, unit, name, where)
 
 
 def _pattern(text: str, where: str) -> re.Pattern[str]:
@@ -143,12 +135,11 @@ def _mapping(value: object, where: str) -> Mapping[str, Any]:
     return value
 
 
-def _known(mapping: Mapping[str, Any], keys: frozenset[str], where: str) -> None:
+def _refuse_unknown_keys(mapping: Mapping[str, Any], keys: frozenset[str], where: str) -> None:
     for key in mapping:
         if key not in keys:
-            raise ConfigError(
-                f"{where}: unknown key {key!r} = {mapping[key]!r}", f"the keys are {', '.join(sorted(keys))}"
-            )
+            hint = f"the keys are {', '.join(sorted(keys))}"
+            raise ConfigError(f"{where}: unknown key {key!r} = {mapping[key]!r}", hint)
 
 
 def _text(mapping: Mapping[str, Any], key: str, where: str, default: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Recurring lines: which of their integers count, told from how they move alone."""
+"""Finds the integers of recurring lines that count up, judging by their values alone."""
 
 from __future__ import annotations
 
@@ -8,28 +8,25 @@ from typing import NamedTuple
 
 from memwatch.sources.log.counters import UNNAMED_UNIT
 
-LINES = 5  # in so many lines a number must go up by the same step each time to count from then on
-NEVER = 10**9
-_TEMPLATES_KEPT = 256
-_TEXT_CHARS = 200
-_PATIENCE = 256  # lines in which an outer counter must have gone up
-_PLACES = 12  # integers of a line that are looked at
+MIN_LINES = 5  # lines in which a number must increase by the same step each time to be a counter
+NEVER = 10**9  # required increments of a number that is no counter
+_MAX_TEMPLATES = 256
+_TEXT_CHARS = 200  # of a line, its beginning, that are analysed
+_MAX_LINES_UNMOVED = 256  # lines after which a number that never increased is part of the text
+_MAX_INTEGERS = 12  # of a line that are followed
 
-_DRAWING = re.compile(r"[|\[][^\w|\[\]]{3,100}[|\]]")  # |####      |, [=====>....]: as far as it got
+_DRAWING = re.compile(r"[|\[][^\w|\[\]]{3,100}[|\]]")  # progress drawings: |####      |, [=====>....]
 _DIGITS = re.compile(r"[0-9]+")
-# 2026-11-21 03:52:47,123 and other moments, addresses, fractions, process ids (`cron[311]:`): no counters
+# Not counters: 2026-11-21 03:52:47,123 and other times, addresses, fractions, process IDs (`cron[311]:`).
 _NO_COUNTER = re.compile(
     r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}|[0-9]+(?::[0-9]+)+(?:[.,][0-9]+)?|0x[0-9a-fA-F]+"
     r"|[-+]?[0-9]*\.[0-9]+(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+|(?<![\w \t])-[0-9]+|(?<= )-[0-9]+"
     r"|(?<=[A-Za-z])\[[0-9]+\]:|\b1[0-9]{9}(?:[0-9]{3})?\b"
 )
-# 512 MB, 20 s, 95%: measured, not counted; nor is what follows these words
+# Measured, not counted: 512 MB, 20 s, 95%, and any number after one of these words.
 _MEASURE = re.compile(r"\s?(?:[kKMGT]i?B|[mnu]?s|secs?|seconds?|min|minutes?|h|%|x)\b|%")
-_NO_UNITS = frozenset(
-    (
-        *("elapsed", "time", "timestamp", "ts", "seconds", "sec", "rss", "mem", "memory", "pid", "port", "seed"),
-        *("bytes", "eta", "wall", "uptime", "fps", "sps"),
-    )
+_MEASURED_NOUNS = frozenset(
+    "elapsed time timestamp ts seconds sec rss mem memory pid port seed bytes eta wall uptime fps sps".split()  # noqa: SIM905
 )
 # did chunk 3 | E3 | [3]
 _INTEGER = re.compile(r"(?:(?<![\w.])|(?<=\b[A-Za-z])|(?<=\b[A-Za-z]{2}))[0-9]{1,15}(?![\w.])")
@@ -38,138 +35,139 @@ _NOUN = re.compile(r"([^\W\d_]{1,20})[\s:=#\[(\"']{0,6}$")
 
 
 class CandidateNumber(NamedTuple):
-    """An integer of a line that may count."""
+    """An integer of a line that may be a counter."""
 
-    place: int  # which of the line's integers it is
-    position: int
+    number: int  # which of the line's integers it is, from 0
+    position: int  # of its first character
     value: int
     noun: str  # the word before it
     total: int | None
-    needs: int  # how often it must have gone up in all to be taken for a counter
+    required_increments: int  # before it can be the primary counter
 
 
-class Recurring:
-    """The lines of a log by their shape, each with how its integers moved."""
+class RecurringLines:
+    """The recurring lines of a log by their shape, with how their integers have changed."""
 
     def __init__(self) -> None:
         self._templates: OrderedDict[str, _Template] = OrderedDict()
 
-    def numbers(self, text: str) -> tuple[str, list[CandidateNumber]]:
-        """The line's shape, and those of its integers that may count after all that was seen of them."""
+    def find_candidates(self, text: str) -> tuple[str, list[CandidateNumber]]:
+        """Add a line; return its shape, and those of its integers that may be counters by now."""
         text = text[:_TEXT_CHARS]
         shape = line_shape(text)
         template = self._templates.get(shape)
         if template is not None:
             self._templates.move_to_end(shape)
-        if "#" not in shape or (template is not None and template.hopeless):
+        if "#" not in shape or (template is not None and template.can_never_count):
             return shape, []
         plain = mask_non_counters(text)
-        found = [match for match in _INTEGER.finditer(plain) if not _MEASURE.match(plain, match.end())][:_PLACES]
+        found = [match for match in _INTEGER.finditer(plain) if not _MEASURE.match(plain, match.end())][:_MAX_INTEGERS]
         if template is None:
             template = self._templates[shape] = _Template(len(found))
-            if len(self._templates) > _TEMPLATES_KEPT:
+            if len(self._templates) > _MAX_TEMPLATES:
                 self._templates.popitem(last=False)
-        template.see([int(match[0]) for match in found])
-        return shape, [number for i, needs in template.counting() if (number := _number(plain, i, found[i], needs))]
+        template.add_line([int(match[0]) for match in found])
+        numbers = (_candidate(plain, i, found[i], required) for i, required in template.candidates())
+        return shape, [number for number in numbers if number is not None]
 
     def is_undecided(self, shape: str) -> bool:
-        """Another line of this shape may tell more."""
+        """Another line of this shape may reveal a counter."""
         template = self._templates.get(shape)
-        return template is not None and not template.hopeless
+        return template is not None and not template.can_never_count
 
 
 class _Template:
-    """A recurring line: how each of its integers moved so far."""
+    """A recurring line, with how each of its integers has changed so far."""
 
-    __slots__ = ("_places", "_seen")
+    __slots__ = ("_lines", "_positions")
 
     def __init__(self, places: int) -> None:
-        self._seen = 0
-        self._places = [_IntegerPosition() for _ in range(places)]
+        self._lines = 0
+        self._positions = [_IntegerPosition() for _ in range(places)]
 
     @property
-    def hopeless(self) -> bool:
-        """None of its integers counts, and none ever will: what starts anew only tells whether another one counts."""
-        return all(place.lost or place.restarts > 2 for place in self._places)
+    def can_never_count(self) -> bool:
+        """None of its integers will become a counter; one that restarts only confirms an outer counter."""
+        return all(position.is_ruled_out or position.restarts > 2 for position in self._positions)
 
-    def see(self, values: list[int]) -> None:
-        """One more such line."""
-        self._seen += 1
-        if len(values) != len(self._places):
-            self._places = []
-        for place, value in zip(self._places, values, strict=False):
-            place.see(value)
-        if self._seen == _PATIENCE:  # what did not move at all by now is a part of the text
-            for place in self._places:
-                place.lost |= not place.ups
+    def add_line(self, values: list[int]) -> None:
+        self._lines += 1
+        if len(values) != len(self._positions):
+            self._positions = []
+        for position, value in zip(self._positions, values, strict=False):
+            position.add_value(value)
+        if self._lines == _MAX_LINES_UNMOVED:
+            for position in self._positions:
+                position.is_ruled_out |= not position.increments
 
-    def counting(self) -> list[tuple[int, int]]:
-        """(place, needed ups) of the integers that may count."""
-        restarts = self._restarts()
-        return [(i, place.needs(restarts)) for i, place in enumerate(self._places) if not place.lost]
-
-    def _restarts(self) -> set[int]:
-        return {place.restarts for place in self._places if place.restarts}
+    def candidates(self) -> list[tuple[int, int]]:
+        """Return (index, required increments) of the integers that may be counters."""
+        restarts = {position.restarts for position in self._positions if position.restarts}
+        return [
+            (i, position.required_increments(restarts))
+            for i, position in enumerate(self._positions)
+            if not position.is_ruled_out
+        ]
 
 
 class _IntegerPosition:
     """One integer of a recurring line."""
 
-    __slots__ = ("first", "last", "lost", "pauses", "restarts", "step", "ups")
+    __slots__ = ("first", "increments", "is_ruled_out", "last", "repeats", "restarts", "step")
 
     def __init__(self) -> None:
         self.first: int | None = None
-        self.last = self.step = self.ups = self.pauses = self.restarts = 0
-        self.lost = False
+        self.last = self.step = self.increments = self.repeats = self.restarts = 0
+        self.is_ruled_out = False
 
-    def see(self, value: int) -> None:
+    def add_value(self, value: int) -> None:
         if self.first is None:
             self.first = value
         elif value > self.last:
-            self.lost |= self.step not in (0, value - self.last) and not self.restarts
-            self.step, self.ups = self.step or value - self.last, self.ups + 1
+            self.is_ruled_out |= self.step not in (0, value - self.last) and not self.restarts
+            self.step, self.increments = self.step or value - self.last, self.increments + 1
         elif value == self.last:
-            self.pauses += 1
+            self.repeats += 1
         elif value <= self.first:
             self.restarts += 1
         else:
-            self.lost = True
+            self.is_ruled_out = True
         self.last = value
 
-    def needs(self, restarts: set[int]) -> int:
-        """Ups to be sure; fewer for one that goes up as often as another of its line starts anew."""
+    def required_increments(self, restarts: set[int]) -> int:
+        """Increments to be sure; fewer for one that increments as often as another of its line restarts."""
         if self.restarts:
             return NEVER
-        if self.ups in restarts:
+        if self.increments in restarts:
             return 2
-        return NEVER if self.pauses else LINES - 1
+        return NEVER if self.repeats else MIN_LINES - 1
 
 
 def mask_non_counters(text: str) -> str:
-    """The same text with letters in place of moments, fractions and whatever else is no counter."""
+    """Replace times, fractions and other numbers that are no counters by letters, at the same length."""
     return _NO_COUNTER.sub(lambda match: "F" * len(match[0]), text)
 
 
 def line_shape(text: str) -> str:
-    """What is the same in each line of a kind."""
+    """The part of a line that is the same in all lines of its kind: # replaces each integer, | each drawing."""
     return _DIGITS.sub("#", " ".join(_DRAWING.sub("|", text).split()))
 
 
 def line_shape_any_number(text: str) -> str:
-    """The same, whatever sort of number stands in it."""
+    """As line_shape, but # also replaces times, fractions and other numbers."""
     return line_shape(_NO_COUNTER.sub("#", text))
 
 
 def is_measure(noun: str) -> bool:
-    """What follows this word is measured, not counted."""
-    return noun in _NO_UNITS
+    """A number after this word is measured, not counted."""
+    return noun in _MEASURED_NOUNS
 
 
-def _number(plain: str, place: int, match: re.Match[str], needs: int) -> CandidateNumber | None:
+def _candidate(plain: str, number: int, match: re.Match[str], required: int) -> CandidateNumber | None:
     before = _NOUN.search(plain, max(0, match.start() - 30), match.start())
     noun = before[1].lower() if before and set(before[1]) != {"F"} else UNNAMED_UNIT
     if is_measure(noun):
         return None
     of = _OF_TOTAL.match(plain, match.end())
     total = int(of[1]) if of and int(of[1]) >= int(match[0]) else None
-    return CandidateNumber(place, match.start(), int(match[0]), noun, total or None, needs)
+    return CandidateNumber(number, match.start(), int(match[0]), noun, total or None, required)

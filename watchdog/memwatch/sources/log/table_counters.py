@@ -1,4 +1,4 @@
-"""Tables of a log: a header that names a column and rows below it, and boxes of `| name | value |` between rules."""
+"""Finds counters in the tables of a log: columns below a header, and boxes of `| name | value |` between separators."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from memwatch.sources.log.unit_words import unit_from_name
 
-_WIDEST = 40  # columns
+_MAX_COLUMNS = 40
 _NUMBER = re.compile(r"[-+]?[0-9][0-9.,]*(?:e[-+]?[0-9]+)?[a-z%]{0,2}|nan|[-+]?inf|-", re.IGNORECASE)
 _WHOLE = re.compile(r"([0-9]{1,15})(?:/([0-9]{1,15}))?")
 # |    iterations           | 2           |
@@ -18,12 +18,12 @@ _CSV = re.compile(r"[^\s,;]{1,40}(?:[,;][^\s,;]{0,40}){1,60}\s?")
 
 
 def is_separator(text: str) -> bool:
-    """Nothing but the lines of a table."""
+    """The line has nothing but the lines of a table."""
     return _RULE.fullmatch(text) is not None
 
 
-def cell(text: str) -> tuple[str, str, int, int] | None:
-    """(name, unit, position, index) of a row `| iterations | 2 |` that counts."""
+def parse_box_row(text: str) -> tuple[str, str, int, int] | None:
+    """Return (name, unit, position, index) of a row such as `| iterations | 2 |`; None unless it names a unit."""
     match = _CELL.fullmatch(text) if text[:1] in "|│┃" else None
     unit = unit_from_name(match["key"]) if match else None
     if match is None or unit is None:
@@ -32,35 +32,31 @@ def cell(text: str) -> tuple[str, str, int, int] | None:
 
 
 class TableReader:
-    """A header that names a unit, and rows with a whole number in that column."""
+    """Follows a table: a header that names a unit, and rows with an integer in that column."""
 
     def __init__(self) -> None:
         self._unit = ""
         self._column = self._columns = self._width = 0
-        self._patience = 0
+        self._other_lines_left = 0  # lines that are no rows, until a header without rows is dropped
         self._last: int | None = None
-        self.headers = 0  # how often one came that was another than before
-        self.template_undecided = (
-            False  # the line looked at last changed what is expected, or was refused for its number
-        )
+        self.header_count = 0  # headers that differ from the one before
+        self.template_undecided = False  # the latest line was a header, or no row because of its number alone
 
     @property
     def expects_first_row(self) -> bool:
-        """A header was seen, but no row yet."""
         return bool(self._unit) and not self._width
 
     @property
     def expects_rows(self) -> bool:
-        """A header was seen: rows are expected."""
         return bool(self._unit)
 
     @property
-    def wide(self) -> bool:
-        """Its rows have so many columns that one is enough."""
+    def is_wide(self) -> bool:
+        """Its rows have so many columns that a single one is enough evidence."""
         return self._width >= 3
 
-    def row(self, text: str) -> tuple[str, int, int, int | None] | None:
-        """(unit, position, index, total) of a row; a header or anything else is None."""
+    def parse_row(self, text: str) -> tuple[str, int, int, int | None] | None:
+        """Return (unit, position, index, total) of a row; None for a header and any other line."""
         self.template_undecided = False
         plain = _BORDER.sub(" ", text)
         csv = ("," in plain or ";" in plain) and _CSV.fullmatch(plain) is not None
@@ -72,33 +68,33 @@ class TableReader:
         if tokens[0][0].isalpha() or tokens[0][0] == "#":
             self._header(plain, tokens, csv)
         elif self._unit and not is_separator(text):
-            return self._match(plain, tokens)
+            return self._parse_values(plain, tokens)
         return None
 
     def _header(self, plain: str, tokens: list[str], csv: bool) -> None:
         if all(token.endswith(":") for token in tokens):
             tokens = [token[:-1] for token in tokens]
-        column = _column_of_unit(plain, tokens, csv) if 2 <= len(tokens) <= _WIDEST else None
+        column = _column_of_unit(plain, tokens, csv) if 2 <= len(tokens) <= _MAX_COLUMNS else None
         if column is not None:
             self._begin(unit_from_name(tokens[column]) or "epoch", column, len(tokens))
         elif self._unit and not self._width:
-            self._be_patient()
+            self._count_other_line()
 
     def _begin(self, unit: str, column: int, words: int) -> None:
         self.template_undecided = True
         if (unit, column, words) != (self._unit, self._column, self._columns):
             self._unit, self._column, self._columns = unit, column, words
             self._width = 0
-            self.headers += 1
-        self._patience = 2
+            self.header_count += 1
+        self._other_lines_left = 2
         self._last = None
 
-    def _be_patient(self) -> None:
-        self._patience -= 1
-        if self._patience <= 0:
+    def _count_other_line(self) -> None:
+        self._other_lines_left -= 1
+        if self._other_lines_left <= 0:
             self._unit = ""
 
-    def _match(self, plain: str, tokens: list[str]) -> tuple[str, int, int, int | None] | None:
+    def _parse_values(self, plain: str, tokens: list[str]) -> tuple[str, int, int, int | None] | None:
         whole = _WHOLE.fullmatch(tokens[self._column]) if self._column < len(tokens) else None
         numeric = sum(_NUMBER.fullmatch(token) is not None for token in tokens)
         fits = 2 <= len(tokens) <= self._columns + 1 and 2 * numeric >= len(tokens)
@@ -106,21 +102,21 @@ class TableReader:
             fits = fits and abs(len(tokens) - self._width) <= 1
         if whole is None or not fits:
             if not self._width:
-                self._be_patient()
+                self._count_other_line()
             return None
         index = int(whole[1])
         if self._last is not None and index < self._last:
             self.template_undecided = True
-            return None  # not a row of ours: rows go up until the header comes again
+            return None  # not a row: rows count up until the header is repeated
         self._width, self._last = self._width or len(tokens), index
         position = [m.start() for m in re.finditer(r"\S+", plain)][self._column]
         return self._unit, position, index, int(whole[2]) or None if whole[2] else None
 
 
 def _column_of_unit(plain: str, tokens: list[str], csv: bool) -> int | None:
-    """Which of a header's columns names a unit; None where the line is no header."""
+    """Return which column of a header names a unit; None for a line that is no header."""
     column = next((i for i, token in enumerate(tokens) if unit_from_name(token)), None)
-    lettered = tokens[0] == "E"  # spaCy's epochs
+    lettered = tokens[0] == "E"  # the column of epochs in spaCy's table
     if (column is None and not lettered) or any(token[-1:] in ":.,;" or "=" in token for token in tokens):
         return None
     cells = [cell for cell in _GAP.split(plain.strip()) if cell]

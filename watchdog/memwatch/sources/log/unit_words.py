@@ -1,4 +1,4 @@
-"""How programs say which unit they are in: `Epoch 3/10`, `"gen": 3`, `global_step=300`, `第 3/30 轮`, `Fold 2 of 5`."""
+"""Finds units and their numbers in text: `Epoch 3/10`, `"gen": 3`, `global_step=300`, `第 3/30 轮`, `Fold 2 of 5`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-# By the unit that memwatch calls it. A plural or a prefix (`global_step`, `Episodes = 3`) is understood beside them.
+# Unit -> words for it. The patterns also find plurals and words with a prefix (`global_step`, `Episodes = 3`).
 _VOCABULARY = {
     "generation": "generation gen ngen generación generacion génération generazione geração поколение 世代 代",
     "trial": "trial",
@@ -20,8 +20,8 @@ _VOCABULARY = {
     "step": "step schritt шаг 步",
     "batch": "batch",
 }
-_UNITS = {word: unit for unit, find_unit_mentions in _VOCABULARY.items() for word in find_unit_mentions.split()}
-# Names of columns, cells and bars.
+_UNITS = {word: unit for unit, words in _VOCABULARY.items() for word in words.split()}
+# Names of columns, cells and bars, which have more forms than words in a sentence.
 _NAMES = {
     **_UNITS,
     **{word + "s": unit for word, unit in _UNITS.items()},
@@ -37,7 +37,7 @@ _NAMES = {
     "nupdates": "update",
 }
 _STEMS = ("epoch", "step", "gen", "iter", "itr", "round", "rund", "trial", "episode", "update", "batch")
-_SHORT = re.compile(r"\bep\b")  # too short to be looked for as a mere part of a line
+_SHORT = re.compile(r"\bep\b")  # too short to be searched as part of a word
 _FOREIGN = re.compile(
     "é?poqu|época|эпох|шаг|エポック|世代|итерац|поколен|[代轮步迭]|itération|géné|geraç|generac|epoca|schritt"
 )
@@ -56,68 +56,68 @@ _WORD = re.compile(
 _BEFORE_WORD = re.compile(
     r"第[ ]{0,3}(?P<index>[0-9]{1,15})(?:[ ]?/[ ]?(?P<total>[0-9]{1,15}))?[ ]{0,3}(?P<word>[轮代步])"
 )
-# Fold 2/5  |  Simulation day 3 of 365: whatever is counted, it says how many there are
+# Fold 2/5  |  Simulation day 3 of 365: a total makes any noun a unit
 _NOUN_OF = re.compile(
     r"(?<![\w-])(?P<word>[^\W\d_]{3,20})[ ]{0,2}[:=#\[(]?[ ]{0,4}(?P<index>[0-9]{1,9})"
     r"[ ]{0,2}(?:/|of)[ ]{0,2}(?P<total>[0-9]{1,9})(?![\w%/]|[.:][0-9])"
 )
-# `Best is trial 3`, `no gain since epoch 4`, `resuming from epoch 12`: said of another one than the present
+# `Best is trial 3`, `no gain since epoch 4`, `resuming from epoch 12`: not the current one
 _OTHER = re.compile(
     r"(?:(?<![^\W_])(?:best|last|since|until|every|than|previous|from|warmup|max|num|this|(?:in|per|of)(?=_))"
     r"[\s_:]{0,3}(?:is|at|was|in|of|from)?|\b(?:load|resum|restor)\w{0,8}\b[^.;|]{0,24}?)[\s_:('\"]{0,4}$"
 )
-# [rank3]: epoch 1 | island 2: gen 14: several that count the same
+# [rank3]: epoch 1 | island 2: gen 14: several processes count the same unit
 _PROCESS = re.compile(
     r"\b(?:\w{0,12}rank|default|proc|worker|actor|node|island)[ _#:=]{0,3}(?P<number>[0-9]{1,4})\b", re.IGNORECASE
 )
-_PROCESS_CHARS = 200  # from the beginning of a line that are looked at for it
-_BEFORE_CHARS = 32  # that are looked at for what makes it another unit
-_AT_MOST = 4  # units that one line is looked through for
+_PROCESS_CHARS = 200  # of a line, its beginning, that are searched for a process
+_BEFORE_CHARS = 32  # before a word that are searched for what makes it another one than the current
+_MAX_MENTIONS = 4  # of units in one line
 
 
 class UnitMention(NamedTuple):
-    """A unit that a line names, and where."""
+    """A unit that a line names, with its number and position."""
 
     unit: str
     number: int
     position: int  # of the number in the text
     total: int | None
-    start: int  # where the word begins ...
-    end: int  # ... and where all that belongs to it ends
-    sure: bool = True  # a word that is known to count; False: any noun with `3 of 10` behind it
+    start: int  # of the word
+    end: int  # of the word, number and total
+    is_known_unit: bool = True  # False for any other noun with `3 of 10` behind it
     plural: bool = False  # `epochs: 5` may be a setting
 
 
 def unit_from_name(name: str) -> str | None:
-    """The unit that a column, a cell or a bar of this name counts."""
+    """Return the unit that a column, a cell or a bar of this name counts; None when it counts none."""
     return _NAMES.get(name.lower().rpartition("/")[2].strip("#: "))
 
 
 class ProcessLabel(NamedTuple):
-    """Which of several processes or islands says something, and where its number stands."""
+    """A word such as `rank3` that says which of several processes or islands wrote a line."""
 
     text: str
-    number: int
+    number: int  # position of its number in the line
 
 
 def find_process_label(text: str) -> ProcessLabel | None:
-    """Which of several processes or islands says this; None where it is only one."""
+    """Find the label of the process or island that wrote the line; None where there is only one."""
     match = _PROCESS.search(text, 0, _PROCESS_CHARS)
     return ProcessLabel(match[0], match.start("number")) if match else None
 
 
 def may_name_unit(lower: str) -> bool:
-    """A line with this text in lower case may name a unit (a look that is much cheaper than the pattern)."""
-    for stem in _STEMS:  # any() of a generator takes three times as long, and this is for every line
+    """Whether a line, given in lower case, may name a unit; much cheaper than the pattern."""
+    for stem in _STEMS:  # any() of a generator takes three times as long, and each line gets here
         if stem in lower:
             return True
     return _SHORT.search(lower) is not None or (not lower.isascii() and _FOREIGN.search(lower) is not None)
 
 
-def words(text: str, end: int) -> Iterator[UnitMention]:
-    """The units that `text[:end]` names (in lower case), each unit once."""
+def find_unit_mentions(text: str, end: int) -> Iterator[UnitMention]:
+    """Yield the units that `text[:end]`, in lower case, names, each once."""
     found: set[str] = set()
-    matches = list(islice(_WORD.finditer(text, 0, end), _AT_MOST))
+    matches = list(islice(_WORD.finditer(text, 0, end), _MAX_MENTIONS))
     if "第" in text:
         matches += _BEFORE_WORD.finditer(text, 0, end)
     for match in matches:
@@ -130,17 +130,17 @@ def words(text: str, end: int) -> Iterator[UnitMention]:
         ):
             continue
         found.add(unit)
-        yield _word(match, unit, sure=True, plural=plural)
+        yield _mention(match, unit, sure=True, plural=plural)
 
 
-def nouns_of(text: str, end: int) -> Iterator[UnitMention]:
-    """Other things of which `text[:end]` says `3 of 10`: the first."""
+def find_counted_nouns(text: str, end: int) -> Iterator[UnitMention]:
+    """Yield the first other noun of which `text[:end]` says `3 of 10`."""
     match = _NOUN_OF.search(text, 0, end)
     if match is not None and int(match["index"]) <= int(match["total"]) and match["word"] not in _NAMES:
-        yield _word(match, match["word"], sure=False)
+        yield _mention(match, match["word"], sure=False)
 
 
-def _word(match: re.Match[str], unit: str, sure: bool, plural: bool = False) -> UnitMention:
+def _mention(match: re.Match[str], unit: str, sure: bool, plural: bool = False) -> UnitMention:
     total = match["total"]
     return UnitMention(
         unit,

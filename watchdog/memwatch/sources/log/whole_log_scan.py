@@ -39,8 +39,8 @@ def scan_log(path: Path | str, presets: Sequence[Preset] = ()) -> LogScan:
     others: list[LocatedEvent] = []
     changes = 0
     try:
-        for piece in _pieces(tail):
-            hits = finder.feed(piece.data, piece.byte, piece.line, 0.0)
+        for piece in _all_segments(tail):
+            hits = finder.find_markers(piece.data, piece.byte, piece.line, 0.0)
             if finder.counter_changes != changes:  # what was counted before was not the clock
                 changes = finder.counter_changes
                 markers.clear()
@@ -57,7 +57,7 @@ def scan_log(path: Path | str, presets: Sequence[Preset] = ()) -> LogScan:
         finder.preset,
         finder.unit,
         finder.total,
-        tuple(_each_once(markers)),
+        tuple(_without_repeats(markers)),
         of(PhaseSeen),
         of(GaugeSeen),
         of(CheckpointSeen),
@@ -97,17 +97,17 @@ def format_scan(found: LogScan, rows: int = 5) -> str:
     return "\n".join(lines)
 
 
-def _pieces(tail: LogTail) -> Iterable[LogSegment]:
+def _all_segments(tail: LogTail) -> Iterable[LogSegment]:
     size = tail.size()
     while tail.position < size:
         before = tail.position
-        yield from tail.read(0.0)
+        yield from tail.read_segments(0.0)
         if tail.position <= before:
             break
     yield from tail.flush()
 
 
-def _each_once(hits: Sequence[LocatedEvent]) -> Iterable[LocatedEvent]:
+def _without_repeats(hits: Sequence[LocatedEvent]) -> Iterable[LocatedEvent]:
     last: float | None = None
     for hit in hits:
         index = hit.event.index if isinstance(hit.event, GenerationSeen) else None

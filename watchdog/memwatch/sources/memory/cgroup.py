@@ -1,4 +1,4 @@
-"""The trainer's memory cgroup, version 1 or 2, and every level above it that can be seen."""
+"""Reader of the trainer's memory cgroup, version 1 or 2, and of every visible level above it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from memwatch.sources.memory.cgroup_mounts import CgroupLocation, locate, parse_
 from memwatch.sources.memory.cgroup_ownership import CgroupOwnership
 from memwatch.sources.procfs import read_stat
 
-_SLOW_SECONDS = 10.0  # between readings of what binds nobody
-_IDLE_SECONDS = 1.5  # between looks for a limit, or a move, while there is no limit: every other second
-_NO_LIMIT = 2**60  # v1 writes 9223372036854771712 for none
+# Seconds between readings of the use of levels without a limit, and between checks for a new limit or a move while
+# no level has one. The latter lets every other sample of one a second skip the cgroup.
+_UNLIMITED_USE_SECONDS, _NO_LIMIT_SECONDS = 10.0, 1.5
+_NO_LIMIT = 2**60  # bytes; version 1 writes 9223372036854771712 when there is no limit
 
 
 # --- parsers ------------------------------------------------------------------------------------------------------
@@ -24,9 +25,9 @@ _NO_LIMIT = 2**60  # v1 writes 9223372036854771712 for none
 # inactive_file 100732928
 # total_inactive_file 100732928
 def parse_reclaimable_cache(raw: bytes) -> int:
-    """Bytes of page cache in memory.stat that the kernel gives back; SourceError when it tells none."""
+    """Return the bytes of reclaimable file pages in memory.stat; SourceError without such a line."""
     inactive, active = parse_field(raw, b"total_inactive_file "), parse_field(raw, b"total_active_file ")
-    if inactive is None:  # version 2; version 1 counts the levels below only in its total_ lines
+    if inactive is None:  # version 2; in version 1 only the total_ lines include the levels below
         inactive, active = parse_field(raw, b"inactive_file "), parse_field(raw, b"active_file ")
     if inactive is None:
         raise SourceError("memory.stat has no inactive_file")
@@ -36,7 +37,7 @@ def parse_reclaimable_cache(raw: bytes) -> int:
 # 9223372036854771712
 # max
 def parse_limit(raw: bytes) -> int | None:
-    """Bytes, None for no limit; SourceError when it is neither."""
+    """Parse a limit in bytes, None for no limit; SourceError when it is neither."""
     text = raw.strip()
     if text == b"max":
         return None
@@ -46,7 +47,7 @@ def parse_limit(raw: bytes) -> int | None:
 
 # 104857600
 def parse_usage(raw: bytes) -> int:
-    """Bytes, or SourceError."""
+    """Parse a use in bytes; SourceError when it is no number."""
     return parse_count(raw.strip())
 
 
@@ -54,54 +55,52 @@ def parse_usage(raw: bytes) -> int:
 # under_oom 0
 # oom_kill 1
 def parse_oom_kills(raw: bytes) -> int | None:
-    """The count in memory.oom_control, memory.events or memory.events.local; None before Linux 4.13."""
+    """Parse memory.oom_control, memory.events or memory.events.local; None before Linux 4.13, which has no count."""
     return parse_field(raw, b"oom_kill ")
 
 
 # --- one level ----------------------------------------------------------------------------------------------------
 
 
-class _Level:
-    """One cgroup directory."""
+class _CgroupDirectory:
+    """The memory files of one level of the cgroup hierarchy, held open."""
 
     def __init__(self, version: int, directory: str, path: str) -> None:
         self.path, self.directory = path, directory
         names = ("memory.usage_in_bytes", "memory.limit_in_bytes") if version == 1 else ("memory.current", "memory.max")
         self._usage = HeldValue(f"{directory}/{names[0]}", parse_usage, 64)
         self._limit = HeldValue(f"{directory}/{names[1]}", parse_limit, 64)
-        self._counts = HeldValue(f"{directory}/memory.stat", _MemoryStat, 16384)
-        self.counts = _MemoryStat(b"inactive_file 0\n")  # as last read
+        self._stat = HeldValue(f"{directory}/memory.stat", _MemoryStat, 16384)
+        self.stat = _MemoryStat(b"inactive_file 0\n")  # as of the latest reading
         self._latest: CgroupLevel | None = None
 
     def has_limit(self) -> bool:
-        """As its file says now."""
-        return self._limit.read() is not None
+        return self._limit.read_value() is not None
 
-    def read(self, wanted: bool, same_limits: bool = False) -> CgroupLevel:
-        """The level now. Without a limit its use matters to nobody and may be some seconds old, unless `wanted`.
+    def read_level(self, wanted: bool, same_limits: bool = False) -> CgroupLevel:
+        """Return the level's use and limit; the use may be seconds old when it has no limit and is not `wanted`.
 
-        With the `same_limits` as at the last read it has none if it had none.
+        `same_limits`: no limit has changed since the last call, so a missing limit is not looked for again.
         """
         latest = self._latest
         was_unlimited = latest is not None and latest.limit_bytes is None
-        limit = None if was_unlimited and same_limits and not wanted else self._limit.read()
+        limit = None if was_unlimited and same_limits and not wanted else self._limit.read_value()
         if latest is not None and was_unlimited and limit is None and not wanted:
             return latest
-        usage = self._usage.read()
-        self.counts = self._counts.read()
-        cache = min(self.counts.page_cache, usage)
+        usage = self._usage.read_value()
+        self.stat = self._stat.read_value()
+        cache = min(self.stat.page_cache, usage)
         self._latest = CgroupLevel(self.path, usage, cache, limit)
         return self._latest
 
     def close(self) -> None:
-        """Close what is held."""
         self._usage.close()
         self._limit.close()
-        self._counts.close()
+        self._stat.close()
 
 
 class _MemoryStat:
-    """What memory.stat says; SourceError when it tells no page cache."""
+    """The figures of memory.stat in bytes; SourceError when the page cache is missing."""
 
     __slots__ = ("hierarchical_limit", "page_cache", "swap")
 
@@ -111,13 +110,14 @@ class _MemoryStat:
         self.swap = parse_field(raw, b"total_swap ")
 
 
-# --- all of them --------------------------------------------------------------------------------------------------
+# --- all levels ---------------------------------------------------------------------------------------------------
 
 
 class CgroupReader:
-    """The memory cgroup of a process, followed when the process is moved; limits are read anew each time.
+    """Reads the memory cgroup of a process, also after the process was moved; limits are read at each sample.
 
-    While no level has a limit nothing rests on it: a move or a limit is seen within 2 s, its use is up to 10 s old.
+    While no level has a limit, no decision depends on it: a move or a new limit is noticed within 2 s, and the use is
+    up to 10 s old.
     """
 
     name = "cgroup"
@@ -127,76 +127,78 @@ class CgroupReader:
         self._membership = HeldFile(f"{root}/{pid}/cgroup", 16384)
         self._membership_raw: bytes | None = None
         self._version = 0
-        self._levels: list[_Level] = []
-        self._events: list[HeldValue[int | None]] = []
+        self._levels: list[_CgroupDirectory] = []
+        self._kill_counters: list[HeldValue[int | None]] = []
         self._swap: HeldValue[int] | None = None
-        self._slow_t = self._idle_t = float("-inf")
+        self._next_full_t = self._next_read_t = float("-inf")
         self._tightest: int | None = None
         self._ownership: CgroupOwnership | None = None
-        self._unlimited: CgroupMemory | None = None  # the latest, when no level had a limit
+        self._unlimited: CgroupMemory | None = None  # the latest result, when no level had a limit
 
-    def read(self, now: float) -> CgroupMemory:
-        """All levels, innermost first; SourceError when no memory cgroup can be read, TargetGoneError after the end."""
-        if self._unlimited is not None and now < self._idle_t:
+    def read_memory(self, now: float) -> CgroupMemory:
+        """Read all levels, innermost first; SourceError when none can be read, TargetGoneError after the exit."""
+        if self._unlimited is not None and now < self._next_read_t:
             return self._unlimited
-        self._idle_t = now + _IDLE_SECONDS
-        raw = self._membership.read()
+        self._next_read_t = now + _NO_LIMIT_SECONDS
+        raw = self._membership.read_bytes()
         if raw != self._membership_raw or not self._levels:
-            self._refuse_ending()
-            self._release()
-            self._find(raw)
+            self._require_not_exiting()
+            self._close_levels()
+            self._locate(raw)
             self._membership_raw = raw
         try:
-            return self._read(now)
+            return self._read_levels_and_kills(now)
         except SourceError as error:
-            self._release()
+            self._close_levels()
             if isinstance(error, TargetGoneError):  # the cgroup was removed, not the process
                 raise SourceError(str(error)) from error
             raise
 
     def level_directories(self) -> tuple[str, ...]:
-        """Where the levels of the last read are, innermost first."""
+        """The directories of the levels of the latest reading, innermost first."""
         return tuple(level.directory for level in self._levels)
 
     def oom_kills(self) -> tuple[int | None, int | None]:
-        """Kills in the innermost level, and with those below it; also once the process is gone. None: unknown."""
-        counts = [self._count(held) for held in self._events]
+        """Count OOM kills in the innermost level, and including the levels below it; None where unknown.
+
+        It also works after the process has exited.
+        """
+        counts = [self._read_kills(held) for held in self._kill_counters]
         return (counts[0] if counts else None, counts[1] if len(counts) > 1 else None)
 
     def close(self) -> None:
-        """Close all held files."""
         self._membership.close()
-        self._release()
+        self._close_levels()
 
-    def _read(self, now: float) -> CgroupMemory:
+    def _read_levels_and_kills(self, now: float) -> CgroupMemory:
         kills, hierarchy = self.oom_kills()
         latest = self._unlimited
-        if latest is not None and now < self._slow_t and not any(level.has_limit() for level in self._levels):
+        if latest is not None and now < self._next_full_t and not any(level.has_limit() for level in self._levels):
             if (latest.oom_kills, latest.hierarchy_oom_kills) != (kills, hierarchy):
                 latest = self._unlimited = replace(latest, oom_kills=kills, hierarchy_oom_kills=hierarchy)
             return latest
         levels = self._read_levels(now)
         limited = any(level.limit_bytes is not None for level in levels)
         owned = self._ownership is not None and self._ownership.check_owned(now, matters=limited)
-        swap = self._levels[0].counts.swap if self._swap is None else self._swap.read()
+        swap = self._levels[0].stat.swap if self._swap is None else self._swap.read_value()
         memory = CgroupMemory(self._version, levels, owned, swap, kills, hierarchy)
         self._unlimited = None if limited else memory
         return memory
 
     def _read_levels(self, now: float) -> tuple[CgroupLevel, ...]:
-        slow = now >= self._slow_t
+        slow = now >= self._next_full_t
         if slow:
-            self._slow_t = now + _SLOW_SECONDS
-        innermost = self._levels[0].read(wanted=True)
-        tightest = self._levels[0].counts.hierarchical_limit  # of all levels, as v1 tells with the rest
+            self._next_full_t = now + _UNLIMITED_USE_SECONDS
+        innermost = self._levels[0].read_level(wanted=True)
+        tightest = self._levels[0].stat.hierarchical_limit  # of all levels, which version 1 has in memory.stat
         same = tightest is not None and tightest == self._tightest
         self._tightest = tightest
-        levels = (innermost, *(level.read(slow, same) for level in self._levels[1:]))
+        levels = (innermost, *(level.read_level(slow, same) for level in self._levels[1:]))
         return (*levels, *self._hidden_level(levels))
 
     def _hidden_level(self, levels: tuple[CgroupLevel, ...]) -> tuple[CgroupLevel, ...]:
-        """A tighter limit above what can be seen, as v1 alone tells; its use is at least that of the topmost seen."""
-        limit = self._levels[0].counts.hierarchical_limit
+        """A tighter limit above the visible levels, as only version 1 reports it; its use is at least the topmost's."""
+        limit = self._levels[0].stat.hierarchical_limit
         if limit is None or limit >= min(
             (level.limit_bytes for level in levels if level.limit_bytes is not None), default=_NO_LIMIT
         ):
@@ -204,14 +206,14 @@ class CgroupReader:
         top = levels[-1]
         return (CgroupLevel(f"above {top.path}", top.usage_bytes, top.reclaimable_bytes, limit),)
 
-    # --- finding it
+    # --- finding the cgroup
 
-    def _refuse_ending(self) -> None:
-        """A process that is ending shows as in the v1 root: that is no move, and its counters are still wanted."""
+    def _require_not_exiting(self) -> None:
+        """TargetGoneError for an exiting process: it appears in the v1 root, and its old counters are still needed."""
         if read_stat(self._pid, self._proc).is_exiting:
             raise TargetGoneError(f"process {self._pid} has ended")
 
-    def _find(self, raw: bytes) -> None:
+    def _locate(self, raw: bytes) -> None:
         membership = parse_proc_cgroup(raw)
         place = None
         for process, prefix in (("self", ""), (str(self._pid), f"{self._proc}/{self._pid}/root")):
@@ -230,43 +232,43 @@ class CgroupReader:
         self._levels = list(_levels(membership.version, place))
         if not self._levels:
             raise SourceError(f"cgroup {_shown(place.path)} has no memory controller", "enable it, or pass --limit")
-        self._hold_counters(place.directory)
+        self._open_kill_counters(place.directory)
         self._ownership = CgroupOwnership(place.directory, self._tree_pids, self._proc)
 
-    def _hold_counters(self, directory: str) -> None:
-        """v1 counts in memory.oom_control; v2 in memory.events, and without the levels below in memory.events.local."""
+    def _open_kill_counters(self, directory: str) -> None:
+        """Open memory.oom_control (version 1), or memory.events.local and memory.events, which adds lower levels."""
         names = ("memory.oom_control",) if self._version == 1 else ("memory.events.local", "memory.events")
-        self._events = [HeldValue(f"{directory}/{name}", parse_oom_kills) for name in names]
+        self._kill_counters = [HeldValue(f"{directory}/{name}", parse_oom_kills) for name in names]
         swap = f"{directory}/memory.swap.current"
         self._swap = HeldValue(swap, parse_usage, 64) if os.path.exists(swap) else None  # noqa: PTH110
 
-    def _release(self) -> None:
+    def _close_levels(self) -> None:
         for level in self._levels:
             level.close()
-        for counter in self._events:
+        for counter in self._kill_counters:
             counter.close()
         if self._swap is not None:
             self._swap.close()
-        self._levels, self._events, self._swap = [], [], None
-        self._slow_t, self._unlimited = float("-inf"), None
+        self._levels, self._kill_counters, self._swap = [], [], None
+        self._next_full_t, self._unlimited = float("-inf"), None
 
     @staticmethod
-    def _count(held: HeldValue[int | None]) -> int | None:
+    def _read_kills(held: HeldValue[int | None]) -> int | None:
         try:
-            return held.read()
+            return held.read_value()
         except SourceError:
             return None
 
 
-def _levels(version: int, place: CgroupLocation) -> Iterator[_Level]:
-    """From the innermost that accounts for memory to the top; above a v1 level without hierarchy nothing binds."""
+def _levels(version: int, place: CgroupLocation) -> Iterator[_CgroupDirectory]:
+    """The levels that account for memory, innermost first; above a v1 level without use_hierarchy there are none."""
     directory, path = place.directory, place.path
     usage = "memory.usage_in_bytes" if version == 1 else "memory.current"
     while True:
         if os.path.exists(f"{directory}/{usage}"):  # noqa: PTH110
             if version == 1 and directory != place.directory and not _is_hierarchical(directory):
                 return
-            yield _Level(version, directory, _shown(path))
+            yield _CgroupDirectory(version, directory, _shown(path))
         if directory == place.top:
             return
         directory = directory.rpartition("/")[0]
@@ -281,6 +283,6 @@ def _is_hierarchical(directory: str) -> bool:
 
 
 def _shown(path: str) -> str:
-    """The path as text that every output can write."""
+    """Return the path as text that every output can write."""
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return "".join(char if char.isprintable() else "?" for char in text)

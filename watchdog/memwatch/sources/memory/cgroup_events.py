@@ -1,7 +1,7 @@
-"""What ends a sleep between two looks: the kernel tells that memory has crossed a level, or that it has become scarce.
+"""Kernel notifications of a cgroup that wake the watch loop early: memory thresholds, OOM, memory.events and PSI.
 
-All of it only wakes: what is decided, the look decides. Where none of it can be had (no right to write to the cgroup,
-version 2 without pressure information) looks are paced by growth alone.
+A notification only causes a sample, and the sample decides. Where none is available (no write access to the cgroup, or
+version 2 without pressure information), growth alone sets the time between samples.
 """
 
 from __future__ import annotations
@@ -16,96 +16,96 @@ from memwatch.core.measurements import CgroupMemory, Limit
 from memwatch.errors import SourceError
 from memwatch.sources.kernel_files import parse_count
 
-TOLERANCE = 0.05  # of the headroom that a level stands for: armed anew when off by more, rung again when left by more
-PRESSURE = (
-    b"some 100000 2000000\0"  # stalled for 0.1 s within 2 s: without CAP_SYS_RESOURCE whole 2 s alone are allowed
-)
+# Fraction of a threshold's headroom: a threshold further than this from the wanted use is armed anew, and one that has
+# fired is armed again when the use is further than this from it.
+TOLERANCE = 0.05
+# A stall of 0.1 s within 2 s. Without CAP_SYS_RESOURCE the kernel only accepts windows that are multiples of 2 s.
+PRESSURE = b"some 100000 2000000\0"
 _WRITE = os.O_WRONLY | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
 class _Threshold:
-    """A level of memory.usage_in_bytes that an eventfd tells of."""
+    """A value of memory.usage_in_bytes whose crossing makes an eventfd readable."""
 
     fd: int
     bytes: int
     slack_bytes: int
-    is_muted: bool = False  # rung, and memory has not left it yet
+    is_muted: bool = False  # it has fired, and the use is still close to it
 
-    def covers(self, level: int) -> bool:
-        """It stands for this level as well as one of its own would."""
-        return abs(self.bytes - level) <= self.slack_bytes
+    def covers(self, usage_bytes: int) -> bool:
+        """It is close enough to this use to need no threshold of its own."""
+        return abs(self.bytes - usage_bytes) <= self.slack_bytes
 
 
 class CgroupWaker:
-    """Kernel events of one trainer's cgroup as one descriptor to poll.
+    """Kernel notifications of one trainer's cgroup behind one descriptor.
 
-    Version 1: thresholds of usage, through eventfds, and the OOM notification. Version 2: memory.events, which changes
-    when a limit is met, and memory pressure (PSI), which without swap may come after the kill: nothing rests on it.
+    Version 1 has thresholds of use, through eventfds, and the OOM notification. Version 2 has memory.events, which
+    changes when the limit is reached, and memory pressure (PSI), which without swap may come after the OOM kill.
     """
 
     def __init__(self, directories: Callable[[], Sequence[str]]) -> None:
-        """`directories` of the cgroup's levels, innermost first, as CgroupMemory.levels has them."""
+        """`directories` returns those of the cgroup's levels, in the order of CgroupMemory.levels."""
         self._directories = directories
         self._epoll = select.epoll()
         self._directory: str | None = None
         self._thresholds: list[_Threshold] = []
-        self._others: dict[int, str] = {}  # what else is polled, by descriptor
+        self._event_files: dict[int, str] = {}  # by descriptor: the name of the other notification
         self._control = self._usage = -1
         self.failure = ""  # why there are no thresholds
 
     def fileno(self) -> int:
-        """Readable when there is something to look at."""
+        """The descriptor that becomes readable with a notification."""
         return self._epoll.fileno()
 
     @property
     def armed(self) -> tuple[str, ...]:
-        """What can wake now."""
-        levels = ("cgroup thresholds",) if self._thresholds else ()
-        return (*levels, *self._others.values())
+        """The kinds of notifications that are active."""
+        thresholds = ("cgroup thresholds",) if self._thresholds else ()
+        return (*thresholds, *self._event_files.values())
 
     def consume_wakeup(self) -> bool:
-        """Something did since the last call; it is quiet now."""
-        rung = self._epoll.poll(0)
-        for fd, _ in rung:
-            if fd in self._others:
-                self._quiet(fd)
+        """Return whether there was a notification since the last call, and clear it."""
+        fired = self._epoll.poll(0)
+        for fd, _ in fired:
+            if fd in self._event_files:
+                self._drain(fd)
             else:
-                self._hear(next(one for one in self._thresholds if one.fd == fd))
-        return bool(rung)
+                self._mute(next(threshold for threshold in self._thresholds if threshold.fd == fd))
+        return bool(fired)
 
     def set_thresholds(
         self, cgroup: CgroupMemory | None, limit: Limit, headrooms: Sequence[int], hurried: bool
     ) -> None:
-        """Watch for these headrooms from now on.
+        """Notify when the headroom falls to one of `headrooms`, in bytes.
 
-        Arming a level takes the kernel 5 ms (it waits for a grace period), and no CPU: one is armed anew in a call,
-        none when `hurried`, all at the first.
+        Arming a threshold takes the kernel 5 ms without CPU, because it waits for a grace period: the first call arms
+        all, a later one at most one, and none when `hurried`.
         """
-        directory = self._choose(cgroup, limit)
+        directory = self._limiting_directory(cgroup, limit)
         if directory != self._directory:
-            self._open(directory, cgroup.version if cgroup is not None else 0)
+            self._open_directory(directory, cgroup.version if cgroup is not None else 0)
         usage = self._read_usage()
         if usage is None:
             return
-        self._listen(usage)
+        self._unmute(usage)
         if self._thresholds and hurried:
             return
-        end = usage + limit.headroom_bytes  # where the room is used up
+        end = usage + limit.headroom_bytes  # the use at which no headroom is left
         levels = [end - room for room in headrooms if end > room]
         if len(levels) != len(self._thresholds) or not all(map(_Threshold.covers, self._thresholds, levels)):
             slacks = [int(TOLERANCE * (end - level)) for level in levels]
-            self._renew(list(zip(levels, slacks, strict=True)), 1 if self._thresholds else len(levels))
+            self._rearm(list(zip(levels, slacks, strict=True)), 1 if self._thresholds else len(levels))
 
     def close(self) -> None:
-        """Give all back."""
-        self._open(None, 0)
+        self._open_directory(None, 0)
         self._epoll.close()
 
     # --- which cgroup
 
-    def _choose(self, cgroup: CgroupMemory | None, limit: Limit) -> str | None:
-        """The folder of the level whose bound is met first; of the innermost where no cgroup's is: it grows, too."""
+    def _limiting_directory(self, cgroup: CgroupMemory | None, limit: Limit) -> str | None:
+        """Return the directory of the level that sets `limit`, of the innermost level when no level sets it."""
         directories = self._directories()
         if cgroup is None or not directories:
             return None
@@ -114,7 +114,7 @@ class CgroupWaker:
         return next(bound, directories[0])
 
     def _read_usage(self) -> int | None:
-        """What the level uses now; None where it has no thresholds. Read here: of a level without a limit it ages."""
+        """Read the level's use in bytes, which a sample may have seconds late; None without thresholds."""
         if self._control < 0:
             return None
         try:
@@ -123,22 +123,22 @@ class CgroupWaker:
             self.failure = f"its use cannot be read: {error}"
             return None
 
-    def _open(self, directory: str | None, version: int) -> None:
-        for fd in (*(one.fd for one in self._thresholds), *self._others, self._control, self._usage):
+    def _open_directory(self, directory: str | None, version: int) -> None:
+        for fd in (*(threshold.fd for threshold in self._thresholds), *self._event_files, self._control, self._usage):
             if fd >= 0:
-                os.close(fd)  # takes it out of the epoll, too
-        self._thresholds, self._others, self._control, self._usage = [], {}, -1, -1
+                os.close(fd)  # also removes it from the epoll
+        self._thresholds, self._event_files, self._control, self._usage = [], {}, -1, -1
         self._directory, self.failure = directory, ""
         if directory is None:
             return
         if version == 1:
-            self._open_control(directory)
+            self._open_thresholds(directory)
         else:
             self.failure = "cgroup version 2 has no thresholds"
-            self._add(f"{directory}/memory.events", "memory.events")
-            self._add_pressure(f"{directory}/memory.pressure")
+            self._watch_events(f"{directory}/memory.events", "memory.events")
+            self._watch_pressure(f"{directory}/memory.pressure")
 
-    def _open_control(self, directory: str) -> None:
+    def _open_thresholds(self, directory: str) -> None:
         try:
             self._control = os.open(f"{directory}/cgroup.event_control", _WRITE)
             self._usage = os.open(f"{directory}/memory.usage_in_bytes", os.O_RDONLY | os.O_CLOEXEC)
@@ -148,74 +148,77 @@ class CgroupWaker:
         with suppress(OSError):
             oom = os.open(f"{directory}/memory.oom_control", os.O_RDONLY | os.O_CLOEXEC)
             try:
-                self._watch(self._notified(oom), "OOM notification")
+                self._watch(self._register_eventfd(oom), "OOM notification")
             finally:
                 os.close(oom)
 
-    # --- levels
+    # --- thresholds
 
-    def _notified(self, file: int, level: int | None = None) -> int:
-        """An eventfd that the kernel writes to; OSError when it will not."""
+    def _register_eventfd(self, file: int, usage_bytes: int | None = None) -> int:
+        """Create an eventfd that the kernel signals; OSError when the kernel refuses."""
         fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
-            os.write(self._control, f"{fd} {file}{'' if level is None else f' {level}'}".encode())
+            os.write(self._control, f"{fd} {file}{'' if usage_bytes is None else f' {usage_bytes}'}".encode())
         except OSError:
             os.close(fd)
             raise
         return fd
 
-    def _renew(self, wanted: Sequence[tuple[int, int]], most: int) -> None:
-        """Keep what is near enough to a level that is wanted, arm what is missing; the rest goes once nothing is."""
+    def _rearm(self, wanted: Sequence[tuple[int, int]], most: int) -> None:
+        """Keep the thresholds that cover a wanted (use, slack), and arm at most `most` of the missing ones.
+
+        The others stay until nothing is missing: an old threshold is better than none.
+        """
         spare, kept, missing = self._thresholds, list[_Threshold](), list[tuple[int, int]]()
-        for level, slack in wanted:
-            near = next((one for one in spare if one not in kept and one.covers(level)), None)
-            if near is None:
-                missing.append((level, slack))
+        for usage, slack in wanted:
+            covering = next((old for old in spare if old not in kept and old.covers(usage)), None)
+            if covering is None:
+                missing.append((usage, slack))
             else:
-                kept.append(near)
+                kept.append(covering)
         try:
-            for level, slack in missing[:most]:
-                kept.append(self._threshold(level, slack))  # one by one: what is armed can ring, whatever fails next
+            for usage, slack in missing[:most]:
+                kept.append(self._arm(usage, slack))  # one by one, so that those armed stay when a later one fails
         except OSError as error:
             self.failure = f"no threshold: {error.strerror}"
             os.close(self._control)
             self._control = -1
-        rest = [one for one in spare if one not in kept]
-        if len(missing) > most:  # until all are there an old one is better than none
-            kept, rest = kept + rest, []
-        for one in rest:
-            os.close(one.fd)
-        self._thresholds = sorted(kept, key=lambda one: one.bytes)
+        unused = [old for old in spare if old not in kept]
+        if len(missing) > most:
+            kept, unused = kept + unused, []
+        for threshold in unused:
+            os.close(threshold.fd)
+        self._thresholds = sorted(kept, key=lambda threshold: threshold.bytes)
 
-    def _threshold(self, level: int, slack: int) -> _Threshold:
-        fd = self._notified(self._usage, level)
+    def _arm(self, usage_bytes: int, slack_bytes: int) -> _Threshold:
+        fd = self._register_eventfd(self._usage, usage_bytes)
         try:
             self._epoll.register(fd, select.EPOLLIN)
         except OSError:
             os.close(fd)
             raise
-        return _Threshold(fd, level, slack)
+        return _Threshold(fd, usage_bytes, slack_bytes)
 
-    def _hear(self, one: _Threshold) -> None:
-        """It rings at each crossing, up and down: one that memory hovers at is left alone until memory has left it."""
-        self._quiet(one.fd)
-        self._epoll.unregister(one.fd)
-        one.is_muted = True
+    def _mute(self, threshold: _Threshold) -> None:
+        """Ignore a threshold that has fired until the use has left it: it fires at each crossing, up and down."""
+        self._drain(threshold.fd)
+        self._epoll.unregister(threshold.fd)
+        threshold.is_muted = True
 
-    def _listen(self, usage: int) -> None:
-        for one in self._thresholds:
-            if one.is_muted and not one.covers(usage):
-                self._quiet(one.fd)
-                self._epoll.register(one.fd, select.EPOLLIN)
-                one.is_muted = False
+    def _unmute(self, usage: int) -> None:
+        for threshold in self._thresholds:
+            if threshold.is_muted and not threshold.covers(usage):
+                self._drain(threshold.fd)
+                self._epoll.register(threshold.fd, select.EPOLLIN)
+                threshold.is_muted = False
 
-    # --- the rest
+    # --- other notifications
 
-    def _add(self, path: str, name: str) -> None:
+    def _watch_events(self, path: str, name: str) -> None:
         with suppress(OSError):
             self._watch(os.open(path, os.O_RDONLY | os.O_CLOEXEC), name, select.EPOLLPRI)
 
-    def _add_pressure(self, path: str) -> None:
+    def _watch_pressure(self, path: str) -> None:
         with suppress(OSError):
             fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
@@ -226,13 +229,13 @@ class CgroupWaker:
             self._watch(fd, "memory pressure", select.EPOLLPRI)
 
     def _watch(self, fd: int, name: str, mask: int = select.EPOLLIN) -> None:
-        self._others[fd] = name
+        self._event_files[fd] = name
         self._epoll.register(fd, mask)
-        self._quiet(fd)
+        self._drain(fd)
 
     @staticmethod
-    def _quiet(fd: int) -> None:
-        """Take what it has to say: an eventfd's count, or the content whose change was told."""
+    def _drain(fd: int) -> None:
+        """Read the eventfd's count, or the content whose change was notified."""
         with suppress(OSError):
             os.lseek(fd, 0, os.SEEK_SET)
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Where a process's memory cgroup lies in the file system: its path in the hierarchy, mapped through the mounts."""
+"""Finds the directory of a process's memory cgroup, from /proc/PID/cgroup and /proc/PID/mountinfo."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Membership:
     """The cgroup that accounts for a process's memory."""
 
     version: int  # 1 or 2
-    path: str  # from the root that the reader's cgroup namespace shows
+    path: str  # from the root of the reader's cgroup namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,13 @@ class Mount:
     """One mounted cgroup hierarchy that may account for memory."""
 
     version: int
-    root: str  # the cgroup that is at the mount point; not "/" in containers without a cgroup namespace
+    root: str  # the cgroup at the mount point; not "/" in containers without a cgroup namespace
     point: str
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupLocation:
-    """A cgroup's directory, and the one furthest up that can be seen."""
+    """A cgroup's directory, and that of the topmost visible level."""
 
     directory: str
     top: str
@@ -41,7 +41,7 @@ class CgroupLocation:
 # 4:memory:/docker/98b345b146fd
 # 0::/
 def parse_proc_cgroup(raw: bytes) -> Membership:
-    """A v1 memory controller comes before the v2 hierarchy (hybrid); SourceError when there is neither."""
+    """Prefer the v1 memory controller to the v2 hierarchy, as in hybrid setups; SourceError when there is neither."""
     unified = None
     for line in raw.split(b"\n"):
         number, _, rest = line.partition(b":")
@@ -60,7 +60,7 @@ def parse_proc_cgroup(raw: bytes) -> Membership:
 # 35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
 # 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
 def parse_mountinfo(raw: bytes) -> tuple[Mount, ...]:
-    """The v1 memory and v2 hierarchies, in the order of mounting; other lines are passed over."""
+    """Return the mounted v1 memory and v2 hierarchies, in the order of mounting; other lines are skipped."""
     mounts = []
     for line in raw.split(b"\n"):
         before, _, after = line.partition(b" - ")
@@ -76,7 +76,10 @@ def parse_mountinfo(raw: bytes) -> tuple[Mount, ...]:
 
 
 def locate(membership: Membership, mounts: Sequence[Mount], prefix: str = "") -> CgroupLocation | None:
-    """The first mount that shows the cgroup; `prefix` is put before mount points (/proc/PID/root)."""
+    """Find the cgroup below the first mount that shows it; None when none does.
+
+    `prefix` is put before each mount point: /proc/PID/root for another mount namespace.
+    """
     for mount in mounts:
         below = _below(membership.path, mount.root)
         if mount.version != membership.version or below is None:
@@ -89,7 +92,7 @@ def locate(membership: Membership, mounts: Sequence[Mount], prefix: str = "") ->
 
 
 def _below(path: str, root: str) -> list[str] | None:
-    """The names that lead from cgroup `root` down to `path`, None when it is not below."""
+    """The names that lead from the cgroup `root` down to `path`; None when it is not below `root`."""
     names, above = ([name for name in where.split("/") if name] for where in (path, root))
     rest = names[len(above) :]
     return rest if names[: len(above)] == above and ".." not in rest else None

@@ -1,7 +1,7 @@
-"""/proc/PID/maps and /proc/PID/pagemap: which pages of a process are resident, and which it has to itself.
+"""Reads from /proc/PID/maps and /proc/PID/pagemap which pages are resident, and which a process has to itself.
 
-Reading pagemap takes the process's mmap lock for 2 MiB of addresses at most: 2 us for a run of 32 pages, where
-smaps_rollup holds it for the whole address space (15 to 23 ms per GiB). Both need the permission to ptrace.
+Reading pagemap holds the process's mmap lock for 2 MiB of addresses at most: 2 us for a run of 32 pages. Reading
+smaps_rollup holds it for the whole address space, 15 to 23 ms per GiB. Both need the permission to ptrace.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from itertools import accumulate
 from memwatch.errors import SourceError
 from memwatch.sources.kernel_files import read_whole, unreadable
 
-PAGES_PER_RUN = 32  # pages read at once: 1.1 us and 0.04 us a page, so this costs twice one page
+PAGES_PER_RUN = 32  # pages read at once: a read takes 1.1 us and 0.04 us per page, so this costs twice one page
 
 PAGE_BITS = os.sysconf("SC_PAGE_SIZE").bit_length() - 1
 _ENTRY_BYTES = 8
@@ -27,11 +27,11 @@ _MAPPING = re.compile(
     rb"^([0-9a-f]{1,16})-([0-9a-f]{1,16}) ([r-][w-][x-])([ps]) ([0-9a-f]{1,16}) ([0-9a-f]+:[0-9a-f]+) ([0-9]+)",
     re.MULTILINE,
 )
-_MAPS_BYTES = 1 << 19  # about 6,000 mappings, 8 ms; of a process with more, the rest is taken to be like these
-_ANON_KEPT, _FILES_KEPT = 512, 64  # the largest; a tree of 200 processes is held in memory
+_MAPS_BYTES = 1 << 19  # about 6,000 mappings in 8 ms; further ones are assumed to be like these
+_MAX_ANON, _MAX_FILES = 512, 64  # mappings kept, the largest ones: a tree may have 200 processes
 
-# Documentation/admin-guide/mm/pagemap.rst: in the highest byte of an entry, 0x80 present, 0x20 file page or shared
-# memory, 0x01 mapped by nobody else. Without CAP_SYS_ADMIN the frame number is zero, and these are still told.
+# Bits of the highest byte of an entry (Documentation/admin-guide/mm/pagemap.rst): 0x80 present, 0x20 file page or
+# shared memory, 0x01 mapped by no other process. The kernel shows them without CAP_SYS_ADMIN, too.
 _EXCLUSIVE, _FILE, _PRESENT = 0x01, 0x20, 0x80
 _KIND_BITS = _PRESENT | _FILE | _EXCLUSIVE
 ANON_OWN, ANON_SHARED = _PRESENT | _EXCLUSIVE, _PRESENT
@@ -40,7 +40,7 @@ _KINDS = bytes(byte & _KIND_BITS if byte & _PRESENT else 0 for byte in range(256
 _MASKS = {kind: bytes(byte == kind for byte in range(256)) for kind in (ANON_OWN, ANON_SHARED, FILE_OWN, FILE_SHARED)}
 _FILE_MASK = bytes(byte in (FILE_OWN, FILE_SHARED) for byte in range(256))
 
-# linux/fs.h, since 6.7
+# The PAGEMAP_SCAN ioctl of linux/fs.h, since Linux 6.7.
 _PAGEMAP_SCAN = 0xC0606610
 _SCAN_ARGUMENT = struct.Struct("=12Q")
 ZERO, HUGE = 1 << 5, 1 << 6
@@ -55,51 +55,51 @@ class FileMapping:
     key: FileKey
     first: int  # page number of its address
     count: int
-    offset: int  # page of the file that the first one shows
+    offset: int  # page of the file that is mapped first
 
 
 class PageRuns:
-    """Stretches of pages, cut into runs that a sample is taken from."""
+    """Ranges of pages, divided into runs from which a sample is taken."""
 
-    __slots__ = ("_ends", "stretches", "total")
+    __slots__ = ("_ends", "ranges", "total")
 
-    def __init__(self, stretches: list[tuple[int, int]]) -> None:
-        self.stretches = stretches
-        self._ends = list(accumulate(-(-count // PAGES_PER_RUN) for _, count in stretches))
+    def __init__(self, ranges: list[tuple[int, int]]) -> None:
+        self.ranges = ranges
+        self._ends = list(accumulate(-(-count // PAGES_PER_RUN) for _, count in ranges))
         self.total = self._ends[-1] if self._ends else 0
 
     def sample(self, wanted: int, start: float) -> Iterator[tuple[int, int, int]]:
-        """`wanted` runs at equal distances, or all: (stretch, first page, pages) of each.
+        """Yield (index of the range, first page, pages) of `wanted` runs at equal distances, or of all.
 
-        `start` (0 to 1) is where in the first distance the first lies.
+        `start` from 0 to 1 places the first run within the first distance.
         """
         if wanted >= self.total:
             wanted, start = self.total, 0.0
         i = begin = 0
-        for stretch, (end, (first, count)) in enumerate(zip(self._ends, self.stretches, strict=True)):
+        for page_range, (end, (first, count)) in enumerate(zip(self._ends, self.ranges, strict=True)):
             while i < wanted and (run := int((start + i) * self.total / wanted)) < end:
                 skipped = (run - begin) * PAGES_PER_RUN
-                yield stretch, first + skipped, min(PAGES_PER_RUN, count - skipped)
+                yield page_range, first + skipped, min(PAGES_PER_RUN, count - skipped)
                 i += 1
             begin = end
 
 
 @dataclass(frozen=True, slots=True)
 class AddressSpace:
-    """The address space of a process, as far as pages of it are sampled."""
+    """The mappings of a process from which pages are sampled."""
 
-    mappings: int  # all that were read
+    mappings: int  # number of all that were read
     anon: PageRuns
     files: tuple[FileMapping, ...]
     file_runs: PageRuns  # of `files`, in the same order
     by_file: dict[FileKey, tuple[FileMapping, ...]]
-    mark: int = 0  # of the text that it was read from
+    digest: int = 0  # hash of the text that was parsed
 
 
 # 7f79be400000-7f79de400000 rw-p 00000000 00:00 0
 # 7f8d8a2c1000-7f8d8a417000 r-xp 00026000 fe:00 1052                       /usr/lib/x86_64-linux-gnu/libc.so.6
 def parse_maps(raw: bytes) -> AddressSpace:
-    """What may hold pages; a line that cannot be read is left out, as is what nobody may access."""
+    """Parse the mappings that may hold pages; unreadable lines and inaccessible mappings are left out."""
     anon: list[tuple[int, int]] = []
     files: list[FileMapping] = []
     mappings = _MAPPING.findall(raw)
@@ -115,12 +115,12 @@ def parse_maps(raw: bytes) -> AddressSpace:
                 anon[-1] = (anon[-1][0], anon[-1][1] + count)
             else:
                 anon.append((first, count))
-    return _space(len(mappings), anon, files, hash(raw))
+    return _address_space(len(mappings), anon, files, hash(raw))
 
 
-def _space(mappings: int, anon: list[tuple[int, int]], files: list[FileMapping], mark: int) -> AddressSpace:
-    anon = sorted(nlargest(_ANON_KEPT, anon, key=lambda stretch: stretch[1]))
-    kept = tuple(nlargest(_FILES_KEPT, files, key=lambda mapping: mapping.count))
+def _address_space(mappings: int, anon: list[tuple[int, int]], files: list[FileMapping], mark: int) -> AddressSpace:
+    anon = sorted(nlargest(_MAX_ANON, anon, key=lambda page_range: page_range[1]))
+    kept = tuple(nlargest(_MAX_FILES, files, key=lambda mapping: mapping.count))
     by_file: dict[FileKey, tuple[FileMapping, ...]] = {}
     for mapping in kept:
         by_file[mapping.key] = (*by_file.get(mapping.key, ()), mapping)
@@ -130,25 +130,25 @@ def _space(mappings: int, anon: list[tuple[int, int]], files: list[FileMapping],
 
 
 def read_address_space(pid: int, root: str = "/proc", known: Iterable[AddressSpace | None] = ()) -> AddressSpace:
-    """The mappings of a process, one of those `known` if they are the same; TargetGoneError or SourceError.
+    """Read the mappings of a process, reusing one of `known` if it is the same; TargetGoneError or SourceError.
 
-    Parsing takes three times as long as reading, and forks that do the same have the same mappings.
+    Parsing takes three times as long as reading, and forks often have the same mappings.
     """
     raw = read_whole(f"{root}/{pid}/maps", _MAPS_BYTES)
     mark = hash(raw)
-    same = next((space for space in known if space is not None and space.mark == mark), None)
+    same = next((space for space in known if space is not None and space.digest == mark), None)
     return same or parse_maps(raw)
 
 
 class PagemapFile:
-    """The pages of one process, open for a while. It holds the process's address space, not its memory."""
+    """An open /proc/PID/pagemap, which keeps the process's address space alive, but not its memory."""
 
-    __slots__ = ("_fd", "_path", "marks", "reads")
+    __slots__ = ("_fd", "_path", "reads", "scans")
 
     def __init__(self, pid: int, root: str = "/proc") -> None:
-        """TargetGoneError or SourceError when it may not be opened."""
+        """Open it; TargetGoneError or SourceError."""
         self._path = f"{root}/{pid}/pagemap"
-        self.reads = self.marks = 0
+        self.reads = self.scans = 0
         try:
             self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
@@ -159,7 +159,7 @@ class PagemapFile:
             raise unreadable(self._path, error) from error
 
     def read_page_kinds(self, first: int, count: int) -> bytes:
-        """A byte per page: ANON_OWN, ANON_SHARED, FILE_OWN, FILE_SHARED, or 0 for one that is not resident."""
+        """Return a byte per page: ANON_OWN, ANON_SHARED, FILE_OWN, FILE_SHARED, or 0 for one that is not resident."""
         self.reads += 1
         try:
             raw = os.pread(self._fd, count * _ENTRY_BYTES, first * _ENTRY_BYTES)
@@ -168,8 +168,8 @@ class PagemapFile:
         return raw[_ENTRY_BYTES - 1 :: _ENTRY_BYTES].translate(_KINDS).ljust(count, b"\0")
 
     def scan_category(self, category: int, first: int, count: int) -> int:
-        """Those of `count` pages that are ZERO or HUGE, as a mask (see `mask`); none where the kernel cannot tell."""
-        self.marks += 1
+        """Return which of `count` pages are ZERO or HUGE, as a mask (see `mask`); none before Linux 6.7."""
+        self.scans += 1
         regions = array("Q", bytes(count * 3 * _ENTRY_BYTES))  # start, end, categories of each
         address, end = first << PAGE_BITS, (first + count) << PAGE_BITS
         ask = (_SCAN_ARGUMENT.size, 0, address, end, 0, regions.buffer_info()[0], count, 0, 0, category, 0, category)
@@ -184,15 +184,14 @@ class PagemapFile:
         return int.from_bytes(marks, "little")
 
     def close(self) -> None:
-        """Close it."""
         os.close(self._fd)
 
 
 def mask(kinds: bytes, kind: int) -> int:
-    """The pages of a kind: the bit 8 * i stands for the page i."""
+    """Return the pages of a kind as an integer in which bit 8 * i stands for page i."""
     return int.from_bytes(kinds.translate(_MASKS[kind]), "little")
 
 
 def file_mask(kinds: bytes) -> int:
-    """The resident pages of a file or of shared memory."""
+    """Return the resident pages of files and of shared memory, as `mask` does."""
     return int.from_bytes(kinds.translate(_FILE_MASK), "little")

@@ -1,4 +1,4 @@
-"""The trainer and its descendants: who they are, and how much memory they use together."""
+"""Reader of the memory of the trainer and all its descendants."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from memwatch.sources.memory.shared_page_sampling import PageSamplingBudget, Sam
 from memwatch.sources.procfs import ProcStatus, parse_limits, parse_statm, parse_status, read_stat
 
 _STATM_BYTES = 160  # seven numbers of up to 20 digits
-_DETAIL_SECONDS, _LIMITS_SECONDS = 20.0, 60.0  # between readings of the trainer's own status, and of its limits
-_AGAIN_SECONDS = 1.0  # between tries to read what could not be read: no descriptor is left, say
-_ENDED_KEPT = 64  # processes that have ended whose parents are remembered
-_STEP = 128  # a process whose memory has changed by this part of the tree since its visit is visited again
-_TURN_SECONDS = 16.0  # between those of one of the others, in turn: 35 us
-_FIRST_CHANGES = 3  # of a new process after which it is asked whether it has started its program, as forks do at once
+_STATUS_SECONDS, _LIMITS_SECONDS = 20.0, 60.0  # between readings of the trainer's /proc/PID/status, and of its limits
+_OTHER_SECONDS = 16.0  # between readings of the status of one of the others, in rotation; one takes 35 us
+_RETRY_SECONDS = 1.0  # between attempts to read what failed, for example because no descriptor was left
+_MAX_ENDED = 64  # exited processes whose parents are remembered
+_RESAMPLE_FRACTION = 1 / 128  # of the tree's memory; a process that changed by more gets a new page sample
+_FIRST_CHANGES = 3  # of a new process after which its layout is read again, since most forks exec at once
 
 
 class _TreeProcess(SampledProcess):
-    """One process of the tree. The held statm binds it to its identity: a recycled PID is not read by it."""
+    """One process of the tree; the open statm belongs to it, so a reused PID is never read."""
 
     __slots__ = ("_path", "data_bytes", "fd", "first_changes", "statm", "status")
 
@@ -40,12 +40,12 @@ class _TreeProcess(SampledProcess):
             raise unreadable(self._path, error) from error
         try:
             self.update()
-        except SourceError:  # it ended between the opening and the reading
+        except SourceError:  # it exited between the opening and the reading
             self.close()
             raise
 
     def update(self) -> bool:
-        """Read statm, whether it has changed; TargetGoneError once the process is no more."""
+        """Read statm and return whether it has changed; TargetGoneError after the exit."""
         try:
             statm = os.pread(self.fd, _STATM_BYTES, 0)
         except OSError as error:
@@ -56,123 +56,119 @@ class _TreeProcess(SampledProcess):
         return True
 
     def apply_statm(self, raw: bytes) -> None:
-        """Know its memory by a new statm."""
         self.statm = raw
         self.size_bytes, resident_bytes, self.shared_bytes, self.data_bytes = parse_statm(raw)
         self.anon_bytes = resident_bytes - self.shared_bytes
 
     @property
     def shmem_bytes(self) -> int:
-        """As of the latest status; none of it is known before."""
+        """Bytes as of the latest status; 0 before the first."""
         return (self.status.shmem_bytes or 0) if self.status else 0
 
     @property
     def stack_bytes(self) -> int:
-        """As of the latest status; statm counts it as data."""
+        """Bytes as of the latest status; statm counts them as data."""
         return (self.status.stack_bytes or 0) if self.status else 0
 
     @property
     def looks_like_another_program(self) -> bool:
-        """It has dropped most of what it inherited, as one does that starts a program of its own."""
+        """It has dropped most of the memory that it inherited, as after an exec."""
         return self.inherited_bytes > 2 * self.anon_bytes
 
     def close(self) -> None:
-        """Close the held file."""
-        self.gone = True
+        self.has_exited = True
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
 
 class TreeReader:
-    """The memory of a process and all its descendants: statm each time, the shape of the tree and details less often.
+    """Reads the memory of a process and all its descendants: statm each time, new processes and details less often.
 
-    A descendant whose parent has died stays in the tree, it still holds the job's memory. Forks are told from programs
-    of their own by their address layout, shared pages from own ones by samples (sources.survey). Details that cannot be
-    read stay as they were, and the record says so.
+    A descendant whose parent has exited stays in the tree, since it still holds the job's memory. The address layout
+    tells forks from other programs, page samples (shared_page_sampling) tell shared pages from own ones. Details that
+    cannot be read keep their previous values, and the record says why in `stale`.
     """
 
     name = "procfs"
 
     def __init__(self, pid: int, root: str = "/proc", survey: PageSamplingBudget | None = None) -> None:
-        """TargetGoneError when there is no such process."""
-        self._proc = root
-        self._stale, self._again_t = "", float("-inf")  # why details are not read anew; when that is tried again
+        """Begin with `pid` alone; TargetGoneError when there is no such process."""
+        self._proc_root = root
+        self._stale, self._retry_t = "", float("-inf")  # why details are old; when to retry
         self._root = _TreeProcess(root, pid)
-        self._root.layout = self._layout(self._root)
+        self._root.layout = self._read_layout(self._root)
         self._others: dict[int, _TreeProcess] = {}
         self._known = {pid}
-        self._parents: dict[int, int] = {}  # of all that were met, the latest last
-        self._members: tuple[_TreeProcess, ...] = ()  # those that have memory, from the eldest on
+        self._parents: dict[int, int] = {}  # of all processes found, the latest last
+        self._members: tuple[_TreeProcess, ...] = ()  # those that have memory, the eldest first
         self._descendants = DescendantFinder(root)
-        self._survey = SharedPageSampler(root, survey)
+        self._sampler = SharedPageSampler(root, survey)
         self._ranks = RankTracker(pid, root)
-        self._detail_t = self._limits_t = self._turn_t = float("-inf")
-        self._turn = 0  # whose details are read next
+        self._next_status_t = self._next_limits_t = self._next_other_t = float("-inf")
+        self._next_index = 0  # in `_others`: whose status is read next
         self._rlimits: tuple[int | None, int | None] = (None, None)
         self._sampled = False
-        self._whole = TreeTotals(0, 0)
-        self._record: TreeMemory | None = None  # the latest, while nothing has changed
-        self._order()
+        self._totals = TreeTotals(0, 0)
+        self._record: TreeMemory | None = None  # the latest, until something changes
+        self._update_members()
 
     def tree_pids(self) -> frozenset[int]:
-        """The PIDs of the tree, the trainer's own among them, as of the last read."""
+        """The PIDs of the tree as of the latest reading, the trainer's included."""
         return frozenset(self._known)
 
     def parent_pids(self) -> Mapping[int, int]:
-        """PID -> parent, as each was met, of the trainer's descendants and those that have ended lately."""
+        """PID -> parent, at the time it was found, of descendants and of those that exited recently."""
         return self._parents
 
-    def read(self, now: float) -> TreeMemory:
-        """The tree's memory; TargetGoneError when the trainer is gone or a zombie, else SourceError."""
+    def read_memory(self, now: float) -> TreeMemory:
+        """Read the tree's memory; TargetGoneError when the trainer has exited or is a zombie, else SourceError."""
         if self._root.update():
             self._record = None
         if self._root.size_bytes == 0:
             raise TargetGoneError(f"process {self._root.pid} has no memory: it has ended")
         self._update_others()
-        if self._stale and now >= self._again_t:
-            self._try_again(now)
-        if found := self._newcomers(now):
-            self._admit(found)
-        if now >= self._detail_t or now >= self._turn_t:
+        if self._stale and now >= self._retry_t:
+            self._retry_details(now)
+        if found := self._find_new(now):
+            self._add_processes(found)
+        if now >= self._next_status_t or now >= self._next_other_t:
             self._read_details(now)
-        if self._record is None or self._record.stale != self._stale or self._survey.copy_bytes_per_second:
+        if self._record is None or self._record.stale != self._stale or self._sampler.copy_bytes_per_second:
             self._record = self._make_record(now)
-        if len(self._members) > 1 and self._survey.sample_within_budget(now, self._members, self._whole):
+        if len(self._members) > 1 and self._sampler.sample_within_budget(now, self._members, self._totals):
             self._record = self._make_record(now)
         return self._record
 
     def close(self) -> None:
-        """Close all held files."""
         self._descendants.close()
         for process in (self._root, *self._others.values()):
             process.close()
         self._others.clear()
 
-    # --- each look
+    # --- at each sample
 
-    def _newcomers(self, now: float) -> dict[int, int]:
-        """PID -> parent; none while nothing can be opened to look for them: those that are known are read on."""
+    def _find_new(self, now: float) -> dict[int, int]:
+        """Return PID -> parent of new processes; none when the search fails, and the known ones are still read."""
         try:
             return self._descendants.find_new(now, self._known)
         except TargetGoneError:
             raise
         except SourceError as error:
-            self._miss(error)
+            self._note_failure(error)
             return {}
 
-    def _miss(self, error: SourceError) -> None:
-        """The first of what cannot be read is told."""
+    def _note_failure(self, error: SourceError) -> None:
+        """Keep the first failure for the record."""
         self._stale = self._stale or str(error)
 
-    def _try_again(self, now: float) -> None:
-        """All that may have been missed."""
-        self._stale, self._again_t = "", now + _AGAIN_SECONDS
-        self._detail_t = self._limits_t = float("-inf")
+    def _retry_details(self, now: float) -> None:
+        self._stale, self._retry_t = "", now + _RETRY_SECONDS
+        self._next_status_t = self._next_limits_t = float("-inf")
         self._descendants.force_full_walk()
 
     def _update_others(self) -> None:
-        """Written out: 200 processes are read here, and most have not changed."""
+        """Read the descendants' statm; inlined, as there may be 200 of them and most have not changed."""
         pread, changed, gone = os.pread, [], []
         for process in self._others.values():
             try:
@@ -184,49 +180,49 @@ class TreeReader:
                 process.apply_statm(statm)
                 changed.append(process)
         if changed:
-            self._take_changes(changed)
+            self._apply_changes(changed)
         if gone:
-            self._forget(gone)
+            self._remove_exited(gone)
 
-    def _take_changes(self, changed: list[_TreeProcess]) -> None:
-        step = self._whole.used_bytes // _STEP
+    def _apply_changes(self, changed: list[_TreeProcess]) -> None:
+        step = int(self._totals.used_bytes * _RESAMPLE_FRACTION)
         self._record = None
         for process in changed:
             if process.layout is None or process.first_changes or process.looks_like_another_program:
                 process.first_changes = max(0, process.first_changes - 1)
-                self._know_layout(process)
+                self._update_layout(process)
             if process.has_changed(step):
-                self._survey.enqueue(process)
+                self._sampler.enqueue(process)
         if not all(process.size_bytes for process in changed):
-            self._order()
+            self._update_members()
 
-    def _forget(self, gone: list[_TreeProcess]) -> None:
+    def _remove_exited(self, gone: list[_TreeProcess]) -> None:
         for process in gone:
             process.close()
             del self._others[process.pid]
             self._known.discard(process.pid)
-        self._survey.drop_exited()
-        self._order()
+        self._sampler.drop_exited()
+        self._update_members()
 
-    def _remember(self, pid: int, parent_pid: int) -> None:
+    def _remember_parent(self, pid: int, parent_pid: int) -> None:
         self._parents.pop(pid, None)
         self._parents[pid] = parent_pid
-        if len(self._parents) > len(self._known) + _ENDED_KEPT:
-            del self._parents[next(one for one in self._parents if one not in self._known)]
+        if len(self._parents) > len(self._known) + _MAX_ENDED:
+            del self._parents[next(ended for ended in self._parents if ended not in self._known)]
 
-    def _order(self) -> None:
-        """Who has memory, and who is the eldest of each family of forks."""
+    def _update_members(self) -> None:
+        """Find who has memory, and the eldest of each family of forks."""
         members = [process for process in (self._root, *self._others.values()) if process.size_bytes]
         families = set()
         for process in members:
             process.eldest = process.layout not in families
             families.add(process.layout)
         self._members, self._record = tuple(members), None
-        self._ranks.order(members)
+        self._ranks.set_members(members)
 
     def _make_record(self, now: float) -> TreeMemory:
         root, others = self._root, self._members[1:]
-        whole = self._whole = tree_totals(root, others, now)
+        whole = self._totals = tree_totals(root, others, now)
         self._sampled = self._is_sampled(others)
         shmem = min(whole.shared_bytes, max(process.shmem_bytes for process in self._members))
         return TreeMemory(
@@ -237,7 +233,7 @@ class TreeReader:
             anon_bytes=whole.anon_bytes,
             file_bytes=whole.shared_bytes - shmem,
             shmem_bytes=shmem,
-            swap_bytes=self._swap(),
+            swap_bytes=self._swap_bytes(),
             virtual_bytes=root.size_bytes,
             data_bytes=max(0, root.data_bytes - root.stack_bytes),
             rlimit_as_bytes=self._rlimits[0],
@@ -246,18 +242,18 @@ class TreeReader:
             cow_bytes=whole.cow_bytes if self._sampled else None,
             cow_bytes_per_second=whole.cow_bytes_per_second if self._sampled else None,
             stale=self._stale,
-            reason=next((process.refused for process in others if process.refused), ""),
-            survey_cost=self._survey.cost,
-            ranks=self._ranks.memory(now),
+            reason=next((process.failure for process in others if process.failure), ""),
+            survey_cost=self._sampler.cost,
+            ranks=self._ranks.rank_memories(now),
         )
 
     def _is_sampled(self, others: Sequence[_TreeProcess]) -> bool:
-        """Most were visited; new ones that wait for their visit do not change it."""
-        known = sum(process.page_sample is not None or (self._sampled and process.queued) for process in others)
+        """Most have a page sample; new processes that wait for theirs do not change the answer."""
+        known = sum(process.page_sample is not None or (self._sampled and process.is_queued) for process in others)
         return known > 0 and 2 * known >= len(others)
 
-    def _swap(self) -> int | None:
-        """Swap of each family of forks counted once, by its largest member."""
+    def _swap_bytes(self) -> int | None:
+        """Bytes in swap; each family of forks counts once, by its largest member."""
         families: dict[tuple[int, int] | None, int] = {}
         for process in self._members:
             if process.status is not None and process.status.swap_bytes is not None:
@@ -266,81 +262,81 @@ class TreeReader:
 
     # --- less often
 
-    def _admit(self, found: Mapping[int, int]) -> None:
-        """Take processes into the tree, given with their parents."""
+    def _add_processes(self, found: Mapping[int, int]) -> None:
+        """Add processes to the tree; `found` is PID -> parent."""
         for pid, parent_pid in found.items():
             try:
-                process = _TreeProcess(self._proc, pid)
+                process = _TreeProcess(self._proc_root, pid)
             except SourceError as error:
                 if not isinstance(error.__cause__, ProcessLookupError | FileNotFoundError | PermissionError):
-                    self._miss(error)
+                    self._note_failure(error)
                 continue
             parent = self._others.get(parent_pid, self._root)
             self._others[pid] = process
             self._known.add(pid)
-            self._remember(pid, parent_pid)
+            self._remember_parent(pid, parent_pid)
             self._read_status(process)
-            process.layout = self._layout(process)
-            process.rank = self._ranks.of_new(process, parent)
-            process.met_late = not self._whole.rss_bytes  # the first look
+            process.layout = self._read_layout(process)
+            process.rank = self._ranks.rank_of_new_process(process, parent)
+            process.met_late = not self._totals.rss_bytes  # found by the first sample
             if process.layout == parent.layout:
                 process.inherited_bytes = min(process.anon_bytes, parent.anon_bytes)
-            self._survey.enqueue(process)
-        self._order()
+            self._sampler.enqueue(process)
+        self._update_members()
 
     def _read_details(self, now: float) -> None:
-        if now >= self._detail_t:
-            self._detail_t = now + _DETAIL_SECONDS
+        if now >= self._next_status_t:
+            self._next_status_t = now + _STATUS_SECONDS
             self._read_status(self._root)
-        if now >= self._limits_t:
-            self._limits_t = now + _LIMITS_SECONDS
+        if now >= self._next_limits_t:
+            self._next_limits_t = now + _LIMITS_SECONDS
             self._read_limits()
-            self._know_layout(self._root)
-        if now >= self._turn_t and self._others:
-            self._turn_t = now + _TURN_SECONDS
-            self._turn = (self._turn + 1) % len(self._others)
-            process = tuple(self._others.values())[self._turn]
+            self._update_layout(self._root)
+        if now >= self._next_other_t and self._others:
+            self._next_other_t = now + _OTHER_SECONDS
+            self._next_index = (self._next_index + 1) % len(self._others)
+            process = tuple(self._others.values())[self._next_index]
             self._read_status(process)
-            self._know_layout(process)
+            self._update_layout(process)
 
     def _read_limits(self) -> None:
         try:
-            self._rlimits = parse_limits(read_whole(f"{self._proc}/{self._root.pid}/limits"))
+            self._rlimits = parse_limits(read_whole(f"{self._proc_root}/{self._root.pid}/limits"))
         except TargetGoneError:
             raise
         except SourceError as error:
-            self._miss(error)
+            self._note_failure(error)
 
     def _read_status(self, process: _TreeProcess) -> None:
         try:
-            status = parse_status(read_whole(f"{self._proc}/{process.pid}/status"))
+            status = parse_status(read_whole(f"{self._proc_root}/{process.pid}/status"))
         except TargetGoneError:
             return
         except SourceError as error:
-            self._miss(error)
+            self._note_failure(error)
             return
         if status != process.status:
             process.status, self._record = status, None
 
-    def _know_layout(self, process: _TreeProcess) -> None:
-        """Notice that it has started a program: what it held before, of another one, is gone."""
-        layout = self._layout(process)
+    def _update_layout(self, process: _TreeProcess) -> None:
+        """Detect an exec: the process then has no inherited memory any more, and its page sample is void."""
+        layout = self._read_layout(process)
         if layout is None or layout == process.layout:
             process.inherited_bytes = min(process.inherited_bytes, process.anon_bytes)
             return
         known, process.layout = process.layout is not None, layout
-        process.rank = self._ranks.of_program(process)
+        process.rank = self._ranks.rank_of_new_program(process)
         if known:
             process.inherited_bytes, process.met_late = 0, False
-            process.page_sample = process.change = process.space = None
-            self._survey.enqueue(process)
-        self._order()
+            process.page_sample = process.change = process.address_space = None
+            self._sampler.enqueue(process)
+        self._update_members()
 
-    def _layout(self, process: _TreeProcess) -> tuple[int, int] | None:
+    def _read_layout(self, process: _TreeProcess) -> tuple[int, int] | None:
         try:
-            return read_stat(process.pid, self._proc).layout
+            return read_stat(process.pid, self._proc_root).layout
         except TargetGoneError:
             return None
         except SourceError as error:
-            self._miss(error)
+            self._note_failure(error)
             return None

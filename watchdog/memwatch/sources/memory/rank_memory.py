@@ -1,4 +1,4 @@
-"""Which processes of a tree are which rank: an agent gives each its variables, and what it starts belongs to it."""
+"""Groups the processes of a tree by rank, from the RANK and LOCAL_RANK that the launcher sets for each rank."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memwatch.sources.target.process_identity import read_environ
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """A rank, by the process that its agent started."""
+    """A rank of a distributed run, with the PID that its launcher started."""
 
     rank: int
     local_rank: int
@@ -27,62 +27,62 @@ class RankMember(ProcessMemory):
     def __init__(self, pid: int) -> None:
         super().__init__()
         self.pid = pid
-        self.layout: tuple[int, int] | None = None
+        self.layout: tuple[int, int] | None = None  # addresses of code and stack, which a fork shares with its parent
         self.rank: Rank | None = None
 
 
 class RankTracker:
-    """Tells the ranks below a process. There are none below one that is a rank itself: all would inherit its variables.
+    """Finds the ranks below a process; a rank itself has none, since all its children inherit its variables.
 
-    A rank that was forked and never started a program, as multiprocessing starts one, shows no variables of its own.
+    A rank that was forked without an exec, as by multiprocessing, has no variables of its own and is not found.
     """
 
     def __init__(self, pid: int, root: str = "/proc") -> None:
         self._root = root
-        self._none = "LOCAL_RANK" in (read_environ(pid, root) or {})
+        self._has_no_ranks = "LOCAL_RANK" in (read_environ(pid, root) or {})
         self._groups: tuple[tuple[Rank, tuple[RankMember, ...]], ...] = ()
 
-    def of_new(self, process: RankMember, parent: RankMember) -> Rank | None:
-        """The rank of a new process; a fork has the environment of its parent, and need not be asked."""
-        if parent.rank is not None or self._none or process.layout == parent.layout:
+    def rank_of_new_process(self, process: RankMember, parent: RankMember) -> Rank | None:
+        """Return the rank of a new process; a fork has its parent's environment, which need not be read."""
+        if parent.rank is not None or self._has_no_ranks or process.layout == parent.layout:
             return parent.rank
-        return self.of_program(process)
+        return self.rank_of_new_program(process)
 
-    def of_program(self, process: RankMember) -> Rank | None:
-        """The rank of a process that has started a program: the one it belongs to, or its own."""
-        if process.rank is not None or self._none:
+    def rank_of_new_program(self, process: RankMember) -> Rank | None:
+        """Return the rank of a process after an exec: the one it already belongs to, or that of its environment."""
+        if process.rank is not None or self._has_no_ranks:
             return process.rank
         return parse_rank(process.pid, read_environ(process.pid, self._root) or {})
 
-    def order(self, members: Iterable[RankMember]) -> None:
-        """Those that have memory now."""
+    def set_members(self, members: Iterable[RankMember]) -> None:
+        """Group `members`, the processes that have memory now."""
         groups: dict[Rank, list[RankMember]] = {}
         for process in members:
             if process.rank is not None:
                 groups.setdefault(process.rank, []).append(process)
-        self._groups = tuple(
-            (rank, tuple(group)) for rank, group in sorted(groups.items(), key=lambda one: one[0].rank)
-        )
+        ordered = sorted(groups.items(), key=lambda item: item[0].rank)
+        self._groups = tuple((rank, tuple(group)) for rank, group in ordered)
 
-    def memory(self, now: float) -> tuple[RankMemory, ...]:
-        """Of each rank, by number; pages that ranks share are counted at none, or at the one that holds them first."""
+    def rank_memories(self, now: float) -> tuple[RankMemory, ...]:
+        """Memory of each rank, by number; a page that ranks share counts for the first to hold it, or for none."""
         return tuple(
-            RankMemory(rank.rank, rank.local_rank, rank.pid, _used(group, now), tuple(one.pid for one in group))
+            RankMemory(
+                rank.rank, rank.local_rank, rank.pid, _used_bytes(group, now), tuple(process.pid for process in group)
+            )
             for rank, group in self._groups
         )
 
 
 def parse_rank(pid: int, environ: Mapping[str, str]) -> Rank | None:
-    """The rank that these variables make of a process."""
+    """The rank that a process has by its environment; None without two valid numbers."""
     numbers = [environ.get(name, "") for name in ("RANK", "LOCAL_RANK")]
     if not all(text.isascii() and text.isdigit() and len(text) < 10 for text in numbers):
         return None
     return Rank(int(numbers[0]), int(numbers[1]), pid)
 
 
-def _used(group: Sequence[ProcessMemory], now: float) -> int:
-    """Anonymous pages, and of file and shared pages what visits found to be its own."""
-    own = sum(one.own_bytes(now) for one in group)
-    return own + sum(
-        int(one.shared_bytes * one.page_sample.shared_share) for one in group if one.page_sample is not None
-    )
+def _used_bytes(group: Sequence[ProcessMemory], now: float) -> int:
+    """Bytes of anonymous pages, plus the file and shared pages that page samples found to be the rank's own."""
+    own = sum(process.own_bytes(now) for process in group)
+    sampled = [(process.shared_bytes, process.page_sample) for process in group]
+    return own + sum(int(shared * sample.shared_share) for shared, sample in sampled if sample is not None)

@@ -1,7 +1,7 @@
-"""Visits to the processes of a tree: how many of their pages are their own, told from a random sample of pages.
+"""Estimates how many pages each process of a tree has to itself, from a random sample of its pages.
 
-New processes are visited first, the others in turn: every few seconds while they copy pages, else one a minute.
-A visit reads some hundred short runs of pages, none of which holds the process up (sources.pages).
+New processes are sampled first, the others in rotation: every few seconds while they copy pages, else one a minute.
+Sampling one process reads some hundred short runs of pages, none of which delays the process (see pagemap).
 """
 
 from __future__ import annotations
@@ -42,210 +42,215 @@ from memwatch.sources.memory.pagemap import (
 )
 from memwatch.sources.memory.rank_memory import RankMember
 
-_ERROR = 0.012  # of the whole tree: the standard error of all samples together that is aimed at
-_SMALL_BYTES = 256 << 20  # a tree below this is sampled as if it were as large
-_RUNS_LEAST, _RUNS_MOST = 16, 256  # in one visit
-_CHECKED = 4  # each so many-th run is looked up in elder processes; all, when one of those has pages that none holds
-_ELDERS = 8  # processes asked whether they hold a page
-_GROWTH = 0.03  # of the tree, in copied pages, that a round may miss
-_ROUND_SECONDS, _ROUND_LEAST, _ROUND_MOST = 3.0, 2.0, 1800.0
-_WAIT_MOST = 60.0  # between two visits to forks in a still tree, however many there are
-_SLOWER = 2.0  # from round to round while little is copied
-_SPACE_SECONDS, _SPACE_BYTES = 10.0, 1 << 24  # for which an elder's mappings are used that have changed by so little
+_TARGET_ERROR = 0.012  # standard error of all samples together that is aimed at, as a fraction of the tree's memory
+_MIN_TREE_BYTES = 256 << 20  # a smaller tree is sampled as if it were this large
+_MIN_RUNS, _MAX_RUNS = 16, 256  # runs of pages in one sample
+_CHECKED_EVERY = 4  # every fourth run is looked up in elder processes; all, if one of these has pages that no elder has
+_MAX_ELDERS = 8  # processes that are checked for a page
+_MISSED_FRACTION = 0.03  # of the tree's memory: the copied pages that a round may miss
+_ROUND_SECONDS, _MIN_ROUND_SECONDS, _MAX_ROUND_SECONDS = 3.0, 2.0, 1800.0  # of one rotation: first, least, most
+_MAX_WAIT_SECONDS = 60.0  # between two samples of forks while nothing is copied, however many forks there are
+_ROUND_FACTOR = 2.0  # by which each round is longer than the one before while little is copied
+_SPACE_SECONDS, _SPACE_BYTES = 10.0, 1 << 24  # age and change of size up to which an elder's mappings are reused
 
-# What a visit costs by its work, as measured. Its CPU time is three times as long on a busy machine, and a budget in
-# that would tell less of a tree the busier its machine is.
-_VISIT_SECONDS, _READ_SECONDS, _MARK_SECONDS, _MAPPING_SECONDS = 60e-6, 3e-6, 2e-6, 3e-6
+# CPU seconds of a sample, of a read, of a scan and of a line of maps, measured on an idle machine. The sampler's own
+# CPU time is three times that on a busy machine, so that a budget by it would allow fewer samples there.
+_SAMPLE_SECONDS, _READ_SECONDS, _SCAN_SECONDS, _MAPPING_SECONDS = 60e-6, 3e-6, 2e-6, 3e-6
 
-_World = tuple[str, float, Callable[[], float]]  # where /proc is, the time, and chance
-_Run = tuple[int, bytes, int, int]  # its number, kinds of pages, first page, pages
+_Environment = tuple[str, float, Callable[[], float]]  # the root of /proc, the time, random numbers from 0 to 1
+_Run = tuple[int, bytes, int, int]  # its index, the kinds of its pages, the first page, the number of pages
 
 
 @dataclass(frozen=True, slots=True)
 class PageSamplingBudget:
-    """What visits may cost, on a quiet machine."""
+    """CPU that sampling may use, as on an idle machine; the shares are fractions of one core."""
 
-    cpu_share_per_gib: float = 0.0001  # of one core, by the sum of RSS: 1/150 of reading smaps_rollup each second
-    least_cpu_share: float = 0.0004
-    most_cpu_share: float = 0.006  # 0: no visits
-    slice_seconds: float = 0.02  # within one look
-    saved_seconds: float = 15.0  # for which an unspent share is kept, and new processes may take it in advance
+    cpu_share_per_gib: float = 0.0001  # per GiB of RSS; reading smaps_rollup each second takes 150 times as much
+    min_cpu_share: float = 0.0004
+    max_cpu_share: float = 0.006  # 0 turns sampling off
+    slice_seconds: float = 0.02  # within one call
+    credit_seconds: float = 15.0  # of unused CPU share are kept; new processes may use as much in advance
 
-    def share(self, rss_bytes: int) -> float:
-        """The share of a core that a tree with this sum of RSS is worth."""
-        return min(max(self.cpu_share_per_gib * rss_bytes / 2**30, self.least_cpu_share), self.most_cpu_share)
+    def cpu_share(self, rss_bytes: int) -> float:
+        """The fraction of a core to spend on a tree with this sum of RSS."""
+        return min(max(self.cpu_share_per_gib * rss_bytes / 2**30, self.min_cpu_share), self.max_cpu_share)
 
 
 class SampledProcess(RankMember):
-    """A member of the tree that can be visited."""
+    """A process of the tree whose pages can be sampled."""
 
-    __slots__ = ("gone", "queued", "refused", "runs", "size_bytes", "space", "space_size", "space_t")
+    __slots__ = (
+        "address_space",
+        "address_space_bytes",
+        "address_space_t",
+        "failure",
+        "has_exited",
+        "is_queued",
+        "runs",
+        "size_bytes",
+    )
 
     def __init__(self, pid: int) -> None:
         super().__init__(pid)
         self.size_bytes = 0
-        self.gone = self.queued = False
-        self.refused = ""  # why its latest visit gave nothing
-        self.runs = 0  # for the next visit; 0: not known yet
-        self.space: AddressSpace | None = None
-        self.space_size, self.space_t = 0, 0.0
+        self.has_exited = self.is_queued = False
+        self.failure = ""  # of the latest attempt to sample it
+        self.runs = 0  # in the next sample; 0: not known yet
+        self.address_space: AddressSpace | None = None
+        self.address_space_bytes, self.address_space_t = 0, 0.0
 
     @property
     def has_memory(self) -> bool:
-        """A zombie has none, though it is there until its parent asks how it ended."""
-        return not self.gone and self.size_bytes > 0
+        """False for a zombie, which stays in the tree until its parent has reaped it."""
+        return not self.has_exited and self.size_bytes > 0
 
     def has_changed(self, step_bytes: int) -> bool:
-        """It was visited, and holds so much less or more since that the shares found then do not go for it."""
-        visit = self.page_sample
-        return visit is not None and (
-            visit.anon_bytes - self.anon_bytes > step_bytes or abs(visit.shared_bytes - self.shared_bytes) > step_bytes
+        """Its memory has changed by more than `step_bytes` since its page sample, which no longer describes it."""
+        old = self.page_sample
+        return old is not None and (
+            old.anon_bytes - self.anon_bytes > step_bytes or abs(old.shared_bytes - self.shared_bytes) > step_bytes
         )
 
 
 class SharedPageSampler:
-    """Visits the processes of a tree, within a budget."""
+    """Samples the pages of a tree's processes, within a budget of CPU."""
 
     def __init__(
         self, root: str = "/proc", budget: PageSamplingBudget | None = None, chance: Callable[[], float] = random.random
     ) -> None:
-        self._proc, self._chance = root, chance
+        self._proc, self._random = root, chance
         self._budget = budget or PageSamplingBudget()
-        self._credit = self._most_debt = 0.0  # CPU seconds that may be spent now; by which it may fall short
+        self._credit = self._max_debt = 0.0  # CPU seconds that may be used now; in advance
         self._t: float | None = None
         self._new: deque[SampledProcess] = deque()
-        self._turns: deque[SampledProcess] = deque()
-        self._round_seconds, self._due_t = _ROUND_SECONDS, 0.0
+        self._queue: deque[SampledProcess] = deque()
+        self._round_seconds, self._next_sample_t = _ROUND_SECONDS, 0.0
         self._forks = 1
-        self.copy_bytes_per_second = 0.0  # bytes/s, all processes together
+        self.copy_bytes_per_second = 0.0  # of all processes together
         self.cost = PageSamplingCost()
 
     def enqueue(self, member: SampledProcess) -> None:
-        """Visit it as soon as the budget allows: it is new, or another program now, or much changed."""
-        if not member.queued and self._budget.most_cpu_share:
-            member.queued = True
+        """Sample `member` as soon as the budget allows: it is new, or runs another program, or has changed much."""
+        if not member.is_queued and self._budget.max_cpu_share:
+            member.is_queued = True
             self._new.append(member)
 
     def drop_exited(self) -> None:
-        """Some have ended: who waits for a visit, or for a turn that may be half an hour away, is not kept for it."""
-        self._new = deque(member for member in self._new if not member.gone)
-        self._turns = deque(member for member in self._turns if not member.gone)
+        """Forget exited processes that wait to be sampled, which may take half an hour."""
+        self._new = deque(member for member in self._new if not member.has_exited)
+        self._queue = deque(member for member in self._queue if not member.has_exited)
 
     def sample_within_budget(self, now: float, members: Sequence[SampledProcess], whole: TreeTotals) -> bool:
-        """Go on with the visits as far as the budget allows; `members` from the eldest on. True: there was one."""
-        if not self._new and now < self._due_t:
+        """Sample `members`, given eldest first, as far as the budget allows; return whether one was sampled."""
+        if not self._new and now < self._next_sample_t:
             return False
-        self._earn(now, whole.rss_bytes)
+        self._add_credit(now, whole.rss_bytes)
         self._forks = max(1, sum(not member.eldest for member in members))
-        visits, until = self.cost.visits, time.perf_counter() + self._budget.slice_seconds
-        while (member := self._next(now)) is not None:
-            self._visit(now, member, members, max(whole.used_bytes, _SMALL_BYTES))
+        samples_before, until = self.cost.visits, time.perf_counter() + self._budget.slice_seconds
+        while (member := self._next_process(now)) is not None:
+            self._sample_process(now, member, members, max(whole.used_bytes, _MIN_TREE_BYTES))
             if time.perf_counter() >= until:
                 break
-        return self.cost.visits != visits
+        return self.cost.visits != samples_before
 
-    def _earn(self, now: float, rss_bytes: int) -> None:
-        saved_seconds, share = self._budget.saved_seconds, self._budget.share(rss_bytes)
+    def _add_credit(self, now: float, rss_bytes: int) -> None:
+        saved_seconds, share = self._budget.credit_seconds, self._budget.cpu_share(rss_bytes)
         passed = saved_seconds if self._t is None else max(0.0, now - self._t)
-        most = self._most_debt = saved_seconds * share
+        most = self._max_debt = saved_seconds * share
         self._credit = min(most, self._credit + passed * share)
         self._t = now
 
-    def _next(self, now: float) -> SampledProcess | None:
-        while self._new and self._credit > -self._most_debt:
+    def _next_process(self, now: float) -> SampledProcess | None:
+        while self._new and self._credit > -self._max_debt:
             member = self._new.popleft()
-            member.queued = False
+            member.is_queued = False
             if member.has_memory:
-                if member.page_sample is None and member not in self._turns:
-                    if not self._turns:
-                        self._wait(now)
-                    self._turns.append(member)
-                return member  # and no turn is put off: where others always come, none would ever be due
-        return self._whose_turn(now) if now >= self._due_t and self._credit > 0 else None
+                if member.page_sample is None and member not in self._queue:
+                    if not self._queue:
+                        self._schedule_next(now)
+                    self._queue.append(member)
+                return member  # the rotation is not delayed: where processes always start, it would never be due
+        return self._next_in_queue(now) if now >= self._next_sample_t and self._credit > 0 else None
 
-    def _whose_turn(self, now: float) -> SampledProcess | None:
-        for _ in range(len(self._turns)):
-            member = self._turns.popleft()
+    def _next_in_queue(self, now: float) -> SampledProcess | None:
+        for _ in range(len(self._queue)):
+            member = self._queue.popleft()
             if not member.has_memory:
                 continue
-            self._turns.append(member)
-            if not member.eldest or member.page_sample is None or now - member.page_sample.t >= _ROUND_MOST:
-                self._wait(now)
+            self._queue.append(member)
+            if not member.eldest or member.page_sample is None or now - member.page_sample.t >= _MAX_ROUND_SECONDS:
+                self._schedule_next(now)
                 return member
-        self._due_t = now + _WAIT_MOST
+        self._next_sample_t = now + _MAX_WAIT_SECONDS
         return None
 
-    def _wait(self, now: float) -> None:
-        due_t = max(self._due_t, now - self._round_seconds) + self._round_seconds / self._forks
-        self._due_t = min(due_t, now + self._round_seconds)
+    def _schedule_next(self, now: float) -> None:
+        due_t = max(self._next_sample_t, now - self._round_seconds) + self._round_seconds / self._forks
+        self._next_sample_t = min(due_t, now + self._round_seconds)
 
-    def _visit(self, now: float, member: SampledProcess, members: Sequence[SampledProcess], used_bytes: int) -> None:
+    def _sample_process(
+        self, now: float, member: SampledProcess, members: Sequence[SampledProcess], used_bytes: int
+    ) -> None:
         began = time.thread_time()
-        visit = _PageSampling(member, members, _aim_bytes(used_bytes, self._forks), (self._proc, now, self._chance))
-        member.refused = ""
+        sampling = _PageSampling(member, members, _aim_bytes(used_bytes, self._forks), (self._proc, now, self._random))
+        member.failure = ""
         try:
-            self._learn(member, visit.make(), members, used_bytes)
+            self._apply_sample(member, sampling.sample(), members, used_bytes)
         except TargetGoneError:
             pass
         except SourceError as error:
-            member.refused, member.page_sample = str(error), None
-            self._round_seconds = self._longest_round()
+            member.failure, member.page_sample = str(error), None
+            self._round_seconds = self._max_round_seconds()
         finally:
-            visit.close()
-        self._credit -= visit.cost_seconds
-        was, spent = self.cost, time.thread_time() - began
-        self.cost = PageSamplingCost(
-            was.visits + 1,
-            was.refused + bool(member.refused),
-            was.pages + PAGES_PER_RUN * visit.reads,
-            was.cpu_seconds + spent,
-        )
+            sampling.close()
+        self._credit -= sampling.cost_seconds
+        cost, pages, seconds = self.cost, PAGES_PER_RUN * sampling.reads, time.thread_time() - began
+        refused = cost.refused + bool(member.failure)
+        self.cost = PageSamplingCost(cost.visits + 1, refused, cost.pages + pages, cost.cpu_seconds + seconds)
 
-    def _learn(
-        self, member: SampledProcess, visit: PageSample, members: Sequence[SampledProcess], used_bytes: int
+    def _apply_sample(
+        self, member: SampledProcess, sample: PageSample, members: Sequence[SampledProcess], used_bytes: int
     ) -> None:
-        before, member.page_sample = member.page_sample, visit
+        before, member.page_sample = member.page_sample, sample
         forks = self._forks
         if not member.eldest:
             aim = _aim_bytes(used_bytes, forks)
-            wanted = member.runs * (visit.error_bytes / aim) ** 2
-            member.runs = int(min(max(wanted, member.runs / 2, _RUNS_LEAST), 2 * member.runs, _RUNS_MOST))
-            if before is not None and visit.t > before.t:
-                member.change = copied(before, visit)
+            wanted = member.runs * (sample.error_bytes / aim) ** 2
+            member.runs = int(min(max(wanted, member.runs / 2, _MIN_RUNS), 2 * member.runs, _MAX_RUNS))
+            if before is not None and sample.t > before.t:
+                member.change = copied(before, sample)
         if before is not None:
-            self.copy_bytes_per_second = update_copy_rates([one for one in members if not one.eldest])
-            self._pace(forks, used_bytes)
+            self.copy_bytes_per_second = update_copy_rates([fork for fork in members if not fork.eldest])
+            self._adjust_round(forks, used_bytes)
 
-    def _pace(self, forks: int, used_bytes: int) -> None:
-        """Slower with each visit, but not so slow that a round misses much of what is copied."""
-        wanted = (
-            max(_ROUND_LEAST, _GROWTH * used_bytes / self.copy_bytes_per_second)
-            if self.copy_bytes_per_second
-            else math.inf
-        )
-        self._round_seconds = min(self._longest_round(), self._round_seconds * _SLOWER ** (1 / forks), wanted)
+    def _adjust_round(self, forks: int, used_bytes: int) -> None:
+        """Lengthen the round with each sample, up to where it would miss too many copied pages."""
+        longest = self._max_round_seconds()
+        if self.copy_bytes_per_second:
+            longest = min(longest, max(_MIN_ROUND_SECONDS, _MISSED_FRACTION * used_bytes / self.copy_bytes_per_second))
+        self._round_seconds = min(longest, self._round_seconds * _ROUND_FACTOR ** (1 / forks))
 
-    def _longest_round(self) -> float:
-        return min(_ROUND_MOST, _WAIT_MOST * self._forks)
+    def _max_round_seconds(self) -> float:
+        return min(_MAX_ROUND_SECONDS, _MAX_WAIT_SECONDS * self._forks)
 
 
 class _PageSampling:
-    """One visit: the files that it has open, and what it reads of them."""
+    """Takes one page sample of one process, and holds the files that are open meanwhile."""
 
     def __init__(
-        self, member: SampledProcess, members: Sequence[SampledProcess], aim_bytes: float, world: _World
+        self, member: SampledProcess, members: Sequence[SampledProcess], aim_bytes: float, environment: _Environment
     ) -> None:
         self._member, self._aim_bytes = member, aim_bytes
         self._elders = members[: members.index(member)]
-        self._proc, self._now, self._chance = world
+        self._proc, self._now, self._random = environment
         self._open: dict[int, PagemapFile | None] = {}
-        self._mappings = 0  # lines of maps read
+        self._maps_lines = 0
         self._holders: dict[FileKey, list[tuple[SampledProcess, FileMapping]]] = {}
 
-    def make(self) -> PageSample:
-        """The visit; TargetGoneError or SourceError."""
+    def sample(self) -> PageSample:
+        """Take the sample; TargetGoneError or SourceError."""
         member = self._member
-        self._mine, self._space = PagemapFile(member.pid, self._proc), self._space_of(member)
+        self._mine, self._space = PagemapFile(member.pid, self._proc), self._update_address_space(member)
         self._open[member.pid] = self._mine
         own = Share(1.0, 0.0) if member.eldest else self._anon_share()
         return PageSample(
@@ -259,34 +264,34 @@ class _PageSampling:
 
     @property
     def reads(self) -> int:
-        """Runs of pages read so far."""
+        """Runs of pages read so far, in all processes."""
         return sum(pages.reads for pages in self._open.values() if pages is not None)
 
     @property
     def cost_seconds(self) -> float:
-        """CPU that this much work takes where nothing else runs."""
-        marks = sum(pages.marks for pages in self._open.values() if pages is not None)
-        work = _READ_SECONDS * self.reads + _MARK_SECONDS * marks + _MAPPING_SECONDS * self._mappings
-        return _VISIT_SECONDS + work
+        """CPU seconds that this work takes on an idle machine."""
+        scans = sum(pages.scans for pages in self._open.values() if pages is not None)
+        work = _READ_SECONDS * self.reads + _SCAN_SECONDS * scans + _MAPPING_SECONDS * self._maps_lines
+        return _SAMPLE_SECONDS + work
 
     def close(self) -> None:
-        """Close what it opened."""
         for pages in self._open.values():
             if pages is not None:
                 pages.close()
 
-    def _space_of(self, member: SampledProcess) -> AddressSpace:
-        by = abs(member.size_bytes - member.space_size)
-        still = 0 if member is self._member or self._now - member.space_t >= _SPACE_SECONDS else _SPACE_BYTES
-        if member.space is None or by > still:
-            known = (member.space, *(elder.space for elder in self._elders))
-            member.space = read_address_space(member.pid, self._proc, known)
-            self._mappings += member.space.mappings
-            member.space_size, member.space_t = member.size_bytes, self._now
-        return member.space
+    def _update_address_space(self, member: SampledProcess) -> AddressSpace:
+        """Read the mappings of `member` again if they may have changed too much since they were read."""
+        change = abs(member.size_bytes - member.address_space_bytes)
+        is_recent = member is not self._member and self._now - member.address_space_t < _SPACE_SECONDS
+        if member.address_space is None or change > (_SPACE_BYTES if is_recent else 0):
+            known = (member.address_space, *(elder.address_space for elder in self._elders))
+            member.address_space = read_address_space(member.pid, self._proc, known)
+            self._maps_lines += member.address_space.mappings
+            member.address_space_bytes, member.address_space_t = member.size_bytes, self._now
+        return member.address_space
 
-    def _pages_of(self, elder: SampledProcess) -> PagemapFile | None:
-        """None: it is gone, or not ours to read."""
+    def _open_pagemap(self, elder: SampledProcess) -> PagemapFile | None:
+        """None when the process has exited or may not be read."""
         if elder.pid not in self._open:
             try:
                 self._open[elder.pid] = PagemapFile(elder.pid, self._proc)
@@ -298,39 +303,39 @@ class _PageSampling:
 
     def _anon_share(self) -> Share:
         member, runs, read = self._member, self._space.anon, self._mine.read_page_kinds
-        member.runs = member.runs or _wanted(member.anon_bytes, self._aim_bytes)
+        member.runs = member.runs or _first_run_count(member.anon_bytes, self._aim_bytes)
         own: list[int] = []
         present: list[int] = []
         shared: list[_Run] = []
-        for i, (_, first, count) in enumerate(runs.sample(member.runs, self._chance())):
+        for i, (_, first, count) in enumerate(runs.sample(member.runs, self._random())):
             kinds = read(first, count)
             mine, others = kinds.count(ANON_OWN), kinds.count(ANON_SHARED)
             own.append(mine)
             present.append(mine + others)
             if others:
                 shared.append((i, kinds, first, count))
-        for i, orphans in self._all_orphans(shared):
+        for i, orphans in self._orphans_by_run(shared):
             own[i] += orphans
         return sampled_share(own, present, runs.total)
 
-    def _all_orphans(self, shared: list[_Run]) -> Iterator[tuple[int, int]]:
-        """Pages of each run that others have too, but no elder one. Most often there are none: a part tells."""
-        kin = [elder for elder in self._elders if elder.layout == self._member.layout][:_ELDERS]
-        some = [(run[0], self._orphans(*run[1:], kin)) for run in shared[::_CHECKED]]
+    def _orphans_by_run(self, shared: list[_Run]) -> Iterator[tuple[int, int]]:
+        """Yield for each run how many of its shared pages no elder has; mostly none, so some runs are checked first."""
+        kin = [elder for elder in self._elders if elder.layout == self._member.layout][:_MAX_ELDERS]
+        some = [(run[0], self._orphans_in_run(*run[1:], kin)) for run in shared[::_CHECKED_EVERY]]
         yield from some
         if any(orphans for _, orphans in some):
-            rest = (run for i, run in enumerate(shared) if i % _CHECKED)
-            yield from ((run[0], self._orphans(*run[1:], kin)) for run in rest)
+            rest = (run for i, run in enumerate(shared) if i % _CHECKED_EVERY)
+            yield from ((run[0], self._orphans_in_run(*run[1:], kin)) for run in rest)
 
-    def _orphans(self, kinds: bytes, first: int, count: int, kin: Sequence[SampledProcess]) -> int:
+    def _orphans_in_run(self, kinds: bytes, first: int, count: int, kin: Sequence[SampledProcess]) -> int:
         left = mask(kinds, ANON_SHARED)
         for elder in kin:
-            pages = self._pages_of(elder)
+            pages = self._open_pagemap(elder)
             if pages is None:
                 continue
             theirs = pages.read_page_kinds(first, count)
             left &= ~mask(theirs, ANON_SHARED)
-            # a huge page is told to be exclusive when the first 4 KiB of it are
+            # The kernel reports a huge page as exclusive when its first 4 KiB are.
             if alone := left & mask(theirs, ANON_OWN):
                 left &= ~(alone & pages.scan_category(HUGE, first, count))
             if not left:
@@ -342,13 +347,13 @@ class _PageSampling:
     def _shared_share(self) -> float:
         runs, files = self._space.file_runs, self._space.files
         own = present = 0
-        wanted = _wanted(self._member.shared_bytes, self._aim_bytes)
-        for stretch, first, count in runs.sample(wanted, self._chance()):
+        wanted = _first_run_count(self._member.shared_bytes, self._aim_bytes)
+        for index, first, count in runs.sample(wanted, self._random()):
             kinds = self._mine.read_page_kinds(first, count)
             left = mask(kinds, FILE_SHARED)
             alone = kinds.count(FILE_OWN)
             present += alone + left.bit_count()
-            own += alone + (self._held_first(files[stretch], left, first, count) if left else 0)
+            own += alone + (self._held_first(files[index], left, first, count) if left else 0)
         return own / present if present else 0.0
 
     def _held_first(self, mapping: FileMapping, left: int, first: int, count: int) -> int:
@@ -357,7 +362,7 @@ class _PageSampling:
         for elder, theirs in self._holders_of(mapping.key):
             low = max(offset, theirs.offset)
             shown = min(offset + count, theirs.offset + theirs.count) - low
-            pages = self._pages_of(elder) if shown > 0 else None
+            pages = self._open_pagemap(elder) if shown > 0 else None
             if pages is not None:
                 held = file_mask(pages.read_page_kinds(theirs.first + low - theirs.offset, shown))
                 left &= ~(held << 8 * (low - offset))
@@ -372,24 +377,24 @@ class _PageSampling:
                 for elder in self._elders
                 if (space := self._elder_space(elder)) is not None
                 for mapping in space.by_file.get(key, ())
-            ][:_ELDERS]
+            ][:_MAX_ELDERS]
         return self._holders[key]
 
     def _elder_space(self, elder: SampledProcess) -> AddressSpace | None:
-        """As of its latest visit; that of the trainer itself, which is never visited, is read for this."""
+        """As of its latest sample; the trainer, which is not sampled, is read for this."""
         if elder is not self._elders[0]:
-            return elder.space
+            return elder.address_space
         try:
-            return self._space_of(elder)
+            return self._update_address_space(elder)
         except SourceError:
-            return elder.space
+            return elder.address_space
 
 
 def _aim_bytes(used_bytes: int, forks: int) -> float:
-    """The standard error that one visit may have: those of many forks cancel out in part."""
-    return _ERROR * used_bytes / math.sqrt(forks)
+    """The standard error that one sample may have: those of several forks cancel out in part."""
+    return _TARGET_ERROR * used_bytes / math.sqrt(forks)
 
 
-def _wanted(size_bytes: int, aim_bytes: float) -> int:
-    """Runs of a process that nothing is known of: one run is the least that may be told wrong."""
-    return int(min(max(UNSEEN_RUNS * size_bytes / aim_bytes, _RUNS_LEAST), _RUNS_MOST))
+def _first_run_count(size_bytes: int, aim_bytes: float) -> int:
+    """Runs to read of a process without a previous sample; a sample with no hit may miss UNSEEN_RUNS runs."""
+    return int(min(max(UNSEEN_RUNS * size_bytes / aim_bytes, _MIN_RUNS), _MAX_RUNS))

@@ -19,8 +19,8 @@ from memwatch.sources.target.process_identity import is_torchrun, read_argv
 from memwatch.sources.target.systemd_unit import read_unit
 from memwatch.system.cpu_time_limit import CpuTimeExceededError, run_with_cpu_limit
 
-WAYS = "--pid PID, --pidfile FILE, --match REGEX, --unit NAME and --cgroup PATH"
-_LISTED = 8
+OPTIONS = "--pid PID, --pidfile FILE, --match REGEX, --unit NAME and --cgroup PATH"
+_MAX_LISTED = 8
 _PIDFILE_BYTES = 4096
 _MATCH_SECONDS = 1.0  # of CPU that --match may take for all command lines: a plain one takes 1 us each
 _STALE_SECONDS = 5.0  # a clock that was set meanwhile moves the time of a file
@@ -66,7 +66,7 @@ def find_trainer_pid(
     alone, scopes = (pid, pidfile), (unit, cgroup)
     ways = sum(given is not None for given in (*alone, *scopes))
     if ways > 1 or (match is not None and any(given is not None for given in alone)) or not (ways or match):
-        raise ConfigError("which process?", f"Give one of {WAYS}; --match also beside the last two.")
+        raise ConfigError("which process?", f"Give one of {OPTIONS}; --match also beside the last two.")
     if pid is not None:
         return pid
     if pidfile is not None:
@@ -90,11 +90,11 @@ def _from_pidfile(path: str, root: str) -> int:
         raise NoTrainerError(f"PID file {path} is empty", hint)
     if not re.fullmatch(rb"[0-9]{1,10}", first):
         raise AttachError(f"PID file {path} holds {printable(first.decode('utf-8', 'replace'), 40)!r}, no PID", hint)
-    _refuse_stale(path, int(first), age, root)
+    _require_fresh_pidfile(path, int(first), age, root)
     return int(first)
 
 
-def _refuse_stale(path: str, pid: int, age: float, root: str) -> None:
+def _require_fresh_pidfile(path: str, pid: int, age: float, root: str) -> None:
     """The PID of a trainer that is long gone may be a stranger's by now: one that began after the file was written."""
     uptime = _uptime_seconds(root)
     try:
@@ -173,11 +173,11 @@ def _from_processes(
     processes = {
         process.pid: process for process in _processes(root) if (process.pid, process.start_ticks) not in apart
     }
-    for own in _own_family(processes):
+    for own in _memwatch_pids(processes):
         del processes[own]
     scope = [processes[pid] for pid in among(ProcessTable(processes, root)) if pid in processes]
-    matching = {process.pid: process for process in _fitting(pattern, scope)}
-    roots = _trainers(matching, processes)
+    matching = {process.pid: process for process in _matching(pattern, scope)}
+    roots = _family_tops(matching, processes)
     said = " of ".join(filter(None, [f"--match '{printable(regex)}'" if regex is not None else "", name]))
     if len(roots) == 1:
         return roots[0].pid
@@ -188,11 +188,11 @@ def _from_processes(
             else "Choose one of them by --match REGEX besides."
         )
         raise AttachError(f"{said} fits {len(roots)} processes:\n{_table(roots, root)}", fix)
-    hint = _closest(regex, scope, root) if regex is not None else "Is it started, and on this machine?"
+    hint = _suggest(regex, scope, root) if regex is not None else "Is it started, and on this machine?"
     raise NoTrainerError(f"{said} fits no process" if regex is not None else f"{said} has no process", hint)
 
 
-def _fitting(pattern: re.Pattern[str], processes: Iterable[ProcessInfo]) -> list[ProcessInfo]:
+def _matching(pattern: re.Pattern[str], processes: Iterable[ProcessInfo]) -> list[ProcessInfo]:
     """Those whose command line fits; AttachError where the user's regex takes too long for them."""
     try:
         return run_with_cpu_limit(_MATCH_SECONDS, lambda: [p for p in processes if pattern.search(p.command)])
@@ -217,7 +217,7 @@ def _processes(root: str) -> Iterable[ProcessInfo]:
         yield ProcessInfo(found.pid, found.parent_pid, argv, found.start_ticks, rss)
 
 
-def _own_family(everyone: Mapping[int, ProcessInfo]) -> set[int]:
+def _memwatch_pids(everyone: Mapping[int, ProcessInfo]) -> set[int]:
     """memwatch, whatever it was started through (a shell, sudo), and every other memwatch: all hold the regex."""
     own = {process.pid for process in everyone.values() if _is_memwatch(process.argv)}
     pid = os.getpid()
@@ -233,7 +233,7 @@ def _is_memwatch(argv: tuple[str, ...]) -> bool:
     return any(PurePath(word).name == "memwatch" for word in words[:2])
 
 
-def _trainers(matching: Mapping[int, ProcessInfo], everyone: Mapping[int, ProcessInfo]) -> list[ProcessInfo]:
+def _family_tops(matching: Mapping[int, ProcessInfo], everyone: Mapping[int, ProcessInfo]) -> list[ProcessInfo]:
     """One process for each family: its top, below the shells and runners that only started it.
 
     Forked DataLoader workers have the very command line of the trainer, torchrun's ranks have most of it.
@@ -241,7 +241,7 @@ def _trainers(matching: Mapping[int, ProcessInfo], everyone: Mapping[int, Proces
     below: dict[int, list[ProcessInfo]] = {}
     tops = []
     for process in matching.values():
-        above = _nearest(process, matching, everyone)
+        above = _nearest_matching_ancestor(process, matching, everyone)
         if above is None:
             tops.append(process)
         else:
@@ -249,14 +249,14 @@ def _trainers(matching: Mapping[int, ProcessInfo], everyone: Mapping[int, Proces
     trainers = []
     while tops:
         top = tops.pop()
-        if top.pid in below and _wraps(top, below[top.pid]):
+        if top.pid in below and _is_wrapper(top, below[top.pid]):
             tops += below[top.pid]
         else:
             trainers.append(top)
     return sorted(trainers, key=lambda process: process.pid)
 
 
-def _nearest(
+def _nearest_matching_ancestor(
     process: ProcessInfo, matching: Mapping[int, ProcessInfo], everyone: Mapping[int, ProcessInfo]
 ) -> int | None:
     """The closest ancestor that matches too."""
@@ -266,7 +266,7 @@ def _nearest(
     return pid if pid in matching else None
 
 
-def _wraps(process: ProcessInfo, started: list[ProcessInfo]) -> bool:
+def _is_wrapper(process: ProcessInfo, started: list[ProcessInfo]) -> bool:
     """It only starts another program, whose command line is within its own."""
     if is_torchrun(process.argv):
         return False
@@ -281,13 +281,13 @@ def _table(processes: Iterable[ProcessInfo], root: str) -> str:
     ticks = os.sysconf("SC_CLK_TCK")
     lines = [
         f"  pid {process.pid}  rss {format_bytes(process.rss_bytes)}  "
-        f"started {_ago(uptime, process.start_ticks / ticks)}  {printable(process.command, 160)}"
-        for process in biggest[:_LISTED]
+        f"started {_started_ago(uptime, process.start_ticks / ticks)}  {printable(process.command, 160)}"
+        for process in biggest[:_MAX_LISTED]
     ]
-    return "\n".join(lines + ([f"  and {len(biggest) - _LISTED} more"] if len(biggest) > _LISTED else []))
+    return "\n".join(lines + ([f"  and {len(biggest) - _MAX_LISTED} more"] if len(biggest) > _MAX_LISTED else []))
 
 
-def _ago(uptime: float | None, started: float) -> str:
+def _started_ago(uptime: float | None, started: float) -> str:
     return f"{format_duration(uptime - started)} ago" if uptime is not None else "at an unknown time"
 
 
@@ -298,12 +298,12 @@ def _uptime_seconds(root: str) -> float | None:
         return None
 
 
-def _closest(regex: str, processes: Iterable[ProcessInfo], root: str) -> str:
+def _suggest(regex: str, processes: Iterable[ProcessInfo], root: str) -> str:
     """Those that fit when case does not count, else those with a word of the regex, else the big Python processes."""
     everyone = list(processes)
     words = [word.lower() for word in re.findall(r"\w{4,}", regex)]
     loose = re.compile(regex, re.IGNORECASE)
-    alike = _fitting(loose, everyone)
+    alike = _matching(loose, everyone)
     for why, near in (
         ("These differ in case only", alike),
         ("These have a part of it", [p for p in everyone if any(word in p.command.lower() for word in words)]),

@@ -18,7 +18,7 @@ from memwatch.sources.procfs import read_children, read_stat
 
 _TORCHRUN_WORDS = ("torch.distributed.run", "torch.distributed.launch")  # after -m, or as torchrun's own script
 _MANY_ENVIRON_BYTES = 1 << 20
-EXEC_SECONDS, EXEC_LOOK_SECONDS = 1.0, 0.001  # the kernel takes microseconds, a busy machine more
+EXEC_SECONDS, EXEC_POLL_SECONDS = 1.0, 0.001  # the kernel takes microseconds, a busy machine more
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class TargetFacts:
 
 def identify(pid: int, root: str = "/proc") -> Target:
     """The identity of the process that has this PID now; AttachError when it is none that can be watched."""
-    _refuse_by_number(pid)
+    _require_watchable_pid(pid)
     try:
         found = read_stat(pid, root)
     except TargetGoneError as error:
@@ -95,7 +95,7 @@ def read_target_facts(target: Target, root: str = "/proc") -> TargetFacts:
     path, reason = _stdout(base)
     facts = TargetFacts(
         target=target,
-        command=typed(argv) or printable(read_stat(target.pid, root).name),
+        command=command_line(argv) or printable(read_stat(target.pid, root).name),
         argv=argv,
         cwd=_link(f"{base}/cwd"),
         uid=_uid(base),
@@ -116,11 +116,11 @@ def read_started_target_facts(pid: int) -> TargetFacts:
     """As describe(), of a process that was started just now: within its exec it has no command line for a moment."""
     deadline = time.monotonic() + EXEC_SECONDS
     while not (facts := read_target_facts(identify(pid))).argv and time.monotonic() < deadline:
-        time.sleep(EXEC_LOOK_SECONDS)
+        time.sleep(EXEC_POLL_SECONDS)
     return facts
 
 
-def typed(argv: Sequence[str]) -> str:
+def command_line(argv: Sequence[str]) -> str:
     """The command line as one would type it: the program without its folder. Printable."""
     return printable(" ".join((PurePath(argv[0]).name, *argv[1:]))) if argv else ""
 
@@ -163,7 +163,7 @@ def read_torchrun_ranks(agent: Target, root: str = "/proc") -> tuple[RankProcess
     return tuple(sorted(found, key=lambda rank: (rank.rank is None, rank.rank, rank.target.pid)))
 
 
-def _refuse_by_number(pid: int) -> None:
+def _require_watchable_pid(pid: int) -> None:
     if pid < 1:
         raise AttachError(f"{pid} is not a process ID", "Name the trainer's PID, a positive number.")
     if pid == 1:
