@@ -23,6 +23,7 @@ from memwatch.outputs.http.server import MOST_CLIENTS, WebServer
 from memwatch.system.clock import SystemClock
 from support.certificates import PASSWORD, hashed, make_all, self_signed
 from support.snapshots import make_snapshot
+from support.stopwatch import Stopwatch
 
 PAIR = "cert_file: server.crt, key_file: server.key"
 TLS = f"tls_server_config: {{{PAIR}}}\n"
@@ -274,7 +275,7 @@ def test_who_hangs_in_the_handshake_is_cut_and_holds_no_more_than_its_place(fold
     with serving(folder, TLS, client_seconds=1.0) as server, ExitStack() as held:
         before = _descriptors()
         place = ("127.0.0.1", port_of(server))
-        began = time.monotonic()
+        began = Stopwatch()
         slow = [held.enter_context(socket.create_connection(place, timeout=10)) for _ in range(MOST_CLIENTS)]
         for client in slow:
             client.sendall(begins)
@@ -282,7 +283,7 @@ def test_who_hangs_in_the_handshake_is_cut_and_holds_no_more_than_its_place(fold
         dripping.start()
         for client in slow:
             _read_to_the_end(client)
-        assert time.monotonic() - began < 5
+        assert began.undisturbed_seconds < 5
         dripping.join()
         assert ask(server, context(folder)).status == 200
         for client in slow:
@@ -294,13 +295,13 @@ def test_who_is_slow_after_the_handshake_is_cut_too(folder: Path) -> None:
     with serving(folder, TLS, client_seconds=1.0) as server:
         plain = socket.create_connection(("127.0.0.1", port_of(server)), timeout=10)
         with closing(context(folder).wrap_socket(plain, server_hostname="localhost")) as talk:
-            began = time.monotonic()
+            began = Stopwatch()
             dripping = threading.Thread(target=_drip, args=(talk,))
             talk.sendall(b"GET / HTTP/1.1\r\nHost:")
             dripping.start()
             with suppress(OSError):
                 assert talk.recv(100) == b""
-            assert time.monotonic() - began < 5
+            assert began.undisturbed_seconds < 5
             dripping.join()
 
 
@@ -342,9 +343,9 @@ def test_one_too_many_is_just_cut_off(folder: Path) -> None:
 def test_close_does_not_wait_for_a_handshake(folder: Path) -> None:
     with serving(folder, TLS) as server, closing(socket.create_connection(("127.0.0.1", port_of(server)))) as client:
         _until(lambda: bool(server._clients))
-        began = time.monotonic()
+        began = Stopwatch()
         server.stop()
-        assert time.monotonic() - began < 2
+        assert began.undisturbed_seconds < 2
         client.settimeout(5)
         _read_to_the_end(client)
 

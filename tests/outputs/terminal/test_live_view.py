@@ -21,6 +21,7 @@ import pytest
 
 from memwatch.outputs.terminal.live_view import LiveView, print_screen
 from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot
+from support.stopwatch import Stopwatch
 
 ROOT = Path(__file__).parents[3]
 ENTER, LEAVE, HIDE, SHOW = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25l", b"\x1b[?25h"
@@ -178,12 +179,12 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_watch():
     with terminal(width=250, height=80) as tty:  # nobody reads
         clock = FakeClock()
         view = LiveView(tty.stream, clock)
-        began = time.monotonic()
+        began = Stopwatch()
         for i in range(60):
             clock.t += 1
             tty.resize(250 - i % 2, 80)  # a whole frame each time
             view.publish(make_snapshot(), ())
-        assert time.monotonic() - began < 10
+        assert began.undisturbed_seconds < 10
         tty.read()  # now it is read again
         time.sleep(0.2)
         clock.t += 1
@@ -264,11 +265,13 @@ def test_it_costs_less_than_a_three_hundredth_of_a_core_at_one_frame_a_second():
             usage = replace(first.usage, used_bytes=first.usage.used_bytes + i * 10**8)
             resources = (replace(first, usage=usage), *snapshot.resources[1:])
             moving.append(replace(snapshot, t=snapshot.t + i, resources=resources))
-        began = time.thread_time()
+        took = []
         for each in moving:
             clock.t += 1
+            began = time.thread_time()
             view.publish(each, ())
-        took = time.thread_time() - began
+            took.append(time.thread_time() - began)
         view.on_watch_end(snapshot)
         tty.close()
-    assert took / 100 < 1 / 300  # seconds a frame; 0.0015 when this was written, most of it the chart
+    # The middle one, since others take from the caches: 0.0015 s when this was written, most of it the chart.
+    assert sorted(took)[50] < 1 / 300
