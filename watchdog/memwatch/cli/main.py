@@ -19,9 +19,9 @@ exit codes:
   1   a bug in memwatch                 11  memwatch interrupted it, and it was escalated or died without saving
   2   bad usage or configuration        12  the kernel's OOM killer killed it
   3   cannot attach                     13  it failed: error status, MemoryError, CUDA OOM, another signal
-                                        14  memwatch was told to stop, the trainer runs on
+                                        14  memwatch was stopped, the trainer goes on
 `memwatch run` exits with the trainer's own status, 128 + N when signal N ended it,
-and `memwatch serve`, told to stop, with 0."""
+and `memwatch serve`, when stopped, with 0."""
 TARGET = ("pid", "pidfile", "match", "unit", "cgroup", "log")
 ALONE = ("--json", "--dry-run", "-v", "--verbose")  # options without a value
 
@@ -115,7 +115,7 @@ def _config(flags: dict[str, object]) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(message, f"{self.prog} --help lists what there is")
+        raise ConfigError(message, f"{self.prog} --help lists the options")
 
 
 def _parse(arguments: Sequence[str]) -> tuple[dict[str, object], list[str]]:
@@ -129,7 +129,7 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, object], list[str]]:
         hint = "write -- before the trainer's command, as in: memwatch run -- python main.py"
         raise ConfigError(
             f"not understood: {' '.join(unknown)}",
-            hint if command == "run" else f"memwatch {command or ''} --help lists what there is".replace("  ", " "),
+            hint if command == "run" else f"memwatch {command or ''} --help lists the options".replace("  ", " "),
         )
     if command == "run" and not trainer:
         raise ConfigError("run needs the trainer's command", "as in: memwatch run -- python main.py")
@@ -163,50 +163,62 @@ def _parser() -> _Parser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="print the version, the build and what it runs on")
-    parser.add_argument("--once", action="store_true", help="or -1: print one screen and end; nothing is kept or sent")
+    parser.add_argument(
+        "--once", action="store_true", help="or -1: print one screen and exit; nothing is stored or sent"
+    )
     watch = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
 
     add = _adder(watch)
     files = "It only reads a file: where nothing is watched, the options about the watch change nothing."
     add("run", "start a trainer and watch it: memwatch run [options] -- python main.py", common, _restart_flags())
-    add("serve", "watch one trainer after the other, as a service: memwatch serve --config FILE", target, common)
+    add("serve", "watch one trainer after another, as a service: memwatch serve --config FILE", target, common)
     add("demo", "watch a leaking example trainer under a real limit", common)
-    doctor = add("doctor", "what will and will not work here, and why", target, common)
-    doctor.add_argument("--test-notify", action="store_true", help="send a message to the addresses of notify")
-    top = add("top", "the live view of a watch that runs elsewhere, from its status endpoint", common)
-    top.add_argument("url", metavar="URL", nargs="?", help="where it listens; default http://127.0.0.1:9877")
-    top.add_argument("--once", action="store_true", help="or -1: print one screen and end")
-    top.add_argument("--ca-file", metavar="FILE", help="who signed its certificate; default: whom this machine trusts")
-    top.add_argument("--cert", metavar="FILE", help="your certificate, where it asks for one")
-    top.add_argument("--key", metavar="FILE", help="the key of that")
+    doctor = add("doctor", "check what works on this machine and what does not, and why", target, common)
+    doctor.add_argument("--test-notify", action="store_true", help="send a test message to the addresses of notify")
+    top = add("top", "show the live view of a watch that runs elsewhere, from its endpoint", common)
+    top.add_argument("url", metavar="URL", nargs="?", help="its endpoint; default http://127.0.0.1:9877")
+    top.add_argument("--once", action="store_true", help="or -1: print one screen and exit")
+    top.add_argument(
+        "--ca-file", metavar="FILE", help="the CA of its certificate; default: those that this machine trusts"
+    )
+    top.add_argument("--cert", metavar="FILE", help="your certificate, if it requires one")
+    top.add_argument("--key", metavar="FILE", help="the key of your certificate")
     top.add_argument("--password-file", metavar="FILE", help="for https://NAME@HOST:PORT; default: $MEMWATCH_PASSWORD")
     census = add("census", "count the objects of a running Python by type, from outside", process, wish)
-    census.add_argument("--json", action="store_true", help="all types, as one JSON object")
+    census.add_argument("--json", action="store_true", help="print all types as one JSON object")
     census.add_argument(
-        "--bytes", action="store_true", help="sizes, of arrays and text too; two to three times the CPU"
+        "--bytes",
+        action="store_true",
+        help="print sizes, also of arrays and text; takes two to three times the CPU time",
     )
-    profile = add("profile", "which lines of code raise the memory of a running Python, from outside", process)
-    profile.add_argument("--seconds", metavar="SECONDS", help="how long to follow it; default 30; Ctrl-C ends it")
+    profile = add("profile", "find the lines of code that raise the memory of a running Python, from outside", process)
+    profile.add_argument("--seconds", metavar="SECONDS", help="how long to follow memory; default 30; Ctrl-C ends it")
     profile.add_argument(
-        "-o", "--output", metavar="FILE", help="keep the stacks: for speedscope (.json), or folded (any other name)"
+        "-o", "--output", metavar="FILE", help="write the stacks: for speedscope (.json), or folded (any other name)"
     )
-    profile.add_argument("--json", action="store_true", help="all stacks, as one JSON object")
-    snapshot = add("snapshot", "keep what a trainer holds at this moment: memory, objects, stacks", process, wish)
-    snapshot.add_argument("--label", help="what to call it; default: the time")
-    snapshot.add_argument("-o", "--output", metavar="FILE", help="where to keep it; default: in the state folder")
-    snapshot.add_argument("--json", action="store_true", help="print all of it as one JSON object")
-    diff = add("diff", "what is different between two snapshots")
-    diff.add_argument("snapshots", nargs=2, metavar="SNAPSHOT", help="a file, or a label: the latest that has it")
-    diff.add_argument("--json", action="store_true", help="all of it, as one JSON object")
+    profile.add_argument("--json", action="store_true", help="print all stacks as one JSON object")
+    snapshot = add("snapshot", "store what a trainer holds now: memory, objects, stacks", process, wish)
+    snapshot.add_argument("--label", help="the snapshot's name; default: the time")
+    snapshot.add_argument("-o", "--output", metavar="FILE", help="the file to write; default: in the state folder")
+    snapshot.add_argument("--json", action="store_true", help="print the snapshot as one JSON object")
+    diff = add("diff", "show the differences between two snapshots")
+    diff.add_argument(
+        "snapshots", nargs=2, metavar="SNAPSHOT", help="a file, or the label of a snapshot (the latest with that label)"
+    )
+    diff.add_argument("--json", action="store_true", help="print the differences as one JSON object")
     _add_reports(add, common, files)
     _add_config(add, target, common)
-    add("markers", "which markers memwatch finds in a log", common, epilog=files).add_argument("file", metavar="LOG")
-    replay = add("replay", "the same engine over a recorded trace, or over a run of the history", common, epilog=files)
-    replay.add_argument("file", metavar="FILE", help="a trace (.csv), or a history: is all told as it was?")
-    replay.add_argument("--run", dest="run_id", metavar="ID", help="of a history; default: the latest")
-    replay.add_argument("--plot", metavar="FILE", help="draw it all: a page (.html) or a picture (.svg)")
-    add("man", "the manual page")
-    completion = add("completion", "a script that completes memwatch's commands and options with Tab")
+    add("markers", "show the markers that memwatch finds in a log", common, epilog=files).add_argument(
+        "file", metavar="LOG"
+    )
+    replay = add("replay", "run the engine over a recorded trace, or over a run of the history", common, epilog=files)
+    replay.add_argument(
+        "file", metavar="FILE", help="a trace (.csv), or a history: compares the replay with what was reported"
+    )
+    replay.add_argument("--run", dest="run_id", metavar="ID", help="a run of the history; default: the latest")
+    replay.add_argument("--plot", metavar="FILE", help="draw the replay: a page (.html) or a picture (.svg)")
+    add("man", "show the manual page")
+    completion = add("completion", "print a script that completes memwatch's commands and options with Tab")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
     return parser
 
@@ -229,36 +241,38 @@ def _adder(commands: argparse._SubParsersAction[_Parser]) -> Callable[..., _Pars
 def _add_reports(add: Callable[..., _Parser], common: _Parser, files: str) -> None:
     """The commands that read the history."""
     one_run, group = _flags("the run")
-    group.add_argument("runs", metavar="HISTORY", nargs="?", help="its file; default: in the state folder")
+    group.add_argument("runs", metavar="HISTORY", nargs="?", help="the history file; default: in the state folder")
     group.add_argument("--run", dest="run_id", metavar="ID", help="which run; default: the latest")
-    text = "a run that was watched, from the history: a summary, a page, a table"
+    text = "report on a run of the history: a summary, a page, a table"
     report = add("report", text, one_run, common, epilog=files)
-    report.add_argument("--list", action="store_true", help="which runs the history has")
+    report.add_argument("--list", action="store_true", help="list the runs of the history")
     report.add_argument(
-        "-o", "--output", metavar="FILE", help="write it: a page (.html), the summary (.txt), .json or .csv"
+        "-o", "--output", metavar="FILE", help="write a page (.html), the summary (.txt), .json or .csv"
     )
     forms = report.add_mutually_exclusive_group()
-    forms.add_argument("--text", action="store_true", help="the summary as tables; the default")
-    forms.add_argument("--csv", action="store_true", help="the generations as CSV")
-    compare = add("compare", "two runs side by side, as before and after a fix", common, epilog=files)
+    forms.add_argument("--text", action="store_true", help="print the summary as tables; the default")
+    forms.add_argument("--csv", action="store_true", help="print the generations as CSV")
+    compare = add("compare", "compare two runs, as before and after a fix", common, epilog=files)
     compare.add_argument(
         "pair", metavar="RUN", nargs=2, help="a history file (its latest run), or a run's ID; ID@2: its second process"
     )
-    compare.add_argument("-o", "--output", metavar="FILE.html", help="a page, with the memory of both in one chart")
-    export = add("export", "a run from the history as a trace, for memwatch replay", one_run, common, epilog=files)
+    compare.add_argument(
+        "-o", "--output", metavar="FILE.html", help="write a page, with the memory of both in one chart"
+    )
+    export = add("export", "export a run of the history as a trace, for memwatch replay", one_run, common, epilog=files)
     export.add_argument("-o", "--output", metavar="FILE.csv", help="default: stdout")
 
 
 def _add_config(add: Callable[..., _Parser], target: _Parser, common: _Parser) -> None:
     """The commands about the configuration itself."""
-    config = add("config", "the configuration: is it right, what comes of it here, what may be written in it")
+    config = add("config", "check the configuration, show its values, print its schema")
     aspects = config.add_subparsers(dest="aspect", title="commands", metavar="COMMAND", required=True)
 
     aspect = _adder(aspects)
-    check = aspect("check", "whether configuration files are right; all that is wrong with them", _config_flags())
-    check.add_argument("files", metavar="FILE", nargs="*", help="default: the one of --config")
-    aspect("show", "all values as a watch would have them here, and where each is from", target, common)
-    aspect("schema", "the JSON Schema of a configuration file, for editors")
+    check = aspect("check", "check configuration files, and list all errors in them", _config_flags())
+    check.add_argument("files", metavar="FILE", nargs="*", help="default: the file of --config")
+    aspect("show", "show all values that a watch here would use, and where each comes from", target, common)
+    aspect("schema", "print the JSON Schema of a configuration file, for editors")
 
 
 def _flags(title: str) -> tuple[_Parser, argparse._ArgumentGroup]:
@@ -268,31 +282,35 @@ def _flags(title: str) -> tuple[_Parser, argparse._ArgumentGroup]:
 
 def _process_flags() -> _Parser:
     parser, group = _flags("the trainer")
-    group.add_argument("--pid", help="its process")
-    group.add_argument("--pidfile", metavar="FILE", help="a file with its PID")
-    group.add_argument("--match", metavar="REGEX", help="its command line; exactly one process may match")
-    group.add_argument("--unit", metavar="NAME", help="systemd's unit that it runs in")
-    group.add_argument("--cgroup", metavar="PATH", help="its cgroup, as /proc/PID/cgroup has it; * and ? stand for any")
+    group.add_argument("--pid", help="its process ID")
+    group.add_argument("--pidfile", metavar="FILE", help="a file that contains its PID")
+    group.add_argument("--match", metavar="REGEX", help="a pattern of its command line; exactly one process must match")
+    group.add_argument("--unit", metavar="NAME", help="its systemd unit")
+    group.add_argument(
+        "--cgroup", metavar="PATH", help="its cgroup, as in /proc/PID/cgroup; * and ? stand for anything"
+    )
     return parser
 
 
 def _census_flags() -> _Parser:
-    parser, group = _flags("what it tells besides")
-    group.add_argument("--holders", metavar="TYPE", action="append", help="who keeps the objects of this type")
-    group.add_argument("--track", metavar="PATH", action="append", help="the size of an attribute: Trainer.buffer")
+    parser, group = _flags("more details")
+    group.add_argument("--holders", metavar="TYPE", action="append", help="show what holds the objects of this type")
+    group.add_argument("--track", metavar="PATH", action="append", help="show the size of an attribute: Trainer.buffer")
     return parser
 
 
 def _target_flags(process: _Parser) -> _Parser:
     parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS, parents=[process])
     group = parser.add_argument_group("its output")
-    group.add_argument("--log", metavar="FILE", help="its log; default: its stdout, when that is a file")
+    group.add_argument("--log", metavar="FILE", help="its log; default: its stdout, if that is a file")
     return parser
 
 
 def _restart_flags() -> _Parser:
     parser, group = _flags("after an interrupt that saved")
-    group.add_argument("--max-restarts", metavar="N", help="start it again, N times at most, while each gets further")
+    group.add_argument(
+        "--max-restarts", metavar="N", help="restart it at most N times, while each restart makes progress"
+    )
     text = "start it again with this command: one argument, split into words as a shell does; no shell runs it"
     group.add_argument("--resume-with", metavar="CMD", help=text)
     return parser
@@ -301,22 +319,28 @@ def _restart_flags() -> _Parser:
 def _config_flags() -> _Parser:
     parser, group = _flags("configuration")
     group.add_argument("--config", metavar="FILE", help="settings in YAML; default: $MEMWATCH_CONFIG")
-    group.add_argument("--profile", metavar="NAME", help="settings that go together: observe, default, aggressive")
+    group.add_argument("--profile", metavar="NAME", help="a set of settings: observe, default, aggressive")
     return parser
 
 
 def _common_flags() -> _Parser:
     parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS, parents=[_config_flags()])
     group = parser.add_argument_group("options")
-    group.add_argument("--listen", metavar="ADDR:PORT", help="metrics and status; default 127.0.0.1:9877, or none")
-    group.add_argument("--web-config", metavar="FILE", help="TLS and passwords for --listen, as Prometheus's exporters")
-    group.add_argument("--history", metavar="FILE", help="what outlives memwatch; default in the state folder, or none")
-    group.add_argument("--limit", metavar="SIZE", help="a limit of your own, as 175GB or 163GiB")
-    group.add_argument("--interval", metavar="SECONDS", help="between samples; default 1")
-    group.add_argument("--checkpoint-time", metavar="SECONDS", help="what a checkpoint takes; else learned")
-    group.add_argument("--dry-run", action="store_true", help="everything but the signal")
-    group.add_argument("--json", action="store_true", help="events as JSON lines on stdout")
-    group.add_argument("-v", "--verbose", action="store_true", help="tell every marker and generation")
+    group.add_argument(
+        "--listen", metavar="ADDR:PORT", help="serve metrics and status here; default 127.0.0.1:9877, or none"
+    )
+    group.add_argument(
+        "--web-config", metavar="FILE", help="TLS and passwords for --listen, in the format of Prometheus's exporters"
+    )
+    group.add_argument(
+        "--history", metavar="FILE", help="where to store the history; default: in the state folder, or none"
+    )
+    group.add_argument("--limit", metavar="SIZE", help="an additional limit, as 175GB or 163GiB")
+    group.add_argument("--interval", metavar="SECONDS", help="time between samples; default 1")
+    group.add_argument("--checkpoint-time", metavar="SECONDS", help="how long a checkpoint takes; default: measured")
+    group.add_argument("--dry-run", action="store_true", help="send no signal, do everything else")
+    group.add_argument("--json", action="store_true", help="print events as JSON lines on stdout")
+    group.add_argument("-v", "--verbose", action="store_true", help="print every marker and generation")
     return parser
 
 
