@@ -267,7 +267,7 @@ def test_the_exit_codes_are_those_of_the_code() -> None:
 def test_the_causes_and_their_exit_codes_are_those_of_the_code() -> None:
     listed = {words(row[0])[0]: int(row[1]) for row in rows(section(text_of("operations.md"), "How a trainer ended"))}
     assert listed == {cause.value: int(EXIT_CODE_BY_CAUSE.get(cause, ExitCode.FAILED)) for cause in Cause}
-    told = rows(section(text_of("concepts.md"), "How a death is told"))
+    told = rows(section(text_of("concepts.md"), "The cause of an end"))
     assert {word for row in told for word in words(row[1])} == {cause.value for cause in Cause}
 
 
