@@ -1,4 +1,7 @@
-"""Growth of memory credited to the code that ran as it rose."""
+"""Attributes growth of resident memory to the code that ran as it rose, by stack and by line of the program.
+
+It follows the level of memory, not single allocations: memory that is allocated and freed again leaves no trace.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,22 @@ S = TypeVar("S", bound=Hashable)
 
 
 class LifoAttribution(Generic[S]):
-    """Who raised memory to where it is: what came last goes first when it falls.
+    """Attributes the level of memory to sources (stacks): a fall takes back the latest rises first.
 
-    So what is made and dropped again, be it gigabytes a second, leaves nothing; the sum is always what memory has
-    grown by, from the lowest level on that it had since the beginning.
+    So a temporary buffer leaves nothing, be it gigabytes a second. The sum of all sources is the growth of memory from
+    its lowest level since the beginning.
     """
 
     def __init__(self) -> None:
-        self._rises: list[tuple[S, int]] = []  # who, and bytes
+        self._rises: list[tuple[S, int]] = []  # source and bytes
 
-    def add_change(self, by: int, who: S) -> None:
-        """Memory has risen by so many bytes while `who` ran; or fallen."""
+    def add_change(self, by: int, source: S) -> None:
+        """Add a rise (or fall, if negative) of memory by so many bytes, while `source` ran."""
         rises = self._rises
         if by > 0:
-            if rises and rises[-1][0] == who:
+            if rises and rises[-1][0] == source:
                 by += rises.pop()[1]
-            rises.append((who, by))
+            rises.append((source, by))
         while by < 0 and rises:
             last, size = rises.pop()
             by += size
@@ -35,29 +38,28 @@ class LifoAttribution(Generic[S]):
                 rises.append((last, by))
 
     def bytes_by_source(self) -> Counter[S]:
-        """Bytes by who raised them."""
         found: Counter[S] = Counter()
-        for who, size in self._rises:
-            found[who] += size
+        for source, size in self._rises:
+            found[source] += size
         return found
 
 
 def merge_stacks(credits: Iterable[StackGrowth]) -> tuple[StackGrowth, ...]:
-    """One for each stack, the largest first."""
+    """Add up the growth of equal stacks, the largest first."""
     sizes: Counter[tuple[StackFrame, ...]] = Counter()
-    for one in credits:
-        sizes[one.frames] += one.bytes
+    for credit in credits:
+        sizes[credit.frames] += credit.bytes
     return tuple(StackGrowth(frames, size) for frames, size in sizes.most_common())
 
 
 def by_line(credits: Iterable[StackGrowth]) -> tuple[LineGrowth, ...]:
-    """The lines of the program that memory rose in, the most first; growth whose code was not seen is left out.
+    """Add up growth by line of the program, the largest first; growth without a stack is left out.
 
-    A rise in a library's code is that of the line that called it.
+    Growth in a library's code counts for the line of the program that called it.
     """
     sizes: Counter[StackFrame] = Counter()
-    for one in credits:
-        if one.frames:
-            sizes[next((frame for frame in one.frames if not frame.installed), one.frames[0])] += one.bytes
-    seen = sum(sizes.values())
-    return tuple(LineGrowth(frame, size, round(size / seen, 4)) for frame, size in sizes.most_common() if size)
+    for credit in credits:
+        if credit.frames:
+            sizes[next((frame for frame in credit.frames if not frame.installed), credit.frames[0])] += credit.bytes
+    total = sum(sizes.values())
+    return tuple(LineGrowth(frame, size, round(size / total, 4)) for frame, size in sizes.most_common() if size)

@@ -1,6 +1,6 @@
-"""Growth that no attribute holds: of filled arrays, GPUs, workers, shared memory, the allocator, C code.
+"""Rules that turn the growth of attributes, GPUs, workers, shared memory and C code into causes with a remedy.
 
-Rules that turn evidence into named causes of growth, with what to do. No finding without evidence.
+There is no finding without evidence: growth that no rule explains stays without a cause.
 """
 
 from __future__ import annotations
@@ -30,154 +30,12 @@ from memwatch.core.leaks.growth_attribution import (
 from memwatch.core.leaks.leak_causes import LeakCause
 from memwatch.core.text_and_units import format_bytes, without_main_module
 
-EXPLAINS = 0.5  # of the growth of memory: what leaves more of it open is not all of the cause
-MAX_FLAT_SHARE = 0.2  # of the growth of memory: Python's objects that grow by less do not explain it
-SEVERAL = 4  # generations: so long objects may come and go in each before an examination meets them
-NEARLY = 0.8  # of the growth of a generation: what objects left, where that is the cause
-ALL_GPUS = "gpu"  # all of them together
-FIGURE = re.compile(r"^(Figure|FigureManager\w*|AxesSubplot|Axes)$")
-
-
-def array_findings(evidence: ExaminationHistory, situation: DiagnosisContext, memory: Growth) -> Iterator[Finding]:
-    """Arrays that were made at their full size and take memory as they are filled: together they need too much."""
-    grown, latest, room = evidence.filling_arrays(), evidence.comparable[-1], situation.headroom_bytes
-    per_unit, full = sum(one.per_unit for one in grown), sum(latest.filled[one.name][1] for one in grown)
-    before, after = sum(one.before for one in grown), sum(one.after for one in grown)
-    worth = min_reported_growth(situation, memory)
-    if room is None or full - after <= room or per_unit < worth:
-        return
-    most = grown[0]
-    growth = Growth(most.name, before, after, per_unit, most.since, most.steps)
-    names = ", ".join(without_main_module(one.name) for one in grown)
-    facts = (f"{names}: {format_bytes(after)} of {format_bytes(full)} are in memory, {format_bytes(room)} are left",)
-    yield leak_causes.FILLED.finding(growth, situation.phase, facts, holder=most.name, type_=NDARRAY)
-
-
-def gpu_findings(evidence: ExaminationHistory, situation: DiagnosisContext) -> Iterator[Finding]:
-    """What is used on GPUs, beside the tensors that a census finds there: allocated, beside reserved."""
-    used, tensors, latest = evidence.gpu_growth(), evidence.gpu_tensor_growth(), evidence.comparable[-1:]
-    if used is None or used.per_unit < situation.threshold_bytes or not latest[0].on_gpu:
-        return
-    facts = (f"{format_bytes(used.after)} are used, of which tensors take {format_bytes(latest[0].on_gpu)}",)
-    if tensors is None or tensors.per_unit < MAX_FLAT_SHARE * used.per_unit:
-        yield leak_causes.GPU_CACHE.finding(used, situation.phase, facts, resource=ALL_GPUS)
-    elif tensors.per_unit >= EXPLAINS * used.per_unit:
-        holder = _holder_of_tensors(evidence)
-        yield leak_causes.GPU_TENSORS.finding(
-            used, situation.phase, facts, type_=TENSORS[0], holder=holder, resource=ALL_GPUS
-        )
-
-
-def unattributed_findings(
-    evidence: ExaminationHistory, situation: DiagnosisContext, memory: Growth, rest: float, in_attributes: float
-) -> Iterator[Finding]:
-    """Growth that attributes leave open: copies of workers, shared memory, Python's objects, what is not Python's."""
-    shared = next((one for one in evidence.kinds() if one.name == "shared memory"), None)
-    heap = evidence.python_heap_growth()
-    grown, first, latest = memory.after - memory.before, evidence.record_at(memory.since), evidence.comparable[-1]
-    graphs, of_python = evidence.graph_tensor_growth(), 0.0 if heap is None else heap.per_unit
-    tensors = sum(one.per_unit for one in evidence.types_growing_in_bytes() if one.name in TENSORS)
-    if graphs is not None and (of_python < EXPLAINS * rest or tensors >= EXPLAINS * of_python):
-        yield _of_graphs(evidence, situation, memory, graphs)
-    elif (copied := latest.cow_bytes - first.cow_bytes) >= EXPLAINS * grown:
-        yield leak_causes.WORKERS.finding(
-            memory, situation.phase, (f"{format_bytes(copied)} were copied in that time",)
-        )
-    elif shared is not None and shared.per_unit >= EXPLAINS * rest:
-        yield leak_causes.SHARED_MEMORY.finding(
-            shared, situation.phase, (f"it takes {_size(shared.before, shared.after)}",)
-        )
-    elif figures := [one for one in evidence.types_growing_in_count() if FIGURE.search(one.name.rpartition(".")[2])]:
-        yield _of_figures(situation, memory, figures)
-    elif heap is not None and heap.per_unit - in_attributes >= EXPLAINS * rest:
-        yield _of_objects(evidence, situation, heap)
-    elif latest.heap_bytes - first.heap_bytes < MAX_FLAT_SHARE * grown and (
-        evidence.has_seen_within or len(evidence.comparable) >= SEVERAL
-    ):
-        yield _of_other_memory(evidence, situation, memory)
-
-
-def _of_graphs(evidence: ExaminationHistory, situation: DiagnosisContext, memory: Growth, graphs: Growth) -> Finding:
-    """What a graph holds, no attribute does: tensors that were saved for a backward pass that never comes."""
-    facts = (f"{graphs.after:,} tensors keep their graph, {graphs.before:,} at {situation.unit} {graphs.since:g}",)
-    counts = (graphs.before, graphs.after)
-    holder = _holder_of_tensors(evidence)
-    return leak_causes.GRAPHS.finding(memory, situation.phase, facts, type_=TENSORS[0], counts=counts, holder=holder)
-
-
-def _holder_of_tensors(evidence: ExaminationHistory) -> str:
-    """The attribute that holds the most of those that there are more of."""
-    first, latest = evidence.comparable[0], evidence.comparable[-1]
-    risen = {
-        way: count - first.path_counts.get((name, way), 0)
-        for (name, way), count in latest.path_counts.items()
-        if name in TENSORS and not way.startswith(UNNAMED_HOLDER_PREFIX)
-    }
-    return max(risen, key=lambda way: risen[way], default="")
-
-
-def _of_figures(situation: DiagnosisContext, memory: Growth, figures: Sequence[Growth]) -> Finding:
-    """What a figure is drawn on is C++'s memory, most often more than its Python objects. pyplot's have a manager."""
-    names = [one.name.rpartition(".")[2] for one in figures]
-    most = figures[names.index("Figure")] if "Figure" in names else figures[0]
-    holder = "matplotlib.pyplot" if any(name.startswith("FigureManager") for name in names) else ""
-    facts = (f"{most.after:,} are open, {most.before:,} at {situation.unit} {most.since:g}",)
-    return leak_causes.PYPLOT_FIGURES.finding(
-        memory, situation.phase, facts, type_=most.name, counts=(most.before, most.after), holder=holder
-    )
-
-
-def _of_objects(evidence: ExaminationHistory, situation: DiagnosisContext, heap: Growth) -> Finding:
-    """Of the types that there are more and more of: what no attribute holds, else the one that takes the most."""
-    latest, risen = evidence.comparable[-1], {one.name: one for one in evidence.types_growing_in_count()}
-    facts = (f"Python's objects take {_size(heap.before, heap.after)}",)
-    if not risen:
-        return leak_causes.HELD_BY_LOCAL_OR_NATIVE.finding(heap, situation.phase, facts)
-    loose = [
-        (type_, way)
-        for type_, way in latest.path_counts
-        if type_ in risen and way.startswith((UNNAMED_HOLDER_PREFIX, LOCAL_VARIABLE_PREFIX))
-    ]
-    if loose:
-        name, holder = min(loose, key=_how_plain)
-    else:
-        name = max(risen, key=lambda one: latest.sizes.get(one, 0))
-        ways = {way: count for (type_, way), count in latest.path_counts.items() if type_ == name}
-        holder = max(ways, key=lambda way: ways[way], default="")
-    counts = (risen[name].before, risen[name].after)
-    function, _, variable = holder.removeprefix(LOCAL_VARIABLE_PREFIX).partition(": ")
-    remedy = (
-        f"bound or clear {variable.partition('[')[0]}, in {function}"
-        if holder.startswith(LOCAL_VARIABLE_PREFIX)
-        else ""
-    )
-    return leak_causes.HELD_BY_LOCAL_OR_NATIVE.finding(
-        heap, situation.phase, facts, type_=name, counts=counts, holder=holder, remedy=remedy
-    )
-
-
-def _size(before: int, after: int) -> str:
-    return f"{format_bytes(after)}, {format_bytes(after - before, signed=True)} in that time"
-
-
-def _how_plain(held: tuple[str, str]) -> tuple[bool, int]:
-    """A class before arrays and Python's own types; then the nearest."""
-    type_, way = held
-    return type_ in ARRAY_TYPES or "." not in type_, len(way)
-
-
-def _of_other_memory(evidence: ExaminationHistory, situation: DiagnosisContext, memory: Growth) -> Finding:
-    """Where Python's objects left as much as memory grows by, and that stayed in use, the allocator keeps it."""
-    first, latest = evidence.record_at(memory.since).heap_bytes, evidence.comparable[-1].heap_bytes
-    facts = (f"Python's objects take {_size(first, latest)}",)
-    for left in evidence.freed_within_generation:
-        grown = memory.per_unit * (left.units or evidence.stride)
-        if left.since >= memory.since and left.kept_bytes >= max(EXPLAINS * left.bytes, NEARLY * grown):
-            kept = f"{format_bytes(left.bytes)} of them went, and memory kept {format_bytes(left.kept_bytes)} of that"
-            return leak_causes.FRAGMENTS.finding(memory, situation.phase, (*facts, kept))
-    return leak_causes.NATIVE.finding(memory, situation.phase, facts)
-
-
+EXPLAINS = 0.5  # A cause has to explain at least this share of the growth of memory (chosen).
+MAX_FLAT_SHARE = 0.2  # Objects that grow by less than this share of the growth of memory do not explain it (chosen).
+SEVERAL = 4  # Generations after which objects that live for a part of each would have been seen (chosen).
+NEARLY = 0.8  # Share of a generation's growth that freed objects must account for in a fragmented heap (chosen).
+ALL_GPUS = "gpu"  # the resource of findings on all GPUs together
+_FIGURE = re.compile(r"^(Figure|FigureManager\w*|AxesSubplot|Axes)$")
 _ENVIRONMENT = re.compile(r"env(ironment)?s?$|^Env|VecEnv|Wrapper$|Simulator$|Gym", re.IGNORECASE)
 _LOSS = re.compile(r"loss|grad|graph", re.IGNORECASE)
 _MEMBER = re.compile(
@@ -185,81 +43,207 @@ _MEMBER = re.compile(
 )
 
 
-def find_causes(evidence: ExaminationHistory, situation: DiagnosisContext) -> tuple[list[Finding], list[GrowthDriver]]:
-    """What grows and why, the largest first; and what counts its items."""
-    situation = replace(situation, threshold_bytes=situation.threshold_bytes / evidence.stride)
-    memory, on_gpus = evidence.memory_growth(), list(gpu_findings(evidence, situation))
+def find_causes(history: ExaminationHistory, context: DiagnosisContext) -> tuple[list[Finding], list[GrowthDriver]]:
+    """Find the causes of growth, the largest first, and the levels that count the items of growing attributes."""
+    context = replace(context, threshold_bytes=context.threshold_bytes / history.stride)
+    memory, on_gpus = history.memory_growth(), list(_gpu_findings(history, context))
     if memory is None:
         return on_gpus, []
-    held = list(attribute_growths(evidence, situation, memory))
-    findings = [found for one in held if (found := _of_holding(one, situation)) is not None]
-    findings += array_findings(evidence, situation, memory)
-    in_attributes = sum(one.growth.per_unit for one in held)
-    known = in_attributes + sum(one.per_unit for one in evidence.filling_arrays())
-    held_once = evidence.held_since(memory.since) / (memory.after - memory.before)  # by one that is full by now, say
-    if max(known / memory.per_unit, held_once) < EXPLAINS and memory.per_unit >= situation.threshold_bytes:
-        findings += unattributed_findings(evidence, situation, memory, memory.per_unit - known, in_attributes)
-    findings.sort(key=lambda one: -one.growth.per_unit)
-    return findings + on_gpus, [one.driver for one in held if one.driver is not None]
+    attributes = list(attribute_growths(history, context, memory))
+    findings = [found for growth in attributes if (found := _attribute_finding(growth, context)) is not None]
+    findings += _array_findings(history, context, memory)
+    in_attributes = sum(attribute.growth.per_unit for attribute in attributes)
+    known = in_attributes + sum(array.per_unit for array in history.filling_arrays())
+    risen_once = history.held_since(memory.since) / (memory.after - memory.before)  # e.g. in a buffer that is full now
+    if max(known / memory.per_unit, risen_once) < EXPLAINS and memory.per_unit >= context.threshold_bytes:
+        findings += _unattributed_findings(history, context, memory, memory.per_unit - known, in_attributes)
+    findings.sort(key=lambda finding: -finding.growth.per_unit)
+    return findings + on_gpus, [attribute.driver for attribute in attributes if attribute.driver is not None]
+
+
+# --- growth that an attribute holds -----------------------------------------------------------------------------------
 
 
 def _is_called(pattern: re.Pattern[str]) -> Callable[[AttributeGrowth], bool]:
-    return lambda one: bool(pattern.search(one.type.rpartition(".")[2]))
+    return lambda attribute: bool(pattern.search(attribute.type.rpartition(".")[2]))
 
 
-def _is_population(one: AttributeGrowth) -> bool:
-    """Of those that are in use, a part or all stays each time."""
-    is_member = _MEMBER.search(one.type) or _MEMBER.search(one.reference_path)
-    return bool(is_member) and one.elsewhere >= 2 and 0.2 * one.elsewhere <= one.per_unit <= 1.5 * one.elsewhere
+def _is_population(attribute: AttributeGrowth) -> bool:
+    """Whether a part or all of the members that are in use elsewhere is added in each generation."""
+    is_member = _MEMBER.search(attribute.type) or _MEMBER.search(attribute.reference_path)
+    elsewhere = attribute.elsewhere
+    return bool(is_member) and elsewhere >= 2 and 0.2 * elsewhere <= attribute.per_unit <= 1.5 * elsewhere
 
 
 RULES: tuple[tuple[LeakCause, Callable[[AttributeGrowth], bool]], ...] = (
-    (leak_causes.FIGURES, _is_called(FIGURE)),
+    (leak_causes.FIGURES, _is_called(_FIGURE)),
     (leak_causes.ENVIRONMENTS, _is_called(_ENVIRONMENT)),
-    (leak_causes.LOSSES, lambda one: one.type in TENSORS or _is_called(_LOSS)(one)),
+    (leak_causes.LOSSES, lambda attribute: attribute.type in TENSORS or _is_called(_LOSS)(attribute)),
     (leak_causes.POPULATION, _is_population),
     (leak_causes.UNBOUNDED, lambda _: True),
 )
 
 
-def _of_holding(one: AttributeGrowth, situation: DiagnosisContext) -> Finding | None:
-    """Why an attribute grows; None where it fills up to a capacity for which there is room."""
-    if one.driver is not None and one.driver.capacity is not None:
-        return _of_capacity(one, one.driver, situation)
-    cause = next(cause for cause, fits in RULES if fits(one))
-    return _finding(one, cause, cause.remedy.format(name=one.name, unit=situation.unit), situation)
-
-
-def _of_capacity(one: AttributeGrowth, by: GrowthDriver, situation: DiagnosisContext) -> Finding | None:
-    room = situation.headroom_bytes
-    if room is None or by.full_bytes is None or by.limit_value is None or by.full_bytes - one.growth.after <= room:
-        return None
-    each, most = format_bytes(by.bytes_per_unit), f"{by.limit_value:,.0f}"
-    remedy = (
-        f"give {one.name} a capacity below {most}, or make its items smaller (each takes {each}): "
-        "indices or views of shared data instead of copies, float16 or uint8"
-    )
-    facts = (
-        f"{by.name}: {by.value:,.0f} of {by.capacity:,.0f}, {each} each",
-        f"full it needs {format_bytes(by.full_bytes)}; the limit falls at about {most}",
-    )
-    return _finding(one, leak_causes.CANNOT_FIT, remedy, situation, facts)
-
-
-def _finding(
-    one: AttributeGrowth, cause: LeakCause, remedy: str, situation: DiagnosisContext, facts: Sequence[str] = ()
-) -> Finding:
-    growth = one.growth
-    sizes = f"{format_bytes(growth.before)} at {situation.unit} {growth.since:g}, {format_bytes(growth.after)} now"
-    evidence = (*facts, f"{one.name} holds {sizes}", f"that is {one.share:.0%} of the growth of memory")
-    counts = (one.before, one.after)
+def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext) -> Finding | None:
+    """Say why an attribute grows; None where it fills up to a capacity for which there is headroom."""
+    driver, growth, facts = attribute.driver, attribute.growth, tuple[str, ...]()
+    if driver is not None and driver.capacity is not None:
+        full, headroom = driver.full_bytes, context.headroom_bytes
+        if headroom is None or full is None or driver.limit_value is None or full - growth.after <= headroom:
+            return None
+        each, most = format_bytes(driver.bytes_per_unit), f"{driver.limit_value:,.0f}"
+        cause = leak_causes.CANNOT_FIT
+        remedy = (
+            f"give {attribute.name} a capacity below {most}, or make its items smaller (each takes {each}): "
+            "indices or views of shared data instead of copies, float16 or uint8"
+        )
+        facts = (
+            f"{driver.name}: {driver.value:,.0f} of {driver.capacity:,.0f}, {each} each",
+            f"full it needs {format_bytes(full)}; the limit falls at about {most}",
+        )
+    else:
+        cause = next(cause for cause, fits in RULES if fits(attribute))
+        remedy = cause.remedy.format(name=attribute.name, unit=context.unit)
+    sizes = f"{format_bytes(growth.before)} at {context.unit} {growth.since:g}, {format_bytes(growth.after)} now"
+    share = f"that is {attribute.share:.0%} of the growth of memory"
     return cause.finding(
         growth,
-        one.phase,
-        evidence,
-        type_=one.type,
-        counts=counts,
-        holder=one.reference_path,
-        share=one.share,
+        attribute.phase,
+        (*facts, f"{attribute.name} holds {sizes}", share),
+        type_=attribute.type,
+        counts=(attribute.before, attribute.after),
+        holder=attribute.reference_path,
+        share=attribute.share,
         remedy=remedy,
     )
+
+
+# --- growth that no attribute holds -----------------------------------------------------------------------------------
+
+
+def _array_findings(history: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> Iterator[Finding]:
+    """Find arrays that were made at their full size, take memory as they are filled, and will not fit."""
+    arrays, latest, headroom = history.filling_arrays(), history.comparable[-1], context.headroom_bytes
+    per_unit, full = sum(array.per_unit for array in arrays), sum(latest.filled[array.name][1] for array in arrays)
+    before, after = sum(array.before for array in arrays), sum(array.after for array in arrays)
+    if headroom is None or full - after <= headroom or per_unit < min_reported_growth(context, memory):
+        return
+    most = arrays[0]
+    growth = Growth(most.name, before, after, per_unit, most.since, most.steps)
+    names = ", ".join(without_main_module(array.name) for array in arrays)
+    in_memory = f"{format_bytes(after)} of {format_bytes(full)} are in memory, {format_bytes(headroom)} are left"
+    yield leak_causes.FILLED.finding(growth, context.phase, (f"{names}: {in_memory}",), holder=most.name, type_=NDARRAY)
+
+
+def _gpu_findings(history: ExaminationHistory, context: DiagnosisContext) -> Iterator[Finding]:
+    """Compare the memory in use on GPUs with that of the tensors there: allocated against reserved."""
+    used, tensors, latest = history.gpu_growth(), history.gpu_tensor_growth(), history.comparable[-1:]
+    if used is None or used.per_unit < context.threshold_bytes or not latest[0].on_gpu:
+        return
+    facts = (f"{format_bytes(used.after)} are used, of which tensors take {format_bytes(latest[0].on_gpu)}",)
+    if tensors is None or tensors.per_unit < MAX_FLAT_SHARE * used.per_unit:
+        yield leak_causes.GPU_CACHE.finding(used, context.phase, facts, resource=ALL_GPUS)
+    elif tensors.per_unit >= EXPLAINS * used.per_unit:
+        holder, type_ = _holder_of_tensors(history), TENSORS[0]
+        yield leak_causes.GPU_TENSORS.finding(used, context.phase, facts, type_=type_, holder=holder, resource=ALL_GPUS)
+
+
+def _unattributed_findings(
+    history: ExaminationHistory, context: DiagnosisContext, memory: Growth, rest: float, in_attributes: float
+) -> Iterator[Finding]:
+    """Explain the `rest` of the growth: by copies of workers, shared memory, Python's objects, or C code."""
+    shared = next((kind for kind in history.kinds() if kind.name == "shared memory"), None)
+    heap = history.python_heap_growth()
+    grown, first, latest = memory.after - memory.before, history.record_at(memory.since), history.comparable[-1]
+    graphs, of_python = history.graph_tensor_growth(), 0.0 if heap is None else heap.per_unit
+    tensors = sum(growth.per_unit for growth in history.types_growing_in_bytes() if growth.name in TENSORS)
+    growing = history.types_growing_in_count()
+    if graphs is not None and (of_python < EXPLAINS * rest or tensors >= EXPLAINS * of_python):
+        yield _graph_finding(history, context, memory, graphs)
+    elif (copied := latest.cow_bytes - first.cow_bytes) >= EXPLAINS * grown:
+        facts = (f"{format_bytes(copied)} were copied in that time",)
+        yield leak_causes.WORKERS.finding(memory, context.phase, facts)
+    elif shared is not None and shared.per_unit >= EXPLAINS * rest:
+        facts = (f"it takes {_size(shared.before, shared.after)}",)
+        yield leak_causes.SHARED_MEMORY.finding(shared, context.phase, facts)
+    elif figures := [growth for growth in growing if _FIGURE.search(growth.name.rpartition(".")[2])]:
+        yield _figure_finding(context, memory, figures)
+    elif heap is not None and heap.per_unit - in_attributes >= EXPLAINS * rest:
+        yield _object_finding(history, context, heap, {growth.name: growth for growth in growing})
+    elif latest.heap_bytes - first.heap_bytes < MAX_FLAT_SHARE * grown and (
+        history.has_seen_within or len(history.comparable) >= SEVERAL
+    ):
+        yield _native_finding(history, context, memory)
+
+
+def _graph_finding(history: ExaminationHistory, context: DiagnosisContext, memory: Growth, graphs: Growth) -> Finding:
+    """Name tensors that keep their autograd graph: it saves others for a backward pass, which no attribute holds."""
+    facts = (f"{graphs.after:,} tensors keep their graph, {graphs.before:,} at {context.unit} {graphs.since:g}",)
+    counts, holder = (graphs.before, graphs.after), _holder_of_tensors(history)
+    return leak_causes.GRAPHS.finding(memory, context.phase, facts, type_=TENSORS[0], counts=counts, holder=holder)
+
+
+def _holder_of_tensors(history: ExaminationHistory) -> str:
+    """Return the path to an attribute that gained the most tensors; empty when there is none."""
+    first, latest = history.comparable[0], history.comparable[-1]
+    risen = {
+        path: count - first.path_counts.get((name, path), 0)
+        for (name, path), count in latest.path_counts.items()
+        if name in TENSORS and not path.startswith(UNNAMED_HOLDER_PREFIX)
+    }
+    return max(risen, key=lambda path: risen[path], default="")
+
+
+def _figure_finding(context: DiagnosisContext, memory: Growth, figures: Sequence[Growth]) -> Finding:
+    """Name figures: their canvas is C++ memory, most often more than their Python objects; pyplot's have a manager."""
+    names = [figure.name.rpartition(".")[2] for figure in figures]
+    most = figures[names.index("Figure")] if "Figure" in names else figures[0]
+    holder = "matplotlib.pyplot" if any(name.startswith("FigureManager") for name in names) else ""
+    facts = (f"{most.after:,} are open, {most.before:,} at {context.unit} {most.since:g}",)
+    return leak_causes.PYPLOT_FIGURES.finding(
+        memory, context.phase, facts, type_=most.name, counts=(most.before, most.after), holder=holder
+    )
+
+
+def _object_finding(
+    history: ExaminationHistory, context: DiagnosisContext, heap: Growth, growing: dict[str, Growth]
+) -> Finding:
+    """Name the growing type whose objects no attribute holds, else the one that takes the most bytes."""
+    latest = history.comparable[-1]
+    facts = (f"Python's objects take {_size(heap.before, heap.after)}",)
+    if not growing:
+        return leak_causes.HELD_BY_LOCAL_OR_NATIVE.finding(heap, context.phase, facts)
+    loose = [
+        (type_, path)
+        for type_, path in latest.path_counts
+        if type_ in growing and path.startswith((UNNAMED_HOLDER_PREFIX, LOCAL_VARIABLE_PREFIX))
+    ]
+    if loose:  # a class of the program before arrays and builtin types, then the shortest path
+        name, holder = min(loose, key=lambda held: (held[0] in ARRAY_TYPES or "." not in held[0], len(held[1])))
+    else:
+        name = max(growing, key=lambda type_: latest.sizes.get(type_, 0))
+        paths = {path: count for (type_, path), count in latest.path_counts.items() if type_ == name}
+        holder = max(paths, key=lambda path: paths[path], default="")
+    counts, remedy = (growing[name].before, growing[name].after), ""
+    if holder.startswith(LOCAL_VARIABLE_PREFIX):
+        function, _, variable = holder.removeprefix(LOCAL_VARIABLE_PREFIX).partition(": ")
+        remedy = f"bound or clear {variable.partition('[')[0]}, in {function}"
+    return leak_causes.HELD_BY_LOCAL_OR_NATIVE.finding(
+        heap, context.phase, facts, type_=name, counts=counts, holder=holder, remedy=remedy
+    )
+
+
+def _size(before: int, after: int) -> str:
+    return f"{format_bytes(after)}, {format_bytes(after - before, signed=True)} in that time"
+
+
+def _native_finding(history: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> Finding:
+    """Blame the allocator where freed Python objects left as much as memory grows by, and C code otherwise."""
+    first, latest = history.record_at(memory.since).heap_bytes, history.comparable[-1].heap_bytes
+    facts = (f"Python's objects take {_size(first, latest)}",)
+    for freed in history.freed_within_generation:
+        grown = memory.per_unit * (freed.units or history.stride)
+        if freed.since >= memory.since and freed.kept_bytes >= max(EXPLAINS * freed.bytes, NEARLY * grown):
+            kept = f"{format_bytes(freed.bytes)} of them went, and memory kept {format_bytes(freed.kept_bytes)} of that"
+            return leak_causes.FRAGMENTS.finding(memory, context.phase, (*facts, kept))
+    return leak_causes.NATIVE.finding(memory, context.phase, facts)

@@ -1,4 +1,4 @@
-"""What examinations showed, one after the other, and what has risen from each to the next."""
+"""The examinations of a process in order, and the growth of their figures from one to the next."""
 
 from __future__ import annotations
 
@@ -12,302 +12,292 @@ from memwatch.core.events import Diagnose, Diagnosed
 from memwatch.core.examination import Census, ExaminationRow, Finding, Growth
 from memwatch.core.robust_statistics import median
 
-MAX_ROW_NAMES = 8  # types, and attributes, that are told of at each of them
-FIRST_RECORDS_KEPT, LATEST_RECORDS_KEPT = 2, 8  # examinations that are kept
-STEPS_LEAST = 2  # examinations one after the other in which something rose, before it is said to grow
-MAX_RATE_RATIO = 4.0  # a rise that is so many times less or more than the usual one is none of the same
-UNEXPLAINED = 0.4  # of the squares of an attribute's growth, at most, that memory's growth in a phase leaves open ...
-CLEARLY = 0.6  # ... and of what that in any other phase does
-STRETCHES, READINGS = 40, 256  # between two examinations, and of memory, that are kept
-COMPARABLE_REASONS = ("generation", "time")  # reasons of the examinations that are compared: they come at like moments
+MAX_ROW_NAMES = 8  # Types, and attributes, in each row of the table of examinations (chosen for its width).
+FIRST_RECORDS_KEPT, LATEST_RECORDS_KEPT = 2, 8  # Examinations that are kept: a bound on memory.
+INTERVALS_KEPT, READINGS_KEPT = 40, 256  # Intervals between examinations, and readings of memory: bounds on memory.
+MIN_STEPS = 2  # A figure grows when it rose in at least so many examinations in a row (chosen).
+MAX_RATE_RATIO = 4.0  # A rise that differs from the median by more than this factor ends the growth (chosen).
+MAX_UNEXPLAINED = 0.4  # Share of an attribute's squared growth that its phase may leave unexplained (chosen) ...
+CLEARLY = 0.6  # ... and the same share relative to the next best phase (chosen).
+COMPARABLE_REASONS = ("generation", "time")  # Examinations for these reasons come at like points and are compared.
 HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class ExaminationRecord:
-    """One examination with a census, by name."""
+    """One examination with a census, its figures by name."""
 
     t: float  # at which the heap was read
     reason: str
     generation: float | None
-    phase: str | None  # that had begun
-    position: float  # the generation in which the heap was read; hours since the watch began, where there are none
-    used_bytes: int | None  # of main memory: as that generation began, where generations are compared
-    least_bytes: int  # of it, while this went on; 0: not known
+    phase: str | None  # under way
+    position: float  # the generation in which the heap was read; without generations hours since the watch began
+    used_bytes: int | None  # of main memory; where generations are compared, at the start of that generation
+    least_bytes: int  # of main memory during the examination; 0: not known
     most_bytes: int
     counts: Mapping[str, int]  # objects, by type
     sizes: Mapping[str, int]  # bytes of them, by type
     containers: Mapping[str, int]  # bytes, by attribute
-    items: Mapping[str, tuple[int, int | None]]  # how many there are and may be, by attribute
-    tracked: Mapping[str, str]  # attributes in full, by what they were asked for as
-    path_counts: Mapping[tuple[str, str], int]  # objects, by type and way
-    filled: Mapping[str, tuple[int, int]]  # arrays: bytes in memory, and all; by path
+    items: Mapping[str, tuple[int, int | None]]  # number and capacity, by attribute
+    tracked: Mapping[str, str]  # attributes in full, by the paths that the user gave
+    path_counts: Mapping[tuple[str, str], int]  # objects, by type and path
+    filled: Mapping[str, tuple[int, int]]  # arrays: resident and all bytes, by path
     kinds: Mapping[str, int]  # resident bytes, by kind of memory
-    with_graph: int | None
+    with_graph: int | None  # tensors that keep their autograd graph
     gpu_bytes: int | None  # used on all GPUs
     on_gpu: int  # bytes of torch's storages there
-    cow_bytes: int  # copied by forked workers, so far
+    cow_bytes: int  # copied by forked workers so far
 
     @property
     def heap_bytes(self) -> int:
-        """Of all Python objects."""
+        """Bytes of all Python objects."""
         return sum(self.sizes.values())
 
 
 @dataclass(frozen=True, slots=True)
 class ExaminationInterval:
-    """From one examination to the next."""
+    """Growth between two examinations."""
 
-    memory: Mapping[str, float]  # bytes that it grew by, by phase
-    grown: Mapping[str, int]  # bytes that an attribute grew by
+    memory: Mapping[str, float]  # bytes by which memory grew, by phase
+    grown: Mapping[str, int]  # bytes by which an attribute grew
 
 
 @dataclass(frozen=True, slots=True)
 class FreedObjects:
-    """What Python's objects left from one examination to the next."""
+    """Python objects that were freed between two examinations."""
 
-    since: float  # the place of the former
+    since: float  # position of the former
     units: float  # from there to the latter; 0 within a generation
     bytes: int
-    kept_bytes: int  # that memory did not fall by
+    kept_bytes: int  # of these, at least, by which memory did not fall
 
 
 class ExaminationHistory:
     """The examinations of one process."""
 
     def __init__(self, began_t: float, wanted: Iterable[str] = ()) -> None:
-        """`wanted`: the paths of attributes that somebody wants to know of."""
+        """`wanted`: the paths of attributes that the user tracks."""
         self._began_t, self._wanted = began_t, frozenset(wanted)
         self.records: list[ExaminationRecord] = []  # oldest first: the first few, and the latest
-        self._readings: deque[tuple[float, str, int]] = deque(maxlen=READINGS)  # time, phase, main memory in use
-        self._begun: deque[tuple[float, float, int]] = deque(maxlen=READINGS)  # time, generation, main memory in use
-        self._stretches: deque[ExaminationInterval] = deque(maxlen=STRETCHES)
-        self._gone: deque[FreedObjects] = deque(maxlen=STRETCHES)
+        self._readings: deque[tuple[float, str, int]] = deque(maxlen=READINGS_KEPT)  # time, phase, memory in use
+        self._begun: deque[tuple[float, float, int]] = deque(maxlen=READINGS_KEPT)  # time, generation, memory in use
+        self._intervals: deque[ExaminationInterval] = deque(maxlen=INTERVALS_KEPT)
+        self._freed: deque[FreedObjects] = deque(maxlen=INTERVALS_KEPT)
 
     def add_phase_reading(self, t: float, phase: str, used_bytes: int) -> None:
-        """Main memory when a phase began ("": none), while an examination goes on, and once after it."""
+        """Add main memory as a phase begins ("": none), during an examination, or once after it."""
         self._readings.append((t, phase, used_bytes))
 
     def begin_generation(self, t: float, generation: float, used_bytes: int) -> None:
-        """A generation has begun, with so much main memory in use."""
+        """Add main memory as a generation begins."""
         self._begun.append((t, generation, used_bytes))
 
     def add(self, event: Diagnosed) -> bool:
-        """An examination has ended: whether it is one of `shown` now.
+        """Add a record of an examination; False when it cannot be compared.
 
-        One without all sizes is not compared: what it lacks would look like a fall.
+        An incomplete census, or one without all sizes, is not: a missing figure would look like a fall.
         """
         census = event.found.census
-        if census is None or not census.complete or any(one.bytes is None for one in census.types):
+        if census is None or not census.complete or any(found.bytes is None for found in census.types):
             return False
-        shown = self._read(event, census)
+        record = self._record(event, census)
         if self.records:
-            self._stretches.append(self._stretch(self.records[-1], shown))
-            self._leave(self.records[-1], shown)
-        self.records.append(shown)
+            before = self.records[-1]
+            self._intervals.append(self._interval(before, record))
+            freed = before.heap_bytes - record.heap_bytes
+            if freed > 0 and before.used_bytes is not None and record.used_bytes is not None:
+                # A lower bound, because memory may have been read before the objects were freed.
+                kept = freed - max(0, before.most_bytes - record.least_bytes)
+                self._freed.append(FreedObjects(before.position, record.position - before.position, freed, kept))
+        self.records.append(record)
         if len(self.records) > FIRST_RECORDS_KEPT + LATEST_RECORDS_KEPT:
             del self.records[FIRST_RECORDS_KEPT]
         return True
 
-    def _read(self, event: Diagnosed, census: Census) -> ExaminationRecord:
+    def _record(self, event: Diagnosed, census: Census) -> ExaminationRecord:
         asked = event.asked
-        sized = [one for one in (*census.tracked, *census.containers) if one.bytes is not None]
+        sized = [attribute for attribute in (*census.tracked, *census.containers) if attribute.bytes is not None]
         used = [used for t, _, used in self._readings if t >= asked.t]
         used += [asked.used_bytes] if asked.used_bytes is not None else []
         read_t = asked.t + event.found.after_seconds
-        place, level = self._beginning(asked, read_t)
-        ways: Counter[tuple[str, str]] = Counter()
-        for one in census.holders:
-            ways[one.type, one.path] += one.count
+        position, start_bytes = self._position(asked, read_t)
+        path_counts: Counter[tuple[str, str]] = Counter()
+        for holder in census.holders:
+            path_counts[holder.type, holder.path] += holder.count
         return ExaminationRecord(
             t=read_t,
             reason=asked.reason,
             generation=asked.generation,
             phase=asked.phase,
-            position=place,
-            used_bytes=level if asked.reason in COMPARABLE_REASONS else asked.used_bytes,
+            position=position,
+            used_bytes=start_bytes if asked.reason in COMPARABLE_REASONS else asked.used_bytes,
             least_bytes=min(used, default=0),
             most_bytes=max(used, default=0),
-            counts={one.type: one.count for one in census.types},
-            sizes={one.type: one.bytes or 0 for one in census.types},
-            containers={one.full or one.path: one.bytes or 0 for one in sized},
-            items={one.full or one.path: (one.items, one.capacity) for one in sized if one.items is not None},
-            tracked={one.path: one.full or one.path for one in census.tracked},
-            path_counts=ways,
-            filled={
-                one.path: (one.resident_bytes, one.bytes) for one in census.large if one.resident_bytes is not None
+            counts={found.type: found.count for found in census.types},
+            sizes={found.type: found.bytes or 0 for found in census.types},
+            containers={found.full or found.path: found.bytes or 0 for found in sized},
+            items={
+                found.full or found.path: (found.items, found.capacity) for found in sized if found.items is not None
             },
-            kinds={one.kind: one.resident_bytes for one in event.found.kinds or ()},
+            tracked={found.path: found.full or found.path for found in census.tracked},
+            path_counts=path_counts,
+            filled={a.path: (a.resident_bytes, a.bytes) for a in census.large if a.resident_bytes is not None},
+            kinds={kind.kind: kind.resident_bytes for kind in event.found.kinds or ()},
             with_graph=census.tensors_with_graph,
             gpu_bytes=asked.gpu_bytes,
-            on_gpu=sum(one.bytes for one in census.storages if one.device.startswith("cuda")),
+            on_gpu=sum(storage.bytes for storage in census.storages if storage.device.startswith("cuda")),
             cow_bytes=asked.cow_bytes,
         )
 
-    def _beginning(self, asked: Diagnose, read_t: float) -> tuple[float, int | None]:
-        """The place at which the heap was read, and main memory in use as that began."""
+    def _position(self, asked: Diagnose, read_t: float) -> tuple[float, int | None]:
+        """Return the position at which the heap was read, and main memory at its start."""
         if asked.generation is None:
             return (asked.t - self._began_t) / HOUR, asked.used_bytes
         earlier = ((generation, used) for t, generation, used in reversed(self._begun) if t <= read_t)
         return next(earlier, (asked.generation, asked.used_bytes))
 
-    def _leave(self, before: ExaminationRecord, after: ExaminationRecord) -> None:
-        """Memory may have been read before objects went: what is kept is told at the least."""
-        if before.used_bytes is None or after.used_bytes is None:
-            return
-        size = before.heap_bytes - after.heap_bytes
-        if size > 0:
-            kept = size - max(0, before.most_bytes - after.least_bytes)
-            self._gone.append(FreedObjects(before.position, after.position - before.position, size, kept))
-
-    def _stretch(self, before: ExaminationRecord, after: ExaminationRecord) -> ExaminationInterval:
-        """From one examination to the next."""
+    def _interval(self, before: ExaminationRecord, after: ExaminationRecord) -> ExaminationInterval:
         memory: dict[str, float] = defaultdict(float)
         for (t, phase, used), (next_t, _, later) in pairwise(self._readings):
             inside = min(next_t, after.t) - max(t, before.t)
             if inside > 0.0:
                 memory[phase] += (later - used) * inside / (next_t - t)
-        told = before.containers.keys() & after.containers.keys()  # of another one the size at that moment is not known
-        return ExaminationInterval(memory, {name: after.containers[name] - before.containers[name] for name in told})
+        both = before.containers.keys() & after.containers.keys()  # An unlisted attribute has an unknown size.
+        return ExaminationInterval(memory, {name: after.containers[name] - before.containers[name] for name in both})
 
     def phase_of(self, path: str) -> str | None:
-        """The phase in which memory grows as the attribute does; None where examinations do not tell them apart."""
-        stretches = [one for one in self._stretches if path in one.grown]
-        grown = [one.grown[path] for one in stretches]
-        phases = sorted({phase for one in stretches for phase in one.memory if phase})
-        off = sorted((_left(grown, [one.memory.get(phase, 0) for one in stretches]), phase) for phase in phases)
-        if not off or off[0][0] > UNEXPLAINED * sum(value**2 for value in grown):
+        """Return the phase whose growth of memory fits that of the attribute best; None where no phase clearly does."""
+        intervals = [interval for interval in self._intervals if path in interval.grown]
+        grown = [interval.grown[path] for interval in intervals]
+        phases = sorted({phase for interval in intervals for phase in interval.memory if phase})
+        fits = sorted(
+            (_residual_squares(grown, [i.memory.get(phase, 0) for i in intervals]), phase) for phase in phases
+        )
+        if not fits or fits[0][0] > MAX_UNEXPLAINED * sum(value**2 for value in grown):
             return None
-        return off[0][1] if len(off) == 1 or off[0][0] < CLEARLY * off[1][0] else None
+        return fits[0][1] if len(fits) == 1 or fits[0][0] < CLEARLY * fits[1][0] else None
 
     def rows(
         self, findings: Sequence[Finding], containers: Sequence[Growth], types: Sequence[Growth]
     ) -> tuple[ExaminationRow, ...]:
-        """All examinations that are kept, with attributes and types that grow, those that were found first."""
-        paths = [*(one.growth.name for one in findings), *(one.name for one in containers)]
-        names = [*(one.type for one in findings if one.type), *(one.name for one in types)]
+        """Return a row for each record, with the attributes and types that grow, those of findings first."""
+        paths = [*(finding.growth.name for finding in findings), *(growth.name for growth in containers)]
+        names = [*(finding.type for finding in findings if finding.type), *(growth.name for growth in types)]
         paths, names = ([*dict.fromkeys(known)][:MAX_ROW_NAMES] for known in (paths, names))
         return tuple(
             ExaminationRow(
-                t=one.t,
-                reason=one.reason,
-                generation=one.generation,
-                phase=one.phase,
-                used_bytes=one.used_bytes,
-                python_bytes=one.heap_bytes,
-                objects=sum(one.counts.values()),
-                counts={name: one.counts.get(name, 0) for name in names},
-                sizes={name: one.containers[name] for name in paths if name in one.containers},
+                t=record.t,
+                reason=record.reason,
+                generation=record.generation,
+                phase=record.phase,
+                used_bytes=record.used_bytes,
+                python_bytes=record.heap_bytes,
+                objects=sum(record.counts.values()),
+                counts={name: record.counts.get(name, 0) for name in names},
+                sizes={name: record.containers[name] for name in paths if name in record.containers},
             )
-            for one in self.records
+            for record in self.records
         )
 
     @property
     def comparable(self) -> list[ExaminationRecord]:
-        """Those that are compared: at like moments, of one axis."""
-        usable = [one for one in self.records if one.reason in COMPARABLE_REASONS]
-        return [one for one in usable if one.reason == usable[-1].reason]
+        """The records at like points, by generation or by time."""
+        usable = [record for record in self.records if record.reason in COMPARABLE_REASONS]
+        return [record for record in usable if record.reason == usable[-1].reason]
 
     @property
     def has_seen_within(self) -> bool:
-        """Examinations were made within a generation, where objects are that are gone at its end, and after that."""
+        """Whether an examination within a generation, where temporary objects are alive, was followed by another."""
         stride, pairs = self.stride, pairwise(self.records)
-        return any(
-            one.reason not in COMPARABLE_REASONS and later.position - one.position <= stride for one, later in pairs
-        )
+        return any(a.reason not in COMPARABLE_REASONS and b.position - a.position <= stride for a, b in pairs)
 
     @property
     def freed_within_generation(self) -> list[FreedObjects]:
-        """What objects left within a generation: over several, what memory grew by hides whether it was kept."""
+        """Objects freed within a generation: over several, growth hides whether memory fell with them."""
         stride = self.stride
-        return [one for one in self._gone if one.units <= stride]
+        return [freed for freed in self._freed if freed.units <= stride]
 
     @property
     def stride(self) -> float:
-        """From one generation to the next, as the program counts: 1, or thousands where it counts steps."""
+        """The least difference of two positions: 1, or thousands where the program counts steps."""
         if not self.comparable or self.comparable[-1].generation is None:
             return 1.0
-        places = [one.position for one in self.comparable]
-        return min((b - a for a, b in pairwise(places) if b > a), default=1.0)
+        return min(
+            (b.position - a.position for a, b in pairwise(self.comparable) if b.position > a.position), default=1.0
+        )
 
-    def memory_growth(self) -> Growth | None:
-        """The growth of all memory in use."""
-        return self._growth("memory", lambda one: one.used_bytes)
+    def record_at(self, position: float) -> ExaminationRecord:
+        return next(record for record in reversed(self.comparable) if record.position == position)
 
-    def python_heap_growth(self) -> Growth | None:
-        """The growth of all Python objects together."""
-        return self._growth("heap", lambda one: one.heap_bytes)
-
-    def graph_tensor_growth(self) -> Growth | None:
-        """Tensors that keep the graph of their making."""
-        return self._growth("tensors", lambda one: one.with_graph)
-
-    def gpu_growth(self) -> Growth | None:
-        """The growth of what is used on all GPUs."""
-        return self._growth("gpu", lambda one: one.gpu_bytes)
-
-    def gpu_tensor_growth(self) -> Growth | None:
-        """The growth of torch's tensors there."""
-        return self._growth("cuda", lambda one: one.on_gpu)
-
-    def record_at(self, place: float) -> ExaminationRecord:
-        """Of those that are compared, the one at a place where something began to grow."""
-        return next(one for one in reversed(self.comparable) if one.position == place)
-
-    def growing_attributes(self) -> list[Growth]:
-        """Attributes that hold more and more bytes; one that was not told of held too little for that."""
-        return self._risen(lambda one: one.containers)
-
-    def held_since(self, place: float) -> int:
-        """What an attribute holds more of than at that place, at the most: it may have risen in one step alone."""
-        first, latest = self.record_at(place).containers, self.comparable[-1].containers
+    def held_since(self, position: float) -> int:
+        """Return the most bytes by which an attribute grew since a position, even if in one step only."""
+        first, latest = self.record_at(position).containers, self.comparable[-1].containers
         return max((size - first[path] for path, size in latest.items() if path in first), default=0)
 
     def tracked(self) -> list[Growth]:
-        """Attributes that somebody wants to know of, whether they grow or not; without those that are not there."""
+        """Return the attributes that the user tracks and that exist, whether they grow or not."""
         found = []
         for asked, name in self.comparable[-1].tracked.items() if self.comparable else ():
-            points = [(one.position, one.containers[name]) for one in self.comparable if name in one.containers]
+            points = [
+                (record.position, record.containers[name]) for record in self.comparable if name in record.containers
+            ]
             if asked in self._wanted and points:
                 (first_x, first), (x, latest) = points[0], points[-1]
                 flat = Growth(name, first, latest, (latest - first) / (x - first_x) if x > first_x else 0.0, first_x, 0)
                 found.append(trailing_growth(name, points) or flat)
         return found
 
-    def filling_arrays(self) -> list[Growth]:
-        """Arrays of which more and more is in memory."""
-        return self._risen(lambda one: {path: resident for path, (resident, _) in one.filled.items()})
+    # --- growth of single figures, None where one does not grow ---
 
-    def types_growing_in_count(self) -> list[Growth]:
-        """Types that there are more and more objects of."""
-        return self._risen(lambda one: one.counts)
+    def memory_growth(self) -> Growth | None:
+        return self._growth("memory", lambda record: record.used_bytes)
 
-    def types_growing_in_bytes(self) -> list[Growth]:
-        """Types whose objects take more and more bytes."""
-        return self._risen(lambda one: one.sizes)
+    def python_heap_growth(self) -> Growth | None:
+        return self._growth("heap", lambda record: record.heap_bytes)
 
-    def kinds(self) -> list[Growth]:
-        """Kinds of memory that grow."""
-        return self._risen(lambda one: one.kinds)
+    def graph_tensor_growth(self) -> Growth | None:
+        return self._growth("tensors", lambda record: record.with_graph)
 
-    def _risen(self, named: Callable[[ExaminationRecord], Mapping[str, int]]) -> list[Growth]:
-        spaced = self.comparable
-        found = []
-        for name in named(spaced[-1]) if spaced else ():
-            growth = trailing_growth(name, [(one.position, named(one).get(name, 0)) for one in spaced])
-            if growth is not None:
-                found.append(growth)
-        return sorted(found, key=lambda one: -one.per_unit)
+    def gpu_growth(self) -> Growth | None:
+        return self._growth("gpu", lambda record: record.gpu_bytes)
+
+    def gpu_tensor_growth(self) -> Growth | None:
+        return self._growth("cuda", lambda record: record.on_gpu)
 
     def _growth(self, name: str, value: Callable[[ExaminationRecord], int | None]) -> Growth | None:
-        return trailing_growth(
-            name, [(one.position, known) for one in self.comparable if (known := value(one)) is not None]
-        )
+        points = ((record.position, value(record)) for record in self.comparable)
+        return trailing_growth(name, [(position, known) for position, known in points if known is not None])
+
+    # --- growth of named figures, the fastest first; a name that is missing in a record counts as 0 ---
+
+    def growing_attributes(self) -> list[Growth]:
+        return self._growing(lambda record: record.containers)
+
+    def filling_arrays(self) -> list[Growth]:
+        return self._growing(lambda record: {path: resident for path, (resident, _) in record.filled.items()})
+
+    def types_growing_in_count(self) -> list[Growth]:
+        return self._growing(lambda record: record.counts)
+
+    def types_growing_in_bytes(self) -> list[Growth]:
+        return self._growing(lambda record: record.sizes)
+
+    def kinds(self) -> list[Growth]:
+        return self._growing(lambda record: record.kinds)
+
+    def _growing(self, named: Callable[[ExaminationRecord], Mapping[str, int]]) -> list[Growth]:
+        records = self.comparable
+        found = []
+        for name in named(records[-1]) if records else ():
+            growth = trailing_growth(name, [(record.position, named(record).get(name, 0)) for record in records])
+            if growth is not None:
+                found.append(growth)
+        return sorted(found, key=lambda growth: -growth.per_unit)
 
 
 def trailing_growth(name: str, points: Sequence[tuple[float, int]]) -> Growth | None:
-    """The growth at the end of a series (places in order, values): it rose in each step, by amounts that are alike."""
-    points = list(dict(points).items())  # of one place, the latest
+    """Return the growth at the end of a series of (position, value): consecutive rises at rates that are alike."""
+    points = list(dict(points).items())  # the latest value at each position
     rates: list[float] = []
     for (x, before), (later_x, after) in pairwise(reversed(points)):
         rate = (before - after) / (x - later_x) if x > later_x else 0.0
@@ -315,14 +305,14 @@ def trailing_growth(name: str, points: Sequence[tuple[float, int]]) -> Growth | 
         if rate <= 0.0 or not usual / MAX_RATE_RATIO <= rate <= usual * MAX_RATE_RATIO:
             break
         rates.append(rate)
-    if len(rates) < STEPS_LEAST:
+    if len(rates) < MIN_STEPS:
         return None
     (first_x, first), (latest_x, latest) = points[-1 - len(rates)], points[-1]
     return Growth(name, first, latest, (latest - first) / (latest_x - first_x), first_x, len(rates))
 
 
-def _left(values: Sequence[int], x: Sequence[float]) -> float:
-    """The sum of squares that a line through the origin leaves."""
+def _residual_squares(values: Sequence[int], x: Sequence[float]) -> float:
+    """Return the residual sum of squares of a line through the origin with a slope of at least 0."""
     square = sum(map(mul, x, x))
     slope = max(0.0, sum(map(mul, x, values)) / square) if square else 0.0
     return sum((value - slope * at) ** 2 for value, at in zip(values, x, strict=True))

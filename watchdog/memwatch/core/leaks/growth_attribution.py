@@ -1,7 +1,4 @@
-"""The attributes of a program that hold more and more: what that is, how fast, and what counts it.
-
-Levels of the log that memory goes along with: how much a unit takes, and where that ends.
-"""
+"""Attributes growth of memory to attributes of the program, and to levels in the log that count their items."""
 
 from __future__ import annotations
 
@@ -15,195 +12,198 @@ from memwatch.core.robust_statistics import straight_line, variance
 from memwatch.core.snapshot import Gauge
 from memwatch.core.text_and_units import without_main_module
 
-READINGS_PER_GAUGE = 256  # readings of a gauge; of more, every other one goes
-MIN_DISTINCT_VALUES = 4  # different levels, before anything is said
-MIN_R_SQUARED = 0.9  # of the variance of memory
+READINGS_PER_GAUGE = 256  # Readings that are kept of a gauge; of more, every other one is dropped. A bound on memory.
+MIN_DISTINCT_VALUES = 4  # Different values of a gauge that a regression needs (chosen).
+MIN_R_SQUARED = 0.9  # A gauge explains the growth of memory from this R² on (chosen).
+MAX_ARRAYS = 4  # Arrays, the largest, that are reported as they fill (chosen).
+MIN_GROWTH_SHARE = 0.05  # An attribute is reported from this share of the growth of memory on (chosen).
+IN_STEP = 0.1  # A gauge counts the items of an attribute if they differ by at most this share (chosen).
+
+_BUFFER = re.compile(r"buffer|replay|memory|queue|cache|storage|pool|transitions|experience", re.IGNORECASE)
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
 class GaugeRegression:
-    """Each gauge of the log with the memory in use at that time."""
+    """Regresses main memory on each gauge of the log."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, list[tuple[float, int]]] = {}
+        self._readings: dict[str, list[tuple[float, int]]] = {}
 
     def add_reading(self, gauge: Gauge, used_bytes: int) -> None:
-        """A level, and main memory a moment later."""
-        seen = self._seen.setdefault(gauge.name, [])
-        if seen and seen[-1][0] == gauge.value:
+        """Add the value of a gauge with the next reading of main memory."""
+        readings = self._readings.setdefault(gauge.name, [])
+        if readings and readings[-1][0] == gauge.value:
             return
-        seen.append((gauge.value, used_bytes))
-        if len(seen) > READINGS_PER_GAUGE:
-            del seen[::2]
+        readings.append((gauge.value, used_bytes))
+        if len(readings) > READINGS_PER_GAUGE:
+            del readings[::2]
 
     def explain(self, gauges: Iterable[Gauge], headroom_bytes: int | None) -> list[GrowthDriver]:
-        """Those that explain the growth of memory, the one that explains the most first."""
+        """Return the gauges that explain the growth of memory, the highest R² first."""
         found = []
         for gauge in gauges:
-            slope, r2 = _line(self._seen.get(gauge.name, ()))
+            slope, r2 = _regression(self._readings.get(gauge.name, ()))
             if slope > 0.0 and r2 >= MIN_R_SQUARED:
-                found.append(make_driver(gauge, slope, r2, headroom_bytes))
-        return sorted(found, key=lambda one: -one.r2)
+                found.append(_driver(gauge, slope, r2, headroom_bytes))
+        return sorted(found, key=lambda driver: -driver.r2)
 
 
-def make_driver(
+def _driver(
     level: Gauge,
     bytes_per_unit: float,
     r2: float,
     headroom_bytes: int | None,
     *,
     path: str = "",
-    held_bytes: int | None = None,
+    held: int | None = None,
 ) -> GrowthDriver:
-    """A level that takes so much a unit: all that the attribute at `path` holds now, where that is known."""
-    base = held_bytes if held_bytes is not None else bytes_per_unit * level.value
+    """Make a driver; `held`: bytes that the attribute at `path` holds now, where it is known."""
+    base = held if held is not None else bytes_per_unit * level.value
     ahead = None if level.capacity is None else max(0.0, level.capacity - level.value)
     full = None if ahead is None else int(base + bytes_per_unit * ahead)
     limit = None if headroom_bytes is None else level.value + max(0, headroom_bytes) / bytes_per_unit
     return GrowthDriver(level.name, level.value, level.capacity, bytes_per_unit, r2, path, full, limit)
 
 
-def _line(seen: Sequence[tuple[float, int]]) -> tuple[float, float]:
-    """Bytes a unit and the share of the variance that they explain; 0 of too few levels."""
-    if len({value for value, _ in seen}) < MIN_DISTINCT_VALUES:
+def _regression(readings: Sequence[tuple[float, int]]) -> tuple[float, float]:
+    """Return bytes per unit and R²; zeros for too few different values."""
+    if len({value for value, _ in readings}) < MIN_DISTINCT_VALUES:
         return 0.0, 0.0
-    levels, sizes = zip(*seen, strict=True)
-    line, whole = straight_line(levels, sizes), variance(sizes) * (len(sizes) - 1)
-    return (line.slope, 1.0 - sum(off**2 for off in line.residuals) / whole) if whole > 0.0 else (0.0, 0.0)
-
-
-ARRAYS_MOST = 4  # that are followed as they fill, the largest
-MIN_GROWTH_SHARE = 0.05  # of the growth of memory: what grows by less is not worth telling
-IN_STEP = 0.1  # a gauge and a number of items that differ by less count the same
-
-_BUFFER = re.compile(r"buffer|replay|memory|queue|cache|storage|pool|transitions|experience", re.IGNORECASE)
-_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+    levels, sizes = zip(*readings, strict=True)
+    line, total = straight_line(levels, sizes), variance(sizes) * (len(sizes) - 1)
+    return (line.slope, 1.0 - sum(off**2 for off in line.residuals) / total) if total > 0.0 else (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisContext:
-    """What is known beside the examinations."""
+    """The state of the watch beside its examinations."""
 
     unit: str  # "generation" as the log calls it, or "hour"
     headroom_bytes: int | None
-    threshold_bytes: float  # in a unit: what grows by less is no leak
+    threshold_bytes: float  # per unit; less growth is no leak
     phase: str | None  # in which memory grows the most
     gauges: Mapping[str, Gauge] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class AttributeGrowth:
-    """An attribute that holds more and more, and what that is."""
+    """An attribute that grows, and the objects in it that become more."""
 
     growth: Growth  # bytes
     share: float  # of the growth of memory
     phase: str | None
-    type: str  # of what it holds; empty: not known
-    reference_path: str  # from the attribute to that
+    type: str  # of the objects that become more; empty: not known
+    reference_path: str  # from the attribute to them
     before: int | None  # objects of that type, when the growth began
     after: int | None
-    per_unit: float  # more of them in a unit
+    per_unit: float  # their growth in number per unit
     elsewhere: int  # of them that another attribute holds, too
-    driver: GrowthDriver | None  # what counts its items
+    driver: GrowthDriver | None  # the level that counts its items
 
     @property
     def name(self) -> str:
-        """Of the attribute, as people say it: ReplayBuffer.items."""
+        """The attribute as users write it: ReplayBuffer.items."""
         return without_main_module(self.growth.name)
 
 
 def attribute_growths(
-    evidence: ExaminationHistory, situation: DiagnosisContext, memory: Growth
+    history: ExaminationHistory, context: DiagnosisContext, memory: Growth
 ) -> Iterator[AttributeGrowth]:
-    """Those whose growth is worth telling, given that of all memory; none within another."""
-    latest, worth = evidence.comparable[-1], min_reported_growth(situation, memory)
-    wanted = {one.name for one in evidence.tracked() if one.steps and one.per_unit >= situation.threshold_bytes}
-    grown = _without_nested(evidence.growing_attributes(), latest)
-    grown = [one for one in grown if one.per_unit >= worth or one.name in wanted]
-    counted = _counted(evidence, situation, grown)
-    for growth in grown:
-        first = next(one for one in evidence.comparable if one.position == growth.since)
-        type_, way = _content(growth.name, first, latest)
-        before, after = _counts(type_, way, first), _counts(type_, way, latest)
+    """Yield the attributes whose growth is material or tracked, none nested in another, given that of all memory."""
+    latest, least = history.comparable[-1], min_reported_growth(context, memory)
+    wanted = {
+        growth.name for growth in history.tracked() if growth.steps and growth.per_unit >= context.threshold_bytes
+    }
+    growths = _without_nested(history.growing_attributes(), latest)
+    growths = [growth for growth in growths if growth.per_unit >= least or growth.name in wanted]
+    counted = _counted(history, context, growths)
+    for growth in growths:
+        first = next(record for record in history.comparable if record.position == growth.since)
+        type_, path = _content(growth.name, first, latest)
+        before, after = _count(type_, path, first), _count(type_, path, latest)
         risen = 0 if before is None or after is None else after - before
-        same_type = (count for (one, other), count in latest.path_counts.items() if one == type_ and other != way)
+        level, (items_before, _) = _fill_level(growth.name, latest), first.items.get(growth.name, (0, None))
+        fills = level is not None and level.value > items_before
         yield AttributeGrowth(
             growth=growth,
             share=min(1.0, growth.per_unit / memory.per_unit),
-            phase=evidence.phase_of(growth.name) or (situation.phase if len(grown) == 1 else None),
+            phase=history.phase_of(growth.name) or (context.phase if len(growths) == 1 else None),
             type=type_,
-            reference_path=way,
+            reference_path=path,
             before=before,
             after=after,
             per_unit=risen / (latest.position - growth.since),
-            elsewhere=max(same_type, default=0),
-            driver=counted.get(growth.name) or _bounded(growth, first, latest, situation),
+            elsewhere=max(
+                (n for (kind, at), n in latest.path_counts.items() if kind == type_ and at != path), default=0
+            ),
+            driver=counted.get(growth.name)
+            or (_fill_driver(growth.name, level, latest, context) if level is not None and fills else None),
         )
 
 
-def min_reported_growth(situation: DiagnosisContext, memory: Growth) -> float:
-    """Growth in a unit, in bytes: with less, what grows is not told."""
-    return max(situation.threshold_bytes, MIN_GROWTH_SHARE * memory.per_unit)
+def min_reported_growth(context: DiagnosisContext, memory: Growth) -> float:
+    """Return the bytes per unit from which growth is reported."""
+    return max(context.threshold_bytes, MIN_GROWTH_SHARE * memory.per_unit)
 
 
-def _without_nested(grown: Sequence[Growth], latest: ExaminationRecord) -> list[Growth]:
-    """Of attributes one of which holds the other: the list, not what its members hold; the buffer's own, not its name.
+def _without_nested(growths: Sequence[Growth], latest: ExaminationRecord) -> list[Growth]:
+    """Keep of nested attributes the list, not the fields of its members, and the buffer's own, not its owner's.
 
-    And none under two names.
+    An attribute with two names is kept once.
     """
-    names = [one.name for one in grown]
-    inner = {name for name in names if any(other.endswith(f".{name.partition('[')[0]}") for other in names)}
-    for type_, way in latest.path_counts:
+    names = [growth.name for growth in growths]
+    nested = {name for name in names if any(other.endswith(f".{name.partition('[')[0]}") for other in names)}
+    for type_, path in latest.path_counts:
         for name in names:
             held = {other for other in names if other != name and other.startswith(f"{type_}.")}
-            if way == name and held:
-                inner.add(name)
-            elif way.startswith(f"{name}["):
-                inner |= held
-    return [one for one in grown if one.name not in inner]
+            if path == name and held:
+                nested.add(name)
+            elif path.startswith(f"{name}["):
+                nested |= held
+    return [growth for growth in growths if growth.name not in nested]
 
 
-def _content(path: str, first: ExaminationRecord, latest: ExaminationRecord) -> tuple[str, str]:
-    """The type that an attribute holds ever more of, and the way to it: a class of the program before arrays."""
+def _content(attribute: str, first: ExaminationRecord, latest: ExaminationRecord) -> tuple[str, str]:
+    """Return the type whose objects become more in an attribute, and the path to them; the program's classes first."""
     risen = {
-        (type_, way): count - first.path_counts.get((type_, way), 0)
-        for (type_, way), count in latest.path_counts.items()
-        if way.startswith(path) and way[len(path) : len(path) + 1] in ("", "[", "{", ".")
+        (type_, path): count - first.path_counts.get((type_, path), 0)
+        for (type_, path), count in latest.path_counts.items()
+        if path.startswith(attribute) and path[len(attribute) : len(attribute) + 1] in ("", "[", "{", ".")
     }
     known = [key for key, count in risen.items() if count > 0]
-    own = [(type_, way) for type_, way in known if type_ not in ARRAY_TYPES and "." in type_]
-    if own:  # the nearest to the attribute
+    own = [(type_, path) for type_, path in known if type_ not in ARRAY_TYPES and "." in type_]
+    if own:  # The shortest path wins.
         return min(own, key=lambda key: (len(key[1]), -risen[key]))
-    return max(known, key=lambda key: ("." in key[0], risen[key]), default=("", path))  # arrays before a dict of them
+    return max(known, key=lambda key: ("." in key[0], risen[key]), default=("", attribute))  # Arrays before their dict.
 
 
-def _counts(type_: str, way: str, shown: ExaminationRecord) -> int | None:
-    """How many objects of a type there are; of arrays, which are everywhere, those on the way."""
+def _count(type_: str, path: str, record: ExaminationRecord) -> int | None:
+    """Count the objects of a type; of arrays, which are everywhere, those at the path."""
     if not type_:
         return None
-    return shown.path_counts.get((type_, way), 0) if type_ in ARRAY_TYPES else shown.counts.get(type_, 0)
+    return record.path_counts.get((type_, path), 0) if type_ in ARRAY_TYPES else record.counts.get(type_, 0)
 
 
-# --- what counts the items ------------------------------------------------------------------------------------------
+# --- levels that count the items of an attribute ----------------------------------------------------------------------
 
 
 def _counted(
-    evidence: ExaminationHistory, situation: DiagnosisContext, grown: Sequence[Growth]
+    history: ExaminationHistory, context: DiagnosisContext, growths: Sequence[Growth]
 ) -> dict[str, GrowthDriver]:
-    """By attribute, the gauge of the log that counts its items: each gauge counts those of one."""
+    """Find by attribute the gauge of the log that counts its items; a gauge counts those of one attribute."""
     found: dict[str, GrowthDriver] = {}
-    latest = evidence.comparable[-1]
-    for gauge in situation.gauges.values():
-        in_step = [one for one in grown if _is_in_step(one.name, evidence, gauge)]
-        if in_step:
-            one = max(in_step, key=lambda one: (_common_words(one.name, gauge.name), one.per_unit))
-            level = Gauge(gauge.name, latest.items[one.name][0], gauge.capacity, gauge.t)
-            found[one.name] = _fills(one.name, level, latest, situation)
+    latest = history.comparable[-1]
+    for gauge in context.gauges.values():
+        if in_step := [growth for growth in growths if _is_in_step(growth.name, history, gauge)]:
+            name = max(in_step, key=lambda growth: (_common_words(growth.name, gauge.name), growth.per_unit)).name
+            level = Gauge(gauge.name, latest.items[name][0], gauge.capacity, gauge.t)
+            found[name] = _fill_driver(name, level, latest, context)
     return found
 
 
-def _is_in_step(path: str, evidence: ExaminationHistory, gauge: Gauge) -> bool:
-    """The gauge, as the log told it last, and the items that there are now: some were added since."""
-    before, latest = evidence.comparable[-2:]
+def _is_in_step(path: str, history: ExaminationHistory, gauge: Gauge) -> bool:
+    """Whether the gauge equals the number of items, some of which were added since the log printed it."""
+    before, latest = history.comparable[-2:]
     (count, _), (earlier, _) = latest.items.get(path, (0, None)), before.items.get(path, (0, None))
     slack = IN_STEP * gauge.value
     return gauge.value > 0 and -slack <= count - gauge.value <= slack + max(0, count - earlier)
@@ -214,30 +214,22 @@ def _common_words(path: str, name: str) -> int:
     return len(words & {word.lower() for word in re.findall(r"\w+", name)})
 
 
-def _bounded(
-    growth: Growth, first: ExaminationRecord, latest: ExaminationRecord, situation: DiagnosisContext
-) -> GrowthDriver | None:
-    """An attribute that is called a buffer, and that a capacity stands beside."""
-    level, (before, _) = _level(growth.name, latest), first.items.get(growth.name, (0, None))
-    return None if level is None or level.value <= before else _fills(growth.name, level, latest, situation)
-
-
-def _level(path: str, shown: ExaminationRecord) -> Gauge | None:
-    items, capacity = shown.items.get(path, (0, None))
+def _fill_level(path: str, record: ExaminationRecord) -> Gauge | None:
+    """Return the fill level of an attribute that is called a buffer and has a capacity."""
+    items, capacity = record.items.get(path, (0, None))
     if capacity is None or not 0 < items <= capacity or not _BUFFER.search(path):
         return None
-    return Gauge(f"items of {without_main_module(path)}", items, capacity, shown.t, seldom=True)
+    return Gauge(f"items of {without_main_module(path)}", items, capacity, record.t, seldom=True)
 
 
-def fill_gauges(shown: ExaminationRecord) -> Iterator[Gauge]:
-    """What fills up to a capacity that is known: buffers by their items, arrays by how much of them is in memory."""
-    yield from (level for path in shown.items if (level := _level(path, shown)) is not None)
-    largest = sorted(shown.filled.items(), key=lambda item: -item[1][1])[:ARRAYS_MOST]
-    for path, (there, size) in largest:
-        if there:
-            yield Gauge(f"memory of {without_main_module(path)}", there, size, shown.t, seldom=True)
+def fill_gauges(record: ExaminationRecord) -> Iterator[Gauge]:
+    """Yield the fill levels of buffers, by their items, and of arrays, by their resident bytes."""
+    yield from (level for path in record.items if (level := _fill_level(path, record)) is not None)
+    for path, (resident, size) in sorted(record.filled.items(), key=lambda item: -item[1][1])[:MAX_ARRAYS]:
+        if resident:
+            yield Gauge(f"memory of {without_main_module(path)}", resident, size, record.t, seldom=True)
 
 
-def _fills(path: str, level: Gauge, latest: ExaminationRecord, situation: DiagnosisContext) -> GrowthDriver:
+def _fill_driver(path: str, level: Gauge, latest: ExaminationRecord, context: DiagnosisContext) -> GrowthDriver:
     size = latest.containers[path]
-    return make_driver(level, size / max(1.0, level.value), 1.0, situation.headroom_bytes, path=path, held_bytes=size)
+    return _driver(level, size / max(1.0, level.value), 1.0, context.headroom_bytes, path=path, held=size)

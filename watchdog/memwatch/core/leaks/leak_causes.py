@@ -1,4 +1,4 @@
-"""The causes of growth that memwatch can name: what people are told of each, and what to do."""
+"""The causes of growth that memwatch can name, each with its title and remedy."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from memwatch.core.measurements import HOST
 
 @dataclass(frozen=True, slots=True)
 class LeakCause:
-    """One of them."""
+    """A cause of growth."""
 
     name: str  # docs/diagnosis.md lists them
     title: str
-    remedy: str  # {name}: the attribute that grows; {unit}
-    max_confidence: float  # how much is believed of it with all evidence
+    remedy: str  # {name}: the attribute that grows; {unit}: "generation" as the log calls it, or "hour"
+    max_confidence: float  # 0..1, which the confidence approaches as evidence accumulates
 
     def finding(
         self,
@@ -31,7 +31,7 @@ class LeakCause:
         remedy: str = "",
         resource: str = HOST,
     ) -> Finding:
-        """It, with what speaks for it. Half of the doubt goes with each step in which it rose."""
+        """Make a finding of this cause; its confidence is 0.75 of the maximum after two rises, 0.88 after three."""
         return Finding(
             cause=self.name,
             title=self.title,
@@ -49,7 +49,7 @@ class LeakCause:
         )
 
 
-# --- what an attribute holds ----------------------------------------------------------------------------------------
+# --- of growth that an attribute holds --------------------------------------------------------------------------------
 
 FIGURES = LeakCause(
     "figures_not_closed",
@@ -83,7 +83,7 @@ UNBOUNDED = LeakCause(
 )
 CANNOT_FIT = LeakCause("buffer_cannot_fit", "a buffer fills that can never fit", "", 0.95)
 
-# --- what none holds --------------------------------------------------------------------------------------------------
+# --- of growth that no attribute holds --------------------------------------------------------------------------------
 
 FILLED = LeakCause(
     "buffer_cannot_fit",

@@ -1,9 +1,8 @@
-"""A trainer at one moment, as `memwatch snapshot` keeps it, and what is different between two of them."""
+"""The snapshot of a trainer that `memwatch snapshot` keeps, and the difference between two of them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from memwatch.core.examination import Census, Examination
@@ -24,7 +23,7 @@ class ProcessSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ValueChange:
-    """One figure in both; None: it is not known there."""
+    """A figure in both snapshots; None: it is not known there."""
 
     name: str
     before: int | None
@@ -32,13 +31,12 @@ class ValueChange:
 
     @property
     def change(self) -> int | None:
-        """By how much it is larger later."""
         return None if self.before is None or self.after is None else self.after - self.before
 
 
 @dataclass(frozen=True, slots=True)
 class TypeChange:
-    """The objects of one type in both."""
+    """The objects of one type in both snapshots."""
 
     type: str
     count: ValueChange
@@ -47,13 +45,13 @@ class TypeChange:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSnapshotDiff:
-    """What is different, the largest change first; what is the same in both is left out."""
+    """The figures that differ, the largest change first."""
 
     before: str  # labels
     after: str
     seconds: float
     same_process: bool
-    memory: tuple[ValueChange, ...]  # bytes; all of them, the same ones too
+    memory: tuple[ValueChange, ...]  # bytes; the unchanged figures too
     kinds: tuple[ValueChange, ...]  # resident bytes of the trainer's own process, by the kind of memory
     types: tuple[TypeChange, ...]
     large: tuple[ValueChange, ...]  # bytes, by type and path
@@ -63,27 +61,28 @@ class ProcessSnapshotDiff:
 
 
 def diff_process_snapshots(before: ProcessSnapshot, after: ProcessSnapshot) -> ProcessSnapshotDiff:
-    """From one to the other, in the order in which they were taken."""
+    """Compare two snapshots, the earlier one first whatever their order."""
     if before.t > after.t:
         before, after = after, before
-    one, other = before.found.census, after.found.census
+    first, last = before.found.census, after.found.census
+    figures, later_figures = memory(before.sample), memory(after.sample)
     return ProcessSnapshotDiff(
         before=before.label,
         after=after.label,
         seconds=after.t - before.t,
         same_process=before.target == after.target,
-        memory=tuple(_figures(memory(before.sample), memory(after.sample))),
+        memory=tuple(ValueChange(name, figures.get(name), later_figures.get(name)) for name in figures | later_figures),
         kinds=_changed(_kinds(before), _kinds(after)),
-        types=_types(one, other),
-        large=_changed(_large(one), _large(other)),
-        holders=_changed(_holders(one), _holders(other)),
-        tracked=_changed(_tracked(one), _tracked(other)),
-        threads=_changed(_places(before), _places(after)),
+        types=_types(first, last),
+        large=_changed(_large(first), _large(last)),
+        holders=_changed(_holders(first), _holders(last)),
+        tracked=_changed(_tracked(first), _tracked(last)),
+        threads=_changed(_functions(before), _functions(after)),
     )
 
 
 def memory(sample: Sample) -> dict[str, int | None]:
-    """The figures of a sample, in bytes, by what people call them."""
+    """Return the figures of a sample in bytes, by the names that a reader knows."""
     found: dict[str, int | None] = {}
     if (tree := sample.tree) is not None:
         found |= {"tree": tree.used_bytes, "rss of the trainer": tree.rss_bytes, "anonymous": tree.anon_bytes}
@@ -98,54 +97,44 @@ def memory(sample: Sample) -> dict[str, int | None]:
 def _types(before: Census | None, after: Census | None) -> tuple[TypeChange, ...]:
     if before is None or after is None:
         return ()
-    sized = all(one.bytes is not None for one in (*before.types, *after.types))
-    counts = [{one.type: one.count for one in census.types} for census in (before, after)]
-    sizes = [{one.type: one.bytes or 0 for one in census.types} for census in (before, after)]
+    sized = all(found.bytes is not None for found in (*before.types, *after.types))
+    earlier, later = ({found.type: found for found in census.types} for census in (before, after))
     changes = []
-    for name in dict.fromkeys((*counts[0], *counts[1])):
-        count = ValueChange(name, counts[0].get(name, 0), counts[1].get(name, 0))
-        size = (
-            ValueChange(name, sizes[0].get(name, 0), sizes[1].get(name, 0)) if sized else ValueChange(name, None, None)
-        )
+    for name in earlier | later:
+        pair = earlier.get(name), later.get(name)
+        count = ValueChange(name, *(found.count if found else 0 for found in pair))
+        size = ValueChange(name, *((found.bytes if found else 0) if sized else None for found in pair))
         if count.change or size.change:
             changes.append(TypeChange(name, count, size))
-    return tuple(sorted(changes, key=lambda one: (-abs(one.bytes.change or 0), -abs(one.count.change or 0), one.type)))
+    return tuple(sorted(changes, key=lambda c: (-abs(c.bytes.change or 0), -abs(c.count.change or 0), c.type)))
 
 
-def _kinds(inspection: ProcessSnapshot) -> Mapping[str, int]:
-    return {one.kind: one.resident_bytes for one in inspection.found.kinds or ()}
+def _kinds(snapshot: ProcessSnapshot) -> dict[str, int]:
+    return {kind.kind: kind.resident_bytes for kind in snapshot.found.kinds or ()}
 
 
-def _large(census: Census | None) -> Mapping[str, int]:
+def _large(census: Census | None) -> dict[str, int]:
     found: Counter[str] = Counter()
-    for one in census.large if census is not None else ():
-        found[f"{one.type} {one.path}".strip()] += one.bytes
+    for large in census.large if census is not None else ():
+        found[f"{large.type} {large.path}".strip()] += large.bytes
     return found
 
 
-def _holders(census: Census | None) -> Mapping[str, int]:
-    held = census.holders if census is not None else ()
-    return {f"{one.type}: {one.path}": one.count for one in held}
+def _holders(census: Census | None) -> dict[str, int]:
+    return {f"{path.type}: {path.path}": path.count for path in (census.holders if census is not None else ())}
 
 
-def _tracked(census: Census | None) -> Mapping[str, int]:
+def _tracked(census: Census | None) -> dict[str, int]:
     tracked = census.tracked if census is not None else ()
-    return {one.path: one.bytes for one in tracked if one.bytes is not None}
+    return {size.path: size.bytes for size in tracked if size.bytes is not None}
 
 
-def _places(inspection: ProcessSnapshot) -> Mapping[str, int]:
-    """How many threads are in which function."""
-    return Counter(
-        f"{thread.frames[0].function} ({thread.frames[0].file}:{thread.frames[0].line})"
-        for thread in inspection.found.threads or ()
-        if thread.frames
-    )
+def _functions(snapshot: ProcessSnapshot) -> dict[str, int]:
+    """Count threads by the function that they are in."""
+    innermost = (thread.frames[0] for thread in snapshot.found.threads or () if thread.frames)
+    return Counter(f"{frame.function} ({frame.file}:{frame.line})" for frame in innermost)
 
 
-def _figures(before: Mapping[str, int | None], after: Mapping[str, int | None]) -> Iterable[ValueChange]:
-    return (ValueChange(name, before.get(name), after.get(name)) for name in dict.fromkeys((*before, *after)))
-
-
-def _changed(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[ValueChange, ...]:
-    figures = (ValueChange(name, before.get(name, 0), after.get(name, 0)) for name in dict.fromkeys((*before, *after)))
-    return tuple(sorted((one for one in figures if one.change), key=lambda one: (-abs(one.change or 0), one.name)))
+def _changed(before: dict[str, int], after: dict[str, int]) -> tuple[ValueChange, ...]:
+    figures = (ValueChange(name, before.get(name, 0), after.get(name, 0)) for name in {**before, **after})
+    return tuple(sorted((f for f in figures if f.change), key=lambda f: (-abs(f.change or 0), f.name)))
