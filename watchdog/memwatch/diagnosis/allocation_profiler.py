@@ -1,4 +1,4 @@
-"""Follows the memory of a running CPython closely, and sees which code runs as it rises."""
+"""Records the resident memory of a running CPython every 0.2 ms, and which code runs as it rises."""
 
 from __future__ import annotations
 
@@ -16,124 +16,122 @@ from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.heap.stack_frames import Frames, RawStack, ThreadState, id_in_own_namespace
 from memwatch.errors import SourceError, TargetGoneError
 
-DEFAULT_RECORD_SECONDS = 30.0
-PAUSE_SECONDS = 2e-4  # between two looks while memory stays as it is; each takes 3 us
-RESTLESS_SECONDS = 3e-4  # after a change, without a pause
-PROMPT_POLL_SECONDS = 1e-3  # a rise since a look that was earlier may be of code that has ended ...
-MIN_PROMPT_SHARE = 0.1  # ... and is left out, where so much of all growth was seen more closely
-THREADS_SECONDS = 1.0  # after which threads are listed anew
-_TIMERSLACK = "/proc/self/timerslack_ns"  # by how much later than asked for the kernel may wake this process
+DEFAULT_RECORD_SECONDS = 30.0  # A generation of many trainers is shorter (chosen).
+PAUSE_SECONDS = 2e-4  # Pause between two samples while memory does not change; a sample takes 3 us (measured).
+RESTLESS_SECONDS = 3e-4  # After a change, memory is sampled without a pause for this long (chosen).
+PROMPT_POLL_SECONDS = 1e-3  # A rise since a sample longer ago may be of code that has ended (chosen) ...
+MIN_PROMPT_SHARE = 0.1  # ... and is left out if at least this share of the growth was sampled faster (chosen).
+THREADS_SECONDS = 1.0  # The list of threads is read again after this long (chosen).
+MAX_THREADS = 128  # Threads of a process that are distinguished: a bound on descriptors.
+_TIMERSLACK = "/proc/self/timerslack_ns"  # how late the kernel may wake this process: see prctl(2)
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-TASKS_MOST = 128  # threads of a process that are told apart
 _STAT_BYTES = 512  # of /proc/PID/task/TID/stat
-_GIVEN = 7  # its field behind the name with the minor faults: pages that the thread was given so far
+_MINFLT = 7  # its field behind the name with the minor faults: pages that the thread was given so far
 
 
 def record_profile(
     pid: int, seconds: float = DEFAULT_RECORD_SECONDS, cpu_seconds: float | None = None, root: str = "/proc"
 ) -> AllocationProfile:
-    """Growth of a process's resident memory, by stack, in so many seconds; fewer when it ends or CPU time is used up.
+    """Return the growth of a process's resident memory by stack; the recording ends early with it or its CPU time.
 
     SourceError, with a hint, when its stacks cannot be read.
     """
-    with suppress(OSError):  # 50 us are usual
+    with suppress(OSError):  # The default is 50 us.
         Path(_TIMERSLACK).write_text("1")
-    with ExitStack() as held:
-        memory = held.enter_context(closing(RemoteMemory(pid, root)))
+    with ExitStack() as opened:
+        memory = opened.enter_context(closing(RemoteMemory(pid, root)))
         frames = Frames(memory, find_interpreter(memory))
-        recording = _Recording(frames, _Tasks(memory, frames, held), memory, held)
-        return recording.go(seconds, seconds if cpu_seconds is None else cpu_seconds)
+        recording = _Recording(frames, _Threads(memory, frames, opened), memory, opened)
+        return recording.run(seconds, seconds if cpu_seconds is None else cpu_seconds)
 
 
 class _Recording:
-    """One recording."""
+    def __init__(self, frames: Frames, threads: _Threads, memory: RemoteMemory, opened: ExitStack) -> None:
+        self._frames, self._threads = frames, threads
+        # The source of a rise is a stack, and whether the sample before was at most PROMPT_POLL_SECONDS ago.
+        self._levels: LifoAttribution[tuple[RawStack, bool]] = LifoAttribution()
+        self._statm = _open(f"{memory.folder}/statm", opened)
 
-    def __init__(self, frames: Frames, tasks: _Tasks, memory: RemoteMemory, held: ExitStack) -> None:
-        self._frames, self._tasks = frames, tasks
-        self._levels: LifoAttribution[tuple[RawStack, bool]] = (
-            LifoAttribution()
-        )  # what ran, and whether the look before was close
-        self._statm = _held(f"{memory.folder}/statm", held)
-
-    def go(self, seconds: float, cpu_seconds: float) -> AllocationProfile:
+    def run(self, seconds: float, cpu_seconds: float) -> AllocationProfile:
         began, cpu_began = time.perf_counter(), time.process_time()
-        looked = calm_since = began
+        sampled_t = changed_t = began
         used = self._resident()
-        with suppress(SourceError, KeyboardInterrupt):  # what was seen is told
-            while looked - began < seconds and time.process_time() - cpu_began < cpu_seconds:
+        with suppress(SourceError, KeyboardInterrupt):  # The profile so far is returned.
+            while sampled_t - began < seconds and time.process_time() - cpu_began < cpu_seconds:
                 now, before = time.perf_counter(), used
                 used = self._resident()
                 if used != before:
-                    self._levels.add_change(used - before, (self._seen(), now - looked < PROMPT_POLL_SECONDS))
-                    calm_since = now
-                looked = now
-                if now - calm_since > RESTLESS_SECONDS:
+                    self._levels.add_change(used - before, (self._stack(), now - sampled_t < PROMPT_POLL_SECONDS))
+                    changed_t = now
+                sampled_t = now
+                if now - changed_t > RESTLESS_SECONDS:
                     time.sleep(PAUSE_SECONDS)
         spent = time.process_time() - cpu_began
         found = merge_stacks(self._credits())
-        return AllocationProfile(round(looked - began, 3), round(spent, 3), sum(one.bytes for one in found), found)
+        total = sum(credit.bytes for credit in found)
+        return AllocationProfile(round(sampled_t - began, 3), round(spent, 3), total, found)
 
     def _credits(self) -> Iterator[StackGrowth]:
-        """What was seen closely; where no core was idle for that, all that was seen."""
+        """Yield the growth that was sampled promptly; where no core was idle for that, all of it."""
         sizes = self._levels.bytes_by_source()
-        closely = sum(size for (stack, is_close), size in sizes.items() if stack and is_close)
-        suffices = closely >= MIN_PROMPT_SHARE * sum(sizes.values())
-        for (stack, is_close), size in sizes.items():
-            yield StackGrowth(self._frames.resolve_stack(stack) if is_close or not suffices else (), size)
+        prompt = sum(size for (stack, is_prompt), size in sizes.items() if stack and is_prompt)
+        suffices = prompt >= MIN_PROMPT_SHARE * sum(sizes.values())
+        for (stack, is_prompt), size in sizes.items():
+            yield StackGrowth(self._frames.resolve_stack(stack) if is_prompt or not suffices else (), size)
 
     def _resident(self) -> int:
         with suppress(OSError, IndexError):
             pages = int(os.pread(self._statm, 64, 0).split(None, 2)[1])
-            if pages:  # a zombie has none
+            if pages:  # A zombie has none.
                 return pages * _PAGE_BYTES
         raise TargetGoneError("the process has ended")
 
-    def _seen(self) -> RawStack:
-        """What runs now. Its lines are read at once: code may be gone later."""
-        stack = self._frames.stack(thread) if (thread := self._tasks.thread()) is not None else ()
+    def _stack(self) -> RawStack:
+        """Return the stack that runs now; its lines are read at once, because its code may be freed later."""
+        stack = self._frames.stack(thread) if (thread := self._threads.allocating()) is not None else ()
         self._frames.resolve_stack(stack)
         return stack
 
 
-class _Tasks:
-    """Which code of a process takes memory: that of the thread that was given the most pages since the last time."""
+class _Threads:
+    """Finds the thread that allocates: the one with the most page faults since the last call."""
 
-    def __init__(self, memory: RemoteMemory, frames: Frames, held: ExitStack) -> None:
-        self._folder, self._frames, self._held = f"{memory.folder}/task", frames, held
-        self._threads: dict[int, ThreadState] = {}  # that run Python, by their numbers as the process itself counts
-        self._stats: dict[int, int] = {}  # descriptors, by the same number
+    def __init__(self, memory: RemoteMemory, frames: Frames, opened: ExitStack) -> None:
+        self._folder, self._frames, self._opened = f"{memory.folder}/task", frames, opened
+        self._python: dict[int, ThreadState] = {}  # threads that run Python, by the process's own thread id
+        self._stats: dict[int, int] = {}  # descriptors, by the same id
         self._known: set[str] = set()
-        self._given: dict[int, int] = {}  # pages
+        self._faults: dict[int, int] = {}
         self._listed = -math.inf
 
-    def thread(self) -> ThreadState | None:
-        """Whose Python that is. None where it has stopped since: it waits, in code that takes no memory."""
+    def allocating(self) -> ThreadState | None:
+        """Return the Python thread that allocates; None where it has begun to wait, in code that takes no memory."""
         if time.perf_counter() - self._listed > THREADS_SECONDS:
             self._list()
-        most, tid, waits = 0, 0, False
-        for one, stat in self._stats.items():
+        most, found, waits = 0, 0, False
+        for tid, stat in self._stats.items():
             with suppress(OSError, IndexError):
-                fields = os.pread(stat, _STAT_BYTES, 0).rpartition(b")")[2].split(None, _GIVEN + 1)
-                given, before = int(fields[_GIVEN]), self._given.get(one, 0)
-                self._given[one] = given
-                if given - before > most:
-                    most, tid, waits = given - before, one, fields[0] == b"S"
-        if tid in self._threads:
-            return None if waits else self._threads[tid]
-        return next(iter(self._threads.values()), None)  # C's own threads work for the main one
+                fields = os.pread(stat, _STAT_BYTES, 0).rpartition(b")")[2].split(None, _MINFLT + 1)
+                faults, before = int(fields[_MINFLT]), self._faults.get(tid, 0)
+                self._faults[tid] = faults
+                if faults - before > most:
+                    most, found, waits = faults - before, tid, fields[0] == b"S"
+        if found in self._python:
+            return None if waits else self._python[found]
+        return next(iter(self._python.values()), None)  # Threads of C code work for the main one.
 
     def _list(self) -> None:
-        self._threads = {one.tid: one for one in self._frames.threads()}
+        self._python = {thread.tid: thread for thread in self._frames.threads()}
         for task in os.listdir(self._folder):  # noqa: PTH208 - names are wanted
-            if task not in self._known and len(self._stats) < TASKS_MOST:
+            if task not in self._known and len(self._stats) < MAX_THREADS:
                 self._known.add(task)
                 with suppress(OSError):
                     tid = id_in_own_namespace(f"{self._folder}/{task}", int(task))
-                    self._stats[tid] = _held(f"{self._folder}/{task}/stat", self._held)
+                    self._stats[tid] = _open(f"{self._folder}/{task}/stat", self._opened)
         self._listed = time.perf_counter()
 
 
-def _held(path: str, held: ExitStack) -> int:
+def _open(path: str, opened: ExitStack) -> int:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    held.callback(os.close, fd)
+    opened.callback(os.close, fd)
     return fd

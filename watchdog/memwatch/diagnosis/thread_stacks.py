@@ -1,4 +1,4 @@
-"""What the trainer's threads are doing, by py-spy, which reads their stacks from outside and does not stop them."""
+"""The stacks of the trainer's threads, read by py-spy from outside without stopping them."""
 
 from __future__ import annotations
 
@@ -7,34 +7,36 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from memwatch.core.examination import StackFrame, ThreadStack
 from memwatch.core.text_and_units import printable
 from memwatch.errors import SourceError
 
-_TRIES = 3  # a stack that changes while it is read gives an error
-_SECONDS = 20.0
-_FRAMES_MOST = 200
+_TRIES = 3  # A stack that changes while it is read gives an error.
+_TIMEOUT_SECONDS = 20.0  # of one try (chosen)
+_MAX_FRAMES = 200  # of a stack: a bound on what is stored
 
 
 def read_stacks(pid: int) -> tuple[ThreadStack, ...]:
-    """All Python threads of a process; SourceError, with a hint, when they cannot be read."""
+    """Read all Python threads of a process; SourceError, with a hint, when they cannot be read."""
     for _ in range(_TRIES):
-        ended = _dumped(pid)
+        ended = _dump(pid)
         if ended.returncode == 0:
             return parse_stacks(ended.stdout)
-    complaint = ended.stderr.decode("utf-8", "replace").strip().splitlines() or ["it says nothing"]
-    raise SourceError(
-        f"py-spy cannot read the stacks of process {pid}: {printable(complaint[-1])}", _hint(complaint[-1])
-    )
+    complaint = (ended.stderr.decode("utf-8", "replace").strip().splitlines() or ["it says nothing"])[-1]
+    hint = ""
+    if "ermission" in complaint:
+        hint = "run memwatch as the trainer's user (kernel.yama.ptrace_scope 0) or with CAP_SYS_PTRACE"
+    raise SourceError(f"py-spy cannot read the stacks of process {pid}: {printable(complaint)}", hint)
 
 
-def _dumped(pid: int) -> subprocess.CompletedProcess[bytes]:
+def _dump(pid: int) -> subprocess.CompletedProcess[bytes]:
     command = [_executable(), "dump", "--nonblocking", "--json", "--pid", str(pid)]
     try:
-        return subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
+        return subprocess.run(command, capture_output=True, timeout=_TIMEOUT_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
-        raise SourceError(f"py-spy did not answer within {_SECONDS:g} s") from error
+        raise SourceError(f"py-spy did not answer within {_TIMEOUT_SECONDS:g} s") from error
     except OSError as error:
         raise SourceError(f"py-spy cannot be run: {error}") from error
 
@@ -47,31 +49,23 @@ def _executable() -> str:
     return found
 
 
-def _hint(complaint: str) -> str:
-    if "ermission" in complaint:
-        return "run memwatch as the trainer's user (kernel.yama.ptrace_scope 0) or with CAP_SYS_PTRACE"
-    return ""
-
-
 # [{"pid": 5518, "thread_name": "MainThread", "active": true, "frames": [{"name": "step", "filename": "/a/b.py",
 #   "short_filename": "b.py", "line": 23, ...}], ...}]
 def parse_stacks(raw: bytes) -> tuple[ThreadStack, ...]:
-    """What `py-spy dump --json` prints; SourceError when it is something else."""
+    """Parse the output of `py-spy dump --json`; SourceError when it is something else."""
     try:
         return tuple(
             ThreadStack(
                 printable(str(thread["thread_name"] or "")),
                 bool(thread["active"]),
-                tuple(
-                    StackFrame(
-                        printable(str(frame["name"])),
-                        printable(str(frame["short_filename"] or frame["filename"])),
-                        int(frame["line"]),
-                    )
-                    for frame in thread["frames"][:_FRAMES_MOST]
-                ),
+                tuple(_frame(frame) for frame in thread["frames"][:_MAX_FRAMES]),
             )
             for thread in json.loads(raw)
         )
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise SourceError("py-spy's answer cannot be read", "memwatch reads that of py-spy 0.3.14 and later") from error
+
+
+def _frame(frame: dict[str, Any]) -> StackFrame:
+    file = str(frame["short_filename"] or frame["filename"])
+    return StackFrame(printable(str(frame["name"])), printable(file), int(frame["line"]))

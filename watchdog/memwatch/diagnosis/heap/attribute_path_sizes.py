@@ -1,4 +1,4 @@
-"""How much an attribute of the trainer's objects holds in all: `Trainer.replay_buffer`, `Trainer.population[*]`."""
+"""The total size of an attribute of the trainer's objects: `Trainer.replay_buffer`, `Trainer.population[*]`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _NAME = r"[^\W\d]\w*"
 _ROOT = re.compile(rf"{_NAME}(?:\.{_NAME})*")
 _STEP = re.compile(rf"\.({_NAME})|\[(\*)\]|\[(\d+)\]|\[(?:'([^']*)'|\"([^\"]*)\")\]")
 _CAPACITIES = ("capacity", "maxlen", "max_len", "max_size", "maxsize", "max_length", "buffer_size", "max_capacity")
-_PROGRAM_SHAPES = {"class", "weak"}  # from here on it is no data of the attribute's any more
+# Objects that belong to the program itself and do not count as an attribute's data, by shape and by name of the type.
+_PROGRAM_SHAPES = {"class", "weak"}
 _PROGRAM = {"module", "function", "builtin_function_or_method", "code", "frame", "method", "generator", "coroutine"}
 
 
@@ -27,12 +28,12 @@ class AttributePath:
     """A path through attributes and items, from the instances of a class or from a module."""
 
     path: str
-    names: tuple[str, ...]  # "Trainer", "memory", "items": where the class ends is seen when it is looked for
-    steps: tuple[str, ...]  # behind these: ".name", "[*]", "[3]", "['key']"
+    names: tuple[str, ...]  # "Trainer", "memory", "items": the heap shows how many of them name the class
+    steps: tuple[str, ...]  # after these: ".name", "[*]", "[3]", "['key']"
 
 
 def parse_attribute_path(path: str) -> AttributePath:
-    """ConfigError, with what to write, when it is no path."""
+    """Parse a path; ConfigError, with an example, when it is none."""
     root = _ROOT.match(path)
     names, at = (tuple(root[0].split(".")), root.end()) if root else ((), 0)
     steps = []
@@ -46,7 +47,7 @@ def parse_attribute_path(path: str) -> AttributePath:
 
 
 def matching_names(track: AttributePath, name: str) -> int:
-    """How many names of the path are those of the class of this name; 0: it does not start there."""
+    """Return how many names of the path belong to the class of this name; 0: the path does not start there."""
     for length in range(len(track.names), 0, -1):
         begin = ".".join(track.names[:length])
         if name == begin or name.endswith(f".{begin}"):
@@ -55,22 +56,21 @@ def matching_names(track: AttributePath, name: str) -> int:
 
 
 class AttributePathSizer:
-    """Follows paths in one heap."""
+    """Follows paths in one heap; `walk` makes a new Walk through it."""
 
     def __init__(self, attributes: Attributes, walk: Callable[..., Walk]) -> None:
-        """`walk` makes a new way through the heap; what it is to leave out is told to it."""
         self._attributes, self._walk = attributes, walk
 
     def size(
         self, track: AttributePath, instances: Iterable[tuple[HeapType, Sequence[int]]], may_go_on: Callable[[], bool]
     ) -> AttributeSize:
-        """All that is held at the end of a path, given the objects of each type it may start at.
+        """Return the size of all objects at the end of a path, given the objects of each type that it may start at.
 
-        An attribute of a class itself counts where its instances have none of that name.
+        An attribute of the class itself counts where its instances have none of that name.
         """
-        of_instances: dict[int, list[int]] = defaultdict(list)  # by how many names of the path lead to them
+        of_instances: dict[int, list[int]] = defaultdict(list)  # by the number of names that lead to them
         of_classes: dict[int, list[int]] = defaultdict(list)
-        called: dict[int, set[str]] = defaultdict(set)  # the classes and modules, in full
+        called: dict[int, set[str]] = defaultdict(set)  # full names of the classes
         for kind, addresses in instances:
             if kind.shape == "class":
                 for address in addresses:
@@ -86,9 +86,8 @@ class AttributePathSizer:
                 called[length].add(kind.name)
         longest = max((*of_instances, *of_classes), default=0)
         if not longest:
-            return AttributeSize(
-                track.path, 0, None, reason=f"no object of a class {track.names[0]}, and no such module"
-            )
+            reason = f"no object of a class {track.names[0]}, and no such module"
+            return AttributeSize(track.path, 0, None, reason=reason)
         steps = (*(f".{name}" for name in track.names[longest:]), *track.steps)
         roots = of_instances[longest]
         found, missing = self._follow(roots, steps)
@@ -99,7 +98,7 @@ class AttributePathSizer:
         if not found:
             return AttributeSize(track.path, 0, None, reason=f"nothing at {missing}")
         walk = self._walk(left_out=_is_program)
-        walk.pass_by(roots)
+        walk.exclude(roots)
         reached = walk.run([array("Q", found)], may_go_on)
         items, capacity = self._items(roots, found)
         behind = track.path[len(".".join(track.names[:longest])) :]
@@ -108,27 +107,27 @@ class AttributePathSizer:
         return AttributeSize(track.path, len(found), size, items, capacity, full=full)
 
     def _items(self, owners: Sequence[int], found: Iterable[int]) -> tuple[int | None, int | None]:
-        """How many items these containers have; how many they may have, where it is one of one owner."""
-        places = [place for address in found if (place := self._attributes.object_at(address)) is not None]
-        lengths = [length for place in places if (length := self._attributes.length(place)) is not None]
+        """Return the number of items of these containers, and the capacity of a single one of a single owner."""
+        objects = [obj for address in found if (obj := self._attributes.object_at(address)) is not None]
+        lengths = [length for obj in objects if (length := self._attributes.length(obj)) is not None]
         if not lengths:
             return None, None
-        if len(places) > 1 or len(owners) > 1:
+        if len(objects) > 1 or len(owners) > 1:
             return sum(lengths), None
-        own = self._attributes.length_most(places[0])
-        return sum(lengths), own if own is not None else self._said_by(owners[0])
+        maxlen = self._attributes.deque_maxlen(objects[0])
+        return sum(lengths), maxlen if maxlen is not None else self._owner_capacity(owners[0])
 
-    def _said_by(self, owner: int) -> int | None:
-        """What an attribute of the container's owner calls its capacity."""
-        place = self._attributes.object_at(owner)
-        if place is None:
+    def _owner_capacity(self, owner: int) -> int | None:
+        """Return the capacity that an attribute of the container's owner states."""
+        obj = self._attributes.object_at(owner)
+        if obj is None:
             return None
-        said = {name.lstrip("_"): value for name, value in self._attributes.named_values(place)}
-        numbers = (self._attributes.whole_number(said[name]) for name in _CAPACITIES if name in said)
+        values = {name.lstrip("_"): value for name, value in self._attributes.named_values(obj)}
+        numbers = (self._attributes.whole_number(values[name]) for name in _CAPACITIES if name in values)
         return next((number for number in numbers if number is not None and number > 0), None)
 
     def _follow(self, roots: Iterable[int], steps: Iterable[str]) -> tuple[set[int], str]:
-        """What is at the end of these steps; without that, the first that leads nowhere."""
+        """Return the objects at the end of these steps, or none and the first step that leads nowhere."""
         found = set(roots)
         for step in steps:
             found = {value for address in found for value in self._next(address, step)}
@@ -141,14 +140,14 @@ class AttributePathSizer:
         return len(name) if tuple(name) == track.names[: len(name)] else 0
 
     def _next(self, address: int, step: str) -> Iterator[int]:
-        place = self._attributes.object_at(address)
-        if place is None:
+        obj = self._attributes.object_at(address)
+        if obj is None:
             return
         _, every, index, single, double = _STEP.fullmatch(step).groups()  # type: ignore[union-attr]
         if step.startswith("."):
-            yield from (value for name, value in self._attributes.named_values(place) if name == step[1:])
+            yield from (value for name, value in self._attributes.named_values(obj) if name == step[1:])
         elif every is not None or index is not None:
-            items = self._attributes.elements(place)
+            items = self._attributes.elements(obj)
             yield from items if every else items[int(index) : int(index) + 1]
         else:
             yield from (value for name, value in self._attributes.items(address) if name == (single or double))

@@ -1,6 +1,6 @@
-"""Which CPython a process runs, and where its garbage collector keeps the lists of all objects that it tracks.
+"""Finds a process's CPython: its version, its interpreters, and the garbage collector's lists of tracked objects.
 
-Where CPython's runtime lies in a process, by the symbols of its executable or its libpython.
+The address of the runtime comes from the symbols of the executable or of libpython.
 """
 
 from __future__ import annotations
@@ -26,18 +26,16 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Binary:
-    """The file that CPython's runtime is in, as it is mapped."""
+    """The mapped file that contains CPython's runtime; SourceError when the process has none."""
 
     def __init__(self, memory: RemoteMemory, root: str = "/proc") -> None:
-        """SourceError when no file of the process has a CPython in it."""
         for path, first in _candidates(memory, root):
-            # elftools trusts what a file says of itself: one that lies ends it in any way
+            # elftools trusts the headers of a file: on false ones it may raise anything.
             with suppress(Exception), open(path, "rb") as file:
                 elf = ELFFile(file)
                 runtime = _symbol(elf, "_PyRuntime") or _section(elf, ".PyRuntime")[0]
                 if runtime:
                     bias = _bias(elf, first)
-                    self.path = first.path
                     self.runtime = runtime + bias
                     version = _symbol(elf, "Py_Version")
                     self.version_at = version + bias if version else 0
@@ -51,7 +49,7 @@ class Binary:
 
 
 def _candidates(memory: RemoteMemory, root: str) -> Iterator[tuple[str, MemoryMapping]]:
-    """Ways to the executable and to each libpython, with its first mapping."""
+    """Yield paths to the executable and to each libpython, with its first mapping."""
     folder = f"{root}/{memory.pid}"
     try:
         executable = os.readlink(f"{folder}/exe")  # noqa: PTH115 - a text, which may end with " (deleted)"
@@ -63,12 +61,12 @@ def _candidates(memory: RemoteMemory, root: str) -> Iterator[tuple[str, MemoryMa
             continue
         seen.add(mapping.path)
         linked = f"{folder}/map_files/{mapping.start:x}-{mapping.end:x}"
-        ways = (f"{folder}/exe",) if mapping.path == executable else (f"{folder}/root{mapping.path}", linked)
-        yield from ((way, mapping) for way in ways)
+        paths = (f"{folder}/exe",) if mapping.path == executable else (f"{folder}/root{mapping.path}", linked)
+        yield from ((path, mapping) for path in paths)
 
 
 def _symbol(elf: ELFFile, name: str) -> int:
-    """Its address in the file; 0 without it. By a hash of the names first: reading all symbols takes 0.2 s."""
+    """Return a symbol's address in the file, or 0; by the hash table first, because reading all symbols takes 0.2 s."""
     hashed = elf.get_section_by_name(".gnu.hash")
     found = hashed.get_symbol(name) if isinstance(hashed, GNUHashSection) else None
     if found is not None and found["st_shndx"] != "SHN_UNDEF":
@@ -82,13 +80,13 @@ def _symbol(elf: ELFFile, name: str) -> int:
 
 
 def _section(elf: ELFFile, name: str) -> tuple[int, int]:
-    """Its address in the file and its size; zeros without it."""
+    """Return a section's address in the file and its size, or zeros."""
     section = elf.get_section_by_name(name)
     return (int(section["sh_addr"]), int(section["sh_size"])) if section is not None else (0, 0)
 
 
 def _bias(elf: ELFFile, first: MemoryMapping) -> int:
-    """What is added to an address in the file."""
+    """Return the difference between a mapped address and the same address in the file."""
     loads = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
     of_first = next((load for load in loads if load["p_offset"] // _PAGE * _PAGE == first.offset), None)
     if of_first is None:
@@ -99,19 +97,19 @@ def _bias(elf: ELFFile, first: MemoryMapping) -> int:
 OLDEST, NEWEST = (3, 8), (3, 15)
 _COOKIE = b"xdebugpy"  # at the start of the runtime, from 3.13 on
 _VERSION = re.compile(rb"(3\.\d{1,2}\.\d{1,3}(?:(?:a|b|rc)\d{1,2})?\+?) \(")
-_RECORD = 24  # a generation: next, prev, threshold, count
+_RECORD = 24  # bytes of a generation: next, prev, threshold, count
 _GENERATIONS = 3
-_COUNTED_ELSEWHERE = (3, 15)  # from this version on, collections are not counted behind the permanent generation
-_BEHIND = range(72, 92, 4)  # from the first generation to the permanent one: as far as that has been seen to lie
-_SEARCHED = 9216  # bytes of an interpreter's state, where its lists are not where they are expected
-_TRIES, _TRY_SECONDS = 400, 0.005
+_COUNTED_ELSEWHERE = (3, 15)  # from this version on, collections are not counted after the permanent generation
+_TO_PERMANENT = range(72, 92, 4)  # from the first generation to the permanent one, in the builds that were seen
+_SEARCHED = 9216  # bytes of an interpreter's state that are searched for lists that are not at the known offset
+_TRIES, _TRY_SECONDS = 400, 0.005  # to see each list closed: 2 s (chosen)
 POINTER = ~3 & (2**64 - 1)  # the two lowest bits of a link are flags
-INTERPRETERS_MOST = 64
-FIND_SECONDS = 10.0  # for the lists of all interpreters, at most: what is none takes seconds each
+MAX_INTERPRETERS = 64  # of a process: a bound against circles
+FIND_SECONDS = 10.0  # for the lists of all interpreters: a false one takes seconds
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
+class _Offsets:
     """Offsets in bytes, from the internal headers of one minor version; checked before use."""
 
     head: int  # runtime -> the first interpreter
@@ -119,30 +117,30 @@ class _Places:
     generations: tuple[int, ...]  # interpreter (3.8: runtime) -> the first generation
 
 
-_PLACES = {
-    (3, 8): _Places(32, 0, (368,)),
-    (3, 9): _Places(32, 0, (640,)),
-    (3, 10): _Places(32, 0, (640,)),
-    (3, 11): _Places(40, 0, (672,)),
-    (3, 12): _Places(40, 0, (136,)),
-    (3, 13): _Places(632, 7264, (7424, 7420)),
-    (3, 14): _Places(808, 7272, (7432,)),
-    (3, 15): _Places(936, 7264, (7408,)),
+_OFFSETS = {
+    (3, 8): _Offsets(32, 0, (368,)),
+    (3, 9): _Offsets(32, 0, (640,)),
+    (3, 10): _Offsets(32, 0, (640,)),
+    (3, 11): _Offsets(40, 0, (672,)),
+    (3, 12): _Offsets(40, 0, (136,)),
+    (3, 13): _Offsets(632, 7264, (7424, 7420)),
+    (3, 14): _Offsets(808, 7272, (7432,)),
+    (3, 15): _Offsets(936, 7264, (7408,)),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A CPython process."""
+    """The CPython of a process."""
 
     version: str  # "3.11.7"
     minor: tuple[int, int]
-    states: tuple[int, ...]  # addresses of what each of its interpreters keeps of itself
+    states: tuple[int, ...]  # addresses of its PyInterpreterState structures
     gc_list_heads: tuple[int, ...]  # addresses of the heads of all lists of tracked objects, of all interpreters
-    collectors: tuple[int, ...] = ()  # addresses of what each interpreter's collector has done; where that is known
+    collectors: tuple[int, ...] = ()  # addresses of each interpreter's counts of collections, where they are known
 
     def collection_counts(self, memory: RemoteMemory) -> tuple[int, ...]:
-        """How many collections of all objects there were; -1 of one that is going on, of whatever objects."""
+        """Return the number of full collections of each interpreter; -1 while one of any kind is under way."""
         return tuple(
             -1 if memory.word(at + _GENERATIONS * _RECORD) & 0xFFFFFFFF else memory.word(at + 2 * _RECORD)
             for at in self.collectors
@@ -150,7 +148,7 @@ class Interpreter:
 
 
 def find_interpreter(memory: RemoteMemory, root: str = "/proc", seconds: float = FIND_SECONDS) -> Interpreter:
-    """SourceError, with a hint, when it is none that can be read, or not within so long."""
+    """Find the CPython of a process; SourceError, with a hint, when it cannot be read, or not within `seconds`."""
     deadline = time.monotonic() + seconds
     if sys.byteorder != "little" or sys.maxsize != 2**63 - 1:
         raise SourceError("a census reads 64-bit little-endian processes only")
@@ -164,7 +162,7 @@ def find_interpreter(memory: RemoteMemory, root: str = "/proc", seconds: float =
     collectors = []
     states = _states(memory, binary.runtime, minor)
     for holder in states if minor > OLDEST else [binary.runtime]:
-        found = _lists(memory, holder, version, _PLACES[minor].generations, deadline)
+        found = _lists(memory, holder, version, _OFFSETS[minor].generations, deadline)
         lists += found
         if len(found) > _GENERATIONS and minor < _COUNTED_ELSEWHERE:
             collectors.append(found[_GENERATIONS] + _RECORD)
@@ -197,33 +195,33 @@ def _of_number(number: int) -> str:
 
 
 def _states(memory: RemoteMemory, runtime: int, minor: tuple[int, int]) -> list[int]:
-    """The addresses of the interpreters."""
-    head, following = _PLACES[minor].head, _PLACES[minor].following
+    """Return the addresses of the interpreters' states."""
+    head, following = _OFFSETS[minor].head, _OFFSETS[minor].following
     if memory.read(runtime, 8) == _COOKIE:
         # cookie, version, free-threaded; runtime: size, finalizing, interpreters.head; interpreter: size, id, next
         head, following = memory.word(runtime + 40), memory.word(runtime + 64)
     found: list[int] = []
     state = memory.word(runtime + head)
-    while state and state not in found and len(found) < INTERPRETERS_MOST:
+    while state and state not in found and len(found) < MAX_INTERPRETERS:
         found.append(state)
         state = memory.word(state + following)
     return found
 
 
 def _lists(memory: RemoteMemory, holder: int, version: str, hints: tuple[int, ...], deadline: float) -> list[int]:
-    """The heads of the lists that hang at an interpreter or, in 3.8, at the runtime.
+    """Return the heads of the collector's lists of an interpreter or, in 3.8, of the runtime.
 
-    They change while they are looked at, those of young objects without a pause: each is sure once it was seen closed.
+    The lists change while they are read, that of young objects all the time: a head is certain once seen closed.
     """
     closed: set[int] = set()
     for attempt in range(_TRIES):
         if attempt and time.monotonic() > deadline:
             break
-        places = hints if attempt < _TRIES / 2 else range(0, _SEARCHED, 4)
-        sure = [first for first in places if _are_heads(memory, holder + first, closed)]
-        if len(sure) == 1:
-            first = holder + sure[0]
-            permanent = [first + behind for behind in _BEHIND if _is_head(memory, first + behind)]
+        offsets = hints if attempt < _TRIES / 2 else range(0, _SEARCHED, 4)
+        found = [offset for offset in offsets if _are_heads(memory, holder + offset, closed)]
+        if len(found) == 1:
+            first = holder + found[0]
+            permanent = [first + distance for distance in _TO_PERMANENT if _is_head(memory, first + distance)]
             return [*(first + i * _RECORD for i in range(_GENERATIONS)), *permanent[:1]]
         time.sleep(_TRY_SECONDS if attempt % 8 == 7 else 0.0)
     raise SourceError(
@@ -233,7 +231,7 @@ def _lists(memory: RemoteMemory, holder: int, version: str, hints: tuple[int, ..
 
 
 def _are_heads(memory: RemoteMemory, first: int, closed: set[int]) -> bool:
-    """Whether here are those of three generations, one behind the other."""
+    """Whether the heads of three generations follow each other here."""
     for at in range(first, first + _GENERATIONS * _RECORD, _RECORD):
         if at not in closed and not _is_head(memory, at):
             return False
@@ -242,7 +240,7 @@ def _are_heads(memory: RemoteMemory, first: int, closed: set[int]) -> bool:
 
 
 def _is_head(memory: RemoteMemory, at: int) -> bool:
-    """A generation's list is closed: the neighbours of its head point back to it."""
+    """Whether a closed list has its head here: its neighbours point back to it."""
     try:
         following, before, counts = memory.words(at, 3)
         following, before, threshold = following & POINTER, before & POINTER, counts & 0xFFFFFFFF

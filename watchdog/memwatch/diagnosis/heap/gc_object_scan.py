@@ -1,8 +1,7 @@
-"""Counting tracked objects while the process runs: a linear scan of the memory that the collector's lists reach.
+"""Counts tracked objects while the process runs, by a linear scan of the memory that the collector's lists reach.
 
-The lists themselves cannot be walked, they change under the reader. What they link lies in few stretches of memory,
-and whether a slot there holds a tracked object can be told by itself: from the links in front of it, its reference
-count and its type.
+The lists themselves cannot be walked, because they change under the reader. Their objects lie in few chunks of memory,
+and a slot shows by itself whether it holds a tracked object: by the links before it, its reference count and its type.
 """
 
 from __future__ import annotations
@@ -20,45 +19,45 @@ from memwatch.diagnosis.heap.remote_object import OFTEN, is_plausible_refcount
 from memwatch.diagnosis.heap.type_objects import TypeTable
 from memwatch.errors import SourceError, TargetGoneError
 
-CHUNK = 1 << 20
-SLOT = 16  # bytes: of the two links in front of an object, which lie at a multiple of it
+CHUNK = 1 << 20  # bytes that are read at once
+SLOT = 16  # bytes of the two links before an object, which lie at a multiple of it
 _TYPE_AT = 3  # words from the links to the object's type
-_WALKED_MOST = 200_000  # links
-_COLUMNS = (1, 2, 3)  # of the bytes of an address, those in which types differ most from other words
-_DOUBTFUL_MOST = 20_000  # where objects come and go without a pause there are more, nearly all of them real
-_LOWEST = 4096  # no link leads below; the second one is 0 to 3, its flags alone, where an object is not tracked
+_MAX_WALKED = 200_000  # links that are followed one by one: a bound on time
+_COLUMNS = (1, 2, 3)  # bytes of an address in which types differ most from other words
+_MAX_DOUBTFUL = 20_000  # Where objects come and go all the time there are more, nearly all of them real.
+_LOWEST = 4096  # No link leads below; the second one is 0 to 3, only flags, where an object is not tracked.
 
 
 @dataclass(slots=True)
 class GcScan:
-    """What was found."""
+    """The tracked objects that a scan found."""
 
     counts: Counter[int] = field(default_factory=Counter)  # by the address of the type
-    places: dict[int, array[int]] = field(default_factory=dict)  # by chunk, in which slots their links lie
+    slots: dict[int, array[int]] = field(default_factory=dict)  # by chunk, the slots of their links
     complete: bool = True
 
     def addresses(self) -> Iterator[array[int]]:
-        """Of the objects, chunk by chunk."""
-        for chunk, slots in self.places.items():
-            first = chunk * CHUNK + SLOT  # an object lies behind its links
+        """Yield the addresses of the objects, chunk by chunk."""
+        for chunk, slots in self.slots.items():
+            first = chunk * CHUNK + SLOT  # An object lies after its links.
             yield array("Q", [first + SLOT * slot for slot in slots])
 
 
 class Scanner:
-    """Goes through all chunks that the lists reach, and again through those that were read before a type was met."""
+    """Reads all chunks that the lists reach, and again those that were read before a type was known."""
 
     def __init__(self, memory: RemoteMemory, interpreter: Interpreter, types: TypeTable) -> None:
         self._memory, self._interpreter, self._types = memory, interpreter, types
-        self._waiting: dict[int, set[tuple[int, int]]] = {}  # chunk not read yet -> links into it: from, to
-        self._read: dict[int, int] = {}  # chunk -> of how many types its objects are counted
-        self._slots: dict[int, array[int]] = {}  # chunk -> in which of its slots they lie, in order
-        self._numbers = tuple(range(CHUNK // SLOT))  # made once: they are gone through for each chunk
-        self._walked: set[int] = set()  # from where links were followed one by one
-        self._doubtful: set[int] = set()  # links that nothing links back to
+        self._waiting: dict[int, set[tuple[int, int]]] = {}  # chunk to read -> links into it: from, to
+        self._read: dict[int, int] = {}  # chunk -> number of types whose objects were counted in it
+        self._slots: dict[int, array[int]] = {}  # chunk -> slots of its objects, in order
+        self._numbers = tuple(range(CHUNK // SLOT))  # made once, as each chunk iterates over it
+        self._walked: set[int] = set()  # objects from which links were followed one by one
+        self._doubtful: set[int] = set()  # links without a link back
 
     def scan(self, may_go_on: Callable[[], bool]) -> GcScan:
-        """Count all, or as much as may be; asked before each chunk."""
-        found = GcScan(places=self._slots)
+        """Count all objects, or as many as `may_go_on`, which is called before each chunk, permits."""
+        found = GcScan(slots=self._slots)
         for head in self._interpreter.gc_list_heads:
             self._link(head, self._memory.word(head) & POINTER)
         while (chunk := self._next()) is not None:
@@ -66,8 +65,8 @@ class Scanner:
                 found.complete = False
                 break
             self._scan_chunk(chunk, found)
-        if len(self._doubtful) <= _DOUBTFUL_MOST:
-            self._leave_out(found)
+        if len(self._doubtful) <= _MAX_DOUBTFUL:
+            self._drop_false(found)
         return found
 
     def _next(self) -> int | None:
@@ -78,7 +77,7 @@ class Scanner:
 
     def _scan_chunk(self, chunk: int, found: GcScan) -> None:
         for source, target in self._waiting.pop(chunk, ()):
-            self._learn(source, target)
+            self._follow_link(source, target)
         before, until = self._read.get(chunk, 0), len(self._types.gc_types)
         wanted, start = self._types.known_from(before), chunk * CHUNK
         slots = self._slots.get(chunk, array("H"))
@@ -88,7 +87,7 @@ class Scanner:
                 raw = self._memory.read(low, high - low)
             except TargetGoneError:
                 raise
-            except SourceError:  # unmapped since
+            except SourceError:  # It was unmapped since.
                 continue
             words, first = array("Q", raw), (low - start) // SLOT
             accepted = self._accepted(raw, words, wanted)
@@ -98,7 +97,7 @@ class Scanner:
         self._slots[chunk] = array("H", sorted(slots))
 
     def _accepted(self, raw: bytes, words: array[int], wanted: frozenset[int]) -> list[int]:
-        """The slots at which the links of a tracked object of one of these types lie."""
+        """Return the slots of tracked objects of one of these types."""
         top = self._memory.writable.end
         return [
             slot
@@ -110,43 +109,43 @@ class Scanner:
         ]
 
     def _follow(self, low: int, words: array[int], slots: list[int]) -> None:
-        """Go on to where the links of these lead, in this part or in another."""
+        """Follow the links of these objects, within this part or into another."""
         end, count, known = low + 8 * len(words), len(words) - _TYPE_AT, self._types.gc_types
         for slot in slots:
             target = words[2 * slot] & POINTER
             if not low <= target < end:
                 self._link(low + SLOT * slot, target)
             elif (at := (target - low) >> 3) < count and words[at + _TYPE_AT] not in known:
-                self._learn(low + SLOT * slot, target)
+                self._follow_link(low + SLOT * slot, target)
 
     def _link(self, source: int, target: int) -> None:
-        """A link into a chunk; in one that was read it leads to an object that is counted, or to one of a new type."""
+        """Add a link into a chunk; in one that was read it leads to a counted object or to one of a new type."""
         if target // CHUNK not in self._slots:
             self._waiting.setdefault(target // CHUNK, set()).add((source, target))
         elif not self._is_counted(target):
-            self._learn(source, target)
+            self._follow_link(source, target)
 
     def _is_counted(self, address: int) -> bool:
         slots, slot = self._slots.get(address // CHUNK, ()), address % CHUNK // SLOT
         at = bisect_left(slots, slot)
         return at < len(slots) and slots[at] == slot
 
-    def _learn(self, source: int, target: int) -> None:
-        """Meet the type of what is linked from here, when it links back, and of what comes behind it."""
-        if not self._meet(source, target):
+    def _follow_link(self, source: int, target: int) -> None:
+        """Learn the type of the object linked from here, if that links back, and of those that follow it."""
+        if not self._learn_type(source, target):
             self._doubtful.add(source)
             return
-        while len(self._walked) < _WALKED_MOST and target not in self._walked:
+        while len(self._walked) < _MAX_WALKED and target not in self._walked:
             self._walked.add(target)
             source, target = target, self._link_at(target)
             if target // CHUNK not in self._slots:
                 self._link(source, target)
                 break
-            if self._is_counted(target) or not self._meet(source, target):
+            if self._is_counted(target) or not self._learn_type(source, target):
                 break
 
-    def _meet(self, source: int, target: int) -> bool:
-        """Learn the type of what is linked from here; False when it does not link back."""
+    def _learn_type(self, source: int, target: int) -> bool:
+        """Learn the type of the object linked from here; False when it does not link back."""
         try:
             _, before, _, kind = self._memory.words(target, 4)
         except TargetGoneError:
@@ -158,28 +157,28 @@ class Scanner:
         self._types.gc_type_at(kind)
         return True
 
-    def _leave_out(self, found: GcScan) -> None:
-        """Some words that look like an object are none: two addresses, a 1, and a type on the stack of the interpreter.
+    def _drop_false(self, found: GcScan) -> None:
+        """Drop words that only look like an object: two addresses, a 1, and a type, on the interpreter's stack.
 
-        An object that was there a moment ago has neighbours that link back, or it is there no more.
+        A real object has neighbours that link back, or it has been freed since.
         """
         for address in self._doubtful:
-            if self._is_counted(address) and found.counts[kind := self._stranger(address)]:
+            if self._is_counted(address) and found.counts[kind := self._type_of_false(address)]:
                 found.counts[kind] -= 1
                 self._slots[address // CHUNK].remove(address % CHUNK // SLOT)
 
-    def _stranger(self, address: int) -> int:
-        """The type of what looks like an object and has no neighbour that links back; 0 of a real one."""
+    def _type_of_false(self, address: int) -> int:
+        """Return the type of a false object, which has no neighbour that links back; 0 for a real one."""
         try:
             following, before, _, kind = self._memory.words(address, 4)
         except TargetGoneError:
             raise
-        except SourceError:  # unmapped since
+        except SourceError:  # It was unmapped since.
             return 0
         return 0 if address in (self._link_at(following + 8), self._link_at(before)) else kind
 
     def _link_at(self, address: int) -> int:
-        """Where the link there leads; 0 when there can be none."""
+        """Return the target of the link at an address; 0 when there is none."""
         try:
             return self._memory.word(address & ~7) & POINTER
         except TargetGoneError:
@@ -189,9 +188,10 @@ class Scanner:
 
 
 def _likely(raw: bytes, wanted: frozenset[int]) -> bytes:
-    """A byte for each slot: 0 where none of these types can be, by three bytes of its address. Five times as fast.
+    """Return a byte for each slot: 0 where none of these types can be, by three bytes of its address.
 
-    All slots at once: one byte of each is a slice, looking it up a translation, and the three together a number.
+    That makes a scan five times as fast. It handles all slots at once: one byte of each slot is a slice of `raw`, a
+    translation looks it up, and three such slices are combined as numbers.
     """
     likely = -1
     for column in _COLUMNS:

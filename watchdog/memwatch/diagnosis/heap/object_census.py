@@ -1,4 +1,4 @@
-"""The census: which objects a running CPython holds, of what size, and who keeps them."""
+"""The census: the objects of a running CPython by type, their sizes, and the attributes that keep them."""
 
 from __future__ import annotations
 
@@ -32,69 +32,55 @@ from memwatch.diagnosis.heap.stack_frames import Frames
 from memwatch.diagnosis.heap.torch_tensors import Storage
 from memwatch.diagnosis.heap.type_objects import HeapType, TypeTable
 
-CPU_SECONDS = 60.0  # that a census may take
-MAX_LARGE_OBJECTS = 20  # objects told one by one
-CONTAINERS = 8  # attributes whose size is told because they hold the most
-ALWAYS_TRACED_TYPES = ("numpy.ndarray", "torch.Tensor")  # which may be most of the memory, be there few or many
-_TRIES = 3
-_STEPS_MOST = 8
+CPU_SECONDS = 60.0  # that a census may take by default (chosen)
+MAX_LARGE_OBJECTS = 20  # Objects that are listed one by one (chosen).
+MAX_CONTAINERS = 8  # Attributes whose size is measured because they hold the most (chosen).
+ALWAYS_TRACED_TYPES = ("numpy.ndarray", "torch.Tensor")  # Even a few of these may be most of the memory.
+_TRIES = 3  # of a scan that a full collection disturbed
+_MAX_STEPS = 8  # from an attribute to its owner's: a bound against circles
 _ATTRIBUTE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)+")
+
+ResidentBytes = Callable[[int, int], int | None]  # (address, bytes) -> how many of these bytes are in memory
 
 
 @dataclass(frozen=True, slots=True)
 class CensusOptions:
-    """What a census is to tell besides the counts of what the collector tracks."""
+    """The parts of a census beside the counts of tracked objects."""
 
-    bytes: bool = False  # and all that is held by it
-    traced_types: tuple[str, ...] = ()  # of the objects of these types: "numpy.ndarray", "ndarray"
-    trace_most_frequent: int = 0  # and of so many types with the most objects, those of the main program first
+    bytes: bool = False  # sizes, also of objects that are not tracked
+    traced_types: tuple[str, ...] = ()  # reference paths to the objects of these types: "numpy.ndarray", "ndarray"
+    trace_most_frequent: int = 0  # and to those of so many types with the most objects, the main program's first
     attribute_paths: tuple[AttributePath, ...] = ()
-    containers: bool = False  # and how much the attributes hold in all that the holders' ways begin with
+    containers: bool = False  # sizes of the attributes at which the reference paths begin
     cpu_seconds: float = CPU_SECONDS
 
     @property
     def is_deep(self) -> bool:
-        """More than counting is needed."""
-        return self.bytes or bool(
-            self.traced_types or self.trace_most_frequent or self.attribute_paths or self.containers
-        )
+        """Whether more than counting is needed."""
+        traced = self.traced_types or self.trace_most_frequent
+        return self.bytes or bool(traced or self.attribute_paths or self.containers)
 
 
 def take_census(
-    pid: int,
-    wish: CensusOptions | None = None,
-    root: str = "/proc",
-    resident: Callable[[int, int], int | None] | None = None,
+    pid: int, options: CensusOptions | None = None, root: str = "/proc", resident: ResidentBytes | None = None
 ) -> Census:
-    """What the CPython of process `pid` holds. SourceError, with a hint, when its heap cannot be read.
-
-    `resident` tells how many of so many bytes from an address on are in memory.
-    """
+    """Take a census of process `pid`; SourceError, with a hint, when its heap cannot be read."""
     with closing(RemoteMemory(pid, root)) as memory:
-        return census_of(memory, find_interpreter(memory, root), wish or CensusOptions(), resident)
+        return census_of(memory, find_interpreter(memory, root), options or CensusOptions(), resident)
 
 
 def census_of(
-    memory: RemoteMemory,
-    interpreter: Interpreter,
-    wish: CensusOptions,
-    resident: Callable[[int, int], int | None] | None = None,
+    memory: RemoteMemory, interpreter: Interpreter, options: CensusOptions, resident: ResidentBytes | None = None
 ) -> Census:
-    """The same of a process whose interpreter is known."""
-    return _Taking(memory, interpreter, wish, resident).census()
+    """Take a census of a process whose interpreter is known."""
+    return _CensusTaker(memory, interpreter, options, resident).census()
 
 
-class _Taking:
-    """One census."""
-
+class _CensusTaker:
     def __init__(
-        self,
-        memory: RemoteMemory,
-        interpreter: Interpreter,
-        wish: CensusOptions,
-        resident: Callable[[int, int], int | None] | None,
+        self, memory: RemoteMemory, interpreter: Interpreter, options: CensusOptions, resident: ResidentBytes | None
     ) -> None:
-        self._memory, self._interpreter, self._wish, self._resident = memory, interpreter, wish, resident
+        self._memory, self._interpreter, self._options, self._resident = memory, interpreter, options, resident
         self._began = time.process_time()
         self._objects = BuiltinValues(memory, interpreter.minor)
         self._types = TypeTable(memory, self._objects)
@@ -103,24 +89,20 @@ class _Taking:
 
     def census(self) -> Census:
         scan, disturbed = self._scan()
-        if not self._wish.is_deep:
+        if not self._options.is_deep:
             types = self._counted(scan)
             return Census(self._interpreter.version, self._spent(), scan.complete, disturbed, types)
         variables = Frames(self._memory, self._interpreter).local_variables()
         walk = Walk(self._memory, self._types, self._layouts, wanted=self._is_wanted)
         reached = walk.run(chain(scan.addresses(), [array("Q", variables)]), self._may_go_on)
-        program, types = (
-            Program(self._attributes, reached.tallies, f"{self._memory.folder}/root"),
-            self._measured(reached),
-        )
-        holders = ReferencePathFinder(
-            reached.graph, self._attributes, PathRoots(program.owners, variables), self._may_go_on
-        )
-        large, held = self._large(reached, holders), self._holders(reached, holders, self._held(types, program))
-        self._memory.refresh()  # what was made since lies in new mappings, and belongs to the sizes of this moment
-        tracked = tuple(self._sized(self._wish.attribute_paths, reached))
-        containers = self._containers(types, held, reached) if self._wish.containers else ()
-        has_tensors = any(kind.type.shape == "tensor" for kind in reached.tallies)
+        program = Program(self._attributes, reached.tallies, f"{self._memory.folder}/root")
+        types, roots = self._measured(reached), PathRoots(program.owners, variables)
+        finder = ReferencePathFinder(reached.graph, self._attributes, roots, self._may_go_on)
+        large, holders = self._large(reached, finder), self._holders(reached, finder, self._traced(types, program))
+        self._memory.refresh()  # New objects lie in new mappings, and belong to the sizes of this moment.
+        tracked = tuple(self._sized(self._options.attribute_paths, reached))
+        containers = self._containers(types, holders, reached) if self._options.containers else ()
+        has_tensors = any(tally.type.shape == "tensor" for tally in reached.tallies)
         return Census(
             python=self._interpreter.version,
             seconds=self._spent(),
@@ -131,13 +113,13 @@ class _Taking:
             storages=_by_device(reached.storages),
             tensors_with_graph=reached.with_graph if has_tensors else None,
             tensors_unread=reached.unread,
-            holders=held,
+            holders=holders,
             tracked=tracked,
             containers=containers,
         )
 
     def _scan(self) -> tuple[GcScan, bool]:
-        """What is tracked; whether that may be too little, because each time a collection went on."""
+        """Scan for tracked objects; True when a full collection ran each time, so that counts may be too low."""
         for _ in range(_TRIES):
             before = self._interpreter.collection_counts(self._memory)
             scan = Scanner(self._memory, self._interpreter, self._types).scan(self._may_go_on)
@@ -146,28 +128,30 @@ class _Taking:
                 break
         return scan, disturbed
 
-    def _held(self, types: Iterable[TypeCount], program: Program) -> tuple[str, ...]:
-        """The types of which it is told who holds their objects."""
-        if not self._wish.trace_most_frequent:
-            return self._wish.traced_types
-        own = [one for one in types if is_of_program(one.type) and program.distance(one.type) < LIBRARY]
-        own.sort(key=lambda one: (program.distance(one.type), -one.count))
-        return (
-            *self._wish.traced_types,
-            *ALWAYS_TRACED_TYPES,
-            *(one.type for one in own[: self._wish.trace_most_frequent]),
-        )
+    def _traced(self, types: Iterable[TypeCount], program: Program) -> tuple[str, ...]:
+        """Return the types to whose objects reference paths are sought."""
+        most = self._options.trace_most_frequent
+        if not most:
+            return self._options.traced_types
+        own = [found for found in types if is_of_program(found.type) and program.distance(found.type) < LIBRARY]
+        own.sort(key=lambda found: (program.distance(found.type), -found.count))
+        return (*self._options.traced_types, *ALWAYS_TRACED_TYPES, *(found.type for found in own[:most]))
 
     def _is_wanted(self, kind: HeapType) -> bool:
+        """Whether the addresses of the objects of a type are needed."""
+        options = self._options
+        if (options.containers or options.trace_most_frequent > 0) and (
+            kind.name in ALWAYS_TRACED_TYPES or is_of_program(kind.name)
+        ):
+            return True
         return (
             is_owner(kind)
-            or ((self._wish.containers or self._wish.trace_most_frequent > 0) and _may_be_held(kind))
-            or any(_is_called(kind, name) for name in self._wish.traced_types)
-            or any(matching_names(track, kind.name) for track in self._wish.attribute_paths)
+            or any(_is_called(kind, name) for name in options.traced_types)
+            or any(matching_names(track, kind.name) for track in options.attribute_paths)
         )
 
     def _may_go_on(self) -> bool:
-        return time.process_time() - self._began < self._wish.cpu_seconds
+        return time.process_time() - self._began < self._options.cpu_seconds
 
     def _spent(self) -> float:
         return round(time.process_time() - self._began, 3)
@@ -181,55 +165,55 @@ class _Taking:
     def _measured(self, reached: ReachableObjects) -> tuple[TypeCount, ...]:
         counts: Counter[str] = Counter()
         sizes: Counter[str] = Counter()
-        for kind in reached.tallies:
-            counts[kind.type.name] += kind.count
-            sizes[kind.type.name] += kind.bytes
-        tracked = {kind.type.name for kind in reached.tallies if kind.type.is_gc_tracked}
+        for tally in reached.tallies:
+            counts[tally.type.name] += tally.count
+            sizes[tally.type.name] += tally.bytes
+        tracked = {tally.type.name for tally in reached.tallies if tally.type.is_gc_tracked}
         return tuple(TypeCount(name, counts[name], size, name in tracked) for name, size in sizes.most_common())
 
-    def _large(self, reached: ReachableObjects, holders: ReferencePathFinder) -> tuple[LargeObject, ...]:
-        all_large = ((size, address, kind.type.name) for kind in reached.tallies for size, address in kind.large)
+    def _large(self, reached: ReachableObjects, finder: ReferencePathFinder) -> tuple[LargeObject, ...]:
+        all_large = ((size, address, tally.type.name) for tally in reached.tallies for size, address in tally.large)
         largest = sorted(all_large, reverse=True)[:MAX_LARGE_OBJECTS]
-        paths = holders.paths([address for _, address, _ in largest])
+        paths = finder.paths([address for _, address, _ in largest])
         return tuple(
-            LargeObject(name, size, paths.get(address, ""), self._in_memory(address, size))
+            LargeObject(name, size, paths.get(address, ""), self._resident_bytes(address, size))
             for size, address, name in largest
         )
 
-    def _in_memory(self, address: int, size: int) -> int | None:
-        """How much of an array's memory was ever written to: numpy.zeros takes pages as they are filled."""
-        place = self._attributes.object_at(address) if self._resident is not None else None
-        if self._resident is None or place is None or place.heap_type.shape != "ndarray":
+    def _resident_bytes(self, address: int, size: int) -> int | None:
+        """Return how much of an array was ever written: numpy.zeros gets its pages as they are filled."""
+        obj = self._attributes.object_at(address) if self._resident is not None else None
+        if self._resident is None or obj is None or obj.heap_type.shape != "ndarray":
             return None
-        return self._resident(place.word(NDARRAY_DATA_AT), size)
+        return self._resident(obj.word(NDARRAY_DATA_AT), size)
 
     def _holders(
-        self, reached: ReachableObjects, holders: ReferencePathFinder, names: Sequence[str]
+        self, reached: ReachableObjects, finder: ReferencePathFinder, names: Sequence[str]
     ) -> tuple[ReferencePath, ...]:
         addresses: dict[str, list[int]] = defaultdict(list)
-        for kind in sorted(reached.tallies, key=lambda kind: -kind.bytes):
-            if any(_is_called(kind.type, name) for name in names):
-                addresses[kind.type.name] += kind.addresses
-        return tuple(holder for name, found in addresses.items() for holder in holders.paths_to_type(name, found))
+        for tally in sorted(reached.tallies, key=lambda tally: -tally.bytes):
+            if any(_is_called(tally.type, name) for name in names):
+                addresses[tally.type.name] += tally.addresses
+        return tuple(path for name, found in addresses.items() for path in finder.paths_to_type(name, found))
 
     def _sized(self, wanted: Iterable[AttributePath], reached: ReachableObjects) -> Iterator[AttributeSize]:
-        tracks = AttributePathSizer(self._attributes, partial(Walk, self._memory, self._types, self._layouts))
-        instances = [(kind.type, kind.addresses) for kind in reached.tallies]
-        yield from (tracks.size(track, instances, self._may_go_on) for track in wanted)
+        sizer = AttributePathSizer(self._attributes, partial(Walk, self._memory, self._types, self._layouts))
+        instances = [(tally.type, tally.addresses) for tally in reached.tallies]
+        yield from (sizer.size(path, instances, self._may_go_on) for path in wanted)
 
     def _containers(
-        self, types: Sequence[TypeCount], held: Sequence[ReferencePath], reached: ReachableObjects
+        self, types: Sequence[TypeCount], holders: Sequence[ReferencePath], reached: ReachableObjects
     ) -> tuple[AttributeSize, ...]:
-        """The attributes that hold the most, as far as the size of what is right at the ends of the ways tells."""
-        mean = {one.type: (one.bytes or 0) / one.count for one in types if one.count}
-        several = {one.type for one in types if one.count > 1}
-        owners = {one.type: root for one in reversed(held) if one.type in several and (root := _root(one.path))}
+        """Return the attributes that hold the most, chosen by the mean size of the objects at the ends of the paths."""
+        mean = {found.type: (found.bytes or 0) / found.count for found in types if found.count}
+        several = {found.type for found in types if found.count > 1}
+        owners = {path.type: root for path in reversed(holders) if path.type in several and (root := _root(path.path))}
         sizes: Counter[str] = Counter()
-        for one in held:
-            if (root := _root(one.path)) is not None:
-                sizes[_outermost(root, owners)] += int(one.count * mean.get(one.type, 0.0))
-        found = self._sized([parse_attribute_path(root) for root, _ in sizes.most_common(CONTAINERS)], reached)
-        return tuple(sorted((one for one in found if one.bytes), key=lambda one: -(one.bytes or 0)))
+        for path in holders:
+            if (root := _root(path.path)) is not None:
+                sizes[_outermost(root, owners)] += int(path.count * mean.get(path.type, 0.0))
+        largest = self._sized([parse_attribute_path(root) for root, _ in sizes.most_common(MAX_CONTAINERS)], reached)
+        return tuple(sorted((size for size in largest if size.bytes), key=lambda size: -(size.bytes or 0)))
 
 
 def _by_device(storages: Iterable[Storage]) -> tuple[DeviceStorageTotals, ...]:
@@ -240,18 +224,15 @@ def _by_device(storages: Iterable[Storage]) -> tuple[DeviceStorageTotals, ...]:
 
 
 def _root(path: str) -> str | None:
-    """The attribute that a way begins with; None where it begins with none of the program."""
+    """Return the attribute that a path begins with; None where it begins with none of the program."""
     root = path.partition("[")[0]
-    return (
-        root
-        if is_of_program(root) and _ATTRIBUTE.fullmatch(root) and not root.startswith(ALWAYS_TRACED_TYPES)
-        else None
-    )
+    is_attribute = is_of_program(root) and _ATTRIBUTE.fullmatch(root)
+    return root if is_attribute and not root.startswith(ALWAYS_TRACED_TYPES) else None
 
 
 def _outermost(root: str, owners: Mapping[str, str]) -> str:
-    """The attribute of which this is one of what it holds: Trainer.kept, for Loss.inputs of the losses in it."""
-    for _ in range(_STEPS_MOST):
+    """Return the attribute that holds the owners of `root`: Trainer.kept, for Loss.inputs of the losses in it."""
+    for _ in range(_MAX_STEPS):
         owner = next((name for name in owners if root.startswith(f"{name}.")), None)
         if owner is None or owners[owner] == root:
             break
@@ -259,11 +240,6 @@ def _outermost(root: str, owners: Mapping[str, str]) -> str:
     return root
 
 
-def _may_be_held(kind: HeapType) -> bool:
-    """Who holds its objects may be told."""
-    return kind.name in ALWAYS_TRACED_TYPES or is_of_program(kind.name)
-
-
 def _is_called(kind: HeapType, name: str) -> bool:
-    """A type is named in full, or by the end of that."""
+    """Whether a type has this full name, or one that ends with it."""
     return kind.name == name or kind.name.endswith(f".{name}")

@@ -1,4 +1,4 @@
-"""What one object of a CPython heap takes, and what it refers to."""
+"""The layouts of objects in a CPython heap: how many bytes one takes, and which objects it refers to."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Callable
 from struct import Struct
 
 from memwatch.diagnosis.heap.builtin_values import BuiltinValues, DictKeys
-from memwatch.diagnosis.heap.remote_object import BODY_MOST, COUNT_MOST, FRONT, RemoteObject
+from memwatch.diagnosis.heap.remote_object import FRONT, MAX_BODY_BYTES, MAX_COUNT, RemoteObject
 from memwatch.diagnosis.heap.type_objects import HeapType
 from memwatch.errors import SourceError
 
-_DEQUE_BYTES, _DEQUE_ITEMS, _DEQUE_BLOCKS_MOST = 528, 64, 1 << 20
+_DEQUE_BYTES, _DEQUE_ITEMS, _MAX_DEQUE_BLOCKS = 528, 64, 1 << 20  # of a block
 NDARRAY_DATA_AT, NDARRAY_BASE_AT = 16, 48
 _OWNS, _REFERENCES = 4, 17  # numpy: NPY_ARRAY_OWNDATA and NPY_OBJECT
-_DIMENSIONS_MOST = 64
-_ITEMS_MOST = 1 << 20
+_MAX_DIMENSIONS = 64  # NPY_MAXDIMS of numpy 2
+_MAX_ITEMS = 1 << 20  # of a dict: a bound on time
 _SIGNED, _INT, _DIGITS = Struct("<q").unpack_from, Struct("<i").unpack_from, Struct("<II").unpack_from
 _COUNT_AT = {"list": 16, "tuple": 16, "deque": 16, "dict": 16, "set": 24}
 
@@ -24,16 +24,16 @@ MeasureObject = Callable[[RemoteObject, "array[int]"], int]
 
 
 class Layouts:
-    """Tells it of the objects of one process. SourceError when one changes while it is looked at."""
+    """Reads the layouts of one process's objects; SourceError when one changes while it is read."""
 
     def __init__(self, objects: BuiltinValues) -> None:
         self._objects, self._minor = objects, objects.minor
         self._shared: dict[int, DictKeys | None] = {}  # the tables of names, by their addresses
-        self._elements: dict[int, tuple[int, bool]] = {}  # numpy's types: bytes of one, whether it is a reference
-        self._looks: dict[str, MeasureObject] = {
+        self._elements: dict[int, tuple[int, bool]] = {}  # numpy's dtypes: bytes of an element, is it a reference
+        self._measurers: dict[str, MeasureObject] = {
             "": self._items,
             "array": self._array,
-            "bytearray": lambda place, _: place.count(24),
+            "bytearray": lambda obj, _: obj.count(24),
             "bytes": self._items,
             "class": self._class,
             "deque": self._deque,
@@ -48,99 +48,97 @@ class Layouts:
         }
 
     def measurer_for(self, kind: HeapType) -> MeasureObject:
-        """How to look at the objects of a type: all bytes of one, and its references are appended to those given.
+        """Return a function that gives the bytes of an object of this type and appends its references to an array.
 
         Bytes are those of `sys.getsizeof`, with the values of instances and the memory that arrays own.
         """
-        fixed, look = kind.front_bytes + kind.basic_bytes, self._looks.get(kind.shape, self._items)
+        fixed, measure = kind.front_bytes + kind.basic_bytes, self._measurers.get(kind.shape, self._items)
         if kind.shape_bytes >= kind.basic_bytes and not kind.has_managed_dict and not kind.dict_offset:
-            return lambda place, references: fixed + look(place, references)
+            return lambda obj, references: fixed + measure(obj, references)
 
-        def with_attributes(place: RemoteObject, references: array[int]) -> int:
-            shaped = look(place, references)
-            return fixed + shaped + self._fields(place, references) + self._attributes(place, references)
+        def with_attributes(obj: RemoteObject, references: array[int]) -> int:
+            shaped = measure(obj, references)
+            return fixed + shaped + self._fields(obj, references) + self._attributes(obj, references)
 
         return with_attributes
 
-    def held(self, place: RemoteObject) -> array[int]:
-        """What a container holds, without the attributes of a subclass: the values of a dict."""
+    def held(self, obj: RemoteObject) -> array[int]:
+        """Return the items of a container (of a dict its values), without the attributes of a subclass."""
         references: array[int] = array("Q")
-        if place.heap_type.shape == "dict":
-            return array("Q", [value for _, value in self._objects.items(place.address, _ITEMS_MOST)])
-        if place.heap_type.shape in ("list", "tuple", "deque", "set"):
-            self._looks[place.heap_type.shape](place, references)
+        if obj.heap_type.shape == "dict":
+            return array("Q", [value for _, value in self._objects.items(obj.address, _MAX_ITEMS)])
+        if obj.heap_type.shape in ("list", "tuple", "deque", "set"):
+            self._measurers[obj.heap_type.shape](obj, references)
         return references
 
-    def length(self, place: RemoteObject) -> int | None:
-        """How many items a container has; of an array, its first dimension. None when it is no container."""
-        shape = place.heap_type.shape
+    def length(self, obj: RemoteObject) -> int | None:
+        """Return the number of items of a container; of an array, its first dimension. None for other objects."""
+        shape = obj.heap_type.shape
         if shape == "ndarray":
-            dimensions = place.word(24) & 0xFFFFFFFF
-            return place.words(place.word(32), 1)[0] if 0 < dimensions <= _DIMENSIONS_MOST else None
-        return place.count(_COUNT_AT[shape]) if shape in _COUNT_AT else None
+            dimensions = obj.word(24) & 0xFFFFFFFF
+            return obj.words(obj.word(32), 1)[0] if 0 < dimensions <= _MAX_DIMENSIONS else None
+        return obj.count(_COUNT_AT[shape]) if shape in _COUNT_AT else None
 
-    def whole_number(self, place: RemoteObject) -> int | None:
-        """The value of an int below 2**60 that is not negative."""
-        word, (low, high) = _SIGNED(place.raw, place.at + 16)[0], _DIGITS(place.raw, place.at + 24)
+    def whole_number(self, obj: RemoteObject) -> int | None:
+        """Return the value of a non-negative int below 2**60; None for another int."""
+        word, (low, high) = _SIGNED(obj.raw, obj.at + 16)[0], _DIGITS(obj.raw, obj.at + 24)
+        count, is_negative, is_zero = word, word < 0, word == 0
         if self._minor >= 12:
-            count, is_negative = word >> 3, word & 3 == 2
-            is_zero = word & 3 == 1
-        else:
-            count, is_negative, is_zero = word, word < 0, word == 0
+            count, is_negative, is_zero = word >> 3, word & 3 == 2, word & 3 == 1
         if is_negative or count > 2:
             return None
         return 0 if is_zero else int(low + (high << 30 if count == 2 else 0))
 
-    # --- of any type
+    # --- any type ---
 
-    def _fields(self, place: RemoteObject, references: array[int]) -> int:
-        """The words of the fixed part behind what the shape tells of."""
-        start, end = (place.heap_type.shape_bytes + 7) // 8 * 8, min(place.heap_type.basic_bytes, BODY_MOST) // 8 * 8
-        references.frombytes(place.raw[place.at + start : place.at + end])
+    def _fields(self, obj: RemoteObject, references: array[int]) -> int:
+        """Append the words of the fixed part after those that the shape describes."""
+        start, end = (obj.heap_type.shape_bytes + 7) // 8 * 8, min(obj.heap_type.basic_bytes, MAX_BODY_BYTES) // 8 * 8
+        references.frombytes(obj.raw[obj.at + start : obj.at + end])
         return 0
 
-    def _items(self, place: RemoteObject, references: array[int]) -> int:
-        """What is of varying length, right behind the fixed part."""
-        item_bytes = place.heap_type.item_bytes
+    def _items(self, obj: RemoteObject, references: array[int]) -> int:
+        """Measure the part of variable length, right after the fixed part."""
+        item_bytes = obj.heap_type.item_bytes
         if not item_bytes:
             return 0
-        number = _SIGNED(place.raw, place.at + 16)[0]
-        if not 0 < number < COUNT_MOST:  # what looks like a count may be something else
+        number = _SIGNED(obj.raw, obj.at + 16)[0]
+        if not 0 < number < MAX_COUNT:  # The word may be no count.
             return 0
         if item_bytes == 8:
-            references.extend(place.words(place.address + place.heap_type.basic_bytes, number))
+            references.extend(obj.words(obj.address + obj.heap_type.basic_bytes, number))
         return int(number * item_bytes)
 
-    def _attributes(self, place: RemoteObject, references: array[int]) -> int:
-        dict_at, values_at = self.instance(place)
+    def _attributes(self, obj: RemoteObject, references: array[int]) -> int:
+        dict_at, values_at = self.instance(obj)
         if dict_at:
             references.append(dict_at)
-        names = self.names(place.heap_type) if values_at else None
+        names = self.names(obj.heap_type) if values_at else None
         if names is None:
             return 0
-        references.extend(place.words(values_at, names.count))
+        references.extend(obj.words(values_at, names.count))
         return 8 * (names.shared + 1)
 
-    def instance(self, place: RemoteObject) -> tuple[int, int]:
-        """Where the dict of an instance is; without one, where the values are whose names its class knows."""
-        kind = place.heap_type
+    def instance(self, obj: RemoteObject) -> tuple[int, int]:
+        """Return the addresses of an instance's dict and, without one, of its values by the names of its class."""
+        kind = obj.heap_type
         if not kind.has_managed_dict:
             if kind.dict_offset >= 0:
-                return (place.word(kind.dict_offset) if 0 < kind.dict_offset < BODY_MOST else 0), 0
-            number = abs(_SIGNED(place.raw, place.at + 16)[0])  # of items, behind which the dict is kept
+                return (obj.word(kind.dict_offset) if 0 < kind.dict_offset < MAX_BODY_BYTES else 0), 0
+            number = abs(_SIGNED(obj.raw, obj.at + 16)[0])  # of items, after which the address of the dict is
             if kind.shape == "int" and self._minor >= 12:
                 number >>= 3
             end = (kind.basic_bytes + number * kind.item_bytes + 7) // 8 * 8
-            return place.words(place.address + end + kind.dict_offset, 1)[0], 0
-        before, word = place.pair(-FRONT)
+            return obj.words(obj.address + end + kind.dict_offset, 1)[0], 0
+        before, word = obj.pair(-FRONT)
         if self._minor == 11:
             return word, 0 if word else before
         if self._minor == 12:
             return (0, word + 1) if word & 1 else (word, 0)
-        return word, place.address + kind.basic_bytes + 8 if kind.has_inline_values and not word else 0
+        return word, obj.address + kind.basic_bytes + 8 if kind.has_inline_values and not word else 0
 
     def names(self, kind: HeapType) -> DictKeys | None:
-        """The table of the names that a class's instances share; None when it has none."""
+        """Return the key table that a class's instances share; None when it has none."""
         if kind.keys_at not in self._shared:
             try:
                 self._shared[kind.keys_at] = self._objects.keys(kind.keys_at) if kind.keys_at else None
@@ -148,27 +146,27 @@ class Layouts:
                 self._shared[kind.keys_at] = None
         return self._shared[kind.keys_at]
 
-    # --- of the types that are known by name
+    # --- types that are known by name ---
 
-    def _list(self, place: RemoteObject, references: array[int]) -> int:
-        items_at, room = place.pair(24)
-        if count := place.count():
-            references.extend(place.words(items_at, count))
+    def _list(self, obj: RemoteObject, references: array[int]) -> int:
+        items_at, room = obj.pair(24)
+        if count := obj.count():
+            references.extend(obj.words(items_at, count))
         return 8 * room
 
-    def _tuple(self, place: RemoteObject, references: array[int]) -> int:
-        count = place.count()
-        references.extend(place.words(place.address + self._objects.tuple_bytes, count))
+    def _tuple(self, obj: RemoteObject, references: array[int]) -> int:
+        count = obj.count()
+        references.extend(obj.words(obj.address + self._objects.tuple_bytes, count))
         return 8 * count
 
-    def _dict(self, place: RemoteObject, references: array[int]) -> int:
-        keys_at, values_at = place.pair(32)
-        keys = self._objects.keys(keys_at, place.read)
+    def _dict(self, obj: RemoteObject, references: array[int]) -> int:
+        keys_at, values_at = obj.pair(32)
+        keys = self._objects.keys(keys_at, obj.read)
         if values_at:
-            references.extend(place.words(self._objects.values(values_at), keys.count))
+            references.extend(obj.words(self._objects.values(values_at), keys.count))
             return 8 * keys.room
         if keys.count:
-            words = place.words(keys.first, keys.count * keys.width)
+            words = obj.words(keys.first, keys.count * keys.width)
             if keys.width == 2:
                 references.extend(words)
             else:
@@ -176,67 +174,67 @@ class Layouts:
                 references.extend(words[2::3])
         return keys.bytes if keys.room else 0
 
-    def _set(self, place: RemoteObject, references: array[int]) -> int:
-        slots, table_at = place.count(32) + 1, place.word(40)
-        references.extend(place.words(table_at, 2 * slots)[::2])
-        return 0 if place.address <= table_at < place.address + place.heap_type.basic_bytes else 16 * slots
+    def _set(self, obj: RemoteObject, references: array[int]) -> int:
+        slots, table_at = obj.count(32) + 1, obj.word(40)
+        references.extend(obj.words(table_at, 2 * slots)[::2])
+        return 0 if obj.address <= table_at < obj.address + obj.heap_type.basic_bytes else 16 * slots
 
-    def _str(self, place: RemoteObject, _: array[int]) -> int:
-        start, length, width = self._objects.text_at(place.raw, place.at)
-        return start + (length + 1) * width - place.heap_type.basic_bytes
+    def _str(self, obj: RemoteObject, _: array[int]) -> int:
+        start, length, width = self._objects.text_at(obj.raw, obj.at)
+        return start + (length + 1) * width - obj.heap_type.basic_bytes
 
-    def _int(self, place: RemoteObject, _: array[int]) -> int:
-        word = _SIGNED(place.raw, place.at + 16)[0]
+    def _int(self, obj: RemoteObject, _: array[int]) -> int:
+        word = _SIGNED(obj.raw, obj.at + 16)[0]
         digits = word >> 3 if self._minor >= 12 else abs(word)
-        return int(digits * place.heap_type.item_bytes) if 0 <= digits < COUNT_MOST else 0
+        return int(digits * obj.heap_type.item_bytes) if 0 <= digits < MAX_COUNT else 0
 
-    def _deque(self, place: RemoteObject, references: array[int]) -> int:
-        (at, last), (low, high) = place.pair(24), place.pair(40)
-        blocks, needed = [at], min(_DEQUE_BLOCKS_MOST, 2 + place.count() // _DEQUE_ITEMS)
+    def _deque(self, obj: RemoteObject, references: array[int]) -> int:
+        (at, last), (low, high) = obj.pair(24), obj.pair(40)
+        blocks, needed = [at], min(_MAX_DEQUE_BLOCKS, 2 + obj.count() // _DEQUE_ITEMS)
         while at != last and len(blocks) < needed:
-            at = place.words(at + _DEQUE_BYTES - 8, 1)[0]
+            at = obj.words(at + _DEQUE_BYTES - 8, 1)[0]
             blocks.append(at)
-        if place.count() and low < _DEQUE_ITEMS > high:
+        if obj.count() and low < _DEQUE_ITEMS > high:
             for block in blocks:
                 first, end = low if block == blocks[0] else 0, high + 1 if block == last else _DEQUE_ITEMS
-                references.extend(place.words(block + 8 + 8 * first, max(0, end - first)))
+                references.extend(obj.words(block + 8 + 8 * first, max(0, end - first)))
         return _DEQUE_BYTES * len(blocks)
 
-    def _array(self, place: RemoteObject, _: array[int]) -> int:
-        room, description = place.pair(32)
-        return room * (place.words(description, 1)[0] >> 32)
+    def _array(self, obj: RemoteObject, _: array[int]) -> int:
+        room, description = obj.pair(32)
+        return room * (obj.words(description, 1)[0] >> 32)
 
-    def _class(self, place: RemoteObject, references: array[int]) -> int:
-        references.append(place.word(264))  # its namespace
+    def _class(self, obj: RemoteObject, references: array[int]) -> int:
+        references.append(obj.word(264))  # tp_dict
         return 0
 
     # --- numpy
 
-    def _ndarray(self, place: RemoteObject, references: array[int]) -> int:
-        shape_at, (base, description) = place.word(32), place.pair(NDARRAY_BASE_AT)
-        dimensions = place.word(24) & 0xFFFFFFFF
-        if dimensions > _DIMENSIONS_MOST:
+    def _ndarray(self, obj: RemoteObject, references: array[int]) -> int:
+        shape_at, (base, description) = obj.word(32), obj.pair(NDARRAY_BASE_AT)
+        dimensions = obj.word(24) & 0xFFFFFFFF
+        if dimensions > _MAX_DIMENSIONS:
             raise SourceError("no array")
         references.append(description)
-        if base or not place.word(64) & _OWNS:
+        if base or not obj.word(64) & _OWNS:
             references.append(base)
             return 16 * dimensions
-        shape = place.words(shape_at, dimensions) if dimensions else array("Q")
-        width, has_references = self._element(place, description)
+        shape = obj.words(shape_at, dimensions) if dimensions else array("Q")
+        width, has_references = self._element(obj, description)
         items = math.prod(shape)
-        if not 0 <= items * width < COUNT_MOST:
+        if not 0 <= items * width < MAX_COUNT:
             raise SourceError("no array")
         if has_references:
-            references.extend(place.words(place.word(NDARRAY_DATA_AT), items))
+            references.extend(obj.words(obj.word(NDARRAY_DATA_AT), items))
         return 16 * dimensions + items * width
 
-    def _element(self, place: RemoteObject, description: int) -> tuple[int, bool]:
-        """Bytes of an element, and whether it is a reference."""
+    def _element(self, obj: RemoteObject, description: int) -> tuple[int, bool]:
+        """Return the bytes of an element, and whether it is a reference."""
         known = self._elements.get(description)
         if known is None:
-            raw = place.read(description, 48)
+            raw = obj.read(description, 48)
             number, width, alignment = _INT(raw, 28)[0], _INT(raw, 32)[0], _INT(raw, 36)[0]
-            if not alignment:  # numpy 2 has flags of 64 bits there, of which the higher half is not used
+            if not alignment:  # numpy 2 has 64 bits of flags there, whose higher half is not used.
                 width = _SIGNED(raw, 40)[0]
             known = self._elements[description] = (width, number == _REFERENCES)
         return known

@@ -1,6 +1,6 @@
-"""From the objects that the collector tracks to all that they hold, which it may not: arrays, text, dicts of those.
+"""Walks from the objects that the collector tracks to all objects that they refer to: arrays, text, untracked dicts.
 
-Chunk by chunk of memory: what an object refers to waits until the chunk that it lies in is read for all that is there.
+It goes chunk by chunk of memory: a reference waits until its chunk is read for all references into it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from memwatch.diagnosis.heap.gc_object_scan import CHUNK, SLOT
 from memwatch.diagnosis.heap.object_layouts import Layouts, MeasureObject
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.heap.remote_object import (
-    BODY_MOST,
     FRONT,
+    MAX_BODY_BYTES,
     RemoteObject,
     is_plausible_refcount,
     read_remote_object,
@@ -26,29 +26,29 @@ from memwatch.diagnosis.heap.torch_tensors import CPU_DEVICE, Storage, Tensors
 from memwatch.diagnosis.heap.type_objects import HeapType, TypeTable
 from memwatch.errors import SourceError, TargetGoneError
 
-LARGE_BYTES = 10 << 20
-_SLOTS = CHUNK // SLOT  # no two objects begin in the same
-_NOWHERE = bytearray(b"\1") * _SLOTS  # the marks of a chunk in which nothing can lie
-_ALONE = 24  # so few objects are read one by one
-_STRANGERS_MOST = 1 << 17  # addresses kept that are no types
+LARGE_BYTES = 10 << 20  # An object from this size on is listed by itself (chosen).
+_SLOTS = CHUNK // SLOT  # No two objects begin in the same slot.
+_ALL_SEEN = bytearray(b"\1") * _SLOTS  # the marks of a chunk without objects
+_FEW = 24  # Up to this number, objects are read one by one instead of their whole chunk (chosen).
+_MAX_NON_TYPES = 1 << 17  # addresses kept that are no types: a bound on memory
 _HEAD = struct.Struct("<QQ").unpack_from
 
 
 class ReferenceGraph:
-    """Who refers to whom."""
+    """All references between objects."""
 
     def __init__(self) -> None:
         self.sources, self.starts, self.targets = array("Q"), array("Q"), array("Q")
 
-    def references_to(self, held: Callable[[int], bool]) -> Iterator[tuple[int, int]]:
-        """Each reference to such a one: from, to."""
-        for at in compress(count(), map(held, self.targets)):
+    def references_to(self, is_target: Callable[[int], bool]) -> Iterator[tuple[int, int]]:
+        """Yield each reference to such an object: from, to."""
+        for at in compress(count(), map(is_target, self.targets)):
             yield self.sources[bisect_right(self.starts, at) - 1], self.targets[at]
 
 
 @dataclass(slots=True)
 class TypeTally:
-    """A type, and what was met of it."""
+    """A type, and the objects of it that were found."""
 
     type: HeapType
     measure_object: MeasureObject
@@ -56,23 +56,23 @@ class TypeTally:
     count: int = 0
     bytes: int = 0
     large: list[tuple[int, int]] = field(default_factory=list)  # bytes and address
-    addresses: array[int] = field(default_factory=lambda: array("Q"))  # where it is wanted
+    addresses: array[int] = field(default_factory=lambda: array("Q"))  # only of a wanted type
 
 
 @dataclass(frozen=True, slots=True)
 class ReachableObjects:
-    """What was found."""
+    """The result of a walk."""
 
     tallies: list[TypeTally]
     graph: ReferenceGraph
     storages: list[Storage]  # of all tensors, each once
-    with_graph: int  # tensors that keep the graph of their making
-    unread: int  # tensors that are not laid out as expected
+    with_graph: int  # tensors that keep their autograd graph
+    unread: int  # tensors with an unknown layout
     complete: bool
 
 
 class Walk:
-    """One way through a heap, from what a scan has found."""
+    """One walk through a heap, from the objects of a scan."""
 
     def __init__(
         self,
@@ -82,18 +82,18 @@ class Walk:
         wanted: Callable[[HeapType], bool] = lambda _: False,
         left_out: Callable[[HeapType], bool] = lambda _: False,
     ) -> None:
-        """The addresses of `wanted` objects are kept; those `left_out` are as if they were not there."""
+        """Keep the addresses of objects of `wanted` types; ignore objects of `left_out` types."""
         self._memory, self._types, self._layouts, self._tensors = memory, types, layouts, Tensors(memory)
         self._wanted, self._left_out = wanted, left_out
-        self._seen: dict[int, bytearray] = {0: _NOWHERE}  # marks of what was met, by chunk
+        self._seen: dict[int, bytearray] = {0: _ALL_SEEN}  # marks of slots, by chunk
         self._waiting: dict[int, array[int]] = {}  # addresses, by chunk
-        self._kinds: dict[int, TypeTally | None] = {}  # by the address of the type
+        self._tallies: dict[int, TypeTally | None] = {}  # by the address of the type
         self._graph = ReferenceGraph()
         self._storages: dict[int, Storage] = {}  # by address
         self._with_graph = self._unread = 0  # tensors
 
     def run(self, starts: Iterable[array[int]], may_go_on: Callable[[], bool]) -> ReachableObjects:
-        """The objects at these addresses, and all that they hold. Asked before each chunk of memory is read."""
+        """Find the objects at these addresses and all that they hold; `may_go_on` is called after each chunk."""
         for addresses in starts:
             self._follow(addresses)
         complete = True
@@ -101,28 +101,29 @@ class Walk:
             chunk = next(iter(self._waiting))
             self._visit(chunk, sorted(self._waiting.pop(chunk)))
             complete = may_go_on()
-        kinds, storages = [kind for kind in self._kinds.values() if kind is not None], list(self._storages.values())
-        return ReachableObjects(kinds, self._graph, storages, self._with_graph, self._unread, complete)
+        tallies = [tally for tally in self._tallies.values() if tally is not None]
+        storages = list(self._storages.values())
+        return ReachableObjects(tallies, self._graph, storages, self._with_graph, self._unread, complete)
 
-    def pass_by(self, addresses: Iterable[int]) -> None:
-        """Objects at which it is not to go on."""
+    def exclude(self, addresses: Iterable[int]) -> None:
+        """Do not visit these objects."""
         self._follow(array("Q", addresses))
         self._waiting.clear()
 
     def _visit(self, chunk: int, addresses: list[int]) -> None:
-        """All that wait in a chunk: in what is read of it at once or, where they are few, one by one."""
+        """Visit the waiting objects of a chunk, which is read at once or, for few objects, one by one."""
         parts = self._memory.writable.within(chunk * CHUNK, (chunk + 1) * CHUNK)
         at = 0
         for low, high in parts:
             end = bisect_left(addresses, high, at)
-            inner = bisect_left(addresses, low + FRONT, at), bisect_right(addresses, high - BODY_MOST, at)
+            inner = bisect_left(addresses, low + FRONT, at), bisect_right(addresses, high - MAX_BODY_BYTES, at)
             at = bisect_left(addresses, low, at)
-            if inner[1] - inner[0] > _ALONE and (raw := self._read(low, high)) is not None:
+            if inner[1] - inner[0] > _FEW and (raw := self._read(low, high)) is not None:
                 self._visit_all(addresses[slice(*inner)], RemoteObject(self._memory, raw, low))
                 addresses[slice(*inner)], end = [], end - inner[1] + inner[0]
             for address in addresses[at:end]:
-                if (place := read_remote_object(self._memory, self._types, address)) is not None:
-                    self._visit_all([address], place)
+                if (obj := read_remote_object(self._memory, self._types, address)) is not None:
+                    self._visit_all([address], obj)
             at = end
 
     def _read(self, low: int, high: int) -> bytes | None:
@@ -130,41 +131,41 @@ class Walk:
             return self._memory.read(low, high - low)
         except TargetGoneError:
             raise
-        except SourceError:  # unmapped since
+        except SourceError:  # It was unmapped since.
             return None
 
-    def _visit_all(self, addresses: list[int], place: RemoteObject) -> None:
-        raw, start = place.raw, place.start
+    def _visit_all(self, addresses: list[int], obj: RemoteObject) -> None:
+        raw, start = obj.raw, obj.start
         sources, starts, targets = self._graph.sources, self._graph.starts, self._graph.targets
         for address in addresses:
-            owners, type_at = _HEAD(raw, address - start)
-            kind = self._kind(type_at)
-            if kind is None or not is_plausible_refcount(self._memory, owners):
+            refcount, type_at = _HEAD(raw, address - start)
+            tally = self._tally(type_at)
+            if tally is None or not is_plausible_refcount(self._memory, refcount):
                 continue
-            place.at, place.heap_type, references = address - start, kind.type, array("Q")
+            obj.at, obj.heap_type, references = address - start, tally.type, array("Q")
             try:
-                size = kind.measure_object(place, references)
+                size = tally.measure_object(obj, references)
             except TargetGoneError:
                 raise
-            except (SourceError, ValueError, ArithmeticError, struct.error):  # it changed, or never was an object
+            except (SourceError, ValueError, ArithmeticError, struct.error):  # It changed, or never was an object.
                 continue
-            if kind.type.shape == "tensor":
-                size += self._storage_bytes(place)
-            kind.count += 1
-            kind.bytes += size
+            if tally.type.shape == "tensor":
+                size += self._storage_bytes(obj)
+            tally.count += 1
+            tally.bytes += size
             if size >= LARGE_BYTES:
-                kind.large.append((size, address))
-            if kind.is_wanted:
-                kind.addresses.append(address)
+                tally.large.append((size, address))
+            if tally.is_wanted:
+                tally.addresses.append(address)
             if references:
                 sources.append(address)
                 starts.append(len(targets))
                 targets.extend(references)
                 self._follow(references)
 
-    def _storage_bytes(self, place: RemoteObject) -> int:
-        """Of memory of the host that a tensor shows, when no other one did before."""
-        tensor = self._tensors.read(place)
+    def _storage_bytes(self, obj: RemoteObject) -> int:
+        """Return the host memory of a tensor's storage, if no other tensor had it before."""
+        tensor = self._tensors.read(obj)
         if tensor is None:
             self._unread += 1
             return 0
@@ -175,19 +176,19 @@ class Walk:
         self._storages[storage.address] = storage
         return storage.bytes if storage.device == CPU_DEVICE else 0
 
-    def _kind(self, address: int) -> TypeTally | None:
-        if address in self._kinds:
-            return self._kinds[address]
-        found = self._types.type_at(address)
-        kind = None
-        if found is not None and not self._left_out(found):
-            kind = TypeTally(found, self._layouts.measurer_for(found), self._wanted(found))
-        if kind is not None or len(self._kinds) < _STRANGERS_MOST:
-            self._kinds[address] = kind
-        return kind
+    def _tally(self, type_at: int) -> TypeTally | None:
+        if type_at in self._tallies:
+            return self._tallies[type_at]
+        kind = self._types.type_at(type_at)
+        tally = None
+        if kind is not None and not self._left_out(kind):
+            tally = TypeTally(kind, self._layouts.measurer_for(kind), self._wanted(kind))
+        if tally is not None or len(self._tallies) < _MAX_NON_TYPES:
+            self._tallies[type_at] = tally
+        return tally
 
     def _follow(self, targets: array[int]) -> None:
-        """What was not met yet waits."""
+        """Queue the objects that were not seen yet."""
         seen, waiting = self._seen, self._waiting
         for target in targets:
             chunk, slot = target >> 20, target >> 4 & 0xFFFF
@@ -200,6 +201,6 @@ class Walk:
                     waiting[chunk] = array("Q", (target,))
 
     def _open(self, chunk: int) -> bytearray:
-        is_there = self._memory.writable.within(chunk * CHUNK, (chunk + 1) * CHUNK)
-        marks = self._seen[chunk] = bytearray(_SLOTS) if is_there else _NOWHERE
+        is_mapped = self._memory.writable.within(chunk * CHUNK, (chunk + 1) * CHUNK)
+        marks = self._seen[chunk] = bytearray(_SLOTS) if is_mapped else _ALL_SEEN
         return marks

@@ -1,7 +1,4 @@
-"""The memory of another process, read while it runs.
-
-How bytes of another process are read: by /proc/PID/mem or, where that file is another user's, by a system call.
-"""
+"""Reads the memory of another process while it runs, by /proc/PID/mem or process_vm_readv(2)."""
 
 from __future__ import annotations
 
@@ -21,20 +18,19 @@ _HINT = "run memwatch as the trainer's user (kernel.yama.ptrace_scope 0) or with
 
 
 class MemoryAccess(Protocol):
-    """A way to the memory of one program."""
+    """Reads the memory of one program."""
 
     def read(self, address: int, size: int) -> bytes:
-        """As much of it as is mapped, empty when the program is gone; OSError and such for what is not mapped."""
+        """Return the mapped part, empty when the program is gone; OSError or the like when nothing is mapped."""
 
     def is_there(self) -> bool:
-        """The program still runs, so far as this can be told without a read."""
+        """Whether the program still runs, as far as is known without a read."""
 
-    def close(self) -> None:
-        """Give it back."""
+    def close(self) -> None: ...
 
 
 def open_memory(pid: int, folder: str) -> MemoryAccess:
-    """The way that is permitted; SourceError when none is, TargetGoneError when there is no such process."""
+    """Return the access that is permitted; SourceError when none is, TargetGoneError when there is no such process."""
     try:
         return MemoryFile(f"{folder}/mem")
     except PermissionError:
@@ -44,40 +40,36 @@ def open_memory(pid: int, folder: str) -> MemoryAccess:
 
 
 class MemoryFile:
-    """/proc/PID/mem. It holds the program that ran at the opening: of a successor nothing is ever read."""
+    """/proc/PID/mem. It belongs to the program that ran when it was opened: it never reads a successor's memory."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def read(self, address: int, size: int) -> bytes:
-        """As Access."""
         return os.pread(self._fd, size, address)
 
-    def is_there(self) -> bool:
-        """A read tells."""
+    def is_there(self) -> bool:  # A read shows it.
         return True
 
     def close(self) -> None:
-        """As Access."""
         os.close(self._fd)
 
 
 class ProcessVmReader:
-    """process_vm_readv(2). CAP_SYS_PTRACE alone permits it, where the file asks for CAP_DAC_READ_SEARCH as well.
+    """process_vm_readv(2). CAP_SYS_PTRACE alone permits it, while the file needs CAP_DAC_READ_SEARCH as well.
 
-    It takes 2 us more than a read of the file, a census a fifth more CPU. It reads what the PID runs now: `is_there`
-    tells whether that is the same.
+    It takes 2 us more than a read of the file, and a census a fifth more CPU. It reads the program that the PID runs
+    now; `is_there` says whether that is still the same.
     """
 
     def __init__(self, pid: int, folder: str) -> None:
-        """As open_memory."""
         import ctypes
 
-        class Stretch(ctypes.Structure):
+        class IoVec(ctypes.Structure):
             _fields_ = (("start", ctypes.c_void_p), ("size", ctypes.c_size_t))
 
         self._pid, self._stat = pid, Path(folder, "stat")
-        self._ctypes, self._stretch = ctypes, Stretch
+        self._ctypes, self._iovec = ctypes, IoVec
         self._call = ctypes.CDLL(None, use_errno=True).process_vm_readv
         self._call.restype = ctypes.c_ssize_t
         self._program = self._running()
@@ -85,14 +77,13 @@ class ProcessVmReader:
             self.read(0, 1)
         except PermissionError as error:
             raise SourceError(f"the memory of process {pid} may not be read", _HINT) from error
-        except OSError:  # permitted, and nothing is mapped there
+        except OSError:  # It is permitted, and nothing is mapped there.
             pass
 
     def read(self, address: int, size: int) -> bytes:
-        """As Access."""
         ctypes = self._ctypes
         found = ctypes.create_string_buffer(size)
-        here, there = self._stretch(ctypes.addressof(found), size), self._stretch(address, size)
+        here, there = self._iovec(ctypes.addressof(found), size), self._iovec(address, size)
         count = self._call(self._pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
         if count >= 0:
             return bytes(found.raw[:count])
@@ -102,11 +93,10 @@ class ProcessVmReader:
         raise OSError(code, os.strerror(code))
 
     def is_there(self) -> bool:
-        """Started at the same time, laid out at the same random addresses."""
+        """Compare the start time and the random addresses of code and stack."""
         return self._program is not None and self._running() == self._program
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def close(self) -> None: ...
 
     def _running(self) -> tuple[int, tuple[int, int] | None] | None:
         try:
@@ -132,25 +122,23 @@ class MemoryMapping:
 
 # 00946000-00a85000 rw-p 00545000 fe:00 1051047    /usr/bin/python3.11
 def parse_maps(text: str) -> list[MemoryMapping]:
-    """All mappings in the order of their addresses; SourceError for a line that is none."""
+    """Parse all mappings in the order of their addresses; SourceError for any other line."""
     found = []
     for line in text.splitlines():
         fields = line.split(None, _LINE_FIELDS - 1)
         try:
             start, end = (int(bound[:17], 16) for bound in fields[0].split("-"))
-            found.append(
-                MemoryMapping(start, end, fields[1], int(fields[2][:16], 16), fields[5] if len(fields) > 5 else "")
-            )
+            path = fields[5] if len(fields) > 5 else ""
+            found.append(MemoryMapping(start, end, fields[1], int(fields[2][:16], 16), path))
         except (ValueError, IndexError) as error:
             raise SourceError(f"not a line of maps: {line[:80]!r}") from error
     return found
 
 
 class Ranges:
-    """Ranges of addresses; neighbours are one."""
+    """Ranges of addresses, given in order; adjacent ones are merged."""
 
     def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """In the order of their addresses."""
         self._all: list[tuple[int, int]] = []
         for start, end in ranges:
             if self._all and self._all[-1][1] == start:
@@ -160,7 +148,7 @@ class Ranges:
         self._starts = [start for start, _ in self._all]
 
     def within(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Their parts between these addresses."""
+        """Return their parts between these addresses."""
         at = max(bisect_right(self._starts, start) - 1, 0)
         found = []
         for low, high in self._all[at:]:
@@ -176,21 +164,22 @@ class Ranges:
 
     @property
     def end(self) -> int:
-        """Of the highest."""
         return self._all[-1][1] if self._all else 0
 
 
 class RemoteMemory:
-    """Reads of one process. Each is of what is there at that moment: two reads may see two states."""
+    """The memory of one running process: two reads may see two states.
+
+    SourceError without the permission to read it, TargetGoneError when there is no such process.
+    """
 
     def __init__(self, pid: int, root: str = "/proc", access: MemoryAccess | None = None) -> None:
-        """SourceError without the right to read it, TargetGoneError when there is no such process."""
         self.pid, self.folder = pid, f"{root}/{pid}"
         self._access = access or open_memory(pid, self.folder)
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the mappings anew: all of them, what is `writable`, what of that is `private` to it, and of `files`."""
+        """Read the mappings again: all of them, the `writable` ones, the `anonymous` ones of these, and `files`."""
         try:
             with open(f"{self.folder}/maps", encoding="utf-8", errors="surrogateescape") as file:
                 self.maps = parse_maps(file.read())
@@ -198,27 +187,26 @@ class RemoteMemory:
             raise TargetGoneError(f"process {self.pid} has ended") from error
         if not self.maps:
             raise TargetGoneError(f"process {self.pid} has no memory: it has ended")
-        writable = [one for one in self.maps if one.permissions.startswith("rw")]
-        self.writable = Ranges((one.start, one.end) for one in writable)
-        self.anonymous = Ranges((one.start, one.end) for one in writable if not one.path.startswith("/"))
-        self.files = Ranges((one.start, one.end) for one in self.maps if one.path.startswith("/"))
+        writable = [mapping for mapping in self.maps if mapping.permissions.startswith("rw")]
+        self.writable = Ranges((mapping.start, mapping.end) for mapping in writable)
+        self.anonymous = Ranges((m.start, m.end) for m in writable if not m.path.startswith("/"))
+        self.files = Ranges((m.start, m.end) for m in self.maps if m.path.startswith("/"))
 
     def close(self) -> None:
-        """Give the way to it back."""
         self._access.close()
 
     def is_there(self) -> bool:
-        """Its program still runs: it has not ended, and the process executes no other."""
+        """Whether its program still runs: it has not ended, and the process executes no other."""
         try:
             self.read(self.maps[0].start, 1)
         except TargetGoneError:
             return False
-        except SourceError:  # unmapped since
+        except SourceError:  # It was unmapped since.
             pass
         return self._access.is_there()
 
     def read(self, address: int, size: int) -> bytes:
-        """So many bytes; SourceError when they are not all mapped."""
+        """Read `size` bytes; SourceError when they are not all mapped."""
         try:
             raw = self._access.read(address, size)
         except (OSError, OverflowError, ValueError) as error:
@@ -230,15 +218,14 @@ class RemoteMemory:
         return raw
 
     def word(self, address: int) -> int:
-        """A pointer, or a number of eight bytes."""
+        """Read a pointer or a number of eight bytes."""
         return int.from_bytes(self.read(address, 8), "little")
 
     def words(self, address: int, count: int) -> tuple[int, ...]:
-        """So many of them, one after the other."""
         return unpack_from(f"<{count}Q", self.read(address, 8 * count))
 
     def text(self, address: int, most: int = 256) -> str:
-        """A string that ends with a zero byte; SourceError when it is longer, or no UTF-8."""
+        """Read a zero-terminated string; SourceError when it is empty, longer than `most` bytes, or no UTF-8."""
         raw = b""
         while len(raw) < most and b"\0" not in raw:
             page_left = 4096 - (address + len(raw)) % 4096

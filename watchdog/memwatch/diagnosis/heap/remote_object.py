@@ -1,4 +1,4 @@
-"""An object of another process, as it was read."""
+"""Reads single objects of another process."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.heap.type_objects import HeapType, TypeTable
 from memwatch.errors import SourceError, TargetGoneError
 
-FRONT = 32  # bytes that may belong to an object in front of it: the collector's links, and attributes since 3.11
-BODY_MOST = 1 << 12  # bytes of an object that are read at once; hardly any fixed part is longer
-COUNT_MOST = 1 << 40
-_WORDS_MOST = 1 << 23  # of the references of one object: what is beyond is counted in its size alone
-_WHOLE_BYTES = 1 << 16  # a block from this size on must lie in one mapping: what looked like an object may be none
+FRONT = 32  # Bytes before an object that may belong to it: the collector's links, and attributes since 3.11.
+MAX_BODY_BYTES = 1 << 12  # Bytes of an object that are read at once; hardly any fixed part is longer.
+MAX_COUNT = 1 << 40  # No object has so many items: a larger number is none.
+_MAX_WORDS = 1 << 23  # References of one object that are followed: a bound on memory.
+_WHOLE_BYTES = 1 << 16  # A block from this size on must lie in one mapping, because the object may be a false one.
 _SHORT, _HEAD_BYTES = 512, 16
-OFTEN = 1 << 16  # references that one object may well have, and below any address
-_REFERENCES_MOST = 1 << 40  # immortal objects have some 2**30 or 2**32
+OFTEN = 1 << 16  # A reference count below this is plausible, and below any address.
+_MAX_REFERENCES = 1 << 40  # Immortal objects have some 2**30 or 2**32.
 _WORD, _PAIR = Struct("<Q").unpack_from, Struct("<QQ").unpack_from
 
 
 class RemoteObject:
-    """Where an object lies in what was read: FRONT bytes before it and its fixed part, up to BODY_MOST, are there."""
+    """An object within `raw`, with FRONT bytes before it and up to MAX_BODY_BYTES of its fixed part."""
 
     __slots__ = ("_memory", "at", "end", "heap_type", "raw", "start")
 
@@ -32,26 +32,24 @@ class RemoteObject:
 
     @property
     def address(self) -> int:
-        """Of the object."""
         return self.start + self.at
 
     def word(self, offset: int) -> int:
-        """A word of the object."""
         return int(_WORD(self.raw, self.at + offset)[0])
 
     def pair(self, offset: int) -> tuple[int, int]:
-        """Two words of it."""
+        """Return two words of the object."""
         return _PAIR(self.raw, self.at + offset)
 
     def count(self, offset: int = 16) -> int:
-        """A number of things; SourceError when it is none."""
+        """Return a number of items; SourceError when the word is none."""
         number = int(_WORD(self.raw, self.at + offset)[0])
-        if number >= COUNT_MOST:
+        if number >= MAX_COUNT:
             raise SourceError("no number of items")
         return number
 
     def read(self, address: int, size: int) -> bytes:
-        """Any memory of the process, from what was read where it lies in it."""
+        """Read any memory of the process, without a system call where these bytes contain it."""
         first, end = address - self.start, address + size
         if first >= 0 and end <= self.end:
             return self.raw[first : first + size]
@@ -60,18 +58,18 @@ class RemoteObject:
         return self._memory.read(address, size)
 
     def words(self, address: int, count: int) -> array[int]:
-        """So many words from there on, or the first _WORDS_MOST."""
-        return array("Q", self.read(address, 8 * min(count, _WORDS_MOST)))
+        """Read `count` words at an address, or the first _MAX_WORDS."""
+        return array("Q", self.read(address, 8 * min(count, _MAX_WORDS)))
 
 
 def is_plausible_refcount(memory: RemoteMemory, word: int) -> bool:
-    """Whether so many references to an object are likely. In a table of types, each before another is an address."""
-    return 0 < word < OFTEN or (OFTEN <= word < _REFERENCES_MOST and word not in memory.writable)
+    """Whether a word may be a reference count; in a table of types, where another type follows, it is an address."""
+    return 0 < word < OFTEN or (OFTEN <= word < _MAX_REFERENCES and word not in memory.writable)
 
 
 def read_remote_object(memory: RemoteMemory, types: TypeTable, address: int) -> RemoteObject | None:
-    """The object at an address, read for itself; None when there is none."""
-    for low, high in memory.writable.within(address - FRONT, address + BODY_MOST):
+    """Read the object at an address; None when there is none."""
+    for low, high in memory.writable.within(address - FRONT, address + MAX_BODY_BYTES):
         if not low <= address <= high - _HEAD_BYTES:
             continue
         try:
@@ -81,16 +79,13 @@ def read_remote_object(memory: RemoteMemory, types: TypeTable, address: int) -> 
                 raw = memory.read(low, high - low)
         except TargetGoneError:
             raise
-        except SourceError:  # unmapped since
+        except SourceError:  # It was unmapped since.
             return None
         if kind is None:
             return None
-        missing = max(0, FRONT - (address - low))  # where less is mapped than may belong to an object
-        place = RemoteObject(memory, bytes(missing) + raw + bytes(min(BODY_MOST, kind.basic_bytes)), low - missing)
-        place.at, place.heap_type, place.end = (
-            address - place.start,
-            kind,
-            low + len(raw),
-        )  # what is behind was not read
-        return place
+        # Zeros stand for unmapped memory before the object, and for memory after `end`, which was not read.
+        missing = max(0, FRONT - (address - low))
+        obj = RemoteObject(memory, bytes(missing) + raw + bytes(min(MAX_BODY_BYTES, kind.basic_bytes)), low - missing)
+        obj.at, obj.heap_type, obj.end = address - obj.start, kind, low + len(raw)
+        return obj
     return None

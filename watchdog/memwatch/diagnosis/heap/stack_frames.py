@@ -1,7 +1,4 @@
-"""What the threads of a running CPython do: their frames, read from outside, without a stop.
-
-Which line of its source an instruction belongs to: the tables of code objects, as CPython's versions have them.
-"""
+"""Reads the stacks and local variables of a running CPython's threads from outside, without stopping them."""
 
 from __future__ import annotations
 
@@ -20,14 +17,16 @@ from memwatch.diagnosis.heap.program_modules import is_installed
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.errors import SourceError, TargetGoneError
 
+# --- line tables of code objects --------------------------------------------------------------------------------------
+
 _NO_LINE = -128  # in 3.10's tables: these instructions have none
-_LONG, _NO_COLUMNS, _NO_LOCATION, _ONE_LINE = 14, 13, 15, (10, 11, 12)
+_LONG, _NO_COLUMNS, _NO_LOCATION, _ONE_LINE = 14, 13, 15, (10, 11, 12)  # entry codes: Objects/locations.md
 
 
 def line_of(table: bytes, first: int, offset: int, minor: int) -> int:
-    """The line of the instruction at an offset (in bytes) of code that begins at the line `first`.
+    """Return the line of the instruction at a byte offset in code that begins at the line `first`.
 
-    `table`: co_lnotab up to 3.9, co_linetable from 3.10 on. A table that is cut off gives the last line that it tells.
+    `table`: co_lnotab up to 3.9, co_linetable from 3.10 on. A table that is cut off gives its last line.
     """
     if minor <= 9:
         return _by_lnotab(table, first, offset)
@@ -41,7 +40,7 @@ def line_of(table: bytes, first: int, offset: int, minor: int) -> int:
 
 
 def _by_lnotab(table: bytes, line: int, offset: int) -> int:
-    """Pairs: so many bytes further, so many lines further."""
+    """Decode pairs of (bytes to skip, lines to skip)."""
     at = 0
     for forward, lines in zip(table[::2], table[1::2], strict=False):
         at += forward
@@ -52,7 +51,7 @@ def _by_lnotab(table: bytes, line: int, offset: int) -> int:
 
 
 def _by_linetable(table: bytes, line: int) -> Iterator[tuple[int, int | None]]:
-    """Pairs: so many lines further, which so many bytes have."""
+    """Decode pairs of (bytes of code, lines to skip before them)."""
     for length, lines in zip(table[::2], table[1::2], strict=False):
         if _signed(lines) == _NO_LINE:
             yield length, None
@@ -62,13 +61,13 @@ def _by_linetable(table: bytes, line: int) -> Iterator[tuple[int, int | None]]:
 
 
 def _by_locations(table: bytes, line: int) -> Iterator[tuple[int, int | None]]:
-    """Entries: a first byte with its highest bit set, which tells the form and how many instructions it is for."""
+    """Decode entries whose first byte has its highest bit set and holds the form and the number of instructions."""
     at = 0
     while at < len(table):
         form, length = table[at] >> 3 & 15, 2 * ((table[at] & 7) + 1)
         at += 1
         if form in (_LONG, _NO_COLUMNS):
-            line += _number(table, at)
+            line += _varint(table, at)
         elif form in _ONE_LINE:
             line += form - _ONE_LINE[0]
         yield length, None if form == _NO_LOCATION else line
@@ -76,8 +75,8 @@ def _by_locations(table: bytes, line: int) -> Iterator[tuple[int, int | None]]:
             at += 1
 
 
-def _number(table: bytes, at: int) -> int:
-    """Six bits a byte, the lowest first, while the seventh is set; the lowest of all is the sign."""
+def _varint(table: bytes, at: int) -> int:
+    """Decode six bits a byte, the lowest first, while the seventh is set; the lowest of all is the sign."""
     value = shift = 0
     for byte in table[at : at + 8]:
         value |= (byte & 63) << shift
@@ -91,73 +90,44 @@ def _signed(byte: int) -> int:
     return byte - 256 if byte > 127 else byte
 
 
-DEEPEST = 200  # frames of a stack
-THREADS_MOST = 256
-_SEARCHED = 9216  # bytes of an interpreter's state, in which the first thread's address is
+# --- threads and frames -----------------------------------------------------------------------------------------------
+
+MAX_FRAMES = 200  # of a stack: a bound against circles
+MAX_THREADS = 256  # of an interpreter: likewise
+_SEARCHED = 9216  # bytes of an interpreter's state that contain the first thread's address
 _THREAD_BYTES = 192
-_NEXT, _INTERPRETER = 8, 16  # in a thread's state
-_PTHREAD_BYTES = 2304  # of what a thread's identity up to 3.10 is the address of; its number is somewhere in it
-_TABLE_MOST, _CODE_BYTES = 1 << 20, 144
-_UNTAGGED = ~3 & (2**64 - 1)
-_TRIES = 3
-_NUMBERS = re.compile(r"^NSpid:.*?(\d+)$", re.MULTILINE)
+_NEXT, _INTERPRETER = 8, 16  # in a PyThreadState
+_PTHREAD_BYTES = 2304  # of struct pthread, which a thread's identity up to 3.10 points to and which contains its id
+_MAX_TABLE_BYTES, _CODE_BYTES = 1 << 20, 144
+_UNTAGGED = ~3 & (2**64 - 1)  # the two lowest bits of a reference in a frame are flags
+_TRIES = 3  # of a stack that changes while it is read
+_NS_PID = re.compile(r"^NSpid:.*?(\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
+class _Offsets:
     """Offsets in bytes, from the internal headers of one minor version."""
 
-    thread_id: int  # in a thread: its number; up to 3.10 the address of what pthread keeps of it
-    current: int  # thread -> what the frame hangs at
-    between: int | None  # that -> the frame, where there is a step between
+    thread_id: int  # thread -> its id; up to 3.10 the address of its struct pthread
+    current: int  # thread -> the frame, or the structure that points to it
+    between: int | None  # that structure -> the frame; None: there is none
     code: int  # frame -> code
     caller: int  # frame -> the frame that called it
     instruction: int  # frame -> the instruction: its address, up to 3.10 its number
-    owner: int | None  # frame -> whose it is; None: frames are objects
+    owner: int | None  # frame -> its owner; None: frames are objects
     file: int  # code -> its source
     name: int  # with the class, from 3.11 on
     first_line: int
     lines: int  # the table
-    instructions: int  # code -> the first of them
+    instructions: int  # code -> the first instruction
     variable_count: int
     variable_names: int
-    variables: int  # frame -> the first of them
+    variables: int  # frame -> the first variable
 
 
-_OLD = _Places(
-    thread_id=176,
-    current=24,
-    between=None,
-    code=32,
-    caller=24,
-    instruction=104,
-    owner=None,
-    file=104,
-    name=112,
-    first_line=40,
-    lines=120,
-    instructions=0,
-    variable_count=28,
-    variable_names=72,
-    variables=360,
-)
-_NEW = _Places(
-    thread_id=160,
-    current=72,
-    between=None,
-    code=0,
-    caller=8,
-    instruction=56,
-    owner=70,
-    file=112,
-    name=128,
-    first_line=68,
-    lines=136,
-    instructions=200,
-    variable_count=72,
-    variable_names=96,
-    variables=72,
-)
+# In the order of the fields: those of the thread and the frame, of the code object, of the variables.
+_OLD = _Offsets(176, 24, None, 32, 24, 104, None, 104, 112, 40, 120, 0, 28, 72, 360)
+_NEW = _Offsets(160, 72, None, 0, 8, 56, 70, 112, 128, 68, 136, 200, 72, 96, 72)
 _BY_MINOR = {
     8: _OLD,
     9: _OLD,
@@ -171,10 +141,10 @@ _BY_MINOR = {
     15: replace(_NEW, owner=74, instructions=208, thread_id=184, variables=80),
 }
 _FRAME_BYTES, _FRAME_OBJECT_BYTES = 80, 112
-_VARIABLES_MOST = 4096  # of a function; of all, about
-_NOBODYS = 3  # frames from this owner on stand where C has called Python
+_MAX_VARIABLES = 4096  # of a function, and about as many of all
+_C_STACK = 3  # FRAME_OWNED_BY_CSTACK: frames of this owner and above stand where C code called Python
 
-CodeLocation = tuple[int, int]  # a frame as it is read: the address of its code, and the instruction
+CodeLocation = tuple[int, int]  # the address of a frame's code, and its instruction
 RawStack = tuple[CodeLocation, ...]  # the innermost first
 
 
@@ -184,38 +154,40 @@ class ThreadState:
 
     address: int
     interpreter: int
-    tid: int  # as the process itself counts; 0: not known
+    tid: int  # in the process's own namespace; 0: not known
 
 
 class Frames:
-    """Reads them in one process. What changes while it is read may mix two moments of a stack."""
+    """Reads the frames of one process. A stack that changes while it is read may mix two states."""
 
     def __init__(self, memory: RemoteMemory, interpreter: Interpreter) -> None:
         self._memory, self._interpreter, self._minor = memory, interpreter, interpreter.minor[1]
         self._objects = BuiltinValues(memory, interpreter.minor)
-        self._places = _BY_MINOR[self._minor]
+        self._offsets = _BY_MINOR[self._minor]
         self._known: dict[CodeLocation, StackFrame | None] = {}
-        self._tid_at: int | None = None  # in what pthread keeps of a thread
+        self._tid_at: int | None = None  # index of the id in a struct pthread, in words of four bytes
 
     # --- threads ---
 
     def threads(self) -> list[ThreadState]:
-        """All that are there now, the one that has been there the longest first; none where they cannot be found."""
+        """Return all threads, the oldest first; none where they cannot be found."""
         found: list[ThreadState] = []
         for state in self._interpreter.states:
             of_state = list[ThreadState]()
             address = self._first(state)
-            while address and len(of_state) < THREADS_MOST:
+            while address and len(of_state) < MAX_THREADS:
                 raw = self._memory.read(address, _THREAD_BYTES)
                 if unpack_from("<Q", raw, _INTERPRETER)[0] != state:
                     break
-                of_state.append(ThreadState(address, state, unpack_from("<Q", raw, self._places.thread_id)[0]))
+                of_state.append(ThreadState(address, state, unpack_from("<Q", raw, self._offsets.thread_id)[0]))
                 address = unpack_from("<Q", raw, _NEXT)[0]
             found += reversed(of_state)
-        return [replace(one, tid=self._tid(one.tid)) for one in found] if self._places.owner is None else found
+        if self._offsets.owner is None:
+            return [replace(thread, tid=self._tid(thread.tid)) for thread in found]
+        return found
 
     def _first(self, state: int) -> int:
-        """The address of an interpreter's newest thread: nobody is before it."""
+        """Return the address of an interpreter's newest thread, which has none before it."""
         for low, high in self._memory.writable.within(state, state + _SEARCHED)[:1]:
             for (address,) in iter_unpack("<Q", self._memory.read(low, (high - low) & ~7)):
                 if address in self._memory.writable:
@@ -226,7 +198,7 @@ class Frames:
         return 0
 
     def _tid(self, identity: int) -> int:
-        """Of the thread that pthread keeps at this address; the first that is asked for is the main thread."""
+        """Return the id of the thread with this struct pthread; the first call is for the main thread."""
         try:
             raw = self._memory.read(identity, _PTHREAD_BYTES)
         except SourceError:
@@ -240,57 +212,57 @@ class Frames:
     # --- frames ---
 
     def stack(self, thread: ThreadState) -> RawStack:
-        """What it is doing now; empty when it runs no Python, is gone, or changes too fast to be read whole."""
+        """Read a thread's stack; empty when it runs no Python, has ended, or changes too fast."""
         for _ in range(_TRIES):
-            with suppress(SourceError):  # a frame that has ended meanwhile
+            with suppress(SourceError):  # A frame has ended meanwhile.
                 return tuple(self._site(raw) for _, raw in self._frames(thread))
         return ()
 
     def local_variables(self) -> dict[int, str]:
-        """Names of the local variables of all functions that run, by the addresses of what they hold.
+        """Return the names of the local variables in all frames, by the addresses of their values.
 
-        What several hold has the name in the function that has called the others.
+        A value of several variables has its name in the outermost function.
         """
         found: dict[int, str] = {}
         for thread in self.threads():
             with suppress(SourceError):
                 for frame, raw in self._frames(thread):
-                    if len(found) < _VARIABLES_MOST:
+                    if len(found) < _MAX_VARIABLES:
                         found |= self._variables(frame, self._site(raw)[0])
         return found
 
     def _frames(self, thread: ThreadState) -> Iterator[tuple[int, bytes]]:
-        """Addresses and contents of its frames, without those that are C's, the innermost first."""
-        places, read = self._places, self._memory.read
-        raw = read(thread.address, places.current + 8)
+        """Yield the addresses and contents of a thread's Python frames, the innermost first."""
+        offsets, read = self._offsets, self._memory.read
+        raw = read(thread.address, offsets.current + 8)
         if unpack_from("<Q", raw, _INTERPRETER)[0] != thread.interpreter:
             return
-        frame = unpack_from("<Q", raw, places.current)[0]
-        if frame and places.between is not None:
-            frame = self._memory.word(frame + places.between)
-        for _ in range(DEEPEST):
+        frame = unpack_from("<Q", raw, offsets.current)[0]
+        if frame and offsets.between is not None:
+            frame = self._memory.word(frame + offsets.between)
+        for _ in range(MAX_FRAMES):
             if not frame:
                 return
-            raw = read(frame, _FRAME_OBJECT_BYTES if places.owner is None else _FRAME_BYTES)
-            if places.owner is None or raw[places.owner] < _NOBODYS:
+            raw = read(frame, _FRAME_OBJECT_BYTES if offsets.owner is None else _FRAME_BYTES)
+            if offsets.owner is None or raw[offsets.owner] < _C_STACK:
                 yield frame, raw
-            frame = unpack_from("<Q", raw, places.caller)[0]
+            frame = unpack_from("<Q", raw, offsets.caller)[0]
 
     def _site(self, raw: bytes) -> CodeLocation:
-        places = self._places
-        code, form = unpack_from("<Q", raw, places.code)[0], "<i" if places.owner is None else "<Q"
-        return code & _UNTAGGED, unpack_from(form, raw, places.instruction)[0]  # -1: it has not begun
+        offsets = self._offsets
+        code, form = unpack_from("<Q", raw, offsets.code)[0], "<i" if offsets.owner is None else "<Q"
+        return code & _UNTAGGED, unpack_from(form, raw, offsets.instruction)[0]  # -1: it has not begun
 
     def _variables(self, frame: int, code: int) -> dict[int, str]:
-        """Of one frame, without those that are not set."""
-        places = self._places
+        """Return the variables of one frame that are set."""
+        offsets = self._offsets
         raw = self._memory.read(code, _CODE_BYTES)
-        count = unpack_from("<i", raw, places.variable_count)[0]
-        names = unpack_from("<Q", raw, places.variable_names)[0]
-        if not 0 < count <= _VARIABLES_MOST or self._memory.word(names + 16) < count:
+        count = unpack_from("<i", raw, offsets.variable_count)[0]
+        names = unpack_from("<Q", raw, offsets.variable_names)[0]
+        if not 0 < count <= _MAX_VARIABLES or self._memory.word(names + 16) < count:
             return {}
-        function = self._objects.text(unpack_from("<Q", raw, places.name)[0])
-        values = self._memory.words(frame + places.variables, count)
+        function = self._objects.text(unpack_from("<Q", raw, offsets.name)[0])
+        values = self._memory.words(frame + offsets.variables, count)
         texts = map(self._objects.text_or_none, self._memory.words(names + self._objects.tuple_bytes, count))
         return {
             value & _UNTAGGED: printable(f"{LOCAL_VARIABLE_PREFIX}{function}: {name}")
@@ -299,43 +271,37 @@ class Frames:
         }
 
     def resolve_stack(self, stack: RawStack) -> tuple[StackFrame, ...]:
-        """The same for people; a frame that cannot be read, or has ended since, is left out."""
-        return tuple(frame for site in stack if (frame := self._named(site)) is not None)
+        """Return the functions and lines of a stack; a frame that cannot be read is left out."""
+        for location in stack:
+            if location not in self._known:
+                self._known[location] = None
+                try:
+                    self._known[location] = self._frame(*location)
+                except TargetGoneError:
+                    raise
+                except SourceError:
+                    pass
+        return tuple(frame for location in stack if (frame := self._known[location]) is not None)
 
-    def _named(self, site: CodeLocation) -> StackFrame | None:
-        if site not in self._known:
-            self._known[site] = None
-            try:
-                self._known[site] = self._read(*site)
-            except TargetGoneError:
-                raise
-            except SourceError:
-                pass
-        return self._known[site]
-
-    def _read(self, code: int, instruction: int) -> StackFrame:
-        places, minor = self._places, self._minor
+    def _frame(self, code: int, instruction: int) -> StackFrame:
+        offsets, minor = self._offsets, self._minor
         raw = self._memory.read(code, _CODE_BYTES)
-        file, name, table = (unpack_from("<Q", raw, at)[0] for at in (places.file, places.name, places.lines))
-        first = unpack_from("<i", raw, places.first_line)[0]
-        offset = instruction - code - places.instructions if minor >= 11 else instruction * (1 + (minor == 10))
+        file, name, table = (unpack_from("<Q", raw, at)[0] for at in (offsets.file, offsets.name, offsets.lines))
+        first = unpack_from("<i", raw, offsets.first_line)[0]
+        offset = instruction - code - offsets.instructions if minor >= 11 else instruction * (1 + (minor == 10))
         size = self._memory.word(table + 16)
-        if not (0 <= size <= _TABLE_MOST and -2 <= offset <= _TABLE_MOST):
+        if not (0 <= size <= _MAX_TABLE_BYTES and -2 <= offset <= _MAX_TABLE_BYTES):
             raise SourceError("no code")
         line = line_of(self._memory.read(table + 32, size) if size else b"", first, max(0, offset), minor)
         path = self._objects.text(file)
-        return StackFrame(
-            printable(self._objects.text(name)),
-            printable(path),
-            line,
-            is_installed(path, f"{self._memory.folder}/root"),
-        )
+        installed = is_installed(path, f"{self._memory.folder}/root")
+        return StackFrame(printable(self._objects.text(name)), printable(path), line, installed)
 
 
 def id_in_own_namespace(folder: str, number: int) -> int:
-    """By which a process or thread knows itself: in a container another than outside. `folder`: its, in /proc."""
+    """Return the id of a process or thread in its own PID namespace, given its folder in /proc; else `number`."""
     with suppress(OSError):
         status = Path(folder, "status").read_text(encoding="utf-8", errors="surrogateescape")
-        if found := _NUMBERS.search(status):
+        if found := _NS_PID.search(status):
             return int(found[1])
     return number

@@ -1,6 +1,6 @@
-"""The memory of torch's tensors: which storage each has, on which device, and whether it keeps the graph of its making.
+"""Reads torch's tensors: the storage of each, its device, and whether the tensor keeps its autograd graph.
 
-Nothing of this layout is promised (seen with torch 2.13): each step is checked, and what does not fit is unknown.
+torch does not guarantee this layout (that of 2.13): each step is checked, and a tensor that does not fit is unknown.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from memwatch.errors import SourceError, TargetGoneError
 CPU_DEVICE = "cpu"
 _DEVICES = {0: CPU_DEVICE, 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 14: "meta"}
 _CPU = 0
-_BYTES_MOST = 1 << 46
-_INDEX_MOST = 128
-_IMPL_AT = (16, 24)  # in THPVariable; the later one where a flag says first whose it is
-_STORAGE_AT, _META_AT = 16, 24  # in TensorImpl: behind its virtual table and its reference counts
+_MAX_BYTES = 1 << 46  # of a storage: a larger number is none
+_MAX_INDEX = 128  # of a device: likewise
+_IMPL_AT = (16, 24)  # in THPVariable; the latter after a flag for its owner
 _STORAGE = Struct("<16xQ16xbb6xQ")  # StorageImpl: data; device, its index; bytes
-_GRADIENT_AT = (1, 5)  # words
+_GRADIENT_AT = (1, 5)  # in AutogradMeta, in words; the latter in versions with a name
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The memory that one or more tensors show."""
+    """The memory of one or more tensors."""
 
     address: int
     device: str  # "cpu", "cuda:0"
@@ -37,22 +36,22 @@ class Storage:
 class Tensor:
     """One tensor."""
 
-    storage: Storage | None  # None: it has none, as sparse ones
-    has_graph: bool  # it was computed from others that require gradients, and keeps them
+    storage: Storage | None  # None: it has none, like a sparse one
+    has_graph: bool  # it was computed from tensors that require gradients, and keeps them
 
 
 class Tensors:
-    """Reads them in one process."""
+    """Reads tensors in one process."""
 
     def __init__(self, memory: RemoteMemory) -> None:
         self._memory = memory
         self._impl_at: tuple[int, ...] = _IMPL_AT
 
-    def read(self, place: RemoteObject) -> Tensor | None:
-        """What there is to know of a tensor; None when it is not laid out as expected."""
+    def read(self, obj: RemoteObject) -> Tensor | None:
+        """Read a tensor; None when its layout is unknown."""
         for offset in self._impl_at:
             try:
-                found = self._read(place.word(offset))
+                found = self._read(obj.word(offset))
             except TargetGoneError:
                 raise
             except SourceError:
@@ -62,7 +61,7 @@ class Tensors:
         return None
 
     def _read(self, impl: int) -> Tensor:
-        table, _, storage_at, meta_at = self._memory.words(impl, 4)
+        table, _, storage_at, meta_at = self._memory.words(impl, 4)  # TensorImpl: vtable, reference counts, ...
         if not self._is_code(table):
             raise SourceError("no tensor")
         storage = self._storage(storage_at) if storage_at else None
@@ -73,7 +72,7 @@ class Tensors:
             raise SourceError("no storage")
         data, device, index, size = _STORAGE.unpack(self._memory.read(address, _STORAGE.size))
         name = _DEVICES.get(device)
-        if name is None or not -1 <= index < _INDEX_MOST or size >= _BYTES_MOST:
+        if name is None or not -1 <= index < _MAX_INDEX or size >= _MAX_BYTES:
             raise SourceError("no storage")
         if device == _CPU and size and data:
             self._memory.read(data, 1)
@@ -81,7 +80,7 @@ class Tensors:
         return Storage(address, f"{name}:{index}" if index >= 0 else name, size if data else 0)
 
     def _has_graph(self, meta_at: int) -> bool:
-        """AutogradMeta has its virtual table, in later versions a name, the gradient, and what it was computed by."""
+        """Read AutogradMeta: its vtable, in later versions a name, the gradient, and its function."""
         words = self._memory.words(meta_at, 8)
         for gradient_at in _GRADIENT_AT:
             try:
@@ -94,5 +93,5 @@ class Tensors:
         return False
 
     def _is_code(self, address: int) -> bool:
-        """Where virtual tables are: in a file that is mapped."""
+        """Whether an address may be that of a vtable: it lies in a mapped file."""
         return address in self._memory.files

@@ -1,4 +1,4 @@
-"""Types of a heap: which addresses are types, what they are called, and how their objects are laid out."""
+"""Reads the types of a heap: their names, and the layouts of their objects."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from memwatch.diagnosis.heap.builtin_values import BuiltinValues
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.errors import SourceError
 
-_TYPE_BYTES = 416  # of a PyTypeObject, as far as all versions have it alike
+_TYPE_BYTES = 416  # of a PyTypeObject: the part that is the same in all versions
 _TYPE_SUBCLASS, _HEAP_TYPE, _HAS_GC, _READY = 1 << 31, 1 << 9, 1 << 14, 1 << 12
 _MANAGED_DICT, _MANAGED_WEAKREF, _INLINE_VALUES = 1 << 4, 1 << 3, 1 << 2  # since 3.11, 3.12, 3.13
 _QUALNAME = {8: 864, 9: 856, 10: 864, 11: 864, 12: 872, 13: 872, 14: 872, 15: 880}  # by minor version
-_NAME_MOST = 512  # bytes of a name
-_ENTRIES_MOST = 4096  # of a class's namespace
-_BASES_MOST = 64
-_REFUSED_MOST = 1 << 17
-_LOWEST = 4096
+_MAX_NAME_BYTES = 512
+_MAX_ENTRIES = 4096  # of a class's namespace: a bound on time
+_MAX_BASES = 64  # a bound against circles
+_MAX_REFUSED = 1 << 17  # addresses kept that are no types: a bound on memory
+_LOWEST = 4096  # No type lies below this address.
 _OBJECT_BYTES = 16
-_LINKS_BYTES = 16  # of the collector, in front of what it tracks
+_LINKS_BYTES = 16  # of the collector, before an object that it tracks
 
-# The types of which it is known where they keep what they hold, by name; a subclass is laid out as its base at first.
+# The types whose layout is known, by name; the layout of a subclass begins with that of its base.
 _SHAPES = {
     "list": "list",
     "tuple": "tuple",
@@ -43,8 +43,8 @@ _SHAPES = {
     "torch._C._TensorBase": "tensor",
     "torch._C.TensorBase": "tensor",
 }
-_EXACT = {"str", "bytes"}  # subclasses are laid out in another way
-_BY_FIELDS = {"tensor"}  # what these refer to is looked for in all of the fixed part
+_EXACT = {"str", "bytes"}  # shapes whose subclasses have another layout
+_BY_FIELDS = {"tensor"}  # shapes whose references are sought in the whole fixed part
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,48 +55,48 @@ class HeapType:
     name: str  # "__main__.Agent", "dict"
     basic_bytes: int
     item_bytes: int
-    is_gc_tracked: bool  # by the garbage collector, or so it may be
+    is_gc_tracked: bool  # the garbage collector tracks its objects, or may do so
     shape: str  # one of those above; "": none of them
-    shape_bytes: int  # of the fixed part that the shape tells of, from the start of the object
+    shape_bytes: int  # of the fixed part that the shape describes, from the start of the object
     base_at: int  # the address of its base type; 0 without
-    members_at: int  # the table of attributes in the fixed part (slots, and what C code tells of); 0 without
+    members_at: int  # the table of attributes in the fixed part (slots and members of C code); 0 without
     dict_offset: int
     has_managed_dict: bool
     has_inline_values: bool
-    front_bytes: int  # in front of each object
-    keys_at: int  # the table of the names of attributes that its objects share; 0 without
+    front_bytes: int  # before each object
+    keys_at: int  # the key table that its objects share; 0 without
 
 
 class TypeTable:
-    """The types that were met so far."""
+    """The types that were read so far."""
 
     def __init__(self, memory: RemoteMemory, objects: BuiltinValues) -> None:
         self._memory, self._objects, self._minor = memory, objects, objects.minor
-        self.gc_types: dict[int, HeapType] = {}  # those of tracked objects
+        self.gc_types: dict[int, HeapType] = {}  # of tracked objects
         self.others: dict[int, HeapType] = {}
         self._refused: set[int] = set()
 
     def gc_type_at(self, address: int) -> HeapType | None:
-        """The type at this address; None when there is none of tracked objects."""
+        """Return the type of tracked objects at this address; None when there is none."""
         found = self.type_at(address)
         return found if found is not None and found.is_gc_tracked else None
 
     def type_at(self, address: int) -> HeapType | None:
-        """The type at this address; None when there is none."""
+        """Return the type at this address; None when there is none."""
         found = self.gc_types.get(address) or self.others.get(address)
         if found is not None or address in self._refused or address % 8 or address < _LOWEST:
             return found
         try:
-            found = self._read(address, _BASES_MOST)
+            found = self._read(address, _MAX_BASES)
         except SourceError:
-            if len(self._refused) >= _REFUSED_MOST:
+            if len(self._refused) >= _MAX_REFUSED:
                 self._refused.clear()
             self._refused.add(address)
             return None
         return found
 
     def known_from(self, count: int) -> frozenset[int]:
-        """The addresses of all but the first so many of tracked objects, in the order in which they were met."""
+        """Return the addresses of all types of tracked objects but the first `count` that were read."""
         return frozenset(islice(self.gc_types, count, None))
 
     def _read(self, address: int, bases_left: int) -> HeapType:
@@ -108,7 +108,7 @@ class TypeTable:
             raise SourceError("no type")
         if metatype % 8 or not self._memory.word(metatype + 168) & _TYPE_SUBCLASS:
             raise SourceError("no type")
-        name = self._memory.text(name_at, _NAME_MOST)
+        name = self._memory.text(name_at, _MAX_NAME_BYTES)
         of_heap = bool(flags & _HEAP_TYPE)
         keys_at = 0
         if of_heap:
@@ -148,7 +148,7 @@ class TypeTable:
         return "", _OBJECT_BYTES
 
     def _full_name(self, address: int, namespace: int, name: str) -> str:
-        """Module and qualified name of a class; what is known of it when they cannot be read."""
+        """Return the module and qualified name of a class, as far as they can be read."""
         try:
             qualified = self._objects.text(self._memory.word(address + _QUALNAME[self._minor]))
         except SourceError:
@@ -159,8 +159,8 @@ class TypeTable:
             return name if name.endswith(f".{qualified}") else qualified
 
     def _module(self, namespace: int) -> str:
-        """What a class's namespace says of `__module__`."""
-        for key, value in self._objects.items(namespace, _ENTRIES_MOST):
+        """Return `__module__` of a class's namespace."""
+        for key, value in self._objects.items(namespace, _MAX_ENTRIES):
             if self._objects.text_or_none(key) == "__module__":
                 return self._objects.text(value)
         raise SourceError("no __module__")
