@@ -205,6 +205,7 @@ def test_many_trainers_leave_nothing_behind(served: Served) -> None:
     served.configure(more="diagnosis: {enabled: false}\n")
     seen = []
     with served.running() as service:
+        until(lambda: service.named("waiting"))  # READY=1 is sent before the first search
         for count in range(1, 25):
             with served.trainer("print('Generation 1', flush=True); time.sleep(60)") as run:
                 until(lambda count=count: len(service.named("attached")) == count)

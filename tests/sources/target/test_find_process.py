@@ -168,7 +168,7 @@ def test_memwatch_and_the_shell_around_it_never_match_themselves(mark):
         "try: print(find_trainer_pid(match=sys.argv[1]))\n"
         "except AttachError as error: print('none', error)\n"
     )
-    script = f"'{sys.executable}' -S -c \"$0\" {mark}; true"
+    script = f"'{sys.executable}' -c \"$0\" {mark}; true"
     done = subprocess.run(["sh", "-c", script, code], capture_output=True, text=True, timeout=20, check=True)
     assert done.stdout.startswith("none") and "fits no process" in done.stdout, done.stdout
 

@@ -1,4 +1,7 @@
-"""Which process is meant, by PID, PID file, command line, unit or cgroup: one PID, or an error with candidates."""
+"""Finds the process that is meant by PID, PID file, command line, unit or cgroup: one PID, or an error with candidates.
+
+The only module that imports psutil, and only to search: that costs 4 MiB, which a watch by --pid does not pay.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,15 @@ import glob
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.errors import AttachError, ConfigError, NoTrainerError, SourceError
 from memwatch.sources.kernel_files import read_whole
-from memwatch.sources.procfs import parse_statm, read_stat
+from memwatch.sources.procfs import read_stat
 from memwatch.sources.target.process_identity import is_torchrun, read_argv
 from memwatch.sources.target.systemd_unit import read_unit
 from memwatch.system.cpu_time_limit import CpuTimeExceededError, run_with_cpu_limit
@@ -39,12 +43,11 @@ class ProcessInfo:
     pid: int
     parent: int
     argv: tuple[str, ...]
-    start_ticks: int
     rss_bytes: int
 
     @property
     def command(self) -> str:
-        """Its words, joined by blanks: what --match is applied to."""
+        """Its words, joined by blanks: --match is applied to this."""
         return " ".join(self.argv)
 
 
@@ -96,12 +99,12 @@ def _from_pidfile(path: str, root: str) -> int:
 
 def _require_fresh_pidfile(path: str, pid: int, age: float, root: str) -> None:
     """The PID of a trainer that is long gone may be a stranger's by now: one that began after the file was written."""
-    uptime = _uptime_seconds(root)
     try:
         began = read_stat(pid, root).start_ticks / os.sysconf("SC_CLK_TCK")
-    except SourceError:
-        return  # whoever asks next will say what is wrong with it
-    late = 0.0 if uptime is None else age - (uptime - began)
+        uptime = float(read_whole(f"{root}/uptime").split()[0])
+    except (SourceError, ValueError, IndexError):
+        return  # the next reader of this process reports what is wrong with it
+    late = age - (uptime - began)
     if late > _STALE_SECONDS:
         text = f"PID file {path} is of an earlier process: {pid} began {format_duration(late)} after it was written"
         raise NoTrainerError(text, "Write it anew when the trainer starts; touch it if it is right all the same.")
@@ -170,9 +173,7 @@ def _from_processes(
         raise ConfigError(
             f"--match {regex!r} is not a regular expression: {error}", "Escape . ( [ * with \\."
         ) from error
-    processes = {
-        process.pid: process for process in _processes(root) if (process.pid, process.start_ticks) not in apart
-    }
+    processes = {process.pid: process for process in _processes(root) if not _is_apart(process.pid, apart, root)}
     for own in _memwatch_pids(processes):
         del processes[own]
     scope = [processes[pid] for pid in among(ProcessTable(processes, root)) if pid in processes]
@@ -187,8 +188,8 @@ def _from_processes(
             if regex is not None
             else "Choose one of them by --match REGEX besides."
         )
-        raise AttachError(f"{said} fits {len(roots)} processes:\n{_table(roots, root)}", fix)
-    hint = _suggest(regex, scope, root) if regex is not None else "Is it started, and on this machine?"
+        raise AttachError(f"{said} fits {len(roots)} processes:\n{_table(roots)}", fix)
+    hint = _suggest(regex, scope) if regex is not None else "Is it started, and on this machine?"
     raise NoTrainerError(f"{said} fits no process" if regex is not None else f"{said} has no process", hint)
 
 
@@ -203,18 +204,27 @@ def _matching(pattern: re.Pattern[str], processes: Iterable[ProcessInfo]) -> lis
         ) from None
 
 
-def _processes(root: str) -> Iterable[ProcessInfo]:
+def _processes(root: str) -> Iterator[ProcessInfo]:
     """Every process that has a command line (no kernel threads, no zombies)."""
-    for name in (entry.name for entry in Path(root).iterdir()):
-        argv = tuple(read_argv(int(name), root)) if name.isdigit() else ()
-        if not argv:
-            continue
-        try:
-            found = read_stat(int(name), root)
-            rss = parse_statm(read_whole(f"{root}/{name}/statm")).resident_bytes
-        except SourceError:
-            continue  # it ended meanwhile
-        yield ProcessInfo(found.pid, found.parent_pid, argv, found.start_ticks, rss)
+    import psutil
+
+    psutil.PROCFS_PATH = root
+    for pid in psutil.pids():
+        argv = tuple(read_argv(pid, root))  # psutil splits some command lines at blanks
+        if argv:
+            with suppress(psutil.Error, OSError):  # it has ended meanwhile, or is hidden
+                process = psutil.Process(pid)
+                yield ProcessInfo(pid, process.ppid(), argv, process.memory_info().rss)
+
+
+def _is_apart(pid: int, apart: frozenset[tuple[int, int]], root: str) -> bool:
+    """psutil derives the start time from a clock that may be set; the kernel's count of ticks never changes."""
+    if not any(pid == other for other, _ in apart):
+        return False
+    try:
+        return (pid, read_stat(pid, root).start_ticks) in apart
+    except SourceError:  # it has ended meanwhile
+        return True
 
 
 def _memwatch_pids(everyone: Mapping[int, ProcessInfo]) -> set[int]:
@@ -275,30 +285,26 @@ def _is_wrapper(process: ProcessInfo, started: list[ProcessInfo]) -> bool:
     return all(child.command != process.command and child.command in process.command for child in started)
 
 
-def _table(processes: Iterable[ProcessInfo], root: str) -> str:
+def _table(processes: Iterable[ProcessInfo]) -> str:
     biggest = sorted(processes, key=lambda process: -process.rss_bytes)
-    uptime = _uptime_seconds(root)
-    ticks = os.sysconf("SC_CLK_TCK")
     lines = [
         f"  pid {process.pid}  rss {format_bytes(process.rss_bytes)}  "
-        f"started {_started_ago(uptime, process.start_ticks / ticks)}  {printable(process.command, 160)}"
+        f"started {_started_ago(process.pid)}  {printable(process.command, 160)}"
         for process in biggest[:_MAX_LISTED]
     ]
     return "\n".join(lines + ([f"  and {len(biggest) - _MAX_LISTED} more"] if len(biggest) > _MAX_LISTED else []))
 
 
-def _started_ago(uptime: float | None, started: float) -> str:
-    return f"{format_duration(uptime - started)} ago" if uptime is not None else "at an unknown time"
+def _started_ago(pid: int) -> str:
+    import psutil
 
-
-def _uptime_seconds(root: str) -> float | None:
     try:
-        return float(read_whole(f"{root}/uptime").split()[0])
-    except (SourceError, ValueError, IndexError):
-        return None
+        return f"{format_duration(time.time() - psutil.Process(pid).create_time())} ago"
+    except (psutil.Error, OSError):
+        return "at an unknown time"
 
 
-def _suggest(regex: str, processes: Iterable[ProcessInfo], root: str) -> str:
+def _suggest(regex: str, processes: Iterable[ProcessInfo]) -> str:
     """Those that fit when case does not count, else those with a word of the regex, else the big Python processes."""
     everyone = list(processes)
     words = [word.lower() for word in re.findall(r"\w{4,}", regex)]
@@ -310,5 +316,5 @@ def _suggest(regex: str, processes: Iterable[ProcessInfo], root: str) -> str:
         ("Python processes", [p for p in everyone if PurePath(p.argv[0]).name.startswith("python")]),
     ):
         if near:
-            return f"{why}:\n{_table(near, root)}"
+            return f"{why}:\n{_table(near)}"
     return "Is the trainer started, and on this machine?"
