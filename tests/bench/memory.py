@@ -22,9 +22,9 @@ from typing import Any
 from bench.cost import trainer
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
-from memwatch.core.engine.monitored_resource import ForecasterProtocol
 from memwatch.core.events import Event
 from memwatch.core.forecast.forecaster import Forecaster
+from memwatch.core.forecast.outlook import ForecasterProtocol
 from support.endless import generations_pass, time_passes
 from support.measure import ENVIRON, rss_mib
 from support.simulated import ticks

@@ -21,12 +21,14 @@ from memwatch.cli import main
 from memwatch.cli.watch import EXIT_CODE_BY_CAUSE
 from memwatch.config.load import load_config
 from memwatch.config.settings import Config
+from memwatch.core.decision.interrupt_decision import InterruptDecision
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine import notices
-from memwatch.core.engine.monitored_resource import InterruptDecision, MonitoredResource
+from memwatch.core.engine.monitored_resource import MonitoredResource
 from memwatch.core.engine.status_sentence import forecast_fields
 from memwatch.core.events import Cause
-from memwatch.core.forecast.forecaster import Forecaster, Outlook
+from memwatch.core.forecast.forecaster import Forecaster
+from memwatch.core.forecast.outlook import Outlook
 from memwatch.core.measurements import Limit, Usage
 from memwatch.core.snapshot import Verdict
 from memwatch.errors import ConfigError, ExitCode
@@ -201,10 +203,8 @@ def fields_of(call: ast.Call) -> set[str]:
 def keys_of(node: ast.expr) -> set[str]:
     if isinstance(node, ast.Call) and called(node) == "_fields":
         return outlook_fields()
-    if isinstance(node, ast.Call) and called(node) == "_decided":
-        return outlook_fields() | {"kind"}
-    if isinstance(node, ast.Name) and node.id == "basis":
-        return {"samples", "threshold"}
+    if isinstance(node, ast.Name) and node.id in ("decided", "evidence"):
+        return {"samples", "threshold"} | ({"kind"} if node.id == "decided" else set())
     assert isinstance(node, ast.Dict), ast.unparse(node)
     named = {key.value for key in node.keys if isinstance(key, ast.Constant)}
     spread = [keys_of(value) for key, value in zip(node.keys, node.values, strict=True) if key is None]
@@ -244,7 +244,9 @@ def test_the_fields_of_an_outlook_are_those_of_the_table() -> None:
 def test_what_a_decision_stood_on_is_that_of_the_table() -> None:
     limit = Limit(10, "host", 9)
     track = MonitoredResource(Usage("host", 1, limit), Forecaster(), 0.0)
-    interrupt = notices.interrupt_evidence(Policy(), InterruptDecision(track, "time"), 1.0, (1.0, "assumed"))
+    interrupt = notices.interrupt_evidence(
+        Policy(), track, InterruptDecision(track.usage, "time"), 1.0, (1.0, "assumed")
+    )
     warning = notices.warning_evidence(Policy(), track, None)
     told = {words(name)[0] + name.rpartition("`")[2]: set(words(cell)) for name, cell in stood_on()}
     assert told["threshold of an interrupt"] == set(interrupt["threshold"])

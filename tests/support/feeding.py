@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from memwatch.core.forecast.forecaster import Forecaster, Outlook
+from memwatch.core.forecast.forecaster import Forecaster
+from memwatch.core.forecast.outlook import Outlook
 from traces.generators import Row
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from memwatch.core.forecast.forecaster import Outlook
+from memwatch.core.forecast.outlook import Outlook
 from memwatch.core.snapshot import Forecast, Gauge, Trend, Verdict
 
 
@@ -13,16 +12,11 @@ class Steady:
     """Always the same growth, with the limit far away."""
 
     rate = 1e6  # bytes a second, at most
-    range_bytes = 0.0
-    slope_t_stat = math.inf
-    growth_follows_plateau = False
     says = Outlook(Verdict.GROWING, Trend("linear", 1.0, 1.0, 1.0), Forecast(1e9, 0.9e9, 1.1e9))
 
     def add_samples(self, times: Sequence[float], used: Sequence[int]) -> None: ...
 
-    def begin_generation(self, t: float, index: float) -> None: ...
-
-    def add_late_marker(self, index: float) -> None: ...
+    def begin_generation(self, t: float | None, index: float) -> None: ...
 
     def forget_generations(self) -> None: ...
 
@@ -30,12 +24,6 @@ class Steady:
 
     def peak_rate(self) -> float:
         return self.rate
-
-    def new_high_bytes(self, seconds: float) -> float:
-        return math.inf  # as high as never before
-
-    def rise_bytes(self, seconds: float) -> float:
-        return self.rate * seconds
 
     def outlook(
         self,

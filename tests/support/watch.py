@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import (
@@ -17,7 +20,7 @@ from memwatch.core.events import (
     Signalled,
     Signalling,
 )
-from memwatch.core.forecast.forecaster import Outlook
+from memwatch.core.forecast.outlook import Outlook
 from memwatch.core.forecast.regressors import GenerationSchedule
 from memwatch.core.forecast.time_to_limit import TimeToLimit, UncertainSchedule, distribution_of
 from memwatch.core.measurements import Limit, Sample, Target, Usage
@@ -58,9 +61,21 @@ class Script(Steady):
         self.restarts = 0
         self.rate = 5.0 * GB  # fast enough for whatever is forecast
         self.range_bytes = 0.0
+        self.slope_t_stat = math.inf
+        self.growth_follows_plateau = False
 
-    def begin_generation(self, t: float, index: float) -> None:
-        self.generations.append(index)
+    def begin_generation(self, t: float | None, index: float) -> None:
+        if t is not None:
+            self.generations.append(index)
+
+    def new_high_bytes(self, seconds: float) -> float:
+        return math.inf  # as high as never before
+
+    def rise_bytes(self, seconds: float) -> float:
+        return self.rate * seconds
+
+    def outlook(self, *asked: object, **options: object) -> Outlook:
+        return replace(self.says, growth=self)
 
     def restart(self, t: float) -> None:
         self.restarts += 1

@@ -21,10 +21,12 @@ from memwatch.core.decision.policy import (
     next_step_fits,
     pace_seconds,
     reaches_limit,
+    waiting_costs_more,
+)
+from memwatch.core.decision.warning import (
     run_ends_first,
     should_warn,
     should_withdraw_warning,
-    waiting_costs_more,
     warning_hold_seconds,
 )
 from memwatch.core.snapshot import Forecast, Verdict

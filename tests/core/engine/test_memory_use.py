@@ -11,9 +11,9 @@ import pytest
 
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
-from memwatch.core.engine.monitored_resource import ForecasterProtocol
 from memwatch.core.events import Event
 from memwatch.core.forecast.forecaster import Forecaster
+from memwatch.core.forecast.outlook import ForecasterProtocol
 from support.endless import attempts_pass, generations_pass, time_passes
 from support.steady import Steady
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.engine.monitored_resource import MAX_PENDING_READINGS, MonitoredResource
+from memwatch.core.engine.fast_forward import MAX_PENDING_SAMPLES
+from memwatch.core.engine.monitored_resource import MonitoredResource
 from memwatch.core.forecast.forecaster import Forecaster
 from memwatch.core.measurements import HOST, Limit, Usage
 from memwatch.core.sample_windows import PeakRate
@@ -38,7 +39,7 @@ def test_whatever_waits_nothing_has_risen_faster_than_is_known(steps: list[tuple
 
 def test_who_asks_sees_every_reading() -> None:
     track = MonitoredResource(usage(1000), Forecaster(), 0.0)
-    for t in range(MAX_PENDING_READINGS // 2):
+    for t in range(MAX_PENDING_SAMPLES // 2):
         track.add_sample(float(t), usage(1000 + t % 2))
     assert track.forecaster.new_high_bytes(100.0) == 1001, "none was before"
     assert track.forecaster.rise_bytes(100.0) > 0.0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from memwatch.core.engine import status_sentence as words
 from memwatch.core.events import Cause, Exited, Notice
-from memwatch.core.forecast.forecaster import Outlook
+from memwatch.core.forecast.outlook import Outlook
 from memwatch.core.measurements import Limit, Usage
 from memwatch.core.snapshot import Forecast, ResourceView, Trend, Verdict, WatchState
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.forecast.forecaster import Forecaster, Outlook
+from memwatch.core.forecast.forecaster import Forecaster
+from memwatch.core.forecast.outlook import Outlook
 from memwatch.core.snapshot import Gauge, Verdict
 from support.feeding import ask, fed, feed, outlooks
 from traces import generators

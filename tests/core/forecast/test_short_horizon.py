@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.forecast.generation_profile import GenerationProfile
+from memwatch.core.forecast.outlook import CheckpointCost
 from memwatch.core.forecast.periodic_peaks import PeriodicPeak
 from memwatch.core.forecast.sample_summaries import SLOTS, TimeBin, excursion_distribution
-from memwatch.core.forecast.time_to_limit import CheckpointCost, ShortHorizonModel
+from memwatch.core.forecast.time_to_limit import ShortHorizonModel
 
 LENGTH = 60.0  # seconds of a generation
 PEAK_PART = 12  # of SLOTS: 45 s of 60

@@ -89,7 +89,7 @@ def test_what_does_not_grow_never_meets_it() -> None:
     still = ends(course(line(growth=0.0)))
     assert still.quantiles() == TimeToLimitQuantiles(math.inf, math.inf, math.inf)
     assert still.p_exceed(1e9) == 0.0 and still.p_never == 1.0
-    assert still.expected_time_to_limit(10.0, most=500.0) == 500.0
+    assert still.expected_time_to_limit(10.0, cap=500.0) == 500.0
     noisy = ends(course(line(growth=0.0, noise=1.0)))
     assert math.isinf(noisy.quantiles().middle) and noisy.p_never > 0.7
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from memwatch.core.examination import Examination
-from memwatch.core.measurements import Limit, RunIdentity, Sample, Target, Usage
+from memwatch.core.measurements import RunIdentity, Sample, Target
 
 # --- actions ----------------------------------------------------------------------------------------------------------
 
@@ -84,37 +84,6 @@ class Sampled:
 
     t: float
     sample: Sample
-
-
-@dataclass(frozen=True, slots=True)
-class UsageSeries:
-    """Consecutive readings of one pool under one limit."""
-
-    resource: str
-    used: Sequence[int]  # bytes
-    limit_bytes: int | None
-    origin: str
-    limit_used: Sequence[int] | None = None  # bytes of the limit that anybody uses; None: the same as `used`
-
-    def usage_at(self, i: int) -> Usage:
-        used, limit = self.used[i], self.limit_bytes
-        if limit is None:
-            return Usage(self.resource, used, None)
-        taken = used if self.limit_used is None else self.limit_used[i]
-        return Usage(self.resource, used, Limit(limit, self.origin, limit - taken))
-
-
-@dataclass(frozen=True, slots=True)
-class SampleBatch:
-    """Consecutive recorded samples, with no other event between them."""
-
-    times: Sequence[float]  # seconds, in order
-    series: tuple[UsageSeries, ...]  # each of as many readings
-    accounting: str | None = None  # of all of them
-
-    def event_at(self, i: int) -> Sampled:
-        usages = tuple([series.usage_at(i) for series in self.series])
-        return Sampled(self.times[i], Sample(usages, accounting=self.accounting))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,15 @@
-"""One look at one resource that is forecast to meet its limit: whether it is the last at which a checkpoint is sure.
-
-When to interrupt: judges every look, waits for the best moment, and wants a second look before it says so.
-"""
+"""Whether this is the last chance for a checkpoint, asked of one resource that is forecast to reach its limit."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from memwatch.core.checkpoint_timing import CheckpointTracker
+from memwatch.core.decision.interrupt_decision import WatchedResource
 from memwatch.core.decision.policy import (
     DELIVERY_SECONDS,
     ESTABLISHED_GENERATIONS,
-    OPPORTUNITY_PROBABILITY,
     SILENT_STAKE,
     STAKE_LEADS,
     STARTUP_LEADS,
@@ -26,275 +21,163 @@ from memwatch.core.decision.policy import (
     is_overdue,
     is_past_startup,
     may_reach_limit_within,
-    next_step_fits,
-    reaches_limit,
     waiting_costs_more,
 )
-from memwatch.core.engine.monitored_resource import InterruptDecision, MonitoredResource
-from memwatch.core.forecast.time_to_limit import CheckpointCost, TimeToLimit
+from memwatch.core.forecast.outlook import CheckpointCost, GrowthEvidence, TimeToLimitProtocol
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.measurements import Limit
 from memwatch.core.snapshot import Forecast
 
-FEW_STAKE = 0.5  # times what is at stake where few generations say how high one goes
+FEW_STAKE = 0.5  # times the work at risk, where few generations show how high one goes
 ROOM_FACTOR = 2.0  # a forecast is acted upon when twice the growth that was seen could bring it about
-YOUNG_ODDS = 0.9  # of being too late: less is no reason to act in the first generations
-AS_HIGH = 0.005  # of the highest so far: farther below it there is no new growth yet
+WARM_UP_PROBABILITY = 0.9  # of being too late: less is no reason to act in the first generations
+NEW_HIGH_SHARE = 0.005  # of the highest use so far: farther below it there is no new growth yet
 SIGNIFICANT_T_STAT = 4.0  # standard errors: levels depend on each other, and of many lines the steepest was chosen
-RECENT_SHARE, RISEN = (
-    0.25,
-    0.02,
-)  # of what was watched, of the limit: what comes and goes rises less from one to the next
-PLAIN_CLEAR = 15.0  # standard errors: so clear ...
-PLAIN_POINTS = 12  # ... in so many of 16 blocks of time ...
-PLAIN_LEADS = 20.0  # ... for so many lead times, growth is no start-up, though nobody tells generations
-NEW_POINTS = 9  # levels from which on growth is no accident, even below what was in use before
-SOON_SHARE = 0.25  # of a generation: what rose within more may have fallen again by then
-RECENT_BLOCKS = 8  # of the time watched: without generations, what is recent
+RECENT_SHARE = 0.25  # of the time watched: a new high within it of at least ...
+SIGNIFICANT_RISE_SHARE = 0.02  # ... this share of the limit is growth: what comes and goes rises less from peak to peak
+CLEAR_T_STAT = 15.0  # standard errors: without generations, growth as significant as this ...
+CLEAR_POINTS = 12  # ... in so many of the 16 blocks of time ...
+CLEAR_LEADS = 20.0  # ... and watched for so many lead times, is not that of starting up
+NEW_HIGH_POINTS = 9  # levels: growth seen in so many is no accident, even below what was in use before
+SOON_SHARE = 0.25  # of a generation: a rise over a longer time may have gone again by then
+RECENT_BLOCKS = 8  # without generations, an eighth of the time watched is recent
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionContext:
-    """Seconds and bytes. `lead`: from the look until a checkpoint is complete; `gap`: between two readings."""
+    """One resource at one sample, and what is needed to decide on it."""
 
     policy: Policy
     ledger: GenerationLedger
     t: float
-    track: MonitoredResource
+    resource: WatchedResource
     limit: Limit
     forecast: Forecast
-    lead: float
-    gap: float
+    lead: float  # seconds from now until a checkpoint is complete
+    sample_interval: float  # seconds
 
     @property
     def checkpoint_cost(self) -> CheckpointCost:
-        """What a checkpoint takes."""
-        return CheckpointCost(self.lead, self.track.expected_checkpoint_bytes)
+        return CheckpointCost(self.lead, self.resource.expected_checkpoint_bytes)
 
     @property
-    def watched(self) -> float:
-        """How long this process is known."""
-        return self.t - self.track.first_t
+    def growth(self) -> GrowthEvidence:
+        return self.resource.outlook.growth
+
+    @property
+    def watched_seconds(self) -> float:
+        return self.t - self.resource.first_t
 
     @property
     def points(self) -> float:
-        """Levels that the growth was seen in."""
-        trend = self.track.outlook.trend
+        """How many levels (generations, or blocks of time) show the growth."""
+        trend = self.resource.outlook.trend
         return math.inf if trend is None else trend.points
 
     def is_credible(self) -> bool:
-        """The forecast rests on enough."""
-        return is_credible(self.forecast, self.watched, self.lead, self.limit.headroom_bytes, self.limit.bytes)
+        return is_credible(self.forecast, self.watched_seconds, self.lead, self.limit.headroom_bytes, self.limit.bytes)
 
     def checkpoint_fits_in_memory(self) -> bool:
-        """There is memory for a checkpoint that is asked for now, also if what rises goes on rising until it begins."""
+        """There is memory for a checkpoint that is requested now, even if memory goes on rising until it begins."""
         seconds = DELIVERY_SECONDS + self.policy.second_look_seconds
         step = self.ledger.generation_seconds(self.t)
         seconds = seconds if step is None else min(seconds, SOON_SHARE * step)
-        return self.limit.headroom_bytes >= self.track.measured_checkpoint_bytes + self.track.recent_rise_bytes(seconds)
+        needed = self.resource.measured_checkpoint_bytes + self.resource.recent_rise_bytes(seconds)
+        return self.limit.headroom_bytes >= needed
 
     def is_last_chance(self) -> bool:
         """A checkpoint still fits, in time and memory; later it might not."""
-        ends = self.track.outlook.time_to_limit
-        if ends is None:
+        risk = self.resource.outlook.time_to_limit
+        if risk is None:
             return may_reach_limit_within(self.forecast, self.lead)
-        if (
-            not exceeds_accepted_risk(
-                ends.p_checkpoint_fails(ends.cycle_seconds, self.checkpoint_cost), self.policy.confidence
-            )
-            or not self.is_new_high()
-        ):
+        p_fail = risk.p_checkpoint_fails(risk.cycle_seconds, self.checkpoint_cost)
+        if not exceeds_accepted_risk(p_fail, self.policy.confidence) or not self.is_new_high():
             return False
-        return self._is_last_of_young(ends) if self._is_warming_up() else self._is_last_of_all(ends)
+        return self._is_last_in_warm_up(risk) if self._is_warming_up() else self._is_last_by_stakes(risk)
 
-    def _is_last_of_young(self, ends: TimeToLimit) -> bool:
-        gain = (
-            self.track.forecaster.new_high_bytes(self.lead) + self.track.measured_checkpoint_bytes
-        )  # what is beneath a save of before counts
-        if gain <= min(AS_HIGH * self.track.peak, 0.5 * self.limit.headroom_bytes):
+    def _is_last_in_warm_up(self, risk: TimeToLimitProtocol) -> bool:
+        # a rise that the memory of an earlier checkpoint hides counts too
+        risen = self.growth.new_high_bytes(self.lead) + self.resource.measured_checkpoint_bytes
+        if risen <= min(NEW_HIGH_SHARE * self.resource.peak, 0.5 * self.limit.headroom_bytes):
             return False
-        odds = ends.p_checkpoint_fails(self.gap, self.checkpoint_cost) if self.checkpoint_fits_in_memory() else 0.0
-        return max(ends.p_exceed(self.lead), odds) >= YOUNG_ODDS
+        p_fail = 0.0
+        if self.checkpoint_fits_in_memory():
+            p_fail = risk.p_checkpoint_fails(self.sample_interval, self.checkpoint_cost)
+        return max(risk.p_exceed(self.lead), p_fail) >= WARM_UP_PROBABILITY
 
-    def _is_last_of_all(self, ends: TimeToLimit) -> bool:
-        stake = max(self.watched, STAKE_LEADS * self.lead)
-        stake *= SILENT_STAKE if self.forecast.generation is None else 1.0
-        stake *= FEW_STAKE if ends.cycles_seen < ESTABLISHED_GENERATIONS else 1.0
-        stakes, odds = (
-            Stakes(stake, ends.expected_time_to_limit(self.lead, stake), self.track.p_never),
-            ends.p_exceed(self.lead),
-        )
-        if is_overdue(odds, stakes):
-            return self.checkpoint_fits_in_memory() or odds >= YOUNG_ODDS
-        waits = (max(share * ends.cycle_seconds, self.gap) for share in WAITS)
-        return self.checkpoint_fits_in_memory() and waiting_costs_more(
-            partial(ends.p_checkpoint_fails, need=self.checkpoint_cost), waits, stakes
-        )
+    def _is_last_by_stakes(self, risk: TimeToLimitProtocol) -> bool:
+        work = max(self.watched_seconds, STAKE_LEADS * self.lead)
+        work *= SILENT_STAKE if self.forecast.generation is None else 1.0
+        work *= FEW_STAKE if risk.cycles_seen < ESTABLISHED_GENERATIONS else 1.0
+        stakes = Stakes(work, risk.expected_time_to_limit(self.lead, work), self.resource.p_never)
+        p_exceed = risk.p_exceed(self.lead)
+        if is_overdue(p_exceed, stakes):
+            return self.checkpoint_fits_in_memory() or p_exceed >= WARM_UP_PROBABILITY
+        waits = (max(share * risk.cycle_seconds, self.sample_interval) for share in WAITS)
+        p_fail = partial(risk.p_checkpoint_fails, cost=self.checkpoint_cost)
+        return self.checkpoint_fits_in_memory() and waiting_costs_more(p_fail, waits, stakes)
 
     def is_headroom_tight(self) -> bool:
-        """What is left could be used up: by the fastest rise of late, or by growth and a peak, or by a checkpoint."""
-        forecaster, lead = self.track.forecaster, self.lead
+        """What is left could be used up: by the fastest recent rise, by growth and a peak, or by a checkpoint."""
+        growth, lead = self.growth, self.lead
         if self._is_warming_up():  # growth that is over is no threat yet
-            return self.limit.headroom_bytes <= ROOM_FACTOR * forecaster.rise_bytes(lead)
+            return self.limit.headroom_bytes <= ROOM_FACTOR * growth.rise_bytes(lead)
         step = self.ledger.generation_seconds(self.t)
         share = 1.0 if step is None else min(1.0, lead / step)
-        climb = self.ledger.next_generation_rise_bytes(self.track.usage.resource, share) or 0
-        most = max(forecaster.peak_rate() * lead, forecaster.range_bytes, climb, self.checkpoint_cost.bytes)
+        rise = self.ledger.next_generation_rise_bytes(self.resource.usage.resource, share) or 0
+        most = max(growth.peak_rate() * lead, growth.range_bytes, rise, self.checkpoint_cost.bytes)
         return self.limit.headroom_bytes <= ROOM_FACTOR * most
 
     def growth_could_fill(self, seconds: float) -> bool:
-        """What is left beside a checkpoint could be used up by as many generations' growth."""
-        climb = self.ledger.next_generation_rise_bytes(self.track.usage.resource)
+        """What is left beside a checkpoint could be used up by the growth of the generations in so many seconds."""
+        rise = self.ledger.next_generation_rise_bytes(self.resource.usage.resource)
         generations = max(1.0, seconds / (self.ledger.generation_seconds(self.t) or math.inf))
-        return (
-            climb is None or self.limit.headroom_bytes - self.checkpoint_cost.bytes <= ROOM_FACTOR * climb * generations
-        )
+        headroom = self.limit.headroom_bytes - self.checkpoint_cost.bytes
+        return rise is None or headroom <= ROOM_FACTOR * rise * generations
 
     def is_new_high(self) -> bool:
-        """Memory has been where it was not before, or the growth was seen for long."""
-        if self.points >= NEW_POINTS:
+        """Memory has lately been higher than ever before, or many levels show the growth."""
+        if self.points >= NEW_HIGH_POINTS:
             return True
-        recent = self.ledger.generation_seconds(self.t) or self.watched / RECENT_BLOCKS
-        return self.track.forecaster.new_high_bytes(recent) >= -AS_HIGH * self.track.peak
+        recent = self.ledger.generation_seconds(self.t) or self.watched_seconds / RECENT_BLOCKS
+        return self.growth.new_high_bytes(recent) >= -NEW_HIGH_SHARE * self.resource.peak
 
     def is_growth_significant(self) -> bool:
-        """The growth is no accident: so the levels say, or memory has lately been far above all before."""
-        forecaster = self.track.forecaster
-        return (
-            forecaster.slope_t_stat >= SIGNIFICANT_T_STAT
-            or forecaster.new_high_bytes(RECENT_SHARE * self.watched) >= RISEN * self.limit.bytes
-        )
+        """The growth is no accident: the levels show it, or memory has lately been far above all before."""
+        if self.growth.slope_t_stat >= SIGNIFICANT_T_STAT:
+            return True
+        rise = self.growth.new_high_bytes(RECENT_SHARE * self.watched_seconds)
+        return rise >= SIGNIFICANT_RISE_SHARE * self.limit.bytes
 
     def _is_warming_up(self) -> bool:
-        """Little has been seen, and little is lost; or what was seen tells little."""
-        if self.watched < STARTUP_LEADS * self.lead or not self.is_growth_significant() or self._may_be_sawtooth():
+        """Little has been seen, so that little is lost; or the samples do not yet show what the growth is."""
+        if self.watched_seconds < STARTUP_LEADS * self.lead:
+            return True
+        if not self.is_growth_significant() or self._may_be_sawtooth():
             return True
         if self.ledger.has_no_markers(self.t):
-            return not (
-                is_past_startup(self.watched, self.lead) or self._has_sawtooth_cycle() or self._has_clear_trend()
-            )
-        least = ESTABLISHED_GENERATIONS + int(
-            self.points < ESTABLISHED_GENERATIONS
-        )  # growth that not all of them show: one more
-        return self.ledger.complete_generations < least
+            is_past = is_past_startup(self.watched_seconds, self.lead)
+            return not (is_past or self._has_sawtooth_cycle() or self._has_clear_trend())
+        # one more generation is wanted where not all of them show the growth
+        wanted = ESTABLISHED_GENERATIONS + (self.points < ESTABLISHED_GENERATIONS)
+        return self.ledger.complete_generations < wanted
 
     def _has_clear_trend(self) -> bool:
-        """Growth that goes through most of what was watched, or has begun after a calm, and that for long."""
-        forecaster = self.track.forecaster
-        if self.watched < PLAIN_LEADS * self.lead or forecaster.slope_t_stat < PLAIN_CLEAR:
+        """Growth was watched for long, and most levels show it or it began after a plateau."""
+        if self.watched_seconds < CLEAR_LEADS * self.lead or self.growth.slope_t_stat < CLEAR_T_STAT:
             return False
-        return self.points >= PLAIN_POINTS or (
-            forecaster.growth_follows_plateau and self.points > ESTABLISHED_GENERATIONS
+        return self.points >= CLEAR_POINTS or (
+            self.growth.growth_follows_plateau and self.points > ESTABLISHED_GENERATIONS
         )
 
     def _has_sawtooth_cycle(self) -> bool:
-        """Enough teeth stand for the generations that nobody tells."""
-        ends = self.track.outlook.time_to_limit
-        by_part = (
-            ends is not None and ends.short_horizon is not None and len(ends.short_horizon.profile.slot_maxima) > 1
-        )
-        return by_part and ESTABLISHED_GENERATIONS < self.points < math.inf
+        """Without markers: enough cycles of a sawtooth were seen, which stand for generations."""
+        risk = self.resource.outlook.time_to_limit
+        return risk is not None and risk.knows_generation_profile and ESTABLISHED_GENERATIONS < self.points < math.inf
 
     def _may_be_sawtooth(self) -> bool:
-        """Growth in few levels, and less than what memory does within a generation: that of teeth out of step."""
-        ends, trend = self.track.outlook.time_to_limit, self.track.outlook.trend
-        if ends is None or trend is None or trend.points >= ESTABLISHED_GENERATIONS:
+        """Few levels show the growth, and it is smaller than the swing within a generation: a sawtooth out of step."""
+        risk, trend = self.resource.outlook.time_to_limit, self.resource.outlook.trend
+        if risk is None or trend is None or trend.points >= ESTABLISHED_GENERATIONS:
             return False
-        return trend.growth_per_second * ends.cycle_seconds * trend.points < self.track.forecaster.range_bytes
-
-
-URGENCY = ("time", "boundary", "saved")  # the kinds of reasons, most urgent first
-POINT_SHARE = 0.5  # of a generation: so long a boundary that a save is awaited at stays open
-
-
-class InterruptDecider:
-    """The judgement of one trainer process. Reads the ledger and the checkpoints that the engine keeps."""
-
-    def __init__(self, policy: Policy, ledger: GenerationLedger, checkpoints: CheckpointTracker) -> None:
-        self._policy, self._ledger, self._checkpoints = policy, ledger, checkpoints
-        self._opportunity: tuple[float, str] | None = None  # a good moment for an interrupt: since when, its kind
-        self._pending_since: dict[str, float] = {}  # when a resource first asked, and at each look since
-
-    @property
-    def pending(self) -> bool:
-        """Another look is wanted."""
-        return bool(self._pending_since)
-
-    @property
-    def wants_look(self) -> bool:
-        """A look is wanted whatever memory does: another one, or one at a good moment."""
-        return self.pending or self._opportunity is not None
-
-    def add_opportunity(self, t: float, kind: str) -> None:
-        """A generation has ended ("boundary"), or the trainer has just saved ("saved")."""
-        self._opportunity = (t, kind)
-
-    def reset(self) -> None:
-        """No interrupt can begin now: what was being considered is void."""
-        self._opportunity = None
-        self._pending_since.clear()
-
-    def decide(
-        self, t: float, tracks: Sequence[MonitoredResource], lead: float, gap: float
-    ) -> InterruptDecision | None:
-        """Judge this look; a decision only when an earlier look said the same. `gap`: seconds between two readings."""
-        reasons = [InterruptDecision(track, kind) for track in tracks if (kind := self._reason(t, track, lead, gap))]
-        if self._opportunity is not None and not any(reason.kind == self._opportunity[1] for reason in reasons):
-            self._expire_point(t, *self._opportunity)
-        said, seen = {_resource(reason) for reason in reasons}, {track.usage.resource for track in tracks}
-        self._pending_since = {
-            name: first for name, first in self._pending_since.items() if name in said or name not in seen
-        }
-        confirmed = [reason for reason in reasons if self._confirms(t, _resource(reason))]
-        return min(confirmed, key=lambda reason: URGENCY.index(reason.kind), default=None)
-
-    def _expire_point(self, t: float, begun: float, kind: str) -> None:
-        """Drop a good moment that was not taken, unless the save that is due then is still awaited."""
-        step = self._ledger.generation_seconds(t)
-        awaited = kind == "boundary" and self._checkpoints.seconds_until_own_save(t) is not None
-        if not awaited or t - begun > POINT_SHARE * (step or 0.0):
-            self._opportunity = None
-
-    def _reason(self, t: float, track: MonitoredResource, lead: float, gap: float) -> str | None:
-        """Why the forecast of this resource asks for an interrupt now; None: it does not."""
-        limit, forecast = track.usage.limit, track.outlook.forecast
-        if limit is None or forecast is None or not reaches_limit(track.outlook.verdict, forecast):
-            return None
-        moment = DecisionContext(self._policy, self._ledger, t, track, limit, forecast, lead, gap)
-        if not moment.is_credible():
-            return None
-        if moment.is_last_chance():
-            return "time" if moment.is_headroom_tight() else None
-        return self._point_reason(moment)
-
-    def _point_reason(self, moment: DecisionContext) -> str | None:
-        """At a boundary or after a save: the next step does not fit, so this is the last good moment."""
-        if self._opportunity is None or min(self._ledger.complete_generations, moment.points) < ESTABLISHED_GENERATIONS:
-            return None
-        if self._ledger.has_stalled(moment.track.usage.resource) or not moment.checkpoint_fits_in_memory():
-            return None
-        if not (moment.is_new_high() and moment.is_growth_significant()):
-            return None
-        (begun, kind), saves, lead = self._opportunity, self._checkpoints, moment.lead
-        step = saves.own_save_interval_seconds if kind == "saved" else None
-        step = step if step is not None else self._ledger.generation_seconds(moment.t)
-        if step is None:
-            return None
-        due = saves.seconds_until_own_save(moment.t) if kind == "boundary" else None
-        if due is not None and not may_reach_limit_within(moment.forecast, due + lead):
-            return None  # the trainer saves by itself before: that is the better moment
-        left, ends = max(0.0, step - (moment.t - begun)), moment.track.outlook.time_to_limit
-        if next_step_fits(moment.forecast, left, lead):
-            return None
-        if ends is not None and ends.p_checkpoint_fails(left, moment.checkpoint_cost) < OPPORTUNITY_PROBABILITY:
-            return None
-        return kind if moment.growth_could_fill(left + lead) else None
-
-    def _confirms(self, t: float, resource: str) -> bool:
-        """An earlier look, and each since, said so too; this is the first otherwise."""
-        first_t = self._pending_since.setdefault(resource, t)
-        return t > first_t and t - first_t >= self._policy.second_look_seconds
-
-
-def _resource(decision: InterruptDecision) -> str:
-    return decision.resource.usage.resource
+        return trend.growth_per_second * risk.cycle_seconds * trend.points < self.growth.range_bytes

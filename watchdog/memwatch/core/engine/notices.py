@@ -1,7 +1,4 @@
-"""What there is to tell, as notices: name, fields and the line for people of each. The engine says when.
-
-What a decision stood on: the looks before it, and what it was measured by. Its fit and limit are its forecast's.
-"""
+"""Each notice: its name, its fields and its line for people; with a decision, the evidence for it."""
 
 from __future__ import annotations
 
@@ -9,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from memwatch.core.decision.policy import Policy, warning_hold_seconds, warning_horizon_seconds
+from memwatch.core.decision.interrupt_decision import InterruptDecision
+from memwatch.core.decision.policy import Policy
+from memwatch.core.decision.warning import warning_hold_seconds, warning_horizon_seconds
 from memwatch.core.engine import status_sentence as words
-from memwatch.core.engine.monitored_resource import InterruptDecision, MonitoredResource
+from memwatch.core.engine.monitored_resource import MonitoredResource
 from memwatch.core.events import (
     ArmedChanged,
     Attached,
@@ -30,7 +29,7 @@ from memwatch.core.events import (
     SourceChanged,
 )
 from memwatch.core.examination import Finding
-from memwatch.core.forecast.time_to_limit import CheckpointCost
+from memwatch.core.forecast.outlook import CheckpointCost
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.leaks.examination_history import ExaminationRecord
 from memwatch.core.measurements import RunIdentity, TreeMemory
@@ -41,41 +40,37 @@ DecisionEvidence = Mapping[str, Any]  # JSON-ready: bytes, seconds, shares; None
 
 
 def interrupt_evidence(
-    policy: Policy, decision: InterruptDecision, lead: float, takes: tuple[float, str]
+    policy: Policy, resource: MonitoredResource, decision: InterruptDecision, lead: float, estimate: tuple[float, str]
 ) -> DecisionEvidence:
-    """`lead`: seconds before the end at which a checkpoint must be asked for; `takes`: those of one, and whence."""
-    track, (seconds, origin) = decision.resource, takes
-    limit, ends, need = (
-        track.usage.limit,
-        track.outlook.time_to_limit,
-        CheckpointCost(lead, track.expected_checkpoint_bytes),
-    )
+    """`lead`: seconds before the limit at which a checkpoint must be requested; `estimate`: of its seconds, and why."""
+    (seconds, origin), limit, risk = estimate, resource.usage.limit, resource.outlook.time_to_limit
+    cost = CheckpointCost(lead, resource.expected_checkpoint_bytes)
     threshold = {
         "lead_s": _round(lead),
-        "reserve": round(need.bytes),
+        "reserve": round(cost.bytes),
         "checkpoint_s": _round(seconds),
         "checkpoint_origin": origin,
         "confidence": policy.confidence,
-        "odds_within_lead": None if ends is None else _round(ends.p_exceed(lead)),
-        "odds_within_next": None if ends is None else _round(ends.p_checkpoint_fails(ends.cycle_seconds, need)),
+        "odds_within_lead": None if risk is None else _round(risk.p_exceed(lead)),
+        "odds_within_next": None if risk is None else _round(risk.p_checkpoint_fails(risk.cycle_seconds, cost)),
         "guard": None if limit is None else round(policy.headroom_guard * limit.bytes),
         "rate": round(decision.rate) if decision.kind == "emergency" else None,
     }
-    return {"samples": _samples(track), "threshold": threshold}
+    return {"samples": _samples(resource), "threshold": threshold}
 
 
-def warning_evidence(policy: Policy, track: MonitoredResource, step_seconds: float | None) -> DecisionEvidence:
+def warning_evidence(policy: Policy, resource: MonitoredResource, step_seconds: float | None) -> DecisionEvidence:
     """`step_seconds`: how long a generation lasts; None: there are none."""
     threshold = {
         "horizon_s": _round(warning_horizon_seconds(policy, step_seconds)),
-        "held_s": _round(warning_hold_seconds(track.outlook.forecast)),
+        "held_s": _round(warning_hold_seconds(resource.outlook.forecast)),
     }
-    return {"samples": _samples(track), "threshold": threshold}
+    return {"samples": _samples(resource), "threshold": threshold}
 
 
-def _samples(track: MonitoredResource) -> list[list[float]]:
+def _samples(resource: MonitoredResource) -> list[list[float]]:
     """Time, bytes in use and bytes taken of the limit by anybody, oldest first."""
-    return [[_round(t), used, taken] for t, used, taken in track.latest]
+    return [[_round(t), used, taken] for t, used, taken in resource.latest]
 
 
 def _round(value: float) -> float:
@@ -289,17 +284,17 @@ def armed(t: float, event: ArmedChanged) -> Notice:
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 
-def forecast(t: float, ledger: GenerationLedger, track: MonitoredResource) -> Notice:
+def forecast(t: float, ledger: GenerationLedger, resource: MonitoredResource) -> Notice:
     """The outlook of a resource has changed."""
-    return Notice(t, "forecast", _outlook(ledger, track), _fields(ledger, track))
+    return Notice(t, "forecast", _outlook(ledger, resource), _fields(ledger, resource))
 
 
-def warning(t: float, ledger: GenerationLedger, track: MonitoredResource, basis: DecisionEvidence) -> Notice:
+def warning(t: float, ledger: GenerationLedger, resource: MonitoredResource, evidence: DecisionEvidence) -> Notice:
     """The end is near, or no longer."""
-    if track.warned:
-        return Notice(t, "warn", _outlook(ledger, track), {**_fields(ledger, track, "warn"), **basis})
-    text = f"the warning is withdrawn: {_outlook(ledger, track)}"
-    return Notice(t, "cleared", text, {**_fields(ledger, track), **basis})
+    if resource.warned:
+        return Notice(t, "warn", _outlook(ledger, resource), {**_fields(ledger, resource, "warn"), **evidence})
+    text = f"the warning is withdrawn: {_outlook(ledger, resource)}"
+    return Notice(t, "cleared", text, {**_fields(ledger, resource), **evidence})
 
 
 def cow(t: float, tree: TreeMemory) -> Notice:
@@ -315,32 +310,34 @@ def cow(t: float, tree: TreeMemory) -> Notice:
 
 
 def interrupt_deferred(
-    t: float, ledger: GenerationLedger, decision: InterruptDecision, basis: DecisionEvidence
+    t: float, ledger: GenerationLedger, resource: MonitoredResource, decided: DecisionEvidence
 ) -> Notice:
     """An interrupt waits for the checkpoint that is being written."""
     text = "the interrupt waits: a checkpoint is being written"
-    return Notice(t, "held", text, {**_decided(ledger, decision), **basis})
+    return Notice(t, "held", text, {**_fields(ledger, resource), **decided})
 
 
 def interrupt(
-    t: float, ledger: GenerationLedger, decision: InterruptDecision, reason: str, basis: DecisionEvidence
+    t: float, ledger: GenerationLedger, resource: MonitoredResource, reason: str, decided: DecisionEvidence
 ) -> Notice:
-    """It was decided."""
-    return Notice(t, "interrupt", reason, {**_decided(ledger, decision, "interrupt"), **basis})
+    """An interrupt was decided."""
+    return Notice(t, "interrupt", reason, {**_fields(ledger, resource, "interrupt"), **decided})
 
 
 def no_interrupt(
-    t: float, ledger: GenerationLedger, decision: InterruptDecision, reason: str, basis: DecisionEvidence
+    t: float, ledger: GenerationLedger, resource: MonitoredResource, reason: str, decided: DecisionEvidence
 ) -> Notice:
-    """It would have been, if memwatch might act."""
+    """An interrupt was decided, but memwatch may only warn."""
     text = f"no interrupt, acting is off: {reason}"
-    return Notice(t, "warn", text, {**_decided(ledger, decision, "warn"), **basis})
+    return Notice(t, "warn", text, {**_fields(ledger, resource, "warn"), **decided})
 
 
-def interrupt_reason(ledger: GenerationLedger, decision: InterruptDecision, need_seconds: float, origin: str) -> str:
-    """Why the trainer is interrupted; `need_seconds` for a checkpoint, `origin` says how that is known."""
-    track = decision.resource
-    limit = track.usage.limit
+def interrupt_reason(
+    ledger: GenerationLedger, resource: MonitoredResource, decision: InterruptDecision, estimate: tuple[float, str]
+) -> str:
+    """Why the trainer is interrupted; `estimate`: the seconds that a checkpoint needs, and how that is known."""
+    need_seconds, origin = estimate
+    limit = resource.usage.limit
     left = format_bytes(limit.headroom_bytes) if limit is not None else "unknown room"
     why = {
         "emergency": _emergency(decision),
@@ -350,9 +347,8 @@ def interrupt_reason(ledger: GenerationLedger, decision: InterruptDecision, need
     }[decision.kind]
     if decision.seconds_left < need_seconds:
         why += ", too late for a checkpoint unless the growth stops at the signal"
-    return (
-        f"{left} left, {why}; a checkpoint needs {format_duration(need_seconds)} ({origin}); {_outlook(ledger, track)}"
-    )
+    needed = f"a checkpoint needs {format_duration(need_seconds)} ({origin})"
+    return f"{left} left, {why}; {needed}; {_outlook(ledger, resource)}"
 
 
 def _emergency(decision: InterruptDecision) -> str:
@@ -361,17 +357,13 @@ def _emergency(decision: InterruptDecision) -> str:
     return f"growing by {format_bytes(decision.rate)}/s: gone in {format_duration(decision.seconds_left)}"
 
 
-def _outlook(ledger: GenerationLedger, track: MonitoredResource) -> str:
-    phase = ledger.leading_phase(track.usage.resource)
-    return words.outlook_text(track.usage, track.current_outlook, ledger.unit, ledger.last_generation, phase)
+def _outlook(ledger: GenerationLedger, resource: MonitoredResource) -> str:
+    phase = ledger.leading_phase(resource.usage.resource)
+    return words.outlook_text(resource.usage, resource.current_outlook, ledger.unit, ledger.last_generation, phase)
 
 
-def _decided(ledger: GenerationLedger, decision: InterruptDecision, action: str | None = None) -> dict[str, Any]:
-    return {**_fields(ledger, decision.resource, action), "kind": decision.kind}
-
-
-def _fields(ledger: GenerationLedger, track: MonitoredResource, action: str | None = None) -> dict[str, Any]:
-    return words.forecast_fields(track.usage, ledger.index, track.current_outlook, action)
+def _fields(ledger: GenerationLedger, resource: MonitoredResource, action: str | None = None) -> dict[str, Any]:
+    return words.forecast_fields(resource.usage, ledger.index, resource.current_outlook, action)
 
 
 # --- causes, and what was expected -----------------------------------------------------------------------------------

@@ -1,20 +1,20 @@
-"""All that memory says of one run: each look is followed, judged and acted upon."""
+"""The resources of one run: follows each sample of memory, and warns or interrupts where a decision says so."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from memwatch.core.checkpoint_timing import CheckpointTracker
-from memwatch.core.decision.emergency_interrupt import EmergencyDetector, wake_thresholds
+from memwatch.core.decision.decision_maker import DecisionMaker
+from memwatch.core.decision.emergency_interrupt import is_exhausting
+from memwatch.core.decision.interrupt_decision import InterruptDecision
 from memwatch.core.decision.interrupt_episode import Episode, EpisodeStage
-from memwatch.core.decision.interrupt_rule import InterruptDecider
-from memwatch.core.decision.lead_time import LeadTimeEstimator
-from memwatch.core.decision.policy import PACE_FLOOR_SECONDS, PACE_IDLE_SECONDS, Policy, pace_seconds
+from memwatch.core.decision.policy import Policy
 from memwatch.core.engine import notices
-from memwatch.core.engine.monitored_resource import ForecasterProtocol, InterruptDecision, MonitoredResource
-from memwatch.core.engine.notices import DecisionEvidence
-from memwatch.core.events import Action, HookRan, Interrupt, SampleBatch, Signalled, Signalling, UsageSeries
+from memwatch.core.engine.fast_forward import FastForward
+from memwatch.core.engine.monitored_resource import MonitoredResource
+from memwatch.core.events import Action, HookRan, Interrupt, Signalled, Signalling
+from memwatch.core.forecast.outlook import ForecasterProtocol
 from memwatch.core.generation_ledger import Boundary, GenerationLedger
 from memwatch.core.measurements import HOST, CgroupMemory, Limit, Sample, TreeMemory, Usage
 from memwatch.core.memory_accounting import gpu_usage, is_copy_on_write_material
@@ -22,9 +22,9 @@ from memwatch.core.snapshot import Gauge, ResourceView, WatchState
 
 
 class ResourceMonitor:
-    """The resources of the trainer, what was seen of them last, and the interrupt that may follow.
+    """The resources of the trainer, their latest sample, and the interrupt that may follow.
 
-    Reads the ledger, the checkpoints and the gauges that the engine keeps; `act` is given what follows from a look.
+    Reads the ledger, the checkpoints and the gauges that the engine keeps, and calls `act` with each action.
     """
 
     def __init__(
@@ -40,14 +40,13 @@ class ResourceMonitor:
         self._policy, self._new_forecaster = policy, forecaster
         self._ledger, self._checkpoints, self._gauges, self._emit = ledger, checkpoints, gauges, act
         self._episode = Episode(policy)
-        self._lead = LeadTimeEstimator(policy, ledger, checkpoints)
-        self._emergencies = EmergencyDetector(policy, ledger)
-        self._decider = InterruptDecider(policy, ledger, checkpoints)
-        self._tracks: dict[str, MonitoredResource] = {}
-        self._fresh: set[str] = set()  # resources that this process has been read for
-        self._accounting: str | None = None
-        self._cow_told = False
-        self._deferred = False  # an interrupt waits for a checkpoint that is being written
+        self.decision_maker = DecisionMaker(policy, ledger, checkpoints)
+        self.fast_forward = FastForward(self)
+        self.resources: dict[str, MonitoredResource] = {}
+        self.sampled_resources: set[str] = set()  # that this process has had a sample of
+        self.accounting: str | None = None  # of the latest sample
+        self._copy_on_write_reported = False
+        self._is_deferred = False  # an interrupt waits for a checkpoint that is being written
         self.sample: Sample | None = None  # the latest; None after the end
         self.sample_t: float | None = None
         self.usages: tuple[Usage, ...] = ()  # of the latest sample; after the end, of the last that had any
@@ -57,336 +56,246 @@ class ResourceMonitor:
     def begin_attempt(self, t: float) -> None:
         """Another process goes on with the run."""
         self._episode = Episode(self._policy)
-        self._fresh.clear()
-        self._drop()
-        self._deferred = self._cow_told = False
+        self.sampled_resources.clear()
+        self.decision_maker.reset()
+        self._is_deferred = self._copy_on_write_reported = False
         self.sample = self.sample_t = None
         self.usages = ()
-        for track in self._tracks.values():
-            track.begin_attempt(t)
+        for resource in self.resources.values():
+            resource.begin_attempt(t)
 
     def resume(self, t: float) -> None:
         """memwatch itself was started again."""
         self._emit_all(self._episode.resume(t))
-        self._drop()
+        self.decision_maker.reset()
 
     def end(self) -> None:
         """The trainer is gone."""
-        self._drop()
+        self.decision_maker.reset()
         self.sample = None
 
     def forget_generations(self) -> None:
-        """Another counter is taken for the clock."""
-        self._drop()
-        for track in self._tracks.values():
-            track.forecaster.forget_generations()
+        """Another counter is the clock from now on: what was counted before were no generations."""
+        self.decision_maker.reset()
+        for resource in self.resources.values():
+            resource.forecaster.forget_generations()
 
     def begin_generation(self, boundary: Boundary) -> None:
-        """A generation has ended, and the next begun."""
-        for track in self._tracks.values():
+        for resource in self.resources.values():
             if boundary.partial:
-                track.forecaster.add_late_marker(boundary.index)
+                resource.forecaster.begin_generation(None, boundary.index)
             else:
-                track.begin_generation(boundary.t, boundary.index)
-        self._decider.add_opportunity(boundary.t, "boundary")
+                resource.begin_generation(boundary.t, boundary.index)
+        self.decision_maker.add_opportunity(boundary.t, "boundary")
 
     def invalidate_outlooks(self) -> None:
-        """Something was told that an outlook may change with."""
-        for track in self._tracks.values():
-            track.invalidate_outlook()
+        """Something has happened that an outlook may change with."""
+        for resource in self.resources.values():
+            resource.quiescence.invalidate()
 
     def checkpoint_started(self) -> None:
-        """A checkpoint is being written."""
-        for track in self._tracks.values():
-            track.checkpoint_started()
+        for resource in self.resources.values():
+            resource.checkpoint_started()
 
     def checkpoint_completed(self, t: float, is_whole: bool) -> float | None:
-        """A checkpoint is complete; seconds since the signal that it was asked for with.
+        """Seconds since the signal that requested the checkpoint; None without one.
 
-        `is_whole`: it was seen from its begin on.
+        `is_whole`: the checkpoint was seen from its beginning.
         """
-        for track in self._tracks.values():
-            track.checkpoint_completed(is_whole)
-        self._decider.add_opportunity(t, "saved")
-        self._deferred = False
+        for resource in self.resources.values():
+            resource.checkpoint_completed(is_whole)
+        self.decision_maker.add_opportunity(t, "saved")
+        self._is_deferred = False
         return self._episode.saved(t)
 
     def signalling(self, t: float, event: Signalling) -> None:
-        """A signal is about to be sent."""
         self._episode.signalling(t, event)
 
     def signalled(self, t: float, event: Signalled) -> None:
-        """A signal was sent, or could not be."""
         self._emit_all(self._episode.signalled(t, event))
 
     def hook_ran(self, t: float, event: HookRan) -> None:
-        """The hook has ended."""
-        writing = self._checkpoints.is_writing(t, self.checkpoint_estimate(t)[0])
-        self._emit_all(self._episode.hook_ran(t, event, writing))
+        is_writing = self._checkpoints.is_writing(t, self.checkpoint_estimate(t)[0])
+        self._emit_all(self._episode.hook_ran(t, event, is_writing))
 
     def _emit_all(self, actions: Sequence[Action]) -> None:
         for action in actions:
             self._emit(action)
 
-    # --- a look ---
+    # --- samples ---
 
-    def process_sample(self, t: float, sample: Sample, judge: bool) -> None:
-        """What was read at t; `judge`: there is a trainer to warn of and to interrupt."""
-        self._lead.add_sample_times((t,))
+    def process_sample(self, t: float, sample: Sample, decide: bool) -> None:
+        """Follow a sample; `decide`: there is a trainer to warn of and to interrupt."""
+        self.decision_maker.lead_time.add_sample_times((t,))
         self.sample, self.sample_t, self.usages = sample, t, sample.usages
         if sample.gpus:
-            self.usages += tuple(self._standing(sample))
-        if sample.accounting != self._accounting and HOST in self._tracks:
-            self._tracks[HOST].reset_burst_detection()
-        self._accounting = sample.accounting
+            self.usages += tuple(self._gpus_without_reading(sample))
+        if sample.accounting != self.accounting and HOST in self.resources:
+            self.resources[HOST].reset_limit()
+        self.accounting = sample.accounting
         for usage in sample.usages:
-            self._observe(t, usage)
-        self._look_for_copies(t, sample.tree)
-        tracks = [self._tracks[usage.resource] for usage in sample.usages]
-        if self._is_idle and all(self._is_quiescent(t, track) for track in tracks):
+            self._add_usage(t, usage)
+        self._report_copy_on_write(t, sample.tree)
+        resources = [self.resources[usage.resource] for usage in sample.usages]
+        if self.fast_forward.is_quiescent(t, resources):
             return
         checkpoint_seconds, _ = self.checkpoint_estimate(t)
-        writing = self._checkpoints.is_writing(t, checkpoint_seconds)
-        self._deferred = self._deferred and writing
-        self._emit_all(self._episode.check_deadlines(t, checkpoint_seconds, writing))
-        if tracks and judge:
-            self._judge(t, tracks, self._lead.lead_seconds(checkpoint_seconds), writing)
+        is_writing = self._checkpoints.is_writing(t, checkpoint_seconds)
+        self._is_deferred = self._is_deferred and is_writing
+        self._emit_all(self._episode.check_deadlines(t, checkpoint_seconds, is_writing))
+        if resources and decide:
+            self._decide(t, resources, self.decision_maker.lead_time.lead_seconds(checkpoint_seconds), is_writing)
 
-    @property
-    def _is_idle(self) -> bool:
-        """Nothing is under way or considered: what memory does is all that may be news."""
-        return not (self._deferred or self._decider.wants_look or self.is_deciding)
-
-    def _is_quiescent(self, t: float, track: MonitoredResource) -> bool:
-        return t < track.quiescent_until and self._is_below_thresholds(track, track.usage)
-
-    def _is_below_thresholds(self, track: MonitoredResource, usage: Usage) -> bool:
-        """So little is in use that no look is needed before its time."""
-        return usage.used_bytes < min(track.quiescent_below_bytes(usage), self._emergencies.safe_below_bytes(usage))
-
-    def _standing(self, sample: Sample) -> Iterator[Usage]:
-        """Of GPUs whose reading is that of an earlier sample."""
+    def _gpus_without_reading(self, sample: Sample) -> Iterator[Usage]:
+        """The latest usage of each GPU that was not read for this sample."""
         fresh = {usage.resource for usage in sample.usages}
         for gpu in sample.gpus:
-            if gpu.resource in self._tracks and gpu.resource not in fresh and gpu_usage(gpu) is not None:
-                yield self._tracks[gpu.resource].usage
+            if gpu.resource in self.resources and gpu.resource not in fresh and gpu_usage(gpu) is not None:
+                yield self.resources[gpu.resource].usage
 
-    def _observe(self, t: float, usage: Usage) -> None:
-        track = self._tracks.get(usage.resource)
-        if track is None:
-            track = self._tracks[usage.resource] = MonitoredResource(usage, self._new_forecaster(), t)
-        elif usage.resource not in self._fresh:
-            track.begin_process(usage.used_bytes, t)
-        self._fresh.add(usage.resource)
+    def _add_usage(self, t: float, usage: Usage) -> None:
+        resource = self.resources.get(usage.resource)
+        if resource is None:
+            resource = self.resources[usage.resource] = MonitoredResource(usage, self._new_forecaster(), t)
+        elif usage.resource not in self.sampled_resources:
+            resource.begin_process(usage.used_bytes, t)
+        self.sampled_resources.add(usage.resource)
         self._ledger.add_samples((t,), usage.resource, (usage.used_bytes,))
-        track.add_sample(t, usage)
+        resource.add_sample(t, usage)
 
-    def _look_for_copies(self, t: float, tree: TreeMemory | None) -> None:
-        """Say once that pages are copied on write."""
-        track = self._tracks.get(HOST)
-        if self._cow_told or track is None or tree is None or not tree.cow_bytes:
+    def _report_copy_on_write(self, t: float, tree: TreeMemory | None) -> None:
+        resource = self.resources.get(HOST)
+        if self._copy_on_write_reported or resource is None or tree is None or not tree.cow_bytes:
             return
-        used = track.usage.used_bytes
-        if is_copy_on_write_material(tree.cow_bytes, used, used - track.first_bytes):
-            self._cow_told = True
+        used = resource.usage.used_bytes
+        if is_copy_on_write_material(tree.cow_bytes, used, used - resource.first_bytes):
+            self._copy_on_write_reported = True
             self._emit(notices.cow(t, tree))
 
-    # --- many looks at once ---
+    def add_samples(
+        self, times: Sequence[float], last: Sample, used: Sequence[Sequence[int]], taken: Sequence[Sequence[int] | None]
+    ) -> None:
+        """Follow samples that can change nothing, as if each had been processed.
 
-    def fast_forward(self, stretch: SampleBatch, first: int, last: int, judged_from_t: float) -> int:
-        """Take the looks from `first` to before `last` that can show nothing new; the index of the next.
-
-        They leave behind what taking each of them would. So are those before `judged_from_t`, whatever they show.
+        `used` and `taken` (of the limit, by anybody; None: as much as is in use) are series of the resources of `last`.
         """
-        if self._episode.stage is not EpisodeStage.IDLE:
-            return first
-        tracks = self._continued_resources(stretch)
-        if not tracks:
-            return first
-        end = bisect_left(stretch.times, judged_from_t, first)
-        if self._is_idle:
-            end = max(end, self._quiescent_end(stretch, tracks, first))
-        end = min(end, last)
-        if end > first:
-            self._fast_forward(stretch, tracks, slice(first, end))
-        return end
+        self.decision_maker.lead_time.add_sample_times(times)
+        self.sample, self.sample_t, self.usages = last, times[-1], last.usages
+        for usage, series, of_limit in zip(self.usages, used, taken, strict=True):
+            self._ledger.add_samples(times, usage.resource, series)
+            self.resources[usage.resource].add_samples(times, series, series if of_limit is None else of_limit, usage)
 
-    def _quiescent_end(self, stretch: SampleBatch, tracks: Sequence[MonitoredResource], first: int) -> int:
-        """The first look from `first` on that may show something new."""
-        end = bisect_left(stretch.times, min(track.quiescent_until for track in tracks), first)
-        for track, series in zip(tracks, stretch.series, strict=True):
-            end = self._end_below_thresholds(track, series, first, end)
-        return end
-
-    def _end_below_thresholds(self, track: MonitoredResource, series: UsageSeries, first: int, end: int) -> int:
-        """The first reading from `first` on, before `end`, that wants a look."""
-        if series.limit_used is not None:
-            return next((i for i in range(first, end) if not self._is_below_thresholds(track, series.usage_at(i))), end)
-        below = min(
-            track.quiescent_below_bytes(track.usage), self._emergencies.safe_below_bytes(track.usage)
-        )  # as for all of them
-        if end > first and max(series.used[first:end]) >= below:
-            end = next(i for i in range(first, end) if series.used[i] >= below)
-        return end
-
-    def _continued_resources(self, stretch: SampleBatch) -> list[MonitoredResource]:
-        """Of its pools; none when they do not go on as before."""
-        if stretch.accounting != self._accounting or any(one.resource not in self._fresh for one in stretch.series):
-            return []
-        tracks = [self._tracks[series.resource] for series in stretch.series]
-        as_before = (_goes_on(track.usage, series) for track, series in zip(tracks, stretch.series, strict=True))
-        return tracks if all(as_before) else []
-
-    def _fast_forward(self, stretch: SampleBatch, tracks: Sequence[MonitoredResource], part: slice) -> None:
-        times, sampled = stretch.times[part], stretch.event_at(part.stop - 1)
-        self.sample, self.sample_t, self.usages = sampled.sample, times[-1], sampled.sample.usages
-        self._lead.add_sample_times(times)
-        for track, series, usage in zip(tracks, stretch.series, self.usages, strict=True):
-            used = series.used[part]
-            self._ledger.add_samples(times, series.resource, used)
-            track.add_samples(times, used, used if series.limit_used is None else series.limit_used[part], usage)
-
-    # --- judging it ---
-
-    def _judge(self, t: float, tracks: Sequence[MonitoredResource], lead: float, writing: bool) -> None:
-        """An emergency first, and nothing else delays its signal."""
+    def _decide(self, t: float, resources: Sequence[MonitoredResource], lead: float, is_writing: bool) -> None:
+        """Check for an emergency first: nothing else delays its signal."""
         may_begin = self._episode.may_begin(t)
         if not may_begin:
-            self._drop()
+            self.decision_maker.reset()
         else:
-            burst = self._emergencies.decide(t, tracks, lead)
-            if burst is not None and self._begin(t, burst, writing):
+            emergency = self.decision_maker.check_emergency(t, resources, lead)
+            if emergency is not None and self._begin_interrupt(t, emergency, is_writing):
                 return
-        if not self._decider.wants_look and all(track.is_quiescent(t) for track in tracks):
+        needs_outlook = self.decision_maker.needs_outlook
+        if not needs_outlook and all(resource.quiescence.holds(t, resource.usage) for resource in resources):
             return
-        self._renew(t, tracks)
-        decision = self._decider.decide(t, tracks, lead, self._lead.sample_interval_seconds) if may_begin else None
+        self._update_outlooks(t, resources)
+        decision = self.decision_maker.decide(t, resources, lead) if may_begin else None
         if decision is not None:
-            self._begin(t, decision, writing)
+            self._begin_interrupt(t, decision, is_writing)
 
-    def _renew(self, t: float, tracks: Sequence[MonitoredResource]) -> None:
-        """The outlooks, and what there is to tell of them."""
+    def _update_outlooks(self, t: float, resources: Sequence[MonitoredResource]) -> None:
+        """Renew the outlooks, and report what has changed."""
         ledger, gauges = self._ledger, tuple(self._gauges.values())
-        step, silent, last = ledger.generation_seconds(t), ledger.has_no_markers(t), ledger.last_generation
-        for track in tracks:
-            track.update_outlook(t, last, gauges)
-            if track.mark_reported_if_changed(t, silent):
-                self._emit(notices.forecast(t, ledger, track))
-            if track.update_warning(t, self._policy, step):
-                self._emit(notices.warning(t, ledger, track, notices.warning_evidence(self._policy, track, step)))
-
-    def _drop(self) -> None:
-        """No interrupt can begin now."""
-        self._emergencies.reset()
-        self._decider.reset()
+        step, without_markers, last = ledger.generation_seconds(t), ledger.has_no_markers(t), ledger.last_generation
+        for resource in resources:
+            resource.update_outlook(t, last, gauges)
+            if resource.mark_reported_if_changed(t, without_markers):
+                self._emit(notices.forecast(t, ledger, resource))
+            if resource.update_warning(t, self._policy, step):
+                self._emit(notices.warning(t, ledger, resource, notices.warning_evidence(self._policy, resource, step)))
 
     # --- acting ---
 
-    def _begin(self, t: float, decision: InterruptDecision, writing: bool) -> bool:
-        """Interrupt, unless a checkpoint is being written that can be waited for."""
-        if writing and not _exhausts(decision.resource):
-            self._defer(t, decision)
+    def _begin_interrupt(self, t: float, decision: InterruptDecision, is_writing: bool) -> bool:
+        """Interrupt, unless a checkpoint is being written that can be waited for; True: it has begun."""
+        resource = self.resources[decision.usage.resource]
+        estimate = self.checkpoint_estimate(t)
+        lead = self.decision_maker.lead_time.lead_seconds(estimate[0])
+        evidence = notices.interrupt_evidence(self._policy, resource, decision, lead, estimate)
+        decided = {"kind": decision.kind, **evidence}
+        if is_writing and not is_exhausting(resource):
+            if not self._is_deferred:
+                self._is_deferred = True
+                self._emit(notices.interrupt_deferred(t, self._ledger, resource, decided))
             return False
-        self._interrupt(t, decision)
-        return True
-
-    def _defer(self, t: float, decision: InterruptDecision) -> None:
-        if not self._deferred:
-            self._deferred = True
-            self._emit(notices.interrupt_deferred(t, self._ledger, decision, self._basis(t, decision)))
-
-    def _basis(self, t: float, decision: InterruptDecision) -> DecisionEvidence:
-        takes = self.checkpoint_estimate(t)
-        return notices.interrupt_evidence(self._policy, decision, self._lead.lead_seconds(takes[0]), takes)
-
-    def _interrupt(self, t: float, decision: InterruptDecision) -> None:
-        track, ledger = decision.resource, self._ledger
-        reason, stood_on = (
-            notices.interrupt_reason(ledger, decision, *self.checkpoint_estimate(t)),
-            self._basis(t, decision),
-        )
-        self._drop()
-        self._deferred = False
-        if not self._policy.act:
+        reason = notices.interrupt_reason(self._ledger, resource, decision, estimate)
+        self.decision_maker.reset()
+        self._is_deferred = False
+        if self._policy.act:
+            self._emit(notices.interrupt(t, self._ledger, resource, reason, decided))
+            request = Interrupt(t, decision.usage.resource, reason, emergency=decision.kind == "emergency")
+            self._emit_all(self._episode.begin(request))
+        else:
             self._episode.skip(t)
-            self._emit(notices.no_interrupt(t, ledger, decision, reason, stood_on))
-            return
-        self._emit(notices.interrupt(t, ledger, decision, reason, stood_on))
-        emergency = decision.kind == "emergency"
-        self._emit_all(self._episode.begin(Interrupt(t, track.usage.resource, reason, emergency)))
+            self._emit(notices.no_interrupt(t, self._ledger, resource, reason, decided))
+        return True
 
     # --- what is known ---
 
     def checkpoint_estimate(self, t: float) -> tuple[float, str]:
-        """Seconds that a checkpoint is taken to need, and where that comes from."""
-        return self._lead.checkpoint_estimate(t)
+        """Seconds that a checkpoint is expected to need, and where that comes from."""
+        return self.decision_maker.lead_time.checkpoint_estimate(t)
 
     @property
     def state(self) -> WatchState:
         """Of a trainer that runs."""
         if self._episode.state is not None:
             return self._episode.state
-        return WatchState.WARNED if any(track.warned for track in self._tracks.values()) else WatchState.WATCHING
+        return WatchState.WARNED if any(one.warned for one in self.resources.values()) else WatchState.WATCHING
 
     def views(self) -> tuple[ResourceView, ...]:
-        """Each resource as it stands at its latest reading."""
+        """Each resource at its latest sample."""
         return tuple([self._view(usage) for usage in self.usages])
 
     def _view(self, usage: Usage) -> ResourceView:
-        track = self._tracks[usage.resource]
-        outlook = track.current_outlook
+        resource = self.resources[usage.resource]
+        outlook = resource.current_outlook
         return ResourceView(
             usage,
-            track.first_bytes,
-            track.peak,
+            resource.first_bytes,
+            resource.peak,
             outlook.verdict,
             outlook.trend,
             outlook.forecast,
             self._ledger.rows(usage.resource),
-            track.timeline.steps(),
-            track.warned,
+            resource.timeline.steps(),
+            resource.warned,
         )
+
+    @property
+    def has_episode(self) -> bool:
+        """An interrupt is under way."""
+        return self._episode.stage is not EpisodeStage.IDLE
 
     @property
     def is_deciding(self) -> bool:
         """An interrupt is considered, or under way: whether a checkpoint is being written matters now."""
-        considered = self._decider.pending or self._emergencies.next_sample_seconds is not None
-        return considered or self._episode.stage is not EpisodeStage.IDLE
+        return self.decision_maker.is_pending or self.has_episode
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is under way or considered: only memory itself may change anything."""
+        return not (self._is_deferred or self.decision_maker.needs_outlook or self.is_deciding)
 
     @property
     def next_sample_within_seconds(self) -> float:
         """How soon the next sample should be taken, at most."""
-        if self._episode.stage is not EpisodeStage.IDLE:  # what there was to do is done
+        if self.has_episode:  # nothing is left to decide
             return 1.0
-        paces = [
-            pace_seconds(usage.limit.headroom_bytes, self._tracks[usage.resource].fastest)
-            for usage in self.usages
-            if usage.limit is not None
-        ]
-        if self._decider.pending:
-            paces.append(self._policy.second_look_seconds)
-        if self._emergencies.next_sample_seconds is not None:
-            paces.append(self._emergencies.next_sample_seconds)
-        return max(min(paces, default=PACE_IDLE_SECONDS), PACE_FLOOR_SECONDS)
+        return self.decision_maker.next_sample_seconds(self.resources[usage.resource] for usage in self.usages)
 
     def wake_thresholds(self) -> tuple[CgroupMemory | None, Limit, tuple[int, ...]] | None:
-        """The cgroup and the limit of main memory as last read, and bytes of headroom at which a look is wanted."""
+        """The cgroup and the limit of main memory as last read, and bytes of headroom at which a sample is wanted."""
         usage = next((usage for usage in self.usages if usage.resource == HOST), None)
         if usage is None or usage.limit is None or self.sample is None:
             return None
-        rooms = wake_thresholds(usage.limit, usage.used_bytes, self._tracks[HOST].peak, self._policy.headroom_guard)
-        return self.sample.cgroup, usage.limit, rooms
-
-
-def _exhausts(track: MonitoredResource) -> bool:
-    limit = track.usage.limit
-    return limit is not None and track.burst.is_exhausting(limit.headroom_bytes, limit.bytes)
-
-
-def _goes_on(usage: Usage, series: UsageSeries) -> bool:
-    """The series is of the same limit, of which it tells what the usage told."""
-    limit = usage.limit
-    if limit is None or series.limit_bytes is None:
-        return limit is None and series.limit_bytes is None
-    tells_enough = series.limit_used is not None or limit.headroom_bytes == limit.bytes - usage.used_bytes
-    return tells_enough and (limit.bytes, limit.origin) == (series.limit_bytes, series.origin)
+        return self.sample.cgroup, usage.limit, self.decision_maker.wake_thresholds(self.resources[HOST])

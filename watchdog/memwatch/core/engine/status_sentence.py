@@ -7,10 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memwatch.core.decision.policy import run_ends_first
+from memwatch.core.decision.warning import run_ends_first
 from memwatch.core.events import Cause, Exited, Notice
 from memwatch.core.examination import Finding, GrowthDriver
-from memwatch.core.forecast.forecaster import Outlook
+from memwatch.core.forecast.outlook import Outlook
 from memwatch.core.measurements import HOST, Limit, Usage
 from memwatch.core.snapshot import Forecast, ResourceView, Verdict, WatchState
 from memwatch.core.text_and_units import (

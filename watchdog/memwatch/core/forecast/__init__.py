@@ -1,5 +1,5 @@
 """The forecast of one resource: how it grows, and when it reaches its limit.
 
-Imports only the records and statistics of `core`. Start reading in `forecaster`, which the engine asks; the rest is
-behind it. The method is described in docs/forecasting.md.
+Start reading in `outlook` (what a forecast says, and what may be asked of a forecaster), then `forecaster`, which makes
+it: the rest of memwatch imports these two alone. The method is described in docs/forecasting.md.
 """

@@ -20,6 +20,7 @@ from memwatch.core.forecast.fitted_model import (
 from memwatch.core.forecast.generation_tracker import GenerationTracker
 from memwatch.core.forecast.growth_models import GrowthModel
 from memwatch.core.forecast.growth_verdict import MIN_GENERATIONS, VerdictInput, classify_growth
+from memwatch.core.forecast.outlook import LIMIT_CHANGE_SHARE, WARMING_UP, GrowthEvidence, Outlook
 from memwatch.core.forecast.regressors import GaugeReadings, GenerationSchedule
 from memwatch.core.forecast.sample_summaries import SLOTS, TimeBins
 from memwatch.core.forecast.sawtooth_detector import SawtoothDetector
@@ -50,19 +51,6 @@ NEAR_RANGES = 2.0  # of what a generation does: the limit is not met within one 
 BELOW_SHARE = 0.2  # of the distance to the course counts while memory is below it
 NEW_HIGH_GENERATIONS = 1.2  # generations
 RUN_END_SE = 1.65  # standard errors: the run's end comes no later
-LIMIT_CHANGE_SHARE = 0.01  # of the headroom: a limit that moves by less is the same
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """What is known of one resource: how it grows, and when it meets its limit."""
-
-    verdict: Verdict
-    trend: Trend | None
-    forecast: Forecast | None
-    time_to_limit: TimeToLimit | None = None  # what the forecast was drawn from
-    quiescent_until: float = -math.inf  # before this time nothing new is to be seen but the passing of it ...
-    quiescent_below_bytes: float = -math.inf  # ... as long as less than so many bytes are in use
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +63,7 @@ class _Bounds:
     last_place: float  # in the course, where the run's last generation ends
 
 
-class Forecaster:
+class Forecaster(GrowthEvidence):
     """One resource: told its samples and generation starts, asked for its outlook. No clock; deterministic; causal."""
 
     def __init__(self) -> None:
@@ -113,22 +101,23 @@ class Forecaster:
         if self._rhythm is not None:
             self._rhythm.add_samples(times, used)
 
-    def begin_generation(self, t: float, index: float) -> None:
-        """The work of generation `index` begins at t; the one before it has ended. The same index again is ignored."""
-        if not (math.isfinite(t) and math.isfinite(index)):
+    def begin_generation(self, t: float | None, index: float) -> None:
+        """The work of generation `index` begins at t; the one before it has ended. The same index again is ignored.
+
+        `t` is None where nobody saw the beginning: other generations may have passed unseen before it.
+        """
+        if not math.isfinite(index) or (t is not None and not math.isfinite(t)):
             return
-        if self._rhythm is None:
+        if t is None:
+            if self._rhythm is not None:
+                self._rhythm.add_late_marker(index)
+        elif self._rhythm is None:
             self._rhythm = GenerationTracker(index, t, self._prior_seconds)
             self._rhythm.resume(self._run.items)
         elif index != self._rhythm.index:
             self._rhythm.begin_generation(t, index)
             self._rate.set_fade_seconds(2.0 * (self._rhythm.seconds or 0.0))
             self._course_until = min(self._course_until, self._course_t + STALE_FLOOR * self._watched)
-
-    def add_late_marker(self, index: float) -> None:
-        """Generation `index` has begun, nobody saw when: others may have passed unseen before it."""
-        if self._rhythm is not None and math.isfinite(index):
-            self._rhythm.add_late_marker(index)
 
     def forget_generations(self) -> None:
         """Another counter is taken for the clock: what was told so far were no generations."""
@@ -160,7 +149,6 @@ class Forecaster:
     # --- being asked ---
 
     def peak_rate(self) -> float:
-        """Bytes a second of the fastest recent rise over a short window; 0 if there was none."""
         return self._rate.fastest
 
     @property
@@ -174,15 +162,11 @@ class Forecaster:
 
     @property
     def range_bytes(self) -> float:
-        """How far memory rises from the lowest to the highest of what the course says it does again and again."""
         return max(self.periodic_peak_bytes, self._model.profile.range) if self._model is not None else 0.0
 
     def new_high_bytes(self, seconds: float) -> float:
-        """Bytes by which the highest sample of the latest so many seconds is above all before them.
-
-        They are no less than a generation of the course. A peak that is still to come, because not every generation
-        has it, counts as if it had come.
-        """
+        # The time is no less than a generation of the model. A peak that is still to come, because not every
+        # generation has it, counts as if it had come.
         course, more = self._model, 0.0
         if course is not None and course.by_generation:
             seconds, more = (
@@ -194,7 +178,6 @@ class Forecaster:
 
     @property
     def slope_t_stat(self) -> float:
-        """Growth as the course has it, in standard errors; infinite without one."""
         fitted = self._fit
         if fitted is None or fitted.best.slope_error <= 0.0:
             return math.inf
@@ -202,14 +185,12 @@ class Forecaster:
 
     @property
     def growth_follows_plateau(self) -> bool:
-        """Growth has begun after memory had stood still, or nearly so: no fill does that."""
         fitted = self._fit
         return (
             fitted is not None and fitted.history.points >= CALM and fitted.history.slope < BEGINS * fitted.best.slope
         )
 
     def rise_bytes(self, seconds: float) -> float:
-        """Bytes above the lowest level of so many seconds; 0 before there is one."""
         since = self._t - seconds
         return self._used - min((item.mean for item in self._run.items if item.end_t >= since), default=self._used)
 
@@ -234,7 +215,7 @@ class Forecaster:
         Without any limit there is no forecast; before enough was seen it says nothing (all None).
         """
         if not self._run.items:
-            return Outlook(Verdict.WARMING_UP, None, None)
+            return WARMING_UP
         self._read(gauges)
         course = self._current_course()
         limit = None if limit_bytes is None else float(limit_bytes)
@@ -247,7 +228,8 @@ class Forecaster:
             forecast = self._forecast(ends, limit, last)
         self._end_in_sight = forecast is not None and forecast.eta_seconds is not None
         self._renew_by(forecast)
-        return Outlook(*self._judgement(course, limit), forecast, ends, *self._calm(course, limit, save_bytes))
+        verdict, trend = self._judgement(course, limit)
+        return Outlook(verdict, trend, forecast, ends, *self._validity(course, limit, save_bytes), growth=self)
 
     def _read(self, gauges: Sequence[Gauge]) -> None:
         for gauge in gauges:
@@ -409,8 +391,8 @@ class Forecaster:
         reach = max(self.range_bytes, course.profile.reach)
         return NEAR_RANGES * (reach + abs(course.slope) * course.period)
 
-    def _calm(self, course: FittedModel, limit: float | None, save_bytes: float) -> tuple[float, float]:
-        """Until when, and below how many bytes, this course is the one to go by and the limit is far."""
+    def _validity(self, course: FittedModel, limit: float | None, save_bytes: float) -> tuple[float, float]:
+        """Until when, and below how many bytes, this model is the one to go by and the limit is far away."""
         until = min([self._course_until, *(beat.lost_t for beat in (self._cycle, self._marked()) if beat is not None)])
         far = math.inf if limit is None else limit - save_bytes - self._far_bytes(course)
         return until, min(far, math.nextafter(self._still_high, math.inf))

@@ -13,6 +13,7 @@ from itertools import accumulate
 from memwatch.core.forecast.fitted_model import FittedModel
 from memwatch.core.forecast.generation_profile import LATE_PARTS, GenerationProfile
 from memwatch.core.forecast.growth_models import GrowthModel
+from memwatch.core.forecast.outlook import CheckpointCost
 from memwatch.core.forecast.periodic_peaks import PeriodicPeak
 from memwatch.core.forecast.regressors import GenerationSchedule, Regressor
 from memwatch.core.forecast.sample_summaries import SLOTS, ExcursionDistribution
@@ -28,14 +29,6 @@ LEAST_WIDTH = 1.0  # bytes
 NO_CHANCE = 7.0  # widths beyond the highest: 3 in a million
 AHEAD = 2  # generations that are looked ahead at most
 MAX_EXPONENT = 50.0  # scales: beyond it there is no chance
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointCost:
-    """What a checkpoint takes."""
-
-    seconds: float  # until it is complete
-    bytes: float = 0.0  # of memory meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +206,7 @@ class TimeToLimitDistribution:
 
 @dataclass(frozen=True, slots=True)
 class TimeToLimit:
-    """The outcomes as they look from a place of the course: when the limit is met, and how likely."""
+    """When the limit is reached, and how likely, as seen from the present: answers what TimeToLimitProtocol asks."""
 
     outcomes: TimeToLimitDistribution
     timing: UncertainSchedule
@@ -230,16 +223,17 @@ class TimeToLimit:
 
     @property
     def p_never(self) -> float:
-        """Probability that the limit is never met."""
         return self.outcomes.p_never
 
     @property
+    def knows_generation_profile(self) -> bool:
+        return self.short_horizon is not None and len(self.short_horizon.profile.slot_maxima) > 1
+
+    @property
     def cycles_seen(self) -> float:
-        """Generations, or blocks of time, that say how high the next ones go."""
         return len(self.short_horizon.profile.past_slot_maxima) if self.short_horizon is not None else math.inf
 
     def p_exceed(self, seconds: float) -> float:
-        """Probability that the limit is met within so many seconds, before the run ends."""
         seconds = min(seconds, self.run_seconds - self.passed)
         if self.short_horizon is not None:
             return self.short_horizon.p_exceed(seconds + self.passed)
@@ -248,19 +242,20 @@ class TimeToLimit:
         x = self.timing.calendar.place(seconds + self.passed)
         return _met_by(x, self.timing.blurred(self.outcomes.places))
 
-    def p_checkpoint_fails(self, wait: float, need: CheckpointCost) -> float:
-        """Probability that a checkpoint that is asked for after so many seconds, or later, cannot be complete."""
-        if self.short_horizon is None or wait + need.seconds >= self.run_seconds - self.passed:
-            return self.p_exceed(wait + need.seconds)
-        return self.short_horizon.p_checkpoint_fails(wait + self.passed, need)
+    def p_checkpoint_fails(self, delay: float, cost: CheckpointCost) -> float:
+        if self.short_horizon is None or delay + cost.seconds >= self.run_seconds - self.passed:
+            return self.p_exceed(delay + cost.seconds)
+        return self.short_horizon.p_checkpoint_fails(delay + self.passed, cost)
 
-    def expected_time_to_limit(self, seconds: float, most: float) -> float:
-        """Expected seconds between `seconds` from now and the limit, none counted as more than `most`."""
-        calendar, spared = self.timing.calendar, self.p_never * most
-        for x, odds in self.outcomes.places:
+    def expected_time_to_limit(self, after: float, cap: float) -> float:
+        calendar, expected = self.timing.calendar, self.p_never * cap
+        for x, probability in self.outcomes.places:
             end = calendar.seconds_until(max(x, calendar.now_x)) - self.passed
-            spared += odds * min(max(end - seconds, 0.0), most)
-        return spared
+            expected += probability * min(max(end - after, 0.0), cap)
+        return expected
+
+    def usual_headroom(self, seconds: float) -> float:
+        return math.inf if self.short_horizon is None else self.short_horizon.usual_headroom(seconds)
 
 
 def time_to_limit_distribution(course: FittedModel, timing: UncertainSchedule, limit: float) -> TimeToLimitDistribution:

@@ -1,0 +1,155 @@
+"""What should be done now: whether to interrupt the trainer, and how soon the next sample is needed to decide it.
+
+An interrupt is decided for an emergency, or because the forecast calls for one and a later sample confirms it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from memwatch.core.checkpoint_timing import CheckpointTracker
+from memwatch.core.decision.emergency_interrupt import EmergencyDetector, wake_thresholds
+from memwatch.core.decision.interrupt_decision import InterruptDecision, WatchedResource
+from memwatch.core.decision.interrupt_rule import DecisionContext
+from memwatch.core.decision.lead_time import LeadTimeEstimator
+from memwatch.core.decision.policy import (
+    ESTABLISHED_GENERATIONS,
+    OPPORTUNITY_PROBABILITY,
+    PACE_FLOOR_SECONDS,
+    PACE_IDLE_SECONDS,
+    Policy,
+    may_reach_limit_within,
+    next_step_fits,
+    pace_seconds,
+    reaches_limit,
+)
+from memwatch.core.generation_ledger import GenerationLedger
+from memwatch.core.measurements import Usage
+
+URGENCY = ("time", "boundary", "saved")  # the kinds of reasons, most urgent first
+OPPORTUNITY_SHARE = 0.5  # of a generation: how long a boundary stays an opportunity while a save is awaited
+
+
+class DecisionMaker:
+    """Decides for one trainer process. Reads the ledger and the checkpoints that the engine keeps."""
+
+    def __init__(self, policy: Policy, ledger: GenerationLedger, checkpoints: CheckpointTracker) -> None:
+        self._policy, self._ledger, self._checkpoints = policy, ledger, checkpoints
+        self.lead_time = LeadTimeEstimator(policy, ledger, checkpoints)
+        self._emergencies = EmergencyDetector(policy, ledger)
+        self._opportunity: tuple[float, str] | None = None  # a good time for an interrupt: since when, its kind
+        self._pending_since: dict[str, float] = {}  # by resource: when it first called for an interrupt, without pause
+
+    # --- what it is told ---
+
+    def add_opportunity(self, t: float, kind: str) -> None:
+        """A generation has ended ("boundary"), or the trainer has just saved ("saved")."""
+        self._opportunity = (t, kind)
+
+    def reset(self) -> None:
+        """No interrupt can begin now: what was being considered is void."""
+        self._opportunity = None
+        self._pending_since.clear()
+        self._emergencies.reset()
+
+    # --- what it says ---
+
+    @property
+    def is_pending(self) -> bool:
+        """An interrupt is being considered."""
+        return bool(self._pending_since) or self._emergencies.next_sample_seconds is not None
+
+    @property
+    def needs_outlook(self) -> bool:
+        """The next sample needs a new outlook whatever memory does: to confirm, or because there is an opportunity."""
+        return bool(self._pending_since) or self._opportunity is not None
+
+    def safe_below_bytes(self, usage: Usage) -> float:
+        """Bytes in use below which no growth is an emergency."""
+        return self._emergencies.safe_below_bytes(usage)
+
+    def next_sample_seconds(self, resources: Iterable[WatchedResource]) -> float:
+        """How soon the next sample should be taken, at most."""
+        paces = [
+            pace_seconds(resource.usage.limit.headroom_bytes, resource.fastest)
+            for resource in resources
+            if resource.usage.limit is not None
+        ]
+        if self._pending_since:
+            paces.append(self._policy.second_look_seconds)
+        if self._emergencies.next_sample_seconds is not None:
+            paces.append(self._emergencies.next_sample_seconds)
+        return max(min(paces, default=PACE_IDLE_SECONDS), PACE_FLOOR_SECONDS)
+
+    def wake_thresholds(self, resource: WatchedResource) -> tuple[int, ...]:
+        """Bytes of headroom at which a sample is wanted at once, the most first; none without a limit."""
+        limit, used = resource.usage.limit, resource.usage.used_bytes
+        return () if limit is None else wake_thresholds(limit, used, resource.peak, self._policy.headroom_guard)
+
+    def check_emergency(self, t: float, resources: Sequence[WatchedResource], lead: float) -> InterruptDecision | None:
+        """Decide by the sample alone, before the outlooks are renewed; earlier samples must have called for it too."""
+        return self._emergencies.decide(t, resources, lead)
+
+    def decide(self, t: float, resources: Sequence[WatchedResource], lead: float) -> InterruptDecision | None:
+        """Decide by the outlooks, which have just been renewed; an earlier sample must have called for it too."""
+        called = [
+            InterruptDecision(resource.usage, kind)
+            for resource in resources
+            if (kind := self._reason(t, resource, lead)) is not None
+        ]
+        if self._opportunity is not None and not any(one.kind == self._opportunity[1] for one in called):
+            self._expire_opportunity(t, *self._opportunity)
+        calling = {one.usage.resource for one in called}
+        silent = {resource.usage.resource for resource in resources} - calling
+        self._pending_since = {name: t0 for name, t0 in self._pending_since.items() if name not in silent}
+        confirmed = [one for one in called if self._confirms(t, one.usage.resource)]
+        return min(confirmed, key=lambda one: URGENCY.index(one.kind), default=None)
+
+    def _confirms(self, t: float, resource: str) -> bool:
+        """An earlier sample, and each since, called for an interrupt too; otherwise this one is the first."""
+        first_t = self._pending_since.setdefault(resource, t)
+        return t > first_t and t - first_t >= self._policy.second_look_seconds
+
+    def _expire_opportunity(self, t: float, begun: float, kind: str) -> None:
+        """Drop an opportunity that was not used, unless the trainer's own save that is due then is still awaited."""
+        step = self._ledger.generation_seconds(t)
+        awaited = kind == "boundary" and self._checkpoints.seconds_until_own_save(t) is not None
+        if not awaited or t - begun > OPPORTUNITY_SHARE * (step or 0.0):
+            self._opportunity = None
+
+    def _reason(self, t: float, resource: WatchedResource, lead: float) -> str | None:
+        """Why the forecast of this resource calls for an interrupt now; None: it does not."""
+        limit, forecast = resource.usage.limit, resource.outlook.forecast
+        if limit is None or forecast is None or not reaches_limit(resource.outlook.verdict, forecast):
+            return None
+        interval = self.lead_time.sample_interval_seconds
+        context = DecisionContext(self._policy, self._ledger, t, resource, limit, forecast, lead, interval)
+        if not context.is_credible():
+            return None
+        if context.is_last_chance():
+            return "time" if context.is_headroom_tight() else None
+        return self._opportunity_reason(context)
+
+    def _opportunity_reason(self, context: DecisionContext) -> str | None:
+        """At a boundary or after a save: the next step does not fit, so this is the last good time."""
+        seen = min(self._ledger.complete_generations, context.points)
+        if self._opportunity is None or seen < ESTABLISHED_GENERATIONS:
+            return None
+        if self._ledger.has_stalled(context.resource.usage.resource) or not context.checkpoint_fits_in_memory():
+            return None
+        if not (context.is_new_high() and context.is_growth_significant()):
+            return None
+        (begun, kind), saves, lead = self._opportunity, self._checkpoints, context.lead
+        step = saves.own_save_interval_seconds if kind == "saved" else None
+        step = step if step is not None else self._ledger.generation_seconds(context.t)
+        if step is None:
+            return None
+        due = saves.seconds_until_own_save(context.t) if kind == "boundary" else None
+        if due is not None and not may_reach_limit_within(context.forecast, due + lead):
+            return None  # the trainer saves by itself before: that is the better time
+        left, risk = max(0.0, step - (context.t - begun)), context.resource.outlook.time_to_limit
+        if next_step_fits(context.forecast, left, lead):
+            return None
+        if risk is not None and risk.p_checkpoint_fails(left, context.checkpoint_cost) < OPPORTUNITY_PROBABILITY:
+            return None
+        return kind if context.growth_could_fill(left + lead) else None

@@ -1,0 +1,90 @@
+"""When people are warned that the limit is near, and when the warning is withdrawn."""
+
+from __future__ import annotations
+
+import math
+
+from memwatch.core.decision.policy import Policy, reaches_limit
+from memwatch.core.forecast.outlook import Outlook
+from memwatch.core.snapshot import Forecast, Verdict
+
+CLEAR_FACTOR = 1.5  # times the horizon: a warning is withdrawn when the end is farther off than this (hysteresis)
+HOLD_SECONDS = 30.0  # a warning is given, or withdrawn, when there has been reason to for so long ...
+HOLD_SHARE = 0.1  # ... or for this share of the time that is left
+
+
+class LimitWarning:
+    """The warning of one resource. It changes only when there has been reason to for long enough."""
+
+    def __init__(self) -> None:
+        self.is_given = False
+        self.next_check_t = math.inf  # before this time the same outlook changes nothing
+        self._reason_t: float | None = None  # since when there has been reason to change
+
+    def update(
+        self, t: float, policy: Policy, outlook: Outlook, last_generation: float | None, step_seconds: float | None
+    ) -> bool:
+        """Give or withdraw the warning; True: it has just changed. `step_seconds` is the length of a generation."""
+        verdict, forecast = outlook.verdict, outlook.forecast
+        self.next_check_t = math.inf
+        if run_ends_first(forecast, last_generation):
+            has_reason = self.is_given
+        else:
+            has_reason = (should_withdraw_warning if self.is_given else should_warn)(
+                policy, verdict, forecast, step_seconds
+            )
+        if not has_reason:
+            self._reason_t = None
+            if not self.is_given:
+                self.next_check_t = t + seconds_until_warning(policy, verdict, forecast, step_seconds)
+            return False
+        if self._reason_t is None:
+            self._reason_t = t
+        if t - self._reason_t < warning_hold_seconds(forecast):
+            self.next_check_t = self._reason_t + warning_hold_seconds(forecast)
+            return False
+        self.is_given, self._reason_t = not self.is_given, None
+        return True
+
+
+def should_warn(policy: Policy, verdict: Verdict, forecast: Forecast | None, step_seconds: float | None) -> bool:
+    """The limit is reached within the horizon."""
+    return seconds_until_warning(policy, verdict, forecast, step_seconds) <= 0.0
+
+
+def seconds_until_warning(
+    policy: Policy, verdict: Verdict, forecast: Forecast | None, step_seconds: float | None
+) -> float:
+    """Seconds until the limit is within the horizon, if nothing changes; infinite when it will not be."""
+    if not reaches_limit(verdict, forecast) or forecast is None or forecast.eta_seconds is None:
+        return math.inf
+    return forecast.eta_seconds - warning_horizon_seconds(policy, step_seconds)
+
+
+def should_withdraw_warning(
+    policy: Policy, verdict: Verdict, forecast: Forecast | None, step_seconds: float | None
+) -> bool:
+    """The limit is no longer near."""
+    if not reaches_limit(verdict, forecast) or forecast is None or forecast.eta_seconds is None:
+        return True
+    return forecast.eta_seconds > CLEAR_FACTOR * warning_horizon_seconds(policy, step_seconds)
+
+
+def warning_horizon_seconds(policy: Policy, step_seconds: float | None) -> float:
+    """How far ahead people are warned: the longer of the two horizons of the policy."""
+    by_generations = policy.warn_horizon_generations * step_seconds if step_seconds is not None else 0.0
+    return max(policy.warn_horizon_seconds, by_generations)
+
+
+def warning_hold_seconds(forecast: Forecast | None) -> float:
+    """How long the reason to give or to withdraw a warning must have lasted."""
+    if forecast is None or forecast.eta_seconds is None:
+        return HOLD_SECONDS
+    return min(HOLD_SECONDS, HOLD_SHARE * forecast.eta_seconds)
+
+
+def run_ends_first(forecast: Forecast | None, last_generation: float | None) -> bool:
+    """The run's last generation comes before the one in which the limit is most likely reached."""
+    if forecast is None or forecast.generation is None or last_generation is None:
+        return False
+    return math.floor(forecast.generation) > last_generation

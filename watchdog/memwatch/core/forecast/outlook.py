@@ -1,0 +1,123 @@
+"""What the forecast of one resource says, and what may be asked of a forecaster: all that the rest of memwatch uses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from memwatch.core.snapshot import Forecast, Gauge, Trend, Verdict
+
+LIMIT_CHANGE_SHARE = 0.01  # of the headroom: a limit that moves by less is the same
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCost:
+    """What a checkpoint takes."""
+
+    seconds: float  # until it is complete
+    bytes: float = 0.0  # of memory meanwhile
+
+
+class TimeToLimitProtocol(Protocol):
+    """When the limit is reached, as probabilities. Seconds count from the time that the outlook was asked for."""
+
+    @property
+    def cycle_seconds(self) -> float:
+        """The length of a generation, or of the blocks of time that stand for generations."""
+
+    @property
+    def cycles_seen(self) -> float:
+        """How many generations or blocks say how high the next ones go; infinite while the limit is far away."""
+
+    @property
+    def knows_generation_profile(self) -> bool:
+        """Memory is known for each part of a generation (or of a sawtooth's cycle), and the limit is near."""
+
+    @property
+    def p_never(self) -> float:
+        """The probability that the limit is never reached."""
+
+    def p_exceed(self, seconds: float) -> float:
+        """The probability that the limit is reached within so many seconds, before the run ends."""
+
+    def p_checkpoint_fails(self, delay: float, cost: CheckpointCost) -> float:
+        """The probability that a checkpoint that is requested after `delay` seconds, or later, cannot complete."""
+
+    def expected_time_to_limit(self, after: float, cap: float) -> float:
+        """Expected seconds from `after` until the limit, none counted as more than `cap`."""
+
+    def usual_headroom(self, seconds: float) -> float:
+        """Bytes left where memory is as high as ever in this part of a generation and the `seconds` after it.
+
+        Infinite where `knows_generation_profile` is false.
+        """
+
+
+class GrowthEvidence:
+    """What the samples show of the growth, asked of a forecaster right after its outlook; here: nothing was seen."""
+
+    def peak_rate(self) -> float:
+        """Bytes per second of the fastest recent rise over a short window; 0 if there was none."""
+        return 0.0
+
+    def rise_bytes(self, seconds: float) -> float:
+        """Bytes above the lowest level of the latest `seconds`."""
+        return 0.0
+
+    def new_high_bytes(self, seconds: float) -> float:
+        """Bytes by which the highest sample of the latest `seconds` is above all before them."""
+        return 0.0
+
+    @property
+    def slope_t_stat(self) -> float:
+        """The slope of the fitted model in standard errors; infinite without one."""
+        return math.inf
+
+    @property
+    def growth_follows_plateau(self) -> bool:
+        """Growth has begun after memory had stood still, or nearly so: a buffer that fills does not do that."""
+        return False
+
+    @property
+    def range_bytes(self) -> float:
+        """How far memory rises from the lowest to the highest of what the model says it does again and again."""
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is known of one resource: how it grows, and when it reaches its limit."""
+
+    verdict: Verdict
+    trend: Trend | None
+    forecast: Forecast | None
+    time_to_limit: TimeToLimitProtocol | None = None  # None: too little was seen, or the limit is reached
+    valid_until: float = -math.inf  # before this time another outlook would say the same ...
+    valid_below_bytes: float = -math.inf  # ... as long as less than so many bytes are in use
+    growth: GrowthEvidence = field(default=GrowthEvidence(), compare=False, repr=False)
+
+
+WARMING_UP = Outlook(Verdict.WARMING_UP, None, None)
+
+
+class ForecasterProtocol(Protocol):
+    """What the engine needs of a forecaster."""
+
+    def add_samples(self, times: Sequence[float], used: Sequence[int]) -> None: ...
+    def begin_generation(self, t: float | None, index: float) -> None: ...
+    def forget_generations(self) -> None: ...
+    def restart(self, t: float) -> None: ...
+    def peak_rate(self) -> float: ...
+    def outlook(
+        self,
+        t: float,
+        limit_bytes: int | None,
+        headroom_bytes: int | None,
+        last_generation: float | None,
+        gauges: Sequence[Gauge] = (),
+        *,
+        save_bytes: float = 0.0,
+        others_deviation: float = 0.0,
+    ) -> Outlook: ...
