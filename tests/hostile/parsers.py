@@ -63,7 +63,7 @@ from memwatch.sources.memory import (
     rank_memory,
 )
 from memwatch.sources.target import launcher_environment, systemd_unit
-from memwatch.sources.target.process_identity import is_torchrun
+from memwatch.sources.target.launcher_environment import is_torchrun
 from memwatch.system import serialization
 from memwatch.system.serialization import to_shown_json
 from support.examinations import examined

@@ -183,8 +183,8 @@ def test_another_memwatch_is_no_trainer(mark, tmp_path):
 def test_those_apart_are_not_meant(mark):
     with running(python(WAIT, mark)) as one, running(python(WAIT, mark)) as two:
         left = (one.pid, read_stat(one.pid).start_ticks)
-        assert find_trainer_pid(match=mark, apart={left}) == two.pid
-        assert find_trainer_pid(match=mark, apart={left, (two.pid, 1)}) == two.pid  # of that number, but another one
+        assert find_trainer_pid(match=mark, excluded={left}) == two.pid
+        assert find_trainer_pid(match=mark, excluded={left, (two.pid, 1)}) == two.pid  # of that number, but another one
 
 
 # --- cgroups and units

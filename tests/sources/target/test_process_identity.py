@@ -137,7 +137,7 @@ def test_facts_of_a_real_process(tmp_path):
     assert facts.argv[-2:] == ("a\x1b[31mb", "c d")
     assert "\x1b" not in facts.command
     assert facts.command.startswith(Path(sys.executable).name + " ")
-    assert (facts.cwd, facts.uid, facts.is_python, facts.is_torchrun) == (str(tmp_path), os.getuid(), True, False)
+    assert (facts.cwd, facts.uid, facts.is_torchrun) == (str(tmp_path), os.getuid(), False)
     assert (facts.stdout_path, facts.stdout_reason) == (str(log), "")
     assert facts.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert b"SigCgt" in facts.status
@@ -175,8 +175,8 @@ def test_what_is_not_permitted_is_none():
             try:
                 os.setuid(65534)
                 facts = read_target_facts(identify(child.pid))
-                unknown = (facts.environ, facts.cwd, facts.exe, facts.stdout_path)
-                code = 0 if unknown == (None,) * 4 and "permitted" in facts.stdout_reason and facts.is_python else 8
+                unknown = (facts.environ, facts.cwd, facts.stdout_path)
+                code = 0 if unknown == (None,) * 3 and "permitted" in facts.stdout_reason else 8
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(watcher, 0)[1]) == 0

@@ -452,7 +452,7 @@ def find_target(config: Config, apart: Collection[tuple[int, int]] = ()) -> Targ
     if not config.target.is_named:
         raise ConfigError("no trainer is named", f"give one of {OPTIONS}; or use memwatch run")
     require_own_proc()
-    named = partial(find_trainer_pid, **asdict(config.target), apart=apart)
+    named = partial(find_trainer_pid, **asdict(config.target), excluded=apart)
     facts = read_target_facts(identify(named()))
     if named() != facts.target.pid or not is_same_process(facts.target):  # between two looks a PID may go to a stranger
         raise NoTrainerError(f"process {facts.target.pid} has ended just now", "Is the trainer started again?")

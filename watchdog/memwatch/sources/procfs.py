@@ -19,9 +19,6 @@ _MEMINFO = (b"MemTotal:", b"MemAvailable:", b"SwapFree:")
 _LIMIT_LINE = re.compile(rb"^Max (data size|address space)\s+(unlimited|[0-9]+)\s", re.MULTILINE)
 
 
-# --- parsers ------------------------------------------------------------------------------------------------------
-
-
 class Statm(NamedTuple):
     """/proc/PID/statm in bytes; a zombie and a kernel thread have zeros everywhere."""
 
@@ -103,9 +100,6 @@ def parse_meminfo(raw: bytes) -> HostMemory:
     return HostMemory(total, available, swap)
 
 
-# --- processes ----------------------------------------------------------------------------------------------------
-
-
 def read_stat(pid: int, root: str = "/proc") -> ProcStat:
     """TargetGoneError when there is no such process, SourceError when it cannot be read."""
     path = f"{root}/{pid}/stat"
@@ -137,9 +131,6 @@ def read_children(pid: int, root: str = "/proc", tasks: Iterable[str] | None = N
         except TargetGoneError:
             continue
     return children
-
-
-# --- the host -----------------------------------------------------------------------------------------------------
 
 
 class HostReader:

@@ -1,4 +1,4 @@
-"""GPU memory of the trainer, without ever waiting for NVML; nothing is imported or started where no driver is."""
+"""Reads the trainer's GPU memory without waiting for NVML; without a driver nothing is imported or started."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ if TYPE_CHECKING:
     from memwatch.sources.gpu.nvml_helper_client import NvmlHelper
     from memwatch.sources.gpu.trainer_gpus import GpuOpenDetector
 
-# One of these stands wherever an NVIDIA driver does: on Linux, in containers, on WSL 2, on Jetson. Looking for them
-# costs 10 us; a process that imports pynvml to hear "driver not loaded" costs 80 ms.
-DRIVER_TRACES = (
+# One of these exists with every NVIDIA driver: on Linux, in containers, on WSL 2, on Jetson. Checking them takes 10 us,
+# a process that imports pynvml to report "driver not loaded" takes 80 ms.
+DRIVER_PATHS = (
     "/dev/nvidiactl",
     "/proc/driver/nvidia",
     "/usr/lib/wsl/lib/libnvidia-ml.so.1",
     "/dev/nvhost-ctrl-gpu",
     "/dev/nvgpu",
 )
-NO_DRIVER_RETRY_S = 60.0
-NO_LIBRARY_RETRY_S = 300.0  # a driver is there and NVML is not: asking costs a process
-MAX_BACKOFF_S = 120.0
-ASK_AHEAD_S = 0.05  # before a look NVML is asked: an answer takes a few ms, and the look should not be older
-MIN_INTERVAL_S = 0.25  # between two questions
-UNUSED_INTERVAL_S = 5.0  # the same while the trainer uses no GPU
-# For an answer; the first answer of a driver that nobody else uses takes seconds for each GPU.
-KILL_AFTER_S = 30.0
-STOP_GRACE_S = 2.0  # for nvmlShutdown and the end of a helper that is stopped
-CLOSE_GRACE_S = 0.3  # the same when memwatch ends
-MAX_KILL_AFTER_S = 600.0
-STOP_HELPER_AFTER_S = 300.0  # without a GPU of the trainer's
-IDLE_RETRY_S = 600.0
+# Seconds until the next attempt: without a driver, with a driver but no NVML (each attempt starts a process), and at
+# most after failures of NVML.
+NO_DRIVER_RETRY_S, NO_LIBRARY_RETRY_S, MAX_BACKOFF_S = 60.0, 300.0, 120.0
+ASK_AHEAD_S = 0.05  # before a sample, since an answer takes a few ms
+# Between two questions: at least, and while the trainer uses no GPU.
+MIN_INTERVAL_S, UNUSED_INTERVAL_S = 0.25, 5.0
+# Without an answer a helper is killed after 30 s, and after twice that each time: the first answer of a driver that no
+# other process uses takes seconds for each GPU.
+KILL_AFTER_S, MAX_KILL_AFTER_S = 30.0, 600.0
+# For nvmlShutdown and the exit of a helper: when it is stopped, and when memwatch ends.
+STOP_GRACE_S, CLOSE_GRACE_S = 2.0, 0.3
+# While the trainer uses no GPU: until the helper is stopped, and between the checks after that.
+STOP_HELPER_AFTER_S, IDLE_RETRY_S = 300.0, 600.0
 
 
 class GpuReader:
-    """Reader of the trainer's GPUs: those on which NVML lists a PID of its tree, else those it was given.
+    """Reads the trainer's GPUs: those on which NVML lists a PID of its tree, else those of CUDA_VISIBLE_DEVICES.
 
-    A helper process asks NVML, and `read` takes what has been answered by then: the same tuple as before while nothing
-    has, and SourceError when an answer takes longer than `deadline_s`. A helper that hangs for long is killed and
-    replaced, ever more rarely, and NVML that fails is begun anew by another. While the trainer has used no GPU for
-    STOP_HELPER_AFTER_S there is no helper, until one of its processes opens a GPU's device, and every IDLE_RETRY_S.
+    A helper process asks NVML, and `read_memory` returns its latest answer: the same tuple as before while there is no
+    newer one, and SourceError when an answer takes longer than `deadline_s`. A helper that hangs is killed and replaced
+    at growing intervals, and a failure of NVML is also followed by a new helper. While the trainer uses no GPU, the
+    helper is stopped until one of its processes opens a GPU's device, or IDLE_RETRY_S have passed.
     """
 
     name = "nvml"
@@ -56,40 +56,37 @@ class GpuReader:
         *,
         root: str = "/proc",
         host_root: str | None = None,
-        driver_traces: Sequence[str] = DRIVER_TRACES,
+        driver_traces: Sequence[str] = DRIVER_PATHS,
         pace_s: float = 1.0,
         patience_s: float = 0.0,
         deadline_s: float = 2.0,
         helper: NvmlHelper | None = None,
     ) -> None:
-        """`read` asks by itself `pace_s` after the last question, and waits `patience_s` for that answer."""
+        """`read_memory` asks `pace_s` after the latest question, and waits up to `patience_s` for the answer."""
         self._tree_pids, self._traces = tree_pids, driver_traces
         self._roots, self._visible = (root, host_root), environ.get("CUDA_VISIBLE_DEVICES")
         self._pace_s, self._patience_s, self._deadline_s = pace_s, patience_s, deadline_s
-        self._helper = helper  # None: it is made when it is first needed
-        self._may_ask_t = self._must_ask_t = self._used_t = float("-inf")  # may ask, must ask, a GPU was last in use
+        self._helper = helper  # None until it is first needed
+        self._may_ask_t = self._must_ask_t = self._used_t = float("-inf")  # the last: when a GPU was in use
         self._kill_after_s = KILL_AFTER_S
         self._failures = 0
         self._has_worked = False
         self._last: tuple[GpuMemory, ...] = ()
-        self._last_used: tuple[GpuMemory, ...] = ()  # the last that were the trainer's
+        self._last_used: tuple[GpuMemory, ...] = ()  # the latest that were not empty
         self._error: SourceError | None = None
         self._open_detector: GpuOpenDetector | None = None
 
-    # --- what the loop asks for
-
     @property
     def pids(self) -> frozenset[int]:
-        """The processes that work for this reader."""
         return frozenset() if self._helper is None else self._helper.pids
 
-    def request_before_sample(self, now: float, look_s: float) -> None:
-        """Let the helper, where there is one, ask NVML shortly before a look that is so far away."""
+    def request_before_sample(self, now: float, until_sample_s: float) -> None:
+        """Let a running helper ask NVML shortly before a sample that is due in `until_sample_s`."""
         if self._running_helper is not None:
-            self.request(now, max(look_s - ASK_AHEAD_S, look_s / 2))
+            self.request(now, max(until_sample_s - ASK_AHEAD_S, until_sample_s / 2))
 
     def request(self, now: float, wait_s: float = 0.0) -> None:
-        """Put a question for in so many seconds, unless one is open or that is too early for one."""
+        """Ask for an answer in `wait_s`, unless a question is open or the latest was too recent."""
         t = now + wait_s
         if self._is_waiting or t < self._may_ask_t:
             return
@@ -102,7 +99,7 @@ class GpuReader:
             self._fail(now, error)
 
     def read_memory(self, now: float) -> tuple[GpuMemory, ...]:
-        """The trainer's GPUs, () when it uses none. AbsentError where there is no driver, SourceError on failure."""
+        """Return the trainer's GPUs, () when it uses none; AbsentError without a driver, SourceError on failure."""
         if self._helper is None and now < self._must_ask_t:  # no driver here
             return self._latest_or_raise()
         if self._helper is not None:
@@ -123,11 +120,9 @@ class GpuReader:
         return self._last
 
     def close(self) -> None:
-        """Give NVML's handles back; a helper that hangs is killed. Takes half a second at most."""
+        """Stop the helper, which is killed when it hangs; within half a second."""
         if self._helper is not None:
             self._helper.close(grace_seconds=CLOSE_GRACE_S, killed_seconds=0.05)
-
-    # --- the helper
 
     @property
     def _running_helper(self) -> NvmlHelper | None:
@@ -160,8 +155,6 @@ class GpuReader:
             select.select([self._helper], [], [], self._patience_s)
             self._receive_answer(now)
             self._check_deadline(now + self._patience_s)
-
-    # --- its answers
 
     def _receive_answer(self, now: float) -> None:
         helper = self._running_helper
@@ -205,7 +198,7 @@ class GpuReader:
         self._back_off(asked_t, error)
 
     def _back_off(self, asked_t: float, error: SourceError) -> None:
-        """No driver from the start is normal; one that went away is a failure."""
+        """Set the error and the next attempt; after a success, a missing driver is a failure and no absence."""
         self._last = ()
         wait_s = min(MAX_BACKOFF_S, max(self._pace_s, 2.0**self._failures))
         self._failures = min(self._failures + 1, 10)

@@ -1,9 +1,8 @@
-"""NVML, per device and per process where the driver tells: a program of its own, because NVML may hang for ever.
+"""The helper process that asks NVML for GPU memory by device and by process; NVML may hang for ever.
 
-`sources.gpuhelper` runs it as memwatch's child and kills it when it hangs. A process and not a thread: a thread that
-hangs in the driver holds NVML's locks against every other, and keeps its process from ending while the kernel lets
-nobody kill it; a library that no longer fits an updated driver is left behind only by a new process. This is the one
-module that imports pynvml.
+`nvml_helper_client` starts it as memwatch's child and kills it when it hangs. It is no thread, because a thread that
+hangs in the driver holds NVML's locks, and its process cannot exit while the kernel lets nobody kill it; and because
+only a new process loads the library that fits an updated driver. No other module imports pynvml.
 """
 
 from __future__ import annotations
@@ -31,24 +30,21 @@ from memwatch.sources.gpu.trainer_gpus import (
 )
 
 MAX_REOPEN_S = 60.0  # between two attempts to find a lost device again
-SCAN_S = 5.0  # how often devices that the trainer does not use are looked at, in case it begins to
-RELIST_S = 60.0  # how often devices are listed anew: MIG instances come and go
-MAX_GPUS = 256  # and MIG instances of one; a driver that tells more has lost count
+SCAN_S = 5.0  # between checks of devices that the trainer does not use yet
+RELIST_S = 60.0  # between listings of the devices: MIG instances come and go
+MAX_GPUS = 256  # and MIG instances of one GPU; a driver that reports more is wrong
 
 _KINDS = ("Compute", "Graphics", "MPSCompute")
 _PR_SET_PDEATHSIG = 1
 
 
 class _SessionLostError(SourceError):
-    """NVML must be initialized anew."""
-
-
-# --- NVML itself ----------------------------------------------------------------------------------------------------
+    """NVML must be initialized again."""
 
 
 @dataclass(slots=True)
 class _Processes:
-    """Memory by PID on one unit; `reason` says why the list is not to be trusted."""
+    """Memory by PID on one device; `reason` says why the list cannot be trusted."""
 
     used: dict[int, int | None] = field(default_factory=dict)
     reason: str = ""
@@ -61,11 +57,11 @@ class _Session:
         self._nvml = _load()
         self._pids, self._visible = pids, visible
         self._versions = dict.fromkeys(_KINDS, "_v3")
-        self._empty: set[tuple[str, str]] = set()  # lists, by unit and kind, that had no entry at the last scan
+        self._empty: set[tuple[str, str]] = set()  # (device, kind) of process lists without an entry at the latest scan
         self._devices: list[GpuDevice] = []
-        self._linked: frozenset[str] = frozenset()  # linked to the trainer without a PID
+        self._linked: frozenset[str] = frozenset()  # linked to the trainer by device files or CUDA_VISIBLE_DEVICES
         self._resolved: dict[int, int | None] = {}
-        self.known = dict(known)  # the trainer's, as last seen
+        self.known = dict(known)  # the trainer's GPUs, as of the latest reading
         self._tree: frozenset[int] = frozenset()
         self._scan_t = self._renew_t = float("-inf")
         self._has_listed_tree = False
@@ -73,18 +69,15 @@ class _Session:
         self._call_nvml(self._nvml.nvmlInit)
 
     def close(self) -> None:
-        """Give all handles back; what is already gone is no matter."""
-        try:
+        with suppress(self._nvml.NVMLError):
             self._nvml.nvmlShutdown()
-        except self._nvml.NVMLError:
-            pass
 
     def read_gpus(self, tree: frozenset[int], now: float) -> tuple[GpuMemory, ...]:
-        """The trainer's units. SourceError when none of them can be read, _SessionLostError when NVML must restart."""
+        """Read the trainer's GPUs; SourceError when none can be read, _SessionLostError when NVML must restart."""
         return tuple(self._call_nvml(self._read_devices, tree, now))
 
     def _call_nvml(self, function: Callable[..., Any], *args: Any) -> Any:
-        """The one border that pynvml's errors do not cross."""
+        """Call `function` and turn pynvml's errors into memwatch's."""
         try:
             return function(*args)
         except self._nvml.NVMLError as error:
@@ -102,11 +95,11 @@ class _Session:
         scan = tree != self._tree or now - self._scan_t >= SCAN_S
         if scan:
             self._tree, self._scan_t, self._resolved, self._empty = tree, now, {}, set()
-        looked = [unit for unit in self._devices if scan or unit.resource in self.known]
-        processes = {unit.resource: self._processes(unit) for unit in looked}
+        scanned = [device for device in self._devices if scan or device.resource in self.known]
+        processes = {device.resource: self._processes(device) for device in scanned}
         if scan:
             self._linked = self._linked_without_pids(processes)
-        gpus = [gpu for unit in looked if (gpu := self._gpu(unit, processes[unit.resource])) is not None]
+        gpus = [gpu for device in scanned if (gpu := self._gpu(device, processes[device.resource])) is not None]
         gpus += self._lost_gpus()
         self.known = {gpu.resource: gpu for gpu in gpus}
         if gpus and all(gpu.attribution == "unavailable" for gpu in gpus):
@@ -114,13 +107,13 @@ class _Session:
         return gpus
 
     def _list_devices(self) -> list[GpuDevice]:
-        units: list[GpuDevice] = []
+        devices: list[GpuDevice] = []
         for index in range(min(self._nvml.nvmlDeviceGetCount(), MAX_GPUS)):
             try:
-                units += self._list_instances(index, self._nvml.nvmlDeviceGetHandleByIndex(index))
+                devices += self._list_instances(index, self._nvml.nvmlDeviceGetHandleByIndex(index))
             except self._nvml.NVMLError as error:
-                self._describe_or_raise(error)  # e.g. a device that the container may not open
-        return units
+                self._describe_or_raise(error)  # for example a device that the container may not open
+        return devices
 
     def _list_instances(self, index: int, gpu: Any) -> list[GpuDevice]:
         uuid, name = _text(self._nvml.nvmlDeviceGetUUID, gpu), _text(self._nvml.nvmlDeviceGetName, gpu)
@@ -151,7 +144,7 @@ class _Session:
         return self._ask_optional(_text, self._nvml.nvmlDeviceGetName, mig) or f"{gpu_name} MIG"
 
     def _ask_optional(self, function: Callable[..., Any], *args: Any) -> Any | None:
-        """An answer that not every device has; None without."""
+        """Call a function that not every device supports; None without an answer."""
         try:
             return function(*args)
         except self._nvml.NVMLError as error:
@@ -159,7 +152,7 @@ class _Session:
             return None
 
     def _describe_or_raise(self, error: Any) -> str:
-        """Why one device gave no answer; raises on when it is the whole session that is gone."""
+        """Return why one device gave no answer; raise `error` when the whole session is lost."""
         n = self._nvml
         gone = (n.NVML_ERROR_UNINITIALIZED, n.NVML_ERROR_DRIVER_NOT_LOADED, n.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
         if error.value in (*gone, n.NVML_ERROR_UNKNOWN):
@@ -168,21 +161,21 @@ class _Session:
             self.lost = _error_text(error)
         return _error_text(error)
 
-    def _processes(self, unit: GpuDevice) -> _Processes:
-        """All lists of a unit as one; a process on several (compute and graphics) has the same memory there."""
+    def _processes(self, device: GpuDevice) -> _Processes:
+        """Merge all process lists of a device; a process in several of them has the same memory in each."""
         result = _Processes()
         for kind in tuple(self._versions):
-            if (unit.resource, kind) in self._empty:
+            if (device.resource, kind) in self._empty:
                 continue
             try:
-                entries = self._entries(kind, unit.handle)
+                entries = self._entries(kind, device.handle)
             except self._nvml.NVMLError as error:
                 reason = self._describe_or_raise(error)
                 if kind == "Compute":
                     result.reason = f"no process list: {reason}"
                 continue
             if not entries:
-                self._empty.add((unit.resource, kind))
+                self._empty.add((device.resource, kind))
             for entry in entries:
                 before = result.used.get(entry.pid)
                 known = [used for used in (before, entry.usedGpuMemory) if used is not None]
@@ -191,7 +184,7 @@ class _Session:
         return result
 
     def _entries(self, kind: str, handle: Any) -> list[Any]:
-        """The list of one kind, in the newest version that this driver has (v3 since 510, v2 since 450)."""
+        """Get the list of one kind, in the newest version that the driver has: v3 since 510, v2 since 450."""
         n = self._nvml
         try:
             return list(getattr(n, f"nvmlDeviceGet{kind}RunningProcesses{self._versions[kind]}")(handle))
@@ -206,27 +199,27 @@ class _Session:
         return list(getattr(n, f"nvmlDeviceGet{kind}RunningProcesses{self._versions[kind]}")(handle))
 
     def _linked_without_pids(self, processes: Mapping[str, _Processes]) -> frozenset[str]:
-        """Units to take for the trainer's where the process list cannot show it."""
+        """Return the devices to count as the trainer's although no process list shows it."""
         self._has_listed_tree |= any(pid in self._tree for listed in processes.values() for pid in listed.used)
         blind = self._pids.in_container() and not self._has_listed_tree
-        hidden = [unit for unit in self._devices if blind or processes[unit.resource].reason]
+        hidden = [device for device in self._devices if blind or processes[device.resource].reason]
         if not hidden:
             return frozenset()
         if self._visible is not None:
-            return visible_devices(self._visible, self._devices) & {unit.resource for unit in hidden}
+            return visible_devices(self._visible, self._devices) & {device.resource for device in hidden}
         minors = self._pids.open_devices(self._tree)
-        return frozenset(unit.resource for unit in hidden if unit.minor is not None and unit.minor in minors)
+        return frozenset(device.resource for device in hidden if device.minor is not None and device.minor in minors)
 
-    def _gpu(self, unit: GpuDevice, processes: _Processes) -> GpuMemory | None:
-        """The reading of a unit; None when nothing links it to the trainer."""
+    def _gpu(self, device: GpuDevice, processes: _Processes) -> GpuMemory | None:
+        """Read a device; None when nothing links it to the trainer."""
         own = [pid for pid in processes.used if pid in self._tree]
         mapped = [] if own else [pid for pid in processes.used if self._resolve(pid) is not None]
-        undisproved = unit.resource in self.known and processes.reason
-        if not (own or mapped or undisproved or unit.resource in self._linked):
+        undisproved = device.resource in self.known and processes.reason
+        if not (own or mapped or undisproved or device.resource in self._linked):
             return None
         memory, trouble, reason = None, "", processes.reason
         try:
-            memory = self._nvml.nvmlDeviceGetMemoryInfo(unit.handle)
+            memory = self._nvml.nvmlDeviceGetMemoryInfo(device.handle)
         except self._nvml.NVMLError as error:
             reason = self._describe_or_raise(error)
             trouble = "unified" if error.value == self._nvml.NVML_ERROR_NOT_SUPPORTED else "unavailable"
@@ -238,7 +231,9 @@ class _Session:
         unlisted = "" if own or mapped else "NVML lists none of the trainer's processes here"
         reason = reason or bad_memory or bad_use or unlisted
         pids = tuple(sorted(own or filter(None, map(self._resolve, mapped))))
-        return GpuMemory(unit.resource, unit.uuid, unit.name, used, device_used, total, trouble or how, reason, pids)
+        return GpuMemory(
+            device.resource, device.uuid, device.name, used, device_used, total, trouble or how, reason, pids
+        )
 
     def _resolve(self, pid: int) -> int | None:
         if pid not in self._resolved:
@@ -246,8 +241,8 @@ class _Session:
         return self._resolved[pid]
 
     def _lost_gpus(self) -> list[GpuMemory]:
-        """Units that were the trainer's and are no longer listed, after a device was lost."""
-        listed = {unit.resource for unit in self._devices}
+        """The GPUs that were the trainer's and are no longer listed, after a device was lost."""
+        listed = {device.resource for device in self._devices}
         gone = [gpu for gpu in self.known.values() if gpu.resource not in listed and self.lost]
         return [
             replace(gpu, used_bytes=None, device_used_bytes=None, attribution="unavailable", reason=self.lost)
@@ -256,7 +251,7 @@ class _Session:
 
 
 def _text(function: Callable[..., str], handle: Any) -> str:
-    """A name that NVML tells; pynvml takes it for UTF-8."""
+    """Call `function` for a text, which pynvml decodes as UTF-8 whatever it is."""
     try:
         return function(handle)
     except UnicodeDecodeError as error:
@@ -273,7 +268,7 @@ def _library_missing() -> AbsentError:
 
 
 def _load() -> Any:
-    """pynvml, if the library it needs can be loaded: ctypes alone costs a tenth of its memory."""
+    """Import pynvml after loading its library with ctypes, which takes a tenth of the memory if that is missing."""
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -285,20 +280,17 @@ def _load() -> Any:
     return pynvml
 
 
-# --- the program ----------------------------------------------------------------------------------------------------
-
-
 class _ReconnectingSession:
-    """One session after another, for the same questions."""
+    """Replaces a session that has lost a device, and otherwise behaves like it."""
 
     def __init__(self, pids: NvmlPidResolver, visible: str | None, known: Mapping[str, GpuMemory]) -> None:
         self._pids, self._visible = pids, visible
         self._session: _Session | None = None
-        self._known = known  # by the session before, so that a GPU that stays lost is not forgotten
+        self._known = known  # of the previous session, so that a lost GPU is not forgotten
         self._reopen_t, self._losses = float("-inf"), 0
 
     def read_gpus(self, tree: frozenset[int], now: float) -> tuple[GpuMemory, ...]:
-        """As _Session.look. A lost device is looked for again by a new session, ever more rarely."""
+        """As _Session.read_gpus; a new session searches for a lost device, at growing intervals."""
         if self._session is not None and self._session.lost and now >= self._reopen_t:
             self.close()
         if self._session is None:
@@ -309,7 +301,6 @@ class _ReconnectingSession:
             self._note_loss(now)
 
     def close(self) -> None:
-        """Give NVML's handles back."""
         if self._session is not None:
             self._known = self._session.known
             self._session.close()
@@ -324,15 +315,15 @@ class _ReconnectingSession:
 
 
 def serve() -> None:
-    """Answer each question on descriptor 0, until it is closed or NVML must be begun anew by another process."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # also while it hangs
+    """Answer the questions on descriptor 0, until it is closed or another process must initialize NVML."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # even while it hangs
     settings = HelperSettings.decode(os.read(0, MAX_HELPER_MESSAGE_BYTES))
     known = {gpu.resource: gpu for gpu in settings.known}
     sessions = _ReconnectingSession(NvmlPidResolver(settings.root, settings.host_root), settings.visible, known)
     with suppress(ConnectionError):  # memwatch has ended before it read an answer
         while message := os.read(0, MAX_HELPER_MESSAGE_BYTES):
             tree, t, wait_seconds = json.loads(message)
-            if select.select([0], [], [], wait_seconds)[0]:  # nobody waits for the answer any more
+            if select.select([0], [], [], wait_seconds)[0]:  # closed, or another question: nobody waits for this answer
                 break
             answer = _answer(sessions, frozenset(tree), t)
             os.write(0, answer.encode())

@@ -1,4 +1,4 @@
-"""Which GPUs are the trainer's: CUDA_VISIBLE_DEVICES, PIDs across namespaces, and figures that cannot be true."""
+"""Finds which GPUs are the trainer's, by CUDA_VISIBLE_DEVICES and PIDs, and checks NVML's figures for plausibility."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_PID_MAX = 1 << 22  # PID_MAX_LIMIT of the kernel
-_INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel
-
-
-# --- what the trainer may use -------------------------------------------------------------------------------------
+_PID_MAX = 1 << 22  # the kernel's PID_MAX_LIMIT
+_INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # the kernel's PROC_PID_INIT_INO
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,74 +21,71 @@ class GpuDevice:
     resource: str  # "gpu0", or "gpu0:1" for MIG instance 1 of GPU 0
     index: int  # of the GPU
     uuid: str
-    gpu_uuid: str  # of the GPU it is part of; its own uuid without MIG
+    gpu_uuid: str  # of the GPU that it is part of; without MIG the same as uuid
     name: str
     minor: int | None  # of /dev/nvidiaMINOR
     handle: Any = None
 
 
-def visible_devices(text: str, units: Sequence[GpuDevice]) -> frozenset[str]:
-    """Resources that a CUDA_VISIBLE_DEVICES of `text` leaves to a program.
+def visible_devices(text: str, devices: Sequence[GpuDevice]) -> frozenset[str]:
+    """Return the resources that a program with this value of CUDA_VISIBLE_DEVICES may use.
 
-    Takes indices, abbreviated GPU UUIDs and MIG UUIDs; as CUDA does, stops at the first entry that names no device
-    (such as -1) and takes the first instance of a GPU in MIG mode. Indices count as NVML does: CUDA counts so where
-    all GPUs are of one model, or with CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    It has indices, abbreviated GPU UUIDs and MIG UUIDs. As in CUDA, the first entry that names no device (such as -1)
+    ends the list, and a GPU in MIG mode means its first instance. Indices are NVML's; CUDA's are the same when all GPUs
+    are of one model, or with CUDA_DEVICE_ORDER=PCI_BUS_ID.
     """
     found: set[str] = set()
     for word in text.split(","):
-        unit = _device_named(word.strip(), units)
-        if unit is None:
+        device = _device_named(word.strip(), devices)
+        if device is None:
             break
-        found.add(unit.resource)
+        found.add(device.resource)
     return frozenset(found)
 
 
-def _device_named(word: str, units: Sequence[GpuDevice]) -> GpuDevice | None:
+def _device_named(word: str, devices: Sequence[GpuDevice]) -> GpuDevice | None:
     if word.isascii() and word.isdigit() and len(word) < 6:
-        return next((unit for unit in units if unit.index == int(word)), None)
+        return next((device for device in devices if device.index == int(word)), None)
     if word.startswith("MIG-"):
-        hits = [unit for unit in units if unit.uuid.startswith(word)]
+        hits = [device for device in devices if device.uuid.startswith(word)]
         return hits[0] if len(hits) == 1 else None
     if word.startswith("GPU-"):
-        hits = [unit for unit in units if unit.gpu_uuid.startswith(word)]
-        return hits[0] if len({unit.gpu_uuid for unit in hits}) == 1 else None
+        hits = [device for device in devices if device.gpu_uuid.startswith(word)]
+        return hits[0] if len({device.gpu_uuid for device in hits}) == 1 else None
     return None
 
 
-# --- PIDs across namespaces ---------------------------------------------------------------------------------------
-
-
+# NSpid:	41230	17
 def parse_nspid(status: bytes) -> tuple[int, ...]:
-    """PIDs of a process from the outermost namespace in sight inwards, from /proc/PID/status; () where not told."""
-    # NSpid:	41230	17
+    """Parse a process's PIDs from /proc/PID/status, in the outermost visible namespace first; () without the line."""
     found = re.search(rb"^NSpid:((?:[ \t]+[0-9]{1,10})+)[ \t]*$", status, re.MULTILINE)
     return tuple(map(int, found[1].split())) if found else ()
 
 
 class NvmlPidResolver:
-    """Tells which of the trainer's processes a PID in NVML's list means, when both count in different namespaces."""
+    """Maps a PID in NVML's list to the trainer's process, when NVML has another PID namespace."""
 
     def __init__(self, root: str = "/proc", host_root: str | None = None) -> None:
         self._root, self._host_root = Path(root), Path(host_root or root)
 
     def resolve(self, pid: int, tree: frozenset[int]) -> int | None:
-        """A PID of `tree`; None when `pid` is another process, or nothing proves that it is one of these."""
+        """Return the PID of `tree` that NVML's `pid` is; None when it is another process, or that is not certain."""
         inner = self._nspids(self._host_root / str(pid))[-1:]
         if inner and inner[0] in tree and self._same_namespace(pid, inner[0]):
             return inner[0]
-        if (self._root / str(pid)).exists():  # counted as we count: it is what it says
+        if (self._root / str(pid)).exists():  # the same namespace: it is another process
             return None
         return next((own for own in sorted(tree) if pid in self._nspids(self._root / str(own))[1:]), None)
 
     def in_container(self) -> bool:
-        """We are in a container's PID namespace, whose view of NVML's process list may be empty or foreign."""
+        """Whether memwatch is in a container's PID namespace, where NVML's process list may be empty or useless."""
         try:
             return str((self._root / "self/ns/pid").readlink()) != _INITIAL_PID_NAMESPACE
         except OSError:
             return True
 
     def open_devices(self, tree: Iterable[int]) -> frozenset[int]:
-        """Minor numbers of the /dev/nvidiaN that these processes hold open."""
+        """Return the minor numbers of the /dev/nvidiaN that these processes have open."""
         links = (link for pid in tree for link in open_files(f"{self._root}/{pid}"))
         return frozenset(int(link[11:]) for link in links if re.fullmatch(r"/dev/nvidia[0-9]{1,4}", link))
 
@@ -109,12 +103,12 @@ class NvmlPidResolver:
 
 
 def open_files(process: str) -> list[str]:
-    """Where the descriptors of /proc/PID lead; those that may not be seen are left out."""
+    """Read the links of /proc/PID/fd; those that may not be read are left out."""
     folder = f"{process}/fd"
     try:
         names = os.listdir(folder)  # noqa: PTH208 - a quarter of what pathlib takes
     except OSError:
-        return []  # gone or not ours: what was seen before counts
+        return []  # exited or not permitted: the previous finding stays
     links = []
     for name in names:
         with suppress(OSError):
@@ -122,15 +116,13 @@ def open_files(process: str) -> list[str]:
     return links
 
 
-# --- what it opens ------------------------------------------------------------------------------------------------
-
-OPEN_CHECK_SECONDS = 5.0  # between two glances
-MAX_PROCESSES_PER_CHECK = 8  # processes; a link takes 2 us
+OPEN_CHECK_SECONDS = 5.0  # between checks
+MAX_PROCESSES_PER_CHECK = 8  # reading a link takes 2 us
 _DEVICES = ("/dev/nvidia", "/dev/nvgpu", "/dev/nvhost", "/dev/dxg")
 
 
 class GpuOpenDetector:
-    """Tells when one of the trainer's processes opens a GPU's device beyond those that were open from the start."""
+    """Detects when one of the trainer's processes opens a GPU's device that was not open at the start."""
 
     def __init__(self, root: str, tree: Iterable[int]) -> None:
         self._root = root
@@ -139,26 +131,23 @@ class GpuOpenDetector:
         self._next_t = float("-inf")
 
     def check(self, now: float, tree: Iterable[int]) -> bool:
-        """Glance at a few processes, in turn, when it is time to."""
+        """Check a few processes, in rotation, when a check is due."""
         if now < self._next_t:
             return False
         self._next_t = now + OPEN_CHECK_SECONDS
         self._pending_pids = self._pending_pids or sorted(tree)
-        glanced, self._pending_pids = (
+        checked, self._pending_pids = (
             self._pending_pids[:MAX_PROCESSES_PER_CHECK],
             self._pending_pids[MAX_PROCESSES_PER_CHECK:],
         )
-        return any(opening not in self._open_at_start for pid in glanced for opening in self._open_gpu_files(pid))
+        return any(opening not in self._open_at_start for pid in checked for opening in self._open_gpu_files(pid))
 
     def _open_gpu_files(self, pid: int) -> list[tuple[int, str]]:
         return [(pid, link) for link in open_files(f"{self._root}/{pid}") if link.startswith(_DEVICES)]
 
 
-# --- what cannot be true ------------------------------------------------------------------------------------------
-
-
 def plausible_memory(memory: Any) -> tuple[int | None, int | None, str]:
-    """Total and allocated bytes of NVML's memory info, and why not. The driver's own reserve counts as allocated."""
+    """Return total and allocated bytes (with the driver's reserve), and why one of them is None."""
     if memory is None:
         return None, None, ""
     total, free = int(memory.total), int(memory.free)
@@ -170,10 +159,10 @@ def plausible_memory(memory: Any) -> tuple[int | None, int | None, str]:
 
 
 def implausible_entry(used: Mapping[int, int | None]) -> str:
-    """What is wrong with a list of bytes by PID; "" when it can be true.
+    """Return what is wrong with a list of bytes by PID; "" when it is plausible.
 
-    Drivers 535.43 to 535.86 wrote wider entries than version 3 has, so that PIDs stand where bytes should and bytes
-    where PIDs should. One such entry spoils the whole list.
+    Drivers 535.43 to 535.86 write wider entries than version 3 has, so that PIDs and bytes are swapped. One such entry
+    makes the whole list useless.
     """
     for pid, size in used.items():
         misplaced = size is not None and 0 < size <= _PID_MAX and size % 4096
@@ -183,7 +172,7 @@ def implausible_entry(used: Mapping[int, int | None]) -> str:
 
 
 def plausible_usage(used: Mapping[int, int | None], own: Sequence[int], total: int | None) -> tuple[int | None, str]:
-    """Bytes of the processes `own` together, or None and why."""
+    """Return the bytes of the processes `own` together, or None and why."""
     if not own:
         return None, ""
     sizes = [size for pid in own if (size := used[pid]) is not None]

@@ -90,30 +90,6 @@ def _lower(text: str) -> str:
 class LogCounter:
     """One counter: how its value has changed, and its events until it is selected as the primary one."""
 
-    __slots__ = (
-        "_at",
-        "_baseline",
-        "_erratic_decrements",
-        "_repeats",
-        "_step",
-        "decrements",
-        "family",
-        "first",
-        "increments",
-        "is_inner_loop",
-        "is_ruled_out",
-        "last",
-        "name",
-        "needs_constant_step",
-        "pending_events",
-        "priority",
-        "required_increments",
-        "restarts",
-        "total",
-        "unit",
-        "was_selected",
-    )
-
     def __init__(
         self, name: str, unit: str, weight: int, required_increments: int, priority: int | None = None
     ) -> None:
@@ -289,5 +265,4 @@ def _must_wait(counter: LogCounter, counters: list[LogCounter]) -> bool:
 
 
 def with_event_fields(located: LocatedEvent, **fields: Any) -> LocatedEvent:
-    """Return `located` with other fields of its event."""
     return located._replace(event=replace(located.event, **fields))

@@ -115,7 +115,6 @@ class SkippableLines:
         self._counter_version += 1
 
     def clear(self) -> None:
-        """Forget all templates."""
         self.irrelevant.clear()
         self.irrelevant.add(b"")
         self.conditional.clear()
@@ -170,5 +169,4 @@ def _distinguishes_digits(token: re.Match[str]) -> bool:
 
 
 def mask_digits(text: str) -> str:
-    """Return `text` with 0 for each digit."""
     return _DIGIT.sub("0", text)

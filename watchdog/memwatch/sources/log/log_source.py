@@ -111,7 +111,6 @@ class LogSource:
             self._begin_catch_up_pass()
 
     def _begin_catch_up_pass(self) -> None:
-        """Begin the next catch-up pass, if one is left."""
         self._catch_up_pass = None
         if self._catch_up_starts:
             start = self._catch_up_starts.pop(0)

@@ -19,9 +19,6 @@ _UNLIMITED_USE_SECONDS, _NO_LIMIT_SECONDS = 10.0, 1.5
 _NO_LIMIT = 2**60  # bytes; version 1 writes 9223372036854771712 when there is no limit
 
 
-# --- parsers ------------------------------------------------------------------------------------------------------
-
-
 # inactive_file 100732928
 # total_inactive_file 100732928
 def parse_reclaimable_cache(raw: bytes) -> int:
@@ -57,9 +54,6 @@ def parse_usage(raw: bytes) -> int:
 def parse_oom_kills(raw: bytes) -> int | None:
     """Parse memory.oom_control, memory.events or memory.events.local; None before Linux 4.13, which has no count."""
     return parse_field(raw, b"oom_kill ")
-
-
-# --- one level ----------------------------------------------------------------------------------------------------
 
 
 class _CgroupDirectory:
@@ -108,9 +102,6 @@ class _MemoryStat:
         self.page_cache = parse_reclaimable_cache(raw)
         self.hierarchical_limit = parse_field(raw, b"hierarchical_memory_limit ")
         self.swap = parse_field(raw, b"total_swap ")
-
-
-# --- all levels ---------------------------------------------------------------------------------------------------
 
 
 class CgroupReader:

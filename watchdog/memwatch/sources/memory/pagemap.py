@@ -146,7 +146,6 @@ class PagemapFile:
     __slots__ = ("_fd", "_path", "reads", "scans")
 
     def __init__(self, pid: int, root: str = "/proc") -> None:
-        """Open it; TargetGoneError or SourceError."""
         self._path = f"{root}/{pid}/pagemap"
         self.reads = self.scans = 0
         try:

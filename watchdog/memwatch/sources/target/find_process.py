@@ -1,4 +1,4 @@
-"""Finds the process that is meant by PID, PID file, command line, unit or cgroup: one PID, or an error with candidates.
+"""Finds the trainer by PID, PID file, command line, unit or cgroup: one PID, or an error with the candidates.
 
 The only module that imports psutil, and only to search: that costs 4 MiB, which a watch by --pid does not pay.
 """
@@ -19,16 +19,17 @@ from memwatch.core.text_and_units import format_bytes, format_duration, printabl
 from memwatch.errors import AttachError, ConfigError, NoTrainerError, SourceError
 from memwatch.sources.kernel_files import read_whole
 from memwatch.sources.procfs import read_stat
-from memwatch.sources.target.process_identity import is_torchrun, read_argv
+from memwatch.sources.target.launcher_environment import is_torchrun
+from memwatch.sources.target.process_identity import read_argv
 from memwatch.sources.target.systemd_unit import read_unit
 from memwatch.system.cpu_time_limit import CpuTimeExceededError, run_with_cpu_limit
 
 OPTIONS = "--pid PID, --pidfile FILE, --match REGEX, --unit NAME and --cgroup PATH"
-_MAX_LISTED = 8
+_MAX_LISTED = 8  # processes in an error
 _PIDFILE_BYTES = 4096
-_MATCH_SECONDS = 1.0  # of CPU that --match may take for all command lines: a plain one takes 1 us each
-_STALE_SECONDS = 5.0  # a clock that was set meanwhile moves the time of a file
-# Programs that start a trainer with its command line among their own words; the trainer is below them.
+_MATCH_SECONDS = 1.0  # of CPU for all command lines: a simple regex takes 1 us for each
+_STALE_SECONDS = 5.0  # tolerance between a file's time and a process's start: the clock may have been set meanwhile
+# Programs that start the trainer, and have its command line at the end of their own.
 _WRAPPER = re.compile(
     r"sh|bash|dash|zsh|ksh|fish|sudo|su|doas|env|nohup|setsid|timeout|nice|ionice|taskset|numactl|stdbuf|"
     r"time|xvfb-run|uv|poetry|pipenv|pdm|hatch|conda|mamba|micromamba|srun|mpirun|mpiexec|tmux|screen|"
@@ -38,7 +39,7 @@ _WRAPPER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ProcessInfo:
-    """A process with its command line."""
+    """A process with a command line."""
 
     pid: int
     parent: int
@@ -47,7 +48,7 @@ class ProcessInfo:
 
     @property
     def command(self) -> str:
-        """Its words, joined by blanks: --match is applied to this."""
+        """The command line in one string, to which --match is applied."""
         return " ".join(self.argv)
 
 
@@ -58,13 +59,13 @@ def find_trainer_pid(
     match: str | None = None,
     unit: str | None = None,
     cgroup: str | None = None,
-    apart: Collection[tuple[int, int]] = (),
+    excluded: Collection[tuple[int, int]] = (),
     root: str = "/proc",
 ) -> int:
-    """The PID that is named in one of these ways; `match` beside `unit` or `cgroup` chooses among their processes.
+    """Find the PID by one of these options; `match` beside `unit` or `cgroup` chooses among their processes.
 
-    Never one of `apart`: (PID, start time in ticks). NoTrainerError when there is none, AttachError when several fit,
-    ConfigError for a broken regex and for ways that exclude each other.
+    Processes in `excluded`, by PID and start time in ticks, are ignored. NoTrainerError when there is none, AttachError
+    when several match, ConfigError for an invalid regex and for options that exclude each other.
     """
     alone, scopes = (pid, pidfile), (unit, cgroup)
     ways = sum(given is not None for given in (*alone, *scopes))
@@ -74,8 +75,8 @@ def find_trainer_pid(
         return pid
     if pidfile is not None:
         return _from_pidfile(pidfile, root)
-    name, among = _scope(unit, cgroup)
-    return _from_processes(name, among, match, frozenset(apart), root)
+    name, select = _scope(unit, cgroup)
+    return _from_processes(name, select, match, frozenset(excluded), root)
 
 
 def _from_pidfile(path: str, root: str) -> int:
@@ -85,9 +86,8 @@ def _from_pidfile(path: str, root: str) -> int:
             lines = file.read(_PIDFILE_BYTES).splitlines()
             age = time.time() - os.fstat(file.fileno()).st_mtime
     except OSError as error:
-        raise NoTrainerError(
-            f"PID file {path}: {error.strerror}", "Is the trainer started, and does it write it?"
-        ) from error
+        question = "Is the trainer started, and does it write it?"
+        raise NoTrainerError(f"PID file {path}: {error.strerror}", question) from error
     first = lines[0].strip() if lines else b""
     if not first:
         raise NoTrainerError(f"PID file {path} is empty", hint)
@@ -98,7 +98,7 @@ def _from_pidfile(path: str, root: str) -> int:
 
 
 def _require_fresh_pidfile(path: str, pid: int, age: float, root: str) -> None:
-    """The PID of a trainer that is long gone may be a stranger's by now: one that began after the file was written."""
+    """NoTrainerError when the process started after the file was written: the PID was reused."""
     try:
         began = read_stat(pid, root).start_ticks / os.sysconf("SC_CLK_TCK")
         uptime = float(read_whole(f"{root}/uptime").split()[0])
@@ -112,100 +112,96 @@ def _require_fresh_pidfile(path: str, pid: int, age: float, root: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessTable:
-    """The processes of this machine but for memwatch and what it was started through, by PID."""
+    """All processes by PID, without memwatch and the programs that started it."""
 
     processes: Mapping[int, ProcessInfo]
     root: str
 
 
 def _scope(unit: str | None, cgroup: str | None) -> tuple[str, Callable[[ProcessTable], Iterable[int]]]:
-    """How people call what was named, and the PIDs among everyone that belong to it."""
+    """Return the name of the unit or cgroup for messages, and a function that selects its PIDs."""
     if unit is not None:
-        return f"unit {unit}", lambda everyone: _of_unit(unit, everyone)
+        return f"unit {unit}", lambda table: _of_unit(unit, table)
     if cgroup is not None:
-        return f"cgroup {cgroup}", lambda everyone: _of_cgroup(cgroup, everyone)
-    return "", lambda everyone: everyone.processes
+        return f"cgroup {cgroup}", lambda table: _of_cgroup(cgroup, table)
+    return "", lambda table: table.processes
 
 
-def _of_unit(name: str, everyone: ProcessTable) -> Iterable[int]:
-    """A service's main process and what is below it; all of a scope, or of a slice."""
+def _of_unit(name: str, table: ProcessTable) -> Iterable[int]:
+    """A service's main process and its descendants; all processes of a scope or a slice."""
     unit = read_unit(name)
     if not unit.main_pid:
-        return _of_cgroup(glob.escape(unit.cgroup), everyone) if unit.cgroup else ()
+        return _of_cgroup(glob.escape(unit.cgroup), table) if unit.cgroup else ()
     found = {unit.main_pid}
-    return [pid for pid in everyone.processes if _is_below(pid, found, everyone.processes)]
+    return [pid for pid in table.processes if _is_below(pid, found, table.processes)]
 
 
-def _of_cgroup(pattern: str, everyone: ProcessTable) -> Iterable[int]:
-    """Those in a cgroup that fits, or in one below it. Any hierarchy will do: their names are the same."""
+def _of_cgroup(pattern: str, table: ProcessTable) -> Iterable[int]:
+    """Yield those in or below a cgroup that matches, in any hierarchy: the names are the same."""
     inside = f"/{pattern.strip('/')}/*"
-    for pid in everyone.processes:
+    for pid in table.processes:
         try:
-            lines = read_whole(f"{everyone.root}/{pid}/cgroup").splitlines()
+            lines = read_whole(f"{table.root}/{pid}/cgroup").splitlines()
         except SourceError:
-            continue  # it ended meanwhile
+            continue  # it has exited meanwhile
         paths = (os.fsdecode(line.split(b":", 2)[-1]) for line in lines)
         if any(fnmatch.fnmatchcase(f"{path}/", inside) for path in paths):
             yield pid
 
 
 def _is_below(pid: int, found: set[int], processes: Mapping[int, ProcessInfo]) -> bool:
-    """It is one of `found`, or a descendant; those on the way are added."""
-    way = []
+    """Whether it is in `found` or a descendant of one; it and those between are then added to `found`."""
+    path = []
     while pid not in found and pid in processes:
-        way.append(pid)
+        path.append(pid)
         pid = processes[pid].parent
     if pid in found:
-        found.update(way)
+        found.update(path)
     return pid in found
 
 
 def _from_processes(
     name: str,
-    among: Callable[[ProcessTable], Iterable[int]],
+    select: Callable[[ProcessTable], Iterable[int]],
     regex: str | None,
-    apart: frozenset[tuple[int, int]],
+    excluded: frozenset[tuple[int, int]],
     root: str,
 ) -> int:
     try:
         pattern = re.compile(regex or "")
     except (re.error, OverflowError, RecursionError) as error:
-        raise ConfigError(
-            f"--match {regex!r} is not a regular expression: {error}", "Escape . ( [ * with \\."
-        ) from error
-    processes = {process.pid: process for process in _processes(root) if not _is_apart(process.pid, apart, root)}
+        text = f"--match {regex!r} is not a regular expression: {error}"
+        raise ConfigError(text, "Escape . ( [ * with \\.") from error
+    processes = {process.pid: process for process in _processes(root) if not _is_excluded(process.pid, excluded, root)}
     for own in _memwatch_pids(processes):
         del processes[own]
-    scope = [processes[pid] for pid in among(ProcessTable(processes, root)) if pid in processes]
+    scope = [processes[pid] for pid in select(ProcessTable(processes, root)) if pid in processes]
     matching = {process.pid: process for process in _matching(pattern, scope)}
-    roots = _family_tops(matching, processes)
-    said = " of ".join(filter(None, [f"--match '{printable(regex)}'" if regex is not None else "", name]))
-    if len(roots) == 1:
-        return roots[0].pid
-    if roots:
-        fix = (
-            "Make the regex fit one of them, or use --pid."
-            if regex is not None
-            else "Choose one of them by --match REGEX besides."
-        )
-        raise AttachError(f"{said} fits {len(roots)} processes:\n{_table(roots)}", fix)
-    hint = _suggest(regex, scope) if regex is not None else "Is it started, and on this machine?"
-    raise NoTrainerError(f"{said} fits no process" if regex is not None else f"{said} has no process", hint)
+    trainers = _family_tops(matching, processes)
+    criteria = " of ".join(filter(None, [f"--match '{printable(regex)}'" if regex is not None else "", name]))
+    if len(trainers) == 1:
+        return trainers[0].pid
+    if trainers:
+        text = f"{criteria} fits {len(trainers)} processes:\n{_table(trainers)}"
+        choose, narrow = "Choose one of them by --match REGEX besides.", "Make the regex fit one of them, or use --pid."
+        raise AttachError(text, choose if regex is None else narrow)
+    if regex is None:
+        raise NoTrainerError(f"{criteria} has no process", "Is it started, and on this machine?")
+    raise NoTrainerError(f"{criteria} fits no process", _suggest(regex, scope))
 
 
 def _matching(pattern: re.Pattern[str], processes: Iterable[ProcessInfo]) -> list[ProcessInfo]:
-    """Those whose command line fits; AttachError where the user's regex takes too long for them."""
+    """Return those whose command line matches; AttachError when the user's regex takes too long."""
     try:
         return run_with_cpu_limit(_MATCH_SECONDS, lambda: [p for p in processes if pattern.search(p.command)])
     except CpuTimeExceededError:
         text = f"--match {printable(pattern.pattern)!r} takes more than {_MATCH_SECONDS:g} s for the processes here"
-        raise AttachError(
-            text, "Leave out repetitions of repetitions, as in (a+)+, or name a part of the command."
-        ) from None
+        hint = "Leave out repetitions of repetitions, as in (a+)+, or name a part of the command."
+        raise AttachError(text, hint) from None
 
 
 def _processes(root: str) -> Iterator[ProcessInfo]:
-    """Every process that has a command line (no kernel threads, no zombies)."""
+    """Yield every process with a command line, so neither kernel threads nor zombies."""
     import psutil
 
     psutil.PROCFS_PATH = root
@@ -217,23 +213,23 @@ def _processes(root: str) -> Iterator[ProcessInfo]:
                 yield ProcessInfo(pid, process.ppid(), argv, process.memory_info().rss)
 
 
-def _is_apart(pid: int, apart: frozenset[tuple[int, int]], root: str) -> bool:
+def _is_excluded(pid: int, excluded: frozenset[tuple[int, int]], root: str) -> bool:
     """psutil derives the start time from a clock that may be set; the kernel's count of ticks never changes."""
-    if not any(pid == other for other, _ in apart):
+    if not any(pid == other for other, _ in excluded):
         return False
     try:
-        return (pid, read_stat(pid, root).start_ticks) in apart
+        return (pid, read_stat(pid, root).start_ticks) in excluded
     except SourceError:  # it has ended meanwhile
         return True
 
 
-def _memwatch_pids(everyone: Mapping[int, ProcessInfo]) -> set[int]:
-    """memwatch, whatever it was started through (a shell, sudo), and every other memwatch: all hold the regex."""
-    own = {process.pid for process in everyone.values() if _is_memwatch(process.argv)}
+def _memwatch_pids(processes: Mapping[int, ProcessInfo]) -> set[int]:
+    """Return every memwatch and the programs that started this one (a shell, sudo): all have the regex in argv."""
+    own = {process.pid for process in processes.values() if _is_memwatch(process.argv)}
     pid = os.getpid()
-    while pid in everyone:
+    while pid in processes:
         own.add(pid)
-        pid = everyone[pid].parent
+        pid = processes[pid].parent
     return own
 
 
@@ -243,15 +239,15 @@ def _is_memwatch(argv: tuple[str, ...]) -> bool:
     return any(PurePath(word).name == "memwatch" for word in words[:2])
 
 
-def _family_tops(matching: Mapping[int, ProcessInfo], everyone: Mapping[int, ProcessInfo]) -> list[ProcessInfo]:
-    """One process for each family: its top, below the shells and runners that only started it.
+def _family_tops(matching: Mapping[int, ProcessInfo], processes: Mapping[int, ProcessInfo]) -> list[ProcessInfo]:
+    """Return the topmost process of each family, below the shells and runners that only started it.
 
-    Forked DataLoader workers have the very command line of the trainer, torchrun's ranks have most of it.
+    Forked DataLoader workers have the same command line as the trainer, torchrun's ranks most of it.
     """
     below: dict[int, list[ProcessInfo]] = {}
     tops = []
     for process in matching.values():
-        above = _nearest_matching_ancestor(process, matching, everyone)
+        above = _nearest_matching_ancestor(process, matching, processes)
         if above is None:
             tops.append(process)
         else:
@@ -267,17 +263,16 @@ def _family_tops(matching: Mapping[int, ProcessInfo], everyone: Mapping[int, Pro
 
 
 def _nearest_matching_ancestor(
-    process: ProcessInfo, matching: Mapping[int, ProcessInfo], everyone: Mapping[int, ProcessInfo]
+    process: ProcessInfo, matching: Mapping[int, ProcessInfo], processes: Mapping[int, ProcessInfo]
 ) -> int | None:
-    """The closest ancestor that matches too."""
     pid = process.parent
-    while pid in everyone and pid not in matching:
-        pid = everyone[pid].parent
+    while pid in processes and pid not in matching:
+        pid = processes[pid].parent
     return pid if pid in matching else None
 
 
 def _is_wrapper(process: ProcessInfo, started: list[ProcessInfo]) -> bool:
-    """It only starts another program, whose command line is within its own."""
+    """Whether it only starts another program, whose command line its own contains."""
     if is_torchrun(process.argv):
         return False
     if _WRAPPER.fullmatch(PurePath(process.argv[0]).name.lstrip("-")):
@@ -305,16 +300,14 @@ def _started_ago(pid: int) -> str:
 
 
 def _suggest(regex: str, processes: Iterable[ProcessInfo]) -> str:
-    """Those that fit when case does not count, else those with a word of the regex, else the big Python processes."""
-    everyone = list(processes)
+    """List those that match in another case, else those with a word of the regex, else the Python processes."""
+    candidates = list(processes)
     words = [word.lower() for word in re.findall(r"\w{4,}", regex)]
-    loose = re.compile(regex, re.IGNORECASE)
-    alike = _matching(loose, everyone)
-    for why, near in (
-        ("These differ in case only", alike),
-        ("These have a part of it", [p for p in everyone if any(word in p.command.lower() for word in words)]),
-        ("Python processes", [p for p in everyone if PurePath(p.argv[0]).name.startswith("python")]),
+    for title, found in (
+        ("These differ in case only", _matching(re.compile(regex, re.IGNORECASE), candidates)),
+        ("These have a part of it", [p for p in candidates if any(word in p.command.lower() for word in words)]),
+        ("Python processes", [p for p in candidates if PurePath(p.argv[0]).name.startswith("python")]),
     ):
-        if near:
-            return f"{why}:\n{_table(near)}"
+        if found:
+            return f"{title}:\n{_table(found)}"
     return "Is the trainer started, and on this machine?"

@@ -1,26 +1,28 @@
-"""Which part of which run a trainer is, as the launcher that started it says: its environment, its command line."""
+"""Reads a trainer's run, node and rank from the environment and the command line that its launcher gave it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 
 from memwatch.core.measurements import RunIdentity
 from memwatch.core.text_and_units import printable
 
-# The first that is set counts. MEMWATCH_* are for those whom no launcher tells: pods, by the Downward API.
+# The first variable that is set is used. MEMWATCH_* are for trainers without a launcher, such as pods (Downward API).
 RUN_ID_VARIABLES = ("MEMWATCH_RUN_ID", "TORCHELASTIC_RUN_ID", "PET_RDZV_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 NODE_VARIABLES = ("MEMWATCH_NODE", "SLURMD_NODENAME", "NODE_NAME")
 RANK_VARIABLES = ("MEMWATCH_RANK", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 NODE_COUNT_VARIABLES = ("GROUP_WORLD_SIZE", "PET_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
-_NO_ID = "none"  # torchrun's own default
+_NO_ID = "none"  # torchrun's default
+_TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")  # after -m, or as the path of a script
 
 
 def identify_run(
     environ: Mapping[str, str], argv: Sequence[str], *, agent: bool, host: str, run_id: str
 ) -> RunIdentity:
-    """What the launcher says; `run_id` and `host` where it says nothing.
+    """Return what the launcher set; `run_id` and `host` are used when it set nothing.
 
-    `agent`: torchrun, which has no rank of its own and hands its options to its ranks alone, as TORCHELASTIC_RUN_ID.
+    `agent`: the process is torchrun, which has no rank and passes its options on only to its ranks.
     """
     given = {**environ, **_options(argv)} if agent else environ
     ids = [name for name in RUN_ID_VARIABLES if given.get(name, _NO_ID) != _NO_ID]
@@ -32,8 +34,19 @@ def identify_run(
     )
 
 
+def is_torchrun(argv: Sequence[str]) -> bool:
+    """Whether a command line is the elastic agent's: `torchrun`, `python -m torch.distributed.run` and the like."""
+    for index, word in enumerate(argv[:8]):
+        name = PurePath(word).name
+        if name == "torchrun" or (word in _TORCHRUN_MODULES and index > 0 and argv[index - 1] == "-m"):
+            return True
+        if name.endswith(".py"):
+            return word.replace("/", ".").removesuffix(".py").endswith(_TORCHRUN_MODULES)
+    return False
+
+
 def _options(argv: Sequence[str]) -> dict[str, str]:
-    """Of torchrun's command line, by the names that its environment would have: `--rdzv-id=7` is PET_RDZV_ID."""
+    """Return torchrun's options by the names of its environment variables: `--rdzv-id=7` is PET_RDZV_ID."""
     found: dict[str, str] = {}
     for word, following in zip(argv, [*argv[1:], ""], strict=True):
         option, equals, value = word.partition("=")

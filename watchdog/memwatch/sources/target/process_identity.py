@@ -1,4 +1,4 @@
-"""Whom to watch: identity of a process, how to find it, and what is known of it at attach."""
+"""Identifies a process by PID and start time, and reads what is known of it at attach."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from memwatch.core.text_and_units import printable
 from memwatch.errors import AttachError, NoTrainerError, SourceError, TargetGoneError
 from memwatch.sources.kernel_files import read_whole
 from memwatch.sources.procfs import read_children, read_stat
+from memwatch.sources.target.launcher_environment import is_torchrun
 
-_TORCHRUN_WORDS = ("torch.distributed.run", "torch.distributed.launch")  # after -m, or as torchrun's own script
-_MANY_ENVIRON_BYTES = 1 << 20
-EXEC_SECONDS, EXEC_POLL_SECONDS = 1.0, 0.001  # the kernel takes microseconds, a busy machine more
+_MAX_ENVIRON_BYTES = 1 << 20
+# Longest wait for a child's exec, and between looks: the kernel takes microseconds, a busy machine more.
+EXEC_SECONDS, EXEC_POLL_SECONDS = 1.0, 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class RankProcess:
-    """A worker of torchrun."""
+    """A worker process of torchrun."""
 
     target: Target
     rank: int | None
@@ -31,24 +32,22 @@ class RankProcess:
 
 @dataclass(frozen=True, slots=True)
 class TargetFacts:
-    """What is known of the trainer at attach; None where it could not be read."""
+    """What is known of the trainer at attach; what could not be read is None."""
 
     target: Target
     command: str  # printable
     argv: tuple[str, ...]
     cwd: str | None
     uid: int | None
-    exe: str | None
-    is_python: bool
-    stdout_path: str | None  # the regular file that its output goes to
-    stdout_reason: str  # why there is no stdout_path; empty when there is
+    stdout_path: str | None  # the regular file of its standard output
+    stdout_reason: str  # why stdout_path is None; else empty
     environ: Mapping[str, str] | None
-    is_torchrun: bool  # the agent, not one of its ranks
+    is_torchrun: bool  # it is the agent, not one of its ranks
     status: bytes  # /proc/PID/status, for actions.signals.plan
 
 
 def identify(pid: int, root: str = "/proc") -> Target:
-    """The identity of the process that has this PID now; AttachError when it is none that can be watched."""
+    """Return the identity of the process that has this PID now; AttachError when it cannot be watched."""
     _require_watchable_pid(pid)
     try:
         found = read_stat(pid, root)
@@ -68,9 +67,9 @@ def identify(pid: int, root: str = "/proc") -> Target:
 
 
 def require_own_proc(root: str = "/proc") -> None:
-    """AttachError when the PIDs in /proc are not those that memwatch has and signals: each would mean another process.
+    """AttachError when /proc shows another PID namespace than memwatch's, where its PIDs mean other processes.
 
-    As in a new PID namespace, or a container, where /proc is mounted from outside.
+    This happens when a container, or a new PID namespace, has /proc mounted from outside.
     """
     own = _link(f"{root}/self")
     if own != str(os.getpid()):
@@ -79,7 +78,7 @@ def require_own_proc(root: str = "/proc") -> None:
 
 
 def is_same_process(target: Target, root: str = "/proc") -> bool:
-    """The process still runs, and the PID has not been given to another."""
+    """Whether the process still runs: neither exited nor replaced by another with its PID."""
     try:
         found = read_stat(target.pid, root)
     except SourceError:
@@ -88,10 +87,9 @@ def is_same_process(target: Target, root: str = "/proc") -> bool:
 
 
 def read_target_facts(target: Target, root: str = "/proc") -> TargetFacts:
-    """The facts at attach; what is not permitted is None. TargetGoneError when it ended meanwhile."""
+    """Read the facts at attach; what is not permitted is None. TargetGoneError when it exited meanwhile."""
     base = f"{root}/{target.pid}"
     argv = tuple(read_argv(target.pid, root))
-    exe = _link(f"{base}/exe")
     path, reason = _stdout(base)
     facts = TargetFacts(
         target=target,
@@ -99,8 +97,6 @@ def read_target_facts(target: Target, root: str = "/proc") -> TargetFacts:
         argv=argv,
         cwd=_link(f"{base}/cwd"),
         uid=_uid(base),
-        exe=exe,
-        is_python=_is_python(exe, argv),
         stdout_path=path,
         stdout_reason=reason,
         environ=read_environ(target.pid, root),
@@ -113,7 +109,7 @@ def read_target_facts(target: Target, root: str = "/proc") -> TargetFacts:
 
 
 def read_started_target_facts(pid: int) -> TargetFacts:
-    """As describe(), of a process that was started just now: within its exec it has no command line for a moment."""
+    """As read_target_facts, for a process started just now, which has no command line until its exec is done."""
     deadline = time.monotonic() + EXEC_SECONDS
     while not (facts := read_target_facts(identify(pid))).argv and time.monotonic() < deadline:
         time.sleep(EXEC_POLL_SECONDS)
@@ -121,39 +117,28 @@ def read_started_target_facts(pid: int) -> TargetFacts:
 
 
 def command_line(argv: Sequence[str]) -> str:
-    """The command line as one would type it: the program without its folder. Printable."""
+    """Return the command line as typed, with the program's name without its directory; printable."""
     return printable(" ".join((PurePath(argv[0]).name, *argv[1:]))) if argv else ""
 
 
 def read_argv(pid: int, root: str = "/proc") -> list[str]:
-    """The command line in words; empty for a kernel thread, a zombie, or a process that is gone."""
+    """Read the command line; empty for a kernel thread, a zombie and an exited process."""
     data = _read(f"{root}/{pid}/cmdline") or b""
     words = data.rstrip(b"\0").split(b"\0") if data else []
     return [os.fsdecode(word) for word in words]
 
 
 def read_environ(pid: int, root: str = "/proc") -> Mapping[str, str] | None:
-    """The environment that the process was started with; None when not permitted."""
-    data = _read(f"{root}/{pid}/environ", _MANY_ENVIRON_BYTES)
+    """Read the environment at the process's start; None when not permitted."""
+    data = _read(f"{root}/{pid}/environ", _MAX_ENVIRON_BYTES)
     if data is None:
         return None
     pairs = (os.fsdecode(entry).partition("=") for entry in data.split(b"\0") if b"=" in entry)
     return {name: value for name, _, value in pairs}
 
 
-def is_torchrun(argv: Sequence[str]) -> bool:
-    """`torchrun ...`, `python -m torch.distributed.run ...`, `python .../torchrun ...`: the elastic agent."""
-    for index, word in enumerate(argv[:8]):
-        name = PurePath(word).name
-        if name == "torchrun" or (word in _TORCHRUN_WORDS and index > 0 and argv[index - 1] == "-m"):
-            return True
-        if name.endswith(".py"):
-            return word.replace("/", ".").removesuffix(".py").endswith(_TORCHRUN_WORDS)
-    return False
-
-
 def read_torchrun_ranks(agent: Target, root: str = "/proc") -> tuple[RankProcess, ...]:
-    """The rank processes that a torchrun agent runs now, by rank. They change when it restarts them."""
+    """Find the current rank processes of a torchrun agent, by rank; the agent may restart them."""
     found = []
     for pid in read_children(agent.pid, root):
         environ = read_environ(pid, root) or {}
@@ -174,7 +159,7 @@ def _require_watchable_pid(pid: int) -> None:
 
 
 def _no_such_process(pid: int) -> AttachError:
-    """Nothing in /proc: it ended, or /proc hides it (mount option hidepid)."""
+    """The error for a PID that /proc lacks: the process exited, or the mount option hidepid hides it."""
     try:
         os.close(os.pidfd_open(pid))
     except PermissionError:
@@ -201,27 +186,23 @@ def _boot_id(root: str) -> str:
 
 
 def _stdout(base: str) -> tuple[str | None, str]:
-    """The file behind descriptor 1 by a path that memwatch can open, or why there is none."""
+    """Return a path by which memwatch can open the file of descriptor 1, or None and why there is none."""
     try:
-        seen = Path(base, "fd/1").stat()
+        status = Path(base, "fd/1").stat()
         name = str(Path(base, "fd/1").readlink())
     except PermissionError:
         return None, "not permitted to see where its standard output goes"
     except OSError:
         return None, "its standard output is closed"
-    if not stat.S_ISREG(seen.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return None, f"its standard output is no file but {printable(name, 60)}"
-    if seen.st_nlink == 0:
+    if status.st_nlink == 0:
         return None, f"the file of its standard output was deleted: {printable(name, 120)}"
-    for path in (name, f"{base}/root{name}"):  # the second for a trainer in a container
+    for path in (name, f"{base}/root{name}"):  # the second path for a trainer in a container
         with contextlib.suppress(OSError):
-            if os.path.samestat(Path(path).stat(), seen):
+            if os.path.samestat(Path(path).stat(), status):
                 return path, ""
     return None, f"the file of its standard output is not to be seen from here: {printable(name, 120)}"
-
-
-def _is_python(exe: str | None, argv: Sequence[str]) -> bool:
-    return PurePath(exe or (argv[0] if argv else "")).name.startswith(("python", "pypy"))
 
 
 def _uid(base: str) -> int | None:

@@ -1,4 +1,4 @@
-"""A unit of systemd, as `systemctl show` tells of it: its main process and its cgroup."""
+"""Reads the main process and the cgroup of a systemd unit from `systemctl show`."""
 
 from __future__ import annotations
 
@@ -8,38 +8,36 @@ from dataclasses import dataclass
 
 from memwatch.errors import AttachError, ConfigError, NoTrainerError
 
-SYSTEMCTL_TIMEOUT_SECONDS = 5.0
+SYSTEMCTL_TIMEOUT_SECONDS = 5.0  # an answer takes milliseconds, unless systemd is overloaded
 _PROPERTIES = ("LoadState", "ActiveState", "MainPID", "ControlGroup")
 
 
 @dataclass(frozen=True, slots=True)
 class SystemdUnit:
-    """A unit that runs."""
+    """A running unit."""
 
-    main_pid: int | None  # None: it has none, as a scope or a slice
-    cgroup: str  # from the root; empty: it has none
+    main_pid: int | None  # None for a scope or a slice, which has none
+    cgroup: str  # from the root of the hierarchy; empty when it has none
 
 
 def read_unit(name: str, program: str = "systemctl", answer_seconds: float = SYSTEMCTL_TIMEOUT_SECONDS) -> SystemdUnit:
-    """What it runs now. NoTrainerError when it does not run, AttachError when systemd does not tell."""
+    """Ask systemd for a unit; NoTrainerError when it does not run, AttachError when systemd does not answer."""
     command = [program, "show", f"--property={','.join(_PROPERTIES)}", "--", name]
     try:
         done = subprocess.run(
             command, capture_output=True, stdin=subprocess.DEVNULL, timeout=answer_seconds, check=False
         )
     except FileNotFoundError as error:
-        raise ConfigError(
-            f"unit {name}: there is no {program} here", "Name the trainer in another way, as --match REGEX."
-        ) from error
+        hint = "Name the trainer in another way, as --match REGEX."
+        raise ConfigError(f"unit {name}: there is no {program} here", hint) from error
     except OSError as error:
         raise AttachError(f"unit {name}: {program} cannot be run: {error.strerror}", "Try it by hand.") from error
     except subprocess.TimeoutExpired as error:
-        raise AttachError(
-            f"unit {name}: no answer from systemd within {answer_seconds:g} s", "Try systemctl by hand."
-        ) from error
+        text = f"unit {name}: no answer from systemd within {answer_seconds:g} s"
+        raise AttachError(text, "Try systemctl by hand.") from error
     if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
-        raise AttachError(f"unit {name}: {said or f'{program} failed'}", "Is systemd at work here, and the name right?")
+        message = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0] or f"{program} failed"
+        raise AttachError(f"unit {name}: {message}", "Is systemd at work here, and the name right?")
     return parse_unit(name, done.stdout)
 
 
@@ -48,17 +46,16 @@ def read_unit(name: str, program: str = "systemctl", answer_seconds: float = SYS
 # MainPID=4711
 # ControlGroup=/system.slice/trainer.service
 def parse_unit(name: str, raw: bytes) -> SystemdUnit:
-    """The answer of `systemctl show`; errors as of `read_unit`."""
+    """Parse the output of `systemctl show`; errors as of `read_unit`."""
     lines = (line.partition("=") for line in raw.decode("utf-8", "replace").splitlines())
-    told = {key: value for key, _, value in lines}
-    if told.get("LoadState") == "not-found":
+    properties = {key: value for key, _, value in lines}
+    if properties.get("LoadState") == "not-found":
         raise NoTrainerError(f"systemd knows no unit {name}", "systemctl list-units has the names.")
-    pid, cgroup = told.get("MainPID", ""), told.get("ControlGroup", "")
+    pid, cgroup = properties.get("MainPID", ""), properties.get("ControlGroup", "")
     if re.fullmatch(r"[0-9]{0,10}", pid) is None:
         raise AttachError(f"unit {name}: systemd calls its main process {pid[:20]!r}", "Try systemctl show by hand.")
     main_pid = int(pid or 0) or None
-    if main_pid is None and (not cgroup or told.get("ActiveState") not in ("active", "reloading", "deactivating")):
-        raise NoTrainerError(
-            f"unit {name} does not run: it is {told.get('ActiveState') or 'unknown'}", "systemctl start starts it."
-        )
+    state = properties.get("ActiveState") or "unknown"
+    if main_pid is None and (not cgroup or state not in ("active", "reloading", "deactivating")):
+        raise NoTrainerError(f"unit {name} does not run: it is {state}", "systemctl start starts it.")
     return SystemdUnit(main_pid, cgroup)
