@@ -1,4 +1,4 @@
-"""What systemd is told of a service: that it is ready, alive, how it stands (sd_notify), and how grave a line is."""
+"""Notifications to systemd: ready, alive, status (sd_notify), and the priority of a line in the journal."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ WARNINGS = ("warn", "interrupt", "out_of_memory", "breach", "finding", "source_f
 
 
 class SystemdNotifier:
-    """A sink; silent where no systemd listens.
+    """A sink that notifies systemd, if systemd listens.
 
-    The variables are taken out of `environ`, so that no child of memwatch speaks in its name.
+    It removes systemd's variables from `environ`, so that no child of memwatch speaks in its name.
     """
 
     name = "systemd"
@@ -41,39 +41,38 @@ class SystemdNotifier:
         self.ping_seconds = _watchdog_seconds(environ, os.getpid() if pid is None else pid) / 2
 
     def ready(self) -> None:
-        """All that was asked for is there."""
+        """Reports that the service has started or reloaded."""
         self._send("READY=1", SEND_TIMEOUT_SECONDS)
 
     def reloading(self) -> None:
-        """The configuration is read again; `ready` follows."""
+        """Reports that the configuration is read again; `ready` follows."""
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._send(f"RELOADING=1\nMONOTONIC_USEC={now_us}", SEND_TIMEOUT_SECONDS)
 
     def stopping(self) -> None:
-        """The end has begun: the last that is told."""
+        """Reports that the service stops; nothing is sent afterwards."""
         self._send("STOPPING=1", SEND_TIMEOUT_SECONDS)
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def ping(self) -> None:
-        """A sign of life, when one is due."""
+        """Sends a sign of life if one is due."""
         now = self._monotonic()
         if self.ping_seconds < math.inf and now - self._pinged_t >= self.ping_seconds / 2:
             self._pinged_t = now
             self._send("WATCHDOG=1")
 
     def on_loop_iteration(self) -> bool:
-        """The loop has turned; True: the status that was held back is due."""
+        """Sends a sign of life; returns whether a status that was held back is due."""
         self.ping()
         return self._holds_back and self._monotonic() - self._status_t >= STATUS_SECONDS
 
     def wants_snapshot(self) -> bool:
-        """Nobody can ask."""
         return False
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
-        """Its status is the one sentence."""
+        """Sends the one-sentence status."""
         now = self._monotonic()
         grave = any(journal_priority(notice) < INFORMATION for notice in notices)
         is_new, is_due = snapshot.sentence != self._status, grave or now - self._status_t >= STATUS_SECONDS
@@ -84,7 +83,7 @@ class SystemdNotifier:
             self._send(f"STATUS={line.decode('utf-8', 'ignore')}")
 
     def on_watch_end(self, snapshot: Snapshot) -> None:
-        """As a sink: the service goes on."""
+        """The service goes on: nothing is sent."""
 
     def _send(self, message: str, patience_seconds: float = 0.0) -> None:
         if self._socket is None:
@@ -97,7 +96,7 @@ class SystemdNotifier:
 
 
 def _connected(address: str) -> socket.socket | None:
-    """sd_notify(3): a path, or with an @ an abstract name."""
+    """Connects to a path or, with an @, to an abstract name: sd_notify(3)."""
     if address[:1] not in ("/", "@"):
         return None
     found = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -110,13 +109,13 @@ def _connected(address: str) -> socket.socket | None:
 
 
 def _watchdog_seconds(environ: MutableMapping[str, str], pid: int) -> float:
-    """How long systemd waits for a sign of life; infinite where it does not."""
+    """How long systemd waits for a sign of life; infinite if it does not."""
     allowed, whose = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", str(pid))
     return int(allowed) / 1e6 if allowed.isdecimal() and int(allowed) and whose == str(pid) else math.inf
 
 
 def reaches_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether what is written goes straight to the journal (systemd.exec(5), JOURNAL_STREAM)."""
+    """Whether the stream goes straight to the journal: JOURNAL_STREAM in systemd.exec(5)."""
     try:
         found = os.fstat(stream.fileno())
     except (OSError, ValueError):
@@ -125,5 +124,5 @@ def reaches_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
 
 
 def journal_priority(notice: Notice) -> int:
-    """How grave it is, as syslog counts."""
+    """The syslog priority of a notice."""
     return ERROR if notice.event in ERRORS else WARNING if notice.event in WARNINGS else INFORMATION

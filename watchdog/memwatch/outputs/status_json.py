@@ -1,4 +1,4 @@
-"""Snapshot -> one JSON-ready dict, and back: the only place that knows how a snapshot looks in JSON."""
+"""The JSON form of a snapshot, in both directions: /status.json and the reports."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def snapshot_to_dict(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def snapshot_shape(shown: dict[str, Any]) -> dict[str, Any]:
-    """What `status` made, in the shape of a Snapshot's own fields. What it left out is empty. KeyError: it is none."""
+    """Turns what `snapshot_to_dict` returned into a Snapshot's own fields, the omitted ones empty; KeyError."""
     target, known = shown["target"], shown["diagnosis"]
     return {
         **shown,
@@ -84,7 +84,7 @@ def _view_shape(shown: dict[str, Any]) -> dict[str, Any]:
 
 
 def jsonable(value: Any) -> Any:
-    """Records as dicts, enums as their value, floats that JSON cannot write as null, text that UTF-8 can."""
+    """Records as dicts, enums as their value, floats that JSON cannot represent as null, text that UTF-8 can encode."""
     if value is None or (isinstance(value, bool | int) and not isinstance(value, Enum)):
         return value
     if isinstance(value, Enum):
@@ -103,7 +103,7 @@ def jsonable(value: Any) -> Any:
 
 
 def _diagnosis(known: Diagnosis | None) -> dict[str, Any] | None:
-    """All of it, but of the types only those that there is the most of; stacks have pages of their own."""
+    """All fields, but only the most frequent types; stacks have pages of their own."""
     if known is None:
         return None
     census = known.latest.census

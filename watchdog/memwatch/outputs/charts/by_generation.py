@@ -1,4 +1,4 @@
-"""Panels of a run by generation: memory, growth by phase, objects by type."""
+"""Panels of a run by generation: memory, growth in each phase, Python objects by type."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HALF_BAR = 0.36  # of its width, in generations
 
 
 def generation_panels(story: RunData) -> Iterator[Panel]:
-    """What there is to show of each resource that has generations, and of the heap."""
+    """Yields the panels of each resource that has generations, then those of the Python types."""
     for view in story.end.resources:
         rows = latest_attempt_rows(view.generations)
         if len(rows) > 1 and view.usage.resource in story.memory:
@@ -37,7 +37,6 @@ def generation_panels(story: RunData) -> Iterator[Panel]:
 
 
 def memory_by_generation_panel(story: RunData, view: ResourceView) -> Panel:
-    """Memory at the end of each generation, and its peak there."""
     rows, unit = latest_attempt_rows(view.generations), printable(story.end.unit, 20)
     peaks = [(row.index, float(row.peak_bytes)) for row in rows]
     top = max(level for _, level in peaks)
@@ -68,7 +67,7 @@ def _across(rows: Sequence[GenerationRow]) -> ChartAxis:
 
 
 def phases_panel(story: RunData, view: ResourceView) -> Iterator[Panel]:
-    """How memory changed in each phase of each generation: what was given back hangs below zero."""
+    """Yields a panel of how memory changed in each phase; memory that was released hangs below zero."""
     rows, unit = latest_attempt_rows(view.generations), printable(story.end.unit, 20)
     tints = phase_tints(story)
     boxes: dict[str, list[tuple[float, float, float, float, str]]] = {name: [] for name in tints}
@@ -98,7 +97,7 @@ def phases_panel(story: RunData, view: ResourceView) -> Iterator[Panel]:
 
 
 def types_panels(story: RunData) -> Iterator[Panel]:
-    """Bytes and numbers of objects of the types that there is more and more of, at each examination."""
+    """Yields panels of the bytes and counts of the types that grow, at each examination."""
     for title, ticks, shown, figure in (
         ("Memory of Python objects by type", byte_ticks, format_bytes, _bytes),
         ("Python objects by type", count_ticks, "{:,.0f}".format, _count),
@@ -119,7 +118,7 @@ def _count(one: TypeCount) -> int | None:
 def growing_types(
     story: RunData, figure: Callable[[TypeCount], int | None], most: int = SERIES
 ) -> dict[str, list[tuple[float, float]]]:
-    """(generation or seconds, figure) at each examination, of the types that rose the most."""
+    """Returns (generation or seconds, value) at each examination, of the types that grew the most."""
     named: dict[str, list[tuple[float, float]]] = {}
     for x, types in _examined(story):
         for one in types:
@@ -132,7 +131,6 @@ def growing_types(
 
 
 def _examined(story: RunData) -> Iterator[tuple[float, Sequence[TypeCount]]]:
-    """Where each examination stands on the axis, and what it counted."""
     timed = by_time(story)
     for t, one in story.examined:
         if one.found.census is not None and one.found.census.complete:
@@ -140,7 +138,7 @@ def _examined(story: RunData) -> Iterator[tuple[float, Sequence[TypeCount]]]:
 
 
 def by_time(story: RunData) -> bool:
-    """Examinations without a generation can be told apart by time alone."""
+    """Whether the x axis is time: without a generation, examinations differ in nothing else."""
     return any(one.asked.generation is None for _, one in story.examined)
 
 

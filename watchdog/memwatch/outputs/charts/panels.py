@@ -1,4 +1,4 @@
-"""Panels of a run: memory against time, forecasts as they evolved, growth, and the decision."""
+"""Panels of a run against time: memory, forecasts as they evolved, growth, and the interrupts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ KINDS = {
 
 
 def run_panels(story: RunData) -> list[Panel]:
-    """What there is to show of each resource, from top to bottom."""
+    """Returns the panels of each resource, from top to bottom."""
     return [
         panel
         for resource in story.memory
@@ -93,7 +93,7 @@ def memory_panel(story: RunData, resource: str) -> Panel:
 
 
 def forecast_panel(story: RunData, resource: str) -> Panel | None:
-    """When the limit was expected to be met, as it was said from time to time; None where that was never said."""
+    """When the limit was expected to be reached, as forecast at each time; None if there was no such forecast."""
     runs = list(_forecasts(story, resource))
     if not runs:
         return None
@@ -129,7 +129,7 @@ def forecast_panel(story: RunData, resource: str) -> Panel | None:
 
 
 def growth_panel(story: RunData, resource: str) -> Panel | None:
-    """Growth per generation as it was estimated, beside what each generation brought; None without markers."""
+    """Estimated growth per generation beside the growth of each generation; None without markers."""
     said = _with(story, resource, "growth_per_gen")
     if not said:
         return None
@@ -157,7 +157,7 @@ def growth_panel(story: RunData, resource: str) -> Panel | None:
 
 
 def _time(story: RunData) -> ChartAxis:
-    """A little longer than the trace: what happens at its end is not cut off."""
+    """The time axis, a little longer than the run, so that events at its end are not cut off."""
     return ChartAxis.over(0.0, 1.015 * story.end_t, duration_ticks)
 
 
@@ -167,7 +167,7 @@ def format_elapsed(t: float) -> str:
 
 
 def resource_title(resource: str, words: str) -> str:
-    """A title: of main memory it need not be said."""
+    """A panel's title, which names the resource unless it is main memory."""
     return words[0].upper() + words[1:] if resource == HOST else f"{resource}: {words}"
 
 
@@ -176,19 +176,19 @@ def _spoken(said: TimedNotice) -> str:
 
 
 def _with(story: RunData, resource: str, name: str) -> list[TimedNotice]:
-    """What was said that has this field."""
+    """The notices with a forecast in which this field is known."""
     return [one for one in story.notices_of(resource, *FORECAST_EVENTS) if one[name] is not None]
 
 
 def _event_rules(story: RunData, resource: str) -> list[Mark]:
-    """The verticals that stand in every panel: other processes, and interrupts, the decisions among them bold."""
+    """Vertical lines in every panel: restarts, and interrupts, of which the decisions are bold."""
     decisions = [one.t for one in story.first_interrupts(resource)]
     others = [one.t for one in story.notices_of(resource, "interrupt") if one.t not in decisions]
     return [Rules(story.restarts, "dotted muted"), Rules(others, "thin ink"), Rules(decisions, "bold ink")]
 
 
 def _decision(said: TimedNotice, unit: str) -> tuple[str, ...]:
-    """When, where with how much room, and why; short lines, for they stand within the picture."""
+    """Lines of a label: when, where, with how much room, and why. They stand within the chart, so they are short."""
     word = printable(unit, 12)
     where = "" if said["gen"] is None else f"in {word} {format_index(said['gen'])}"
     room = "" if said["headroom"] is None else f"{format_bytes(said['headroom'])} left"
@@ -198,7 +198,7 @@ def _decision(said: TimedNotice, unit: str) -> tuple[str, ...]:
 
 
 def phase_tints(story: RunData) -> dict[str, str]:
-    """A colour for each of the phases that take most of the time."""
+    """Assigns a colour to each of the phases that take the most time."""
     lasted: dict[str, float] = {}
     for start, end, name in story.phases:
         lasted[name] = lasted.get(name, 0.0) + end - start
@@ -207,7 +207,6 @@ def phase_tints(story: RunData) -> dict[str, str]:
 
 
 def _phases(story: RunData) -> Spans:
-    """A shading for each of them."""
     tints = phase_tints(story)
     return Spans(
         [(start, end, f"{tints[name]} tint") for start, end, name in story.phases if name in tints],
@@ -216,7 +215,7 @@ def _phases(story: RunData) -> Spans:
 
 
 def _unbroken(run: Sequence[Point], span: float) -> Iterator[Sequence[Point]]:
-    """The pieces between which there was no sample for far longer than usual."""
+    """Yields the pieces of a run between which samples are missing for far longer than usual."""
     gaps = [then[0] - before[0] for before, then in pairwise(run)]
     least = max(GAP_STEPS * median(gaps), GAP_SHARE * span) if gaps else 0.0
     cuts = [0, *(i + 1 for i, gap in enumerate(gaps) if gap > least), len(run)]
@@ -224,7 +223,7 @@ def _unbroken(run: Sequence[Point], span: float) -> Iterator[Sequence[Point]]:
 
 
 def _levels(memory: MemorySeries, end_t: float) -> list[Sequence[Point]]:
-    """The steps of the limit, without the times at which it was unknown."""
+    """The steps of the limit, without the times at which it is unknown."""
     known = _runs(memory.limits, end_t)
     return [[corner for start, end, limit in run for corner in ((start, limit), (end, limit))] for run in known]
 
@@ -238,7 +237,7 @@ def _limit_labels(memory: MemorySeries, y: ChartAxis) -> Iterator[Label]:
 
 
 def _runs(points: Sequence[tuple[float, T | None]], end_t: float) -> list[list[tuple[float, float, T]]]:
-    """Runs of (from, to, value) of what holds from one time to the next, without the times at which it is None."""
+    """Runs of (from, to, value), where each value holds until the next; times at which it is None separate them."""
     runs: list[list[tuple[float, float, T]]] = [[]]
     for start, end, value in hold_intervals(points, end_t):
         if value is not None:
@@ -249,7 +248,7 @@ def _runs(points: Sequence[tuple[float, T | None]], end_t: float) -> list[list[t
 
 
 def _forecasts(story: RunData, resource: str) -> Iterator[tuple[list[tuple[float, float, float, float]], float]]:
-    """Runs of what was forecast (when said; when the limit is met: middle, early, late), and when each run ended."""
+    """Yields runs of forecasts (when made; when the limit is reached: middle, early, late), and when each run ended."""
     said = story.notices_of(resource, *FORECAST_EVENTS)
     for run in _runs([(one.t, None if one["eta_s"] is None else one) for one in said], story.end_t):
         yield [(t, *_met(t, one)) for t, _, one in run], run[-1][1]
@@ -261,20 +260,20 @@ def _met(t: float, said: TimedNotice) -> tuple[float, float, float]:
 
 
 def _reach(middles: Sequence[float], end_t: float, met_t: float) -> float:
-    """How far ahead is shown: when the limit was met, and nine of ten forecasts unless they make the rest flat."""
+    """How far ahead to show: when the limit was reached, and 90 % of the forecasts unless they make the rest flat."""
     most = quantiles(middles, n=10)[-1] if len(middles) > 1 else middles[0]
     return max(1.25 * met_t, min(1.4 * most, 2.0 * met_t or 4.0 * end_t))
 
 
 def _range(estimates: Sequence[float], grown: Sequence[float]) -> tuple[float, float]:
-    """What is shown of growth: every estimate, and all but the wildest twentieths of what was measured."""
+    """The range of growth to show: every estimate, and the measured growth without its most extreme twentieths."""
     inner = [quantiles(grown, n=20)[i] for i in (0, -1)] if len(grown) > 1 else list(grown)
     low, high = min([0.0, *estimates, *inner]), max([0.0, *estimates, *inner])
     return low - 0.08 * (high - low), high + 0.08 * (high - low)
 
 
 def _verdicts(story: RunData, resource: str) -> list[tuple[float, float, str]]:
-    """From, to, verdict, without repetitions."""
+    """Returns (from, to, verdict), without repetitions."""
     said = [(one.t, one["verdict"]) for one in _with(story, resource, "verdict")]
     begins = [next(group) for _, group in groupby(said, key=lambda item: item[1])]
     return hold_intervals(begins, story.end_t)

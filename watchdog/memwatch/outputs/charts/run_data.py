@@ -1,4 +1,4 @@
-"""What pictures tell of a run: its samples, phases and markers, what was said of them and when, and how it ended.
+"""The data of a run that charts show: samples, phases, markers, notices, and the state at its end.
 
 Everything is a sample of the run or a field of a notice; nothing is estimated a second time. Times are seconds since
 the first event.
@@ -31,12 +31,12 @@ class MemorySeries:
         self._has_met = False  # this process
 
     def begin(self) -> None:
-        """Another process: what follows is not joined to what was."""
+        """Starts another process: its samples are not joined to those before."""
         self.runs.append([])
         self._has_met = False
 
     def add_samples(self, points: Sequence[Point], limit: int | None) -> None:
-        """Samples one after the other (t, bytes), under the same limit."""
+        """Adds consecutive samples (t, bytes) under the same limit."""
         if not self.limits or self.limits[-1][1] != limit:
             self.limits.append((points[0][0], limit))
         if not self.runs:
@@ -50,36 +50,34 @@ class MemorySeries:
 
     @property
     def peak(self) -> float:
-        """The highest sample."""
         return max(used for run in self.runs for _, used in run)
 
     @property
     def moves(self) -> bool:
-        """There is more to see than a flat line."""
+        """Whether there is more to see than a flat line."""
         whole = max([self.peak, *(limit for _, limit in self.limits if limit)])
         return self.peak - min(used for run in self.runs for _, used in run) >= MOVES * whole
 
 
 @dataclass(frozen=True, slots=True)
 class TimedNotice:
-    """One notice, at seconds since the first event."""
+    """A notice, and its time in seconds since the first event."""
 
     t: float
     notice: Notice
 
     def __getitem__(self, name: str) -> Any:
-        """A field of the notice, None where it has none of that name."""
+        """Returns a field of the notice; None if there is none of that name."""
         return self.notice.fields.get(name)
 
     @property
     def event(self) -> str:
-        """What kind it is."""
         return self.notice.event
 
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """A run and what was said of it."""
+    """A run: its samples, its phases, and the notices about it."""
 
     memory: Mapping[str, MemorySeries]  # by resource, first the one that was acted on; empty without samples
     phases: tuple[tuple[float, float, str], ...]  # from, to, name
@@ -90,25 +88,24 @@ class RunData:
     end_t: float
 
     def notices_of(self, resource: str, *events: str) -> list[TimedNotice]:
-        """What was said of a resource in notices of these kinds."""
         return [one for one in self.timed_notices if one.event in events and one["resource"] == resource]
 
     @property
     def notices(self) -> list[Notice]:
-        """All that was said, on the clock of the watch."""
+        """All notices, on the clock of the watch."""
         return [one.notice for one in self.timed_notices]
 
     @property
     def restarts(self) -> list[float]:
-        """When another process took over."""
+        """When each process but the first was attached to."""
         return [one.t for one in self.timed_notices if one.event == "attached" and one["attempt"]]
 
     def process_start_t(self, t: float) -> float:
-        """When the process of that time did."""
+        """When the process that ran at `t` was attached to."""
         return max((start for start in self.restarts if start <= t), default=0.0)
 
     def first_interrupts(self, resource: str) -> list[TimedNotice]:
-        """The first interrupt of each process. In truth it would have been the last: those after it are a replay's."""
+        """The first interrupt of each process. The later ones exist only in a replay."""
         first: dict[float, TimedNotice] = {}
         for one in self.notices_of(resource, "interrupt"):
             first.setdefault(self.process_start_t(one.t), one)
@@ -116,12 +113,12 @@ class RunData:
 
     @property
     def markers(self) -> list[Point]:
-        """When which generation was named."""
+        """When each generation was named, as (t, generation)."""
         return [(one.t, one["gen"]) for one in self.timed_notices if one.event == "marker" and one["gen"] is not None]
 
 
 def build_run_data(events: Iterable[Event | SampleBatch], notices: Sequence[Notice], end: Snapshot) -> RunData:
-    """The story of these events, of all notices that came of them, and of the state after the last."""
+    """Builds the data of a run from its events, all notices about them, and the state after the last."""
     tape = RunDataBuilder()
     for event in events:
         tape.add_event(event)
@@ -129,7 +126,7 @@ def build_run_data(events: Iterable[Event | SampleBatch], notices: Sequence[Noti
 
 
 class RunDataBuilder:
-    """Takes events one after the other, and makes a story of them."""
+    """Collects events one after the other."""
 
     def __init__(self) -> None:
         self._start: float | None = None
@@ -140,7 +137,6 @@ class RunDataBuilder:
         self._open: int | None = None  # the phase that has not ended
 
     def add_event(self, told: Event | SampleBatch) -> None:
-        """The next of them."""
         if isinstance(told, SampleBatch):
             times = [self._pass(t) for t in told.times]
             for pool in told.series:
@@ -164,7 +160,7 @@ class RunDataBuilder:
                 self._phases.append((now, now, told.phase))
 
     def _pass(self, t: float) -> float:
-        """Seconds since the first event; the open phase lasts until then."""
+        """Advances the time, in seconds since the first event; an open phase lasts until then."""
         self._start = t if self._start is None else self._start
         self._now = max(self._now, t - self._start)
         if self._open is not None:
@@ -176,7 +172,7 @@ class RunDataBuilder:
         return self._memory.setdefault(resource, MemorySeries())
 
     def build(self, notices: Sequence[Notice], end: Snapshot) -> RunData:
-        """All of it, with the notices that came of it and the state at its end."""
+        """Returns the data of the run, with the notices about it and the state at its end."""
         start = self._start or 0.0
         said = tuple(TimedNotice(one.t - start, one) for one in notices)
         acted = [one["resource"] for one in said if one.event in ("interrupt", "warn")]

@@ -1,8 +1,7 @@
-"""Charts as SVG text: panels with axes, legends, ribbons, and labels that find themselves a free place.
+"""Charts as SVG text: panels with axes, legends, ribbons, and labels that are placed where there is room.
 
-Pure: data in, markup out, the same for the same. A `Panel` is one plot, `drawing` stacks panels of one width. Colours
-are roles (`memory`, `limit`, `forecast` ...); `stylesheet` gives them values for light and dark. Every word is escaped
-here: callers hand over plain text, whoever wrote it.
+A `Panel` is one plot; `render_svg` stacks panels of one width. Colours are roles (`memory`, `limit`, `forecast` ...),
+to which `stylesheet` gives values for light and dark screens. All text is escaped here: callers pass plain text.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ _FORMS = (
 
 
 def stylesheet(dark: bool = True) -> str:
-    """The rules for every class that a drawing uses; with `dark`, also for who prefers a dark screen."""
+    """The rules for every class that a chart uses; with `dark`, also those for readers who prefer a dark screen."""
     light = _FORMS + _colours(0)
     return f"{light}@media(prefers-color-scheme:dark){{{_colours(1)}}}" if dark else light
 
@@ -99,7 +98,7 @@ def _colours(scheme: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Words beside a point, or with y None anywhere along the vertical at x; of several lines the first is a title."""
+    """Text beside a point, or anywhere along the vertical at x if y is None; the first of several lines is a title."""
 
     x: float
     y: float | None
@@ -108,7 +107,7 @@ class Label:
 
 
 def _places(label: Label, area: PlotArea, font: float) -> Iterator[Box]:
-    """Where it may stand, the best first."""
+    """Yields the places where a label may stand, the best first."""
     wide, high = max(map(len, label.lines)) * LETTER * font, 1.25 * font * len(label.lines)
     x = area.x(label.x)
     lefts = [x + LABEL_OFFSET_PX, x - LABEL_OFFSET_PX - wide]
@@ -123,7 +122,7 @@ def _places(label: Label, area: PlotArea, font: float) -> Iterator[Box]:
 
 
 def _labels(labels: Sequence[Label], area: PlotArea, obstacles: Sequence[Box], font: float) -> Iterator[str]:
-    """Those of points first: they have less choice."""
+    """Labels of points are placed first, as they have fewer places."""
     taken: list[Box] = []
     for label in sorted(labels, key=lambda label: label.y is None):
         best = min(
@@ -149,7 +148,7 @@ def _lines_at(label: Label, box: Box, font: float) -> str:
 
 
 def _common(a: Box, b: Box) -> float:
-    """Area that two boxes share; a line has a width of one."""
+    """The area that two boxes share; a line counts as one pixel wide."""
     wide = min(a[2], b[2] + 0.5) - max(a[0], b[0] - 0.5)
     high = min(a[3], b[3] + 0.5) - max(a[1], b[1] - 0.5)
     return max(0.0, wide) * max(0.0, high)
@@ -161,7 +160,7 @@ def _outside(box: Box, frame: Box) -> float:
 
 
 def _segments(marks: Iterable[Mark], area: PlotArea) -> list[Box]:
-    """What labels should not stand on: the pieces of all lines."""
+    """The pieces of all lines, which labels should not cover."""
     runs = [mark.pixels(area) for mark in marks if isinstance(mark, LineMark)]
     return [
         (min(a[0], b[0]), min(a[1], b[1]), max(a[0], b[0]), max(a[1], b[1])) for run in runs for a, b in pairwise(run)
@@ -188,7 +187,7 @@ NARROW = DrawingSize(width=360, left=58, right=10, font=12, stretch=0.8)
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """Where something countable begins, along the top: (x, index), and what is counted."""
+    """Where generations begin, along the top: (x, index), and the word for a generation."""
 
     at: Sequence[Point]
     unit: str
@@ -196,7 +195,7 @@ class Boundaries:
 
 @dataclass(frozen=True, slots=True)
 class Ribbon:
-    """Colours along the bottom: (from, to, role), where the role is also the word for it, and what they tell."""
+    """Colours along the bottom: (from, to, role), where the role is also the word for it, and the ribbon's name."""
 
     pieces: Sequence[tuple[float, float, str]]
     name: str
@@ -218,13 +217,13 @@ class Panel:
 
 
 def render_svg(panels: Sequence[Panel], frame: DrawingSize, name: str, kind: str = "") -> str:
-    """One <svg> for a page that has the stylesheet; `name` is what a screen reader says, `kind` a class of its own."""
+    """Returns an <svg> for a page that has the stylesheet; screen readers read `name`, `kind` is another CSS class."""
     parts, high = _stacked(panels, frame, 0.0)
     return _svg(parts, (0.0, 0.0, frame.width, high), frame, name, f"chart {kind}".rstrip())
 
 
 def render_svg_file(panels: Sequence[Panel], frame: DrawingSize, heading: Sequence[str], dark: bool = True) -> str:
-    """An SVG file: a title and sentences, the panels, and its own stylesheet and paper."""
+    """Returns an SVG file: a title and sentences, the panels, and a stylesheet and background of its own."""
     title, y = _heading(heading, frame)
     parts, high = _stacked(panels, frame, y)
     pad = 1.5 * frame.font
@@ -256,7 +255,7 @@ def _words(words: str, x: float, y: float, style: str, more: str = "") -> str:
 
 
 def _heading(lines: Sequence[str], frame: DrawingSize) -> tuple[list[str], float]:
-    """A title and sentences below it, broken where the width ends."""
+    """A title and the sentences below it, wrapped to the width."""
     font, most = frame.font, int(frame.width / (LETTER * frame.font))
     parts, y = [], 0.6 * font
     for number, line in enumerate(lines):
@@ -268,7 +267,7 @@ def _heading(lines: Sequence[str], frame: DrawingSize) -> tuple[list[str], float
 
 
 def wrap_lines(text: str, most: int) -> list[str]:
-    """Lines of at most `most` letters, broken between words where that is possible."""
+    """Returns lines of at most `most` letters, broken between words where possible."""
     lines = [""]
     for word in printable(text, 1000).split(" "):
         if lines[-1] and len(lines[-1]) + 1 + len(word) > most:
@@ -280,7 +279,7 @@ def wrap_lines(text: str, most: int) -> list[str]:
 
 
 def _panel(panel: Panel, frame: DrawingSize, top: float) -> tuple[list[str], float]:
-    """Its markup, and the y at which it ends."""
+    """Returns the panel's markup, and the y at which it ends."""
     font = frame.font
     y = top + 1.7 * font
     parts = [_words(panel.title, 0, y, "ink title")]
@@ -303,7 +302,7 @@ def _panel(panel: Panel, frame: DrawingSize, top: float) -> tuple[list[str], flo
 
 
 def _clipped(markup: str, area: PlotArea) -> str:
-    """An <svg> within the <svg> cuts off what is outside, without a name that two drawings in a page would share."""
+    """Clips by an <svg> within the <svg>: a clipPath has an id, which two charts on a page would share."""
     left, top, right, bottom = area.box
     x, y, wide, high = pixel(left), pixel(top), pixel(right - left), pixel(bottom - top)
     box = f'x="{x}" y="{y}" width="{wide}" height="{high}" viewBox="{x} {y} {wide} {high}"'
@@ -311,7 +310,7 @@ def _clipped(markup: str, area: PlotArea) -> str:
 
 
 def _legend(items: Sequence[tuple[str, str]], frame: DrawingSize, y: float) -> tuple[list[str], float]:
-    """Swatches and words, in as many rows as they need."""
+    """Swatches and their words, in as many rows as they need."""
     parts, x, font = [], 0.0, 0.9 * frame.font
     y += 1.6 * font if items else 0.0
     for style, words in items:
@@ -343,7 +342,7 @@ def _grid(axis: ChartAxis, area: PlotArea, font: float) -> Iterator[str]:
 
 
 def _x_axis(axis: ChartAxis, area: PlotArea, y: float, font: float) -> Iterator[str]:
-    """Its ticks hang from y."""
+    """Draws the axis with its ticks hanging from y."""
     left, _, right, bottom = area.box
     yield f'<path class="line thin muted" d="M{pixel(left)},{pixel(bottom)}H{pixel(right)}"/>'
     for value, words in axis.ticks(axis.low, axis.high, max(2, int((right - left) / (5.8 * font)))):
@@ -354,7 +353,7 @@ def _x_axis(axis: ChartAxis, area: PlotArea, y: float, font: float) -> Iterator[
 
 
 def _boundaries(boundaries: Boundaries, area: PlotArea, font: float) -> Iterator[str]:
-    """Light verticals where there is room for them, and as many indices along the top as can be read."""
+    """Light verticals where there is room for them, and as many indices along the top as fit."""
     left, top, right, _ = area.box
     letter = LETTER * SMALL * font
     marks = [(area.x(x), format_index(index), index) for x, index in boundaries.at]

@@ -1,7 +1,7 @@
-"""What charts are made of: axes with round ticks in bytes and durations, scales, and marks that draw themselves as SVG.
+"""The parts of a chart: axes with round ticks in bytes and durations, scales, and marks that draw themselves as SVG.
 
-Pure: values in, markup out. Points are (x, y) in values; pixels count from the top left. The `style` of a mark are
-classes of `chart.stylesheet`: a role that gives its colour, and words such as `dashed` or `faint`.
+Points are (x, y) in values; pixels count from the top left. The `style` of a mark are classes of
+`svg_chart.stylesheet`: a role, which gives its colour, and words such as `dashed` or `faint`.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ FAR = 20.0  # sizes of the area; beyond, coordinates are bounded, infinite ones 
 
 
 def escape_svg(words: str, limit: int = 120) -> str:
-    """Words from anywhere as they may stand in markup."""
+    """Escapes text from anywhere for markup, cut to `limit` characters."""
     return escape(printable(words, limit))
 
 
 def pixel(value: float) -> str:
-    """A coordinate: a tenth of a pixel is more than can be seen."""
+    """A coordinate to a tenth of a pixel, which is finer than the eye."""
     return f"{value:.1f}".removesuffix(".0")
 
 
 def path(points: Sequence[Point]) -> str:
-    """The `d` of a line through these pixels."""
+    """The `d` attribute of a line through these pixels."""
     return f"M{'L'.join(f'{pixel(x)},{pixel(y)}' for x, y in points)}" if points else ""
 
 
 def vertical(x: float, box: Box) -> str:
-    """The `d` of a line from top to bottom."""
+    """The `d` attribute of a line from top to bottom."""
     return f"M{pixel(x)},{pixel(box[1])}V{pixel(box[3])}"
 
 
@@ -88,7 +88,7 @@ def _duration(value: float, step: float) -> str:
 
 
 def round_up(wanted: float, factors: Sequence[float]) -> float:
-    """The least factor times a power of ten that is not below `wanted` (> 0)."""
+    """Returns the smallest factor times a power of ten that is not below `wanted` (> 0)."""
     power = 10.0 ** math.floor(math.log10(wanted))
     return next((f * power for f in factors if f * power >= wanted * (1 - 1e-9)), 10.0 * power)
 
@@ -100,7 +100,7 @@ def _multiples(low: float, high: float, step: float) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class ChartAxis:
-    """What is shown of one dimension, low < high, and how its ticks are found."""
+    """The range of one dimension, low < high, and the function that finds its ticks."""
 
     low: float
     high: float
@@ -108,7 +108,7 @@ class ChartAxis:
 
     @classmethod
     def over(cls, low: float, high: float, ticks: Ticker) -> ChartAxis:
-        """From low to high; where they are the same, something of that size above it."""
+        """From low to high; if they are equal, a range of that size above."""
         return cls(low, high if high > low else low + max(1.0, abs(low)), ticks)
 
 
@@ -122,24 +122,22 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """The pixel of a value."""
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
 
 @dataclass(frozen=True, slots=True)
 class PlotArea:
-    """Where a panel's marks go."""
+    """The area of a panel in which marks are drawn."""
 
     x: Scale
     y: Scale
 
     @property
     def box(self) -> Box:
-        """In pixels."""
         return self.x.start, self.y.end, self.x.end, self.y.start
 
     def pixels(self, points: Iterable[Point]) -> list[Point]:
-        """Where these values stand. What lies far outside is brought nearer: nothing of it shows."""
+        """Converts values to pixels. Values far outside are moved nearer; nothing of them is visible either way."""
         left, top, right, bottom = self.box
         far = FAR * (right - left + bottom - top)
         return [
@@ -152,25 +150,23 @@ class PlotArea:
 
 
 class Mark(Protocol):
-    """Something drawn within a panel; what lies outside the axes is cut off."""
+    """Something that is drawn within a panel; parts outside the axes are cut off."""
 
     def draw(self, area: PlotArea) -> Iterator[str]:
-        """Its markup."""
+        """Yields its markup."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineMark:
-    """Points joined in the order of x; of very many, each pixel column keeps first, lowest, highest and last."""
+    """Points joined in the order of x. Of very many, each pixel column keeps the first, lowest, highest and last."""
 
     points: Sequence[Point]
     style: str
 
     def draw(self, area: PlotArea) -> Iterator[str]:
-        """Its markup."""
         yield f'<path class="line {self.style}" d="{path(self.pixels(area))}"/>'
 
     def pixels(self, area: PlotArea) -> list[Point]:
-        """Where it runs."""
         return area.pixels(downsample(self.points, area.x))
 
 
@@ -182,19 +178,17 @@ class PolygonMark:
     style: str
 
     def draw(self, area: PlotArea) -> Iterator[str]:
-        """Its markup."""
         yield f'<path class="fill {self.style}" d="{path(area.pixels(self.points))}Z"/>'
 
 
 @dataclass(frozen=True, slots=True)
 class AreaMark:
-    """The ground below a line."""
+    """The filled area below a line."""
 
     points: Sequence[Point]
     style: str
 
     def draw(self, area: PlotArea) -> Iterator[str]:
-        """Its markup."""
         points = downsample(self.points, area.x)
         ground = area.y.low
         yield from PolygonMark([(points[0][0], ground), *points, (points[-1][0], ground)], self.style).draw(area)
@@ -202,14 +196,13 @@ class AreaMark:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Between low and high, rows of (x, low, high) in the order of x, each held until the next and the last `until`."""
+    """The area between steps: rows of (x, low, high) in the order of x, each held until the next or `until`."""
 
     rows: Sequence[tuple[float, float, float]]
     until: float
     style: str
 
     def draw(self, area: PlotArea) -> Iterator[str]:
-        """Its markup."""
         low = downsample(step_corners([(x, low) for x, low, _ in self.rows], self.until), area.x)
         high = downsample(step_corners([(x, high) for x, _, high in self.rows], self.until), area.x)
         yield from PolygonMark([*low, *reversed(high)], self.style).draw(area)
@@ -217,18 +210,17 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Full-height shadings (from, to, style); not drawn where they are too short to be told apart."""
+    """Full-height shadings (from, to, style), not drawn if they are too short to be told apart."""
 
     spans: Sequence[tuple[float, float, str]]
     keys: Sequence[tuple[str, str]] = ()  # for the legend, where they are drawn: "fill " and the style, words
 
     def is_seen(self, x: Scale) -> bool:
-        """They are long enough, on average."""
+        """Whether the shadings are long enough on average."""
         wide = sum(x(end) - x(start) for start, end, _ in self.spans)
         return bool(self.spans) and wide >= SHORTEST_SPAN * len(self.spans)
 
     def draw(self, area: PlotArea) -> Iterator[str]:
-        """Its markup."""
         _, top, _, bottom = area.box
         for style in dict.fromkeys(style for _, _, style in self.spans) if self.is_seen(area.x) else ():
             pairs = [(area.x(start), area.x(end)) for start, end, its in self.spans if its == style]
@@ -238,13 +230,12 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Boxes (from, to, low, high, words), with words that a pointer brings up."""
+    """Boxes (from, to, low, high, words) whose words show under the pointer."""
 
     boxes: Sequence[tuple[float, float, float, float, str]]
     style: str
 
     def draw(self, area: PlotArea) -> Iterator[str]:
-        """Its markup."""
         for start, end, low, high, words in self.boxes:
             (left, bottom), (right, top) = area.pixels([(start, low), (end, high)])
             place = f'x="{pixel(left)}" y="{pixel(top)}" width="{pixel(right - left)}" height="{pixel(bottom - top)}"'
@@ -253,13 +244,12 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Vertical lines at xs."""
+    """Vertical lines."""
 
     xs: Sequence[float]
     style: str
 
     def draw(self, area: PlotArea) -> Iterator[str]:
-        """Its markup."""
         lines = "".join(vertical(x, area.box) for x in apart((area.x(x) for x in self.xs), 1.0))
         if lines:
             yield f'<path class="line {self.style}" d="{lines}"/>'
@@ -267,9 +257,9 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Dots:
-    """Points in the order of x, with words that a pointer brings up; very many are smaller and have none.
+    """Points in the order of x whose words show under the pointer; more than MOST_DOTS are smaller and have none.
 
-    One above or below the axis is an arrow at its edge.
+    A point above or below the axis is an arrow at its edge.
     """
 
     points: Sequence[tuple[float, float, str]]
@@ -277,7 +267,6 @@ class Dots:
     radius: float = 2.6
 
     def draw(self, area: PlotArea) -> Iterator[str]:
-        """Its markup."""
         if len(self.points) > MOST_DOTS:
             points = area.pixels(downsample([(x, y) for x, y, _ in self.points], area.x))
             dots = "".join(f"M{pixel(x)},{pixel(y)}h0" for x, y in points)
@@ -297,18 +286,18 @@ class Dots:
 
 
 def hold_intervals(points: Sequence[tuple[float, T]], until: float) -> list[tuple[float, float, T]]:
-    """(from, to, value) of values that hold until the next, the last one until `until`."""
+    """Returns (from, to, value) of values that hold until the next, the last one until `until`."""
     ends = [*(x for x, _ in points[1:]), until]
     return [(x, max(x, end), value) for (x, value), end in zip(points, ends, strict=False)]
 
 
 def step_corners(points: Sequence[Point], until: float) -> list[Point]:
-    """The corners of values that hold until the next."""
+    """The corners of a step function whose values hold until the next."""
     return [corner for start, end, y in hold_intervals(points, until) for corner in ((start, y), (end, y))]
 
 
 def downsample(points: Sequence[Point], x: Scale) -> Sequence[Point]:
-    """First, lowest, highest and last point of each pixel column, where there are more than those: peaks survive."""
+    """Keeps the first, lowest, highest and last point of each pixel column if there are more: peaks survive."""
     if len(points) <= 4 * abs(x.end - x.start):
         return points
     kept: list[Point] = []
@@ -331,7 +320,7 @@ def _extremes(column: Sequence[Point]) -> list[Point]:
 
 
 def apart(xs: Iterable[float], least: float) -> Iterator[float]:
-    """Those that are not nearer to the one before than `least`."""
+    """Yields those that are at least `least` after the one before."""
     last = -math.inf
     for x in xs:
         if x - last >= least:

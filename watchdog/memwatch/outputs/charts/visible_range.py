@@ -1,4 +1,4 @@
-"""How far a chart of a watch that goes on looks ahead, and up to which limit."""
+"""How far ahead the chart of a running watch looks, and up to which limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_LIMIT_TO_PEAK_RATIO = 8.0  # times what was used: a limit so far above is le
 
 
 def visible_limit_bytes(view: ResourceView) -> int | None:
-    """Bytes in use at which the limit is met; None where that is unknown, or too far above to be shown."""
+    """Bytes in use at which the limit is reached; None if that is unknown, or too far above to be shown."""
     limit = view.usage.limit
     if limit is None:
         return None
@@ -20,7 +20,7 @@ def visible_limit_bytes(view: ResourceView) -> int | None:
 
 
 def chart_end_t(view: ResourceView, began: float, now: float) -> float:
-    """The right end: as far ahead as the forecast goes, if that is not too far."""
+    """The right end of the chart: as far ahead as the forecast goes, unless that is too far."""
     forecast = view.forecast
     etas = (forecast.eta_seconds, forecast.eta_high_seconds) if forecast is not None else ()
     ahead = max((eta for eta in etas if eta is not None), default=0.0)

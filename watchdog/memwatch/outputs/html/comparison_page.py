@@ -1,4 +1,4 @@
-"""Two runs side by side, as before and after a fix: rows of figures, text, a page."""
+"""Two runs side by side, as before and after a fix: as text, as JSON, and as a page."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FormattedValue = tuple[
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """One of the two."""
+    """One of the two runs."""
 
     name: str  # as the user named it
     run_id: str
@@ -54,13 +54,13 @@ class ComparedRun:
     ending: Sequence[str]
 
     def view(self, resource: str) -> ResourceView | None:
-        """What is known of a resource at the end."""
+        """The resource at the end of the run, if it was watched."""
         return next((one for one in self.story.end.resources if one.usage.resource == resource), None)
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonRow:
-    """One figure or fact of both."""
+    """One figure or fact of both runs."""
 
     what: str
     a: FormattedValue
@@ -68,7 +68,7 @@ class ComparisonRow:
 
     @property
     def change(self) -> str:
-        """`-92 %`, from A to B; empty where that says nothing."""
+        """`-92%`, from A to B; empty if that means nothing."""
         before, after = self.a[1], self.b[1]
         if before is None or after is None or before <= 0:
             return ""
@@ -76,7 +76,7 @@ class ComparisonRow:
 
 
 def comparison_rows(a: ComparedRun, b: ComparedRun) -> list[ComparisonRow]:
-    """What there is to tell of both, in the order of interest."""
+    """The rows of the comparison, the most interesting first."""
     one, other = dict(_facts(a)), dict(_facts(b))
     unknown: FormattedValue = ("", None)
     return [
@@ -106,7 +106,7 @@ def _figure(what: str, value: float | None, shown: Callable[[float], str]) -> It
 
 
 def _memory(view: ResourceView) -> Iterator[tuple[str, float | None]]:
-    """Bytes."""
+    """Yields names and values in bytes."""
     if view.trend is not None:
         yield "growth by generation", view.trend.growth_per_generation
         yield "growth by hour", 3600.0 * view.trend.growth_per_second
@@ -140,7 +140,6 @@ def _brief(one: Finding, unit: str) -> str:
 
 
 def render_comparison_text(a: ComparedRun, b: ComparedRun) -> str:
-    """The rows as lines of text."""
     lines = [f"{'':<34}{'A: ' + printable(a.name, WIDTH - 5):<{WIDTH}}{'B: ' + printable(b.name, WIDTH - 5):<{WIDTH}}"]
     for row in comparison_rows(a, b):
         one, other = (wrap_lines(printable(text, 400) or "-", WIDTH - 2) for text, _ in (row.a, row.b))
@@ -152,7 +151,6 @@ def render_comparison_text(a: ComparedRun, b: ComparedRun) -> str:
 
 
 def as_json(a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
-    """The rows, and of which runs."""
     return {
         "a": {"name": a.name, "run_id": a.run_id},
         "b": {"name": b.name, "run_id": b.run_id},
@@ -167,7 +165,7 @@ def as_json(a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
 
 
 def document(a: ComparedRun, b: ComparedRun) -> str:
-    """The rows as a page, with their memory in one chart."""
+    """The page: the rows, and the memory of both runs in one chart."""
     table = [[row.what, row.a[0] or "-", row.b[0] or "-", row.change] for row in comparison_rows(a, b)]
     return html_document.render_document(
         f"{a.name} and {b.name}",

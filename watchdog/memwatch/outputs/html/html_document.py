@@ -1,6 +1,6 @@
-"""What HTML pages are made of. All text is escaped here: only what these functions return is markup.
+"""The parts of HTML pages: elements, tables, charts, and the sections that several pages have.
 
-Parts that several pages have: findings, generations, expectations.
+All text is escaped here: only what these functions return is markup.
 """
 
 from __future__ import annotations
@@ -62,34 +62,32 @@ STATIC_CSP = "default-src 'none'; style-src 'unsafe-inline'"  # nothing runs, no
 
 
 def escape_html(text: str, limit: int = 300) -> Markup:
-    """Text from anywhere, at most `limit` characters of it."""
+    """Escapes text from anywhere, cut to `limit` characters."""
     return Markup(escape(printable(text, limit)))
 
 
 def joined(parts: Iterable[Markup]) -> Markup:
-    """One after the other."""
     return Markup("".join(parts))
 
 
 def element(tag: str, *inner: Markup, **attributes: str) -> Markup:
-    """`<tag attribute="...">inner</tag>`; `class_` stands for the attribute `class`, empty ones are left out."""
+    """Returns `<tag attribute="...">inner</tag>`; `class_` stands for `class`, empty attributes are left out."""
     given = (f' {name.strip("_")}="{escape(value)}"' for name, value in attributes.items() if value)
     return Markup(f"<{tag}{''.join(given)}>{''.join(inner)}</{tag}>")
 
 
 def paragraph(text: str, style: str = "", limit: int = 1000) -> Markup:
-    """A line of text of its own."""
     return element("p", escape_html(text, limit), class_=style)
 
 
 def section(title: str, *inner: Markup) -> Markup:
-    """Markup below a heading; nothing where there is none."""
+    """A heading with markup below it; nothing if there is no markup."""
     body = joined(inner)
     return element("section", element("h2", escape_html(title)), body) if body else body
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
-    """Words and what they are, side by side."""
+    """Names and values, side by side."""
     return element(
         "dl",
         *(element("div", element("dt", escape_html(name)), element("dd", escape_html(value))) for name, value in pairs),
@@ -97,13 +95,13 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
 
 
 def items(texts: Iterable[str]) -> Markup:
-    """A list; nothing where it is empty."""
+    """A list; nothing if it is empty."""
     parts = [element("li", escape_html(text, 600)) for text in texts]
     return element("ul", *parts) if parts else Markup("")
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], bold: frozenset[int] = frozenset()) -> Markup:
-    """Columns whose head begins with `>` hold figures; the rows of these indexes stand out. Nothing without rows."""
+    """A table; columns whose head begins with `>` are right-aligned, rows in `bold` stand out. Nothing without rows."""
     styles = ["figure" if head.startswith(">") else "" for head in heads]
     top = (
         element("th", escape_html(head.removeprefix(">"), 60), class_=style)
@@ -125,9 +123,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], bold: frozenset[i
 def event_table(
     heads: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], first: int, last: int, act: str = "interrupt"
 ) -> Markup:
-    """Rows (event, cells) of what was said, whose last cell is text: the `first` and the `last`, where there are more.
+    """A table of events: rows of (event, cells), of which the last cell is text; the `first` and the `last` of them.
 
-    Those of the event `act` stand out.
+    Rows of the event `act` stand out.
     """
     left_out = len(rows) - first - last
     more = ("", [*[""] * (len(heads) - 1), f"{left_out:,} more"])
@@ -137,7 +135,7 @@ def event_table(
 
 
 def wide_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
-    """A table that moves sideways where the screen is narrow."""
+    """A table that scrolls sideways on a narrow screen."""
     return _framed(table(heads, rows), "wider")
 
 
@@ -146,7 +144,7 @@ def _framed(inner: Markup, style: str) -> Markup:
 
 
 def chart_svg(panel: Panel) -> Markup:
-    """As SVG, for a wide screen and for a narrow one: scaled down, words could not be read."""
+    """The panel as two SVGs, for a wide and a narrow screen: scaled down, its text would be too small to read."""
     frames = (("wide", WIDE), ("narrow", NARROW))
     return Markup("".join(render_svg([panel], frame, panel.title, kind) for kind, frame in frames))
 
@@ -165,7 +163,7 @@ HTML_PHASE_COLUMNS = 6  # that have a column of their own
 
 
 def findings_section(known: Diagnosis | None) -> Iterator[Markup]:
-    """Each cause of growth, with its evidence and what to do about it."""
+    """Yields each cause of growth, with its evidence and its remedy."""
     if known is not None:
         for one in known.findings:
             yield element("h3", escape_html(sentences.finding_headline(one, known.unit)), class_="bad")
@@ -173,7 +171,7 @@ def findings_section(known: Diagnosis | None) -> Iterator[Markup]:
 
 
 def generations_table(rows: Sequence[GenerationRow], unit: str) -> Markup:
-    """A table: how memory changed in each, and in its phases."""
+    """A table of how memory changed in each generation, and in its phases."""
     phases = largest_phases(rows, HTML_PHASE_COLUMNS) if rows else []
     heads = [f">{unit}", ">took", ">start", ">end", ">change", ">peak", *(f">{name}" for name in phase_heads(phases))]
     return wide_table(heads, (_generation(row, phases) for row in rows))
@@ -195,7 +193,7 @@ def _generation(row: GenerationRow, phases: Sequence[str]) -> list[str]:
 
 
 def expectations(known: Sequence[Expectation]) -> Markup:
-    """A table: what was expected, and what came of it."""
+    """A table of the expectations, and whether they were met."""
     rows = []
     for one in known:
         met = "not looked at yet" if one.met is None else "so it is"

@@ -1,4 +1,4 @@
-"""The picture of a replay in one file: its panels, what it came to, and what was said."""
+"""A replay as one page or SVG file: its panels, its outcome, and its events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REPLAY_ROWS_FIRST, REPLAY_ROWS_LAST = 40, 20  # of the table, where there are mo
 
 
 def render_replay(suffix: str, name: str, story: RunData, conclusion: str, parameters: Mapping[str, str]) -> str:
-    """The text of a file of that suffix. `conclusion` is a paragraph, `parameters` are words and values for people."""
+    """Returns the text of the file, by its suffix. `parameters` are options of the replay, for people."""
     if suffix.lower() == ".svg":
         return render_svg_file(run_panels(story), WIDE, [name, *conclusion.splitlines()]) + "\n"
     asked = "".join(f", {word} {value}" for word, value in parameters.items())
@@ -49,7 +49,7 @@ def _facts(story: RunData) -> Iterator[tuple[str, str]]:
 
 
 def _meeting(story: RunData, interrupt_t: float | None) -> Iterator[tuple[str, str]]:
-    """When the limit was met in truth: first of all, or first after the interrupt."""
+    """When the limit was really reached: the first time after the interrupt, or the first time of all."""
     memories = story.memory.values()
     met = sorted(t for memory in memories for t, _ in memory.limit_reached)
     later = [t for t in met if interrupt_t is None or t >= interrupt_t]
@@ -65,7 +65,7 @@ def _meeting(story: RunData, interrupt_t: float | None) -> Iterator[tuple[str, s
 
 
 def notice_table(story: RunData) -> Markup:
-    """What a replay prints: what changed, with its time."""
+    """The events that a replay prints, with their times."""
     is_news = NoticeFilter()
     news = [one for one in story.timed_notices if is_news(one.notice)]
     counted = any(one["gen"] is not None for one in news)

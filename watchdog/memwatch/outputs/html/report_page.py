@@ -1,4 +1,4 @@
-"""The report of a run that was watched: one page, which is read when the trainer is gone."""
+"""The report of a run: one page, which is read after the trainer has ended."""
 
 from __future__ import annotations
 
@@ -25,13 +25,8 @@ DEEDS = {"warn": "warned", "interrupt": "interrupted", "saved": "saved", "escala
 LocalTime = Callable[[float], time.struct_time]
 
 
-def render_report(
-    story: RunData,
-    ending: Sequence[str],
-    run_id: str,
-    local_time: LocalTime = time.localtime,
-) -> str:
-    """The page. `ending`: how it ended, and why that is said, line by line."""
+def render_report(story: RunData, ending: Sequence[str], run_id: str, local_time: LocalTime = time.localtime) -> str:
+    """The page. `ending` says how the run ended and why memwatch concludes that, line by line."""
     end, known = story.end, story.end.diagnosis
     clock = TimeOfDayFormatter(story, local_time)
     return html_document.render_document(
@@ -57,7 +52,7 @@ def render_report(
 
 
 def describe_ending(end: Snapshot, lives: bool) -> list[str]:
-    """How a run ended as far as its record tells, and what that rests on; `lives`: the trainer still runs."""
+    """How a run ended according to its record, and the evidence; `lives` says that the trainer still runs."""
     if end.exited is not None:
         return [end.sentence, *end.exited.evidence]
     if lives:
@@ -70,7 +65,7 @@ def describe_ending(end: Snapshot, lives: bool) -> list[str]:
 
 
 class TimeOfDayFormatter:
-    """Seconds since the first event as times of day."""
+    """Formats seconds since the first event as times of day."""
 
     def __init__(self, story: RunData, local_time: LocalTime) -> None:
         self._start_t, self._local_time = story.start_t, local_time
@@ -81,7 +76,7 @@ class TimeOfDayFormatter:
         return self._local_time(self._start_t + t)
 
     def __call__(self, t: float) -> str:
-        """`08:53:20`, with the date where the run was not over on the same day."""
+        """`08:53:20`, with the date unless the run ended on the day it began."""
         return time.strftime(self._form, self._parts(t))
 
     def date(self, t: float) -> str:
@@ -90,7 +85,7 @@ class TimeOfDayFormatter:
 
     @property
     def zone(self) -> str:
-        """Whose times these are."""
+        """The name of the time zone."""
         return time.strftime("%Z", self._parts(0.0)) or "local time"
 
 
@@ -123,7 +118,7 @@ def _facts(story: RunData, clock: TimeOfDayFormatter) -> Iterator[tuple[str, str
 
 
 def _generations(story: RunData) -> Iterator[Markup]:
-    """A table for each resource that changes."""
+    """A table for each resource that is shown."""
     for view in story.end.resources:
         if view.usage.resource in story.memory and view.generations:
             yield html_document.element("h3", html_document.escape_html(view.usage.resource))
@@ -134,7 +129,7 @@ def _generations(story: RunData) -> Iterator[Markup]:
 
 
 def _holdings(story: RunData, known: Diagnosis | None) -> Iterator[Markup]:
-    """Types, attributes, lines: what there was at the first examination and at the last."""
+    """Types, attributes and lines of code, at the first examination and at the last."""
     yield _types(story)
     if known is None:
         return

@@ -1,4 +1,4 @@
-"""The page at `/`: the state of the watch, for a browser or a phone. It refreshes itself, and runs nothing."""
+"""The page at `/`: the state of the watch. It refreshes itself, and contains no script."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LocalTime = Callable[[float], time.struct_time]
 
 
 def render_home_page(snapshot: Snapshot | None, links: Sequence[str], local_time: LocalTime = time.localtime) -> str:
-    """The page; `links` are the paths of the others. None: nothing has been read yet."""
+    """The page; `links` are the paths of the others. A snapshot of None means that nothing has been read yet."""
     nav = html_document.element(
         "nav", *(html_document.element("a", html_document.escape_html(path), href=path) for path in links)
     )
@@ -95,7 +95,7 @@ def _facts(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 
 
 def _resource(view: ResourceView, snapshot: Snapshot) -> Iterator[Markup]:
-    """How much of its limit is used, and of a resource that grows or may the chart."""
+    """How much of its limit a resource uses, and its chart if it grows or is the first."""
     usage = view.usage
     yield html_document.element("h2", html_document.escape_html(resource_title(usage.resource, "memory")))
     yield _meter(usage)
@@ -119,7 +119,7 @@ def _meter(usage: Usage) -> Markup:
 
 
 def live_memory_panel(view: ResourceView, snapshot: Snapshot) -> Panel:
-    """Memory over the watch, and where it leads: as expected, and at the earliest and latest. x: seconds since then."""
+    """Memory over the watch, and the forecast: as expected, at the earliest and at the latest; x is in seconds."""
     began = view.timeline[0].t
     now, used = snapshot.t - began, float(view.usage.used_bytes)
     limit, end = visible_limit_bytes(view), chart_end_t(view, began, snapshot.t) - began

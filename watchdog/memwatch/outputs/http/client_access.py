@@ -1,4 +1,4 @@
-"""Who may ask, and how: what is asked of a client, read again when one of its files changes."""
+"""Access to the HTTP server: TLS, passwords and a rate limit, read again when one of their files changes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Stamp = tuple[int, ...]  # of a file: another one, or other content, has another
 
 
 def stamp(status: os.stat_result) -> Stamp:
-    """What tells that a file has changed; the time of its status, as no program can set that back."""
+    """A value that changes with the file. No program can set back the time of the status."""
     return status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is not answered, in HTTP's terms."""
+    """Why a request is refused, in HTTP's terms."""
 
     code: int
     text: str
@@ -54,11 +54,11 @@ class AccessPolicy:
         return frozenset(name for name, asked in found.items() if asked)
 
     def open(self, client: socket.socket) -> socket.socket:
-        """The connection to talk over, to be closed beside the client; OSError where TLS comes to nothing."""
+        """Returns the connection to talk over, to be closed beside the client; OSError if TLS fails."""
         return client if self.tls is None else self.tls.secure(client)
 
     def refusal(self, authorization: str) -> Refusal | None:
-        """Why a request with this header is refused; None: it is welcome."""
+        """Returns why a request with this header is refused; None if it is not."""
         if self.limit is not None and not self.limit.allows():
             return Refusal(429, "too many requests\n", "Retry-After: 1\r\n")
         if self.passwords is None:
@@ -70,7 +70,7 @@ class AccessPolicy:
 
 
 class RateLimit:
-    """A token bucket: a request each interval, and a burst after a while without any."""
+    """A token bucket: one request per interval, and a burst after a pause."""
 
     def __init__(self, interval_seconds: float, burst: int, now: Callable[[], float] = time.monotonic) -> None:
         self._interval_seconds, self._burst, self._now = interval_seconds, burst, now
@@ -78,7 +78,7 @@ class RateLimit:
         self._tokens, self._t = float(burst), now()
 
     def allows(self) -> bool:
-        """Whether one more request may be answered now; it is counted."""
+        """Whether one more request may be answered now; counts it."""
         with self._lock:
             now = self._now()
             self._tokens = min(self._burst, self._tokens + (now - self._t) / self._interval_seconds)
@@ -90,10 +90,10 @@ class RateLimit:
 
 
 class AccessPolicyReloader:
-    """The access in force. Files that are broken, or ask for less than those before, change nothing."""
+    """The access policy in force. Files that are broken, or ask for less than before, change nothing."""
 
     def __init__(self, load: Callable[[], AccessPolicy], now: Callable[[], float] = time.monotonic) -> None:
-        """`load` reads the files: ConfigError, at once and whenever it is asked again."""
+        """`load` reads the files, now and whenever they change; it raises ConfigError."""
         self._load, self._now = load, now
         self._access = load()
         self._lock = threading.Lock()  # one thread looks at the files; a file system that hangs holds no other up
@@ -102,11 +102,11 @@ class AccessPolicyReloader:
 
     @property
     def requirements(self) -> frozenset[str]:
-        """What keeps others out; no file is looked at."""
+        """What keeps others out, without checking the files."""
         return self._access.requirements
 
     def current_policy(self) -> AccessPolicy:
-        """What is asked of a client that comes now."""
+        """The policy for a client that connects now."""
         if self._lock.acquire(blocking=False):
             try:
                 self._look()
@@ -126,7 +126,7 @@ class AccessPolicyReloader:
             self.problem = f"{error}; what was in force before stays"
 
     def _no_weaker(self, access: AccessPolicy) -> AccessPolicy:
-        """A file that is just being written again is empty for a moment, and an empty one lets everybody in."""
+        """A file that is just being written is empty for a moment, and an empty one admits everybody."""
         lost = sorted(self._access.requirements - access.requirements)
         if lost:
             raise ConfigError(

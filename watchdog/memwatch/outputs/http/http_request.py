@@ -1,6 +1,6 @@
 """One HTTP/1 request without a body, read from a socket; strict, and bounded in size.
 
-http.server would read the same, with the e-mail parser and TLS behind it.
+http.server would read the same, but imports the e-mail parser and TLS.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([ -~\t\x80-\xff]*)"
 
 
 class RequestError(ValueError):
-    """No request that can be answered; `code` says how, in HTTP's terms."""
+    """A request that cannot be answered; `code` is the HTTP status."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -25,7 +25,7 @@ class RequestError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for."""
+    """A request without its body."""
 
     method: str
     path: str  # without the query; percent signs as they came
@@ -34,7 +34,7 @@ class Request:
 
 
 def read_request(client: socket.socket) -> Request | None:
-    """The next request, None when the client has gone without one; OSError when it is too slow, else RequestError."""
+    """Reads the next request; None if the client has gone without one. OSError if it is too slow, else RequestError."""
     head, end = bytearray(), -1
     while end < 0:
         if len(head) >= MAX_HEAD_BYTES:
@@ -50,7 +50,7 @@ def read_request(client: socket.socket) -> Request | None:
 
 
 def parse_request(head: bytes) -> Request:
-    """The request line and the headers, between them CR LF; RequestError."""
+    """Parses the request line and the headers, which CR LF separates; RequestError."""
     line, *rest = head.split(b"\r\n")
     asked = _LINE.fullmatch(line)
     if asked is None:

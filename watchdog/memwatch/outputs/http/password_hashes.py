@@ -1,8 +1,8 @@
-"""Basic authentication: the passwords of users, told from their bcrypt hashes. Alone knows bcrypt.
+"""Basic authentication: users' passwords against their bcrypt hashes. No other module imports bcrypt.
 
-A hash takes 60 ms of CPU at cost 10 and four times as much at 12, with the interpreter's lock released: beside one, no
-other thread waited longer than 0.4 ms. What was right or wrong once is remembered, one is computed at a time, and after
-a wrong one there is a rest: trying them out takes 5 % of a core.
+A hash takes 60 ms of CPU at cost 10 and four times as much at 12, with the GIL released: meanwhile no other thread
+waited longer than 0.4 ms. Results are remembered, one hash is computed at a time, and a wrong password is followed by
+a rest: guessing passwords takes 5 % of a core.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _BCRYPT_BYTES = 72  # of a password count; Go and htpasswd drop the rest, bcrypt
 
 
 class Passwords:
-    """Who is who. Names and passwords are compared in time that tells nothing of them."""
+    """Checks users and passwords, in a time that reveals nothing about them."""
 
     def __init__(self, hashes: Mapping[str, str], verify: Callable[[bytes, bytes], bool] = bcrypt.checkpw) -> None:
-        """`hashes`: of at least one user, as `$2y$10$...`."""
+        """`hashes` are those of at least one user, as `$2y$10$...`."""
         self._hashes = {name.encode(): hashed.encode() for name, hashed in hashes.items()}
         self._decoys = list(self._hashes.values())
         self._verify = verify
@@ -40,7 +40,7 @@ class Passwords:
         self._free_t = 0.0  # when the next may be computed, time.monotonic()
 
     def verify(self, authorization: str) -> bool | None:
-        """Whether the header names a user and the right password; None: it cannot be looked at now."""
+        """Whether the header names a user and the right password; None if that cannot be checked now."""
         given = _basic(authorization)
         if given is None:
             return False
@@ -56,7 +56,7 @@ class Passwords:
             self._turn.release()
 
     def _digest(self, *parts: bytes) -> bytes:
-        """What is remembered in place of a password; nobody can compute it outside this process."""
+        """The key by which a password is remembered; it cannot be computed outside this process."""
         digest = hashlib.blake2b(key=self._salt, digest_size=32)
         for part in parts:
             digest.update(b"%d:%b" % (len(part), part))
@@ -88,7 +88,7 @@ class Passwords:
 
 # Basic dXNlcjpwYXNzd29yZA==
 def _basic(authorization: str) -> tuple[bytes, bytes] | None:
-    """Name and password of an Authorization header; None when it holds none."""
+    """Name and password of an Authorization header; None if it has none."""
     found = _BASIC.fullmatch(authorization)
     if found is None:
         return None

@@ -27,7 +27,7 @@ COUNTED = (
 
 
 class PublishedState:
-    """What the pages read: references that the daemon's thread replaces and every other thread only reads."""
+    """What the pages show: references that the daemon's thread replaces and all other threads only read."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -45,12 +45,12 @@ class PublishedState:
         self._stuck = False  # the loop has not answered the latest who waited: nobody waits for it until it does
 
     def record_iteration(self) -> None:
-        """The loop has turned."""
+        """Notes that the loop has iterated."""
         self.turned_t, self.is_finished = self.clock.now(), False
         self.counts["tick"] += 1
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
-        """Replace what is shown."""
+        """Replaces what the pages show."""
         self.snapshot = snapshot
         self.turned_t = self._posted_t = self.clock.now()
         for notice in notices:
@@ -60,7 +60,7 @@ class PublishedState:
         self._posted.set()
 
     def consume_request(self) -> bool:
-        """Somebody has asked for the state since the last call."""
+        """Whether a client has asked for the state since the last call."""
         if not self._asked:
             return False
         self._asked = False
@@ -70,13 +70,13 @@ class PublishedState:
             return False
 
     def request_snapshot(self) -> None:
-        """Have the loop show its state."""
+        """Asks the loop to publish its state."""
         self._asked = True
         os.eventfd_write(self.request_fd, 1)
         self._asked = True  # once more: the loop may just have answered another who rang
 
     def fresh_snapshot(self) -> Snapshot | None:
-        """The state now; the latest that was posted where the loop is busy for longer than a moment, or stuck."""
+        """The state now; the latest that was published if the loop is busy for longer than a moment, or stuck."""
         if self.clock.now() - self._posted_t >= FRESH_SECONDS:
             self._posted.clear()
             self.request_snapshot()

@@ -1,4 +1,4 @@
-"""What the HTTP server answers, for each path."""
+"""What the HTTP server answers for each path: metrics, status, the page, health."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """One answer."""
+    """One answer, before its status line and standard headers are written."""
 
     body: bytes
     kind: str = PLAIN_TEXT_CONTENT_TYPE
@@ -48,7 +48,7 @@ class HttpResponse:
 
 
 def answer(client: socket.socket, board: PublishedState, access: AccessPolicy | None = None) -> None:
-    """Read one request and answer it, as far as it has `access`; OSError when the client is gone or too slow."""
+    """Reads one request and answers it under `access`; OSError when the client is gone or too slow."""
     headers = "" if access is None else access.headers
     try:
         request = read_request(client)
@@ -62,7 +62,6 @@ def answer(client: socket.socket, board: PublishedState, access: AccessPolicy | 
 
 
 def _admitted(board: PublishedState, request: Request, access: AccessPolicy | None) -> HttpResponse:
-    """What is asked for, or why it is not to be had."""
     refusal = None if access is None else access.refusal(request.authorization)
     if refusal is not None:
         board.counts["refused"] += 1
@@ -73,7 +72,7 @@ def _admitted(board: PublishedState, request: Request, access: AccessPolicy | No
 
 
 def healthy(board: PublishedState, accept: str = "") -> HttpResponse:
-    """Whether memwatch's loop turns."""
+    """Whether memwatch's loop is running."""
     snapshot, turned_t = board.snapshot, board.turned_t
     if snapshot is None or turned_t is None:
         return HttpResponse(b"starting\n")
@@ -85,7 +84,7 @@ def healthy(board: PublishedState, accept: str = "") -> HttpResponse:
 
 
 def ready(board: PublishedState, accept: str = "") -> HttpResponse:
-    """Whether the trainer's memory has been seen, or memwatch waits for a trainer."""
+    """Whether the trainer's memory has been read, or memwatch waits for a trainer."""
     snapshot = board.fresh_snapshot()
     if snapshot is not None and snapshot.state is WatchState.WAITING:
         return HttpResponse(b"waiting for a trainer\n")
@@ -95,7 +94,6 @@ def ready(board: PublishedState, accept: str = "") -> HttpResponse:
 
 
 def status_json(board: PublishedState, accept: str = "") -> HttpResponse:
-    """The snapshot as JSON."""
     snapshot = board.fresh_snapshot()
     if snapshot is None:
         return HttpResponse(b'{"error": "no sample yet"}\n', "application/json", 503)
@@ -103,7 +101,6 @@ def status_json(board: PublishedState, accept: str = "") -> HttpResponse:
 
 
 def metrics(board: PublishedState, accept: str = "") -> HttpResponse:
-    """The snapshot for Prometheus."""
     if board.exposition is None:
         from memwatch.outputs.metrics.collector import MetricsCollector  # with prometheus_client: 9 MiB
 
@@ -124,7 +121,7 @@ def growth_speedscope(board: PublishedState, accept: str = "") -> HttpResponse:
 
 
 def _recorded(board: PublishedState) -> tuple[str, tuple[StackGrowth, ...]]:
-    """The trainer's command, and what is credited to its code."""
+    """The trainer's command, and the growth attributed to its code."""
     snapshot = board.fresh_snapshot()
     if snapshot is None or snapshot.diagnosis is None:
         return "", ()
@@ -132,7 +129,7 @@ def _recorded(board: PublishedState) -> tuple[str, tuple[StackGrowth, ...]]:
 
 
 def index(board: PublishedState, accept: str = "") -> HttpResponse:
-    """The state of the watch, for people; drawn once for each state (10 ms), whoever asks how often."""
+    """The state of the watch as a page; rendered once per state (10 ms), however many clients ask."""
     from memwatch.outputs.html import status_page  # with all that charts need: 1.6 MiB, for those who look
 
     snapshot, drawn = board.fresh_snapshot(), board.drawn
@@ -166,7 +163,7 @@ def _page(board: PublishedState, path: str, accept: str) -> HttpResponse:
 
 
 def _response(page: HttpResponse, headers: str = "", body: bool = True) -> bytes:
-    """A connection is for one answer: eight threads are soon held by idle clients."""
+    """Each connection carries one answer: idle clients would soon occupy all eight threads."""
     head = (
         f"HTTP/1.1 {page.code} {_REASONS[page.code]}\r\n"
         f"Server: memwatch/{memwatch.__version__}\r\n"

@@ -1,4 +1,4 @@
-"""The HTTP server: one thread that accepts, a few that answer from the latest snapshot (outputs.pages)."""
+"""The HTTP server: one thread that accepts, and a few that answer from the latest snapshot (routes)."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class WebServer:
         guard: AccessPolicyReloader | None = None,
         client_seconds: float = CLIENT_SECONDS,
     ) -> None:
-        """Bind now, so that a port in use is told at start; port 0 takes a free one. ConfigError when it cannot.
+        """Binds now, so that a port in use is reported at the start; port 0 means any free one. Raises ConfigError.
 
-        `guard` knows who may ask; without one, who can reach the port.
+        `guard` knows who may ask; without one, anybody who can reach the port.
         """
         self.board = PublishedState(clock)
         self.access_policy, self._client_seconds = guard, client_seconds  # the guard may be replaced at any time
@@ -55,7 +55,7 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        """`http://127.0.0.1:9877/`; https where TLS is spoken."""
+        """`http://127.0.0.1:9877/`; https with TLS."""
         host, port = self._listener.getsockname()[:2]
         scheme = "https" if TLS in self.requirements else "http"
         return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
@@ -68,11 +68,11 @@ class WebServer:
 
     @property
     def is_local(self) -> bool:
-        """Only this machine can reach it."""
+        """Whether only this machine can reach it."""
         return ip_address(self._listener.getsockname()[0].partition("%")[0]).is_loopback
 
     def start(self) -> None:
-        """Begin to answer; where no thread can be had, that is told as who publishes learns it, and tried each turn."""
+        """Begins to answer. If no thread can be started, `publish` reports it and each iteration tries again."""
         try:
             self._thread.start()
         except RuntimeError:  # the pids cgroup, or the user's limit of processes, is used up
@@ -81,22 +81,21 @@ class WebServer:
             self._threadless = False
 
     def fileno(self) -> int:
-        """Readable when somebody has asked for the state."""
+        """Readable when a client has asked for the state."""
         return self.board.request_fd
 
     def on_loop_iteration(self) -> bool:
-        """Note that the loop turns; whether somebody has asked for the state."""
+        """Notes that the loop iterates; returns whether a client has asked for the state."""
         if self._threadless:
             self.start()
         self.board.record_iteration()
         return self.board.consume_request()
 
     def wants_snapshot(self) -> bool:
-        """Whether somebody has."""
         return self.board.consume_request()
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
-        """Show this state from now on; SourceError, when that is done, while nobody is answered, or asked as wanted."""
+        """Shows this state from now on; then SourceError if nobody is answered, or the access files cannot be read."""
         self.board.publish(snapshot, notices)
         if self._threadless:
             raise SourceError("nobody is answered: no thread can be started", "raise pids.max, or ulimit -u")
@@ -105,12 +104,12 @@ class WebServer:
             raise SourceError(guard.problem)
 
     def on_watch_end(self, snapshot: Snapshot) -> None:
-        """Show how it ended, until `stop` or another watch."""
+        """Shows how the watch ended, until `stop` or another watch."""
         self.board.publish(snapshot, ())
         self.board.is_finished = True
 
     def stop(self) -> None:
-        """Stop answering; returns within a second, whatever the clients do."""
+        """Stops answering; returns within a second, whatever the clients do."""
         self._closing.set()
         _cut(self._listener)  # wakes accept()
         if self._thread.is_alive():
@@ -165,7 +164,7 @@ class WebServer:
             client.close()
 
     def _access(self) -> AccessPolicy | None:
-        """What is asked of this client; the loop is told when the files that say so begin to fail, or work again."""
+        """The policy for this client; wakes the loop when the policy's files begin to fail, or work again."""
         guard = self.access_policy
         if guard is None:
             return None
@@ -183,7 +182,7 @@ class WebServer:
             raise
 
     def _turn_away(self, client: socket.socket) -> None:
-        """Without a thread there is no handshake: where TLS is spoken the connection just ends."""
+        """Without a thread there is no TLS handshake, so a TLS connection just ends."""
         if TLS not in self.requirements:
             _send_busy(client)
         client.close()
@@ -194,7 +193,7 @@ class WebServer:
             self._leaving.discard(client)
 
     def _make_way(self) -> bool:
-        """Cut off the client that has been there for the longest, if it had time enough to ask and read its answer."""
+        """Cuts off the client that connected first, if it had time enough to ask and read its answer."""
         with self._lock:
             oldest = min(self._clients, key=self._clients.__getitem__, default=None)
             if oldest is None:
@@ -208,7 +207,7 @@ class WebServer:
         return True
 
     def _cut_clients(self, older_than: float) -> None:
-        """A timeout of a single read or write does not end a client that sends one byte a second; this does."""
+        """Ends clients that send one byte a second, which the timeout of a single read or write does not."""
         if not self._clients:
             return
         deadline = time.monotonic() - older_than
@@ -261,7 +260,7 @@ def _send_busy(client: socket.socket) -> None:
 
 
 def _cut(connection: socket.socket) -> None:
-    """End a connection under whoever reads it."""
+    """Ends a connection while another thread reads it."""
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:  # it has ended already

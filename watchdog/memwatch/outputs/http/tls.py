@@ -1,4 +1,4 @@
-"""TLS as the server speaks it: from rules to a context, the handshake, the names of a client."""
+"""TLS of the HTTP server: its context, the handshake, and the names in a client's certificate."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TlsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TlsRules:
-    """How TLS is to be spoken; certificates and key are PEM."""
+    """How TLS is spoken; certificates and key are PEM."""
 
     certificate: bytes
     key: bytes = field(repr=False)
@@ -65,17 +65,17 @@ class TlsContext:
     """One set of rules and certificates in use."""
 
     def __init__(self, rules: TlsRules) -> None:
-        """TlsError for what OpenSSL does not take."""
+        """Raises TlsError for rules that OpenSSL does not accept."""
         self._context = _context(rules)
         self._client_names = rules.client_names
         self.asks_certificate = self._context.verify_mode is ssl.CERT_REQUIRED
 
     def secure(self, client: socket.socket) -> ssl.SSLSocket:
-        """The connection over TLS, to be closed beside the client; OSError where that comes to nothing, or is too slow.
+        """Returns the connection over TLS, to be closed beside the client; OSError if TLS fails or is too slow.
 
         It is a second handle: the first still cuts the connection, and nothing is ever sent through it in clear.
-        It says no goodbye (close_notify) at its end: OpenSSL would keep the session of each that does, 1 kB of memory
-        up to 20,480 times. An answer has its length.
+        It ends without close_notify, as an answer has its length: otherwise OpenSSL would keep each session, 1 kB of
+        memory up to 20,480 times.
         """
         connection = self._context.wrap_socket(client.dup(), server_side=True, do_handshake_on_connect=False)
         try:
@@ -134,7 +134,7 @@ def _told(key: str, problem: str) -> Iterator[None]:
 
 @contextmanager
 def _file(content: bytes) -> Iterator[str]:
-    """A file that only this process sees: OpenSSL takes certificates by name alone."""
+    """A file that only this process sees: OpenSSL reads certificates by name alone."""
     descriptor = os.memfd_create("memwatch-tls")
     try:
         with open(descriptor, "wb", closefd=False) as file:
@@ -155,7 +155,7 @@ def _names(certificate: Mapping[str, Any]) -> set[str]:
 
 # 2001:DB8:0:0:0:0:0:1
 def _address(text: str) -> str:
-    """An address as it is usually written; one that is none as it is."""
+    """Normalizes an IP address; any other text stays as it is."""
     try:
         return str(ipaddress.ip_address(text.strip()))
     except ValueError:

@@ -128,7 +128,7 @@ _COUNTERS = {
 
 
 def _process(proc: str) -> Sequence[UnlabelledValue]:
-    """memwatch's own process; nothing where there is no /proc."""
+    """memwatch's own process; nothing without /proc."""
     try:
         fields = _read(f"{proc}/self/stat").rpartition(b") ")[2].split()
         descriptors = len(os.listdir(f"{proc}/self/fd")) - 1  # noqa: PTH208 - without that of the listing
@@ -149,7 +149,7 @@ def _process(proc: str) -> Sequence[UnlabelledValue]:
 
 @cache
 def _booted(proc: str) -> float:
-    """Unix time, from a file that counts every interrupt to tell it: 0.1 ms."""
+    """Unix time of the boot. The kernel sums up every interrupt to write that file: 0.1 ms."""
     return next(float(line.split()[1]) for line in _read(f"{proc}/stat").splitlines() if line.startswith(b"btime "))
 
 
@@ -162,7 +162,7 @@ def _read(path: str) -> bytes:
 
 
 def _watch(snapshot: Snapshot, now: float) -> Iterator[Metric]:
-    """What is true of the watch whether the trainer lives or not."""
+    """Metrics of the watch, whether the trainer lives or not."""
     yield from _levels([(f.TARGET_UP, snapshot.up), (f.ARMED, snapshot.unarmed is None)])
     yield from _rows(f.STATE, [((state.value,), state is snapshot.state) for state in WatchState])
     yield from _rows(f.SOURCE_UP, [((source.source,), source.ok) for source in snapshot.sources])
@@ -234,7 +234,7 @@ def _resources(views: Sequence[ResourceView]) -> Iterator[Metric]:
 
 
 def _each(family: MetricFamily, views: Sequence[ResourceView], values: Iterable[float | None]) -> Iterator[Metric]:
-    """One value a resource."""
+    """Yields one value per resource."""
     resources = ((view.usage.resource,) for view in views)
     return _rows(family, zip(resources, values, strict=True))
 
@@ -341,7 +341,6 @@ def _gpus(gpus: Sequence[GpuMemory]) -> Iterator[Metric]:
 
 
 def _diagnosis(known: Diagnosis | None) -> Iterator[Metric]:
-    """What examinations of the trainer found."""
     if known is None:
         return
     yield from _levels([(f.EXAMINATIONS, known.examinations), (f.EXAMINATION_CPU, known.cpu_seconds)])

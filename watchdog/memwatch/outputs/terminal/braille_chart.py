@@ -1,6 +1,6 @@
-"""A chart of memory in characters: braille dots, eight in a cell, or letters where the terminal has no braille.
+"""A chart of memory in characters: braille dots, eight in a cell, or letters if the terminal has no braille.
 
-The past is what was read, least to most; the fan is the forecast, from the earliest to the latest meeting of the limit.
+The past shows the samples, lowest to highest; the fan shows when the limit may be reached, earliest to latest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Piece = tuple[int, str]  # a role, and what is written in its colour
 
 
 class _Grid:
-    """Dots from the lower left; the most important role that has one in a cell owns it."""
+    """Dots from the lower left; a cell belongs to the most important role that has a dot in it."""
 
     def __init__(self, width: int, height: int, ascii_only: bool) -> None:
         self.width, self.height, self._ascii_only = width, height, ascii_only
@@ -36,7 +36,7 @@ class _Grid:
         self._bits = [[0] * width for _ in range(height)]
 
     def dot(self, x: int, y: int, role: int) -> None:
-        """Where it is within the grid."""
+        """Sets a dot if it is within the grid."""
         if not (0 <= x < self.across and 0 <= y < self.up):
             return
         across, up = x // self._dots_across, y // self._dots_up
@@ -47,12 +47,12 @@ class _Grid:
             self._bits[up][across] = self._bits[up][across] | bit if role == owner else bit
 
     def rule(self, y: int, role: int) -> None:
-        """All across."""
+        """Sets the dots of a whole row."""
         for x in range(self.across):
             self.dot(x, y, role)
 
     def line(self, start: Point, end: Point, role: int, gap: int = 1) -> None:
-        """Every `gap`-th dot of a straight line."""
+        """Sets every `gap`-th dot of a straight line."""
         (x, y), (to_x, to_y) = start, end
         steps = max(1, round(max(abs(to_x - x), abs(to_y - y))))
         across, up = (to_x - x) / steps, (to_y - y) / steps
@@ -60,7 +60,7 @@ class _Grid:
             self.dot(round(x + across * i), round(y + up * i), role)
 
     def row(self, y: int) -> Iterator[Piece]:
-        """One line of the screen, from the lowest; neighbours of one role are one piece."""
+        """Yields the pieces of one line; line 0 is the lowest, and neighbours of one role are one piece."""
         at = 0
         for role, cells in groupby(self._roles[y]):
             size = len(list(cells))
@@ -76,7 +76,7 @@ class _Grid:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Seconds and bytes to dots; what lies far outside is brought nearer: another server's figures may be anything."""
+    """Converts seconds and bytes to dots. Values far outside are moved nearer: another server's may be anything."""
 
     from_t: float
     to_t: float
@@ -97,7 +97,7 @@ def _near(share: float) -> float:
 def braille_chart(
     view: ResourceView, now: float, width: int, height: int, ascii_only: bool = False
 ) -> list[list[Piece]]:
-    """`height` lines of pieces, together `width` cells at most: memory over the watch, and where it leads."""
+    """Returns `height` lines of pieces, at most `width` cells wide: memory over the watch, and its forecast."""
     steps = view.timeline
     if not steps or width < 3 * _LABEL or height < 3:
         return []
@@ -120,7 +120,7 @@ def braille_chart(
 
 
 def _fan(view: ResourceView, now: float, limit: float, scale: _Scale) -> None:
-    """From where memory is to where it meets the limit: as expected, and at the earliest and latest."""
+    """Draws from the present memory to where it reaches the limit: as expected, and at the earliest and latest."""
     forecast = view.forecast
     if forecast is None or forecast.eta_seconds is None:
         return
@@ -137,7 +137,7 @@ def _fan(view: ResourceView, now: float, limit: float, scale: _Scale) -> None:
 
 
 def _past(steps: Sequence[TimelineStep], scale: _Scale) -> None:
-    """What was read, least to most in each column of dots; neighbours are joined."""
+    """Draws the samples, lowest to highest in each column of dots, with neighbours joined."""
     columns: dict[int, tuple[int, int]] = {}
     usual = (steps[-1].t - steps[0].t) / max(1, len(steps) - 1)  # from one step to the next: some have no reading
     for one, after in zip_longest(steps, steps[1:]):
@@ -156,7 +156,7 @@ def _past(steps: Sequence[TimelineStep], scale: _Scale) -> None:
 
 
 def _moments(view: ResourceView, now: float, scale: _Scale) -> str:
-    """Under the chart: generations where they begin, else how long ago; and where now is."""
+    """The line under the chart: where generations begin, or else how long ago the watch began, and `now`."""
     width, per_cell = scale.grid.width, scale.grid.across / scale.grid.width
     line = [" "] * width
     _write(line, round(scale.x(now) / per_cell), "now", must=True)
@@ -169,7 +169,7 @@ def _moments(view: ResourceView, now: float, scale: _Scale) -> str:
 
 
 def _write(line: list[str], at: int, text: str, must: bool = False) -> None:
-    """Where there is a free cell on both sides; a text that must be there is moved to the left."""
+    """Writes where a cell on both sides is free; a text that `must` be there moves to the left."""
     at = min(at, len(line) - len(text)) if must else at
     room = line[max(0, at - 1) : at + len(text) + 1]
     if at >= 0 and at + len(text) <= len(line) and not "".join(room).strip():

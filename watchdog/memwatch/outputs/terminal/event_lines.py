@@ -1,4 +1,4 @@
-"""Plain lines for pipes and files: people's lines on change of state, or every notice as a JSON line."""
+"""Event lines for pipes and files: a line for people per change of state, or every notice as a JSON line."""
 
 from __future__ import annotations
 
@@ -50,16 +50,13 @@ class PlainLines:
         self._local_time, self._priority = local_time, journal_priority
 
     def on_loop_iteration(self) -> bool:
-        """Go on with what a slow reader has not taken yet; the state is not shown."""
         self._lines.send()
         return False
 
     def wants_snapshot(self) -> bool:
-        """Nobody can ask."""
         return False
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
-        """Print what there is to tell."""
         for notice in notices:
             if self._is_news(notice):
                 self._lines.put(f"{self._prefix(notice)}{to_text_line(notice)}")
@@ -71,7 +68,6 @@ class PlainLines:
         return time.strftime("%H:%M:%S ", self._local_time(notice.t))
 
     def on_watch_end(self, snapshot: Snapshot) -> None:
-        """Wait a little for a slow reader."""
         self._lines.send(patience_seconds=1.0)
 
 
@@ -88,7 +84,7 @@ class NoticeFilter:
         self._begun_t = self._waited_t = -math.inf  # when the watch began; when something was told that could wait
 
     def __call__(self, notice: Notice) -> bool:
-        """Whether to tell it; it then counts as told."""
+        """Whether to report the notice, which then counts as reported."""
         if notice.event in ROUTINE_EVENTS:
             return False
         if notice.event == "attached":
@@ -115,13 +111,13 @@ class NoticeFilter:
 
 
 def _gravity(fields: Mapping[str, Any]) -> int:
-    """How grave an outlook is: by its verdict (whatever a history has there), and whether growth's end is in sight."""
+    """Severity by the verdict (a history may have any) and by whether the end of growth is in sight."""
     verdict, in_sight = str(fields["verdict"]), fields.get("eta_s") is not None and not fields.get("finishes")
     return AT_ONCE if verdict == Verdict.GROWING.value and in_sight else _GRAVITY.get(verdict, 0)
 
 
 class JsonLines:
-    """A sink that prints every notice as one JSON object a line; `encode` makes the line."""
+    """A sink that prints every notice as one JSON object per line, made by `encode`."""
 
     name = "json"
 
@@ -130,22 +126,18 @@ class JsonLines:
         self._encode = encode
 
     def on_loop_iteration(self) -> bool:
-        """Go on with what a slow reader has not taken yet; the state is not shown."""
         self._lines.send()
         return False
 
     def wants_snapshot(self) -> bool:
-        """Nobody can ask."""
         return False
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
-        """Print what there is to tell."""
         for notice in notices:
             self._lines.put(self._encode(notice))
         self._lines.send()
 
     def on_watch_end(self, snapshot: Snapshot) -> None:
-        """Wait a little for a slow reader."""
         self._lines.send(patience_seconds=1.0)
 
 
@@ -175,7 +167,7 @@ class _Lines:
             self._waiting.clear()
 
     def _write(self, line: bytes) -> int:
-        """How many bytes were taken: PIPE_BUF at most, which never blocks where poll() saw room."""
+        """Returns how many bytes were written: PIPE_BUF at most, which never blocks where poll() reported room."""
         if self._room is None:
             self._stream.write(line.decode(self._encoding))
             return len(line)
@@ -183,7 +175,7 @@ class _Lines:
 
 
 def _poll_for_room(stream: TextIO) -> select.poll | None:
-    """Tells when the file behind a stream takes PIPE_BUF more bytes; None where there is no file."""
+    """A poll object that says when the file behind a stream takes PIPE_BUF more bytes; None without a file."""
     try:
         fd = stream.fileno()
     except (OSError, ValueError):  # io.UnsupportedOperation is both
@@ -194,5 +186,5 @@ def _poll_for_room(stream: TextIO) -> select.poll | None:
 
 
 def wants_live_view(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether `stream` is a terminal that the live view can be drawn on."""
+    """Whether `stream` is a terminal on which the live view can be drawn."""
     return stream.isatty() and environ.get("TERM", "") not in ("", "dumb")

@@ -1,4 +1,4 @@
-"""The keys that are pressed in the live view, one at a time, without an Enter."""
+"""The keys pressed in the live view, read one at a time, without Enter."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _KEYS = 64  # that are read at once
 
 
 class Keyboard:
-    """A source of events: `c` asks for an examination; other keys go to `pressed`. The terminal is left as it was."""
+    """A source of events: `c` asks for an examination, other keys go to `pressed`. Restores the terminal."""
 
     name = "keyboard"
 
     def __init__(self, stream: TextIO, pressed: Callable[[str], None]) -> None:
-        """SourceError where no key can come: `stream` is no terminal, or it is another job's in the foreground."""
+        """Raises SourceError if no key can arrive: `stream` is not a terminal, or belongs to another job."""
         self._pressed, self._is_silent = pressed, False
         try:
             # an open file description of its own: O_NONBLOCK is not the shell's
@@ -48,7 +48,7 @@ class Keyboard:
         return self._fd
 
     def poll(self, now: float) -> Sequence[Event]:
-        """What is asked for by the keys that were pressed since."""
+        """The events that the keys pressed since then ask for."""
         if self._is_silent:
             return ()
         try:
@@ -64,7 +64,7 @@ class Keyboard:
         return [ExaminationAsked(now)] if EXAMINE in keys else ()
 
     def _fall_silent(self) -> None:
-        """The terminal has gone, or is another job's: keys for others must not end our sleep. An eventfd never does."""
+        """Stops listening when the terminal is gone or another job's. An eventfd never becomes readable."""
         self.close()
         self._is_silent = True
         silent = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -73,12 +73,12 @@ class Keyboard:
             os.close(silent)
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Restores the terminal."""
         with suppress(OSError, termios.error):
             if self._in_foreground():
                 termios.tcsetattr(self._fd, termios.TCSANOW, self._modes)
         os.close(self._fd)
 
     def _in_foreground(self) -> bool:
-        """OSError when it is no terminal, or has gone."""
+        """Whether this job is in the foreground; OSError if the terminal is gone, or none."""
         return os.tcgetpgrp(self._fd) == os.getpgrp()

@@ -1,7 +1,7 @@
-"""The live view on a terminal: frames of the snapshot, drawn where they changed, and keys.
+"""The live view on a terminal: draws the lines of each frame that have changed, and reacts to keys.
 
-rich gives styles and controls. A terminal that takes nothing (Ctrl-S, a hung ssh) must never hold up the watch: it is
-written to without blocking, and what it does not take is dropped and drawn anew later.
+rich provides styles and controls. A terminal that accepts nothing (Ctrl-S, a hung ssh) must never delay the watch:
+writes do not block, and what the terminal does not accept is dropped and drawn again later.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MODES = {"d": Mode.DETAILS, "h": Mode.HELP, "?": Mode.HELP}
 
 
 class LiveView:
-    """A sink that draws the snapshot on the terminal's alternate screen, and leaves the terminal as it was."""
+    """A sink that draws the snapshot on the terminal's alternate screen, and restores the terminal at the end."""
 
     name = "terminal"
 
@@ -42,7 +42,7 @@ class LiveView:
         footer: str = "",
         local_time: Callable[[float], time.struct_time] = time.localtime,
     ) -> None:
-        """`stream` is a terminal; `footer` is shown in the last line, e.g. where the HTTP server listens."""
+        """`stream` is a terminal; `footer` is shown in the last line, e.g. the address of the HTTP server."""
         self.footer = footer
         self.keys: Mapping[str, str] = {}  # those that do something, and what: told in the last line
         self._mode = Mode.OVERVIEW
@@ -64,11 +64,11 @@ class LiveView:
         return not self._closed and self._clock.now() >= self._next_t
 
     def wants_snapshot(self) -> bool:
-        """A key asks for another view."""
+        """Whether a key asks for another view."""
         return self._asked and not self._closed
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
-        """Draw, if the last frame is old enough or something has happened."""
+        """Draws if the last frame is old enough, or something has happened."""
         now = self._clock.now()
         if not self._closed and (now >= self._next_t or notices):
             self._next_t, self._asked = now + FRAME_SECONDS, False
@@ -76,11 +76,10 @@ class LiveView:
             self._draw(self._paused or snapshot)
 
     def on_watch_end(self, snapshot: Snapshot) -> None:
-        """Give the terminal back."""
         self.restore()
 
     def restore(self) -> None:
-        """Leave the alternate screen and show the cursor; nothing happens a second time."""
+        """Leaves the alternate screen and shows the cursor; a second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -92,7 +91,7 @@ class LiveView:
         self._tty.close()
 
     def press(self, key: str) -> None:
-        """`d` and `h` show something else, and the overview when pressed again; `p` stops the view, not the watch."""
+        """`d` and `h` switch to another view and back to the overview; `p` pauses the view, not the watch."""
         if key in _MODES:
             self._mode = Mode.OVERVIEW if self._mode is _MODES[key] else _MODES[key]
         elif key == PAUSE:
@@ -125,7 +124,7 @@ class LiveView:
 
 
 def print_screen(stream: TextIO, snapshot: Snapshot) -> None:
-    """One frame, and no more: as large as the terminal, or as a usual one where `stream` is none."""
+    """Prints a single frame, as large as the terminal, or of the usual size if `stream` is none."""
     width, height = os.get_terminal_size(stream.fileno()) if stream.isatty() else PRINTED
     look = Viewport(width, height - 1, ascii_only=not (stream.encoding or "utf-8").lower().startswith("utf"))
     console = Console(file=stream, highlight=False, markup=False, emoji=False, width=width)
@@ -136,7 +135,7 @@ def print_screen(stream: TextIO, snapshot: Snapshot) -> None:
 
 
 def _stripped(line: ScreenLine) -> ScreenLine:
-    """Without what is blank at its end."""
+    """The line without trailing blanks."""
     kept = [*line]
     while kept and not kept[-1].text.strip():
         kept.pop()
@@ -144,7 +143,7 @@ def _stripped(line: ScreenLine) -> ScreenLine:
 
 
 class _Tty:
-    """The terminal behind a stream, through an open file description of our own: O_NONBLOCK is ours alone."""
+    """The terminal behind a stream, through an open file description of our own: O_NONBLOCK affects nobody else."""
 
     def __init__(self, stream: TextIO) -> None:
         self._encoding = stream.encoding or "utf-8"
@@ -153,7 +152,7 @@ class _Tty:
         self.ascii_only = not self._encoding.lower().startswith("utf")
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines; 80 x 24 where the terminal does not say."""
+        """Columns and lines; 80 x 24 if the terminal does not say."""
         try:
             width, height = os.get_terminal_size(self._fd)
         except OSError:
@@ -161,7 +160,7 @@ class _Tty:
         return width or 80, height or 24
 
     def send(self, text: str, patience_seconds: float) -> bool:
-        """Whether the terminal took all of it."""
+        """Writes the text; returns whether the terminal accepted all of it."""
         cancel = "\x18" if self._cut else ""  # CAN ends an escape sequence that was cut in the middle
         left = memoryview((cancel + text).encode(self._encoding, "replace"))
         try:
@@ -179,7 +178,7 @@ class _Tty:
 
 
 def _reopen(fd: int) -> int:
-    """Through /proc, since ttyname() knows no terminal of another mount namespace (docker exec -it)."""
+    """Opens the file through /proc, since ttyname() knows no terminal of another mount namespace (docker exec -it)."""
     try:
         return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:  # after su the terminal belongs to somebody else: share what was handed down

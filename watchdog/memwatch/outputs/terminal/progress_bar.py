@@ -1,4 +1,4 @@
-"""How far a command is: a bar on stderr, where that is a terminal, once the work has taken a second."""
+"""A progress bar on stderr, if that is a terminal, for commands that take longer than a second."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERY = 256  # items between two updates of the bar
 
 
 class ProgressBar:
-    """A context, as long as the work takes."""
+    """A context manager for as long as the work takes."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class ProgressBar:
         is_wanted: bool = True,
         patience_seconds: float = SHOW_AFTER_SECONDS,
     ) -> None:
-        """On `stream`, by default stderr. `label` says what is done."""
+        """Shows the bar on `stream`, by default stderr, labelled `label`."""
         self._label, self._stream = label, stream if stream is not None else sys.stderr
         self._is_wanted = is_wanted
         self._bar: tuple[Bar, TaskID] | None = None
@@ -53,14 +53,14 @@ class ProgressBar:
                 self._bar[0].stop()
 
     def track(self, items: Iterable[T], share: Callable[[T], float]) -> Iterator[T]:
-        """The same items; `share` says of one how much is done with it, 0 to 1."""
+        """Yields the same items; `share` returns how much of the work is done with an item, 0 to 1."""
         for count, item in enumerate(items):
             if not count % EVERY:
                 self.update(share(item))
             yield item
 
     def update(self, share: float) -> None:
-        """So much is done, 0 to 1; until it is told, the bar says only that work goes on."""
+        """Sets how much is done, 0 to 1; before the first call the bar says only that work goes on."""
         if self._bar is not None:
             bar, task = self._bar
             bar.update(task, total=1.0, completed=share)

@@ -1,6 +1,6 @@
-"""What the live view shows: a snapshot as lines of segments, which fit any terminal. Pure.
+"""The screen of the live view: a snapshot as lines of segments, which fit any terminal.
 
-Everything foreign passes core.text.printable() first.
+All text from outside passes `printable` first.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ ScreenLine = list[Segment]
 
 @dataclass(frozen=True, slots=True)
 class Viewport:
-    """What a frame must fit."""
+    """The size and the characters that a frame must fit."""
 
     width: int
     height: int
@@ -82,7 +82,7 @@ class Viewport:
 
     @property
     def blocks(self) -> tuple[str, str]:
-        """Of a bar, full and empty."""
+        """The full and the empty cell of a bar."""
         return ("#", "-") if self.ascii_only else ("█", "░")
 
     def clock(self, t: float) -> str:
@@ -90,7 +90,7 @@ class Viewport:
         return time.strftime("%H:%M:%S", self.local_time(t))
 
     def join(self, parts: Sequence[str], room: int) -> str:
-        """`a · b · c`, as many as fit; the first that does not is shortened or left out."""
+        """`a · b · c`, as many as fit; the first that does not fit is shortened or left out."""
         text = ""
         for part in parts:
             dot = (" - " if self.ascii_only else " · ") if text else ""
@@ -103,7 +103,7 @@ class Viewport:
 
 
 class Mode(Enum):
-    """What is shown."""
+    """Which view is shown."""
 
     OVERVIEW = "overview"
     DETAILS = "details"
@@ -112,7 +112,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ViewStatus:
-    """Of the view itself."""
+    """The state of the view itself."""
 
     mode: Mode = Mode.OVERVIEW
     keys: Mapping[str, str] = field(default_factory=dict)  # by key, what it does
@@ -121,7 +121,7 @@ class ViewStatus:
 
 
 def render_frame(snapshot: Snapshot, look: Viewport, status: ViewStatus = ViewStatus()) -> list[ScreenLine]:
-    """The whole screen: exactly `look.height` lines of exactly `look.width` cells."""
+    """Returns the whole screen: exactly `viewport.height` lines of exactly `viewport.width` cells."""
     bottom = list(_bottom(status, look))
     room = look.height - len(bottom)
     if status.mode is Mode.HELP:
@@ -141,7 +141,6 @@ def _bottom(status: ViewStatus, look: Viewport) -> Iterator[ScreenLine]:
 
 
 def _help(status: ViewStatus, look: Viewport) -> list[ScreenLine]:
-    """What the keys do, and what the overview shows."""
     keys: list[ScreenLine] = [[Segment(f"  {key}  ", ACCENT), Segment(what)] for key, what in status.keys.items()]
     text = [line for part in HELP for line in (*_wrap(part, look.width), "")]
     return [[Segment("memwatch", BOLD)], [], *keys, [], *([Segment(line)] for line in text)]
@@ -167,7 +166,7 @@ def _overview(snapshot: Snapshot, look: Viewport, height: int) -> list[ScreenLin
 
 
 def _chart(snapshot: Snapshot, look: Viewport, room: int) -> list[ScreenLine]:
-    """Memory over the watch, and where it leads; nothing where it would be too flat to read."""
+    """Memory over the watch with its forecast; nothing if it would be too flat to read."""
     least, most = CHART_ROWS
     if not snapshot.resources or room < least + BELOW_CHART[0]:
         return []
@@ -177,7 +176,7 @@ def _chart(snapshot: Snapshot, look: Viewport, room: int) -> list[ScreenLine]:
 
 
 def _in_detail(snapshot: Snapshot, look: Viewport) -> list[ScreenLine]:
-    """What examinations found."""
+    """The findings of the examinations."""
     known = snapshot.diagnosis
     if known is None:
         text = "nothing is known of what grows yet: the trainer was not examined"
@@ -188,7 +187,7 @@ def _in_detail(snapshot: Snapshot, look: Viewport) -> list[ScreenLine]:
 
 
 def _fit(line: Iterable[Segment], width: int) -> ScreenLine:
-    """`line` cut or filled to `width` cells."""
+    """Cuts or fills `line` to `width` cells."""
     fitted: ScreenLine = []
     left = width
     for segment in line:
@@ -215,7 +214,7 @@ def _title(snapshot: Snapshot, look: Viewport) -> ScreenLine:
 
 
 def _sentence(snapshot: Snapshot, look: Viewport) -> list[ScreenLine]:
-    """The forecast in at most three lines; after the end, how it ended."""
+    """The forecast in at most three lines; after the end, how the trainer ended."""
     worst = max((_TONE.get(view.verdict, GOOD) for view in snapshot.resources), key=_rank, default=PLAIN)
     text, style = snapshot.sentence, worst
     if snapshot.exited is not None:
@@ -227,7 +226,7 @@ def _sentence(snapshot: Snapshot, look: Viewport) -> list[ScreenLine]:
 
 
 def _findings(snapshot: Snapshot, look: Viewport) -> Iterator[ScreenLine]:
-    """The causes of growth that were found, in two lines each at most."""
+    """Yields the causes of growth that were found, in at most two lines each."""
     if snapshot.diagnosis is not None and snapshot.exited is None:
         for one in snapshot.diagnosis.findings[:2]:
             lines = _wrap(printable(finding_text(one, snapshot.diagnosis.unit), 600), look.width)
@@ -288,7 +287,7 @@ def _bar(view: ResourceView, card: GpuMemory | None, unit: str, look: Viewport) 
 
 
 def _levels(sample: Sample | None, look: Viewport) -> Iterator[ScreenLine]:
-    """What main memory is made of: the trainer's tree, each cgroup that has a limit, and the host."""
+    """The parts of main memory: the trainer's tree, each cgroup that has a limit, and the host."""
     if sample is None:
         return
     parts = []
@@ -339,14 +338,14 @@ def _gauges(snapshot: Snapshot) -> Iterator[ScreenLine]:
 
 
 def _problems(snapshot: Snapshot) -> Iterator[ScreenLine]:
-    """Sources that do not work; on one line, since most are a normal state (no NVIDIA driver)."""
+    """Sources that do not work, on one line, since most are normal (no NVIDIA driver)."""
     broken = [f"{source.source}: {printable(source.reason, 80)}" for source in snapshot.sources if not source.ok]
     if broken:
         yield [Segment("without " + "; ".join(broken), DIM)]
 
 
 def _table(snapshot: Snapshot, look: Viewport, room: int) -> list[ScreenLine]:
-    """The newest generations of the first resource that has some, under a head; nothing where it does not fit."""
+    """The newest generations of the first resource that has some, under a head; nothing if it does not fit."""
     view = next((view for view in snapshot.resources if view.generations), None)
     if view is None or room < 2:
         return []
@@ -359,7 +358,7 @@ def _table(snapshot: Snapshot, look: Viewport, room: int) -> list[ScreenLine]:
 
 
 def _right(text: str, width: int) -> str:
-    """`text` cut and moved to the right of `width` cells, of which the first stays free."""
+    """Cuts `text` and aligns it to the right of `width` cells, of which the first stays free."""
     shown = printable(text, width - 1)
     cells = min(cell_len(shown), width - 1)  # a CJK character takes two
     return " " * (width - cells) + set_cell_size(shown, cells)

@@ -1,9 +1,4 @@
-"""What is known of the causes of growth, as text.
-
-A snapshot of a trainer, and the difference between two, as text.
-
-A census as text: tables of what there is the most of.
-"""
+"""Examinations as text: causes of growth, a trainer's snapshot, the difference of two snapshots, a census."""
 
 from __future__ import annotations
 
@@ -31,7 +26,7 @@ _WIDTH = 160
 
 
 def headlines(diagnosis: Diagnosis) -> Iterator[str]:
-    """Each finding in a few lines: what, why, what to do."""
+    """Yields each finding in a few lines: what grows, the evidence, the remedy."""
     for one in diagnosis.findings:
         yield printable(words.finding_headline(one, diagnosis.unit), _WIDTH)
         yield from (f"  {printable(line, 400)}" for line in details(one) if line)
@@ -42,7 +37,7 @@ def headlines(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def details(one: Finding) -> Iterator[str]:
-    """What is more and more, why that is said, and what to do about it."""
+    """Yields what grows, the evidence for it, and its remedy."""
     yield replace_unprintable(words.finding_content(one))
     yield replace_unprintable(f"{one.title} (confidence {one.confidence:.2f})")
     yield from map(replace_unprintable, one.evidence)
@@ -50,7 +45,7 @@ def details(one: Finding) -> Iterator[str]:
 
 
 def diagnosis_tables(diagnosis: Diagnosis) -> Iterator[str]:
-    """What has grown from one examination to the next, and what is large."""
+    """Yields tables of what has grown from one examination to the next, and of what is large."""
     unit = diagnosis.unit
     yield from _moments(diagnosis)
     yield from _growths(f"attributes that grow by the {unit}", diagnosis.containers, unit, format_bytes)
@@ -74,7 +69,7 @@ def diagnosis_tables(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _moments(diagnosis: Diagnosis) -> Iterator[str]:
-    """What each examination showed, with the types and attributes that grow the most."""
+    """A table of the examinations, with the types and attributes that grow the most."""
     moments = diagnosis.moments
     if len(moments) < 2:
         return
@@ -118,7 +113,6 @@ _FRAMES_SHOWN = 8
 
 
 def render_snapshot(inspection: ProcessSnapshot) -> str:
-    """All of one, for people."""
     sizes = memory(inspection.sample).items()
     lines = [f"{inspection.label}: PID {inspection.target.pid}, {inspection.command}", ""]
     lines += [f"{format_bytes(size):>12}  {name}" for name, size in sizes if size is not None]
@@ -136,7 +130,6 @@ def render_snapshot(inspection: ProcessSnapshot) -> str:
 
 
 def render_inspection_diff(found: ProcessSnapshotDiff) -> str:
-    """What is different, for people."""
     lines = [f"from {found.before!r} to {found.after!r}: {format_duration(found.seconds)}"]
     if not found.same_process:
         lines.append("these are two processes: what one holds and the other does not is a change, too")
@@ -184,7 +177,6 @@ _HOLDERS_SHOWN = 3  # of each type
 
 
 def render_census(census: Census) -> str:
-    """What was found, for people."""
     measured = any(one.bytes is not None for one in census.types)
     objects = sum(one.count for one in census.types)
     what = f"{objects:,} {'objects' if measured else 'tracked objects'} of {len(census.types):,} types"

@@ -13,12 +13,12 @@ ROUTINE_EVENTS = frozenset(
 
 
 def format_index(index: float) -> str:
-    """`7`, and `7.5` where a program counts in fractions."""
+    """`7`, and `7.5` if the program counts in fractions."""
     return f"{index:.0f}" if float(index).is_integer() else f"{index:.2f}".rstrip("0").rstrip(".")
 
 
 def format_gauge_value(value: float) -> str:
-    """`15,680`, `0.25`: a log gauge's value."""
+    """`15,680`, `0.25`: the value of a log gauge."""
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
 
 
@@ -41,7 +41,7 @@ def format_verdict(view: ResourceView, unit: str) -> str:
 
 
 def phase_delta(row: GenerationRow, phase: str) -> int | None:
-    """Growth of one generation within `phase`, all its passes together; None when it had none."""
+    """Growth of one generation within `phase`, in bytes, over all its passes; None if it had none."""
     deltas = [part.delta_bytes for part in row.phases if part.phase == phase]
     return sum(deltas) if deltas else None
 
@@ -52,7 +52,7 @@ def latest_attempt_rows(rows: Sequence[GenerationRow]) -> list[GenerationRow]:
 
 
 def phase_totals(rows: Sequence[GenerationRow]) -> dict[str, int]:
-    """Growth by phase over the generations of the latest attempt."""
+    """Growth in bytes by phase, over the generations of the latest attempt."""
     totals: dict[str, int] = {}
     for row in latest_attempt_rows(rows):
         for part in row.phases:
@@ -61,14 +61,14 @@ def phase_totals(rows: Sequence[GenerationRow]) -> dict[str, int]:
 
 
 def largest_phases(rows: Sequence[GenerationRow], most: int) -> list[str]:
-    """Those in which memory moved most, in the order in which they run."""
+    """The phases in which memory changed most, in the order in which they run."""
     totals = phase_totals(rows)
     largest = sorted(totals, key=lambda phase: -abs(totals[phase]))[: max(0, most)]
     return [phase for phase in totals if phase in largest]
 
 
 def phase_heads(phases: Sequence[str]) -> list[str]:
-    """Without an ending that all have: evaluate_population, train_population -> evaluate, train."""
+    """Heads without an ending that all share: evaluate_population, train_population -> evaluate, train."""
     endings = {phase.rpartition("_")[2] for phase in phases if "_" in phase}
     if len(phases) < 2 or len(endings) != 1 or not all("_" in phase for phase in phases):
         return list(phases)

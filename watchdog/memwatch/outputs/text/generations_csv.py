@@ -13,7 +13,7 @@ CSV_COLUMNS = ("resource", "attempt", "generation", "start_t", "end_t", *_BYTES)
 
 
 def generations_csv(end: Snapshot) -> str:
-    """A row for each generation as each resource saw it, then the change within each phase; unknown is empty."""
+    """Returns a row for each generation of each resource, with the growth in each phase; unknown is empty."""
     rows = [(view.usage.resource, row) for view in end.resources for row in view.generations]
     phases = list(dict.fromkeys(part.phase for _, row in rows for part in row.phases))
     file = io.StringIO()

@@ -1,4 +1,4 @@
-"""Growth of memory by the code that raised it: as a table, as folded stacks, as a file for speedscope."""
+"""Memory growth by the code that caused it: as a table, as folded stacks, as a speedscope file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ _UNSEEN = StackFrame("(not seen)", "", 0)
 
 
 def render_profile(profile: AllocationProfile) -> str:
-    """All of one, for people."""
     lines = by_line(profile.credits)
     seen = sum(one.bytes for one in lines)
     head = f"{format_bytes(profile.grown_bytes, signed=True)} in {format_duration(profile.seconds)}"
@@ -33,19 +32,18 @@ def render_profile(profile: AllocationProfile) -> str:
 
 
 def profile_rows(lines: Iterable[LineGrowth]) -> Iterator[str]:
-    """One line of code each."""
     for one in lines:
         yield f"{format_bytes(one.bytes, signed=True):>12}  {one.share:>4.0%}  {format_frame(one.frame)}"
 
 
 def format_frame(frame: StackFrame) -> str:
-    """Trainer.learn (evolve.py:224)."""
+    """`Trainer.learn (evolve.py:224)`."""
     function = replace_unprintable(frame.function)
     return f"{function} ({replace_unprintable(frame.file.rpartition('/')[2])}:{frame.line})" if frame.file else function
 
 
 def folded(credits: Sequence[StackGrowth]) -> str:
-    """A line for each stack: its frames from the outermost in, and bytes; as flamegraph.pl and others read it."""
+    """A line for each stack: its frames from the outermost in, and bytes, as flamegraph.pl reads it."""
     return "".join(f"{_path(one)} {one.bytes}\n" for one in credits)
 
 
@@ -54,7 +52,7 @@ def _path(one: StackGrowth) -> str:
 
 
 def speedscope(credits: Sequence[StackGrowth], name: str) -> str:
-    """JSON for https://www.speedscope.app, weights in bytes."""
+    """JSON for https://www.speedscope.app, with weights in bytes."""
     numbers: dict[StackFrame, int] = {}
     samples = [[numbers.setdefault(frame, len(numbers)) for frame in _outermost_first(one)] for one in credits]
     weights = [one.bytes for one in credits]

@@ -1,6 +1,7 @@
-"""Messages to people, by the services that apprise knows. Alone knows apprise, and runs in a process of its own.
+"""Messages to people, through the services that apprise knows. Runs in a process of its own.
 
-An address holds passwords and tokens: none is ever told, only where it stands and which service it is of.
+No other module imports apprise. Addresses contain passwords and tokens: reports name only the place in the
+configuration and the service.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from memwatch.errors import SourceError
 
 
 class AppriseNotifier:
-    """Each message goes to all of them."""
+    """Sends each message to all addresses."""
 
     def __init__(self, *, urls: Sequence[str] = (), file: str | None = None) -> None:
         self._known: dict[str, apprise.Apprise] = {}  # by the name for people
@@ -32,7 +33,7 @@ class AppriseNotifier:
             raise SourceError(self.problem or "notify.file holds no address")
 
     def write_records(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Send each; those that reach somebody are not sent again. SourceError when one reaches nobody."""
+        """Sends each record; one that reached somebody is not sent again. SourceError if one reaches nobody."""
         for one in records:
             silent = [name for name, address in self._known.items() if not _sent(address, one)]
             told = f"not reached: {', '.join(silent)}" if silent else ""
@@ -41,7 +42,7 @@ class AppriseNotifier:
             self.problem = "; ".join(filter(None, (self._wrong, told)))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Holds nothing that needs closing."""
 
 
 def _sent(address: apprise.Apprise, message: Mapping[str, Any]) -> bool:
@@ -59,7 +60,7 @@ def _sent(address: apprise.Apprise, message: Mapping[str, Any]) -> bool:
 
 
 def _listed(urls: Sequence[str], file: str | None) -> Iterator[tuple[str, str]]:
-    """Each address, by where it stands."""
+    """Yields each address, and where it is configured."""
     yield from ((f"notify.urls[{i}]", url) for i, url in enumerate(urls))
     if file is None:
         return

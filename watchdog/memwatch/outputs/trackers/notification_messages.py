@@ -1,4 +1,4 @@
-"""What people are told at a distance: a notice as a message with a heading, where, of which run, and what to do."""
+"""Messages to people: a notice with a heading, the run, the machine, and what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT_LENGTH = 600
 
 @dataclass(frozen=True, slots=True)
 class MessageTemplate:
-    """How an event is told."""
+    """How an event is worded in a message."""
 
     kind: str  # as services show it: "info", "success", "warning", "failure"
     heading: str
@@ -57,7 +57,7 @@ _ENDS_WELL = {Cause.COMPLETED: "success", Cause.SAVED: "warning", Cause.UNKNOWN:
 
 
 class NotificationMessages:
-    """Chooses what is worth a message (a relay's Digest): `title`, `body` and `kind`."""
+    """Chooses the notices that are worth a message (a Digest of TrackerProxy): `title`, `body` and `kind`."""
 
     def __init__(
         self, events: Sequence[str], host: str, local_time: Callable[[float], time.struct_time] = time.localtime
@@ -65,11 +65,11 @@ class NotificationMessages:
         self._events, self._host, self._local_time = events, host, local_time
 
     def is_due(self) -> bool:
-        """Nothing comes by itself."""
+        """No message is due by itself."""
         return False
 
     def records(self, snapshot: Snapshot, notices: Sequence[Notice]) -> Iterator[Mapping[str, object]]:
-        """One for each notice that was asked for."""
+        """Returns a message for each notice that the user asked for."""
         for notice in notices:
             if notice.event in self._events:
                 manner = MESSAGE_TEMPLATES[notice.event]
@@ -77,7 +77,7 @@ class NotificationMessages:
                 yield {"title": self.title(manner.heading), "body": body, "kind": _kind(notice, manner, snapshot)}
 
     def title(self, heading: str) -> str:
-        """One line that says who speaks, from where."""
+        """One line that says which run on which machine."""
         return printable(f"memwatch on {self._host}: {heading}", TITLE_LENGTH)
 
     def _lines(self, notice: Notice, manner: MessageTemplate, snapshot: Snapshot) -> Iterator[str]:
@@ -100,7 +100,7 @@ def _kind(notice: Notice, manner: MessageTemplate, snapshot: Snapshot) -> str:
 
 
 def _advice(notice: Notice, snapshot: Snapshot) -> Iterator[str]:
-    """What depends on the state."""
+    """The advice that depends on the state."""
     if notice.event == "warn" and snapshot.unarmed is not None:
         yield f"stop it after its next checkpoint: memwatch will not ({snapshot.unarmed})"
     elif notice.event == "warn":

@@ -17,7 +17,7 @@ VERSION = "brain.Event:2"
 
 
 class TensorBoardWriter:
-    """A new file in `DIR/memwatch-RUN`: a folder of its own, as TensorBoard wants one writer a folder."""
+    """Writes a new file in `DIR/memwatch-RUN`, a folder of its own: TensorBoard wants one writer per folder."""
 
     problem = ""
 
@@ -43,7 +43,6 @@ class TensorBoardWriter:
         self._records.flush()
 
     def close(self) -> None:
-        """All is written."""
         self._records.close()
 
     def _write(self, event: Event) -> None:

@@ -28,17 +28,17 @@ class TrackerRecords:
     """
 
     def __init__(self, tracked: Sequence[str] = (), monotonic: Callable[[], float] = time.monotonic) -> None:
-        """`tracked`: paths of attributes, as the user wrote them."""
+        """`tracked` are paths of attributes, as the user wrote them."""
         self._tracked, self._monotonic = tracked, monotonic
         self._next_t = monotonic() + MINUTE_SECONDS
         self._by_minute = True
 
     def is_due(self) -> bool:
-        """A minute is over."""
+        """Whether a minute is over."""
         return self._by_minute and self._monotonic() >= self._next_t
 
     def records(self, snapshot: Snapshot, notices: Sequence[Notice]) -> Iterator[Mapping[str, object]]:
-        """One for each generation that ended, for the minute, and for objects that were looked at."""
+        """Returns a record for each generation that ended, for the minute, and for objects that were examined."""
         self._by_minute = snapshot.generation is None
         ended = _ended(notices)
         for index, (t, figures) in ended.items():
@@ -53,7 +53,7 @@ class TrackerRecords:
                 yield _record(snapshot, notice.t, figures, notice.fields["gen"])
 
     def _objects(self, snapshot: Snapshot) -> Figures:
-        """Of the attributes that the user tracks, what the latest examination that is compared found."""
+        """Sizes of the attributes that the user tracks, from the latest examination that can be compared."""
         found: Figures = {}
         if snapshot.diagnosis is None:
             return found
@@ -66,7 +66,7 @@ class TrackerRecords:
 
 
 def tag_name(text: str) -> str:
-    """A part of a tag, whatever the program calls it: `Trainer.population[*]` is `Trainer.population_`."""
+    """A tag without characters that trackers refuse: `Trainer.population[*]` becomes `Trainer.population_`."""
     return _NOT_IN_TAGS.sub("_", printable(text, TAG_LENGTH))
 
 
@@ -80,7 +80,7 @@ def _record(snapshot: Snapshot, t: float, figures: Figures, index: float | None)
 
 
 def _ended(notices: Sequence[Notice]) -> dict[float, tuple[float, Figures]]:
-    """By generation, when its end was seen and what the ledger says of it, all resources together."""
+    """For each generation, when its end was seen and its row for each resource."""
     found: dict[float, tuple[float, Figures]] = {}
     for notice in notices:
         if notice.event == "generation":
@@ -90,7 +90,7 @@ def _ended(notices: Sequence[Notice]) -> dict[float, tuple[float, Figures]]:
 
 
 def _row(row: Mapping[str, Any]) -> Figures:
-    """Of a generation that was seen in part, only what holds all the same."""
+    """Of a generation that was seen only in part, the figures that hold all the same."""
     name = tag_name(row["resource"])
     figures = {f"{name}/used_mb": _mb(row["end"]), f"{name}/peak_mb": _mb(row["peak"])}
     if not row["partial"]:
@@ -100,7 +100,7 @@ def _row(row: Mapping[str, Any]) -> Figures:
 
 
 def _levels(snapshot: Snapshot) -> Figures:
-    """What stands in the place of a generation's figures while there is none."""
+    """The figures that stand in for a generation's while there is none."""
     found: Figures = {}
     for view in snapshot.resources:
         name = tag_name(view.usage.resource)
@@ -118,7 +118,7 @@ def _outlooks(snapshot: Snapshot) -> Figures:
 
 
 def _outlook(view: ResourceView) -> Iterator[tuple[str, float | int]]:
-    """What is known of the limit, the growth and the end of a resource; what is not known is left out."""
+    """Limit, growth and forecast of a resource; what is unknown is left out."""
     limit, trend, forecast = view.usage.limit, view.trend, view.forecast
     if limit is not None:
         yield from (("limit_mb", _mb(limit.bytes)), ("headroom_mb", _mb(limit.headroom_bytes)))

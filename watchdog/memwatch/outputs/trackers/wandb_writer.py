@@ -11,7 +11,7 @@ STEPS = {"generation": "memory/*", "minute": "memory_by_minute/*"}  # what these
 
 
 class WandbRun:
-    """One run, which goes on where it was left (online; offline each part has a folder, all of them one id)."""
+    """A wandb run, which is resumed online; offline each part has a folder, and all of them one id."""
 
     problem = ""
 
@@ -44,10 +44,10 @@ class WandbRun:
             self._run.define_metric(tags, step_metric=step)
 
     def write_records(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """A row each: wandb counts its steps itself, so that a generation may come again."""
+        """Writes a row each; wandb counts its steps itself, so a generation may come again."""
         for one in records:
             self._run.log({one["axis"]: one["at"], **one["figures"]})
 
     def close(self) -> None:
-        """Upload the rest."""
+        """Waits for the upload."""
         self._run.finish_all()
