@@ -14,9 +14,9 @@ from memwatch.core.events import Notice
 from memwatch.core.snapshot import Snapshot
 
 MOST_STATUS_BYTES = 1000
-STATUS_SECONDS = 5.0  # between two that only figures set apart
-SEND_TIMEOUT_SECONDS = 1.0  # of what must not be lost, while systemd is busy
-ERROR, WARNING, INFORMATION = 3, 4, 6  # as syslog counts
+STATUS_SECONDS = 5.0  # time between two statuses that differ only in figures (chosen)
+SEND_TIMEOUT_SECONDS = 1.0  # wait for a busy systemd, for messages that must not be lost
+ERROR, WARNING, INFORMATION = 3, 4, 6  # syslog(3)
 ERRORS = ("failed", "escalated")
 WARNINGS = ("warn", "interrupt", "out_of_memory", "breach", "finding", "source_failed", "unarmed", "gave_up")
 
@@ -35,9 +35,9 @@ class SystemdNotifier:
         self._monotonic = monotonic
         self._status = ""
         self._pinged_t = self._status_t = -math.inf
-        self._holds_back = False  # a status that came too soon after another
+        self._holds_back = False  # whether a status came too soon after the last
         self._socket = _connected(environ.pop("NOTIFY_SOCKET", ""))
-        # half of what systemd allows, as sd_watchdog_enabled(3) wants it; infinite: nobody waits for a sign of life
+        # Half of what systemd allows, as sd_watchdog_enabled(3) advises; infinite if it expects no sign of life.
         self.ping_seconds = _watchdog_seconds(environ, os.getpid() if pid is None else pid) / 2
 
     def ready(self) -> None:

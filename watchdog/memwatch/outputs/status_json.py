@@ -19,7 +19,7 @@ _TREND = {
     "confidence": "confidence",
     "growth_per_second": "growth_per_s",
     "growth_per_generation": "growth_per_gen",
-}  # of a Trend: its name here
+}  # JSON names of a Trend's fields
 _FORECAST = {
     "eta_seconds": "eta_s",
     "eta_low_seconds": "eta_lo_s",
@@ -28,11 +28,11 @@ _FORECAST = {
     "generation_low": "oom_gen_lo",
     "generation_high": "oom_gen_hi",
     "finishes": "finishes",
-}  # of a Forecast
+}  # JSON names of a Forecast's fields
 STATUS_SCHEMA_VERSION = 1  # grows when a field changes its meaning or goes; new fields leave it alone
 
-MOST_TYPES = 50  # of the latest census
-MAX_JSON_GENERATIONS = 200  # the newest; ten thousand rows would cost 20 MB to write
+MOST_TYPES = 50  # types of the latest census
+MAX_JSON_GENERATIONS = 200  # the newest rows; writing ten thousand would take 20 MB
 
 
 def snapshot_to_dict(snapshot: Snapshot) -> dict[str, Any]:

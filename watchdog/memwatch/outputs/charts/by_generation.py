@@ -23,7 +23,7 @@ from memwatch.outputs.charts.svg_marks import (
 )
 from memwatch.outputs.text.formatting import format_index, latest_attempt_rows, phase_delta
 
-HALF_BAR = 0.36  # of its width, in generations
+HALF_BAR = 0.36  # half of a bar's width in generations; chosen, it leaves a gap between bars
 
 
 def generation_panels(story: RunData) -> Iterator[Panel]:

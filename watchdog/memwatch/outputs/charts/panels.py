@@ -33,9 +33,10 @@ from memwatch.outputs.text.formatting import format_index
 
 T = TypeVar("T")
 
-OFF_SCALE = 4.0  # a limit above so many times the peak would flatten everything else
-GAP_STEPS, GAP_SHARE = 10.0, 0.01  # silence of so many usual intervals, and of that share of the trace, is left open
-MOST_LABELS = 4  # of a kind
+OFF_SCALE = 4.0  # a limit above this multiple of the peak is not drawn: it would flatten everything else (chosen)
+# A line is interrupted where samples are missing for this many usual intervals and this share of the run (chosen).
+GAP_STEPS, GAP_SHARE = 10.0, 0.01
+MOST_LABELS = 4  # labels of one kind in a panel; more would cover the lines
 KINDS = {
     "boundary": "no room for another",
     "time": "last moment for a checkpoint",

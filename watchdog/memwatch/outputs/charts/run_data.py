@@ -15,8 +15,9 @@ from memwatch.core.events import Attached, Diagnosed, Event, Notice, PhaseSeen, 
 from memwatch.core.measurements import HOST
 from memwatch.core.snapshot import Snapshot
 
-FORECAST_EVENTS = ("forecast", "warn", "cleared", "held", "interrupt")  # the other notices repeat what these said last
-MOVES = 0.02  # a GPU whose memory moves by less than this share of its limit, and that nothing is said of, is left out
+FORECAST_EVENTS = ("forecast", "warn", "cleared", "held", "interrupt")  # other notices repeat the latest of these
+# A GPU is left out if its memory changes by less than this share of its limit and no notice is about it (chosen).
+MOVES = 0.02
 
 Point = tuple[float, float]
 
@@ -25,10 +26,10 @@ class MemorySeries:
     """The samples of one resource, process by process."""
 
     def __init__(self) -> None:
-        self.runs: list[list[Point]] = []  # of each process: t, bytes
-        self.limits: list[tuple[float, int | None]] = []  # since when, bytes
-        self.limit_reached: list[Point] = []  # of each process the first sample at its limit or above
-        self._has_met = False  # this process
+        self.runs: list[list[Point]] = []  # the samples of each process: t, bytes
+        self.limits: list[tuple[float, int | None]] = []  # each limit: since when, bytes
+        self.limit_reached: list[Point] = []  # the first sample of each process at or above its limit
+        self._has_met = False  # whether this process has reached its limit
 
     def begin(self) -> None:
         """Starts another process: its samples are not joined to those before."""
@@ -79,12 +80,12 @@ class TimedNotice:
 class RunData:
     """A run: its samples, its phases, and the notices about it."""
 
-    memory: Mapping[str, MemorySeries]  # by resource, first the one that was acted on; empty without samples
+    memory: Mapping[str, MemorySeries]  # by resource, first the one that was interrupted for; empty without samples
     phases: tuple[tuple[float, float, str], ...]  # from, to, name
     timed_notices: tuple[TimedNotice, ...]
-    examined: tuple[tuple[float, Diagnosed], ...]  # when, and what was found: those with a census
+    examined: tuple[tuple[float, Diagnosed], ...]  # the examinations with a census, and when they ended
     end: Snapshot
-    start_t: float  # of the first event, on the clock of the watch
+    start_t: float  # time of the first event, on the clock of the watch
     end_t: float
 
     def notices_of(self, resource: str, *events: str) -> list[TimedNotice]:
@@ -134,7 +135,7 @@ class RunDataBuilder:
         self._memory: dict[str, MemorySeries] = {}
         self._phases: list[tuple[float, float, str]] = []
         self._examined: list[tuple[float, Diagnosed]] = []
-        self._open: int | None = None  # the phase that has not ended
+        self._open: int | None = None  # index of the phase that has not ended
 
     def add_event(self, told: Event | SampleBatch) -> None:
         if isinstance(told, SampleBatch):

@@ -28,8 +28,8 @@ from memwatch.outputs.charts.svg_marks import (
 )
 from memwatch.outputs.text.formatting import format_index
 
-# Role: on light, on dark. After Okabe and Ito, and then moved apart as colour-blind people see them (Machado 2009): the
-# nearest two of the verdicts, and of memory, limit, forecast and ink, differ by 14 or more (CIE76).
+# By role, the colours on a light and on a dark screen. They start from Okabe and Ito, moved apart for colour-blind
+# people (Machado 2009): any two verdicts, and any two of memory, limit, forecast and ink, differ by 14 or more (CIE76).
 PALETTE: Mapping[str, tuple[str, str]] = {
     "ink": ("#1c2128", "#e6e9ed"),
     "muted": ("#57606a", "#9aa5b1"),
@@ -61,15 +61,15 @@ SERIES = sum(role.startswith("series") for role in PALETTE)
 FONTS = 'system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans","DejaVu Sans",sans-serif'
 LETTER = 0.6  # width of a letter in font sizes; DejaVu Sans, the widest of those, has 0.59 on average
 RIBBON = 1.4  # height of a ribbon in font sizes
-SMALL = 0.86  # font size of what stands at axes
-SPILL = 12.0  # pixels that words at an axis may stand out beyond its end
-CLOSEST = 5.0  # pixels between boundaries
-LABEL_OFFSET_PX = 5.0  # pixels between a label and what it names
+SMALL = 0.86  # font size of the text at axes, relative to the other text
+SPILL = 12.0  # pixels by which text may extend beyond the end of its axis
+CLOSEST = 5.0  # pixels between boundaries; where they are closer, only labelled ones are drawn
+LABEL_OFFSET_PX = 5.0  # pixels between a label and its point
 
 _FORMS = (
     ".chart text{font-family:" + FONTS + "}"
     ".chart .line{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}"
-    ".chart .fill{stroke:none;fill:#8b949e}"  # what no role is known for
+    ".chart .fill{stroke:none;fill:#8b949e}"  # for an unknown role
     ".chart .thin{stroke-width:1}.chart .bold{stroke-width:2.4}"
     ".chart .dashed{stroke-dasharray:7 4;stroke-linecap:butt}.chart .dotted{stroke-dasharray:1.5 4}"
     ".chart .faint{opacity:.22}.chart .tint{opacity:.16}.chart .key .tint{opacity:.45}.chart .wash{opacity:.1}"
@@ -175,10 +175,10 @@ class DrawingSize:
     """Sizes of a drawing, in pixels."""
 
     width: float
-    left: float  # room for the labels of the y axis
+    left: float  # width of the labels of the y axis
     right: float
     font: float
-    stretch: float = 1.0  # of the heights of panels
+    stretch: float = 1.0  # factor for the heights of panels
 
 
 WIDE = DrawingSize(width=1000, left=74, right=16, font=13)
@@ -379,7 +379,7 @@ def _ribbon(ribbon: Ribbon, area: PlotArea, font: float) -> Iterator[str]:
     for start, end, role in ribbon.pieces:
         left, right = max(area.x(start), shown), area.x(end)
         if right - shown < 0.5:
-            continue  # less than can be seen
+            continue  # narrower than half a pixel
         shown, words = right, role.replace("_", " ")
         place = f'x="{pixel(left)}" y="{pixel(top)}" width="{pixel(right - left)}" height="{pixel(high)}"'
         yield f'<rect class="fill {escape_svg(role)}" {place}><title>{escape_svg(words)}</title></rect>'
@@ -387,4 +387,4 @@ def _ribbon(ribbon: Ribbon, area: PlotArea, font: float) -> Iterator[str]:
             yield _words(words, (left + right) / 2, middle, "on small", f'{_MIDDLE} text-anchor="middle"')
 
 
-_MIDDLE = ' dy=".35em"'  # words whose y is their middle
+_MIDDLE = ' dy=".35em"'  # makes y the middle of a text

@@ -20,9 +20,9 @@ Tick = tuple[float, str]
 Ticker = Callable[[float, float, int], list[Tick]]  # low, high, how many at most
 Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 
-MOST_DOTS = 150  # of one series that can be pointed at
-SHORTEST_SPAN = 6.0  # pixels, on average: shorter shadings cannot be told apart
-FAR = 20.0  # sizes of the area; beyond, coordinates are bounded, infinite ones too
+MOST_DOTS = 150  # dots of a series that show words under the pointer; more would hide their line (chosen)
+SHORTEST_SPAN = 6.0  # pixels; shadings that are shorter on average cannot be told apart
+FAR = 20.0  # coordinates, infinite ones too, are bounded to this many sizes of the area beyond it
 
 
 # --- text -----------------------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class Spans:
     """Full-height shadings (from, to, style), not drawn if they are too short to be told apart."""
 
     spans: Sequence[tuple[float, float, str]]
-    keys: Sequence[tuple[str, str]] = ()  # for the legend, where they are drawn: "fill " and the style, words
+    keys: Sequence[tuple[str, str]] = ()  # entries of the legend if they are drawn: "fill " and the style, words
 
     def is_seen(self, x: Scale) -> bool:
         """Whether the shadings are long enough on average."""

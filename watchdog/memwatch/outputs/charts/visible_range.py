@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from memwatch.core.snapshot import ResourceView
 
-AHEAD_MOST = 2.5  # of the time that was watched: a meeting that is farther off ...
-AHEAD_ELSE = 1.0  # ... is left out, and so much is shown
-MAX_LIMIT_TO_PEAK_RATIO = 8.0  # times what was used: a limit so far above is left out
+AHEAD_MOST = 2.5  # a forecast farther ahead than this multiple of the watched time is not shown (chosen)
+AHEAD_ELSE = 1.0  # multiple of the watched time that is shown ahead instead (chosen)
+MAX_LIMIT_TO_PEAK_RATIO = 8.0  # a limit above this multiple of the peak is shown only if it is in sight (chosen)
 
 
 def visible_limit_bytes(view: ResourceView) -> int | None:
@@ -15,7 +15,7 @@ def visible_limit_bytes(view: ResourceView) -> int | None:
     if limit is None:
         return None
     is_in_sight = view.forecast is not None and view.forecast.eta_seconds is not None
-    end = view.usage.used_bytes + limit.headroom_bytes  # where it is met: others may take of it, too
+    end = view.usage.used_bytes + limit.headroom_bytes  # headroom counts what others use of the limit, too
     return end if is_in_sight or end < MAX_LIMIT_TO_PEAK_RATIO * view.peak_bytes else None
 
 

@@ -36,12 +36,10 @@ from memwatch.outputs.text.formatting import (
 )
 
 NAMES = ("A", "B")
-STYLES = ("limit", "memory")  # of their lines: what was wrong is red
+STYLES = ("limit", "memory")  # of the lines of A and B: the run before the fix is red
 MOST_PHASES = 6
-WIDTH = 40  # of a column of text
-FormattedValue = tuple[
-    str, float | None
-]  # as text, empty where it is not known; in bytes or seconds where it is a figure
+WIDTH = 40  # characters of a column of text
+FormattedValue = tuple[str, float | None]  # as text, empty if unknown; in bytes or seconds if it is a figure
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ footer{margin:2em 0 1em}
 }
 @media print{body{max-width:none}svg.chart{break-inside:avoid}}
 """
-STATIC_CSP = "default-src 'none'; style-src 'unsafe-inline'"  # nothing runs, nothing is loaded
+STATIC_CSP = "default-src 'none'; style-src 'unsafe-inline'"  # no script runs, and nothing is loaded
 
 
 def escape_html(text: str, limit: int = 300) -> Markup:
@@ -159,7 +159,7 @@ def render_document(title: str, *body: Markup, refresh_seconds: int | None = Non
     )
 
 
-HTML_PHASE_COLUMNS = 6  # that have a column of their own
+HTML_PHASE_COLUMNS = 6  # phases that have a column
 
 
 def findings_section(known: Diagnosis | None) -> Iterator[Markup]:
@@ -196,7 +196,7 @@ def expectations(known: Sequence[Expectation]) -> Markup:
     """A table of the expectations, and whether they were met."""
     rows = []
     for one in known:
-        met = "not looked at yet" if one.met is None else "so it is"
+        met = "not evaluated yet" if one.met is None else "met"
         if one.breaches:
             met = f"broken {one.breaches} times, first at {one.first}"
         rows.append([one.text, met, one.latest])

@@ -15,7 +15,7 @@ from memwatch.outputs.terminal.event_lines import NoticeFilter
 from memwatch.outputs.text.formatting import format_index
 
 SUFFIXES = (".html", ".svg")
-REPLAY_ROWS_FIRST, REPLAY_ROWS_LAST = 40, 20  # of the table, where there are more
+REPLAY_ROWS_FIRST, REPLAY_ROWS_LAST = 40, 20  # rows kept from the ends of a longer table
 
 
 def render_replay(suffix: str, name: str, story: RunData, conclusion: str, parameters: Mapping[str, str]) -> str:

@@ -18,9 +18,9 @@ from memwatch.outputs.html.html_document import Markup
 from memwatch.outputs.text import profile_formats
 from memwatch.outputs.text.formatting import format_index, format_progress, format_verdict
 
-REPORT_ROWS_FIRST, REPORT_ROWS_LAST = 200, 200  # of the timeline, where there are more
-MAX_HEAP_TABLE_ROWS = 20  # of types, attributes and lines
-IN_TABLES = frozenset({"marker", "phase", "generation"})  # events that other parts of the page tell of
+REPORT_ROWS_FIRST, REPORT_ROWS_LAST = 200, 200  # rows kept from the ends of a longer timeline
+MAX_HEAP_TABLE_ROWS = 20  # rows of the tables of types, attributes and lines
+IN_TABLES = frozenset({"marker", "phase", "generation"})  # events that other parts of the page show
 DEEDS = {"warn": "warned", "interrupt": "interrupted", "saved": "saved", "escalated": "escalated", "gave_up": "gave up"}
 LocalTime = Callable[[float], time.struct_time]
 

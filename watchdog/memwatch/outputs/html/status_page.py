@@ -151,7 +151,9 @@ def _fan(view: ResourceView, here: Point, limit: float, end: float) -> Iterator[
     now, _ = here
     low, high = forecast.eta_low_seconds, forecast.eta_high_seconds
     early = now + (forecast.eta_seconds if low is None else low)
-    late = now + high if high is not None else now + 100.0 * (end - now)  # never, perhaps
+    late = (
+        now + high if high is not None else now + 100.0 * (end - now)
+    )  # the limit may never be reached: far outside the chart
     yield PolygonMark([here, (early, limit), (late, limit)], "forecast faint")
     yield LineMark([here, (now + forecast.eta_seconds, limit)], "forecast")
 

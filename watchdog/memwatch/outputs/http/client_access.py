@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from memwatch.outputs.http.password_hashes import Passwords
     from memwatch.outputs.http.tls import TlsContext
 
-TLS, PASSWORD, CERTIFICATE = "TLS", "a password", "a client certificate"  # what may be asked of a client
-RELOAD_CHECK_SECONDS = 1.0  # between two looks at the files: a renewed certificate is in force so long after
+TLS, PASSWORD, CERTIFICATE = "TLS", "a password", "a client certificate"  # requirements that keep clients out
+RELOAD_CHECK_SECONDS = 1.0  # time between two checks of the files: a renewed certificate takes effect that late
 
-Stamp = tuple[int, ...]  # of a file: another one, or other content, has another
+Stamp = tuple[int, ...]  # identifies a file and its content
 
 
 def stamp(status: os.stat_result) -> Stamp:
@@ -33,7 +33,7 @@ class Refusal:
 
     code: int
     text: str
-    headers: str  # whole lines
+    headers: str  # complete lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class AccessPolicy:
     tls: TlsContext | None = None
     passwords: Passwords | None = None
     limit: RateLimit | None = None
-    headers: str = ""  # of every answer, whole lines
-    files: Mapping[str, Stamp] = field(default_factory=dict)  # that this was read from
+    headers: str = ""  # complete lines, sent with every answer
+    files: Mapping[str, Stamp] = field(default_factory=dict)  # the files that this was read from
 
     @property
     def requirements(self) -> frozenset[str]:
@@ -65,7 +65,7 @@ class AccessPolicy:
             return None
         admitted = self.passwords.verify(authorization)
         if admitted is None:
-            return Refusal(429, "too many passwords to look at\n", "Retry-After: 5\r\n")
+            return Refusal(429, "too many passwords to check\n", "Retry-After: 5\r\n")
         return None if admitted else Refusal(401, "unauthorized\n", 'WWW-Authenticate: Basic realm="memwatch"\r\n')
 
 
@@ -96,9 +96,9 @@ class AccessPolicyReloader:
         """`load` reads the files, now and whenever they change; it raises ConfigError."""
         self._load, self._now = load, now
         self._access = load()
-        self._lock = threading.Lock()  # one thread looks at the files; a file system that hangs holds no other up
-        self._look_t = now() + RELOAD_CHECK_SECONDS
-        self.problem = ""  # why the files as they are now are not in force
+        self._lock = threading.Lock()  # one thread checks the files; a hanging file system blocks no other
+        self._next_check_t = now() + RELOAD_CHECK_SECONDS
+        self.problem = ""  # why the present files are not in force
 
     @property
     def requirements(self) -> frozenset[str]:
@@ -109,15 +109,15 @@ class AccessPolicyReloader:
         """The policy for a client that connects now."""
         if self._lock.acquire(blocking=False):
             try:
-                self._look()
+                self._check_files()
             finally:
                 self._lock.release()
         return self._access
 
-    def _look(self) -> None:
-        if self._now() < self._look_t:
+    def _check_files(self) -> None:
+        if self._now() < self._next_check_t:
             return
-        self._look_t = self._now() + RELOAD_CHECK_SECONDS
+        self._next_check_t = self._now() + RELOAD_CHECK_SECONDS
         try:
             if _have_changed(self._access.files):
                 self._access = self._no_weaker(self._load())

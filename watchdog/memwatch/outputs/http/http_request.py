@@ -9,7 +9,7 @@ import re
 import socket
 from dataclasses import dataclass
 
-MAX_HEAD_BYTES = 65536  # of the request line and all headers together
+MAX_HEAD_BYTES = 65536  # the request line and all headers together
 
 _LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) (/[!-~]*) HTTP/([0-9])\.([0-9])")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([ -~\t\x80-\xff]*)")
@@ -29,7 +29,7 @@ class Request:
 
     method: str
     path: str  # without the query; percent signs as they came
-    accept: str  # of all Accept headers
+    accept: str  # all Accept headers, joined
     authorization: str = ""
 
 

@@ -18,11 +18,11 @@ from collections.abc import Callable, Mapping
 
 import bcrypt
 
-MAX_WAIT_SECONDS = 2.0  # for which a client waits until its password is looked at
-REST_RATIO = 19.0  # of the time that a wrong password took
-MOST_WRONG = 64  # that are remembered: a scraper with an old password, again and again
+MAX_WAIT_SECONDS = 2.0  # a client waits this long until its password is checked
+REST_RATIO = 19.0  # rest after a wrong password, as a multiple of its CPU time: 1 / (1 + 19) = 5 % of a core
+MOST_WRONG = 64  # wrong passwords that are remembered, as a scraper repeats an old one (chosen)
 _BASIC = re.compile(r"basic +([A-Za-z0-9+/]+={0,2}) *", re.IGNORECASE | re.ASCII)
-_BCRYPT_BYTES = 72  # of a password count; Go and htpasswd drop the rest, bcrypt refuses it
+_BCRYPT_BYTES = 72  # bytes of a password that count; Go and htpasswd drop the rest, the package bcrypt refuses it
 
 
 class Passwords:
@@ -34,10 +34,10 @@ class Passwords:
         self._decoys = list(self._hashes.values())
         self._verify = verify
         self._salt = os.urandom(32)
-        self._right: dict[bytes, bytes] = {}  # user: the digest of what was right
-        self._wrong: dict[bytes, None] = {}  # digests, the oldest first
+        self._right: dict[bytes, bytes] = {}  # digest of the right password, by user
+        self._wrong: dict[bytes, None] = {}  # digests of wrong passwords, the oldest first
         self._turn = threading.Lock()
-        self._free_t = 0.0  # when the next may be computed, time.monotonic()
+        self._free_t = 0.0  # time.monotonic() from which the next may be computed
 
     def verify(self, authorization: str) -> bool | None:
         """Whether the header names a user and the right password; None if that cannot be checked now."""

@@ -15,10 +15,10 @@ from memwatch.core.snapshot import Snapshot
 if TYPE_CHECKING:
     from memwatch.outputs.metrics.collector import MetricsCollector
 
-FRESH_SECONDS = 0.1  # a state as old as that is shown again, so that many clients do not wake the loop many times
-ANSWER_SECONDS = 0.05  # for which a page waits for the loop
+FRESH_SECONDS = 0.1  # a newer state is shown again, so that many clients do not wake the loop many times (chosen)
+ANSWER_SECONDS = 0.05  # time that a page waits for the loop to publish (chosen)
 
-# What is counted: turns of the loop, notices by their event, bugs in pages, and whom the server turned away.
+# Names of the counters: iterations of the loop, notices by event, bugs in pages, refused requests and handshakes.
 COUNTED = (
     *("tick", "warn", "interrupt", "saved", "escalated", "hook", "hook_failed"),
     *("finding", "breach", "source_failed"),
@@ -32,17 +32,17 @@ class PublishedState:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.snapshot: Snapshot | None = None
-        self.turned_t: float | None = None  # when the loop last showed that it turns
-        self.is_finished = False  # it turns no more, and that is right
+        self.turned_t: float | None = None  # when the loop last iterated
+        self.is_finished = False  # the watch has ended, so the loop no longer iterates
         self.counts = dict.fromkeys(COUNTED, 0)
         self.exposition: MetricsCollector | None = None  # made by the first scrape
-        self.drawn: tuple[Snapshot | None, bytes] | None = None  # the latest page for people, and of which state
-        # rung for the state as it is now; never closed, as a client may still ring
+        self.drawn: tuple[Snapshot | None, bytes] | None = None  # the page that was rendered last, and its state
+        # Signalled to ask for the state; never closed, as a client may still signal it.
         self.request_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._asked = False  # it was rung: in most turns the kernel need not be asked
+        self._asked = False  # whether it was signalled: most iterations need no system call
         self._posted_t = -math.inf
         self._posted = threading.Event()
-        self._stuck = False  # the loop has not answered the latest who waited: nobody waits for it until it does
+        self._stuck = False  # the loop did not answer the last client that waited: none waits until it does
 
     def record_iteration(self) -> None:
         """Notes that the loop has iterated."""
@@ -73,7 +73,7 @@ class PublishedState:
         """Asks the loop to publish its state."""
         self._asked = True
         os.eventfd_write(self.request_fd, 1)
-        self._asked = True  # once more: the loop may just have answered another who rang
+        self._asked = True  # again, as the loop may just have answered another client
 
     def fresh_snapshot(self) -> Snapshot | None:
         """The state now; the latest that was published if the loop is busy for longer than a moment, or stuck."""

@@ -21,7 +21,7 @@ from memwatch.outputs.text import profile_formats
 if TYPE_CHECKING:
     from memwatch.outputs.http.client_access import AccessPolicy
 
-LOOP_STALL_SECONDS = 30.0  # a loop that has not published for so long, or for five of its own paces, is not healthy
+LOOP_STALL_SECONDS = 30.0  # a loop that has not iterated for this long, or five of its intervals, is unhealthy (chosen)
 PLAIN_TEXT_CONTENT_TYPE = "text/plain; charset=utf-8"
 _REASONS = {
     200: "OK",
@@ -44,7 +44,7 @@ class HttpResponse:
     body: bytes
     kind: str = PLAIN_TEXT_CONTENT_TYPE
     code: int = 200
-    headers: str = ""  # of its own, whole lines
+    headers: str = ""  # complete lines, for this answer only
 
 
 def answer(client: socket.socket, board: PublishedState, access: AccessPolicy | None = None) -> None:
@@ -102,7 +102,7 @@ def status_json(board: PublishedState, accept: str = "") -> HttpResponse:
 
 def metrics(board: PublishedState, accept: str = "") -> HttpResponse:
     if board.exposition is None:
-        from memwatch.outputs.metrics.collector import MetricsCollector  # with prometheus_client: 9 MiB
+        from memwatch.outputs.metrics.collector import MetricsCollector  # with prometheus_client: 8 MiB
 
         board.exposition = MetricsCollector(board.fresh_snapshot, board.counts, board.clock)
     body, kind = board.exposition.render(accept)
@@ -130,7 +130,7 @@ def _recorded(board: PublishedState) -> tuple[str, tuple[StackGrowth, ...]]:
 
 def index(board: PublishedState, accept: str = "") -> HttpResponse:
     """The state of the watch as a page; rendered once per state (10 ms), however many clients ask."""
-    from memwatch.outputs.html import status_page  # with all that charts need: 1.6 MiB, for those who look
+    from memwatch.outputs.html import status_page  # imports the charts: 1.6 MiB, for pages only
 
     snapshot, drawn = board.fresh_snapshot(), board.drawn
     if drawn is None or drawn[0] is not snapshot:
@@ -156,7 +156,7 @@ def _page(board: PublishedState, path: str, accept: str) -> HttpResponse:
         return HttpResponse(b"not found\n", code=404)
     try:
         return page(board, accept)
-    except Exception as error:  # a bug in a page: told to who asks and counted, not thrown at the terminal
+    except Exception as error:  # a bug in a page: reported to the client and counted
         board.counts["page_failed"] += 1
         text = f"internal error: {type(error).__name__}: {error}\n"
         return HttpResponse(text.encode("utf-8", "replace"), code=500)

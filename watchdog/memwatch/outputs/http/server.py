@@ -20,9 +20,9 @@ from memwatch.outputs.http.published_state import PublishedState
 if TYPE_CHECKING:
     from memwatch.outputs.http.client_access import AccessPolicy, AccessPolicyReloader
 
-MOST_CLIENTS = 8  # answered at the same time; where one more comes, the slowest gives way ...
-MIN_CLIENT_SECONDS = 0.5  # ... unless it came so shortly ago: then the one more is turned away with 503
-CLIENT_SECONDS = 10.0  # a client that has not asked and read its answer by then is cut off
+MOST_CLIENTS = 8  # clients that are answered at the same time; for one more the slowest is cut off (chosen)
+MIN_CLIENT_SECONDS = 0.5  # no client is cut off for another before this; the other then gets a 503 (chosen)
+CLIENT_SECONDS = 10.0  # time in which a client must ask and read its answer (chosen)
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -46,12 +46,12 @@ class WebServer:
         self.board = PublishedState(clock)
         self.access_policy, self._client_seconds = guard, client_seconds  # the guard may be replaced at any time
         self._listener = _listen(address, port)
-        self._clients: dict[socket.socket, float] = {}  # client: when it came, time.monotonic()
-        self._leaving: set[socket.socket] = set()  # that gave way, and whose thread has not ended
+        self._clients: dict[socket.socket, float] = {}  # time.monotonic() at which each client came
+        self._leaving: set[socket.socket] = set()  # cut off for another, but their threads have not ended
         self._lock = threading.Lock()  # guards both
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._accept, name="memwatch-web", daemon=True)
-        self._threadless = False  # it could not be started yet
+        self._threadless = False  # the thread could not be started yet
 
     @property
     def url(self) -> str:
@@ -98,7 +98,9 @@ class WebServer:
         """Shows this state from now on; then SourceError if nobody is answered, or the access files cannot be read."""
         self.board.publish(snapshot, notices)
         if self._threadless:
-            raise SourceError("nobody is answered: no thread can be started", "raise pids.max, or ulimit -u")
+            raise SourceError(
+                "HTTP requests are not answered: no thread can be started", "raise pids.max, or ulimit -u"
+            )
         guard = self.access_policy
         if guard is not None and guard.problem:
             raise SourceError(guard.problem)
@@ -159,7 +161,7 @@ class WebServer:
         finally:
             self._forget(client)
             if connection is not client:
-                connection.close()  # before the client sees its end: until then OpenSSL would take its session up again
+                connection.close()  # before the client sees the end: until then OpenSSL would resume its session
             _cut(client)
             client.close()
 

@@ -11,7 +11,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}  # Go's names, as in all that follows
+VERSIONS = {
+    "TLS12": ssl.TLSVersion.TLSv1_2,
+    "TLS13": ssl.TLSVersion.TLSv1_3,
+}  # these and the following keys are Go's names
 CLIENT_CERTIFICATES = {
     "NoClientCert": ssl.CERT_NONE,
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
@@ -54,7 +57,7 @@ class TlsRules:
     key: bytes = field(repr=False)
     client_ca: bytes | None = None  # who signs the certificates of clients
     client_certificate: str = "NoClientCert"
-    client_names: frozenset[str] = frozenset()  # alternative names, of which a client's has one; empty: any will do
+    client_names: frozenset[str] = frozenset()  # one of them is in a client's certificate; empty: any name
     min_version: str = "TLS12"
     max_version: str = "TLS13"
     ciphers: tuple[str, ...] = ()  # up to TLS 1.2; empty: those of OpenSSL
@@ -103,7 +106,7 @@ def _context(rules: TlsRules) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version, context.maximum_version = VERSIONS[rules.min_version], VERSIONS[rules.max_version]
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
-    context.num_tickets = 0  # no session is taken up again: a client's certificate is looked at each time
+    context.num_tickets = 0  # no session is resumed: a client's certificate is checked each time
     with (
         _told("cert", "not a certificate and its key"),
         _file(rules.certificate) as certificate,

@@ -83,7 +83,7 @@ class MetricsCollector(Collector):
         yield from _levels([(f.SCRAPE_DURATION, time.perf_counter() - began)])
 
 
-_openmetrics_text: Callable[[CollectorRegistry], bytes] = openmetrics.generate_latest  # which has no annotations
+_openmetrics_text: Callable[[CollectorRegistry], bytes] = openmetrics.generate_latest  # it lacks type annotations
 
 
 # --- what is known, as metrics --------------------------------------------------------------------------------------

@@ -14,15 +14,18 @@ from memwatch.core.text_and_units import format_bytes, format_duration
 from memwatch.outputs.charts.visible_range import chart_end_t, visible_limit_bytes
 from memwatch.outputs.text.formatting import format_index
 
-ROOM_ABOVE = 1.06  # of the highest that is shown
-GAP = 3.0  # times as long as usual from one step to the next: nothing was read meanwhile
-_LABEL = 9  # cells left of the chart
-_BRAILLE, _BITS = 0x2800, ((0x40, 0x80), (0x04, 0x20), (0x02, 0x10), (0x01, 0x08))  # from the lowest row up
+ROOM_ABOVE = 1.06  # the y axis ends at this multiple of the highest value
+GAP = 3.0  # a step longer than this multiple of the usual one means that samples are missing (chosen)
+_LABEL = 9  # cells of the labels left of the chart
+_BRAILLE, _BITS = (
+    0x2800,
+    ((0x40, 0x80), (0x04, 0x20), (0x02, 0x10), (0x01, 0x08)),
+)  # bits of a row of dots, the lowest row first
 MEMORY, FORECAST, FORECAST_EDGE, LIMIT, AXIS = range(5)  # roles, the most important first
 _LETTERS = "#*.-"
 
 Point = tuple[float, float]  # dots to the right and up
-Piece = tuple[int, str]  # a role, and what is written in its colour
+Piece = tuple[int, str]  # a role, and the text in its colour
 
 
 class _Grid:
@@ -131,7 +134,7 @@ def _fan(view: ResourceView, now: float, limit: float, scale: _Scale) -> None:
         (forecast.eta_seconds, FORECAST, 1),
     ):
         if eta is not None:
-            shown = min(1.0, (scale.to_t - now) / eta) if eta > 0.0 else 1.0  # of the way, up to the edge
+            shown = min(1.0, (scale.to_t - now) / eta) if eta > 0.0 else 1.0  # share of the way up to the right edge
             end = scale.x(now + shown * eta), scale.y(used + shown * (limit - used))
             scale.grid.line((scale.x(now), scale.y(used)), end, role, gap)
 
@@ -139,7 +142,7 @@ def _fan(view: ResourceView, now: float, limit: float, scale: _Scale) -> None:
 def _past(steps: Sequence[TimelineStep], scale: _Scale) -> None:
     """Draws the samples, lowest to highest in each column of dots, with neighbours joined."""
     columns: dict[int, tuple[int, int]] = {}
-    usual = (steps[-1].t - steps[0].t) / max(1, len(steps) - 1)  # from one step to the next: some have no reading
+    usual = (steps[-1].t - steps[0].t) / max(1, len(steps) - 1)  # usual step; some steps have no sample
     for one, after in zip_longest(steps, steps[1:]):
         low, high = round(scale.y(one.least_bytes)), round(scale.y(one.most_bytes))
         end_t = one.t + one.seconds if after is None or after.t - one.t > GAP * usual else after.t

@@ -15,13 +15,12 @@ from memwatch.core.events import Notice
 from memwatch.core.snapshot import Snapshot, Verdict
 from memwatch.outputs.text.formatting import ROUTINE_EVENTS
 
-MAX_QUEUED_LINES = 1000  # lines that a reader has not taken yet
-MAX_FORECAST_INTERVAL_SECONDS = (
-    1200.0  # between two lines of outlooks that can wait: with those that cannot, less than 1 kB/h ...
-)
-PATIENT_SHARE = 0.5  # ... or so much of the time watched, while that is less
-AT_ONCE = 3  # the gravity from which on an outlook cannot wait
-_GRAVITY = {  # of `stable` and `levelled off` it is the same: nothing grows
+MAX_QUEUED_LINES = 1000  # lines that wait for a slow reader; further ones are dropped (chosen)
+# Time between two forecasts that are not urgent. With the urgent ones, a watch prints less than 1 kB per hour.
+MAX_FORECAST_INTERVAL_SECONDS = 1200.0
+PATIENT_SHARE = 0.5  # early in a watch they may follow after this share of the watched time (chosen)
+URGENT = 3  # severity from which on a forecast is reported at once
+_SEVERITY = {  # `stable` and `plateau` are equal: memory does not grow
     Verdict.WARMING_UP.value: 0,
     Verdict.STABLE.value: 1,
     Verdict.PLATEAU.value: 1,
@@ -33,7 +32,7 @@ _GRAVITY = {  # of `stable` and `levelled off` it is the same: nothing grows
 class PlainLines:
     """A sink that prints `12:03:44 warn         OOM at generation 13 of 25 ...`, one line for each change of state.
 
-    With a `journal_priority` lines begin with that, as `<4>`, and without the time: journald has its own.
+    With `journal_priority` a line begins with that, as `<4>`, and has no time, as journald adds it.
     """
 
     name = "plain"
@@ -72,16 +71,18 @@ class PlainLines:
 
 
 class NoticeFilter:
-    """Tells what changes the picture from the routine of every healthy run.
+    """Selects the notices that are news from the routine of every healthy run.
 
-    A forecast is renewed with every generation, and the verdict of a calm run comes and goes with its noise. What is
-    graver than was last told of the resource is told at once, where its end is in sight; what can wait, as it is by
-    then, three times an hour, and more often while the watch is young.
+    Every generation renews the forecast, and noise changes the verdict of a healthy run. A forecast that is more severe
+    than the last one reported is reported at once if the OOM is in sight; others at most three times an hour, and more
+    often early in a watch.
     """
 
     def __init__(self) -> None:
-        self._reported_severity: dict[str, int] = {}  # by resource: how grave the outlook is that was last told
-        self._begun_t = self._waited_t = -math.inf  # when the watch began; when something was told that could wait
+        self._reported_severity: dict[str, int] = {}  # by resource, of the forecast that was reported last
+        self._begun_t = (
+            self._routine_t
+        ) = -math.inf  # when the watch began; when a forecast that was not urgent was reported
 
     def __call__(self, notice: Notice) -> bool:
         """Whether to report the notice, which then counts as reported."""
@@ -89,31 +90,29 @@ class NoticeFilter:
             return False
         if notice.event == "attached":
             self._begun_t = notice.t
-            self._reported_severity.clear()  # that was of another process
+            self._reported_severity.clear()  # it was about another process
         if "verdict" not in notice.fields:
             return True
-        resource, gravity = str(notice.fields.get("resource")), _gravity(notice.fields)
-        if notice.event == "forecast" and not self._is_another(
-            notice.t, gravity, self._reported_severity.get(resource)
-        ):
+        resource, severity = str(notice.fields.get("resource")), _severity(notice.fields)
+        if notice.event == "forecast" and not self._is_due(notice.t, severity, self._reported_severity.get(resource)):
             return False
-        self._reported_severity[resource] = gravity
+        self._reported_severity[resource] = severity
         return True
 
-    def _is_another(self, t: float, gravity: int, told: int | None) -> bool:
-        if told is None or (gravity > told and (told == 0 or gravity >= AT_ONCE)):
+    def _is_due(self, t: float, severity: int, told: int | None) -> bool:
+        if told is None or (severity > told and (told == 0 or severity >= URGENT)):
             return True
         pause = min(MAX_FORECAST_INTERVAL_SECONDS, PATIENT_SHARE * (t - self._begun_t))
-        if gravity == told or 0.0 <= t - self._waited_t < pause:
+        if severity == told or 0.0 <= t - self._routine_t < pause:
             return False
-        self._waited_t = t
+        self._routine_t = t
         return True
 
 
-def _gravity(fields: Mapping[str, Any]) -> int:
+def _severity(fields: Mapping[str, Any]) -> int:
     """Severity by the verdict (a history may have any) and by whether the end of growth is in sight."""
     verdict, in_sight = str(fields["verdict"]), fields.get("eta_s") is not None and not fields.get("finishes")
-    return AT_ONCE if verdict == Verdict.GROWING.value and in_sight else _GRAVITY.get(verdict, 0)
+    return URGENT if verdict == Verdict.GROWING.value and in_sight else _SEVERITY.get(verdict, 0)
 
 
 class JsonLines:
@@ -142,8 +141,10 @@ class JsonLines:
 
 
 class _Lines:
-    """Lines to a stream that may be slow or go away. Nobody who reads them may hold up the watch: what a full pipe or a
-    stopped terminal does not take waits here, and new lines are dropped when too many wait."""
+    """Writes lines to a stream that may be slow or closed, without blocking the watch.
+
+    Lines that a full pipe or a stopped terminal does not accept wait here; new ones are dropped when too many wait.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -12,8 +12,8 @@ from memwatch.core.events import Event, ExaminationAsked
 from memwatch.errors import SourceError
 
 EXAMINE = "c"
-_LFLAG = 3  # in what tcgetattr gives
-_KEYS = 64  # that are read at once
+_LFLAG = 3  # index in the list that tcgetattr returns
+_KEYS = 64  # keys that are read at once
 
 
 class Keyboard:
@@ -23,19 +23,19 @@ class Keyboard:
 
     def __init__(self, stream: TextIO, pressed: Callable[[str], None]) -> None:
         """Raises SourceError if no key can arrive: `stream` is not a terminal, or belongs to another job."""
-        self._pressed, self._is_silent = pressed, False
+        self._pressed, self._is_closed = pressed, False
         try:
-            # an open file description of its own: O_NONBLOCK is not the shell's
+            # An open file description of its own: O_NONBLOCK does not affect the shell.
             self._fd = os.open(f"/proc/self/fd/{stream.fileno()}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         except (OSError, ValueError) as error:
             raise SourceError("no keyboard: stdin cannot be read") from error
         try:
-            self._take()
+            self._set_mode()
         except (OSError, termios.error) as error:
             os.close(self._fd)
             raise SourceError("no keyboard: stdin is no terminal of this job") from error
 
-    def _take(self) -> None:
+    def _set_mode(self) -> None:
         if not self._in_foreground():
             raise OSError("another job has it")
         self._modes = termios.tcgetattr(self._fd)
@@ -49,7 +49,7 @@ class Keyboard:
 
     def poll(self, now: float) -> Sequence[Event]:
         """The events that the keys pressed since then ask for."""
-        if self._is_silent:
+        if self._is_closed:
             return ()
         try:
             keys = os.read(self._fd, _KEYS).decode("ascii", "replace") if self._in_foreground() else ""
@@ -58,15 +58,15 @@ class Keyboard:
         except OSError:
             keys = ""
         if not keys:
-            self._fall_silent()
+            self._stop_listening()
         for key in keys.replace(EXAMINE, ""):
             self._pressed(key)
         return [ExaminationAsked(now)] if EXAMINE in keys else ()
 
-    def _fall_silent(self) -> None:
+    def _stop_listening(self) -> None:
         """Stops listening when the terminal is gone or another job's. An eventfd never becomes readable."""
         self.close()
-        self._is_silent = True
+        self._is_closed = True
         silent = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         if silent != self._fd:
             os.dup2(silent, self._fd, inheritable=False)

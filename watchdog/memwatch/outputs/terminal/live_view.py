@@ -44,16 +44,16 @@ class LiveView:
     ) -> None:
         """`stream` is a terminal; `footer` is shown in the last line, e.g. the address of the HTTP server."""
         self.footer = footer
-        self.keys: Mapping[str, str] = {}  # those that do something, and what: told in the last line
+        self.keys: Mapping[str, str] = {}  # what each key does, shown in the last line
         self._mode = Mode.OVERVIEW
         self._asked = False
-        self._paused: Snapshot | None = None  # what is shown for as long as the view is
+        self._paused: Snapshot | None = None  # the snapshot at which the view is paused
         self._tty = _Tty(stream)
-        self._canvas = io.StringIO()  # rich draws here; _Tty carries it over
+        self._canvas = io.StringIO()  # rich draws here; _Tty writes it to the terminal
         self._console = Console(file=self._canvas, force_terminal=True, highlight=False, markup=False, emoji=False)
         self._clock = clock
         self._local_time = local_time
-        self._drawn: list[ScreenLine] = []  # what stands on the screen
+        self._drawn: list[ScreenLine] = []  # the lines on the screen
         self._size = (0, 0)
         self._latest: Snapshot | None = None
         self._next_t = 0.0
@@ -148,7 +148,7 @@ class _Tty:
     def __init__(self, stream: TextIO) -> None:
         self._encoding = stream.encoding or "utf-8"
         self._fd = _reopen(stream.fileno())
-        self._cut = False  # the last text was not taken whole
+        self._cut = False  # the last text was not written completely
         self.ascii_only = not self._encoding.lower().startswith("utf")
 
     def size(self) -> tuple[int, int]:
@@ -181,5 +181,5 @@ def _reopen(fd: int) -> int:
     """Opens the file through /proc, since ttyname() knows no terminal of another mount namespace (docker exec -it)."""
     try:
         return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    except OSError:  # after su the terminal belongs to somebody else: share what was handed down
+    except OSError:  # after su the terminal belongs to another user: share the descriptor
         return os.dup(fd)

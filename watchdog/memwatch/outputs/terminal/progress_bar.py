@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SHOW_AFTER_SECONDS = 1.0  # work that is done by then needs no bar
+SHOW_AFTER_SECONDS = 1.0  # shorter work shows no bar
 EVERY = 256  # items between two updates of the bar
 
 

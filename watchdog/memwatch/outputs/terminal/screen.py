@@ -33,9 +33,9 @@ from memwatch.outputs.text.formatting import (
 
 MAX_SCREEN_GENERATIONS = 12
 FEWEST_EVENTS = 3
-BELOW_CHART = (6, 8)  # lines that generations and events have, at least, for a chart; and before it takes more
-METER = 6  # cells of a small bar within a line
-CHART_ROWS = (6, 16)  # that a chart has, at least and at most
+BELOW_CHART = (6, 8)  # lines that must remain below a chart, and below a chart of more than its smallest height
+METER = 6  # cells of a small bar within a line of text
+CHART_ROWS = (6, 16)  # rows of a chart, at least and at most
 HELP = (
     "The bars tell how much of its limit each resource uses. The chart shows memory since the watch began; right of "
     "`now` is the forecast, as expected and at the earliest and latest, up to the limit. Below it are the latest "
@@ -115,8 +115,8 @@ class ViewStatus:
     """The state of the view itself."""
 
     mode: Mode = Mode.OVERVIEW
-    keys: Mapping[str, str] = field(default_factory=dict)  # by key, what it does
-    footer: str = ""  # where the HTTP server listens
+    keys: Mapping[str, str] = field(default_factory=dict)  # what each key does
+    footer: str = ""  # the address of the HTTP server
     is_paused: bool = False
 
 
@@ -191,7 +191,7 @@ def _fit(line: Iterable[Segment], width: int) -> ScreenLine:
     fitted: ScreenLine = []
     left = width
     for segment in line:
-        text = replace_unprintable(segment.text)  # of whatever stands there: it may be a status from elsewhere
+        text = replace_unprintable(segment.text)  # the status may come from another machine
         length = cell_len(text)
         if length > left:
             fitted.append(Segment(set_cell_size(text, left), segment.style))
@@ -381,8 +381,8 @@ def _events(snapshot: Snapshot, look: Viewport, room: int) -> list[ScreenLine]:
     if room < 2 or not snapshot.notices:
         return []
     lines: list[ScreenLine] = [[]]
-    told = [notice for notice in snapshot.notices if notice.event not in ROUTINE_EVENTS]  # the screen shows them anyway
-    for notice in told[-(room - 1) :]:
+    shown = [notice for notice in snapshot.notices if notice.event not in ROUTINE_EVENTS]  # the rest is on the screen
+    for notice in shown[-(room - 1) :]:
         tone = _EVENT_TONE.get(notice.event, ACCENT)
         text = printable(notice.text, max(20, look.width - 20))
         lines.append([Segment(f"{look.clock(notice.t)} ", DIM), Segment(f"{notice.event:<11}", tone), Segment(text)])

@@ -20,8 +20,8 @@ from memwatch.outputs.text import profile_formats
 from memwatch.outputs.text.formatting import phase_heads
 
 TABLE_ROWS = 8  # rows of each table
-GROWTH_COLUMNS = 3  # for attributes and types that grow: one at least is a type's
-WORTH = 0.01  # of the growth that was seen: a line with less is not told
+GROWTH_COLUMNS = 3  # columns for growing attributes and types, at least one of them for a type
+WORTH = 0.01  # a line with a smaller share of the growth is not shown (chosen)
 _WIDTH = 160
 
 
@@ -99,7 +99,7 @@ def _tracked(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _growths(title: str, rows: Sequence[Growth], unit: str, shown: Callable[[float], str]) -> Iterator[str]:
-    rows = [one for one in rows if shown(one.per_unit) != shown(0)]  # of a step, where the log counts steps
+    rows = [one for one in rows if shown(one.per_unit) != shown(0)]  # growth per step may round to nothing
     if rows:
         yield from ("", title)
     for one in rows[:TABLE_ROWS]:
@@ -172,8 +172,8 @@ def _both(one: ValueChange, shown: Callable[[int], str]) -> str:
     return f"{shown(one.before or 0)} -> {shown(one.after or 0)}"
 
 
-CENSUS_TYPES = 25  # types
-_HOLDERS_SHOWN = 3  # of each type
+CENSUS_TYPES = 25  # types in a table; the rest is one row
+_HOLDERS_SHOWN = 3  # holders of each type
 
 
 def render_census(census: Census) -> str:

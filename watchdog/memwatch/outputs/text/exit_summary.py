@@ -18,8 +18,8 @@ from memwatch.outputs.text.formatting import (
 )
 
 MAX_SUMMARY_ROWS = 30
-SUMMARY_PHASE_COLUMNS = 3  # that have a column of their own: those in which memory moved most
-HEAD_ROWS = 10  # kept from the beginning of a longer table
+SUMMARY_PHASE_COLUMNS = 3  # phases that have a column: those in which memory changed most
+HEAD_ROWS = 10  # rows kept from the beginning of a longer table
 
 
 def render_summary(snapshot: Snapshot, lives: bool = True) -> str:

@@ -1,4 +1,4 @@
-"""Figures and words that several outputs show in the same way."""
+"""Formats of values that several outputs share, and the sums behind them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot, Verdict
 from memwatch.core.text_and_units import format_bytes, printable
 
-ROUTINE_EVENTS = frozenset(
-    {"marker", "phase", "generation", "examined", "not_examined", "checkpoint"}
-)  # events of every healthy run: told only when asked for
+# Events of every healthy run, which are reported only on request.
+ROUTINE_EVENTS = frozenset({"marker", "phase", "generation", "examined", "not_examined", "checkpoint"})
 
 
 def format_index(index: float) -> str:

@@ -19,7 +19,7 @@ class AppriseNotifier:
     """Sends each message to all addresses."""
 
     def __init__(self, *, urls: Sequence[str] = (), file: str | None = None) -> None:
-        self._known: dict[str, apprise.Apprise] = {}  # by the name for people
+        self._known: dict[str, apprise.Apprise] = {}  # by the name that reports use
         wrong = []
         for place, url in _listed(urls, file):
             one = apprise.Apprise()
@@ -55,7 +55,7 @@ def _sent(address: apprise.Apprise, message: Mapping[str, Any]) -> bool:
                 body_format=apprise.NotifyFormat.TEXT,
             )
         )
-    except Exception:  # its words may hold the address
+    except Exception:  # its message may contain the address
         return False
 
 

@@ -18,7 +18,7 @@ TEXT_LENGTH = 600
 class MessageTemplate:
     """How an event is worded in a message."""
 
-    kind: str  # as services show it: "info", "success", "warning", "failure"
+    kind: str  # icon of the message: "info", "success", "warning", "failure"
     heading: str
     advice: str = ""  # what to do
 
@@ -52,7 +52,7 @@ MESSAGE_TEMPLATES: Mapping[str, MessageTemplate] = {
     "exited": MessageTemplate("failure", "the trainer has ended"),
     "restarting": MessageTemplate("info", "the trainer is started again"),
     "gave_up": MessageTemplate("failure", "the trainer is not started again", "mend the cause or give it more memory"),
-}  # of the events that can be asked for
+}  # by event; the keys are the events that can be requested
 _ENDS_WELL = {Cause.COMPLETED: "success", Cause.SAVED: "warning", Cause.UNKNOWN: "info"}
 
 

@@ -1,4 +1,4 @@
-"""Figures as a TensorBoard event file. Alone knows tensorboard, and runs in a process of its own."""
+"""Figures as a TensorBoard event file, in a process of its own. No other module imports tensorboard."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.record_writer import RecordWriter  # EventFileWriter would load tensorflow, if it can
+from tensorboard.summary.writer.record_writer import (
+    RecordWriter,  # EventFileWriter would import tensorflow if it is installed
+)
 
 VERSION = "brain.Event:2"
 
@@ -24,7 +26,7 @@ class TensorBoardWriter:
     def __init__(self, run: str, *, dir: str) -> None:
         folder = Path(dir).absolute() / f"memwatch-{run}"
         folder.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"  # in order of their times
+        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"  # file names sort by time
         self._file = (folder / name).open("xb")
         self._records = RecordWriter(self._file)
         self._attempt: int | None = None

@@ -1,4 +1,4 @@
-"""What trackers are told: figures of each generation that ended, and of tracked objects, by tag. MB is 1e6 bytes."""
+"""Records for trackers: figures of each generation and of tracked objects, by tag. MB is 1e6 bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures as a run of Weights & Biases. Alone knows wandb, and runs in a process of its own."""
+"""Figures as a run of Weights & Biases, in a process of its own. No other module imports wandb."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import wandb
 
-STEPS = {"generation": "memory/*", "minute": "memory_by_minute/*"}  # what these are drawn over
+STEPS = {"generation": "memory/*", "minute": "memory_by_minute/*"}  # metrics drawn over each axis
 
 
 class WandbRun:
