@@ -32,7 +32,7 @@ def watched(path: Path, events: Iterator[Event], settings: EngineSettings = SETT
         if isinstance(event, Attached):
             event = replace(event, run_id=store.open_run("key", event, event.t).run_id)  # noqa: PLW2901
             store.record_engine(settings.to_record(), event.t)
-            for earlier in store.replay_events(event.run_id):
+            for earlier in stored_runs.events_to_replay(store.path, event.run_id):
                 engine.feed(earlier)
         fed: list[Event] = [event]
         actions = engine.feed(event)

@@ -84,11 +84,11 @@ def test_a_run_comes_back_as_it_was_fed(path: Path) -> None:
         store.append(events, [Notice(T0 + i, "generation", "g", {"index": i})])
         fed += events
     assert store.failure is None
-    assert list(store.replay_events(opening.run_id)) == fed
+    assert list(stored_runs.events_to_replay(store.path, opening.run_id)) == fed
     store.close()
     again = HistoryStore.open(path)
-    assert list(again.replay_events(opening.run_id)) == fed
-    assert list(again.replay_events("another")) == []
+    assert list(stored_runs.events_to_replay(again.path, opening.run_id)) == fed
+    assert list(stored_runs.events_to_replay(again.path, "another")) == []
     again.close()
     assert rows(path, "SELECT event, text, json FROM notices LIMIT 1") == [("generation", "g", b'{"index":0}')]
     assert rows(path, "SELECT cwd, log, command FROM runs") == [("/w", "/w/a.log", "python train.py")]
@@ -118,7 +118,7 @@ def test_samples_that_came_alone_wait_for_others_as_long_as_they_may(path: Path)
     store.append([sampled(T0 + 12)], [], 9.0)
     store.append([GenerationSeen(T0 + 12.1, 1, 25)], [], 9.0)
     assert kept() == 13, "not longer than for what is told"
-    *_, last, told = store.replay_events(opening.run_id)
+    *_, last, told = stored_runs.events_to_replay(store.path, opening.run_id)
     assert (last.t, type(told)) == (T0 + 12, GenerationSeen), "in the order in which they came"
     store.append([sampled(T0 + 13)], [], 9.0)
     store.close()
@@ -131,7 +131,11 @@ def test_each_sample_is_kept_and_a_grid_has_one_a_second_and_each_that_came_with
         told = [GenerationSeen(T0 + 2.55, 1)] if i == 51 else []
         store.append([*told, sampled(T0 + i / 20, i)], [])
     assert eventually(lambda: rows(path, "SELECT count(*) FROM samples") == [(2 * 100,)])
-    used = [e.sample.usages[0].used_bytes for e in store.replay_events(opening.run_id) if isinstance(e, Sampled)]
+    used = [
+        e.sample.usages[0].used_bytes
+        for e in stored_runs.events_to_replay(store.path, opening.run_id)
+        if isinstance(e, Sampled)
+    ]
     assert used == [*range(100)]
     used = [i for (i,) in rows(path, "SELECT used FROM samples WHERE grid > 0 AND slot = 0 ORDER BY seq")]
     assert used.pop(3) == 51
@@ -145,7 +149,7 @@ def test_looks_at_which_nothing_could_be_read_are_kept_too(path: Path) -> None:
     store, opening = begun(path)
     looks = [Sampled(T0 + 1, Sample(())), Sampled(T0 + 2, Sample((Usage("host", 1, None),), accounting="pages"))]
     store.append(looks, [])
-    assert list(store.replay_events(opening.run_id))[1:] == looks
+    assert list(stored_runs.events_to_replay(store.path, opening.run_id))[1:] == looks
     store.close()
 
 
@@ -154,7 +158,7 @@ def test_ticks_of_a_second_are_all_kept_though_they_jitter(path: Path) -> None:
     for i in range(20):
         store.append([sampled(T0 + i + random.Random(i).uniform(-0.02, 0.02))], [])
     assert eventually(lambda: rows(path, "SELECT count(*) FROM samples") == [(40,)])
-    assert sum(isinstance(e, Sampled) for e in store.replay_events(opening.run_id)) == 20
+    assert sum(isinstance(e, Sampled) for e in stored_runs.events_to_replay(store.path, opening.run_id)) == 20
     store.close()
 
 
@@ -171,7 +175,7 @@ def test_a_replay_of_a_long_run_is_thinned_but_for_its_latest_part(path: Path, s
     connection.close()
     store = HistoryStore.open(path)
     start = time.process_time()
-    times = [e.t for e in store.replay_events(opening.run_id) if isinstance(e, Sampled)]
+    times = [e.t for e in stored_runs.events_to_replay(store.path, opening.run_id) if isinstance(e, Sampled)]
     assert time.process_time() - start < 0.2
     store.close()
     assert times[:3] == [0.0, grid, 2.0 * grid]
@@ -186,7 +190,7 @@ def test_what_cannot_be_written_does_not_hold_up_the_rest(path: Path) -> None:
     late = [GenerationSeen(float("nan"), 1.0), GenerationSeen(T0 + 2, 2.0)]
     store.append([odd, *late], [Notice(T0, "warn", "\udcff", {"x": object(), "eta_s": float("inf")})])
     assert store.failure is None
-    assert late[1] in list(store.replay_events(opening.run_id))
+    assert late[1] in list(stored_runs.events_to_replay(store.path, opening.run_id))
     store.close()
 
 
@@ -201,7 +205,7 @@ def test_memwatch_restarted_goes_on_with_the_run(path: Path) -> None:
     again, second = begun(path)
     assert second == OpenedRun(first.run_id, 0, resumed=True, new_attempt=False)
     again.append([sampled(T0 + 2)], [])
-    kinds = [type(event).__name__ for event in again.replay_events(first.run_id)]
+    kinds = [type(event).__name__ for event in stored_runs.events_to_replay(again.path, first.run_id)]
     assert kinds == ["Attached", "Sampled", "Attached", "Sampled"]
     again.close()
 
@@ -281,7 +285,7 @@ def test_a_kill_loses_nothing_that_append_returned_for(path: Path, seed: int) ->
     last = int([line for line in reported if len(line) == 2][-1][0])
     store = HistoryStore.open(path)
     assert store.corruption_notice == ""
-    events = list(store.replay_events(run_id))
+    events = list(stored_runs.events_to_replay(store.path, run_id))
     generations = [event.index for event in events if isinstance(event, GenerationSeen)]
     assert generations[: last + 1] == list(range(last + 1))
     assert sum(isinstance(event, Sampled) for event in events) == len(generations)
@@ -299,7 +303,7 @@ def test_two_at_once_both_keep_everything(path: Path) -> None:
     outputs = [writer.communicate(timeout=30)[0].splitlines() for writer in writers]
     store = HistoryStore.open(path)
     for output in outputs:
-        events = list(store.replay_events(output[0]))
+        events = list(stored_runs.events_to_replay(store.path, output[0]))
         assert [e.index for e in events if isinstance(e, GenerationSeen)] == list(range(200))
     store.close()
 
@@ -321,7 +325,7 @@ def test_a_locked_file_holds_nobody_up_and_is_caught_up_with(path: Path) -> None
     other.execute("ROLLBACK")
     other.close()
     assert eventually(lambda: store.failure is None)
-    assert sum(isinstance(event, Sampled) for event in store.replay_events(opening.run_id)) == 30
+    assert sum(isinstance(event, Sampled) for event in stored_runs.events_to_replay(store.path, opening.run_id)) == 30
     store.close()
 
 
@@ -344,7 +348,7 @@ def test_that_a_signal_is_to_be_sent_is_waited_for_though_the_disk_lags_behind(p
     assert WAIT_SECONDS <= seconds(planned) < 1.0
     slow.commit_seconds = 0.0
     store.close()
-    assert planned in store.replay_events(opening.run_id)
+    assert planned in stored_runs.events_to_replay(store.path, opening.run_id)
 
 
 def test_a_signal_waits_for_no_locked_file(path: Path) -> None:
@@ -357,7 +361,7 @@ def test_a_signal_waits_for_no_locked_file(path: Path) -> None:
     other.execute("ROLLBACK")
     other.close()
     store.close()
-    assert Signalling(T0, "SIGINT") in store.replay_events(opening.run_id)
+    assert Signalling(T0, "SIGINT") in stored_runs.events_to_replay(store.path, opening.run_id)
 
 
 def test_a_run_begun_while_the_file_is_locked_is_entered_later(path: Path) -> None:
@@ -373,7 +377,7 @@ def test_a_run_begun_while_the_file_is_locked_is_entered_later(path: Path) -> No
     store.append([sampled(T0 + 1)], [])
     store.close()
     store = HistoryStore.open(path)
-    assert len(list(store.replay_events(opening.run_id))) == 2
+    assert len(list(stored_runs.events_to_replay(store.path, opening.run_id))) == 2
     assert store.open_run("k", attached(), T0).run_id == opening.run_id
     store.close()
 
@@ -389,7 +393,11 @@ def test_what_waits_is_bounded_and_the_loss_is_told(path: Path) -> None:
     other.close()
     store.close()
     store = HistoryStore.open(path)
-    kept = [event.index for event in store.replay_events(opening.run_id) if isinstance(event, GenerationSeen)]
+    kept = [
+        event.index
+        for event in stored_runs.events_to_replay(store.path, opening.run_id)
+        if isinstance(event, GenerationSeen)
+    ]
     assert kept == list(range(8000, 10_000))
     store.close()
 
@@ -424,7 +432,11 @@ def test_a_full_disk(small_disk: Path) -> None:
         count += 1
     (small_disk / "ballast").unlink()
     assert eventually(lambda: store.failure is None)
-    found = [event.index for event in store.replay_events(opening.run_id) if isinstance(event, GenerationSeen)]
+    found = [
+        event.index
+        for event in stored_runs.events_to_replay(store.path, opening.run_id)
+        if isinstance(event, GenerationSeen)
+    ]
     assert found == list(range(count))
     store.close()
 
@@ -609,7 +621,7 @@ def test_a_damaged_past_is_a_named_error(path: Path) -> None:
     path.write_bytes(content)
     store = HistoryStore.open(path)
     with pytest.raises(HistoryError, match="cannot be read") as caught:
-        list(store.replay_events(opening.run_id))
+        list(stored_runs.events_to_replay(store.path, opening.run_id))
     assert caught.value.hint
     store.close()
 

@@ -1,4 +1,4 @@
-"""The hook: a command of the user's that is run on an interrupt, without a shell, and never waited for by the loop."""
+"""Runs the hook: the user's command for an interrupt, without a shell; the loop never waits for it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ FACTS = ("run_id", "node", "rank", "pid", "signal", "generation", "resource", "r
 SYSTEM = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
-_KEPT_BYTES = 4096  # of its output
-_PIPE_BYTES = 1 << 20  # that it may print between two looks without waiting for memwatch
-_READ_BYTES, _READS = 1 << 16, 32  # of a look: one that prints without end holds nobody
+_KEPT_BYTES = 4096  # of the hook's output: only its first line is reported
+_PIPE_BYTES = 1 << 20  # of the pipe: the hook may print this much between two polls without being blocked
+_READ_BYTES, _READS = 1 << 16, 32  # of a poll: a hook that prints without end must not block the loop
 _LOOK_SECONDS = 0.02
 _COMMAND_LENGTH, _LINE_LENGTH = 200, 200
 
@@ -35,16 +35,16 @@ _COMMAND_LENGTH, _LINE_LENGTH = 200, 200
 
 
 def find_program(word: str, environ: Mapping[str, str]) -> str:
-    """The absolute path of what `word` starts, with this environment; ConfigError when there is no such program."""
+    """Return the absolute path of the program `word` in this environment; ConfigError when there is none."""
     found = shutil.which(word, path=environ["PATH"])
     if found is None:
         where = f"no executable file {word}" if "/" in word else f"{word!r} is not in {environ['PATH']}"
         raise ConfigError(where, "write the program's whole path, and see that it may be executed")
-    return os.path.abspath(found)  # noqa: PTH100 - its links are how some programs know what they are
+    return os.path.abspath(found)  # noqa: PTH100 - some programs go by the name of the link
 
 
 def placeholders(word: str) -> Iterator[str]:
-    """The names in braces; ConfigError for one that nothing will ever be put in place of."""
+    """Return the names in braces; ConfigError for an unknown one."""
     fix = f"there are {', '.join(FACTS)}, and variables of the trainer, as SLURM_JOB_ID; write {{{{ and }}}} for braces"
     try:
         for _, name, form, conversion in Formatter().parse(word):
@@ -58,13 +58,12 @@ def placeholders(word: str) -> Iterator[str]:
 
 
 def fill_placeholders(word: str, values: Mapping[str, str]) -> str:
-    """The word with its placeholders replaced."""
     parts = Formatter().parse(word)
     return "".join(text + (values[name] if name is not None else "") for text, name, _, _ in parts)
 
 
 def hook_environ(names: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
-    """What the hook finds in its environment besides the facts: the system's, and what is passed on by name."""
+    """Return the hook's environment without the facts: the system's variables, and those passed on by name."""
     return SYSTEM | {name: own[name] for name in names if name in own}
 
 
@@ -73,18 +72,18 @@ def hook_environ(names: Sequence[str], own: Mapping[str, str]) -> dict[str, str]
 
 @dataclass(slots=True)
 class _Running:
-    """A command that was started."""
+    """A hook that was started."""
 
     t: float
     command: str
-    signal: str  # that it is to bring about
+    signal: str  # that the hook is expected to send
     pid: int
     output: int  # descriptor; it never blocks
     said: bytes = b""  # the beginning
 
 
 class Hook:
-    """The user's command, one at a time. A source of events: how it ended."""
+    """The user's command, one at a time; an event source that reports its end."""
 
     name = "hook"
 
@@ -97,11 +96,11 @@ class Hook:
         seconds: float = 30.0,
         now: Callable[[], float],
     ) -> None:
-        """`variables`: of the trainer. ConfigError for one that it lacks, and when there is no such program."""
+        """`variables`: the trainer's. ConfigError for a variable that is missing there, and for a missing program."""
         self._program, self._words = find_program(words[0], environ), tuple(words)
         self._environ, self._seconds, self._now = dict(environ), seconds, now
         self._running: _Running | None = None
-        self._left: list[int] = []  # killed, and not gone yet
+        self._left: list[int] = []  # PIDs that were killed and not reaped yet
         wanted = {name for word in words[1:] for name in placeholders(word)} - set(FACTS)
         if lacking := sorted(wanted - variables.keys()):
             hint = "take it out of actions.hook, or start the trainer with it"
@@ -112,18 +111,18 @@ class Hook:
 
     @property
     def facts(self) -> frozenset[str]:
-        """Those that its words name."""
+        """The placeholders in its words."""
         return frozenset(name for word in self._words[1:] for name in placeholders(word)) & set(FACTS)
 
     def command(self, facts: Mapping[str, str]) -> str:
-        """As one would type it, for people."""
+        """The command as a user would type it."""
         return printable(shlex.join(self._argv(facts)), _COMMAND_LENGTH)
 
     def _argv(self, facts: Mapping[str, str]) -> list[str]:
         return [self._words[0], *(fill_placeholders(word, {**facts, **self._variables}) for word in self._words[1:])]
 
     def start(self, t: float, facts: Mapping[str, str]) -> None:
-        """Start it, which takes as long as an exec: 1 ms. SourceError when it cannot be, and while the last runs."""
+        """Start the hook, which takes about 1 ms; SourceError when that fails, and while the last one runs."""
         if self._running is not None:
             raise SourceError("the one before still runs")
         try:
@@ -134,7 +133,7 @@ class Hook:
         self._running = _Running(t, self.command(facts), facts["signal"], pid, output)
 
     def _launch(self, facts: Mapping[str, str]) -> tuple[int, int]:
-        """Its PID, and the descriptor of what it prints; OSError."""
+        """Start the command; return its PID and the descriptor of its output; OSError."""
         environ = self._environ | {f"MEMWATCH_{name.upper()}": value for name, value in facts.items()}
         ours, theirs = os.pipe2(os.O_CLOEXEC)
         try:
@@ -149,7 +148,7 @@ class Hook:
             os.close(theirs)
 
     def poll(self, now: float) -> Sequence[HookRan]:
-        """How it ended, once; what takes longer than its time is killed, with its process group."""
+        """Report the hook's end, once; kill it with its process group when it takes longer than its timeout."""
         self._left = [pid for pid in self._left if _wait(pid) is None]
         running = self._running
         if running is None:
@@ -165,7 +164,7 @@ class Hook:
         return (self._ran(now, running, waited),)
 
     def wait_until_ended(self, stopped: Callable[[], bool]) -> Sequence[HookRan]:
-        """Wait for it, within its own time and while nobody wants to stop."""
+        """Wait for the hook, within its timeout and until a stop is requested."""
         while self._running is not None and not stopped():
             if ran := self.poll(self._now()):
                 return ran
@@ -173,13 +172,13 @@ class Hook:
         return ()
 
     def close(self) -> None:
-        """Hear no more of it. One that runs goes on: it stops a job."""
+        """Stop watching the hook. A running one goes on, because it stops a job."""
         if self._running is not None:
             os.close(self._running.output)
             self._running = None
 
     def _kill(self, pid: int) -> None:
-        with suppress(OSError):  # it gave itself another user's rights
+        with suppress(OSError):  # It has become another user's.
             os.killpg(pid, signal.SIGKILL)
         if _wait(pid) is None:
             self._left.append(pid)
@@ -189,14 +188,14 @@ class Hook:
         error = f"status {ended.exit_code}" if ended.exit_code else ""
         if waited is None:
             error = f"it took more than {self._seconds:g} s and was killed"
-        elif ended.signal not in (None, running.signal):  # a job manager may signal the hook with all else of the job
+        elif ended.signal not in (None, running.signal):  # A job manager may signal the hook with the rest of the job.
             error = f"ended by {ended.signal}"
         took = max(0.0, now - running.t)
         return HookRan(now, running.command, ended.exit_code, took, error, _first_line(running.said))
 
 
 def _spawn(program: str, argv: list[str], environ: Mapping[str, str], output: int) -> int:
-    """A process in a session of its own, with nothing of memwatch's but its folder and user; its PID. OSError."""
+    """Start a process in a session of its own, with memwatch's folder and user; return its PID; OSError."""
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_DUP2, output, 1),
@@ -214,28 +213,28 @@ def _spawn(program: str, argv: list[str], environ: Mapping[str, str], output: in
     )
     try:
         return spawn(setsid=True)
-    except NotImplementedError:  # a Python that was built on an old C library, as conda's are
+    except NotImplementedError:  # This Python was built on an old C library, as conda's.
         return spawn(setpgroup=0)
 
 
 def _inheritable() -> list[int]:
-    """What memwatch was started with beyond the standard streams: what Python opens is closed by exec."""
+    """List inherited descriptors beyond the standard streams; those that Python opens are closed by exec."""
     found = []
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
-        with suppress(OSError):  # that of the listing itself
+        with suppress(OSError):  # The descriptor of the listing itself is closed.
             if int(name) > 2 and os.get_inheritable(int(name)):
                 found.append(int(name))
     return found
 
 
 def _wait(pid: int) -> int | None:
-    """The wait status of a child, None while it runs."""
+    """Return the wait status of a child; None while it runs."""
     ended, status = os.waitpid(pid, os.WNOHANG)
     return status if ended else None
 
 
 def _listen(running: _Running) -> None:
-    """Keep the beginning of what it prints, and let the rest go."""
+    """Keep the beginning of the hook's output and drop the rest."""
     with suppress(BlockingIOError):
         for _ in range(_READS):
             heard = os.read(running.output, _READ_BYTES)

@@ -1,4 +1,4 @@
-"""The only way to signal the trainer: by pidfd, its process alone, with a signal that it handles."""
+"""Signals the trainer: only its own process, by pidfd, with a signal that it handles."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _PIDFD_INFO_EXIT = 1 << 3  # Linux >= 6.15; answered once the process is reaped
 
 @dataclass(frozen=True, slots=True)
 class SignalPlan:
-    """The signal that interrupts the trainer. None: every wanted one is ignored, it cannot be interrupted."""
+    """The signal that interrupts the trainer; None: it ignores every wanted one and cannot be interrupted."""
 
     signal: str | None
-    handled: bool  # False: nobody catches it, it ends the trainer without a checkpoint
+    handled: bool  # False: the trainer does not catch it and ends without a checkpoint
     ignored: tuple[str, ...]  # wanted ones that would have no effect
     reason: str  # one line for people
 
 
 def choose_signal(status: bytes, wanted: Sequence[str] = DEFAULT_SIGNALS) -> SignalPlan:
-    """The first of `wanted` that the trainer catches, by the SigCgt and SigIgn lines of its /proc/PID/status.
+    """Choose the first of `wanted` that the trainer catches, by SigCgt and SigIgn in its /proc/PID/status.
 
     Python catches SIGINT (KeyboardInterrupt) unless it was started with SIGINT ignored, as `cmd &` in a script does
     (`nohup` alone ignores SIGHUP only). It does not catch SIGTERM by itself: that ends it without a
@@ -52,7 +52,7 @@ def choose_signal(status: bytes, wanted: Sequence[str] = DEFAULT_SIGNALS) -> Sig
     blocked, ignored_mask, caught = _masks(status)
     ignored = tuple(name for name, number in numbers.items() if _has(ignored_mask, number))
     awaited = [name for name, number in numbers.items() if name not in ignored and _has(caught | blocked, number)]
-    awaited.sort(key=lambda name: _has(blocked, numbers[name]))  # blocked: it comes late, or by sigwait
+    awaited.sort(key=lambda name: _has(blocked, numbers[name]))  # A blocked signal comes late, or by sigwait.
     default = [name for name in numbers if name not in ignored and name not in awaited]
     chosen = next(iter(awaited + default), None)
     return SignalPlan(chosen, chosen in awaited, ignored, _reason(chosen, chosen in awaited, ignored))
@@ -71,7 +71,7 @@ def _reason(chosen: str | None, handled: bool, ignored: Sequence[str]) -> str:
 
 
 def signal_number(name: str) -> int:
-    """The number of `SIGINT`; ConfigError when this system has no such signal."""
+    """Return the number of a signal's name; ConfigError when this system has no such signal."""
     try:
         return int(signal.Signals[name])
     except KeyError as error:
@@ -82,7 +82,7 @@ def signal_number(name: str) -> int:
 # SigIgn:	0000000001001000
 # SigCgt:	0000000000000002
 def _masks(status: bytes) -> tuple[int, int, int]:
-    """Blocked, ignored and caught signals: bit 0 is signal 1."""
+    """Parse the masks of blocked, ignored and caught signals: bit 0 is signal 1."""
     found = dict(_MASK_LINE.findall(status))
     try:
         return int(found[b"SigBlk"], 16), int(found[b"SigIgn"], 16), int(found[b"SigCgt"], 16)
@@ -99,18 +99,18 @@ def _has(mask: int, number: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a process ended: one of the two is known."""
+    """The exit status of a process: one of the two is known."""
 
     exit_code: int | None
     signal: str | None
 
 
 class PidfdSignaller:
-    """Holds the trainer's process by a pidfd, which no other process ever inherits; signals nothing else.
+    """Signals the trainer's process by a pidfd, which never refers to another process.
 
-    `is_same` (sources.target.is_same) is asked after the pidfd is opened: had the PID been recycled before, it would
-    hold a stranger. NoTrainerError then. Without pidfd_open (Linux < 5.3, a seccomp filter) `.problem` says so, sending
-    is refused, and liveness is judged by the start time.
+    `is_same` is called after the pidfd is opened: if the PID was recycled before, it is another process's, and the
+    constructor raises NoTrainerError. Without pidfd_open (Linux < 5.3, a seccomp filter) `.problem` says so, sending
+    fails, and the start time shows whether the process lives.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class PidfdSignaller:
             raise SourceError(f"{signal_name} not sent to process {self.target.pid}: {error.strerror}", hint) from error
 
     def may_signal(self) -> bool:
-        """The kernel would deliver a signal (asked with signal 0, which delivers nothing)."""
+        """Whether the kernel would deliver a signal, tested with signal 0."""
         if self._fd is None:
             return False
         try:
@@ -167,19 +167,18 @@ class PidfdSignaller:
         return True
 
     def fileno(self) -> int:
-        """Readable for poll() when the process has ended; ValueError without a pidfd."""
+        """Return the pidfd, which is readable when the process has ended; ValueError without one."""
         if self._fd is None:
             raise ValueError(self.problem or "closed")
         return self._fd
 
     def gone(self) -> bool:
-        """The process has ended."""
         if self._fd is None:
             return not self._is_same(self.target)
         return bool(self._ended.poll(0))
 
     def dying(self, root: str = "/proc") -> bool:
-        """It has ended, or is about to: a SIGKILL waits for it, or it has begun to exit."""
+        """Whether it has ended or is about to: a SIGKILL is pending, or it has begun to exit."""
         try:
             with open(f"{root}/{self.target.pid}/stat", "rb") as file:
                 found = parse_stat(file.read(4096))
@@ -191,10 +190,10 @@ class PidfdSignaller:
         return found.start_ticks != self.target.start_ticks or found.is_exiting or _has(waits, signal.SIGKILL)
 
     def exit_status(self, root: str = "/proc") -> ExitStatus | None:
-        """How it ended, without being its parent; None while it runs and where the kernel does not tell.
+        """Return its exit status although memwatch is not its parent; None while it runs and where it is unknown.
 
-        Before it is reaped /proc/PID/stat has it, afterwards the pidfd (Linux >= 6.15). Kept once known. Between the
-        two, and for good on older kernels, None: ask again a moment later.
+        Before it is reaped /proc/PID/stat has the status, afterwards the pidfd (Linux >= 6.15). Between the
+        two, and for good on older kernels, it is None: call again a moment later.
         """
         if self._exit is None and self._fd is not None and self.gone():
             status = self._reaped_status()
@@ -223,11 +222,11 @@ class PidfdSignaller:
             return None
         if found.start_ticks != self.target.start_ticks or found.state != "Z":
             return None
-        # Without the right to trace it, the kernel writes 0 there, whatever the status is: such a 0 says nothing.
+        # Without the permission to trace it, the kernel writes 0 there, whatever the status is.
         return found.wait_status if found.wait_status or self._may_trace(root) else None
 
     def _may_trace(self, root: str) -> bool:
-        """The kernel's own answer: this link is shown under the same condition, of a zombie too. Root may lack it."""
+        """Whether the kernel permits tracing: this link is readable under the same condition. Root may lack it."""
         try:
             os.readlink(f"{root}/{self.target.pid}/ns/user")  # noqa: PTH115
         except OSError:
@@ -235,7 +234,6 @@ class PidfdSignaller:
         return True
 
     def close(self) -> None:
-        """Give the pidfd back."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd, self.problem = None, "closed"
@@ -244,10 +242,10 @@ class PidfdSignaller:
 class RanksSignaller:
     """Signals the rank processes of a torchrun agent instead of the agent.
 
-    Why `agent` is the default: told by a signal, the agent passes the same signal on to all ranks and waits 30 s for
-    them before SIGKILL; a checkpoint must fit into that. With `ranks` nobody counts the 30 s, but the first rank that
-    ends with an error makes the agent SIGTERM the others, the one that is still saving among them: right only for
-    trainers whose ranks all handle SIGTERM, or leave together. Each is a signal to one process, never to a group.
+    Why `agent` is the default: the agent passes a signal that it receives on to all ranks and waits 30 s for
+    them before SIGKILL; a checkpoint must fit into that. With `ranks` there is no such timeout, but the first rank that
+    ends with an error makes the agent SIGTERM the others, including the one that is still saving: use it only for
+    trainers whose ranks all handle SIGTERM, or exit together. Each signal goes to one process, never to a group.
     (torch/distributed/elastic/multiprocessing/api.py: PContext.close, SubprocessContext._poll)
     """
 
@@ -279,7 +277,7 @@ class RanksSignaller:
 
 
 def open_pidfd(pid: int) -> int:
-    """A pidfd of `pid`, close-on-exec; OSError."""
+    """Open a close-on-exec pidfd of `pid`; OSError."""
     if hasattr(os, "pidfd_open"):
         return os.pidfd_open(pid)
     return system_call(_PIDFD_OPEN, pid, 0)
@@ -294,7 +292,7 @@ def send_by_pidfd(pidfd: int, number: int) -> None:
 
 
 def system_call(number: int, *arguments: int | None) -> int:
-    """For a Python that was built on old kernel headers, as conda's are, and lacks what the kernel has; OSError."""
+    """Make a system call that Python lacks when it was built on old kernel headers, as conda's; OSError."""
     import ctypes
 
     call = ctypes.CDLL(None, use_errno=True).syscall
@@ -307,7 +305,7 @@ def system_call(number: int, *arguments: int | None) -> int:
 
 
 def exit_status_of(wait_status: int) -> ExitStatus:
-    """What waitpid() told of an end."""
+    """Decode the status of waitpid()."""
     if os.WIFSIGNALED(wait_status):
         number = os.WTERMSIG(wait_status)
         try:

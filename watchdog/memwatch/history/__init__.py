@@ -1,4 +1,4 @@
-"""What outlives memwatch: an SQLite file with every event and sample of each run, and traces as CSV.
+"""Keeps runs on disk: an SQLite file with every event and sample of each run, and traces as CSV.
 
 Imports `core`, `system` and `errors`. Start reading in `event_store` (append), then `stored_runs` (read back).
 """

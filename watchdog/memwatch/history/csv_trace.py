@@ -62,12 +62,12 @@ STATE_COLUMNS = (
     "driver",
     "driver_capacity",
 )  # the same ones for many rows
-ROWS_PER_READ = 1024  # rows read at once: all that is alike in them is looked at once
+ROWS_PER_READ = 1024  # Rows that are read and checked at once.
 MAX_CELL_VALUE = 2.0**63
-BACK_SECONDS = 300.0  # a clock that goes back by no more than this ...
-BACK_SHARE = 0.01  # ... or this share of the time so far jitters, or was set
-RESTART_SHARE = 0.8  # the count goes back and memory is below this share of what it was: a new process
-GONE_SHARE = 0.5  # ... and of this, when the process was not seen between
+BACK_SECONDS = 300.0  # A clock that goes back by at most this (chosen) ...
+BACK_SHARE = 0.01  # ... or this share of the time so far has jitter, or was set (chosen).
+RESTART_SHARE = 0.8  # If the count goes back and memory falls below this share, it is a new process (chosen).
+GONE_SHARE = 0.5  # The same after a gap in which the process was not seen (chosen).
 _COLUMNS = "t,rss,limit,gen,phase,total_gens,gpu_used,gpu_limit"
 _HINT = f"a trace has the columns {_COLUMNS}: seconds and bytes, empty where unknown"
 

@@ -1,4 +1,4 @@
-"""Opening the history file: its folder and mode, what must not be followed or overwritten, what is set aside."""
+"""Opens the history file: checks its folder and mode, follows no link, and renames a damaged file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from memwatch.errors import HistoryError
 from memwatch.history import schema_migrations
 from memwatch.system import private_files
 
-BUSY_MS = 50  # another memwatch holds the lock for less than 1 ms
-_OPEN_SECONDS = 1.0  # patience at the start, when another memwatch makes the tables
+BUSY_MS = 50  # Milliseconds to wait for a lock, which another memwatch holds for less than 1 ms (measured).
+_OPEN_SECONDS = 1.0  # The same at the start, when another memwatch may create the tables (chosen).
 _CACHE = "PRAGMA cache_size = -256"  # KiB; reading fills the 2 MiB that SQLite takes otherwise, and is no faster
-_CHECK_SECONDS = 0.1  # of a start, at most, for the check of a file that was not closed
-READ_SECONDS = 20.0  # for the next row, at most; to pass over all rows of 500 MB takes one or two
-_GAP_SECONDS = 0.1  # between two looks at the time: more is time that others took
-_OPERATIONS = 10_000  # of SQLite between two looks, 1 ms
+_CHECK_SECONDS = 0.1  # Timeout of the check of a file that was not closed, within a start (chosen).
+READ_SECONDS = 20.0  # Timeout of the next row; scanning 500 MB takes one or two seconds (measured).
+_GAP_SECONDS = 0.1  # Interval of checking the time; a longer one was spent elsewhere.
+_OPERATIONS = 10_000  # SQLite's operations between two such checks: 1 ms (measured).
 _SIDES = ("", "-wal", "-shm")
 
 
@@ -50,7 +50,7 @@ def open_database(path: Path) -> tuple[sqlite3.Connection, str]:
 
 
 def open_read_only(path: Path, seconds: float = READ_SECONDS) -> sqlite3.Connection:
-    """A connection that writes nothing; to a file of an older memwatch, one to a copy in memory that is up to date.
+    """Open a connection that writes nothing; for an older memwatch's file, to a migrated copy in memory.
 
     A query that works for so long without a row is given up: sqlite3.OperationalError. HistoryError for another
     program's database and for one that a newer memwatch wrote.
@@ -78,7 +78,7 @@ def _brought_up_to_date(connection: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def make_presence_check(path: Path) -> Callable[[], bool]:
-    """A question to ask later: is the file at `path` still the one that is there now?"""
+    """Return a function that says whether the file at `path` is still the same one."""
     then = path.stat()
 
     def still_there() -> bool:
@@ -91,12 +91,12 @@ def make_presence_check(path: Path) -> Callable[[], bool]:
 
 
 def is_corruption(error: sqlite3.Error) -> bool:
-    """The file's content is at fault. (CPython gives SQLITE_CORRUPT and SQLITE_NOTADB, and these alone, this type.)"""
+    """Whether the file's content is damaged: CPython uses this type for SQLITE_CORRUPT and SQLITE_NOTADB only."""
     return type(error) is sqlite3.DatabaseError
 
 
 def _prepare(path: Path) -> None:
-    """See that there is a regular file of ours at `path` that nobody else can read."""
+    """Ensure that `path` is a regular file of ours that nobody else can read."""
     if not path.parent.exists():
         private_files.ensure_private_dir(path.parent)
     for beside in _SIDES[1:]:
@@ -117,7 +117,7 @@ def _prepare(path: Path) -> None:
 
 
 def _check_writable(path: Path) -> None:
-    """SQLite would say no more than "unable to open database file"."""
+    """Explain a failure for which SQLite only says "unable to open database file"."""
     if os.statvfs(path.parent).f_flag & os.ST_RDONLY:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
     if not (os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK)):
@@ -144,7 +144,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def _of_text() -> Iterator[None]:
-    """SQLite quotes what stands in place of a table's definition, and Python takes its complaint for UTF-8."""
+    """Handle errors that quote a table's broken definition, which Python fails to decode as UTF-8."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -152,7 +152,7 @@ def _of_text() -> Iterator[None]:
 
 
 def _set_up(connection: sqlite3.Connection, give_up: bool) -> bool:
-    """False: another memwatch sets the same file up in this moment, which SQLite does not always wait for."""
+    """False: another memwatch is setting up the same file, for which SQLite does not always wait."""
     try:
         schema_migrations.refuse_foreign(connection)
         connection.execute("PRAGMA journal_mode = WAL")
@@ -166,7 +166,7 @@ def _set_up(connection: sqlite3.Connection, give_up: bool) -> bool:
 
 
 def _check(connection: sqlite3.Connection) -> None:
-    """Look for damage after a kill or a crash, for a bounded time: a start must not wait for a gigabyte."""
+    """Check for damage after a kill or a crash, for a bounded time: a start must not wait for a gigabyte."""
     try:
         with query_time_limit(connection, _CHECK_SECONDS):
             found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
@@ -178,7 +178,7 @@ def _check(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def query_time_limit(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
-    """What is asked of it within takes no longer: sqlite3.OperationalError."""
+    """Limit the time of queries within; then they raise sqlite3.OperationalError."""
     deadline = time.monotonic() + seconds
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _OPERATIONS)
     try:

@@ -1,11 +1,11 @@
-"""The history of all runs: what is appended while watching, and what is fed to the engine after a restart."""
+"""The history of all runs: finds the run of a trainer, appends its events, samples and notices."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ _CLOSE_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class OpenedRun:
-    """Where a watch stands in the history."""
+    """The run and attempt of a watch in the history."""
 
     run_id: str
     attempt: int  # 0 for the run's first trainer process
@@ -34,14 +34,14 @@ class OpenedRun:
 
 @dataclass(frozen=True, slots=True)
 class EngineRecord:
-    """An engine: whose, and what it goes by."""
+    """An engine that watches a run, and its settings."""
 
     version: str  # of memwatch
     settings: bytes  # JSON
 
 
 class HistoryStore:
-    """One history file, for one watch at a time. Of its methods only `open` and `replay_events` raise HistoryError."""
+    """One history file, for one watch at a time. Of its methods only `open` raises HistoryError."""
 
     name = "history"
 
@@ -82,12 +82,12 @@ class HistoryStore:
 
     @property
     def failure(self) -> str | None:
-        """Why the history is not being written at present; None when it is."""
+        """Why the history is not being written now; None when it is."""
         return self._writer.failure
 
     @property
     def loss(self) -> str | None:
-        """That records are lost which waited for too long; None when all are kept."""
+        """The report of records that waited for too long and were lost; None when none were."""
         return self._writer.loss
 
     def open_run(self, key: str, attached: Attached, now: float, cwd: str = "", log: str = "") -> OpenedRun:
@@ -124,15 +124,15 @@ class HistoryStore:
         return opening
 
     def record_engine(self, judge: EngineRecord, now: float) -> None:
-        """An engine begins to judge the run: it is fed what `replay_events` gives, and then what is appended."""
+        """Record that an engine begins: it is fed `stored_runs.events_to_replay` and then all that is appended."""
         if self._run is not None:
             row = (self._next(), now, judge.version, judge.settings)
             self._writer.enqueue(self._run, [("watches", row)], patient=False)
 
     def append(self, events: Sequence[Event], notices: Sequence[Notice], wait_seconds: float = 0.0) -> None:
-        """Keep them: one transaction, on disk (safe from a kill) when this returns, or after 50 ms in the background.
+        """Write them in one transaction: it is on disk (safe from a kill) on return or, after 50 ms, in the background.
 
-        Samples that come alone may wait so many seconds for the next call, since a commit costs as much as a look; they
+        Samples that come alone may wait so many seconds for the next call, since a commit costs as much as a sample; they
         are then written in the background. A Signalling is waited for as long even where earlier records still wait.
         It does not raise: trouble shows in `failure`, and the latest records wait.
         """
@@ -150,7 +150,7 @@ class HistoryStore:
     def _hand_over(
         self, events: Sequence[Event], notices: Sequence[Notice], patient: bool, insist: bool = False
     ) -> None:
-        """The samples that wait, and these."""
+        """Return the waiting samples and these."""
         held, self._held = self._held, []
         rows: list[TableRow] = []
         for sampled in held:
@@ -162,15 +162,8 @@ class HistoryStore:
         if self._run is not None and rows:
             self._writer.enqueue(self._run, rows, patient, insist)
 
-    def replay_events(self, run_id: str) -> Iterator[Event]:
-        """All stored events of a run in order, `Sampled` with usages only, to feed a fresh engine with.
-
-        Of a run with very many samples the older ones come on a coarser grid. HistoryError when it cannot be read.
-        """
-        return stored_runs.events_to_replay(self.path, run_id)
-
     def close(self) -> None:
-        """Write what still waits and close the file; at most two seconds."""
+        """Write the waiting records and close the file, within two seconds."""
         self._hand_over((), (), patient=False)
         self._run = None
         self._writer.close(_CLOSE_SECONDS)
@@ -178,7 +171,7 @@ class HistoryStore:
     # --- which run it is ---
 
     def _find(self, key: str, target: Target) -> OpenedRun | None:
-        """The run in the file that the process belongs to, if there is one."""
+        """Find the run in the file that the process belongs to."""
         attempts = self._connection.execute(
             """SELECT run_id, attempt, boot_id, pid, start_ticks, watcher_pid, watcher_start_ticks, cause
             FROM attempts JOIN runs ON run = runs.id WHERE key = ? ORDER BY runs.id DESC, attempt DESC LIMIT 100""",
@@ -199,7 +192,7 @@ class HistoryStore:
         return None
 
     def _is_another(self, pid: int, ticks: int) -> bool:
-        """Another memwatch, which still runs: its runs are its own to shorten."""
+        """Whether this is another memwatch that still runs, whose runs must not be shortened."""
         return pid != os.getpid() and run_identity.start_ticks(pid, self._proc) == ticks
 
     def _lives(self, process: list[Any], boot: str) -> bool:
@@ -207,7 +200,7 @@ class HistoryStore:
         return bool(boot_id == boot and run_identity.start_ticks(pid, self._proc) == ticks)
 
     def _enter(self, run: RunRecord) -> None:
-        """Write the run and the attempt where they are new, take the watch over, and go on after the last `seq`."""
+        """Write the run and the attempt where they are new, become the watcher, and continue after the last `seq`."""
         run.id = run.insert(self._connection)
         attempt, *_, watcher, watcher_ticks = run.attempt_row
         self._connection.execute(
@@ -232,7 +225,7 @@ class HistoryStore:
             yield "endings", (self._attempt, event.t, event.cause.value)
 
     def _sample_rows(self, event: Sampled, told: bool) -> Iterable[TableRow]:
-        """All samples; those that were taken together with something else are on each grid."""
+        """Return all samples; one that was taken together with another event is on each grid."""
         t = event.t
         steps = [grid for grid, seconds in _GRIDS if not 0 <= t - self._last_on_grid.get(grid, -1e18) < seconds]
         for grid in steps:

@@ -1,27 +1,27 @@
-"""How large the history may grow: the oldest runs go, then of the one that is watched details, then its beginning."""
+"""Limits the size of the history: removes the oldest runs, then details of the watched run, then its beginning."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
 
-RECORDS_PER_STEP = 5_000  # records that one step looks at: some milliseconds, and no longer is the file locked
-FULL_DETAIL_RECORDS = 20_000  # records of the run that is watched keep all their detail
-SHRINK_TO_SHARE = 0.9  # of what it may be, once it is more
-_GRIDS = (1, 10, 60, 600)  # seconds: what stands on none of them, nor on a coarser one, goes
+RECORDS_PER_STEP = 5_000  # Records per step: the file is locked for some milliseconds (measured).
+FULL_DETAIL_RECORDS = 20_000  # Latest records of the watched run that keep all detail (chosen).
+SHRINK_TO_SHARE = 0.9  # Share of the limit to which a larger file shrinks (chosen).
+_GRIDS = (1, 10, 60, 600)  # Seconds; a sample on none of them, nor on a coarser one, is removed.
 _OTHERS = """SELECT runs.id, watcher_pid, watcher_start_ticks FROM runs JOIN attempts ON run = runs.id
     WHERE runs.id != ? ORDER BY runs.id"""
 _FIRST = "SELECT seq FROM {} WHERE run = ? ORDER BY seq LIMIT 1"
 _TAKE = "DELETE FROM {} WHERE run = ? AND seq < ?"
 _LAST = "SELECT seq FROM samples WHERE run = ? ORDER BY seq DESC LIMIT 1"
-_KEPT = "kind IN ('Attached', 'Exited')"  # events that say what the others belong to
-_OLDEST = {"samples": "", "notices": "", "events": f"AND NOT {_KEPT}"}  # table: which of its records may go
+_KEPT = "kind IN ('Attached', 'Exited')"  # events without which the others have no meaning
+_OLDEST = {"samples": "", "notices": "", "events": f"AND NOT {_KEPT}"}  # table: which of its records may be removed
 
 IsAnother = Callable[[int, int], bool]  # whether the PID and the start are those of another memwatch that runs
 
 
 class Retention:
-    """Makes room in a history file that has grown beyond a size, step by step, while a run is watched."""
+    """Shrinks a history file that has grown beyond a size, step by step, while a run is watched."""
 
     def __init__(self, most_bytes: int, is_another: IsAnother) -> None:
         self._most_bytes, self._is_another = most_bytes, is_another
@@ -31,7 +31,7 @@ class Retention:
         self._thinned = 0  # the place up to which it has been thinned by all grids
 
     def step(self, connection: sqlite3.Connection, watched: int) -> bool:
-        """A bounded piece of the work, within the caller's transaction; False: there is none. sqlite3.Error may come.
+        """Do a bounded part of the work within the caller's transaction; False: none is left. Raises sqlite3.Error.
 
         `watched` is the number of the run that is kept whatever comes.
         """
@@ -53,7 +53,7 @@ class Retention:
         return next((run for run, is_watched in others.items() if not is_watched), None)
 
     def _thin(self, connection: sqlite3.Connection, run: int) -> bool:
-        """Take from the older part of it what stands on no grid, the finest first; after the coarsest, its oldest."""
+        """Thin out the older part of the run to ever coarser grids; after the coarsest, remove its oldest records."""
         last = connection.execute(_LAST, (run,)).fetchone()
         end = 0 if last is None else last[0] - FULL_DETAIL_RECORDS
         if end <= 0:
@@ -75,7 +75,7 @@ class Retention:
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
-    """Of the file, without the pages that are free to be used again."""
+    """Return the bytes of the file without its free pages."""
     pages, free, size = (
         connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
     )
@@ -83,7 +83,7 @@ def used_bytes(connection: sqlite3.Connection) -> int:
 
 
 def _take(connection: sqlite3.Connection, run: int) -> bool:
-    """The first records of a run, and at last the run itself: True."""
+    """Remove the first records of a run or, when it has none left, the run itself; True: the run was removed."""
     _forget_watches(connection, run)
     for table in ("samples", "events", "notices"):
         first = connection.execute(_FIRST.format(table), (run,)).fetchone()
@@ -96,7 +96,7 @@ def _take(connection: sqlite3.Connection, run: int) -> bool:
 
 
 def _take_oldest(connection: sqlite3.Connection, run: int, end: int) -> bool:
-    """A piece of it from its beginning, not beyond `end`; False: there is none."""
+    """Remove some records from the run's beginning, up to `end`; False: there are none."""
     rows = [
         connection.execute(f"SELECT seq FROM {table} WHERE run = ? {which} ORDER BY seq LIMIT 1", (run,)).fetchone()  # noqa: S608
         for table, which in _OLDEST.items()
@@ -109,5 +109,5 @@ def _take_oldest(connection: sqlite3.Connection, run: int, end: int) -> bool:
 
 
 def _forget_watches(connection: sqlite3.Connection, run: int) -> None:
-    """What is not whole cannot be judged again."""
+    """Remove the engines of a run that is incomplete, because it cannot be judged again."""
     connection.execute("DELETE FROM watches WHERE run = ?", (run,))

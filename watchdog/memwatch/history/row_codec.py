@@ -1,4 +1,4 @@
-"""Events and samples as rows, and back."""
+"""Encodes events and samples as rows, and decodes them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from memwatch.core.text_and_units import encodable
 from memwatch.system import serialization
 
 _KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event) if kind is not Sampled}
-_INT_MAX = 2**63 - 1  # what SQLite holds
-MAX_TIMESTAMP = 2.5e11  # seconds: until about the year 9900 there are dates for them
+_INT_MAX = 2**63 - 1  # the largest INTEGER of SQLite
+MAX_TIMESTAMP = 2.5e11  # Seconds: Python has dates until the year 9999.
 _MOST = 2.0**63  # of a generation, or a level of the log
 
 
 @dataclass(frozen=True, slots=True)
 class _NoticeFields:
-    """Those that are read again, of whatever notice: what they may be."""
+    """The fields of any notice that are read again, with their types."""
 
     resource: str | None = None
     gen: float | None = None
@@ -42,12 +42,12 @@ SampleRow = tuple[str, int, "int | None", "str | None", "int | None", "str | Non
 
 
 def encode_event(event: Event) -> tuple[str, bytes]:
-    """(kind, JSON) of any event but Sampled; wire.ShapeError when it holds something that JSON cannot."""
+    """Encode any event but Sampled as (kind, JSON); ShapeError for a value that JSON cannot hold."""
     return type(event).__name__, serialization.to_json(event)
 
 
 def decode_event(kind: str, json: bytes | str) -> Event | None:
-    """The event again; None for a kind or a shape that this memwatch does not know, or that no memwatch writes."""
+    """Decode an event; None for an unknown kind or shape."""
     type_ = _KINDS.get(kind)
     if type_ is None:
         return None
@@ -63,7 +63,7 @@ def decode_event(kind: str, json: bytes | str) -> Event | None:
 
 
 def decode_fields(json: bytes | str) -> Mapping[str, Any]:
-    """Those of a notice; sqlite3.DatabaseError when they are none."""
+    """Decode the fields of a notice; sqlite3.DatabaseError when they are invalid."""
     try:
         serialization.from_json(json, _NoticeFields)
         return serialization.from_json(json, dict)
@@ -72,7 +72,7 @@ def decode_fields(json: bytes | str) -> Mapping[str, Any]:
 
 
 def encode_sample(sample: Sample) -> Iterator[SampleRow]:
-    """One row per resource. SQLite takes no lone surrogates, and a cgroup's path may hold any byte."""
+    """Encode one row per resource. SQLite takes no lone surrogates, but a cgroup's path may hold any byte."""
     if not sample.usages:
         yield "", 0, None, None, None, sample.accounting
     for usage in sample.usages:
@@ -85,7 +85,7 @@ def encode_sample(sample: Sample) -> Iterator[SampleRow]:
 
 
 def decode_sample(rows: Sequence[SampleRow]) -> Sample:
-    """What the rows of a look hold of it: its usages, and how they came about."""
+    """Decode the rows of a sample: its usages and its accounting."""
     return Sample(tuple([_usage(row) for row in rows if row[0]]), accounting=rows[0][5])
 
 

@@ -1,4 +1,4 @@
-"""Which trainers are the same run, and whether a process still lives."""
+"""Decides which trainers are the same run, and whether a process still lives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.c
 
 
 def run_key(argv: Sequence[str], cwd: str, log_path: str | None, uid: int) -> str:
-    """The same for a trainer and for its successor that was started to resume: program, folder, log and user.
+    """Return a key that a trainer and the successor that resumes it share: program, folder, log and user.
 
     Options count for nothing, because `--resume CKPT` comes in as many spellings as there are trainers; nor does the
     interpreter. A text of printable characters.
@@ -23,7 +23,7 @@ def run_key(argv: Sequence[str], cwd: str, log_path: str | None, uid: int) -> st
 
 
 def program(argv: Sequence[str], cwd: str) -> str:
-    """What is run: the path of the script, `-m module`, or the executable.
+    """Return the path of the script, `-m module`, or the executable.
 
     >>> program(["/usr/bin/python3.11", "-u", "train.py", "--resume", "c.pt"], "/runs/a")
     '/runs/a/train.py'
@@ -53,7 +53,7 @@ def _absolute(name: str, cwd: str) -> str:
 
 
 def start_ticks(pid: int, proc: Path = Path("/proc")) -> int | None:
-    """When the process started, in clock ticks since boot; None when it is gone or a zombie."""
+    """Return the start time of a process in clock ticks since boot; None when it is gone or a zombie."""
     try:
         found = parse_stat((proc / str(pid) / "stat").read_bytes())
     except (OSError, ValueError):

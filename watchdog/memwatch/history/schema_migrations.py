@@ -79,13 +79,13 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[Sequence[str]] = MIG
 
 
 def is_older(connection: sqlite3.Connection) -> bool:
-    """It lacks what later steps added; HistoryError as `refuse_foreign`."""
+    """Whether later steps are missing in the file; HistoryError as for `refuse_foreign`."""
     refuse_foreign(connection)
     return _version(connection) < len(MIGRATIONS)
 
 
 def refuse_foreign(connection: sqlite3.Connection, newest: int = len(MIGRATIONS)) -> None:
-    """HistoryError for another program's database and for one that a newer memwatch wrote. Writes nothing."""
+    """Raise HistoryError for another program's database and for a newer memwatch's; write nothing."""
     application = _pragma(connection, "application_id")
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if application != APPLICATION_ID and (application or tables or _version(connection)):

@@ -1,4 +1,4 @@
-"""What a history file holds: its runs, and the events of each again."""
+"""Reads a history file: its runs, and the events, samples and notices of each."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from memwatch.core.measurements import Target
 from memwatch.errors import HistoryError
 from memwatch.history import database_file, row_codec
 
-MAX_REPLAYED_SAMPLES = 5_000  # samples, about, at most: a start must not take long
-MAX_REPORT_SAMPLES = 150_000  # of a report
-MAX_BATCH_SAMPLES = 1024  # looks of a stretch, at most
+MAX_REPLAYED_SAMPLES = 5_000  # Samples, about, that a restarted engine is fed: a bound on the time of a start.
+MAX_REPORT_SAMPLES = 150_000  # Samples, about, in a report: a bound on its time.
+MAX_BATCH_SAMPLES = 1024  # Samples in a batch: a bound on memory.
 StoredSample = tuple[float, list[row_codec.SampleRow]]
-_GRIDS = (1, 10, 60)  # seconds, of which the first is read that holds so few
-_REPLAY_RECENT = 1200  # the latest records, about the last 10 minutes, are read whole
+_GRIDS = (1, 10, 60)  # Seconds; the finest grid with few enough samples is read.
+_REPLAY_RECENT = 1200  # The latest records, about the last 10 minutes, are all read.
 _SAMPLES = """SELECT seq, t, resource, used, bound, origins.text, headroom, counts.text
     FROM samples {} LEFT JOIN origins ON origin = origins.id LEFT JOIN origins AS counts ON counted = counts.id
     WHERE run = ? AND {} ORDER BY seq, slot"""
@@ -44,8 +44,8 @@ _RUN_OF = """SELECT runs.run_id FROM attempts JOIN runs ON runs.id = attempts.ru
     WHERE boot_id = ? AND pid = ? AND start_ticks = ? ORDER BY runs.id DESC LIMIT 1"""
 
 
-RUNS_SECONDS = 10.0  # for the list of them, at most: pages of a damaged file may lead in a circle
-_POOLS = 1024  # of a look, at most
+RUNS_SECONDS = 10.0  # Timeout of the list of runs: pages of a damaged file may form a circle.
+_POOLS = 1024  # Rows of a sample: a bound on those of a damaged file.
 _REAL, _WHOLE, _TEXT, _NOTHING, _JSON = float, int, str, type(None), (bytes, str)
 
 
@@ -53,7 +53,7 @@ RowTypes = frozenset[tuple[type, ...]]
 
 
 def _shape(*columns: type | tuple[type, ...]) -> RowTypes:
-    """The types that a row may have: SQLite keeps in a column whatever a file has there."""
+    """Return the types that a row may have: SQLite does not enforce those of its columns."""
     return frozenset(itertools.product(*(one if isinstance(one, tuple) else (one,) for one in columns)))
 
 
@@ -69,7 +69,7 @@ _OF_RUNS = _shape(_WHOLE, _TEXT, _REAL, _TEXT, _TEXT, _REAL, _WHOLE, _TEXT, _WHO
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """A run of a history."""
+    """A run in a history file."""
 
     run_id: str
     begun_t: float
@@ -81,9 +81,9 @@ class StoredRun:
     target: Target  # its latest process
     attempt: int | None = None  # which of them is meant, from 0; None: all
 
-    def elapsed_share(self, told: Event | SampleBatch) -> float:
-        """How much of the run had passed at that time, 0 to 1."""
-        t = told.times[0] if isinstance(told, SampleBatch) else told.t
+    def elapsed_share(self, event: Event | SampleBatch) -> float:
+        """Return the share of the run that had passed at a time, 0 to 1."""
+        t = event.times[0] if isinstance(event, SampleBatch) else event.t
         lasted = self.latest_t - self.begun_t
         return min(1.0, max(0.0, (t - self.begun_t) / lasted)) if lasted > 0 else 1.0
 
@@ -96,16 +96,16 @@ class StoredWatch:
     t: float
     version: str  # of memwatch
     settings: bytes  # JSON
-    end_seq: int  # where the next one began; of the last, after what it had told when it was asked for
+    end_seq: int  # where the next one began; of the last, after all its records so far
 
     @property
     def sql_condition(self) -> str:
-        """Of the rows that are its own."""
+        """The condition for its own rows."""
         return f"AND seq > {self.begun_seq:d} AND seq < {self.end_seq:d}"
 
 
 def stored_runs(path: Path) -> list[StoredRun]:
-    """All runs in a file, the latest first; HistoryError when it is none of memwatch's."""
+    """Read all runs in a file, the latest first; HistoryError when it is none of memwatch's."""
     try:
         with (
             closing(database_file.open_read_only(path)) as connection,
@@ -121,7 +121,7 @@ def stored_runs(path: Path) -> list[StoredRun]:
 
 
 def run_id_of(path: Path, target: Target) -> str:
-    """The run that a process was watched in last; empty when it was in none, or the file cannot be read."""
+    """Return the last run in which a process was watched; empty without one, or when the file cannot be read."""
     process = (target.boot_id, target.pid, target.start_ticks)
     try:
         with closing(database_file.open_read_only(path)) as connection:
@@ -132,7 +132,7 @@ def run_id_of(path: Path, target: Target) -> str:
 
 
 def events_to_replay(path: Path, run_id: str) -> Iterator[Event]:
-    """All stored events of a run in order, `Sampled` with usages only, to feed a fresh engine with.
+    """Yield all stored events of a run in order, `Sampled` with usages only, to feed a new engine.
 
     Of a run with very many samples the older ones come on a coarser grid. HistoryError when it cannot be read.
     """
@@ -141,13 +141,13 @@ def events_to_replay(path: Path, run_id: str) -> Iterator[Event]:
 
 
 def event_batches(path: Path, of: StoredRun) -> Iterator[Event | SampleBatch]:
-    """As events, on a coarser grid only beyond 150,000 samples, and looks that nothing comes between together."""
+    """Yield the events of a run, consecutive samples in batches; on a coarser grid only beyond 150,000 samples."""
     with _run(path, of.run_id) as (connection, run):
         yield from _together(_stored_events(connection, run, MAX_REPORT_SAMPLES, _of(of.attempt)))
 
 
 def watches(path: Path, of: StoredRun) -> list[StoredWatch]:
-    """What the run was judged by, one after the other; HistoryError when it cannot be read."""
+    """Read the engines that watched the run, in order; HistoryError when it cannot be read."""
     with _run(path, of.run_id) as (connection, run):
         rows = list(validated_rows(connection.execute(_WATCHES, (run,)), _OF_WATCHES))
         latest = latest_seq(connection, run)
@@ -158,24 +158,24 @@ def watches(path: Path, of: StoredRun) -> list[StoredWatch]:
 
 
 def events_before(path: Path, of: StoredRun, watch: StoredWatch) -> Iterator[Event]:
-    """What its engine was fed at its beginning: `events` as they were then."""
+    """Yield the events that its engine was fed at its start, as they were then."""
     with _run(path, of.run_id) as (connection, run):
         yield from _one_by_one(_stored_events(connection, run, MAX_REPLAYED_SAMPLES, f"AND seq < {watch.begun_seq:d}"))
 
 
 def events_during(path: Path, of: StoredRun, watch: StoredWatch) -> Iterator[Event | SampleBatch]:
-    """All that its engine was fed from then on."""
+    """Yield the events that its engine was fed after its start."""
     with _run(path, of.run_id) as (connection, run):
         yield from _together(_stored_events(connection, run, None, watch.sql_condition))
 
 
 def notices_during(path: Path, of: StoredRun, watch: StoredWatch) -> list[Notice]:
-    """All that it told, in order; HistoryError when it cannot be read."""
+    """Read the notices of a watch, in order; HistoryError when they cannot be read."""
     return _notices(path, of, watch.sql_condition)
 
 
 def notices(path: Path, of: StoredRun) -> list[Notice]:
-    """All that was told of a run, in order; HistoryError when it cannot be read."""
+    """Read the notices of a run, in order; HistoryError when they cannot be read."""
     return _notices(path, of, _of(of.attempt))
 
 
@@ -186,13 +186,13 @@ def _notices(path: Path, of: StoredRun, which: str) -> list[Notice]:
 
 
 def latest_seq(connection: sqlite3.Connection, run: int) -> int:
-    """The place of what is latest of a run; 0: there is nothing."""
+    """Return the highest `seq` of a run; 0 when it has no records."""
     [(latest,)] = validated_rows(connection.execute(_LATEST, {"run": run}), _shape(_WHOLE))
     return int(latest)
 
 
 def validated_rows(rows: Iterable[tuple[Any, ...]], shape: RowTypes, alike: int = 1) -> Iterator[tuple[Any, ...]]:
-    """The same rows; sqlite3.DatabaseError at the first that no memwatch has written.
+    """Yield the rows; sqlite3.DatabaseError at the first that no memwatch can have written.
 
     They come in the order of their first column, in which at most so many are `alike`: pages of a damaged file may lead
     in a circle.
@@ -213,7 +213,7 @@ def validated_rows(rows: Iterable[tuple[Any, ...]], shape: RowTypes, alike: int 
 
 @contextmanager
 def _run(path: Path, run_id: str) -> Iterator[tuple[sqlite3.Connection, int]]:
-    """The file, and the number that the run has in it."""
+    """Open the file; yield its connection and the id of the run."""
     try:
         with closing(database_file.open_read_only(path)) as connection:
             found = connection.execute("SELECT id FROM runs WHERE run_id = ?", (run_id,)).fetchone()
@@ -226,7 +226,7 @@ def _run(path: Path, run_id: str) -> Iterator[tuple[sqlite3.Connection, int]]:
 def _stored_events(
     connection: sqlite3.Connection, run: int, most: int | None, which: str = ""
 ) -> Iterator[tuple[int, Event | StoredSample]]:
-    """What was told of a run, with its place; of more than `most` samples the older ones on a coarser grid."""
+    """Yield the events of a run with their `seq`; beyond `most` samples the older ones are on a coarser grid."""
     return heapq.merge(_events(connection, run, which), _stored_samples(connection, run, most, which), key=_first)
 
 
@@ -246,7 +246,6 @@ def _together(told: Iterable[tuple[int, Event | StoredSample]]) -> Iterator[Even
 
 
 def _of(attempt: int | None) -> str:
-    """A condition."""
     return "" if attempt is None else f"AND attempt = {attempt:d}"
 
 
@@ -276,7 +275,7 @@ def _stored_samples(
 
 
 def _thinned(connection: sqlite3.Connection, run: int, most: int | None, which: str) -> tuple[int, int]:
-    """The grid to read, and the place from which on all is read."""
+    """Return the grid to read, and the `seq` from which all samples are read."""
     ends = (validated_rows(connection.execute(_END.format(which, way), (run,)), _OF_ENDS) for way in ("ASC", "DESC"))
     (_, began_t), (latest, ended_t) = (next(end, (0, 0.0)) for end in ends)
     if most is None or latest <= most:
@@ -290,7 +289,7 @@ def _sampled(t: float, rows: Sequence[row_codec.SampleRow]) -> Sampled:
 
 
 def _alike(told: tuple[int, Event | StoredSample]) -> object:
-    """The same for looks under the same limits, of use that is counted in the same way; None for all else."""
+    """Return a key that samples with the same limits and accounting share; None for other events."""
     if not isinstance(told[1], tuple) or not told[1][1][0][0]:
         return None
     return [(resource, bound, origin, counted) for resource, _, bound, origin, _, counted in told[1][1]]

@@ -1,4 +1,4 @@
-"""Commits rows on a thread of its own, so that a disk that hangs, fills up or is locked never holds up the watch."""
+"""Commits rows on a thread of its own, so that a disk that hangs, is full or locked never delays the watch."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _INSERT = {
 }
 _TEXTS = (8, 10)  # the columns of `samples` after `run` that are texts here and numbers in the file
 
-WAIT_SECONDS = 0.05  # for a commit, which takes 0.2 ms on a disk that is well
-_ROOM_SECONDS = 60.0  # between two looks at the size of the file
+WAIT_SECONDS = 0.05  # Timeout of waiting for a commit, which usually takes 0.2 ms (measured).
+_ROOM_SECONDS = 60.0  # Interval of checking the size of the file (chosen).
 _RETRY_SECONDS = (1.0, 2.0, 4.0, 8.0)
 _LOSES = "more is to be kept than the disk takes: the oldest records that waited are lost"
 
 
 @dataclass(slots=True)
 class RunRecord:
-    """The run and the attempt that rows belong to. `id` is None until the file has them."""
+    """The run and the attempt that rows belong to; `id` is None until the file has them."""
 
     id: int | None
     run_row: tuple[Any, ...]
     attempt_row: tuple[Any, ...]  # without the run's id
 
     def insert(self, connection: sqlite3.Connection) -> int:
-        """The run's id in the file; made when it has none."""
+        """Return the run's id in the file; insert the run when it has none."""
         connection.execute("INSERT OR IGNORE INTO runs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", self.run_row)
         found = connection.execute("SELECT id FROM runs WHERE run_id = ?", self.run_row[:1]).fetchone()
         connection.execute(
@@ -54,20 +54,20 @@ TableRow = tuple[str, tuple[Any, ...]]  # table, values without the run
 
 
 class Backlog:
-    """Rows in memory, the latest of each table when they are too many."""
+    """Rows in memory; when there are too many, the latest of each table."""
 
     def __init__(self) -> None:
         self.rows: dict[str, deque[tuple[RunRecord, tuple[Any, ...]]]] = {t: deque(maxlen=n) for t, n in _KEEP.items()}
         self.lost = 0
 
     def add(self, table: str, run: RunRecord, values: tuple[Any, ...]) -> None:
-        """Keep a row; the oldest of its table goes when there is no room."""
+        """Add a row; drop the oldest of its table when there is no room."""
         rows = self.rows[table]
         self.lost += len(rows) == rows.maxlen
         rows.append((run, values))
 
     def extend(self, later: Backlog) -> None:
-        """Take over what came later."""
+        """Append later rows."""
         self.lost += later.lost
         for table, rows in later.rows.items():
             for run, values in rows:
@@ -91,7 +91,7 @@ class HistoryWriter:
         stalled_seconds: float = 5.0,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`now` paces the looks at the size of the file."""
+        """`now` times the checks of the file's size."""
         self.failure: str | None = None
         self.loss: str | None = None
         self.connection_lock = threading.Lock()
@@ -124,7 +124,7 @@ class HistoryWriter:
             self._notice_stall()
 
     def close(self, patience_seconds: float) -> None:
-        """Write what waits, once more, and close the file; a disk that hangs is left alone after a while."""
+        """Try once more to write the waiting rows and close the file; give up on a disk that hangs."""
         with self._state:
             self._closing = True
             self._state.notify_all()
@@ -136,7 +136,7 @@ class HistoryWriter:
             self._connection.close()
 
     def _begin(self) -> None:
-        """Start the thread; where none can be had, what is handed over waits for the next try."""
+        """Start the thread; if that fails, the rows wait for the next try."""
         thread = threading.Thread(target=self._work, name="history", daemon=True)
         try:
             thread.start()
@@ -182,7 +182,7 @@ class HistoryWriter:
                 return
 
     def _write(self, rows: Backlog) -> str | None:
-        """All rows in one transaction; why not, if not."""
+        """Write all rows in one transaction; return why that failed."""
         if not self._still_there():
             return "the file was removed or replaced while it was in use; a new one is begun when memwatch starts again"
         entered: dict[int, int] = {}
@@ -207,7 +207,7 @@ class HistoryWriter:
         return None
 
     def _make_room(self, written: Backlog) -> None:
-        """A step of it after what was written, while there is something to do."""
+        """Do a step of it after each write, while there is something to do."""
         run = next((rows[-1][0] for rows in written.rows.values() if rows), None)
         if self._retention is None or run is None or run.id is None or self._now() < self._retained_t:
             return
@@ -225,7 +225,7 @@ class HistoryWriter:
         return tuple([self._number(value) if i in _TEXTS else value for i, value in enumerate(values)])
 
     def _number(self, text: str | None) -> int | None:
-        """Of a text that very many samples have in common."""
+        """Return the id of a text that many samples share."""
         if text is None:
             return None
         number = self._origins.get(text)
@@ -237,7 +237,7 @@ class HistoryWriter:
 
 
 def roll_back(connection: sqlite3.Connection) -> None:
-    """Leave no transaction open after a failure."""
+    """Roll back an open transaction after a failure."""
     try:
         if connection.in_transaction:
             connection.execute("ROLLBACK")

@@ -1,4 +1,4 @@
-"""Checkpoints as the file system shows them: a file that is being written, and one that is complete.
+"""Finds checkpoints in the file system: files that are being written, and complete ones.
 
 Start reading in `checkpoint_watch`.
 """

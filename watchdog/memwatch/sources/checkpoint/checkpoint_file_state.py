@@ -1,4 +1,4 @@
-"""What a file shows of itself: named like a checkpoint, whole, changed, being written, moved to another name."""
+"""The state of a checkpoint file: its name, whether it is complete, changed, being written, or renamed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
 
-FILES_MAX = 5000  # files looked at in a folder, or in all that are searched
+FILES_MAX = 5000  # Files read in a folder, or in all searched folders: a bound on time.
 
 _SUFFIX = r"\.(?:pt|pth|ckpt|npz|npy|pkl|pickle|safetensors|h5|hdf5|keras|msgpack|bin|joblib|orbax|distcp)"
 _NAME = re.compile(rf"{_SUFFIX}(?:\.(?:gz|bz2|xz|zst))?(?:[._-]?(?:tmp|temp|part|partial|new)[\w.-]*|~)?$", re.I)
@@ -22,25 +22,25 @@ _FOLDER = re.compile("ckpt|checkpoint|save|model")
 _TEXT = (".log", ".txt", ".json", ".yaml", ".yml", ".csv", ".py", ".md")
 _ZIP, _ZIP_END, _ZIP_TAIL = b"PK\x03\x04", b"PK\x05\x06", 65557  # torch.save and numpy.savez write zip files
 
-_STILL_NS = 2_000_000_000  # a folder that was changed later may be changed again without another time
+_STILL_NS = 2_000_000_000  # A folder that was changed less than this ago may change again without a new mtime.
 
 Fingerprint = tuple[int, int, int, int]  # device, inode, size, mtime_ns
 
 
 @lru_cache(maxsize=256)
 def looks_like_checkpoint(name: str) -> bool:
-    """By its name alone: model.pt, replay.npz.tmp, ckpt-12, .checkpoint_3.part."""
+    """Whether a file is a checkpoint by its name: model.pt, replay.npz.tmp, ckpt-12, .checkpoint_3.part."""
     return bool(_NAME.search(name)) or (bool(_BARE_NAME.search(name)) and not name.lower().endswith(_TEXT))
 
 
 def is_whole(path: str) -> bool:
-    """False when the file is a zip (torch.save, numpy.savez) without its end: the writer was cut off."""
+    """Whether a file is complete: not so a zip (torch.save, numpy.savez) without its end."""
     found = has_zip_end(path)
     return os.path.exists(path) if found is None else found  # noqa: PTH110 -- no zip, or not permitted to look inside
 
 
 def has_zip_end(path: str) -> bool | None:
-    """Whether a zip has its end; None for another kind of file, which does not show whether it is whole."""
+    """Whether a zip has its end; None for other files, which do not show whether they are complete."""
     try:
         with open(path, "rb") as file:
             if file.read(4) != _ZIP:
@@ -53,7 +53,7 @@ def has_zip_end(path: str) -> bool | None:
 
 
 def write_position(path: str) -> int | None:
-    """The file position of a descriptor that is open for writing; None for a read-only one.
+    """Return the file position of a descriptor that is open for writing; None for a read-only one.
 
     pos:\t4096\nflags:\t0100001\n...: flags are octal, their last two bits are the access mode.
     """
@@ -66,14 +66,14 @@ def write_position(path: str) -> int | None:
 
 
 class Activity:
-    """How many files a process (/proc/PID) has open, and the bytes that it has written."""
+    """Counts the open files of a process (/proc/PID) and the bytes that it has written."""
 
     def __init__(self, process: str) -> None:
         self._process = process
-        self._files = self._io = -1  # held: opening costs ten times as much as reading
+        self._files = self._io = -1  # kept open: opening costs ten times as much as reading
 
     def read(self) -> tuple[int, int] | None:
-        """Both, or None where that is not told: before Linux 6.2, of another user's process, or after its end.
+        """Return both, or None where unknown: before Linux 6.2, for another user's process, or after its end.
 
         rchar: 799852904\nwchar: 523082608\n...: written by calls. write_bytes: pages made dirty, through mappings, too.
         """
@@ -88,7 +88,7 @@ class Activity:
             return None
 
     def close(self) -> None:
-        """Give back what is held; a later read takes it anew."""
+        """Close the descriptors; a later read opens them again."""
         for fd in (self._files, self._io):
             if fd >= 0:
                 os.close(fd)
@@ -96,16 +96,16 @@ class Activity:
 
 
 def fingerprint(path: str) -> Fingerprint | None:
-    """Another one whenever the file was written to or replaced; None when there is no regular file."""
+    """Return a value that changes when the file is written or replaced; None when there is no regular file."""
     try:
-        seen = os.stat(path)  # noqa: PTH116 -- for every file at every look
+        seen = os.stat(path)  # noqa: PTH116 -- for every file at every read
     except OSError:
         return None
     return (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns) if stat.S_ISREG(seen.st_mode) else None
 
 
 def is_gone(path: str) -> bool:
-    """There is no such file any more; False where that may not be known."""
+    """Whether the file is gone; False where that is not known."""
     try:
         os.stat(path)  # noqa: PTH116 -- a Path would intern each name
     except (FileNotFoundError, NotADirectoryError):
@@ -116,7 +116,7 @@ def is_gone(path: str) -> bool:
 
 
 def mapped_inodes(path: str) -> set[int]:
-    """Inodes of files that are mapped shared and writable: their changes are a replay memory's, not a checkpoint's.
+    """Return inodes of files that are mapped shared and writable: a replay memory changes them, no checkpoint.
 
     7f1c-7f2c rw-s 00000000 fe:00 131087   /runs/replay.bin
     """
@@ -129,7 +129,7 @@ def mapped_inodes(path: str) -> set[int]:
 
 
 def find_by_inode(path: str, mark: Fingerprint) -> str | None:
-    """Where the file went within its folder."""
+    """Find the file's new name within its folder."""
     try:
         with os.scandir(os.path.dirname(path)) as entries:  # noqa: PTH120
             return next((e.path for e in islice(entries, FILES_MAX) if e.inode() == mark[1]), None)
@@ -138,14 +138,14 @@ def find_by_inode(path: str, mark: Fingerprint) -> str | None:
 
 
 class UsualCheckpointFolders:
-    """Where checkpoints lie below a folder that nobody has named."""
+    """Finds checkpoints below a folder without the user's patterns."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._known: dict[str, tuple[int, list[os.DirEntry[str]]]] = {}  # when it was changed, what is in it
+        self._known: dict[str, tuple[int, list[os.DirEntry[str]]]] = {}  # mtime and entries, by folder
 
     def files(self) -> Iterator[str]:
-        """What is named like a checkpoint in the folder, in those in it that are named after checkpoints or models, and
+        """List files named like a checkpoint in the folder, in its folders named after checkpoints or models, and
         in subfolders of the former (`checkpoints/step_100/`). A folder that has not changed is not read again."""
         inner: list[os.DirEntry[str]] = []
         for entry in self._entries(self._folder):
@@ -159,9 +159,9 @@ class UsualCheckpointFolders:
                     yield from (one.path for one in self._entries(entry.path))
 
     def _entries(self, folder: str) -> list[os.DirEntry[str]]:
-        """Folders, and files with a name that fits; hidden ones left out."""
+        """List folders, and files with a checkpoint's name, without hidden ones."""
         try:
-            changed_ns = os.stat(folder).st_mtime_ns  # noqa: PTH116 -- for every folder at every look
+            changed_ns = os.stat(folder).st_mtime_ns  # noqa: PTH116 -- for every folder at every read
             known = self._known.get(folder)
             if known is not None and known[0] == changed_ns:
                 return known[1]
@@ -185,5 +185,5 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def is_temporary(path: str) -> bool:
-    """By its name: written under it to be renamed."""
+    """Whether the name is a temporary one, under which a file is written before it is renamed."""
     return bool(_TEMPORARY.search(path.rpartition("/")[2]))

@@ -1,4 +1,4 @@
-"""Evidence from the file system that a checkpoint is being written, or is complete."""
+"""Reports checkpoints that are being written or complete, by the trainer's open files and by watched folders."""
 
 from __future__ import annotations
 
@@ -31,53 +31,55 @@ from memwatch.sources.checkpoint.checkpoint_file_state import (
     write_position,
 )
 
-FD_SECONDS = 1.0  # between two looks at /proc/PID/fd, unless it is urgent
-QUIET_SECONDS = 10.0  # ... or it has hardly written and has as many files open as at the last look
-FEW_BYTES = 16384  # ... which is so much, a few lines of a log; a look takes 40 us, to know that much 5
-FOLDER_SECONDS = 5.0  # between two looks at the folders, unless it is urgent
-CPU_SHARE = 0.0005  # of a core for each of the two ways of looking: a dear look is taken more rarely
+FD_SECONDS = 1.0  # Interval of reading /proc/PID/fd, unless it is urgent (chosen).
+QUIET_SECONDS = 10.0  # The same while the process hardly writes and has as many files open as before (chosen).
+FEW_BYTES = 16384  # Some lines of a log; the check takes 5 us, reading the folder 40 us (measured).
+FOLDER_SECONDS = 5.0  # Interval of reading the folders, unless it is urgent (chosen).
+CPU_SHARE = 0.0005  # Share of a core for each of the two: expensive reads are made more rarely (chosen).
 URGENT_CPU_SHARE = 0.05
-FILE_TICK_SECONDS = 0.01  # that the clock which stamps files may be behind
-SETTLE_SECONDS = 2.0  # a closed file that has not changed for so long is complete
-STALL_SECONDS = 30.0  # an open file that has not moved for so long is no checkpoint: a replay memmap, a store
-MAX_WRITE_SECONDS = 900.0  # nothing is taken for one checkpoint for longer: a data stream
-REPEAT_SECONDS = 10.0  # between two reports that the same checkpoint is still being written
-MANY_FILES = 64  # of which those that are gone are not looked for
-LEARNED_MAX = 8  # folders added because a checkpoint was written there
+FILE_TICK_SECONDS = 0.01  # The clock of file times may be this much behind: a tick of the kernel (10 ms at HZ=100).
+SETTLE_SECONDS = 2.0  # A closed file that has not changed for this long is complete (chosen).
+STALL_SECONDS = (
+    30.0  # An open file that has not changed for this long is no checkpoint, but e.g. a replay memmap (chosen).
+)
+MAX_WRITE_SECONDS = 900.0  # A file that is written for longer is a data stream and no checkpoint (chosen).
+REPEAT_SECONDS = 10.0  # Interval of reports that a checkpoint is still being written (chosen).
+MANY_FILES = 64  # From so many known files on, removed ones are forgotten: a bound on memory.
+LEARNED_MAX = 8  # Folders that are added because a checkpoint was written there: a bound on time.
 
 
 @dataclass(slots=True)
 class _Open:
-    """A file that the trainer has open for writing and whose name fits."""
+    """A file with a checkpoint's name that the trainer has open for writing."""
 
     path: str
     size: int
     position: int
     since_t: float
     moved_t: float
-    writing: bool  # False: open already at attach, and it has not moved since
-    kept: bool = False  # held open, and not for a checkpoint
+    writing: bool  # False: it was open at the attach and has not changed since
+    kept: bool = False  # it stays open and is no checkpoint
 
 
 @dataclass(slots=True)
 class _Closed:
-    """A file that changed and is to be seen still before it counts."""
+    """A file that has changed and must stay unchanged for a while before it counts."""
 
     path: str
     fingerprint: Fingerprint
-    since_t: float  # the first sign of it
-    still_t: float  # unchanged since
+    since_t: float  # when it was first seen
+    still_t: float  # since when it has not changed
     opened: bool  # it was seen open for writing
 
 
 class _PollPacer:
-    """When to look again: after `period`, later if looking is dear."""
+    """Decides when to read again: after `period`, later if reading is expensive."""
 
     def __init__(self, period: float, cpu_clock: Callable[[], float]) -> None:
         self._period = period
         self._cpu_clock = cpu_clock
         self._looked_t = float("-inf")
-        self._cost = 0.0  # CPU seconds of the last look
+        self._cost = 0.0  # CPU seconds of the last read
 
     def due(self, now: float, urgent: bool) -> bool:
         rest = self._cost / URGENT_CPU_SHARE if urgent else max(self._period, self._cost / CPU_SHARE)
@@ -96,7 +98,7 @@ class _PollPacer:
 
 
 class CheckpointWatch:
-    """An EventSource of CheckpointSeen. `urgent` (settable): look at every poll.
+    """An EventSource of CheckpointSeen. `urgent` (settable): read at every poll.
 
     Two ways: files that the trainer's process has open for writing (name, or a glob, fits; it grows or its position
     moves), and files in folders (`globs`, else the usual places, and wherever a checkpoint was written) that are new or
@@ -129,8 +131,8 @@ class CheckpointWatch:
         self._settle = settle_seconds
         self._fds_pace = _PollPacer(FD_SECONDS, cpu_clock)
         self._folders_pace = _PollPacer(FOLDER_SECONDS, cpu_clock)
-        self._open: dict[tuple[int, int], _Open] | None = None  # None: not looked yet
-        self._active: tuple[int, int] | None = None  # just before the last look
+        self._open: dict[tuple[int, int], _Open] | None = None  # None: not read yet
+        self._active: tuple[int, int] | None = None  # just before the last read
         self._known: dict[str, Fingerprint] | None = None
         self._closed: dict[str, _Closed] = {}
         self._ignored: set[str] = set()  # data files, written to all the time
@@ -139,7 +141,7 @@ class CheckpointWatch:
         self._denied = False
 
     def poll(self, now: float) -> list[CheckpointSeen]:
-        """What is new; SourceError, once, when the trainer's open files may not be seen (the folders still are)."""
+        """Return new events; SourceError, once, when the trainer's open files are not readable (folders still are)."""
         looked = False
         denied: SourceError | None = None
         if not self._denied and self._fds_pace.due(now, self.urgent) and not self._is_quiet(now):
@@ -173,7 +175,7 @@ class CheckpointWatch:
             del self._closed[closed.path]
 
     def resume_after_signal(self, now: float, asked_t: float) -> None:
-        """A signal at `asked_t` asked for a checkpoint; memwatch was away since: what was written meanwhile is new."""
+        """Count checkpoints since a signal at `asked_t`, after which memwatch was restarted, as new."""
         since_ns = int((asked_t - FILE_TICK_SECONDS) * 1e9)
         for entry in (self._open or {}).values():
             mark = fingerprint(entry.path)
@@ -196,7 +198,7 @@ class CheckpointWatch:
         self._look_at_folders(now)
 
         def is_over(closed: _Closed) -> bool:
-            name = names.get(closed.fingerprint[:2])  # as the last look has seen it
+            name = names.get(closed.fingerprint[:2])  # as of the last read
             quiet = closed.path not in still_open and (closed.opened or closed.still_t < now)
             return bool(has_zip_end(closed.path)) or (name is not None and (quiet or name != closed.path))
 
@@ -206,13 +208,12 @@ class CheckpointWatch:
         return [self._saved(now, whole)] if whole else []
 
     def close(self) -> None:
-        """Give back what is held."""
         self._activity.close()
 
     # --- files that are open
 
     def _is_quiet(self, now: float) -> bool:
-        """Nothing suggests that the process has begun to write a file, or goes on."""
+        """Whether nothing suggests that the process writes a file."""
         if self.urgent or self._open is None or not all(entry.kept for entry in self._open.values()):
             return False
         seen, before = self._activity.read(), self._active
@@ -241,7 +242,7 @@ class CheckpointWatch:
             self._closed_now(now, key, known.pop(key))
 
     def _has_ended(self) -> bool:
-        """The last of a process is root's: its descriptors may not be seen, and it has no memory any more."""
+        """Whether the process is ending: its descriptors belong to root then, and it has no memory any more."""
         try:
             with open(self._statm, "rb") as file:
                 return file.read(2) == b"0 "
@@ -259,7 +260,7 @@ class CheckpointWatch:
             hint = "Run memwatch as the trainer's user, or configure checkpoint globs: they are watched all the same."
             raise SourceError("not permitted to see the trainer's open files", hint) from error
         except OSError:
-            return found  # it ended
+            return found  # It has ended.
         for number in numbers:
             try:
                 path = os.readlink(f"{self._fd_folder}/{number}")  # noqa: PTH115 -- as above: 2 us against 8
@@ -268,7 +269,7 @@ class CheckpointWatch:
                 position = write_position(f"{self._fdinfo}/{number}")
                 seen = os.stat(f"{self._fd_folder}/{number}") if position is not None else None  # noqa: PTH116
             except OSError:
-                continue  # closed meanwhile
+                continue  # It was closed meanwhile.
             if position is not None and seen is not None and stat.S_ISREG(seen.st_mode) and seen.st_nlink:
                 found[seen.st_dev, seen.st_ino] = (path, seen.st_size, position)
         return found
@@ -282,7 +283,7 @@ class CheckpointWatch:
     def _closed_now(self, now: float, key: tuple[int, int], entry: _Open) -> None:
         mark = fingerprint(entry.path)
         if mark is None or mark[:2] != key:
-            mark = (*key, entry.size, 0)  # renamed since, or removed: _follow looks for it
+            mark = (*key, entry.size, 0)  # If it was renamed or removed, _follow searches for it.
         if entry.kept or not entry.writing:
             self._remember(entry.path, mark)
             return
@@ -290,7 +291,7 @@ class CheckpointWatch:
         folder = glob.escape(os.path.dirname(entry.path))  # noqa: PTH120
         if f"{folder}/*" not in self._learned and len(self._learned) < LEARNED_MAX and not self._globs:
             self._learned.append(f"{folder}/*")
-            for path in self._files((), [f"{folder}/*"]):  # what lies there already is not new
+            for path in self._files((), [f"{folder}/*"]):  # Existing files are not new.
                 if path not in self._closed and (seen := fingerprint(path)) and seen[:2] != key:
                     (self._known or {}).setdefault(path, seen)
 
@@ -329,7 +330,7 @@ class CheckpointWatch:
             self._known[path] = mark
 
     def _follow(self, now: float, closed: _Closed) -> bool:
-        """Bring it up to date; False when it is gone, renamed into a file that is followed already, or forgotten."""
+        """Update a file; False when it is gone, renamed into a file that is followed already, or dropped."""
         mark = fingerprint(closed.path)
         if mark is None or (mark[:2] != closed.fingerprint[:2] and is_temporary(closed.path)):
             moved = find_by_inode(closed.path, closed.fingerprint)
@@ -366,7 +367,7 @@ class CheckpointWatch:
         return [self._saved(now, done)] if done else []
 
     def _is_complete(self, closed: _Closed) -> bool:
-        """Not empty, under its final name, one that is asked for, and with its end."""
+        """Whether it is not empty, has its final name, matches the patterns, and is complete."""
         wanted = not is_temporary(closed.path) and (not self._globs or self._configured(closed.path))
         return wanted and closed.fingerprint[2] > 0 and is_whole(closed.path)
 
@@ -390,7 +391,7 @@ class CheckpointWatch:
 
 
 def _update(entry: _Open, now: float, path: str, size: int, position: int) -> None:
-    """A look at a file that was open before. One that stopped moving once is held open for something else."""
+    """Update a file that was open before; one that stopped changing is kept open for another purpose."""
     entry.path = path
     if (size, position) != (entry.size, entry.position):
         if not entry.writing:
