@@ -132,7 +132,7 @@ class HistoryStore:
     def append(self, events: Sequence[Event], notices: Sequence[Notice], wait_seconds: float = 0.0) -> None:
         """Write them in one transaction: it is on disk (safe from a kill) on return or, after 50 ms, in the background.
 
-        Samples that come alone may wait so many seconds for the next call, since a commit costs as much as a sample; they
+        Samples that come alone may wait some seconds for the next call, as a commit costs as much as a sample; they
         are then written in the background. A Signalling is waited for as long even where earlier records still wait.
         It does not raise: trouble shows in `failure`, and the latest records wait.
         """
