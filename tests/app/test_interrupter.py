@@ -48,7 +48,7 @@ class World:
         watch = Watch()
         watch.feed(Attached(0.0, TARGET, "python main.py", run=RunIdentity("job-7", "a", 3)))
         state = watch.engine.snapshot
-        return Interrupter(self, lambda: "SIGINT", asked=self.asked, hook=hook, state=state, **options)  # type: ignore[arg-type]
+        return Interrupter(self, lambda: "SIGINT", on_sent=self.asked, hook=hook, state=state, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_the_signal_goes_first_and_the_hook_follows(world: World) -> None:
 
 
 def test_in_place_of_the_signal_nothing_is_sent(world: World) -> None:
-    interrupter = world.interrupter(instead=True)
+    interrupter = world.interrupter(hook_replaces_signal=True)
     [told] = interrupter.execute(ASKED)
     assert isinstance(told, Signalled) and told.instead and told.signal == "SIGINT"
     assert world.calls == ["asked"]
@@ -78,14 +78,14 @@ def test_in_place_of_the_signal_nothing_is_sent(world: World) -> None:
     "action", [Interrupt(5.0, "host", "again", by_signal=True), Escalate(5.0, "SIGTERM", "no checkpoint")]
 )
 def test_it_has_one_turn_and_what_follows_is_signalled(world: World, action: Interrupt | Escalate) -> None:
-    [told] = world.interrupter(instead=True).execute(action)
+    [told] = world.interrupter(hook_replaces_signal=True).execute(action)
     assert told == Signalled(5.0, "SIGTERM" if isinstance(action, Escalate) else "SIGINT")
     assert not world.hooked.exists()
 
 
 @pytest.mark.parametrize("instead", [False, True])
 def test_a_dry_run_starts_nothing(world: World, instead: bool) -> None:
-    interrupter = world.interrupter(instead=instead, dry_run=True)
+    interrupter = world.interrupter(hook_replaces_signal=instead, dry_run=True)
     [told] = interrupter.execute(ASKED)
     assert isinstance(told, Signalled) and told.dry_run and told.hook
     assert world.calls == [] and interrupter.wait_for_hook(lambda: False) == ()
@@ -103,7 +103,7 @@ def gone(folder: Path) -> str:
 @pytest.mark.parametrize("instead", [False, True])
 def test_the_signal_is_sent_where_the_hook_cannot_be_started(world: World, tmp_path: Path, instead: bool) -> None:
     program = gone(tmp_path)
-    interrupter = world.interrupter(program, instead=instead)
+    interrupter = world.interrupter(program, hook_replaces_signal=instead)
     Path(program).unlink()
     told = interrupter.execute(ASKED)
     assert Signalled(5.0, "SIGINT") in told
@@ -120,7 +120,9 @@ def test_a_signal_that_cannot_be_sent_leaves_the_hook(world: World) -> None:
 
 
 def test_a_hook_in_place_of_the_signal_needs_no_permission_to_signal(world: World) -> None:
-    assert world.interrupter(instead=True, unreachable=lambda: "no permission").unreachable_reason() is None
+    assert (
+        world.interrupter(hook_replaces_signal=True, unreachable=lambda: "no permission").unreachable_reason() is None
+    )
     assert world.interrupter(unreachable=lambda: "no permission").unreachable_reason() == "no permission"
 
 
@@ -136,14 +138,14 @@ def test_a_signal_is_announced_before_it_is_sent(world: World, action: Interrupt
 def test_a_hook_in_place_of_the_signal_is_announced_and_the_signal_where_it_cannot_be_started(
     world: World, tmp_path: Path
 ) -> None:
-    interrupter = world.interrupter("sh", "-c", f"touch {world.hooked}", instead=True)
+    interrupter = world.interrupter("sh", "-c", f"touch {world.hooked}", hook_replaces_signal=True)
     interrupter.execute(ASKED, world.announce)
     until(world.hooked.exists)
     assert world.calls == [f"to come: the hook sh -c 'touch {world.hooked}'", "asked"]
     world.hooked.unlink()
     world.calls.clear()
     program = gone(tmp_path)
-    interrupter = world.interrupter(program, instead=True)
+    interrupter = world.interrupter(program, hook_replaces_signal=True)
     Path(program).unlink()
     interrupter.execute(ASKED, world.announce)
     assert world.calls == [f"to come: the hook {program}", "to come: SIGINT", "SIGINT", "asked"]
@@ -151,7 +153,7 @@ def test_a_hook_in_place_of_the_signal_is_announced_and_the_signal_where_it_cann
 
 def test_nothing_is_announced_that_will_not_be_done(world: World) -> None:
     for instead in (False, True):
-        world.interrupter(instead=instead, dry_run=True).execute(ASKED, world.announce)
+        world.interrupter(hook_replaces_signal=instead, dry_run=True).execute(ASKED, world.announce)
 
     def none() -> str:
         raise SourceError("the trainer ignores SIGINT and SIGTERM")
@@ -176,9 +178,9 @@ def test_a_trainer_as_quick_as_the_signal_has_saved_after_it(tmp_path: Path, pha
     watch = CheckpointWatch(os.getpid(), (), str(tmp_path))
     watch.poll(0.0)
     time.sleep(phase / 1000)
-    Interrupter(Quick(), lambda: "SIGINT", asked=lambda before_ns: watch.discard_before_signal(1.0, before_ns)).execute(
-        ASKED
-    )
+    Interrupter(
+        Quick(), lambda: "SIGINT", on_sent=lambda before_ns: watch.discard_before_signal(1.0, before_ns)
+    ).execute(ASKED)
     [seen] = watch.checkpoints_at_exit(2.0, killed=False)
     assert "state.ckpt" in seen.evidence
     watch.close()

@@ -164,7 +164,7 @@ class Bench:
         choose: Callable[[], str] = lambda: "SIGINT",
         source: FakeSource | None = None,
         sinks: Sequence[Sink] = (),
-        sequel: Callable[[Snapshot], Sequence[Event]] = lambda _: (),
+        on_exit: Callable[[Snapshot], Sequence[Event]] = lambda _: (),
         interval: float = 1.0,
     ) -> None:
         self.clock, self.samples, self.trainer = HandClock(), Samples(), FakeTrainer()
@@ -179,16 +179,16 @@ class Bench:
         self.daemon = WatchLoop(
             clock=self.clock,
             engine=self.engine,
-            sampler=self.samples,
+            read_sample=self.samples.sample,
             trainer=self.trainer,
             interrupter=Interrupter(
                 self.signaller, choose, unreachable=lambda: self.trainer.powerless, dry_run=dry_run
             ),
             sources=[self.source],
             sinks=[self.sink, self.other, *sinks],
-            journal=self.journal,
+            recorder=self.journal,
             waker=self.waker,
-            sequel=sequel,
+            on_exit=on_exit,
             interval=interval,
         )
 
@@ -612,11 +612,11 @@ def test_a_dry_run_is_not_armed() -> None:
 def test_what_an_end_leads_to_is_kept_and_told_last() -> None:
     ends: list[Snapshot] = []
 
-    def sequel(end: Snapshot) -> Sequence[Event]:
+    def on_exit(end: Snapshot) -> Sequence[Event]:
         ends.append(end)
         return [GaveUp(end.t, 1, "no use")]
 
-    bench = Bench(sequel=sequel)
+    bench = Bench(on_exit=on_exit)
     bench.each = lambda: setattr(bench.trainer, "is_gone", True)
     assert bench.run(5) is not None
     [end] = ends
@@ -627,6 +627,6 @@ def test_what_an_end_leads_to_is_kept_and_told_last() -> None:
 
 
 def test_a_watch_that_was_stopped_leads_to_nothing() -> None:
-    bench = Bench(sequel=lambda end: [GaveUp(end.t, 1, "no use")])
+    bench = Bench(on_exit=lambda end: [GaveUp(end.t, 1, "no use")])
     assert bench.run(3) is None
     assert not bench.sink.named("gave_up")

@@ -183,7 +183,7 @@ ENDLESS = {
 def test_an_answer_without_end_is_refused_in_time_and_bounded_memory(pieces: Iterable[bytes]) -> None:
     begun, before = Stopwatch(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with sending(pieces) as url, pytest.raises(AttachError):
-        StatusClient(url, whole_seconds=1.0).fetch_snapshot()
+        StatusClient(url, response_seconds=1.0).fetch_snapshot()
     assert begun.undisturbed_seconds < 15.0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KiB
 
@@ -193,7 +193,7 @@ def test_an_answer_that_drips_is_not_waited_for_for_ever(start: bytes) -> None:
     begun = Stopwatch()
     late = pytest.raises(AttachError, match=r"takes longer than 0\.5 s")
     with sending(chain([start], repeat(b"H")), pause=0.05) as url, late:
-        StatusClient(url, whole_seconds=0.5).fetch_snapshot()
+        StatusClient(url, response_seconds=0.5).fetch_snapshot()
     assert begun.undisturbed_seconds < 5.0
 
 

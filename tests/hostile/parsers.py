@@ -15,9 +15,9 @@ from hostile import heaps, histories
 from hostile.contract import Parser
 from hostile.defiled import harmful
 from memwatch.app import examination_launcher
-from memwatch.app.composition import print_snapshot
 from memwatch.app.engine_settings import EngineSettings
 from memwatch.cli import snapshot_command, top
+from memwatch.cli.watch import print_snapshot
 from memwatch.config import web_config
 from memwatch.config.settings import Config, parse_listen
 from memwatch.core.decision.policy import Policy

@@ -121,12 +121,12 @@ class Bench:
         self.daemon = WatchLoop(
             clock=self.clock,
             engine=self.engine,
-            sampler=self.sampler,
+            read_sample=self.sampler.sample,
             trainer=trainer,
             interrupter=Interrupter(
                 self.signaller,
                 lambda: "SIGINT",
-                asked=lambda before_ns: checkpoints.discard_before_signal(self.clock.now(), before_ns),
+                on_sent=lambda before_ns: checkpoints.discard_before_signal(self.clock.now(), before_ns),
             ),
             sources=[LogSource(self.log, configured_presets(Config())), checkpoints],
             sinks=[trainer, self.told, self.web],

@@ -218,7 +218,7 @@ def main() -> None:
             diagnosis=DiagnosisPolicy(),
             expectations=(parse_expectation("growth < 5GB/generation"),),
         ),
-        sampler=trainer,
+        read_sample=trainer.sample,
         trainer=trainer,
         interrupter=Interrupter(trainer, lambda: "SIGINT"),
         diagnose=examiner.start_examination,

@@ -61,11 +61,11 @@ def ticks(pid: int, folder: Path) -> Iterator[Iterator[None]]:
         daemon = WatchLoop(
             clock=clock,
             engine=engine,
-            sampler=readers.sampler,
+            read_sample=readers.sampler.sample,
             trainer=_Alive(),
             interrupter=Interrupter(_Alive(), lambda: "SIGINT", dry_run=True),
             sinks=[web, PlainLines(stack.enter_context(open(os.devnull, "w")))],
-            journal=store,
+            recorder=store,
         )
         yield _passing(daemon, web, clock)
 

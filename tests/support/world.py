@@ -318,19 +318,19 @@ class World:
             kernel,
             lambda: "SIGINT",
             unreachable=trainer.unreachable_reason,
-            asked=lambda before_ns: checkpoints.discard_before_signal(clock.t, before_ns),
+            on_sent=lambda before_ns: checkpoints.discard_before_signal(clock.t, before_ns),
             dry_run=self.scene.dry_run,
         )
         readers = (Reading("procfs", kernel.tree), Reading("cgroup", kernel.cgroup), Reading("meminfo", kernel.host))
         return WatchLoop(
             clock=clock,
             engine=self._engine,
-            sampler=Sampler(*readers, None, None),  # type: ignore[arg-type]
+            read_sample=Sampler(*readers, None, None).sample,  # type: ignore[arg-type]
             trainer=trainer,
             interrupter=interrupter,
             sources=sources,
             sinks=[trainer, *self._sinks],
-            journal=journal,
+            recorder=journal,
             waker=waker,
             interval=self.scene.interval,
         )

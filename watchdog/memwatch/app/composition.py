@@ -1,4 +1,4 @@
-"""The composition root: a configuration and a trainer become a running watch. The only room that knows everybody."""
+"""The composition root: builds a running watch from a configuration and a trainer."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import gc
 import os
 import resource
 import sys
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from memwatch.actions.signal_sender import PidfdSignaller, RanksSignaller, SignalPlan, choose_signal
 from memwatch.app.engine_settings import EngineSettings
@@ -23,7 +22,7 @@ from memwatch.app.sampler import Sampler
 from memwatch.app.trainer_process import WatchedTrainer
 from memwatch.app.watch_loop import WatchLoop
 from memwatch.app.watch_session import AfterExit, Lifecycle, WatchSession, sleep_in_slices
-from memwatch.config.settings import DEFAULT_PROFILE, Config, default_history
+from memwatch.config.settings import DEFAULT_PROFILE, Config
 from memwatch.core.events import Attached, Event, Exited
 from memwatch.core.interfaces import Clock, EventSource, Signaller, Sink
 from memwatch.core.snapshot import Snapshot
@@ -31,7 +30,6 @@ from memwatch.errors import ConfigError, HistoryError, NoTrainerError, SourceErr
 from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore
 from memwatch.history.run_identity import run_key
-from memwatch.outputs.status_json import snapshot_to_dict
 from memwatch.outputs.terminal.keyboard import Keyboard
 from memwatch.sources.checkpoint.checkpoint_watch import CheckpointWatch
 from memwatch.sources.gpu.gpu_reader import GpuReader
@@ -59,13 +57,13 @@ from memwatch.system.clock import Sleeper
 if TYPE_CHECKING:
     from memwatch.outputs.trackers.tracker_proxy import TrackerProxy
 
-RUN_LOGS_KEPT = 20
-YOUNG_OBJECTS = 5000  # that a collection waits for: there is hardly any garbage, and looking for it is 6 % of the CPU
-FULL_GC_SECONDS = (
-    3600.0  # between two full collections, of 1 ms: CPython's free lists would take MiB in weeks otherwise
-)
-FULL_GC_EVENTS = 250  # of a run's past, after which there is one
-MIN_SLEEP_FOR_GC_SECONDS = 0.02  # a sleep before which there is time for one
+# Allocations between two collections of the youngest generation. There is hardly any cyclic garbage, and with CPython's
+# default (700) the search for it takes 6 % of memwatch's CPU time.
+GC_THRESHOLD = 5000
+# Between two full collections, of 1 ms each: without any, CPython's free lists grow by megabytes in weeks.
+FULL_GC_SECONDS = 3600.0
+FULL_GC_EVENTS = 250  # between two full collections while a run is restored from the history
+MIN_SLEEP_FOR_GC_SECONDS = 0.02  # a full collection waits for a sleep that is at least this long
 WATCH_KEYS = {
     "q": "quit: memwatch ends, the trainer runs on",
     "p": "pause: the view stands still, the watch goes on",
@@ -74,26 +72,27 @@ WATCH_KEYS = {
     "d": "details: what grows, who holds it, which lines raise it",
     "h": "help",
 }  # of the live view
-TRACKER_SECONDS_AFTER_STOP = 1.0  # for trackers to hand on what waits, when memwatch is told to stop ...
-TRACKER_SECONDS_AFTER_EXIT = 10.0  # ... and when the trainer has ended
-GPU_DEADLINE_SECONDS = 2.0  # after which a driver is told not to answer
+TRACKER_SECONDS_AFTER_STOP = 1.0  # that trackers get to send what is queued, when memwatch is told to stop
+TRACKER_SECONDS_AFTER_EXIT = 10.0  # the same, when the trainer has ended
+GPU_DEADLINE_SECONDS = 2.0  # a driver that has not answered by then is reported
 
 
 class TrainerWatch:
-    """One trainer, watched to its end.
+    """Watches one trainer to its end.
 
-    Entering opens all that may refuse the watch (AttachError, ConfigError); `run` replaces an earlier watch.
+    Entering opens everything that may refuse the watch (AttachError, ConfigError), so that `run` can replace an earlier
+    watch for good.
     """
 
     def __init__(
         self, session: WatchSession, lifecycle: Lifecycle, facts: TargetFacts, child: LaunchedTrainer | None = None
     ) -> None:
-        """`child`: the trainer, if memwatch started it."""
+        """`child` is the trainer if memwatch has started it."""
         self._session, self._lifecycle, self._facts, self._child = session, lifecycle, facts, child
         self._config, self._clock, self._engine = session.config, session.clock, session.engine
         self.surviving_processes = frozenset[tuple[int, int]]()  # (PID, start) of processes that outlived the trainer
         self._status = HeldFile(f"/proc/{facts.target.pid}/status", 8192)
-        self._remarks: list[str | None] = []
+        self._remarks: list[str | None] = []  # reported as the watch begins
         self._keyboard: Keyboard | None = None
         self._quit = False  # a key asked for the end of the watch
         self._after_exit = AfterExit()
@@ -102,46 +101,54 @@ class TrainerWatch:
     def __enter__(self) -> TrainerWatch:
         self._raise_own_priority()
         config, facts, pid = self._config, self._facts, self._facts.target.pid
-        with ExitStack() as held:
-            _allow_descriptors(held)
+        with ExitStack() as stack:
+            _allow_descriptors(stack)
             self._signaller = PidfdSignaller(facts.target, is_same_process)
-            held.callback(self._signaller.close)
-            held.callback(self._status.close)
-            self._readers = make_readers(config, facts, held)
+            stack.callback(self._signaller.close)
+            stack.callback(self._status.close)
+            self._readers = make_readers(config, facts, stack)
             log = self._choose_log()
             self._waker = CgroupWaker(self._readers.cgroup.level_directories)
-            held.callback(self._waker.close)
+            stack.callback(self._waker.close)
             self._checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd)
-            held.callback(self._checkpoints.close)
-            log_sources = self._open_log(log, held)
-            self._trainer = self._watched_trainer(log_sources, held)
+            stack.callback(self._checkpoints.close)
+            log_sources = self._open_log(log, stack)
+            self._trainer = WatchedTrainer(
+                signaller=self._signaller,
+                tree_parents=self._readers.tree.parent_pids,
+                cgroup=self._readers.cgroup,
+                kmsg=self._open_kernel_log(stack),
+                checkpoints=self._checkpoints,
+                child_status=self._child.wait if self._child is not None else None,
+                log_end=log_sources[0].read_last_text if log_sources else str,
+            )
             self._examinations = ExaminationLauncher(facts.target)
-            held.callback(self._examinations.close)
+            stack.callback(self._examinations.close)
             self._sources: list[EventSource] = [*log_sources, self._checkpoints, self._examinations]
             self._sources += self._session.sources
-            self._remark_ways(self._checkpoints)
-            self._store, attached = self._open_history(log, held)
+            self._add_remarks()
+            self._store, attached = self._open_history(log, stack)
             environ = facts.environ or {}
             self._attached = replace(attached, run=resolve_run_identity(config, environ, facts.argv, attached.run_id))
             self._hook = make_hook(config, environ, self._attached.run, self._clock.now)
             if self._hook is not None:
-                held.callback(self._hook.close)
+                stack.callback(self._hook.close)
                 self._sources.append(self._hook)
-            self._held = held.pop_all()
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._held.close()
+        self._stack.close()
 
     def run(self) -> Exited | None:
-        """How the trainer ended, or None when memwatch was told to stop."""
+        """Watch, and return how the trainer ended; None when memwatch was told to stop, and after a brief watch."""
         if self._attached.run_id and self._engine.never_attached:
             self._restore()
         loop, attached = self._assemble()
-        gc.unfreeze()  # what an earlier watch has left
-        gc.collect()
-        gc.freeze()  # a full collection of all that is loaded takes 8 ms: later ones leave it out
-        gc.set_threshold(YOUNG_OBJECTS)
+        gc.unfreeze()
+        gc.collect()  # the rest of an earlier watch
+        gc.freeze()  # a full collection of everything that is loaded takes 8 ms: later ones leave it out
+        gc.set_threshold(GC_THRESHOLD)
         session = self._session
         with self._sleeper() as sleeper:
             sleep = with_periodic_gc(
@@ -154,23 +161,22 @@ class TrainerWatch:
                 ),
                 self._clock,
             )
-            if session.once:
+            if session.is_brief:
                 loop.run_briefly(attached, sleep)
-                print_snapshot(self._engine.snapshot(), session.output, self._config.json)
                 return None
-            exited = loop.run(attached, sleep, self._is_told_to_stop)
+            exited = loop.run(attached, sleep, self._should_stop)
             if exited is not None:
                 self._tracker_timeout = lambda: (
-                    TRACKER_SECONDS_AFTER_STOP if self._is_told_to_stop() else TRACKER_SECONDS_AFTER_EXIT
+                    TRACKER_SECONDS_AFTER_STOP if self._should_stop() else TRACKER_SECONDS_AFTER_EXIT
                 )
-                self.surviving_processes = frozenset(_alive(self._readers.tree.tree_pids()))
+                self.surviving_processes = frozenset(_running(self._readers.tree.tree_pids()))
             session.print_summary(self._engine.snapshot())
-            self._held.close()
+            self._stack.close()
             if exited is not None and session.web is not None and self._after_exit.linger_seconds > 0.0:
                 sleeper.sleep_until_signal(self._after_exit.linger_seconds)
         return exited
 
-    def _is_told_to_stop(self) -> bool:
+    def _should_stop(self) -> bool:
         return self._quit or self._lifecycle.should_stop()
 
     def _on_exit(self, end: Snapshot) -> Sequence[Event]:
@@ -178,54 +184,52 @@ class TrainerWatch:
         return self._after_exit.events
 
     def _raise_own_priority(self) -> None:
-        """Memory is locked where that is permitted; a priority that was asked for and is refused is reported."""
+        """Lock memory where that is permitted, and raise the priority where that is configured; report a refusal."""
         if self._config.daemon.lock_memory:
             process_priority.lock_memory()
         if self._config.daemon.realtime:
             self._remarks.append(process_priority.raise_priority())
 
-    def _watched_trainer(self, log_sources: Sequence[LogSource], held: ExitStack) -> WatchedTrainer:
-        return WatchedTrainer(
-            signaller=self._signaller,
-            tree_parents=self._readers.tree.parent_pids,
-            cgroup=self._readers.cgroup,
-            kmsg=self._kmsg(held),
-            checkpoints=self._checkpoints,
-            child_status=self._child.wait if self._child is not None else None,
-            log_end=log_sources[0].read_last_text if log_sources else str,
-        )
-
     def _assemble(self) -> tuple[WatchLoop, Attached]:
-        held, sources = self._held, self._sources
+        stack, sources = self._stack, self._sources
         snapshotter = ProcessSnapshotLauncher(self._facts.target.pid)
-        held.callback(snapshotter.close)
-        sinks = [self._trainer, *self._sinks(snapshotter), *self._tracker_proxies(held)]
+        stack.callback(snapshotter.close)
+        sinks = [self._trainer, *self._sinks(snapshotter), *self._tracker_proxies(stack)]
         if self._keyboard is not None:
-            held.callback(self._keyboard.close)
+            stack.callback(self._keyboard.close)
             sources.append(snapshotter)
         loop = WatchLoop(
             clock=self._clock,
             engine=self._engine,
-            sampler=self._readers.sampler,
+            read_sample=self._readers.sampler.sample,
             trainer=self._trainer,
-            interrupter=self._interrupter(),
+            interrupter=Interrupter(
+                self._trainer_signaller(),
+                self._choose_signal,
+                unreachable=self._trainer.unreachable_reason,
+                on_sent=lambda before_ns: self._checkpoints.discard_before_signal(self._clock.now(), before_ns),
+                hook=self._hook,
+                hook_replaces_signal=not self._config.actions.signal,
+                state=self._engine.snapshot,
+                dry_run=self._config.dry_run,
+            ),
             diagnose=self._examinations.start_examination,
             sources=sources,
             keys=self._keyboard,
             sinks=sinks,
-            journal=self._store,
+            recorder=self._store,
             waker=self._waker,
-            sequel=self._on_exit,
+            on_exit=self._on_exit,
             interval=self._config.memory.interval_seconds,
         )
         return loop, replace(self._attached, remarks=tuple(filter(None, self._remarks)))
 
     def _sleeper(self) -> Sleeper:
-        watched = [self._waker.fileno()]
+        descriptors = [self._waker.fileno()]
         if not self._signaller.problem:
-            watched.append(self._signaller.fileno())
-        watched += [one.fileno() for one in (self._session.web, self._keyboard) if one is not None]
-        return self._session.make_sleeper(watched, self._session.signals, self._lifecycle.on_signal)
+            descriptors.append(self._signaller.fileno())
+        descriptors += [source.fileno() for source in (self._session.web, self._keyboard) if source is not None]
+        return self._session.make_sleeper(descriptors, self._session.signals, self._lifecycle.on_signal)
 
     # --- the log ---
 
@@ -241,52 +245,41 @@ class TrainerWatch:
         self._remarks.append(f"no log ({facts.stdout_reason}): growth is measured by time alone; name one with --log")
         return None
 
-    def _open_log(self, log: Path | None, held: ExitStack) -> Sequence[LogSource]:
-        """What reads it; nothing where there is none."""
+    def _open_log(self, log: Path | None, stack: ExitStack) -> Sequence[LogSource]:
         if log is None:
             return ()
         source = LogSource(log, configured_presets(self._config), catch_up=self._child is None)
-        held.callback(source.close)
+        stack.callback(source.close)
         return (source,)
 
     # --- signals ---
 
-    def _plan(self) -> SignalPlan:
-        """Asked at attach and again before a signal: a trainer may install its handler late."""
+    def _signal_plan(self) -> SignalPlan:
+        """Read at attach and again before a signal, since a trainer may install its handler late."""
         try:
             status = self._status.read_bytes()
         except SourceError:
             status = self._facts.status
         return choose_signal(status, self._config.signals.wanted)
 
-    def _interrupter(self) -> Interrupter:
-        return Interrupter(
-            self._trainer_signaller(),
-            self._signal,
-            unreachable=self._trainer.unreachable_reason,
-            asked=lambda before_ns: self._checkpoints.discard_before_signal(self._clock.now(), before_ns),
-            hook=self._hook,
-            instead=not self._config.actions.signal,
-            state=self._engine.snapshot,
-            dry_run=self._config.dry_run,
-        )
-
-    def _remark_ways(self, checkpoints: CheckpointWatch) -> None:
-        """How it will be dealt with, what may not be read of it, and what bounds a checkpoint of torchrun's ranks."""
+    def _add_remarks(self) -> None:
+        """Remark how the trainer will be interrupted, and what hides or bounds its checkpoints."""
         if self._child is None:
-            self._remarks.append(self._plan().reason)
+            self._remarks.append(self._signal_plan().reason)
         if self._config.profile != DEFAULT_PROFILE or not self._config.policy.act:
             self._remarks.append(describe_interrupt_plan(self._config))
         try:
-            checkpoints.poll(self._clock.now())
+            self._checkpoints.poll(self._clock.now())
         except SourceError as error:
             self._remarks.append(f"{error}: a checkpoint shows in the log and in folders alone. {error.hint}")
         if self._facts.is_torchrun and self._config.signals.torchrun == "ranks":
-            text = "each rank of torchrun is signalled; when one ends with an error, it stops the others within 30 s"
-            self._remarks.append(text)
+            self._remarks.append(
+                "each rank of torchrun is signalled; when one ends with an error, it stops the others within 30 s"
+            )
         elif self._facts.is_torchrun:
-            text = "torchrun is signalled, which kills its ranks 30 s later: a checkpoint must fit into that"
-            self._remarks.append(text)
+            self._remarks.append(
+                "torchrun is signalled, which kills its ranks 30 s later: a checkpoint must fit into that"
+            )
 
     def _trainer_signaller(self) -> Signaller:
         if self._facts.is_torchrun and self._config.signals.torchrun == "ranks":
@@ -295,32 +288,32 @@ class TrainerWatch:
             )
         return self._signaller
 
-    def _signal(self) -> str:
-        chosen = self._plan()
-        if chosen.signal is None:
-            raise SourceError(chosen.reason)
-        return chosen.signal
+    def _choose_signal(self) -> str:
+        plan = self._signal_plan()
+        if plan.signal is None:
+            raise SourceError(plan.reason)
+        return plan.signal
 
-    def _kmsg(self, held: ExitStack) -> KmsgReader | None:
+    def _open_kernel_log(self, stack: ExitStack) -> KmsgReader | None:
         try:
             require_kernel_pid_namespace()
             kmsg = KmsgReader()
         except SourceError as error:
             self._remarks.append(f"the kernel's log cannot be read ({error}): OOM kills show in cgroup counters only")
             return None
-        held.callback(kmsg.close)
+        stack.callback(kmsg.close)
         return kmsg
 
-    # --- the past ---
+    # --- the history ---
 
-    def _open_history(self, log: Path | None, held: ExitStack) -> tuple[HistoryStore | None, Attached]:
-        """The store, and the event that begins this watch, with the run that it belongs to."""
+    def _open_history(self, log: Path | None, stack: ExitStack) -> tuple[HistoryStore | None, Attached]:
+        """Open the store; return it with the event that begins this watch, which names the run."""
         facts = self._facts
         attached = Attached(self._clock.now(), facts.target, facts.command)
         path = self._config.history_path(os.environ)
         if path is None:
             return None, attached
-        if self._session.once:
+        if self._session.is_brief:
             return None, replace(attached, run_id=stored_runs.run_id_of(path, facts.target) if path.exists() else "")
         try:
             if not self._config.history:
@@ -329,20 +322,20 @@ class TrainerWatch:
         except (HistoryError, OSError) as error:
             self._remarks.append(f"no history is kept: {error}")
             return None, attached
-        held.callback(store.close)
+        stack.callback(store.close)
         self._remarks.append(store.corruption_notice)
         cwd, log_name = facts.cwd or "", str(log) if log is not None and self._child is None else ""
         key = run_key(facts.argv, cwd, log_name or None, facts.uid or 0)
-        opening = store.open_run(key, attached, attached.t, cwd, log_name)
+        run_id = store.open_run(key, attached, attached.t, cwd, log_name).run_id
         if self._engine.never_attached:
             store.record_engine(EngineSettings.from_config(self._config).to_record(), attached.t)
-        return store, replace(attached, run_id=opening.run_id)
+        return store, replace(attached, run_id=run_id)
 
     def _restore(self) -> None:
-        """Feed the run's stored events to the engine and ignore its actions, so that it knows what it knew before."""
+        """Feed the run's stored events to the engine, without carrying out its actions, to restore its state."""
         path = self._config.history_path(os.environ)
         assert path is not None  # noqa: S101 - the run was found there
-        gc.freeze()  # each of the collections below would take 8 ms with what is loaded by now
+        gc.freeze()  # without it each collection below takes 8 ms, for the modules that are loaded
         try:
             for number, event in enumerate(stored_runs.events_to_replay(path, self._attached.run_id), 1):
                 self._engine.feed(event)
@@ -358,65 +351,54 @@ class TrainerWatch:
     # --- outputs ---
 
     def _sinks(self, snapshotter: ProcessSnapshotLauncher) -> Sequence[Sink]:
-        front = self._session.frontend
-        if front is not None:
-            self._remarks += front.pop_remarks()
-            if (view := front.live_view) is not None:
+        frontend = self._session.frontend
+        if frontend is not None:
+            self._remarks += frontend.pop_remarks()
+            if (view := frontend.live_view) is not None:
                 actions = {"q": self._stop, "s": snapshotter.start_process_snapshot}
-                with suppress(SourceError):  # what is typed is not for memwatch
+                with suppress(SourceError):  # stdin is no terminal: its input is not for memwatch
                     self._keyboard = Keyboard(sys.stdin, lambda key: actions.get(key, partial(view.press, key))())
                     view.keys = WATCH_KEYS
         return self._session.all_sinks
 
-    def _tracker_proxies(self, held: ExitStack) -> list[TrackerProxy]:
-        """What hands figures and notices on, each to a process of its own."""
-        if self._session.once or not self._config.enabled_extras:
+    def _tracker_proxies(self, stack: ExitStack) -> list[TrackerProxy]:
+        if self._session.is_brief or not self._config.enabled_extras:
             return []
         from memwatch.app import tracker_setup
         from memwatch.outputs.trackers import tracker_proxy
 
         self._remarks += tracker_setup.config_warnings(self._config)
-        relays = tracker_setup.make_proxies(self._config, self._attached.run_id, self._facts.command)
-        held.callback(lambda: tracker_proxy.finish_all(relays, self._tracker_timeout))
-        return relays
+        proxies = tracker_setup.make_proxies(self._config, self._attached.run_id, self._facts.command)
+        stack.callback(lambda: tracker_proxy.finish_all(proxies, self._tracker_timeout))
+        return proxies
 
     def _stop(self) -> None:
         self._quit = True
 
 
-def print_snapshot(snapshot: Snapshot, stream: TextIO, as_json: bool) -> None:
-    """One screen, or all of it as JSON."""
-    if as_json:
-        print(serialization.to_shown_json(snapshot_to_dict(snapshot)), file=stream)
-        return
-    from memwatch.outputs.terminal.live_view import print_screen
-
-    print_screen(stream, snapshot)
-
-
 def sleep_requesting_gpus(sleeper: Sleeper, gpus: GpuReader | None, clock: Clock, seconds: float) -> bool:
-    """As Sleeper.sleep, until the next look; NVML will be asked shortly before it, so that its answer is there."""
+    """Sleep until the next sample; NVML is asked shortly before it, so that the answer is there in time."""
     if gpus is not None:
         gpus.request_before_sample(clock.now(), seconds)
     return sleeper.sleep(seconds)
 
 
 def with_periodic_gc(sleep: Callable[[float], bool], clock: Clock) -> Callable[[float], bool]:
-    """The same sleep, before which now and then what is free is given back.
+    """Return `sleep` with a full collection before it, once an hour.
 
-    A tuple that is made of an iterator is never taken from CPython's free lists, and goes there when it is done with:
-    they fill up, 2000 of each length, until a full collection empties them.
+    CPython keeps up to 2,000 freed tuples of each length on free lists. A tuple that is made from an iterator is not
+    taken from there but goes there when it is freed, so the lists fill up until a full collection clears them.
     """
     due_t = clock.now() + FULL_GC_SECONDS
 
-    def tidied(seconds: float) -> bool:
+    def collect_and_sleep(seconds: float) -> bool:
         nonlocal due_t
         if seconds >= MIN_SLEEP_FOR_GC_SECONDS and clock.now() >= due_t:
             gc.collect()
             due_t = clock.now() + FULL_GC_SECONDS
         return sleep(seconds)
 
-    return tidied
+    return collect_and_sleep
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,12 +411,14 @@ class Readers:
     sampler: Sampler
 
 
-def make_readers(config: Config, facts: TargetFacts, held: ExitStack, gpu_patience_seconds: float = 0.0) -> Readers:
-    """The readers of a trainer, given back with `held`. A loop has no patience with a GPU's driver: it looks again."""
+def make_readers(config: Config, facts: TargetFacts, stack: ExitStack, gpu_patience_seconds: float = 0.0) -> Readers:
+    """Open the readers of a trainer, which `stack` closes.
+
+    `gpu_patience_seconds` is how long a reading waits for the GPU driver; a loop waits for the next sample instead.
+    """
     pid = facts.target.pid
-    tree = TreeReader(
-        pid, survey=PageSamplingBudget() if config.memory.sample_pages else PageSamplingBudget(max_cpu_share=0.0)
-    )
+    survey = PageSamplingBudget() if config.memory.sample_pages else PageSamplingBudget(max_cpu_share=0.0)
+    tree = TreeReader(pid, survey=survey)
     gpus: GpuReader | None = None
     if config.gpu.enabled:
         patience = gpu_patience_seconds
@@ -443,24 +427,27 @@ def make_readers(config: Config, facts: TargetFacts, held: ExitStack, gpu_patien
     cgroup = CgroupReader(pid, tree_pids=lambda: tree.tree_pids() | (gpus.pids if gpus is not None else frozenset()))
     expected = config.gpu.enabled is True
     sampler = Sampler(tree, cgroup, HostReader(), gpus, config.memory.limit_bytes, gpus_expected=expected)
-    held.callback(sampler.close)
+    stack.callback(sampler.close)
     return Readers(tree, cgroup, gpus, sampler)
 
 
-def find_target(config: Config, apart: Collection[tuple[int, int]] = ()) -> TargetFacts:
-    """The trainer that the configuration means, none of `apart`; AttachError when there is not exactly one."""
+def find_target(config: Config, excluded: Collection[tuple[int, int]] = ()) -> TargetFacts:
+    """Return the trainer that the configuration names; AttachError when there is not exactly one.
+
+    Processes in `excluded`, (PID, start time in ticks), are passed over.
+    """
     if not config.target.is_named:
         raise ConfigError("no trainer is named", f"give one of {OPTIONS}; or use memwatch run")
     require_own_proc()
-    named = partial(find_trainer_pid, **asdict(config.target), excluded=apart)
-    facts = read_target_facts(identify(named()))
-    if named() != facts.target.pid or not is_same_process(facts.target):  # between two looks a PID may go to a stranger
+    find_pid = partial(find_trainer_pid, **asdict(config.target), excluded=excluded)
+    facts = read_target_facts(identify(find_pid()))
+    if find_pid() != facts.target.pid or not is_same_process(facts.target):  # the PID may have been reused meanwhile
         raise NoTrainerError(f"process {facts.target.pid} has ended just now", "Is the trainer started again?")
     return facts
 
 
 def describe_interrupt_plan(config: Config) -> str:
-    """How a watch will deal with its trainer, in a few words."""
+    """Say whether and how a watch will interrupt its trainer."""
     profile = "" if config.profile == DEFAULT_PROFILE else f"profile {config.profile}: "
     if config.dry_run or not config.policy.act:
         return f"{profile}never signals, as {'dry_run' if config.dry_run else 'policy.act'} says"
@@ -468,33 +455,41 @@ def describe_interrupt_plan(config: Config) -> str:
 
 
 def configured_presets(config: Config) -> tuple[Preset, ...]:
-    """The user's own first, then those that travel with memwatch; ConfigError for a broken one."""
+    """Return the user's marker presets, then memwatch's own; ConfigError for a broken one."""
     own: list[tuple[str, object]] = []
     for number, extra in enumerate(config.log.extra):
         if isinstance(extra, str):
             path = Path(extra)
             files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
-            own += [(str(file), serialization.load_yaml(_text(file), str(file))) for file in files]
+            own += [(str(file), serialization.load_yaml(_read_preset(file), str(file))) for file in files]
         else:
             own.append((f"log.extra[{number}]", extra))
-    found = (*load_presets(own, user=True), *_shipped())
+    presets = (*load_presets(own, user=True), *_packaged_presets())
     wanted = config.log.markers
-    names = sorted(preset.name for preset in found if not preset.applies_to_all_logs)
+    names = sorted(preset.name for preset in presets if not preset.applies_to_all_logs)
     if wanted is not None and wanted not in names:
         raise ConfigError(f"log.markers: no preset is called {wanted!r}", f"there are: {', '.join(names)}")
-    return tuple(preset for preset in found if preset.applies_to_all_logs or wanted in (None, preset.name))
+    return tuple(preset for preset in presets if preset.applies_to_all_logs or wanted in (None, preset.name))
 
 
 @cache
-def _shipped() -> tuple[Preset, ...]:
-    """Read once: it takes some 200 kB for a moment, beside all that the watch before has left."""
+def _packaged_presets() -> tuple[Preset, ...]:
+    """Cached: reading them takes some 200 kB for a moment, which `serve` would need with each watch."""
     return load_presets(
         (path.stem, serialization.load_yaml(path.read_text(), path.name)) for path in package_data.preset_files()
     )
 
 
-def _alive(pids: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """(PID, start time in ticks) of those that still run."""
+def check_extras(config: Config) -> None:
+    """Raise ConfigError when a tracker is configured that cannot work, such as one that is not installed."""
+    if config.enabled_extras:
+        from memwatch.app.tracker_setup import check
+
+        check(config)
+
+
+def _running(pids: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield (PID, start time in ticks) of the processes that still run."""
     for pid in pids:
         with suppress(SourceError):
             found = read_stat(pid)
@@ -502,25 +497,16 @@ def _alive(pids: Iterable[int]) -> Iterator[tuple[int, int]]:
                 yield pid, found.start_ticks
 
 
-def _allow_descriptors(held: ExitStack) -> None:
-    """One is held for each process of the trainer's tree: take as many as this user may have, until `held`."""
+def _allow_descriptors(stack: ExitStack) -> None:
+    """Raise the limit of open files until `stack` closes: one is held for each process of the trainer's tree."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))  # the next trainer would inherit it
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))  # a trainer started later inherits it
 
 
-def _text(path: Path) -> str:
+def _read_preset(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}", "log.extra names preset files, or folders of them") from error
-
-
-def new_run_log_path(environ: Mapping[str, str], now: Callable[[], time.struct_time] = time.localtime) -> Path:
-    """A new file for the output of a started trainer; of earlier ones the newest are kept."""
-    folder = default_history(environ).parent / "runs"
-    earlier = sorted(folder.glob("*.log")) if folder.is_dir() else []
-    for path in earlier[: max(0, len(earlier) - RUN_LOGS_KEPT + 1)]:
-        path.unlink(missing_ok=True)
-    return folder / f"{time.strftime('%Y%m%d-%H%M%S', now())}-{os.urandom(3).hex()}.log"  # many a PID is 2

@@ -1,7 +1,4 @@
-"""How an interrupt reaches the trainer: by a signal, by the hook, or by both.
-
-What a configuration wants to be run on an interrupt, and which part of which run it is told of.
-"""
+"""Carries out interrupts, by a signal, by the user's hook, or by both, and makes the hook of a configuration."""
 
 from __future__ import annotations
 
@@ -24,13 +21,13 @@ if TYPE_CHECKING:
     from memwatch.actions.interrupt_hook import Hook
 
 
-FILE_CLOCK = 5  # CLOCK_REALTIME_COARSE stamps files, up to 10 ms behind time.time()
-FIRST_SIGNAL = "SIGINT"  # what is told where none could be chosen
+CLOCK_REALTIME_COARSE = 5  # Linux stamps files by this clock, which is up to 10 ms behind time.time()
+DEFAULT_SIGNAL = "SIGINT"  # reported as the interrupt's signal when none can be chosen
 Announce = Callable[[Signalling], None]
 
 
 class Interrupter:
-    """Carries out what the engine decided. The signal goes first: a process takes a millisecond to start."""
+    """Carries out what the engine decided. The signal precedes the hook, whose process takes a millisecond to start."""
 
     def __init__(
         self,
@@ -38,77 +35,81 @@ class Interrupter:
         choose_signal: Callable[[], str],
         *,
         unreachable: Callable[[], str | None] = lambda: None,
-        asked: Callable[[int], None] = lambda _: None,
+        on_sent: Callable[[int], None] = lambda _: None,
         hook: Hook | None = None,
-        instead: bool = False,
+        hook_replaces_signal: bool = False,
         state: Callable[[], Snapshot] | None = None,
         dry_run: bool = False,
     ) -> None:
-        """`instead`: the hook takes the place of the first signal; `state` is what it is told of.
+        """`unreachable` returns why no signal would arrive; `state` returns what the hook's arguments describe.
 
-        `unreachable`: why no signal would arrive. `asked` is called once the trainer was asked to save, with the time
-        of files just before: what was complete then is not taken for what that brought about. It comes after the
-        signal: a look at folders takes 0.3 ms, and on a network's file system as long as it likes.
+        `on_sent` is called after the request to save, with the time of files just before it: a checkpoint that was
+        complete by then is not an answer to it. It is called after the signal since it looks at folders: that takes
+        0.3 ms, and on a network's file system any time.
         """
         self._signaller, self._choose_signal = signaller, choose_signal
-        self._unreachable, self._asked = unreachable, asked
-        self._hook, self._instead, self._state, self._dry_run = hook, instead, state, dry_run
+        self._unreachable, self._on_sent = unreachable, on_sent
+        self._hook, self._hook_replaces_signal, self._state = hook, hook_replaces_signal, state
+        self._dry_run = dry_run
 
     def unreachable_reason(self) -> str | None:
         """Why no interrupt would reach the trainer; None when one would."""
         if self._dry_run:
             return "a dry run: nothing is sent"
-        return None if self._hook is not None and self._instead else self._unreachable()
+        return None if self._hook is not None and self._hook_replaces_signal else self._unreachable()
 
     def execute(self, action: Interrupt | Escalate, announce: Announce = lambda _: None) -> Sequence[Event]:
-        """Carry it out; what came of it. What reaches the trainer is announced just before."""
+        """Carry out `action` without waiting for it and return the outcome.
+
+        `announce` is called just before a signal is sent, or a hook in its place is started.
+        """
         hook = self._hook
         if hook is None or isinstance(action, Escalate) or action.by_signal:
-            return [self._signal(action, announce)]
-        signalled = self._replaced(action) if self._instead else self._signal(action, announce)
-        facts = self._facts(action, signalled.signal)
+            return [self._send_signal(action, announce)]
+        replaces = self._hook_replaces_signal
+        signalled = self._replaced_signal(action) if replaces else self._send_signal(action, announce)
+        facts = self._hook_facts(action, signalled.signal)
         command = hook.command(facts)
         try:
-            if self._instead and not self._dry_run:
+            if replaces and not self._dry_run:
                 announce(Signalling(action.t, signalled.signal, command, instead=True))
-                self._carefully(lambda: hook.start(action.t, facts))
+                self._send(lambda: hook.start(action.t, facts))
             elif not self._dry_run:
                 hook.start(action.t, facts)
         except SourceError as error:
             failed = HookRan(action.t, command, None, 0.0, str(error))
-            return [failed, self._signal(action, announce)] if self._instead else [signalled, failed]
+            return [failed, self._send_signal(action, announce)] if replaces else [signalled, failed]
         return [replace(signalled, hook=command)]
 
     def wait_for_hook(self, stopped: Callable[[], bool]) -> Sequence[Event]:
-        """The trainer has ended: wait for the hook, which may have others to tell, within its time."""
+        """Wait, in bounded time, for a hook that still runs after the trainer's end: it may have others to notify."""
         return self._hook.wait_until_ended(stopped) if self._hook is not None else ()
 
-    def _signal(self, action: Interrupt | Escalate, announce: Announce) -> Signalled:
-        name = action.signal if isinstance(action, Escalate) else FIRST_SIGNAL
+    def _send_signal(self, action: Interrupt | Escalate, announce: Announce) -> Signalled:
+        name = action.signal if isinstance(action, Escalate) else DEFAULT_SIGNAL
         try:
             name = action.signal if isinstance(action, Escalate) else self._choose_signal()
             if not self._dry_run:
                 announce(Signalling(action.t, name))
-                self._carefully(lambda: self._signaller.send_signal(name))
+                self._send(lambda: self._signaller.send_signal(name))
         except MemwatchError as error:
             return Signalled(action.t, name, error=str(error))
         return Signalled(action.t, name, dry_run=self._dry_run)
 
-    def _replaced(self, action: Interrupt) -> Signalled:
-        """The signal whose place the hook takes."""
+    def _replaced_signal(self, action: Interrupt) -> Signalled:
         try:
             name = self._choose_signal()
         except MemwatchError:
-            name = FIRST_SIGNAL
+            name = DEFAULT_SIGNAL
         return Signalled(action.t, name, dry_run=self._dry_run, instead=True)
 
-    def _carefully(self, deed: Callable[[], None]) -> None:
-        before_ns = time.clock_gettime_ns(FILE_CLOCK)
-        deed()
-        self._asked(before_ns)
+    def _send(self, request: Callable[[], None]) -> None:
+        before_ns = time.clock_gettime_ns(CLOCK_REALTIME_COARSE)
+        request()
+        self._on_sent(before_ns)
 
-    def _facts(self, action: Interrupt, signal: str) -> Mapping[str, str]:
-        """By the names of actions.hook.FACTS; what is not known is empty."""
+    def _hook_facts(self, action: Interrupt, signal: str) -> Mapping[str, str]:
+        """The values of actions.interrupt_hook.FACTS by their names; unknown ones are empty."""
         state = self._state() if self._state is not None else None
         run = state.run if state is not None else None
         return {
@@ -125,7 +126,7 @@ class Interrupter:
 
 
 def resolve_run_identity(config: Config, environ: Mapping[str, str], argv: Sequence[str], run_id: str) -> RunIdentity:
-    """Which part of which run a trainer is: by the configuration, its launcher, or the history (`run_id`)."""
+    """Return which part of which run a trainer is, by the configuration, its launcher, or the history (`run_id`)."""
     given, agent = config.run, is_torchrun(argv)
     found = identify_run(environ, argv, agent=agent, host=os.uname().nodename, run_id=run_id)
     rank = found.rank if given.rank is None else given.rank
@@ -135,7 +136,7 @@ def resolve_run_identity(config: Config, environ: Mapping[str, str], argv: Seque
 def make_hook(
     config: Config, environ: Mapping[str, str], run: RunIdentity | None, now: Callable[[], float]
 ) -> Hook | None:
-    """What is run on an interrupt; ConfigError when it wants what is not known of the trainer with this `environ`."""
+    """Return the configured hook, or None; ConfigError when it uses a fact that is unknown for this trainer."""
     actions = config.actions
     if actions.hook is None:
         return None
@@ -152,5 +153,5 @@ def make_hook(
 
 
 def check_hook(config: Config, environ: Mapping[str, str], argv: Sequence[str]) -> None:
-    """ConfigError when the hook wants what will not be known of a trainer that is started so."""
+    """Raise ConfigError when the hook uses a fact that will be unknown for a trainer that is started like this."""
     make_hook(config, environ, resolve_run_identity(config, environ, argv, "of the history"), time.monotonic)

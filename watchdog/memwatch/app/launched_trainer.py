@@ -10,10 +10,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from memwatch.config.settings import default_history
 from memwatch.errors import AttachError
 from memwatch.system import private_files
 from memwatch.system.clock import STOP_SIGNALS
@@ -27,6 +29,7 @@ _OWN = {
 FORWARDED_SIGNALS = tuple(sorted(signal.valid_signals() - _OWN))
 TERMINATING_SIGNALS = (*STOP_SIGNALS, signal.SIGQUIT)  # after these nothing is started again
 COPY_EVERY_SECONDS = 0.1
+RUN_LOGS_KEPT = 20
 
 
 class LaunchedTrainer:
@@ -90,6 +93,15 @@ def forward_signals(to: Callable[[int], object]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def new_run_log_path(environ: Mapping[str, str], now: Callable[[], time.struct_time] = time.localtime) -> Path:
+    """Return a new path for the output of a started trainer, and delete all but the newest of the earlier files."""
+    folder = default_history(environ).parent / "runs"
+    earlier = sorted(folder.glob("*.log")) if folder.is_dir() else []
+    for path in earlier[: max(0, len(earlier) - RUN_LOGS_KEPT + 1)]:
+        path.unlink(missing_ok=True)
+    return folder / f"{time.strftime('%Y%m%d-%H%M%S', now())}-{os.urandom(3).hex()}.log"  # no PID: many a PID is 2
 
 
 class Passthrough:

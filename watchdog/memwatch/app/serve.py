@@ -8,25 +8,39 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
-from memwatch.app import composition
+from memwatch.app.composition import TrainerWatch, check_extras, configured_presets, find_target
 from memwatch.app.engine_settings import EngineSettings
 from memwatch.app.watch_loop import FailureTracker
-from memwatch.app.watch_session import AfterExit, Frontend, WatchSession, sleep_in_slices
+from memwatch.app.watch_session import AfterExit, Frontend, WatchSession, make_access_policy, sleep_in_slices
 from memwatch.config.reload import FILE_CHECK_SECONDS, ReloadableConfig
+from memwatch.config.settings import Config
 from memwatch.core.engine import notices
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Awaiting, Event, Notice
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, ExitCode, NoTrainerError, SourceError, TargetGoneError
 from memwatch.outputs.sd_notify import SystemdNotifier
+from memwatch.sources.target.find_process import OPTIONS
 from memwatch.sources.target.process_identity import TargetFacts
 from memwatch.system.clock import STOP_SIGNALS, Sleeper, SystemClock
 
-MAX_SEARCH_CPU_SHARE = 0.02  # of a core, spent on looking for a trainer
+MAX_SEARCH_CPU_SHARE = 0.02  # of a core, for the search for a trainer: a large /proc is searched more rarely
+
+
+def check_config(config: Config) -> Config:
+    """Return `config` if one trainer after the other can be watched with it; ConfigError otherwise."""
+    if config.target.pid is not None:
+        raise ConfigError("a PID does not come again", "name the trainer by --pidfile, --match, --unit or --cgroup")
+    if not config.target.is_named:
+        raise ConfigError("no trainer is named", f"give one of {OPTIONS}, or a key of target in the file of --config")
+    configured_presets(config)
+    make_access_policy(config)
+    check_extras(config)
+    return config
 
 
 class Service:
-    """One watch after the other, and what they have in common; the lifecycle of each watch."""
+    """Runs one watch after the other, and is the lifecycle of each of them."""
 
     def __init__(
         self,
@@ -35,10 +49,10 @@ class Service:
         clock: SystemClock | None = None,
         make_sleeper: Callable[..., Sleeper] = Sleeper,
     ) -> None:
-        """ConfigError when an address to listen at is not free."""
+        """Listen; ConfigError when the address is not free."""
         self._live, self._systemd, self._config = live, systemd, live.config
         self._clock, self._make_sleeper = clock or SystemClock(), make_sleeper
-        self._frontend = Frontend(self._config, self._clock, sys.stdout, may_draw=False)
+        self._frontend = Frontend(self._config, self._clock, sys.stdout, allow_live_view=False)
         self._engine = self._new_engine()  # of the latest watch
         self._failures = FailureTracker()
         self._surviving_processes = frozenset[tuple[int, int]]()
@@ -49,8 +63,8 @@ class Service:
         self._frontend.close()
 
     def serve(self) -> int:
-        """Serve until a signal ends it; the exit code."""
-        with Sleeper((), STOP_SIGNALS, self.on_signal):  # between two watches, too, a signal is handled
+        """Serve until a signal ends it, and return the exit code."""
+        with Sleeper((), STOP_SIGNALS, self.on_signal):  # signals between two watches are handled, too
             self._report_frontend_remarks()
             self._systemd.ready()
             while not self._stopped:
@@ -65,9 +79,9 @@ class Service:
     # --- the lifecycle of a watch ---
 
     def should_stop(self) -> bool:
-        """True when a signal or a changed configuration ends the watch.
+        """Whether a signal or a changed configuration ends the watch.
 
-        Asked often, also within long waits: systemd gets its watchdog ping here, and the configuration is checked.
+        This is called often, also within long waits, so systemd's watchdog is pinged and the file is checked here.
         """
         self._systemd.ping()
         live = self._live
@@ -80,21 +94,52 @@ class Service:
         return self._stopped or live.pending is not None
 
     def on_signal(self, number: int) -> None:
-        """SIGHUP: the configuration is read again; any other signal ends the service."""
         if number == signal.SIGHUP:
             self._live.request_reload()
         else:
             self._stopped = True
 
     def on_exit(self, end: Snapshot) -> AfterExit:
-        """The state at the end is served until the next trainer is there."""
-        return AfterExit()
+        return AfterExit()  # no linger: the HTTP server goes on anyhow
 
     def _new_engine(self) -> Engine:
         return EngineSettings.from_config(self._config).make_engine()
 
-    def _session(self) -> WatchSession:
-        return WatchSession(
+    # --- one after the other ---
+
+    def _wait(self) -> TargetFacts | None:
+        """Return the trainer once it is there; None when the service is to stop or to adopt a configuration."""
+        due_t, web = self._clock.now(), self._frontend.web
+        with self._make_sleeper([] if web is None else [web.fileno()], STOP_SIGNALS, self.on_signal) as sleeper:
+            while not self.should_stop():
+                events: Iterable[Event] = ()
+                if self._clock.now() >= due_t:
+                    before = _cpu_seconds()
+                    try:
+                        return find_target(self._config, self._surviving_processes)
+                    except (AttachError, SourceError) as error:
+                        events = list(self._not_found(error))
+                    search_seconds = (_cpu_seconds() - before) / MAX_SEARCH_CPU_SHARE
+                    due_t = self._clock.now() + max(self._config.daemon.wait_seconds, search_seconds)
+                self._feed([*self._config_health(), *events])
+                sleep_in_slices(
+                    sleeper.sleep,
+                    min(due_t - self._clock.now(), FILE_CHECK_SECONDS),
+                    slice_seconds=self._slice_seconds,
+                    should_stop=self.should_stop,
+                    clock=self._clock,
+                )
+        return None
+
+    def _not_found(self, error: Exception) -> Iterable[Event]:
+        """A trainer that is not there yet is a normal state, anything else a failure of the source `target`."""
+        now, reason = self._clock.now(), str(error).partition("\n")[0].rstrip(":")
+        is_normal = isinstance(error, (NoTrainerError, TargetGoneError))
+        yield from self._failures.update(now, "target", None if is_normal else reason)
+        yield Awaiting(now, reason)
+
+    def _watch(self, facts: TargetFacts) -> None:
+        session = WatchSession(
             self._config,
             self._clock,
             self._new_engine(),
@@ -106,60 +151,17 @@ class Service:
             sleep_slice_seconds=self._slice_seconds,
             make_sleeper=self._make_sleeper,
         )
-
-    # --- one after the other ---
-
-    def _wait(self) -> TargetFacts | None:
-        """The trainer, once it is there; None when something else is to be done first."""
-        due_t, web = self._clock.now(), self._frontend.web
-        with self._make_sleeper([] if web is None else [web.fileno()], STOP_SIGNALS, self.on_signal) as sleeper:
-            while not self.should_stop():
-                events: list[Event] = []
-                if self._clock.now() >= due_t:
-                    before = _cpu_seconds()
-                    facts = self._find(events)
-                    if facts is not None:
-                        return facts
-                    took = _cpu_seconds() - before
-                    due_t = self._clock.now() + max(self._config.daemon.wait_seconds, took / MAX_SEARCH_CPU_SHARE)
-                self._show([*self._health_of_config(), *events])
-                sleep_in_slices(
-                    sleeper.sleep,
-                    min(due_t - self._clock.now(), FILE_CHECK_SECONDS),
-                    slice_seconds=self._slice_seconds,
-                    should_stop=self.should_stop,
-                    clock=self._clock,
-                )
-        return None
-
-    def _find(self, events: list[Event]) -> TargetFacts | None:
-        """The trainer; else `events` say why there is none."""
         try:
-            return composition.find_target(self._config, self._surviving_processes)
-        except (AttachError, SourceError) as error:
-            events += self._unfound(error)
-        return None
-
-    def _unfound(self, error: Exception) -> Iterable[Event]:
-        """That there is none yet is how it should be; anything else is a failure."""
-        now, reason = self._clock.now(), str(error).partition("\n")[0].rstrip(":")
-        is_none = isinstance(error, (NoTrainerError, TargetGoneError))
-        yield from self._failures.update(now, "target", None if is_none else reason)
-        yield Awaiting(now, reason)
-
-    def _watch(self, facts: TargetFacts) -> None:
-        session = self._session()
-        try:
-            with composition.TrainerWatch(session, self, facts) as watching:
-                self._engine = session.engine  # from here on it is shown: two engines of long runs would take some MiB
+            with TrainerWatch(session, self, facts) as watch:
+                self._engine = session.engine  # the previous one goes now: two engines of long runs take some MiB
                 _free_previous_watch()
-                watching.run()
+                watch.run()
         except (AttachError, ConfigError) as error:  # the trainer has just ended; a preset was broken meanwhile
-            self._show(self._unfound(error))
+            self._feed(self._not_found(error))
         else:
-            self._surviving_processes = watching.surviving_processes
+            self._surviving_processes = watch.surviving_processes
 
-    def _health_of_config(self) -> Iterable[Event]:
+    def _config_health(self) -> Iterable[Event]:
         now, live = self._clock.now(), self._live
         try:
             live.poll(now)
@@ -167,16 +169,16 @@ class Service:
             return self._failures.update(now, live.name, str(error))
         return self._failures.update(now, live.name, None)
 
-    def _show(self, events: Iterable[Event]) -> None:
-        """Publish what has changed while no watch does."""
+    def _feed(self, events: Iterable[Event]) -> None:
+        """Feed the engine and publish its notices, while there is no watch that does."""
         self._publish([notice for event in events for notice in self._engine.feed(event) if isinstance(notice, Notice)])
 
-    def _publish(self, new_notices: Sequence[Notice]) -> None:
+    def _publish(self, new: Sequence[Notice]) -> None:
         sinks = (*self._frontend.sinks, self._systemd)
-        wanted = [sink.on_loop_iteration() for sink in sinks]  # each is asked
-        if new_notices or any(wanted):
+        wanted = [sink.on_loop_iteration() for sink in sinks]  # a list: each sink has to be called
+        if new or any(wanted):
             for sink in sinks:
-                sink.publish(self._engine.snapshot(), new_notices)
+                sink.publish(self._engine.snapshot(), new)
 
     def _report_frontend_remarks(self) -> None:
         for remark in self._frontend.pop_remarks():
@@ -188,7 +190,6 @@ class Service:
     # --- another configuration ---
 
     def _adopt_config(self) -> None:
-        """Put a changed configuration in force."""
         live, pending = self._live, self._live.pending
         if pending is None:
             return
@@ -205,11 +206,11 @@ class Service:
 
 
 def _free_previous_watch() -> None:
-    """What a watch has left is free from here on, and takes no room beside the next one."""
+    """Free the memory of the previous watch before the next one takes its own."""
     gc.unfreeze()
     gc.collect()
 
 
 def _cpu_seconds() -> float:
-    """That memwatch and its children that have ended took: systemctl is one."""
+    """Of memwatch and of its children that have ended, such as systemctl."""
     return sum(os.times()[:4])

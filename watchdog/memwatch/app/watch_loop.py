@@ -1,6 +1,6 @@
-"""The one loop: look, tell the engine, do what it asks, keep and show what came of it.
+"""The watch loop: samples memory, feeds the engine, carries out its actions, records the events and shows the state.
 
-Which sources and outputs fail: each failure, its new reason and its recovery are told once.
+A source or an output that fails does not end the loop: its failure, each new reason and its recovery are reported once.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from memwatch.app.interrupter import Interrupter
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import (
     ArmedChanged,
     Attached,
     Diagnose,
-    Escalate,
     Event,
     Exited,
-    Interrupt,
     Notice,
     Sampled,
     Signalling,
@@ -29,15 +28,30 @@ from memwatch.core.measurements import Sample, UnavailableSource
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import MemwatchError, TargetGoneError
 
+# A process loses its memory a moment before it ends. One that has neither memory nor ended by then is reported.
+REPORT_NO_MEMORY_AFTER_SECONDS = 2.0
+# How often the wake thresholds and the permission to signal are renewed.
+RENEW_THRESHOLDS_SECONDS = 10.0
+# While samples are closer than this, there is no time for the slow preparations of a wake threshold.
+MIN_INTERVAL_TO_RENEW_SECONDS = 0.25
+# What a SIGKILL of memwatch may cost: samples are written together, and are on disk after this time.
+MAX_UNWRITTEN_SECONDS = 1.0
+# `memwatch -1` takes a few samples: a trend of this second shows, and a long log is read in several parts.
+BRIEF_SAMPLES, BRIEF_INTERVAL_SECONDS = 4, 0.25
+# After the trainer's end its log is read, a bounded piece at a time, until two reads find nothing. Of a log that was
+# rotated just then the first empty read ends the old file; the second one looks for the new file, which a log source
+# does once a second.
+MAX_FINAL_READS, FINAL_EMPTY_READS, NEW_FILE_CHECK_SECONDS = 64, 2, 1.0
+
 
 class FailureTracker:
-    """What is known to fail, and why."""
+    """Knows which sources and outputs fail at present, and why."""
 
     def __init__(self) -> None:
         self._failing: dict[str, str] = {}
 
     def update(self, now: float, source: str, reason: str | None) -> Iterable[SourceChanged]:
-        """The change, if it is one, now that `source` works (no reason) or does not."""
+        """Yield an event when the state of `source` changes; a `reason` of None means that it works."""
         if self._failing.get(source) == reason:
             return
         if reason is None:
@@ -47,29 +61,8 @@ class FailureTracker:
         yield SourceChanged(now, source, reason is None, reason or "")
 
 
-REPORT_NO_MEMORY_AFTER_SECONDS = 2.0  # a process without memory that has not ended by then is worth telling
-RENEW_THRESHOLDS_SECONDS = (
-    10.0  # between two looks at what arms memwatch: the kernel's levels, the permission to signal
-)
-MIN_INTERVAL_TO_RENEW_SECONDS = 0.25  # looks closer than this leave no time to arm levels
-MAX_UNWRITTEN_SECONDS = 1.0  # what a kill may cost: samples that come alone are on disk after so long, many at once
-ONCE_LOOKS, ONCE_SECONDS = 4, 0.25  # where one screen is all that is wanted
-MAX_FINAL_READS = 64  # of a log, a bounded piece each, after the trainer's end ...
-FINAL_EMPTY_READS = (
-    2  # ... until so many find nothing: of a log that was rotated just then, the first ends the old file ...
-)
-RARE_SECONDS = 1.0  # ... and the next, as of so much later, looks for the new one
-
-
-class SampleSource(Protocol):
-    """One look at memory."""
-
-    def sample(self, now: float) -> Sample:
-        """Everything that can be read now; TargetGoneError when the trainer has no memory left."""
-
-
 class EventRecorder(Protocol):
-    """What outlives memwatch."""
+    """Keeps events and notices on disk: the history."""
 
     @property
     def failure(self) -> str | None:
@@ -77,170 +70,157 @@ class EventRecorder(Protocol):
 
     @property
     def loss(self) -> str | None:
-        """That something will never be kept, since it waited for too long."""
+        """Which events will never be kept, because they waited for too long."""
 
     def append(self, events: Sequence[Event], notices: Sequence[Notice], wait_seconds: float = 0.0) -> None:
-        """Keep them; a disk that fails shows in `failure`. Samples that come alone may wait so long for the next.
+        """Keep them; a failing disk shows in `failure`. Samples that come alone may wait this long for the next.
 
-        It waits for the disk for a moment, and for a disk that lags behind only where Signalling is among them.
+        A disk that lags behind is waited for only where Signalling is among the events.
         """
 
 
 class Trainer(Protocol):
     """The process that is watched."""
 
-    def has_exited(self) -> bool:
-        """It has ended."""
+    def has_exited(self) -> bool: ...
 
     def collect_exit_events(self, t: float, before: Snapshot) -> Sequence[Event]:
-        """What its end brought to light, Exited last; `before` is the state in which the end was met."""
+        """Return what its end brought to light, Exited last; `before` is the state in which it ended."""
 
     def observe_event(self, event: Event) -> None:
-        """Every event that the engine is fed, too."""
-
-
-class InterruptExecutor(Protocol):
-    """What the engine decides, carried out."""
-
-    def unreachable_reason(self) -> str | None:
-        """Why no interrupt would reach the trainer; None when one would."""
-
-    def execute(self, action: Interrupt | Escalate, announce: Callable[[Signalling], None]) -> Sequence[Event]:
-        """Carry it out, without waiting for anything; what came of it. `announce` is told what will be done, before."""
-
-    def wait_for_hook(self, stopped: Callable[[], bool]) -> Sequence[Event]:
-        """The trainer has ended: what is still under way is waited for, in bounded time."""
+        """Called with every event that the engine is fed."""
 
 
 @dataclass(slots=True)
 class _Iteration:
-    """What the engine was fed, and what there is to tell."""
+    """The events and the notices of one iteration of the loop."""
 
-    fed: list[Event] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
-    _kept: tuple[int, int] = (0, 0)  # of both
+    _recorded: tuple[int, int] = (0, 0)  # how many of both
 
-    def to_keep(self) -> tuple[list[Event], list[Notice]]:
-        """What has come since this was asked before."""
-        (fed, told), self._kept = self._kept, (len(self.fed), len(self.notices))
-        return self.fed[fed:], self.notices[told:]
+    def pop_unrecorded(self) -> tuple[list[Event], list[Notice]]:
+        (events, notices), self._recorded = self._recorded, (len(self.events), len(self.notices))
+        return self.events[events:], self.notices[notices:]
 
 
 class WatchLoop:
-    """Watches one trainer to its end. Everything it works with is handed to it."""
+    """Watches one trainer to its end with the parts that it is given."""
 
     def __init__(
         self,
         *,
         clock: Clock,
         engine: Engine,
-        sampler: SampleSource,
+        read_sample: Callable[[float], Sample],
         trainer: Trainer,
-        interrupter: InterruptExecutor,
+        interrupter: Interrupter,
         diagnose: Callable[[Diagnose], None] = lambda _: None,
         sources: Sequence[EventSource] = (),
         keys: EventSource | None = None,
         sinks: Sequence[Sink] = (),
-        journal: EventRecorder | None = None,
+        recorder: EventRecorder | None = None,
         waker: Waker | None = None,
-        sequel: Callable[[Snapshot], Sequence[Event]] = lambda _: (),
+        on_exit: Callable[[Snapshot], Sequence[Event]] = lambda _: (),
         interval: float = 1.0,
     ) -> None:
-        self._clock, self._engine, self._sampler = clock, engine, sampler
-        self._trainer, self._interrupter = trainer, interrupter
-        self._diagnose = diagnose
-        self._keys = (keys,) if keys is not None else ()  # what somebody waits in front of: asked whenever it may be
-        self._sources, self._sinks, self._journal, self._waker = (*sources, *self._keys), sinks, journal, waker
-        self._sequel = sequel  # what the trainer's end leads to
-        self._health = FailureTracker()
-        self._interval = interval
-        self._unread: set[str] = set()
-        self._powerless: str | None = ""  # as last told; "" before
-        self._wreck_t: float | None = None  # since when the trainer has had no memory
-        self._due_t = float("-inf")  # of the next tick
-        self._arm_t = self._powers_t = float("-inf")  # when levels are armed anew, and the permission is asked for
-        self._pace = 0.0  # seconds to the next look, at most, as of the last
-        self._waiting: list[Event] = []  # what the last turn's showing brought about
+        """`read_sample` raises TargetGoneError when the trainer has no memory left.
+
+        `on_exit` returns the events that the trainer's end leads to.
+        """
+        self._clock, self._engine, self._read_sample = clock, engine, read_sample
+        self._trainer, self._interrupter, self._diagnose = trainer, interrupter, diagnose
+        self._keys = () if keys is None else (keys,)  # a person waits for their effect: polled after each early wakeup
+        self._sources, self._sinks, self._recorder, self._waker = (*sources, *self._keys), sinks, recorder, waker
+        self._on_exit, self._interval = on_exit, interval
+        self._failures = FailureTracker()
+        self._unread: set[str] = set()  # what the latest sample lacks
+        self._unreachable: str | None = ""  # as last reported; "" before the first report
+        self._no_memory_since: float | None = None
+        self._tick_t = self._thresholds_t = self._armed_t = float("-inf")  # when each is due
+        self._sample_within = 0.0  # seconds until the engine wants the next sample, at most
+        self._sink_changes: list[Event] = []  # of the latest publishing, to be fed in the next iteration
 
     def run(self, attached: Attached, sleep: Callable[[float], bool], stopped: Callable[[], bool]) -> Exited | None:
-        """Watch until the trainer ends (how it did) or memwatch is told to stop (None).
+        """Watch until the trainer ends, and return how; None when `stopped` says that memwatch is to stop.
 
-        `sleep` ends early when the trainer does or the waker rings; it tells whether it had a reason to.
+        `sleep` ends early when the trainer does or the waker rings, and returns True then.
         """
         woken = True
         self._process_events([attached])
         while not stopped():
             if woken and self._trainer.has_exited():
                 return self._finish(stopped)
-            if self._clock.now() >= self._due_t:
+            if self._clock.now() >= self._tick_t:
                 self.tick()
             elif any(sink.wants_snapshot() for sink in self._sinks):
-                self._show(())
+                self._publish(())
             else:
                 self.sample_memory()
-            self._renew_wake_thresholds(self._pace, woken)
-            woken = sleep(min(self._pace, self._due_t - self._clock.now()))
+            self._renew_wake_thresholds(woken)
+            woken = sleep(min(self._sample_within, self._tick_t - self._clock.now()))
             if woken and (pressed := list(self._poll(self._clock.now(), self._keys))):
                 self._process_events(pressed)
         self._close()
         return None
 
     def run_briefly(self, attached: Attached, sleep: Callable[[float], bool]) -> None:
-        """A few looks, close to each other: what moves shows in the second, a long log is read in parts."""
+        """Take a few samples, as `memwatch -1` needs them."""
         self._process_events([attached])
-        for _ in range(ONCE_LOOKS):
+        for _ in range(BRIEF_SAMPLES):
             self.tick()
-            sleep(ONCE_SECONDS)
+            sleep(BRIEF_INTERVAL_SECONDS)
         self._close()
 
     def tick(self) -> None:
-        """One look at everything."""
+        """Poll every source, sample memory, publish."""
         now = self._clock.now()
-        self._due_t = now + self._interval
-        self._process_events([*self._poll_armed(now), *self._poll(now, self._sources), *self._read_sample(now)])
+        self._tick_t = now + self._interval
+        self._process_events([*self._poll_armed(now), *self._poll(now, self._sources), *self._sampled(now)])
 
     def sample_memory(self) -> None:
-        """One look at memory, between two ticks, and at all else when it may be decisive; shown when that tells."""
+        """Sample memory between two ticks; poll the sources too where that may be decisive; publish only notices."""
         now = self._clock.now()
-        heard = self._poll(now, self._sources) if self._engine.is_deciding else ()
-        notices = self._feed_all([*heard, *self._read_sample(now)])
+        polled = self._poll(now, self._sources) if self._engine.is_deciding else ()
+        notices = self._feed_all([*polled, *self._sampled(now)])
         if notices:
-            self._show(notices)
+            self._publish(notices)
 
-    def _renew_wake_thresholds(self, pace: float, woken: bool) -> None:
-        """Let the kernel end the sleep that follows; what it looks out for is renewed now and then, or when it rang."""
-        if self._waker is None or not ((woken and self._waker.consume_wakeup()) or self._clock.now() >= self._arm_t):
+    def _renew_wake_thresholds(self, woken: bool) -> None:
+        """Ask the kernel to end the sleep that follows when memory rises: every 10 s, and after each wakeup by it."""
+        if self._waker is None:
             return
-        self._arm_t = self._clock.now() + RENEW_THRESHOLDS_SECONDS
+        if not (woken and self._waker.consume_wakeup()) and self._clock.now() < self._thresholds_t:
+            return
+        self._thresholds_t = self._clock.now() + RENEW_THRESHOLDS_SECONDS
         wanted = self._engine.wake_thresholds()
         if wanted is not None:
-            self._waker.set_thresholds(*wanted, hurried=pace < MIN_INTERVAL_TO_RENEW_SECONDS)
+            self._waker.set_thresholds(*wanted, hurried=self._sample_within < MIN_INTERVAL_TO_RENEW_SECONDS)
 
     def _poll_armed(self, now: float) -> Iterable[Event]:
-        """Tell once whether a signal would be sent and reach the trainer, and each change."""
-        if now < self._powers_t:
+        """Report whether a signal would be sent and reach the trainer: the first time, and each change."""
+        if now < self._armed_t:
             return
-        self._powers_t = now + RENEW_THRESHOLDS_SECONDS
+        self._armed_t = now + RENEW_THRESHOLDS_SECONDS
         reason = self._interrupter.unreachable_reason()
-        if reason != self._powerless and not self._trainer.has_exited():
-            self._powerless = reason
+        if reason != self._unreachable and not self._trainer.has_exited():
+            self._unreachable = reason
             yield ArmedChanged(now, reason is None, reason or "")
 
     def _finish(self, stopped: Callable[[], bool]) -> Exited:
-        """Read what the trainer wrote last, then conclude."""
-        now = self._clock.now()
-        silent = 0
+        """Read what the trainer wrote last, then explain its end."""
+        now, empty_reads = self._clock.now(), 0
         for _ in range(MAX_FINAL_READS):
-            events = list(self._poll(now + silent * RARE_SECONDS, self._sources))
+            events = list(self._poll(now + empty_reads * NEW_FILE_CHECK_SECONDS, self._sources))
             self._process_events(events)
-            silent = 0 if events else silent + 1
-            if silent >= FINAL_EMPTY_READS:
+            empty_reads = 0 if events else empty_reads + 1
+            if empty_reads >= FINAL_EMPTY_READS:
                 break
         *found, exited = self._trainer.collect_exit_events(now, self._engine.snapshot())
         self._process_events([*found, exited])
         if late := self._interrupter.wait_for_hook(stopped):
             self._process_events(late)
-        if decided := self._sequel(self._engine.snapshot()):
+        if decided := self._on_exit(self._engine.snapshot()):
             self._process_events(decided)
         self._close()
         assert isinstance(exited, Exited)  # noqa: S101 - the Protocol says so, the type cannot
@@ -251,84 +231,81 @@ class WatchLoop:
             try:
                 yield from source.poll(now)
             except MemwatchError as error:
-                yield from self._health.update(now, source.name, str(error))
+                yield from self._failures.update(now, source.name, str(error))
             else:
-                yield from self._health.update(now, source.name, None)
+                yield from self._failures.update(now, source.name, None)
 
-    def _read_sample(self, now: float) -> Iterable[Event]:
+    def _sampled(self, now: float) -> Iterable[Event]:
         try:
-            sample = self._sampler.sample(now)
-        except TargetGoneError as error:  # its memory goes a moment before the process does
-            self._wreck_t = now if self._wreck_t is None else self._wreck_t
-            if now - self._wreck_t < REPORT_NO_MEMORY_AFTER_SECONDS:
+            sample = self._read_sample(now)
+        except TargetGoneError as error:
+            self._no_memory_since = now if self._no_memory_since is None else self._no_memory_since
+            if now - self._no_memory_since < REPORT_NO_MEMORY_AFTER_SECONDS:
                 return
             sample = Sample((), unread=(UnavailableSource("procfs", str(error)),))
         else:
-            self._wreck_t = None
-        if self._trainer.has_exited():  # it ended meanwhile: what was read is the wreck
+            self._no_memory_since = None
+        if self._trainer.has_exited():  # it ended while it was read: the sample is of a dying process
             return
         failed = {unread.source: unread.reason for unread in sample.unread if not unread.absent}
         for name in failed.keys() | self._unread:
-            yield from self._health.update(now, name, failed.get(name))
+            yield from self._failures.update(now, name, failed.get(name))
         self._unread = set(failed)
         yield Sampled(now, sample)
 
     def _process_events(self, events: Iterable[Event]) -> None:
-        """Feed the engine, act, keep, and show what came of it to those who want to see it."""
-        waiting, self._waiting = self._waiting, []
-        notices = self._feed_all((*waiting, *events))
-        wanted = [sink.on_loop_iteration() for sink in self._sinks]  # each is told
+        """Feed the events, and publish the state where there are notices or a sink asks for it."""
+        changes, self._sink_changes = self._sink_changes, []
+        notices = self._feed_all((*changes, *events))
+        wanted = [sink.on_loop_iteration() for sink in self._sinks]  # a list: each sink has to be called
         if notices or any(wanted):
-            self._show(notices)
+            self._publish(notices)
 
     def _feed_all(self, events: Iterable[Event]) -> list[Notice]:
-        """Feed the engine, act, keep; what there is to tell."""
-        turn = _Iteration()
+        """Feed the engine, carry out its actions, record the events; return the notices."""
+        iteration = _Iteration()
         for event in events:
-            self._feed(event, turn)
-        self._pace = self._engine.next_sample_within_seconds
-        if self._journal is not None and turn.fed:
-            self._journal.append(*turn.to_keep(), self._patience())
-            for name, trouble in (("history", self._journal.failure), ("backlog", self._journal.loss)):
-                for event in self._health.update(turn.fed[-1].t, name, trouble):
-                    self._feed(event, turn)
-        return turn.notices
+            self._feed(event, iteration)
+        self._sample_within = self._engine.next_sample_within_seconds
+        if self._recorder is not None and iteration.events:
+            wait_seconds = max(0.0, MAX_UNWRITTEN_SECONDS - min(self._sample_within, self._interval))
+            self._recorder.append(*iteration.pop_unrecorded(), wait_seconds)
+            for name, reason in (("history", self._recorder.failure), ("backlog", self._recorder.loss)):
+                for event in self._failures.update(iteration.events[-1].t, name, reason):
+                    self._feed(event, iteration)
+        return iteration.notices
 
-    def _patience(self) -> float:
-        """Seconds that samples may wait for the next look: none is lost that is older than the constant says."""
-        return max(0.0, MAX_UNWRITTEN_SECONDS - min(self._pace, self._interval))
-
-    def _show(self, notices: Sequence[Notice]) -> None:
-        """To every sink; one that fails is told of with the next turn, by the others."""
+    def _publish(self, notices: Sequence[Notice]) -> None:
+        """Publish to every sink; the next iteration reports, through the others, one that has failed."""
         snapshot = self._engine.snapshot()
         for sink in self._sinks:
             try:
                 sink.publish(snapshot, notices)
             except (MemwatchError, OSError) as error:
-                self._waiting += self._health.update(snapshot.t, sink.name, str(error))
+                self._sink_changes += self._failures.update(snapshot.t, sink.name, str(error))
             else:
-                self._waiting += self._health.update(snapshot.t, sink.name, None)
+                self._sink_changes += self._failures.update(snapshot.t, sink.name, None)
 
-    def _feed(self, event: Event, turn: _Iteration) -> None:
-        turn.fed.append(event)
+    def _feed(self, event: Event, iteration: _Iteration) -> None:
+        iteration.events.append(event)
         self._trainer.observe_event(event)
         actions = self._engine.feed(event)
-        turn.notices += (action for action in actions if isinstance(action, Notice))
+        iteration.notices += (action for action in actions if isinstance(action, Notice))
         for action in actions:
             if isinstance(action, Diagnose):
                 self._diagnose(action)
             elif not isinstance(action, Notice):
-                for outcome in self._interrupter.execute(action, lambda planned: self._announce(planned, turn)):
-                    self._feed(outcome, turn)
+                for outcome in self._interrupter.execute(action, lambda planned: self._announce(planned, iteration)):
+                    self._feed(outcome, iteration)
 
-    def _announce(self, planned: Signalling, turn: _Iteration) -> None:
-        """What will be done is on disk before it is, with all that led to it: killed between, memwatch knows."""
-        self._feed(planned, turn)
-        if self._journal is not None:
-            self._journal.append(*turn.to_keep())
+    def _announce(self, planned: Signalling, iteration: _Iteration) -> None:
+        """Record a signal before it is sent: memwatch, killed in between, then knows of it when it is started again."""
+        self._feed(planned, iteration)
+        if self._recorder is not None:
+            self._recorder.append(*iteration.pop_unrecorded())
 
     def _close(self) -> None:
         snapshot = self._engine.snapshot()
         for sink in self._sinks:
-            with suppress(MemwatchError, OSError):  # it was told while it mattered
+            with suppress(MemwatchError, OSError):  # its failure was reported while there was a watch
                 sink.on_watch_end(snapshot)

@@ -1,4 +1,4 @@
-"""What one watch is given (configuration, clock, engine, frontend), and who ends it and what follows it."""
+"""What a watch is given (configuration, clock, engine, outputs), what ends it, and what follows the trainer's exit."""
 
 from __future__ import annotations
 
@@ -34,60 +34,58 @@ if TYPE_CHECKING:
 
 
 class Frontend:
-    """The HTTP server, if any, and one of: JSON lines, lines for people, the live view."""
+    """The HTTP server, if any, and one of: JSON lines, plain lines, the live view."""
 
-    def __init__(self, config: Config, clock: Clock, people: TextIO, *, may_draw: bool) -> None:
-        """`may_draw`: a live view, where `people` is a terminal. ConfigError when a place to listen at is not free."""
+    def __init__(self, config: Config, clock: Clock, output: TextIO, *, allow_live_view: bool) -> None:
+        """`output` is where plain lines or the live view go; ConfigError when the address to listen at is not free."""
         self._remarks: list[str | None] = []
         self.live_view: LiveView | None = None
-        self._clock, self._people, self._may_draw, self._listen = clock, people, may_draw, config.listen
+        self._clock, self._output, self._allow_live_view = clock, output, allow_live_view
+        self._listen = config.listen
         self.web = self._serve(config)
-        self.lines = self._lines(config)
+        self.lines = self._make_lines(config)
 
     def pop_remarks(self) -> list[str]:
-        """What there is to say of it, once."""
-        told, self._remarks = list(filter(None, self._remarks)), []
-        return told
+        remarks, self._remarks = list(filter(None, self._remarks)), []
+        return remarks
 
     @property
     def sinks(self) -> list[Sink]:
-        """All of it."""
         return [self.lines] if self.web is None else [self.web, self.lines]
 
     def reconfigure(self, config: Config) -> None:
-        """Go on as another configuration says; ConfigError, and all is as it was. The HTTP server stays where it is."""
-        before = self.web
-        if before is not None and config.listen == self._listen:
-            before.access_policy = make_access_policy(config)
+        """Apply another configuration, or raise ConfigError and change nothing. The same address keeps its server."""
+        previous = self.web
+        if previous is not None and config.listen == self._listen:
+            previous.access_policy = make_access_policy(config)
         else:
             self.web = self._serve(config)
-            if before is not None:
-                before.stop()
-        self._listen, self.lines = config.listen, self._lines(config)
+            if previous is not None:
+                previous.stop()
+        self._listen, self.lines = config.listen, self._make_lines(config)
 
     def close(self) -> None:
-        """Stop answering."""
         if self.web is not None:
             self.web.stop()
 
-    def _lines(self, config: Config) -> Sink:
+    def _make_lines(self, config: Config) -> Sink:
         if config.json:
             return JsonLines(sys.stdout, to_json_line)
-        if self._may_draw and wants_live_view(self._people, os.environ):
+        if self._allow_live_view and wants_live_view(self._output, os.environ):
             from memwatch.outputs.terminal.live_view import LiveView
 
-            self.live_view = LiveView(self._people, self._clock, "" if self.web is None else self.web.url)
+            self.live_view = LiveView(self._output, self._clock, "" if self.web is None else self.web.url)
             return self.live_view
-        priority = journal_priority if reaches_journal(self._people, os.environ) else None
-        return PlainLines(self._people, config.verbose, journal_priority=priority)
+        priority = journal_priority if reaches_journal(self._output, os.environ) else None
+        return PlainLines(self._output, config.verbose, journal_priority=priority)
 
     def _serve(self, config: Config) -> WebServer | None:
         address = config.listen_address
         if address is None:
             return None
-        guard = make_access_policy(config)
+        policy = make_access_policy(config)
         try:
-            web = WebServer(*address, self._clock, guard)
+            web = WebServer(*address, self._clock, policy)
         except ConfigError as error:
             if config.listen != Config().listen:
                 raise
@@ -99,7 +97,7 @@ class Frontend:
 
 
 def make_access_policy(config: Config) -> AccessPolicyReloader | None:
-    """Who may ask what is served, None: anybody; ConfigError where that file cannot be used."""
+    """Return who may ask the HTTP server, None for anybody; ConfigError when the file of --web-config is unusable."""
     if config.web_config is None:
         return None
     from memwatch.config import web_config
@@ -109,7 +107,7 @@ def make_access_policy(config: Config) -> AccessPolicyReloader | None:
 
 
 def exposure_warning(web: WebServer) -> str | None:
-    """What others may see of this watch, or of its passwords; None: nothing."""
+    """Return a warning when others can see this watch or its passwords."""
     if web.is_local:
         return None
     if not web.requirements & {PASSWORD, CERTIFICATE}:
@@ -126,14 +124,14 @@ class AfterExit:
     """What the end of a trainer leads to."""
 
     events: tuple[Event, ...] = ()  # fed to the engine while the outputs are still open
-    linger_seconds: float = 0.0  # how long the HTTP server still answers, so that a late scrape learns the end
+    linger_seconds: float = 0.0  # the HTTP server still answers for this long, so that a late scrape sees the end
 
 
 class Lifecycle(Protocol):
-    """Who ends a watch, and what follows it. A watch that stands alone and one among several differ only here."""
+    """Decides when a watch ends and what follows it. A single watch and one of several differ only here."""
 
     def should_stop(self) -> bool:
-        """True when the watch is to end although its trainer runs on."""
+        """Whether the watch is to end although its trainer runs on."""
 
     def on_signal(self, number: int) -> None:
         """Called from a signal handler with each signal that memwatch gets."""
@@ -144,13 +142,13 @@ class Lifecycle(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WatchSession:
-    """What a watch is given; all of it outlives the watch."""
+    """What a watch is given, all of which outlives the watch."""
 
     config: Config
     clock: SystemClock
     engine: Engine  # a new one for each trainer; `memwatch run` keeps one for all trainers of the run
-    output: TextIO  # where people read
-    frontend: Frontend | None  # None: one screen is printed; nothing is kept, served or sent
+    output: TextIO  # where the summary is printed
+    frontend: Frontend | None  # None: a brief watch; nothing is kept, served or sent
     sources: tuple[EventSource, ...] = ()  # polled besides those of the watch
     sinks: tuple[Sink, ...] = ()  # published to besides the frontend's
     signals: Sequence[Signals] = STOP_SIGNALS  # passed to Lifecycle.on_signal
@@ -159,7 +157,7 @@ class WatchSession:
     make_sleeper: Callable[..., Sleeper] = Sleeper
 
     @property
-    def once(self) -> bool:
+    def is_brief(self) -> bool:
         return self.frontend is None
 
     @property
@@ -172,7 +170,7 @@ class WatchSession:
 
     def print_summary(self, end: Snapshot) -> None:
         if self.prints_summary and not self.config.json:
-            with suppress(OSError):  # its reader or its terminal is gone; the exit code still says how it ended
+            with suppress(OSError):  # the reader or the terminal is gone; the exit code still says how it ended
                 print(render_summary(end), file=self.output, flush=True)
 
 
@@ -187,9 +185,9 @@ def sleep_in_slices(
     """Sleep, asking `should_stop` after each slice; True when `sleep` was ended early or the watch is to end."""
     if math.isinf(slice_seconds):
         return sleep(seconds)
-    end = clock.now() + seconds
+    end_t = clock.now() + seconds
     while True:
-        left = end - clock.now()
+        left = end_t - clock.now()
         if sleep(min(left, slice_seconds)) or should_stop():
             return True
         if left <= slice_seconds:
@@ -197,7 +195,7 @@ def sleep_in_slices(
 
 
 class StopOnSignal:
-    """The lifecycle of a watch that stands alone: a signal ends it."""
+    """The lifecycle of a single watch: a signal ends it."""
 
     def __init__(self, linger_seconds: float) -> None:
         self._stopped, self._linger_seconds = False, linger_seconds
@@ -212,25 +210,20 @@ class StopOnSignal:
         return AfterExit(linger_seconds=self._linger_seconds)
 
 
-class ForwardSignals:
+class ForwardSignals(StopOnSignal):
     """The lifecycle of a watch over memwatch's own child: signals go to the child, whose end ends the watch."""
 
     def __init__(self, forward: Callable[[int], None], linger_seconds: float) -> None:
-        self._forward, self._linger_seconds = forward, linger_seconds
-
-    def should_stop(self) -> bool:
-        return False
+        super().__init__(linger_seconds)
+        self._forward = forward
 
     def on_signal(self, number: int) -> None:
         self._forward(number)
 
-    def on_exit(self, end: Snapshot) -> AfterExit:
-        return AfterExit(linger_seconds=self._linger_seconds)
-
 
 @contextmanager
 def open_session(config: Config, signals: Sequence[Signals] = STOP_SIGNALS) -> Iterator[WatchSession]:
-    """A session that prints to stdout, as lines or as the live view; ConfigError when an address is not free."""
+    """Yield a session that prints to stdout, as lines or as the live view; ConfigError when its address is taken."""
     clock, engine = SystemClock(), EngineSettings.from_config(config).make_engine()
-    with closing(Frontend(config, clock, sys.stdout, may_draw=True)) as frontend:
+    with closing(Frontend(config, clock, sys.stdout, allow_live_view=True)) as frontend:
         yield WatchSession(config, clock, engine, sys.stdout, frontend, signals=signals)

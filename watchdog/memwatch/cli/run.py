@@ -1,4 +1,4 @@
-"""`memwatch run`: a trainer is started, watched to its end and, where that is asked for, started again."""
+"""`memwatch run`: starts a trainer, watches it to its end and, where that is wanted, starts it again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memwatch.app.composition import TrainerWatch, configured_presets, new_run_log_path
+from memwatch.app.composition import TrainerWatch, check_extras, configured_presets
 from memwatch.app.engine_settings import EngineSettings
 from memwatch.app.interrupter import check_hook
 from memwatch.app.launched_trainer import (
@@ -21,12 +21,13 @@ from memwatch.app.launched_trainer import (
     LaunchedTrainer,
     Passthrough,
     forward_signals,
+    new_run_log_path,
     say,
     shell_status,
     signal_name,
 )
 from memwatch.app.watch_session import AfterExit, Frontend, WatchSession, make_access_policy
-from memwatch.cli.watch import check_extras, config_from_flags
+from memwatch.cli.watch import config_from_flags
 from memwatch.config.settings import Config
 from memwatch.core import restart_policy
 from memwatch.core.cause_of_death import ExitEvidence, explain_exit
@@ -39,46 +40,47 @@ from memwatch.errors import AttachError, ConfigError, MemwatchError, SourceError
 from memwatch.sources.target.process_identity import command_line, read_started_target_facts, require_own_proc
 from memwatch.system.clock import Sleeper, SystemClock
 
-MOST_RESTARTS = 1_000_000
+MAX_RESTARTS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class RestartOptions:
-    """What is to follow an interrupt that saved."""
+    """What follows an interrupt after which the trainer has saved."""
 
     most: int | None  # restarts; None: as many as gain something
     resume_with: tuple[str, ...] = ()  # empty: the same command
 
 
 def run(command: Sequence[str], flags: dict[str, Any], announce: Callable[[int], None] = lambda _: None) -> int:
-    """`memwatch run -- ...`: start a trainer and watch it; its own exit status.
+    """`memwatch run -- ...`: start a trainer, watch it, and return its own exit status.
 
-    `announce` is told the PID of each trainer.
+    `announce` is called with the PID of each trainer.
     """
     restarts = _restart_options(flags.pop("max_restarts", None), flags.pop("resume_with", None))
     config = config_from_flags(flags)
-    configured_presets(config)  # what cannot work is told before anything is started
+    configured_presets(config)  # these refuse what cannot work before anything is started
     make_access_policy(config)
     check_hook(config, os.environ, command)
     check_extras(config)
     require_own_proc()
     clock = SystemClock()
-    with closing(Frontend(config, clock, sys.stderr, may_draw=False)) as frontend:
+    with closing(Frontend(config, clock, sys.stderr, allow_live_view=False)) as frontend:
         engine = EngineSettings.from_config(config).make_engine()
         session = WatchSession(config, clock, engine, sys.stderr, frontend, signals=FORWARDED_SIGNALS)
         return _TrainerRun(session, command, restarts, announce).run_to_end()
 
 
 def _restart_options(most: str | None, resume_with: str | None) -> RestartOptions | None:
-    """None: nothing is started again. ConfigError for what could never be done."""
-    if most is not None and not (most.isdecimal() and 1 <= int(most) <= MOST_RESTARTS):
-        raise ConfigError(f"--max-restarts {most}: no number of restarts", f"give 1 to {MOST_RESTARTS}")
+    """Return None when nothing is to be started again; ConfigError for what could never be done."""
+    if most is not None and not (most.isdecimal() and 1 <= int(most) <= MAX_RESTARTS):
+        raise ConfigError(f"--max-restarts {most}: no number of restarts", f"give 1 to {MAX_RESTARTS}")
     if most is None and resume_with is None:
         return None
-    return RestartOptions(None if most is None else int(most), () if resume_with is None else _words(resume_with))
+    resume_command = () if resume_with is None else _split_command(resume_with)
+    return RestartOptions(None if most is None else int(most), resume_command)
 
 
-def _words(text: str) -> tuple[str, ...]:
+def _split_command(text: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
@@ -90,7 +92,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 class _TrainerRun:
-    """The trainers of a run, one after the other, watched with one engine; the lifecycle of each of their watches."""
+    """Runs the trainers of a run, one after the other, with one engine, and is the lifecycle of each watch."""
 
     def __init__(
         self,
@@ -101,15 +103,15 @@ class _TrainerRun:
     ) -> None:
         self._session, self._config, self._clock = session, session.config, session.clock
         self._command, self._restarts, self._announce = tuple(command), restarts, announce
-        self._argv: tuple[str, ...] = ()  # of the first trainer: by it the history knows the run
+        self._argv: tuple[str, ...] = ()  # of the first trainer, by which the history identifies the run
         self._child: LaunchedTrainer | None = None
-        self._early: list[int] = []  # signals that ask for the end, and came while there was no trainer
+        self._early: list[int] = []  # terminating signals that came while there was no trainer
         self._began_t = 0.0
         self._ends: list[restart_policy.AttemptEnd] = []
         self._restarting: Restarting | None = None
 
     def run_to_end(self) -> int:
-        """The exit status of the last trainer."""
+        """Return the exit status of the last trainer."""
         with forward_signals(self.on_signal):
             while True:
                 child = self._start()
@@ -141,20 +143,20 @@ class _TrainerRun:
             self._early.append(number)
 
     def _watch(self, child: LaunchedTrainer) -> None:
-        """Watch it to its end; its output goes on to ours. Whatever befalls memwatch, it runs on."""
+        """Watch the trainer to its end and copy its output to memwatch's. It runs on whatever fails in memwatch."""
         passthrough = Passthrough(child.log, output=2 if self._config.json else 1)
         try:
             facts = read_started_target_facts(child.pid)
             self._argv = self._argv or facts.argv
             facts = replace(facts, argv=self._argv)  # the same run, whatever it is resumed with
-            with TrainerWatch(self._session, self, facts, child) as watching:
-                watching.run()
+            with TrainerWatch(self._session, self, facts, child) as trainer_watch:
+                trainer_watch.run()
             self._await_restart(child)
         except (AttachError, SourceError):
             _report_early_exit(self._config, child.wait())
         except MemwatchError as error:
             say(f"{error}: the trainer runs on unwatched")
-        except Exception:  # a bug of ours is not the trainer's
+        except Exception:  # a bug in memwatch must not end the trainer
             say(f"{traceback.format_exc()}this is a bug in memwatch; the trainer runs on unwatched")
         finally:
             child.wait()
@@ -166,19 +168,19 @@ class _TrainerRun:
         return (self._restarts.resume_with if self._restarts is not None else ()) or self._command
 
     def on_exit(self, end: Snapshot) -> AfterExit:
-        """Whether there is another trainer, by all ends so far and this one."""
+        """Decide whether there is another trainer, by all ends so far and this one."""
         decided: Restarting | GaveUp | None = None
         if self._restarts is not None and self._child is not None and end.exited is not None:
             saved = end.exited.cause is Cause.SAVED and not self._child.end_requested
-            ran_seconds, reached = end.t - self._began_t, self._session.engine.attempt_progress
-            self._ends.append(restart_policy.AttemptEnd(end.t, ran_seconds, saved, reached, _tightest_limit(end)))
+            ran_seconds, progress = end.t - self._began_t, self._session.engine.attempt_progress
+            self._ends.append(restart_policy.AttemptEnd(end.t, ran_seconds, saved, progress, _tightest_limit(end)))
             decided = restart_policy.decide_restart(self._restarts.most, self._ends, command_line(self._next_command()))
         self._restarting = decided if isinstance(decided, Restarting) else None
         linger_seconds = self._config.daemon.linger_seconds if self._restarting is None else 0.0
         return AfterExit(() if decided is None else (decided,), linger_seconds)
 
     def _await_restart(self, child: LaunchedTrainer) -> None:
-        """Until the next trainer is due, the end of this one is shown."""
+        """Wait until the next trainer is due; the outputs show the end of this one meanwhile."""
         if self._restarting is None:
             return
         due_t = self._restarting.t + self._restarting.after_seconds
@@ -188,13 +190,13 @@ class _TrainerRun:
 
 
 def _tightest_limit(end: Snapshot) -> Limit | None:
-    """That of which the least is left."""
+    """Return the limit of which the smallest share is left."""
     limits = [view.usage.limit for view in end.resources if view.usage.limit is not None]
     return min(limits, key=lambda limit: limit.headroom_bytes / limit.bytes, default=None)
 
 
 def _report_early_exit(config: Config, status: int) -> None:
-    """The child ended before it could be watched: its status says the rest."""
+    """Report a trainer that ended before it could be watched, by its exit status."""
     code, signal = (status, None) if status >= 0 else (None, signal_name(-status))
     engine = Engine(config.policy)
     for action in engine.feed(explain_exit(SystemClock().now(), ExitEvidence(exit_code=code, exit_signal=signal))):

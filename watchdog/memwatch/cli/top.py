@@ -1,7 +1,4 @@
-"""The status endpoint of a memwatch that runs elsewhere: asked over HTTP or TLS, with what it asks of clients.
-
-`memwatch top`: the live view of a watch that runs elsewhere, from its status endpoint. It only reads.
-"""
+"""`memwatch top`: the live view of a watch that runs elsewhere, read from its status endpoint over HTTP or TLS."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from memwatch.app.composition import print_snapshot
+from memwatch.cli.watch import print_snapshot
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import printable
 from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
@@ -31,26 +28,34 @@ from memwatch.outputs.terminal.live_view import LiveView
 from memwatch.system import serialization
 from memwatch.system.clock import SystemClock
 
-READ_TIMEOUT_SECONDS = 5.0  # with an answer that does not go on
-RESPONSE_TIMEOUT_SECONDS = 20.0  # until it is there
-MAX_RESPONSE_BYTES = (
-    8 << 20
-)  # of one, which may take twenty times as much here; 200 generations with all there is are 1 MiB
-_NOBODY = "is a memwatch watching there? `--listen` tells where it listens; its journal says: metrics and status"
+READ_TIMEOUT_SECONDS = 5.0  # without another byte of the response
+RESPONSE_TIMEOUT_SECONDS = 20.0  # for the whole response
+# A status with 200 generations and every optional part is 1 MiB. Parsed, it takes some twenty times as much.
+MAX_RESPONSE_BYTES = 8 << 20
+REFRESH_SECONDS = 1.0
+TOP_KEYS = {
+    "q": "quit: the watch goes on",
+    "p": "pause: the view stands still",
+    "d": "details: what grows, who holds it, which lines raise it",
+    "h": "help",
+}
+_EXAMPLE = "as in: memwatch top http://127.0.0.1:9877"
+_NO_ANSWER = "is a memwatch watching there? `--listen` tells where it listens; its journal says: metrics and status"
+_CERTIFICATE_WANTED = "it may want a certificate of yours: --cert FILE --key FILE"
 _HINTS = {
     "http 400": "it may speak TLS: write https://",
     "http 401": "write https://NAME@HOST:PORT, and the password in a file: --password-file FILE, or $MEMWATCH_PASSWORD",
     "http 429": "others ask too often, or try out passwords there: wait a few seconds",
     "CERTIFICATE_VERIFY_FAILED": "--ca-file FILE names who signed its certificate, which must be for this address",
     "CERTIFICATE_REQUIRED": "it wants a certificate of yours: --cert FILE --key FILE",
-    "EOF OCCURRED": "it may want a certificate of yours: --cert FILE --key FILE",  # and has left
-    "HANDSHAKE_FAILURE": "it may want a certificate of yours: --cert FILE --key FILE",
+    "EOF OCCURRED": _CERTIFICATE_WANTED,
+    "HANDSHAKE_FAILURE": _CERTIFICATE_WANTED,
     "WRONG_VERSION_NUMBER": "it may speak no TLS: write http://",
 }
 
 
 class StatusClient:
-    """One address, and what is shown to it."""
+    """Reads the status of the memwatch at one address."""
 
     def __init__(
         self,
@@ -60,66 +65,68 @@ class StatusClient:
         cert: str | None = None,
         key: str | None = None,
         *,
-        whole_seconds: float = RESPONSE_TIMEOUT_SECONDS,
+        response_seconds: float = RESPONSE_TIMEOUT_SECONDS,
     ) -> None:
-        """`url`: `http://HOST:PORT`, https, `NAME@` or `NAME:PASSWORD@` before the host; files are PEM. ConfigError."""
+        """`url` is `http://HOST:PORT` or https, with `NAME@` or `NAME:PASSWORD@` before the host; files are PEM.
+
+        ConfigError when the address or a file cannot be used.
+        """
         try:
             parts = urlsplit(url)
-            parts.port  # noqa: B018 - ValueError where it is no number
+            parts.port  # noqa: B018 - ValueError when it is not a number
         except ValueError as error:
             raise ConfigError(f"no address of a memwatch: {error}", _EXAMPLE) from error
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"{url}: no address of a memwatch", _EXAMPLE)
         self.url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")  # without the password
-        self._request = urllib.request.Request(f"{self.url}/status.json")  # noqa: S310 - the scheme was looked at
+        self._request = urllib.request.Request(f"{self.url}/status.json")  # noqa: S310 - the scheme was checked
         if parts.username is not None:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '') or password}"
             header = f"Basic {base64.b64encode(pair.encode()).decode()}"
-            self._request.add_unredirected_header("Authorization", header)  # it is for this address alone
-        self._opener = _opener(_context(ca_file, cert, key), whole_seconds)
+            self._request.add_unredirected_header("Authorization", header)  # not sent along a redirection
+        self._opener = _opener(_context(ca_file, cert, key), response_seconds)
 
     def fetch_snapshot(self) -> Snapshot:
-        """The snapshot of the memwatch there; AttachError, with a hint, without one."""
+        """Return the present snapshot; AttachError, with a hint, when there is no valid response."""
         try:
-            with self._opener.open(self._request, timeout=READ_TIMEOUT_SECONDS) as answer:
-                body = answer.read(MAX_RESPONSE_BYTES)
+            with self._opener.open(self._request, timeout=READ_TIMEOUT_SECONDS) as response:
+                body = response.read(MAX_RESPONSE_BYTES)
         except urllib.error.HTTPError as error:
             error.close()
-            hint = _HINTS.get(f"http {error.code}", _NOBODY)
+            hint = _HINTS.get(f"http {error.code}", _NO_ANSWER)
             raise AttachError(f"{self.url} answers {error.code} {printable(error.reason, 100)}", hint) from error
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            hint = next((hint for sign, hint in _HINTS.items() if sign in str(reason).upper()), _NOBODY)
+            hint = next((hint for sign, hint in _HINTS.items() if sign in str(reason).upper()), _NO_ANSWER)
             raise AttachError(f"no answer from {self.url}: {printable(str(reason), 200)}", hint) from error
-        return _snapshot(self.url, body)
+        return _parse_snapshot(self.url, body)
 
 
-class _Patience:
-    """What is read from such a socket is there in time, however little comes at once."""
+class _DeadlineSocket:
+    """Bounds the time of a whole response, however slowly its bytes arrive: a mixin for sockets."""
 
     seconds = RESPONSE_TIMEOUT_SECONDS
-    _until: float | None = None
+    _deadline: float | None = None
 
     def recv_into(self, *args: Any) -> int:
-        """As of any socket; TimeoutError when time is up."""
         now = time.monotonic()
-        self._until = now + self.seconds if self._until is None else self._until
-        if now > self._until:
+        self._deadline = now + self.seconds if self._deadline is None else self._deadline
+        if now > self._deadline:
             raise TimeoutError(f"its answer takes longer than {self.seconds:g} s")
         count: int = super().recv_into(*args)  # type: ignore[misc]
         return count
 
 
-def _opener(context: ssl.SSLContext, whole_seconds: float) -> urllib.request.OpenerDirector:
-    """Of http and https alone, so that a redirection leads nowhere else; whole answers come within so many seconds."""
+def _opener(context: ssl.SSLContext, response_seconds: float) -> urllib.request.OpenerDirector:
+    """Return an opener for http and https alone (a redirection leads nowhere else) that bounds each response."""
 
-    class Patience(_Patience):
-        seconds = whole_seconds
+    class Deadline(_DeadlineSocket):
+        seconds = response_seconds
 
-    class Plain(Patience, socket.socket):
+    class Plain(Deadline, socket.socket):
         pass
 
-    class Tls(Patience, ssl.SSLSocket):
+    class Tls(Deadline, ssl.SSLSocket):
         pass
 
     class Connection(http.client.HTTPConnection):
@@ -148,13 +155,10 @@ def _opener(context: ssl.SSLContext, whole_seconds: float) -> urllib.request.Ope
     return opener
 
 
-_EXAMPLE = "as in: memwatch top http://127.0.0.1:9877"
-
-
-def password_from(file: str | None, environ: str) -> str:
-    """The first line of the file, else what the environment says; ConfigError."""
+def read_password(file: str | None, default: str) -> str:
+    """Return the first line of `file`, or `default` when none is named; ConfigError when it cannot be read."""
     if file is None:
-        return environ
+        return default
     try:
         return Path(file).read_text(encoding="utf-8").partition("\n")[0]
     except (OSError, UnicodeDecodeError) as error:
@@ -175,7 +179,7 @@ def _context(ca_file: str | None, cert: str | None, key: str | None) -> ssl.SSLC
     return context
 
 
-def _snapshot(url: str, body: bytes) -> Snapshot:
+def _parse_snapshot(url: str, body: bytes) -> Snapshot:
     try:
         shown = serialization.from_json(body, dict)
         known = shown["schema"] == STATUS_SCHEMA_VERSION
@@ -187,62 +191,53 @@ def _snapshot(url: str, body: bytes) -> Snapshot:
     return found
 
 
-REFRESH_SECONDS = 1.0
-TOP_KEYS = {
-    "q": "quit: the watch goes on",
-    "p": "pause: the view stands still",
-    "d": "details: what grows, who holds it, which lines raise it",
-    "h": "help",
-}
-
-
-def run_top(endpoint: StatusClient, once: bool, as_json: bool) -> int:
-    """Show it until `q` or Ctrl-C; or `once`, and end."""
-    found = endpoint.fetch_snapshot()
+def run_top(client: StatusClient, once: bool, as_json: bool) -> int:
+    """Show the live view until `q` or Ctrl-C; with `once` or `as_json` print the present state alone."""
+    snapshot = client.fetch_snapshot()
     if once or as_json:
-        print_snapshot(found, sys.stdout, as_json)
+        print_snapshot(snapshot, sys.stdout, as_json)
         return ExitCode.ENDED
     if not sys.stdout.isatty():
         raise ConfigError("stdout is no terminal", "memwatch top -1 prints one screen")
-    _show(endpoint, found)
+    _show_live(client, snapshot)
     return ExitCode.ENDED
 
 
-def _show(endpoint: StatusClient, found: Snapshot) -> None:
-    reader, is_over = _Reader(endpoint, found), threading.Event()
-    view = LiveView(sys.stdout, SystemClock(), endpoint.url)
-    with ExitStack() as held:
-        held.callback(view.restore)
-        held.callback(reader.close)
+def _show_live(client: StatusClient, first: Snapshot) -> None:
+    reader, quit_pressed = _Reader(client, first), threading.Event()
+    view = LiveView(sys.stdout, SystemClock(), client.url)
+    with ExitStack() as stack:
+        stack.callback(view.restore)
+        stack.callback(reader.close)
         keyboard = None
-        actions = {"q": is_over.set}
-        with suppress(SourceError):  # stdin is no terminal: Ctrl-C ends it
+        actions = {"q": quit_pressed.set}
+        with suppress(SourceError):  # stdin is no terminal: Ctrl-C ends the view
             keyboard = Keyboard(sys.stdin, lambda key: actions.get(key, partial(view.press, key))())
-            held.callback(keyboard.close)
+            stack.callback(keyboard.close)
             view.keys = TOP_KEYS
         reader.start()
-        while not is_over.is_set():
-            view.footer = reader.problem or endpoint.url
-            view.publish(reader.found, ())
+        while not quit_pressed.is_set():
+            view.footer = reader.problem or client.url
+            view.publish(reader.snapshot, ())
             select.select([] if keyboard is None else [keyboard], [], [], REFRESH_SECONDS / 4)
             if keyboard is not None:
                 keyboard.poll(time.time())
 
 
 class _Reader(threading.Thread):
-    """Asks again and again, beside the view: an answer that hangs stops no key."""
+    """Fetches snapshots beside the view, which answers keys while a response is late."""
 
-    def __init__(self, endpoint: StatusClient, found: Snapshot) -> None:
+    def __init__(self, client: StatusClient, first: Snapshot) -> None:
         super().__init__(daemon=True)
-        self._endpoint, self._over = endpoint, threading.Event()
-        self.found, self.problem = found, ""
+        self._client, self._closed = client, threading.Event()
+        self.snapshot, self.problem = first, ""
 
     def run(self) -> None:
-        while not self._over.wait(REFRESH_SECONDS):
+        while not self._closed.wait(REFRESH_SECONDS):
             try:
-                self.found, self.problem = self._endpoint.fetch_snapshot(), ""
+                self.snapshot, self.problem = self._client.fetch_snapshot(), ""
             except AttachError as error:
                 self.problem = str(error)
 
     def close(self) -> None:
-        self._over.set()
+        self._closed.set()

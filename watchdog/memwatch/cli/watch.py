@@ -1,4 +1,4 @@
-"""What each command does, from flags to exit code."""
+"""The commands on a running trainer, a log or a trace: each goes from flags to an exit code."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from memwatch.app.composition import TrainerWatch, configured_presets, find_target
+from memwatch.app.composition import TrainerWatch, check_extras, configured_presets, find_target
 from memwatch.app.engine_settings import EngineSettings
-from memwatch.app.watch_session import StopOnSignal, WatchSession, make_access_policy, open_session
+from memwatch.app.watch_session import StopOnSignal, WatchSession, open_session
 from memwatch.config.load import load_config
 from memwatch.config.settings import Config
 from memwatch.core.engine.status_sentence import to_json_line, to_text_line
@@ -22,8 +22,8 @@ from memwatch.core.events import Cause, Notice
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import format_bytes, format_duration
 from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
+from memwatch.outputs.status_json import snapshot_to_dict
 from memwatch.outputs.terminal.progress_bar import ProgressBar
-from memwatch.sources.target.find_process import OPTIONS
 from memwatch.system import serialization
 from memwatch.system.clock import SystemClock
 
@@ -44,54 +44,45 @@ def watch(flags: Mapping[str, object], once: bool) -> int:
     """`memwatch --pid ...`: watch a running trainer to its end; with -1, print one screen."""
     config = config_from_flags(flags)
     if once:
-        return print_once(config)
+        return _watch_briefly(config)
     check_extras(config)
     facts = find_target(config)
     lifecycle = StopOnSignal(config.daemon.linger_seconds)
-    with open_session(config) as session, TrainerWatch(session, lifecycle, facts) as watching:
-        exited = watching.run()
+    with open_session(config) as session, TrainerWatch(session, lifecycle, facts) as trainer_watch:
+        exited = trainer_watch.run()
     return ExitCode.STOPPED if exited is None else EXIT_CODE_BY_CAUSE.get(exited.cause, ExitCode.FAILED)
+
+
+def _watch_briefly(config: Config) -> int:
+    """Print one screen; nothing is kept, served, examined or sent."""
+    quiet = replace(config, listen="none", dry_run=True, diagnosis=replace(config.diagnosis, enabled=False))
+    engine = EngineSettings.from_config(quiet).make_engine()
+    session = WatchSession(quiet, SystemClock(), engine, sys.stdout, frontend=None)
+    with TrainerWatch(session, StopOnSignal(0.0), find_target(quiet)) as trainer_watch:
+        trainer_watch.run()
+        print_snapshot(engine.snapshot(), sys.stdout, config.json)
+    return ExitCode.ENDED
+
+
+def print_snapshot(snapshot: Snapshot, stream: TextIO, as_json: bool) -> None:
+    """Print one screen, or the whole snapshot as JSON."""
+    if as_json:
+        print(serialization.to_shown_json(snapshot_to_dict(snapshot)), file=stream)
+        return
+    from memwatch.outputs.terminal.live_view import print_screen
+
+    print_screen(stream, snapshot)
 
 
 def serve(flags: Mapping[str, object]) -> int:
     """`memwatch serve --config FILE`: watch one trainer after the other, until told to stop."""
-    from memwatch.app.serve import Service
+    from memwatch.app.serve import Service, check_config
     from memwatch.config.reload import ReloadableConfig
     from memwatch.outputs.sd_notify import SystemdNotifier
 
-    live = ReloadableConfig(lambda: _servable(config_from_flags(flags)), config_file(flags))
+    live = ReloadableConfig(lambda: check_config(config_from_flags(flags)), config_file(flags))
     with closing(Service(live, SystemdNotifier(os.environ))) as service:
         return service.serve()
-
-
-def _servable(config: Config) -> Config:
-    """The configuration, if one trainer after the other can be watched by it; ConfigError otherwise."""
-    if config.target.pid is not None:
-        raise ConfigError("a PID does not come again", "name the trainer by --pidfile, --match, --unit or --cgroup")
-    if not config.target.is_named:
-        raise ConfigError("no trainer is named", f"give one of {OPTIONS}, or a key of target in the file of --config")
-    configured_presets(config)
-    make_access_policy(config)
-    check_extras(config)
-    return config
-
-
-def check_extras(config: Config) -> None:
-    """ConfigError when something is configured that is not installed."""
-    if config.enabled_extras:
-        from memwatch.app.tracker_setup import check
-
-        check(config)
-
-
-def print_once(config: Config) -> int:
-    """What there is to see now; nothing is kept, served, examined or sent."""
-    quiet = replace(config, listen="none", dry_run=True, diagnosis=replace(config.diagnosis, enabled=False))
-    engine = EngineSettings.from_config(quiet).make_engine()
-    session = WatchSession(quiet, SystemClock(), engine, sys.stdout, frontend=None)
-    with TrainerWatch(session, StopOnSignal(0.0), find_target(quiet)) as watching:
-        watching.run()
-    return ExitCode.ENDED
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
@@ -99,19 +90,15 @@ def print_once(config: Config) -> int:
 
 def markers(log: Path, flags: Mapping[str, object]) -> int:
     """`memwatch markers LOG`: which markers are found in a log."""
-    from memwatch.sources.log import whole_log_scan
+    from memwatch.sources.log.whole_log_scan import format_scan, scan_json, scan_log
 
     config = config_from_flags(flags)
     try:
         with ProgressBar("reading the log"):
-            found = whole_log_scan.scan_log(log, configured_presets(config))
+            found = scan_log(log, configured_presets(config))
     except SourceError as error:
         raise ConfigError(str(error).removesuffix(" (yet)"), "name a log file that can be read") from error
-    print(
-        serialization.to_shown_json(whole_log_scan.scan_json(found))
-        if config.json
-        else whole_log_scan.format_scan(found)
-    )
+    print(serialization.to_shown_json(scan_json(found)) if config.json else format_scan(found))
     return ExitCode.ENDED
 
 
@@ -122,12 +109,12 @@ def replay_trace(trace: Path, flags: Mapping[str, object]) -> int:
     if "plot" in flags:
         _plot_replay(trace, Path(str(flags["plot"])), config)
     else:
-        _tell_replay(trace, config)
+        _print_replay(trace, config)
     return ExitCode.ENDED
 
 
 def _plot_replay(trace: Path, path: Path, config: Config) -> None:
-    """Tell a replay, and draw it into a file."""
+    """Print a replay, and draw it into a file."""
     from memwatch.history.csv_trace import read_trace
     from memwatch.outputs.charts import run_data
     from memwatch.outputs.html import replay_page
@@ -137,50 +124,45 @@ def _plot_replay(trace: Path, path: Path, config: Config) -> None:
         raise ConfigError(f"{trace}: cannot be read twice, as --plot must", "save the trace to a file first")
     notices, limit = list[Notice](), config.memory.limit_bytes
     with private_files.atomic_writer(path, "--plot", replay_page.SUFFIXES) as write:
-        end, conclusion = _tell_replay(trace, config, notices.append)
-        asked = {} if limit is None else {"--limit": format_bytes(limit)}
-        told = run_data.build_run_data(read_trace(trace, limit), notices, end)
-        write(replay_page.render_replay(path.suffix, trace.name, told, conclusion, asked))
+        end, conclusion = _print_replay(trace, config, notices.append)
+        options = {} if limit is None else {"--limit": format_bytes(limit)}
+        data = run_data.build_run_data(read_trace(trace, limit), notices, end)
+        write(replay_page.render_replay(path.suffix, trace.name, data, conclusion, options))
     print(f"plot: {path}", file=sys.stderr if config.json else sys.stdout)
 
 
-def _tell_replay(
+def _print_replay(
     trace: Path, config: Config, keep: Callable[[Notice], None] = lambda notice: None
 ) -> tuple[Snapshot, str]:
-    """Print what there is to tell, as it comes; the state at the end, and what it comes to."""
+    """Print the notices as they come, and the conclusion; return the state at the end and the conclusion."""
+    from memwatch.history.csv_trace import replay_notices
     from memwatch.outputs.terminal.event_lines import NoticeFilter
 
-    is_news, interrupt, end, start = NoticeFilter(), None, list[Snapshot](), None
+    is_news, interrupt, ends, start = NoticeFilter(), None, list[Snapshot](), None
+
+    def replayed(progress: ProgressBar) -> Iterator[Notice]:
+        ends.append((yield from replay_notices(trace, config.policy, config.memory.limit_bytes, progress.update)))
+
     with ProgressBar("replaying") as progress:
-        for notice in _replayed(trace, config, end, progress.update):
+        for notice in replayed(progress):
             keep(notice)
             start = notice.t if start is None else start
+            elapsed = notice.t - start
             if config.json:
                 print(to_json_line(notice))
             elif config.verbose or is_news(notice):
-                print(f"{_at(notice.t - start):>10}  {to_text_line(notice)}")
+                print(f"{format_duration(elapsed) if elapsed >= 1 else '0 s':>10}  {to_text_line(notice)}")
             interrupt = interrupt or (notice if notice.event == "interrupt" else None)
-    if end[0].started_t is None:
+    [end] = ends
+    if end.started_t is None:
         raise ConfigError(f"{trace}: holds no samples", "a trace has a row for each sample below its header")
-    conclusion = _conclusion(end[0], interrupt)
+    conclusion = _conclusion(end, interrupt)
     if not config.json:
         print(f"\n{conclusion}")
-    return end[0], conclusion
-
-
-def _replayed(trace: Path, config: Config, end: list[Snapshot], reach: Callable[[float], None]) -> Iterator[Notice]:
-    from memwatch.history.csv_trace import replay_notices
-
-    end.append((yield from replay_notices(trace, config.policy, config.memory.limit_bytes, reach)))
-
-
-def _at(t: float) -> str:
-    """Seconds since the trace began, for people."""
-    return format_duration(t) if t >= 1 else "0 s"
+    return end, conclusion
 
 
 def _conclusion(end: Snapshot, interrupt: Notice | None) -> str:
-    """The state at the end of a trace, and what memwatch would have done."""
     start = end.started_t or 0.0
     text = f"End after {format_duration(end.t - start)}: {end.sentence}."
     if interrupt is None:
@@ -195,8 +177,7 @@ def _conclusion(end: Snapshot, interrupt: Notice | None) -> str:
 
 def top(url: str, once: bool, flags: Mapping[str, object]) -> int:
     """`memwatch top [URL]`: the live view of a watch that runs elsewhere."""
-    from memwatch.cli import top as view
-    from memwatch.cli.top import StatusClient, password_from
+    from memwatch.cli.top import StatusClient, read_password, run_top
 
     if not url:
         address = config_from_flags(flags).listen_address
@@ -204,12 +185,12 @@ def top(url: str, once: bool, flags: Mapping[str, object]) -> int:
             raise ConfigError("no address is named", "as in: memwatch top http://127.0.0.1:9877")
         host, port = address
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    ca_file, cert, key, file = (
+    ca_file, cert, key, password_file = (
         None if flags.get(name) is None else str(flags[name]) for name in ("ca_file", "cert", "key", "password_file")
     )
-    password = password_from(file, os.environ.get("MEMWATCH_PASSWORD", ""))
-    endpoint = StatusClient(url if "://" in url else f"http://{url}", password, ca_file, cert, key)
-    return view.run_top(endpoint, once, bool(flags.get("json")))
+    password = read_password(password_file, os.environ.get("MEMWATCH_PASSWORD", ""))
+    client = StatusClient(url if "://" in url else f"http://{url}", password, ca_file, cert, key)
+    return run_top(client, once, bool(flags.get("json")))
 
 
 def demo(flags: Mapping[str, object]) -> int:
@@ -235,13 +216,13 @@ def census(flags: dict[str, object]) -> int:
     from memwatch.outputs.text.examination_text import render_census
     from memwatch.system.process_priority import lower_priority
 
-    wish = replace(_census_options(flags), bytes=bool(flags.pop("bytes", False)))
+    options = replace(_census_options(flags), bytes=bool(flags.pop("bytes", False)))
     config = config_from_flags(flags)
     pid = find_target(config).target.pid
     lower_priority()
     try:
         with ProgressBar("counting objects"):
-            found = take_census(pid, wish)
+            found = take_census(pid, options)
     except SourceError as error:
         raise AttachError(str(error), error.hint) from error
     print(serialization.to_shown_json(found) if config.json else render_census(found))
@@ -251,23 +232,24 @@ def census(flags: dict[str, object]) -> int:
 def profile(flags: dict[str, object]) -> int:
     """`memwatch profile --pid PID`: which lines of code raise its memory."""
     from memwatch.diagnosis.allocation_profiler import DEFAULT_RECORD_SECONDS, record_profile
-    from memwatch.outputs.text import profile_formats as shown
+    from memwatch.outputs.text.profile_formats import folded, render_profile, speedscope
     from memwatch.system.process_priority import lower_priority
 
     seconds, output = _seconds(flags.pop("seconds", DEFAULT_RECORD_SECONDS)), flags.pop("output", None)
     config = config_from_flags(flags)
     facts = find_target(config)
     lower_priority()
-    with _opened(output) as file:
+    with _new_file(output) as file:
         try:
             with ProgressBar(f"following memory for {format_duration(seconds)}"):
                 found = record_profile(facts.target.pid, seconds)
         except SourceError as error:
             raise AttachError(str(error), error.hint) from error
-        print(serialization.to_shown_json(found) if config.json else shown.render_profile(found))
+        print(serialization.to_shown_json(found) if config.json else render_profile(found))
         if file is not None:
             is_speedscope = file.name.endswith(".json")
-            file.write(shown.speedscope(found.credits, facts.command) if is_speedscope else shown.folded(found.credits))
+            stacks = found.credits
+            file.write(speedscope(stacks, facts.command) if is_speedscope else folded(stacks))
             print(f"\nstacks: {file.name}", file=sys.stderr if config.json else sys.stdout)
     return ExitCode.ENDED
 
@@ -283,8 +265,8 @@ def _seconds(given: object) -> float:
 
 
 @contextmanager
-def _opened(name: object) -> Iterator[TextIO | None]:
-    """A new file of this name; None where none is named."""
+def _new_file(name: object) -> Iterator[TextIO | None]:
+    """Create the file of -o, if one is named; ConfigError when it exists already."""
     if name is None:
         yield None
         return
@@ -305,12 +287,13 @@ def snapshot(flags: dict[str, object]) -> int:
     from memwatch.outputs.text.examination_text import render_snapshot
     from memwatch.system.process_priority import lower_priority
 
-    wish = replace(_census_options(flags), bytes=True, trace_most_frequent=DEFAULT_TRACED_TYPES)
-    label, output = flags.pop("label", None), flags.pop("output", None)
+    options = replace(_census_options(flags), bytes=True, trace_most_frequent=DEFAULT_TRACED_TYPES)
+    label = str(flags.pop("label", None) or time.strftime("%Y-%m-%d %H:%M:%S"))
+    output = flags.pop("output", None)
     config = config_from_flags(flags)
     lower_priority()
     with ProgressBar("examining the trainer"):
-        found = snapshot_command.take_process_snapshot(config, str(label or time.strftime("%Y-%m-%d %H:%M:%S")), wish)
+        found = snapshot_command.take_process_snapshot(config, label, options)
     path = snapshot_command.save_process_snapshot(found, None if output is None else Path(str(output)), os.environ)
     print(serialization.to_shown_json(found) if config.json else f"{render_snapshot(found)}\n\nkept: {path}")
     return ExitCode.ENDED
@@ -329,7 +312,6 @@ def diff(flags: dict[str, object]) -> int:
 
 
 def _census_options(flags: dict[str, object]) -> CensusOptions:
-    """Whose holders, and which paths."""
     from memwatch.diagnosis.heap.attribute_path_sizes import parse_attribute_path
     from memwatch.diagnosis.heap.object_census import CensusOptions
 
@@ -346,11 +328,11 @@ def _listed(flags: dict[str, object], name: str) -> tuple[str, ...]:
 
 
 def config_from_flags(flags: Mapping[str, object]) -> Config:
-    """The configuration file, if one is named, overridden by the environment and the flags."""
+    """Load the configuration file, if one is named, overridden by the environment and the flags."""
     return load_config(config_file(flags), flags=flags, environ=os.environ)
 
 
 def config_file(flags: Mapping[str, object]) -> Path | None:
-    """The one that --config names, else $MEMWATCH_CONFIG."""
+    """Return the file that --config names, else $MEMWATCH_CONFIG."""
     name = flags.get("config", os.environ.get("MEMWATCH_CONFIG") or None)
     return None if name is None else Path(str(name))
