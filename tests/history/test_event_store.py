@@ -317,9 +317,9 @@ def test_a_locked_file_holds_nobody_up_and_is_caught_up_with(path: Path) -> None
     other.execute("BEGIN IMMEDIATE")
     longest = 0.0
     for i in range(30):
-        start = time.monotonic()
+        start = Stopwatch()
         store.append([sampled(T0 + i)], [])
-        longest = max(longest, time.monotonic() - start)
+        longest = max(longest, start.undisturbed_seconds)
     assert longest < 0.1
     assert eventually(lambda: store.failure == "database is locked")
     other.execute("ROLLBACK")
@@ -421,9 +421,9 @@ def test_a_full_disk(small_disk: Path) -> None:
     (small_disk / "ballast").write_bytes(bytes(150_000))
     count = 0
     while store.failure is None and count < 1000:
-        start = time.monotonic()
+        start = Stopwatch()
         store.append([GenerationSeen(T0 + count, count)], [Notice(T0, "generation", "x" * 500)])
-        longest = max(longest, time.monotonic() - start)
+        longest = max(longest, start.undisturbed_seconds)
         count += 1
     assert store.failure == "database or disk is full"
     assert longest < 0.15

@@ -17,7 +17,7 @@ FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-dev-shm-usage"),
     *("--remote-debugging-pipe", "--disable-background-networking", "--disable-component-update"),
 )
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 
 
 def found() -> str | None:

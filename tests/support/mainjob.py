@@ -19,7 +19,7 @@ from memwatch.cli.demo import Confinement, confine
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "evolve.py"
 MB = 10**6
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 
 
 class Folder:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import pyte
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 120.0
 LEAVE = b"\x1b[?1049l"  # the alternate screen
 
 

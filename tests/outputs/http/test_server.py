@@ -231,10 +231,10 @@ def test_many_browsers_do_not_hold_up_the_loop():
         for generation in range(50):
             snapshot = make_snapshot(generation + 1)
             time.sleep(0.02)
-            began = time.perf_counter()
+            began = Stopwatch()
             server.publish(snapshot, ())
             server.on_loop_iteration()
-            took.append(time.perf_counter() - began)
+            took.append(began.undisturbed_seconds)
         over.set()
         for browser in browsers:
             browser.join()

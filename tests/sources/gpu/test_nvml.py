@@ -435,10 +435,10 @@ def test_a_hang_never_holds_the_loop_and_is_left_behind(bench: Bench, function: 
     [helper] = reader.pids
     longest = 0.0
     for now in (2, 3, 4, 29):
-        start = time.monotonic()
+        start = Stopwatch()
         with pytest.raises(SourceError, match="does not answer within 2 s"):
             reader.read_memory(now)
-        longest = max(longest, time.monotonic() - start)
+        longest = max(longest, start.undisturbed_seconds)
     assert longest < 0.02
     assert bench.world.calls(function) <= 3, "no question piles up behind it"
     assert reader.pids == {helper}, "an answer that comes late is still welcome"
