@@ -158,7 +158,8 @@ def without_a_free_descriptor(pid: int) -> tuple[int, int]:
 @needs_root
 def test_without_a_free_descriptor_it_goes_on_and_signals(folder: Folder) -> None:
     port = free_port()
-    with watched(folder, leaking(megabytes=6, seconds=0.6), *QUIET[2:], *LIMIT, "--listen", f"127.0.0.1:{port}") as (_, watch):
+    leak, listens = leaking(megabytes=6, seconds=0.6), ("--listen", f"127.0.0.1:{port}")
+    with watched(folder, leak, *QUIET[2:], *LIMIT, *listens) as (_, watch):
         without_a_free_descriptor(watch.process.pid)
         for _ in range(100):  # so many new PIDs, and the whole tree is walked
             os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
