@@ -21,6 +21,8 @@ from elftools.elf.sections import SymbolTableSection
 from memwatch.diagnosis.heap.remote_memory import MemoryMapping, RemoteMemory
 from memwatch.errors import SourceError, TargetGoneError
 
+# pyelftools reads .gnu.hash, .dynsym and .symtab of a file that is not loaded here; nothing lighter that memwatch
+# depends on does (ctypes resolves only what it loads, and that would run the trainer's library in memwatch).
 _LIBRARY = re.compile(r"/libpython[0-9][^/]*\.so[^/]*( \(deleted\))?$")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
