@@ -28,7 +28,7 @@ class EngineSettings:
 
     @staticmethod
     def from_json(data: bytes) -> EngineSettings:
-        """The settings that an earlier watch kept; serialization.ShapeError when this memwatch does not know them."""
+        """The settings that an earlier watch stored; SerializationError when this memwatch does not know them."""
         return serialization.from_json(data, EngineSettings)
 
     def make_engine(self) -> Engine:

@@ -15,7 +15,7 @@ class CpuTimeExceededError(Exception):
 
 
 def run_with_cpu_limit(cpu_seconds: float, work: Callable[[], _T]) -> _T:
-    """What `work` returns; OverdueError when it takes more CPU than that, to within 10 ms. In the main thread alone.
+    """Return what `work` does; CpuTimeExceededError when it uses more CPU, to within 10 ms. For the main thread only.
 
     `re` looks for signals every 4,096 steps (CPython 3.10 to 3.15), and what a handler raises ends the search. `work`
     must leave nothing half done. It costs 8 us, no thread and no descriptor; time that others take is not counted.

@@ -44,7 +44,7 @@ class SerializationError(ValueError):
 
 
 def to_json(obj: object) -> bytes:
-    """One line of JSON of records, mappings and scalars; NaN and infinity become null; ShapeError when it cannot be."""
+    """One line of JSON of records, mappings and scalars, NaN and infinity as null; SerializationError if impossible."""
     try:
         return msgspec.json.encode(obj, enc_hook=_plain)
     except UnicodeEncodeError:  # a lone surrogate: a byte of a log or a command line that was never UTF-8
@@ -59,7 +59,7 @@ def to_shown_json(obj: object) -> str:
 
 
 def from_json(data: bytes | str, type_: type[T]) -> T:
-    """The record that `data` holds (keys that `type_` does not have are ignored); ShapeError when it holds another.
+    """The record in `data`, without keys that `type_` lacks; SerializationError when it is another.
 
     Or a number so large that what is computed of it may be none.
     """
