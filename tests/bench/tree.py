@@ -45,7 +45,7 @@ def latencies(seconds: float, megabytes: int) -> list[dict[str, object]]:
     with mapping.mapper(megabytes, forks=2) as trainer:
         pages, heap = (
             PagemapFile(trainer.pid),
-            max(read_address_space(trainer.pid).anon.stretches, key=lambda stretch: stretch[1]),
+            max(read_address_space(trainer.pid).anon.ranges, key=lambda pages: pages[1]),
         )
 
         def sample(runs: int, then_seconds: float = 0.0) -> None:

@@ -51,6 +51,7 @@ from memwatch.sources.checkpoint import checkpoint_file_state
 from memwatch.sources.gpu import trainer_gpus
 from memwatch.sources.gpu.nvml_helper_client import validate
 from memwatch.sources.gpu.nvml_helper_messages import NvmlAnswer
+from memwatch.sources.log import table_counters
 from memwatch.sources.log.log_tail import LogSegmenter
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.memory import (
@@ -244,7 +245,8 @@ PARSERS = {
         cgroup_mounts.parse_mountinfo, (b"36 35 0:31 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n",)
     ),
     "pagemap.parse_maps": Parser(pagemap.parse_maps, (_MAPS,)),
-    "memory_breakdown.parse_kinds": Parser(
+    "table_counters.parse_box_row": Parser(text(table_counters.parse_box_row), (b"| iterations | 2 |", b"| n | 1,2 |")),
+    "memory_breakdown.parse_memory_kinds": Parser(
         lambda raw: [*memory_breakdown.parse_memory_kinds(raw)], (_MAPS + b"Rss:  12 kB\n",)
     ),
     "remote_memory.parse_maps": Parser(text(remote_memory.parse_maps), (_MAPS,), found=(b"9" * 400 + _MAPS,)),

@@ -166,7 +166,7 @@ class Reading:
     """One of the kernel's figures as a reader of memory (interfaces.Reader)."""
 
     name: str
-    read: Callable[[float], object]
+    read_memory: Callable[[float], object]
 
     def close(self) -> None: ...
 

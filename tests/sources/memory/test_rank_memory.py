@@ -57,9 +57,9 @@ def test_a_fork_of_what_its_agent_has_become_meanwhile_is_a_rank_once_it_starts_
     fake.process(10, anon=20 * MB, children=(11,), environ={})
     fake.process(11, anon=21 * MB, parent=10, layout=5, environ={})
     tree = TreeReader(10, root=str(fake), survey=NEVER)
-    assert tree.read(0.0).ranks == ()
+    assert tree.read_memory(0.0).ranks == ()
     fake.process(11, anon=22 * MB, parent=10, layout=6, environ=rank(4))
-    assert used(tree.read(0.1)) == {4: 22 * MB}
+    assert used(tree.read_memory(0.1)) == {4: 22 * MB}
 
 
 def test_what_is_below_a_rank_is_none(fake: FakeProc) -> None:
