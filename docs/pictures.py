@@ -18,8 +18,8 @@ from memwatch.core.text_and_units import format_duration
 from memwatch.history.csv_trace import read_trace, replay_notices
 from memwatch.outputs.charts.panels import forecast_panel, memory_panel
 from memwatch.outputs.charts.run_data import FORECAST_EVENTS, RunData, build_run_data
+from memwatch.outputs.charts.svg_axes_and_marks import ChartAxis, LineMark, Mark, PolygonMark
 from memwatch.outputs.charts.svg_chart import WIDE, Label, Panel, render_svg_file
-from memwatch.outputs.charts.svg_marks import ChartAxis, LineMark, Mark, PolygonMark
 from traces.generators import Trace, checkpoint_peaks, gc_sawtooth, linear_leak, straight_fill
 
 FOLDER = Path(__file__).resolve().parent / "images"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from memwatch.actions.signal_sender import ExitStatus, PidfdSignaller, RanksSignaller, choose_signal, system_call
 from memwatch.core.measurements import Target
 from memwatch.errors import AttachError, ConfigError, NoTrainerError, SourceError, TargetGoneError
-from memwatch.sources.target.process_identity import identify, is_same_process
+from memwatch.sources.target.target_facts import identify, is_same_process
 from support.processes import READY, WAIT, python, running, stranger
 
 CATCHES_TERM = "import signal; signal.signal(signal.SIGTERM, lambda *_: None); " + WAIT

@@ -17,8 +17,8 @@ from memwatch.app.examination_launcher import EXAMINATION_SECONDS, ExaminationLa
 from memwatch.app.examination_worker import with_memory_fallback
 from memwatch.core.events import Diagnose, Diagnosed
 from memwatch.core.examination import Examination
-from memwatch.core.leaks.allocation_profile import by_line
-from memwatch.sources.target.process_identity import identify
+from memwatch.core.leaks.growth_by_code_line import by_line
+from memwatch.sources.target.target_facts import identify
 from support.processes import running
 from support.pythons import needed_python
 

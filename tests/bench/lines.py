@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from memwatch.core.examination import AllocationProfile
-from memwatch.core.leaks.allocation_profile import by_line
-from memwatch.system import serialization
+from memwatch.core.leaks.growth_by_code_line import by_line
+from memwatch.system import json_and_yaml
 from support.leaks import LINES, first_line, options
 from support.mainjob import Folder, trainer, until
 
@@ -34,8 +34,8 @@ def profile(leak: str, path: Path) -> dict[str, Any]:
         command = [sys.executable, "-m", "memwatch", "profile", "--pid", str(run.pid), "--seconds", seconds, "--json"]
         shown = subprocess.run(command, capture_output=True, check=True, timeout=120, cwd=path, env=folder.environ())
     found, first = (
-        serialization.from_json(shown.stdout, AllocationProfile),
-        first_line(serialization.from_json(shown.stdout, AllocationProfile)),
+        json_and_yaml.from_json(shown.stdout, AllocationProfile),
+        first_line(json_and_yaml.from_json(shown.stdout, AllocationProfile)),
     )
     lines = by_line(found.credits)
     seen = sum(one.bytes for one in lines)

@@ -19,7 +19,7 @@ from memwatch.config.settings import Config
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Attached, Sampled
-from memwatch.sources.target.process_identity import identify, read_target_facts
+from memwatch.sources.target.target_facts import identify, read_target_facts
 from support.measure import median, quantile
 
 PARTS = ("look", "sample", "judge", "snapshot")

@@ -18,7 +18,7 @@ from memwatch.cli.main import main
 from memwatch.config.load import load_config, load_with_origins
 from memwatch.config.settings import Config
 from memwatch.errors import ExitCode
-from memwatch.system import serialization
+from memwatch.system import json_and_yaml
 
 EXAMPLE = Path(__file__).parents[2] / "configs" / "memwatch.yaml"
 
@@ -32,7 +32,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 
 def memwatch(*arguments: str, given_: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
     """As a program, with variables of its own."""
-    env = {**os.environ, "PYTHONPATH": str(Path(serialization.__file__).parents[2]), **environ}
+    env = {**os.environ, "PYTHONPATH": str(Path(json_and_yaml.__file__).parents[2]), **environ}
     command = [sys.executable, "-m", "memwatch", *arguments]
     return subprocess.run(command, capture_output=True, text=True, input=given_, env=env, check=False)
 
@@ -153,7 +153,7 @@ def test_what_is_shown_can_be_fed_back(data: dict[str, object]) -> None:
 
 
 def test_the_defaults_are_shown_as_the_example_has_them() -> None:
-    assert serialization.load_yaml("\n".join(_lines(Config(), {})), "shown") == serialization.load_yaml(
+    assert json_and_yaml.load_yaml("\n".join(_lines(Config(), {})), "shown") == json_and_yaml.load_yaml(
         EXAMPLE.read_text(), "example"
     )
 
@@ -168,9 +168,9 @@ def test_the_schema_is_the_published_one(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_only_the_command_pays_for_the_schema() -> None:
-    code = "import sys; from memwatch.cli import watch as commands; commands.config_from_flags({'pid': 5}); "
+    code = "import sys; from memwatch.cli import commands; commands.config_from_flags({'pid': 5}); "
     code += "sys.exit(bool({'memwatch.config.json_schema', 'memwatch.cli.config_commands', 'yaml'} & {*sys.modules}))"
-    environ = {"PYTHONPATH": str(Path(serialization.__file__).parents[2])}
+    environ = {"PYTHONPATH": str(Path(json_and_yaml.__file__).parents[2])}
     subprocess.run([sys.executable, "-c", code], check=True, env=environ)
 
 

@@ -15,7 +15,7 @@ from memwatch.cli.main import main
 from memwatch.core.events import Attached, Cause, Exited, GenerationSeen, Notice
 from memwatch.core.measurements import Target
 from memwatch.history.event_store import HistoryStore
-from memwatch.sources.target.process_identity import identify
+from memwatch.sources.target.target_facts import identify
 from support.examinations import examined
 from support.recorded import Recording, record
 from support.watch import sampled

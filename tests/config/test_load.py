@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from memwatch.config.load import load_config, load_with_origins, variable_name
 from memwatch.config.settings import DEFAULT_PROFILE, PATH_KEYS, PROFILES, Config, iter_values, key_types
 from memwatch.errors import ConfigError
-from memwatch.system import package_data, serialization
+from memwatch.system import json_and_yaml, package_data
 
 NAME = Path("m.yaml")
 KUBERNETES = {  # what a pod finds where a Service is called memwatch
@@ -80,7 +80,7 @@ def test_what_others_set_or_nobody_does_is_left_alone() -> None:
 def test_without_an_environment_none_is_heeded() -> None:
     code = "from memwatch.config.load import load_config; from memwatch.config.settings import Config; "
     code += "assert load_config() == Config()"
-    environ = {"PYTHONPATH": str(Path(serialization.__file__).parents[2]), "MEMWATCH_VERBOSE": "true"}
+    environ = {"PYTHONPATH": str(Path(json_and_yaml.__file__).parents[2]), "MEMWATCH_VERBOSE": "true"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environ)
 
 
@@ -199,7 +199,7 @@ def test_there_is_a_file_for_each_profile_but_the_default() -> None:
 @pytest.mark.parametrize("name", sorted(set(PROFILES) - {DEFAULT_PROFILE}))
 def test_a_profile_holds_policy_and_nothing_of_a_machine_or_run(name: str) -> None:
     path = package_data.profile_file(name)
-    given_ = set(serialization.read_yaml(path.read_bytes(), name).lines)
+    given_ = set(json_and_yaml.read_yaml(path.read_bytes(), name).lines)
     assert not given_ & {"profile", "target", "listen", "json", *PATH_KEYS}
     settings = load_with_origins(flags={"profile": name})
     changed = {

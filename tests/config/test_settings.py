@@ -14,7 +14,7 @@ from memwatch.config.load import load_config
 from memwatch.config.settings import Config, iter_values, key_types
 from memwatch.core.decision.policy import Policy
 from memwatch.errors import ConfigError, ExitCode
-from memwatch.system import serialization
+from memwatch.system import json_and_yaml
 
 EXAMPLE = Path(__file__).parents[2] / "configs" / "memwatch.yaml"
 NAME = Path("m.yaml")
@@ -38,7 +38,7 @@ def test_the_example_file_has_every_key_with_its_default() -> None:
             return {key: lists(inner) for key, inner in value.items()}
         return list(value) if isinstance(value, tuple) else value
 
-    assert serialization.load_yaml(EXAMPLE.read_text(), "example") == lists(asdict(Config()))
+    assert json_and_yaml.load_yaml(EXAMPLE.read_text(), "example") == lists(asdict(Config()))
     assert load_config(EXAMPLE) == Config()
 
 

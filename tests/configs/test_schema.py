@@ -19,7 +19,7 @@ from memwatch.config.json_schema import comments, config_schema
 from memwatch.config.load import load_config
 from memwatch.config.settings import RANGES, Config, iter_values, key_types
 from memwatch.errors import ConfigError
-from memwatch.system import serialization
+from memwatch.system import json_and_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = ROOT / "configs" / "memwatch.schema.json"
@@ -61,14 +61,14 @@ def test_it_is_a_schema() -> None:
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_it_accepts_what_is_shipped_and_is_named_there(path: Path) -> None:
-    VALIDATOR.validate(serialization.load_yaml(path.read_text(), path.name))
+    VALIDATOR.validate(json_and_yaml.load_yaml(path.read_text(), path.name))
     named = re.match(r"# yaml-language-server: \$schema=(\S+)\n", path.read_text())
     assert named and (path.parent / named[1]).resolve() == SCHEMA
 
 
 @pytest.mark.parametrize("text", examples())
 def test_it_accepts_the_examples_of_the_documents(text: str) -> None:
-    VALIDATOR.validate(serialization.load_yaml(text, "docs"))
+    VALIDATOR.validate(json_and_yaml.load_yaml(text, "docs"))
     load_config(Path("docs"), text)
 
 
@@ -131,7 +131,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
 def agree(document: object) -> None:
     """What the schema refuses is refused, and the other way round, but for what a schema cannot tell."""
     text = yaml.safe_dump(document)
-    told = [error.message for error in VALIDATOR.iter_errors(serialization.load_yaml(text, "m.yaml"))]
+    told = [error.message for error in VALIDATOR.iter_errors(json_and_yaml.load_yaml(text, "m.yaml"))]
     try:
         load_config(Path("m.yaml"), text)
         refused = []

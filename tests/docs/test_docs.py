@@ -18,13 +18,13 @@ import yaml
 
 from memwatch.actions.interrupt_hook import fill_placeholders
 from memwatch.cli import main
-from memwatch.cli.watch import EXIT_CODE_BY_CAUSE
+from memwatch.cli.commands import EXIT_CODE_BY_CAUSE
 from memwatch.config.load import load_config
 from memwatch.config.settings import Config
 from memwatch.core.decision.interrupt_decision import InterruptDecision
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine import notices
-from memwatch.core.engine.monitored_resource import MonitoredResource
+from memwatch.core.engine.resource_state import MonitoredResource
 from memwatch.core.engine.status_sentence import forecast_fields
 from memwatch.core.events import Cause
 from memwatch.core.forecast.forecaster import Forecaster

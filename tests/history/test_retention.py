@@ -16,7 +16,7 @@ from memwatch.core.measurements import HOST, Sample, Target, Usage
 from memwatch.history import run_identity, stored_runs
 from memwatch.history.event_store import EngineRecord, HistoryStore
 from memwatch.history.retention import FULL_DETAIL_RECORDS, RECORDS_PER_STEP, Retention, used_bytes
-from memwatch.system import serialization
+from memwatch.system import json_and_yaml
 from support.processes import WAIT, python, running
 
 T0 = 1_700_000_000.0
@@ -146,7 +146,7 @@ def test_a_watch_that_never_ends_stays_within_its_bound(path: Path) -> None:
                 connection.executemany(
                     "INSERT INTO events VALUES (1, ?, 0, ?, 'GenerationSeen', ?)",
                     (
-                        (first + i, first + i, serialization.to_json({"t": first + i, "index": i}))
+                        (first + i, first + i, json_and_yaml.to_json({"t": first + i, "index": i}))
                         for i in range(0, FULL_DETAIL_RECORDS, 5)
                     ),
                 )

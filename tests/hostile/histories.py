@@ -11,18 +11,18 @@ from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 
-from memwatch.app import history_replay
-from memwatch.app.history_replay import rejudge
+from memwatch.app import load_and_replay_run
+from memwatch.app.load_and_replay_run import rejudge
 from memwatch.cli import history_commands
 from memwatch.config.settings import Config
 from memwatch.history import csv_trace, stored_runs
-from memwatch.outputs.html import comparison_page
 from memwatch.outputs.html import report_page as pages
+from memwatch.outputs.html import run_comparison
 from memwatch.outputs.status_json import snapshot_to_dict
-from memwatch.outputs.terminal.progress_bar import ProgressBar
+from memwatch.outputs.terminal.command_progress import ProgressBar
 from memwatch.outputs.text import generations_csv
 from memwatch.outputs.text.exit_summary import render_summary
-from memwatch.system.serialization import to_shown_json
+from memwatch.system.json_and_yaml import to_shown_json
 from support.recorded import Recording, record
 
 MOST_BYTES = 16 << 10  # of a column
@@ -129,8 +129,8 @@ def _value(kind: int, raw: bytes) -> object:
 def _read(path: Path) -> None:
     """Report in each form, replay, export, compare."""
     config = Config()
-    for run in history_replay.list_runs(path):
-        found = history_replay.load_run(path, run, config, ProgressBar("", io.StringIO()))
+    for run in load_and_replay_run.list_runs(path):
+        found = load_and_replay_run.load_run(path, run, config, ProgressBar("", io.StringIO()))
         for text in (
             render_summary(found.end, found.is_running),
             generations_csv.generations_csv(found.end),
@@ -139,11 +139,11 @@ def _read(path: Path) -> None:
             assert isinstance(text, str)
         to_shown_json(snapshot_to_dict(found.end))
         history_commands.report_html(found)
-        side = comparison_page.ComparedRun(
+        side = run_comparison.ComparedRun(
             "a", run.run_id, found.run_data, pages.describe_ending(found.end, found.is_running)
         )
-        comparison_page.render_comparison_text(side, side)
-        comparison_page.document(side, side)
+        run_comparison.render_comparison_text(side, side)
+        run_comparison.document(side, side)
         csv_trace.write_trace(stored_runs.event_batches(path, run), io.StringIO())
         for watch in rejudge(path, run, lambda share: None):
             assert watch.recomputed is not None

@@ -17,7 +17,7 @@ from hostile.defiled import harmful
 from memwatch.app import examination_launcher
 from memwatch.app.engine_settings import EngineSettings
 from memwatch.cli import snapshot_command, top
-from memwatch.cli.watch import print_snapshot
+from memwatch.cli.commands import print_snapshot
 from memwatch.config import web_config
 from memwatch.config.settings import Config, parse_listen
 from memwatch.core.decision.policy import Policy
@@ -61,12 +61,12 @@ from memwatch.sources.memory import (
     kernel_oom_log,
     memory_breakdown,
     pagemap,
-    rank_memory,
+    process_ranks,
 )
 from memwatch.sources.target import launcher_environment, systemd_unit
 from memwatch.sources.target.launcher_environment import is_torchrun
-from memwatch.system import serialization
-from memwatch.system.serialization import to_shown_json
+from memwatch.system import json_and_yaml
+from memwatch.system.json_and_yaml import to_shown_json
 from support.examinations import examined
 from support.presets import packaged_presets
 from support.recorded import Recording
@@ -140,7 +140,7 @@ def _event(raw: bytes) -> object:
 
 def _shown_status(raw: bytes) -> object:
     """The answer of another memwatch, as the view of it shows it."""
-    found = top._snapshot("http://a", raw)
+    found = top._parse_snapshot("http://a", raw)
     for as_json in (False, True):
         print_snapshot(found, io.StringIO(), as_json)
     return found
@@ -155,13 +155,13 @@ def _compared(raw: bytes) -> object:
         found,
         inspected.render_snapshot(found),
         inspected.render_inspection_diff(difference),
-        serialization.to_shown_json(difference),
+        json_and_yaml.to_shown_json(difference),
     )
 
 
 def _examined(raw: bytes) -> object:
     """What an examination's process leaves, and what is made of its parts."""
-    found = serialization.from_json(raw, Examination)
+    found = json_and_yaml.from_json(raw, Examination)
     if found.profile is not None:
         folded, speedscope = (
             profile_formats.folded(found.profile.credits),
@@ -264,8 +264,8 @@ PARSERS = {
         (b"Id=a.service\nMainPID=7\nControlGroup=/a\n",),
         found=(b"MainPID=" + b"9" * 400,),
     ),
-    "rank_memory.parse_rank": Parser(
-        lambda raw: rank_memory.parse_rank(7, _environ(raw)), (b"RANK=1\0LOCAL_RANK=1\0WORLD_SIZE=4",)
+    "process_ranks.parse_rank": Parser(
+        lambda raw: process_ranks.parse_rank(7, _environ(raw)), (b"RANK=1\0LOCAL_RANK=1\0WORLD_SIZE=4",)
     ),
     "thread_stacks.parse_stacks": Parser(parse_stacks, (b'[{"thread_name":"a","active":true,"frames":[]}]',)),
     "http_request.parse_request": Parser(
@@ -276,37 +276,37 @@ PARSERS = {
     "history.row": Parser(histories.read_row, histories.row_seeds(), found=_ROWS),
     "endpoint": Parser(
         _shown_status,
-        (b'{"schema":1}', serialization.to_json(SHOWN)),
+        (b'{"schema":1}', json_and_yaml.to_json(SHOWN)),
         found=tuple(
-            serialization.to_json({**SHOWN, "resources": [{**SHOWN["resources"][0], "timeline": steps}]})
+            json_and_yaml.to_json({**SHOWN, "resources": [{**SHOWN["resources"][0], "timeline": steps}]})
             for steps in ([[1, 2, 3, 4]], [[2e9, 1, 2], [1760000150.0, 1, 2]])
         ),
     ),
-    "snapshots": Parser(_compared, (b'{"label":"a"}', serialization.to_json(INSPECTION))),
-    "examiner": Parser(_examined, (b"{}", serialization.to_json(EXAMINATION)), (serialization.SerializationError,)),
+    "snapshots": Parser(_compared, (b'{"label":"a"}', json_and_yaml.to_json(INSPECTION))),
+    "examiner": Parser(_examined, (b"{}", json_and_yaml.to_json(EXAMINATION)), (json_and_yaml.SerializationError,)),
     "judge.settings": Parser(
         lambda raw: EngineSettings.from_json(raw).make_engine().snapshot(),
         (EngineSettings.from_config(Config()).to_record().settings,),
         (ConfigError, ValueError),
     ),
     "gpuwire.answer": Parser(
-        lambda raw: validate(serialization.from_json(raw, NvmlAnswer)),
+        lambda raw: validate(json_and_yaml.from_json(raw, NvmlAnswer)),
         (
             NvmlAnswer(make_sample(make_view(), 1).gpus).encode(),
             NvmlAnswer.from_error(AbsentError("a"), restart_helper=True).encode(),
         ),
-        (serialization.SerializationError, SourceError),
+        (json_and_yaml.SerializationError, SourceError),
         found=(b"[[],[],false]", b"{}", b"[" * 10_000),
     ),
     "relay.answer": Parser(
-        lambda raw: serialization.from_json(raw, tracker_proxy.TrackerWorkerReply),
+        lambda raw: json_and_yaml.from_json(raw, tracker_proxy.TrackerWorkerReply),
         (b'{"taken":true,"complaint":""}',),
-        (serialization.SerializationError,),
+        (json_and_yaml.SerializationError,),
     ),
     "snapshotter.outcome": Parser(
-        lambda raw: serialization.from_json(raw, examination_launcher.ProcessSnapshotOutcome),
+        lambda raw: json_and_yaml.from_json(raw, examination_launcher.ProcessSnapshotOutcome),
         (b'{"path":"/a"}',),
-        (serialization.SerializationError,),
+        (json_and_yaml.SerializationError,),
     ),
     "webconfig": Parser(
         _web_config,
@@ -334,8 +334,8 @@ PARSERS = {
     "heap.census": Parser(heaps.census, heaps.seeds()),
     "heap.binary": Parser(heaps.binary, heaps.executables(), found=tuple(map(heaps.unhashed, heaps.executables()))),
     "lines.line_of": Parser(_line, (b"\x10\0\x03\xf8\x41\x02\x80\x01", b"\x10\0\x02\x06\x01\x08\xff")),
-    "serialization.read_yaml": Parser(
-        lambda raw: serialization.convert(serialization.read_yaml(raw, "a.yaml").data, Config),
+    "json_and_yaml.read_yaml": Parser(
+        lambda raw: json_and_yaml.convert(json_and_yaml.read_yaml(raw, "a.yaml").data, Config),
         (b"policy: {act: true}\nlog: {extra: [a.yaml]}\n", b"a: &a [*a]\n", b"a: 1e999\n"),
     ),
     "markers": Parser(

@@ -20,7 +20,7 @@ from memwatch.errors import SourceError
 from memwatch.sources.memory.kernel_oom_log import KmsgReader
 from memwatch.sources.memory.pagemap import PagemapFile
 from memwatch.sources.procfs import parse_statm
-from memwatch.sources.target.process_identity import identify, is_same_process, read_environ
+from memwatch.sources.target.target_facts import identify, is_same_process, read_environ
 from memwatch.system.process_priority import lock_memory, raise_priority
 pid = int(sys.argv[1])
 

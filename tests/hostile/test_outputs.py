@@ -19,15 +19,15 @@ from memwatch.core.engine.status_sentence import to_json_line
 from memwatch.core.examination import Diagnosis, Growth
 from memwatch.core.snapshot import Snapshot
 from memwatch.outputs.charts import run_data
-from memwatch.outputs.html import comparison_page, report_page, status_page
+from memwatch.outputs.html import report_page, run_comparison, status_page
 from memwatch.outputs.metrics.collector import LABEL_LENGTH, MOST_SERIES, MetricsCollector
 from memwatch.outputs.status_json import snapshot_shape, snapshot_to_dict
-from memwatch.outputs.terminal.event_lines import JsonLines, PlainLines
-from memwatch.outputs.terminal.screen import Mode, Viewport, ViewStatus, render_frame
+from memwatch.outputs.terminal.live_view_layout import Mode, Viewport, ViewStatus, render_frame
+from memwatch.outputs.terminal.plain_and_json_lines import JsonLines, PlainLines
 from memwatch.outputs.text import examination_text, exit_summary, profile_formats
 from memwatch.outputs.trackers import tracker_records
 from memwatch.outputs.trackers.notification_messages import MESSAGE_TEMPLATES, NotificationMessages
-from memwatch.system import serialization
+from memwatch.system import json_and_yaml
 from support.needed import needs_program
 from support.snapshots import FakeClock, make_diagnosis, make_snapshot
 
@@ -97,7 +97,7 @@ def test_messages_and_trackers_get_no_control(word: str) -> None:
         assert "\n" not in str(record["title"])
         assert not harmful(str(record["title"]) + str(record["body"]))
         assert len(str(record["body"])) < 10_000
-        json.loads(serialization.to_json(record))
+        json.loads(json_and_yaml.to_json(record))
     name = tracker_records.tag_name(word)
     assert not harmful(name, "") and len(name) < 300
 
@@ -129,10 +129,10 @@ def elements(page: str) -> tuple[set[tuple[str, str]], set[str]]:
 def pages(snapshot: Snapshot) -> Iterator[str]:
     yield status_page.render_home_page(snapshot, ["/metrics"], time.gmtime)
     told = run_data.build_run_data((), snapshot.notices, snapshot)
-    side = comparison_page.ComparedRun(
+    side = run_comparison.ComparedRun(
         snapshot.run_id, snapshot.run_id, told, report_page.describe_ending(snapshot, True)
     )
-    yield comparison_page.document(side, side)
+    yield run_comparison.document(side, side)
     yield report_page.render_report(told, side.ending, snapshot.run_id, local_time=time.gmtime)
 
 
@@ -176,7 +176,7 @@ def test_promtool_reads_every_evil_name() -> None:
 @few
 @given(hostile)
 def test_json_is_valid_utf_8_and_read_back(word: str) -> None:
-    shown = serialization.to_json(snapshot_to_dict(snapshot_of(word)))
+    shown = json_and_yaml.to_json(snapshot_to_dict(snapshot_of(word)))
     assert snapshot_shape(json.loads(shown.decode()))["sentence"] == json.loads(shown)["sentence"]
     stream = io.StringIO()
     JsonLines(stream, to_json_line).publish(make_snapshot(), notices_of(word, *EVENTS))

@@ -9,9 +9,9 @@ from itertools import product
 
 import pytest
 
-from memwatch.sources.log.line_templates import pattern_for_any_digits
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import PATTERN_BYTES
+from memwatch.sources.log.skippable_lines import pattern_for_any_digits
 from support.presets import packaged_presets
 
 MICROSECONDS = 8.0  # of CPU for a character, at most: 2 to 4 for the worst of them on a busy machine

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.history_replay import rejudge
+from memwatch.app.load_and_replay_run import rejudge
 from memwatch.history import stored_runs
 
 

@@ -34,7 +34,7 @@ from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.memory.cgroup import CgroupReader
 from memwatch.sources.memory.process_tree import TreeReader
 from memwatch.sources.procfs import HostReader
-from memwatch.sources.target.process_identity import identify, is_same_process
+from memwatch.sources.target.target_facts import identify, is_same_process
 from memwatch.system.clock import Sleeper, SystemClock
 from support.driven import WITH_DRIVER, Driven, missing
 from support.fakenvml import GIB, World, library_folder

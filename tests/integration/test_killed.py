@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.history_replay import rejudge
+from memwatch.app.load_and_replay_run import rejudge
 from memwatch.core.events import Notice, Sampled
 from memwatch.errors import ExitCode
 from memwatch.history import stored_runs

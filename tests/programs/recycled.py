@@ -21,7 +21,7 @@ from memwatch.app.composition import find_target
 from memwatch.config.settings import Config, TargetConfig
 from memwatch.errors import AttachError, SourceError, TargetGoneError
 from memwatch.sources.target.find_process import find_trainer_pid
-from memwatch.sources.target.process_identity import identify, is_same_process
+from memwatch.sources.target.target_facts import identify, is_same_process
 
 BATCH = 100
 A_TICK = 0.011  # seconds: what begins within one tick of the kernel's clock has the same start time

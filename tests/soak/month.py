@@ -36,10 +36,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from memwatch.app.serve import Service
-from memwatch.cli.watch import config_from_flags
+from memwatch.app.serve_trainers import Service
+from memwatch.cli.commands import config_from_flags
 from memwatch.config.reload import ReloadableConfig
-from memwatch.outputs.sd_notify import SystemdNotifier
+from memwatch.outputs.systemd_notify import SystemdNotifier
 from memwatch.system.clock import Sleeper, SystemClock
 from soak.rotation import rotations
 from support.measure import ENVIRON, TESTS

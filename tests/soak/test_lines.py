@@ -13,7 +13,7 @@ from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Attached, Event, GenerationSeen, Notice, PhaseSeen, Sampled
 from memwatch.core.measurements import Limit, Sample, Usage
-from memwatch.outputs.terminal.event_lines import PlainLines
+from memwatch.outputs.terminal.plain_and_json_lines import PlainLines
 from soak.bars import LINES_KB
 from support.snapshots import make_snapshot
 from support.watch import TARGET

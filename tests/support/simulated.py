@@ -18,8 +18,8 @@ from memwatch.core.snapshot import Snapshot
 from memwatch.history.event_store import HistoryStore
 from memwatch.outputs.http.routes import metrics
 from memwatch.outputs.http.server import WebServer
-from memwatch.outputs.terminal.event_lines import PlainLines
-from memwatch.sources.target.process_identity import identify, read_target_facts
+from memwatch.outputs.terminal.plain_and_json_lines import PlainLines
+from memwatch.sources.target.target_facts import identify, read_target_facts
 
 SCRAPE_TICKS = 60
 

@@ -20,8 +20,8 @@ from memwatch.core.events import (
     Signalled,
     Signalling,
 )
+from memwatch.core.forecast.growth_axes import GenerationSchedule
 from memwatch.core.forecast.outlook import Outlook
-from memwatch.core.forecast.regressors import GenerationSchedule
 from memwatch.core.forecast.time_to_limit import TimeToLimit, UncertainSchedule, distribution_of
 from memwatch.core.measurements import Limit, Sample, Target, Usage
 from memwatch.core.snapshot import Forecast, Trend, Verdict

@@ -26,7 +26,7 @@ from memwatch.core.measurements import CgroupLevel, CgroupMemory, HostMemory, Li
 from memwatch.errors import TargetGoneError
 from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore
-from memwatch.outputs.terminal.event_lines import PlainLines
+from memwatch.outputs.terminal.plain_and_json_lines import PlainLines
 from memwatch.sources.checkpoint.checkpoint_watch import CheckpointWatch
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.memory.kernel_oom_log import OomKill

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from memwatch.app.history_replay import rejudge
+from memwatch.app.load_and_replay_run import rejudge
 from memwatch.history import stored_runs
 from trust.kinds import KINDS
 from trust.pool import Row, play_all, tell

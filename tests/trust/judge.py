@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from memwatch.app.history_replay import find_run, rejudge
+from memwatch.app.load_and_replay_run import find_run, rejudge
 from memwatch.core.events import Cause, Notice
 from support.trainee import Process
 from support.world import Watched, World

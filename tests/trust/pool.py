@@ -22,7 +22,7 @@ def players(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """So many at a time; nobody plays twice."""
     context = get_context("forkserver")
     context.set_forkserver_preload(
-        ["trust.kinds", "memwatch.app.history_replay"]
+        ["trust.kinds", "memwatch.app.load_and_replay_run"]
     )  # a player is there in 10 ms, not in a second
     with ProcessPoolExecutor(jobs, context, use_this_memwatch, max_tasks_per_child=1) as pool:
         yield pool

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.history_replay import find_run, rejudge
+from memwatch.app.load_and_replay_run import find_run, rejudge
 from memwatch.core.decision.policy import Policy
 from memwatch.core.events import Attached, Cause, GenerationSeen
 from support.trainee import Bounds, Course, Life, Manners

@@ -31,7 +31,7 @@ import json, select, sys, time
 from pathlib import Path
 from memwatch.core.measurements import Limit
 from memwatch.sources.memory.cgroup import CgroupReader
-from memwatch.sources.memory.cgroup_events import CgroupWaker
+from memwatch.sources.memory.memory_wakeup import CgroupWaker
 
 reader = CgroupReader(int(sys.argv[1]))
 wakes, cgroup = CgroupWaker(reader.level_directories), reader.read(0.0)

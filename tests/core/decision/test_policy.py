@@ -23,12 +23,7 @@ from memwatch.core.decision.policy import (
     reaches_limit,
     waiting_costs_more,
 )
-from memwatch.core.decision.warning import (
-    run_ends_first,
-    should_warn,
-    should_withdraw_warning,
-    warning_hold_seconds,
-)
+from memwatch.core.decision.warning import run_ends_first, should_warn, should_withdraw_warning, warning_hold_seconds
 from memwatch.core.snapshot import Forecast, Verdict
 
 GB = 10**9

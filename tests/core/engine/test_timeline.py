@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.engine.monitored_resource import INITIAL_STEP_SECONDS, MAX_STEPS, Timeline
+from memwatch.core.engine.resource_state import INITIAL_STEP_SECONDS, MAX_STEPS, Timeline
 from memwatch.core.snapshot import TimelineStep
 
 

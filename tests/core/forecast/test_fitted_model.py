@@ -17,8 +17,8 @@ from memwatch.core.forecast.fitted_model import (
     levels_by_time,
 )
 from memwatch.core.forecast.generation_tracker import GenerationTracker
+from memwatch.core.forecast.growth_axes import GaugeReadings
 from memwatch.core.forecast.growth_models import GrowthModel
-from memwatch.core.forecast.regressors import GaugeReadings
 from memwatch.core.forecast.sample_summaries import TimeBins
 
 GB = 1e9

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.forecast.generation_profile import ADDITIVE, FLAT_PROFILE, GenerationProfile, fit_profile
+from memwatch.core.forecast.piecewise_trend import BaselinePoint, TrendFit, fit_trend
 from memwatch.core.forecast.sample_summaries import SLOTS, GenerationSummary
-from memwatch.core.forecast.trend_changepoints import BaselinePoint, TrendFit, fit_trend
 from support.shapes import shape_from
 
 STEP, HIGH = 30.0, 40.0

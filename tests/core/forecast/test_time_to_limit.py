@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from memwatch.core.forecast.fitted_model import FittedModel, TrendComponent
 from memwatch.core.forecast.generation_profile import FLAT_PROFILE, GenerationProfile
+from memwatch.core.forecast.growth_axes import CycleIndex, GaugeLevel, GenerationSchedule
 from memwatch.core.forecast.periodic_peaks import PeriodicPeak
-from memwatch.core.forecast.regressors import CycleIndex, GaugeLevel, GenerationSchedule
+from memwatch.core.forecast.piecewise_trend import BaselinePoint, TrendFit, fit_trend
 from memwatch.core.forecast.sample_summaries import SLOTS
 from memwatch.core.forecast.time_to_limit import (
     LEAST_ERROR,
@@ -25,7 +26,6 @@ from memwatch.core.forecast.time_to_limit import (
     distribution_of,
     time_to_limit_distribution,
 )
-from memwatch.core.forecast.trend_changepoints import BaselinePoint, TrendFit, fit_trend
 
 LENGTH = 60.0  # seconds of a generation
 

@@ -13,18 +13,7 @@ from hypothesis import strategies as st
 from memwatch.core.snapshot import Verdict
 from memwatch.core.text_and_units import printable
 from memwatch.outputs.charts import svg_chart
-from memwatch.outputs.charts.svg_chart import (
-    NARROW,
-    WIDE,
-    Boundaries,
-    DrawingSize,
-    Label,
-    Panel,
-    Ribbon,
-    render_svg,
-    render_svg_file,
-)
-from memwatch.outputs.charts.svg_marks import (
+from memwatch.outputs.charts.svg_axes_and_marks import (
     MOST_DOTS,
     AreaMark,
     Band,
@@ -40,6 +29,17 @@ from memwatch.outputs.charts.svg_marks import (
     downsample,
     duration_ticks,
     step_corners,
+)
+from memwatch.outputs.charts.svg_chart import (
+    NARROW,
+    WIDE,
+    Boundaries,
+    DrawingSize,
+    Label,
+    Panel,
+    Ribbon,
+    render_svg,
+    render_svg_file,
 )
 
 GB = 10**9

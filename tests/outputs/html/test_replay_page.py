@@ -22,7 +22,7 @@ from memwatch.core.measurements import Limit, Sample, Target, Usage
 from memwatch.errors import ConfigError, ExitCode
 from memwatch.outputs.charts import panels
 from memwatch.outputs.charts.run_data import RunData, build_run_data
-from memwatch.outputs.charts.svg_marks import AreaMark, Band, Dots, LineMark, Rules, Spans
+from memwatch.outputs.charts.svg_axes_and_marks import AreaMark, Band, Dots, LineMark, Rules, Spans
 from memwatch.outputs.html import replay_page
 from memwatch.system import private_files
 from support.snapshots import make_snapshot

@@ -10,18 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app import history_replay
-from memwatch.app.history_replay import LoadedRun
+from memwatch.app import load_and_replay_run
+from memwatch.app.load_and_replay_run import LoadedRun
 from memwatch.cli.history_commands import report_html
 from memwatch.cli.main import main
 from memwatch.config.settings import Config
 from memwatch.core.events import Attached
 from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore
-from memwatch.outputs.charts.by_generation import growing_types, memory_by_generation_panel, phases_panel, types_panels
-from memwatch.outputs.charts.svg_marks import Bars, LineMark
+from memwatch.outputs.charts.panels_by_generation import (
+    growing_types,
+    memory_by_generation_panel,
+    phases_panel,
+    types_panels,
+)
+from memwatch.outputs.charts.svg_axes_and_marks import Bars, LineMark
 from memwatch.outputs.html import report_page
-from memwatch.outputs.terminal.progress_bar import ProgressBar
+from memwatch.outputs.terminal.command_progress import ProgressBar
 from support.recorded import GB, PHASES, T0, Recording, record
 from support.snapshots import make_snapshot
 
@@ -36,7 +41,7 @@ def leak(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
 def recalled(path: Path, recording: Recording) -> LoadedRun:
     record(path, recording)
     [run] = stored_runs.stored_runs(path)
-    return history_replay.load_run(path, run, Config(), ProgressBar("reading"))
+    return load_and_replay_run.load_run(path, run, Config(), ProgressBar("reading"))
 
 
 class Text(HTMLParser):
@@ -158,7 +163,7 @@ def test_a_run_without_markers_samples_or_examinations_is_told(tmp_path: Path) -
     store.append([attached], [])
     store.close()
     [run] = stored_runs.stored_runs(path)
-    found = history_replay.load_run(path, run, Config(), ProgressBar("reading"))
+    found = load_and_replay_run.load_run(path, run, Config(), ProgressBar("reading"))
     text = Text(report_html(found)).parts[""]
     assert "How it ended is not known: the record ends before the trainer did" in text
 
@@ -167,7 +172,7 @@ def test_what_a_log_or_a_command_says_never_becomes_markup(tmp_path: Path) -> No
     path = tmp_path / "h.db"
     record(path, Recording(command=EVIL, generations=3, samples=20))
     [run] = stored_runs.stored_runs(path)
-    found = history_replay.load_run(path, run, Config(), ProgressBar("reading"))
+    found = load_and_replay_run.load_run(path, run, Config(), ProgressBar("reading"))
     phases = tuple((start, end, EVIL) for start, end, _ in found.run_data.phases)
     story = replace(found.run_data, phases=phases)
     written = report_page.render_report(story, [EVIL], EVIL)

@@ -16,12 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from memwatch.core.measurements import RunIdentity, Sample, TreeMemory, Usage
 from memwatch.core.snapshot import Expectation, Forecast, Gauge, Snapshot
 from memwatch.outputs.http.published_state import COUNTED
-from memwatch.outputs.metrics.collector import (
-    _COUNTERS,
-    OPENMETRICS_CONTENT_TYPE,
-    TEXT_CONTENT_TYPE,
-    MetricsCollector,
-)
+from memwatch.outputs.metrics.collector import _COUNTERS, OPENMETRICS_CONTENT_TYPE, TEXT_CONTENT_TYPE, MetricsCollector
 from memwatch.outputs.metrics.metric_registry import FAMILIES
 from support.needed import needs_program
 from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot, make_view

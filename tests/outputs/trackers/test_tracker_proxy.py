@@ -16,7 +16,7 @@ from memwatch.core.snapshot import Snapshot
 from memwatch.errors import SourceError
 from memwatch.outputs.trackers import tracker_proxy as relays
 from memwatch.outputs.trackers.tracker_proxy import TrackerProxy, TrackerWorkerSpec, finish_all
-from memwatch.system.child_process import FIRST_PAUSE_SECONDS
+from memwatch.system.python_workers import FIRST_PAUSE_SECONDS
 from support.snapshots import make_snapshot
 from support.stopwatch import Stopwatch
 

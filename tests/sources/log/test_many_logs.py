@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from memwatch.core.events import GenerationSeen
-from memwatch.sources.log.counters import LocatedEvent
 from memwatch.sources.log.log_tail import LogSegmenter
 from memwatch.sources.log.marker_parser import MarkerFinder
+from memwatch.sources.log.primary_counter import LocatedEvent
 from support.logs import TrainerLog, deep_learning, further, hostile, logs_of, plain, reinforcement, search
 from support.presets import packaged_presets
 

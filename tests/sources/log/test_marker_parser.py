@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memwatch.core.events import CheckpointSeen, Event, GaugeSeen, GenerationSeen, OutOfMemorySeen, PhaseSeen, TotalSeen
-from memwatch.sources.log.counters import UNIT_PRIORITY, LocatedEvent
 from memwatch.sources.log.log_tail import LogSegmenter
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import Preset
-from memwatch.sources.log.unit_words import find_unit_mentions
+from memwatch.sources.log.primary_counter import UNIT_PRIORITY, LocatedEvent
+from memwatch.sources.log.unit_mentions import find_unit_mentions
 from support.presets import packaged_presets
 
 

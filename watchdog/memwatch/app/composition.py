@@ -37,13 +37,13 @@ from memwatch.sources.kernel_files import HeldFile
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.marker_presets import Preset, load_presets
 from memwatch.sources.memory.cgroup import CgroupReader
-from memwatch.sources.memory.cgroup_events import CgroupWaker
 from memwatch.sources.memory.kernel_oom_log import KmsgReader, require_kernel_pid_namespace
+from memwatch.sources.memory.memory_wakeup import CgroupWaker
 from memwatch.sources.memory.process_tree import TreeReader
 from memwatch.sources.memory.shared_page_sampling import PageSamplingBudget
 from memwatch.sources.procfs import HostReader, read_stat
 from memwatch.sources.target.find_process import OPTIONS, find_trainer_pid
-from memwatch.sources.target.process_identity import (
+from memwatch.sources.target.target_facts import (
     TargetFacts,
     identify,
     is_same_process,
@@ -51,7 +51,7 @@ from memwatch.sources.target.process_identity import (
     read_torchrun_ranks,
     require_own_proc,
 )
-from memwatch.system import package_data, private_files, process_priority, serialization
+from memwatch.system import json_and_yaml, package_data, private_files, process_priority
 from memwatch.system.clock import Sleeper
 
 if TYPE_CHECKING:
@@ -461,7 +461,7 @@ def configured_presets(config: Config) -> tuple[Preset, ...]:
         if isinstance(extra, str):
             path = Path(extra)
             files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
-            own += [(str(file), serialization.load_yaml(_read_preset(file), str(file))) for file in files]
+            own += [(str(file), json_and_yaml.load_yaml(_read_preset(file), str(file))) for file in files]
         else:
             own.append((f"log.extra[{number}]", extra))
     presets = (*load_presets(own, user=True), *_packaged_presets())
@@ -476,7 +476,7 @@ def configured_presets(config: Config) -> tuple[Preset, ...]:
 def _packaged_presets() -> tuple[Preset, ...]:
     """Cached: reading them takes some 200 kB for a moment, which `serve` would need with each watch."""
     return load_presets(
-        (path.stem, serialization.load_yaml(path.read_text(), path.name)) for path in package_data.preset_files()
+        (path.stem, json_and_yaml.load_yaml(path.read_text(), path.name)) for path in package_data.preset_files()
     )
 
 

@@ -11,7 +11,7 @@ from memwatch.core.engine.engine import Engine
 from memwatch.core.expectations import parse_expectation
 from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
 from memwatch.history.event_store import EngineRecord
-from memwatch.system import serialization
+from memwatch.system import json_and_yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class EngineSettings:
     @staticmethod
     def from_json(data: bytes) -> EngineSettings:
         """The settings that an earlier watch stored; SerializationError when this memwatch does not know them."""
-        return serialization.from_json(data, EngineSettings)
+        return json_and_yaml.from_json(data, EngineSettings)
 
     def make_engine(self) -> Engine:
         return Engine(self.policy, diagnosis=self.diagnosis, expectations=map(parse_expectation, self.expectations))
 
     def to_record(self) -> EngineRecord:
         """The settings as the history keeps them, with the version of memwatch."""
-        return EngineRecord(__version__, serialization.to_json(self))
+        return EngineRecord(__version__, json_and_yaml.to_json(self))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from memwatch.core.events import Diagnose, Diagnosed, Event, SnapshotTaken
 from memwatch.core.examination import Examination
 from memwatch.core.measurements import Target
-from memwatch.system.child_process import Task
+from memwatch.system.python_workers import Task
 
 EXAMINATION_SECONDS = 180.0  # until an examination is ended: it has the lowest priority and may wait long for a core
 SNAPSHOT_SECONDS = 300.0  # until a snapshot is ended

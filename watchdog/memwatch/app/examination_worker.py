@@ -12,17 +12,17 @@ from pathlib import Path
 
 from memwatch.app.examination_launcher import ExaminationRequest
 from memwatch.core.examination import Census, Examination, TypeCount
-from memwatch.diagnosis.allocation_profiler import record_profile
 from memwatch.diagnosis.heap.attribute_path_sizes import AttributePath, parse_attribute_path
 from memwatch.diagnosis.heap.object_census import CensusOptions, take_census
 from memwatch.diagnosis.heap.program_modules import is_of_program
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.memory_growth_recorder import record_profile
 from memwatch.diagnosis.thread_stacks import read_stacks
 from memwatch.errors import ConfigError, SourceError
 from memwatch.sources.memory.memory_breakdown import read_memory_kinds, read_resident
 from memwatch.sources.memory.pagemap import PagemapFile
-from memwatch.sources.target.process_identity import is_same_process
-from memwatch.system.child_process import serve_task
+from memwatch.sources.target.target_facts import is_same_process
+from memwatch.system.python_workers import serve_task
 
 DEFAULT_TRACED_TYPES = 5  # of which it is told who holds their objects, besides those that are named
 MAX_RECORDING_CPU_SHARE = 0.25  # of a core, at most, that a recording takes

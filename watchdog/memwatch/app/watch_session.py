@@ -23,14 +23,14 @@ from memwatch.core.snapshot import Snapshot
 from memwatch.errors import ConfigError
 from memwatch.outputs.http.client_access import CERTIFICATE, PASSWORD, TLS
 from memwatch.outputs.http.server import WebServer
-from memwatch.outputs.sd_notify import journal_priority, reaches_journal
-from memwatch.outputs.terminal.event_lines import JsonLines, PlainLines, wants_live_view
+from memwatch.outputs.systemd_notify import journal_priority, reaches_journal
+from memwatch.outputs.terminal.plain_and_json_lines import JsonLines, PlainLines, wants_live_view
 from memwatch.outputs.text.exit_summary import render_summary
 from memwatch.system.clock import STOP_SIGNALS, Sleeper, SystemClock
 
 if TYPE_CHECKING:
     from memwatch.outputs.http.client_access import AccessPolicyReloader
-    from memwatch.outputs.terminal.live_view import LiveView
+    from memwatch.outputs.terminal.live_view_terminal import LiveView
 
 
 class Frontend:
@@ -72,7 +72,7 @@ class Frontend:
         if config.json:
             return JsonLines(sys.stdout, to_json_line)
         if self._allow_live_view and wants_live_view(self._output, os.environ):
-            from memwatch.outputs.terminal.live_view import LiveView
+            from memwatch.outputs.terminal.live_view_terminal import LiveView
 
             self.live_view = LiveView(self._output, self._clock, "" if self.web is None else self.web.url)
             return self.live_view

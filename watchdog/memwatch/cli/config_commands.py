@@ -11,11 +11,11 @@ from pathlib import Path
 
 from memwatch.app.composition import configured_presets, describe_interrupt_plan
 from memwatch.app.watch_session import make_access_policy
-from memwatch.cli.watch import config_file
+from memwatch.cli.commands import config_file
 from memwatch.config.load import LoadedConfig, load_config, load_with_origins
 from memwatch.config.settings import Config
 from memwatch.errors import ConfigError, ExitCode, MemwatchError
-from memwatch.system import serialization
+from memwatch.system import json_and_yaml
 
 COMMENT_COLUMN = 40
 
@@ -90,12 +90,12 @@ def _gist(config: Config) -> str:
 def _masked(config: Config) -> Config:
     """Without the passwords."""
     return replace(
-        config, notify=replace(config.notify, urls=tuple(map(serialization.mask_url_rest, config.notify.urls)))
+        config, notify=replace(config.notify, urls=tuple(map(json_and_yaml.mask_url_rest, config.notify.urls)))
     )
 
 
 def _as_json(settings: LoadedConfig) -> str:
-    return serialization.to_shown_json({"config": asdict(settings.config), "origins": settings.origins})
+    return json_and_yaml.to_shown_json({"config": asdict(settings.config), "origins": settings.origins})
 
 
 def _lines(record: object, origins: Mapping[str, str], path: str = "", indent: str = "") -> Iterator[str]:
@@ -106,7 +106,7 @@ def _lines(record: object, origins: Mapping[str, str], path: str = "", indent: s
             yield f"{indent}{item.name}:"
             yield from _lines(value, origins, inner, f"{indent}  ")
             continue
-        line = f"{indent}{item.name}: {serialization.to_yaml(value)}"
+        line = f"{indent}{item.name}: {json_and_yaml.to_yaml(value)}"
         notes = [origins[inner]] if inner in origins else []
         if inner == "notify.urls" and value:
             notes.append("what is behind :// is left out: this file cannot be used as it is")

@@ -26,7 +26,7 @@ from memwatch.config.settings import Config
 from memwatch.core.events import Cause, Exited
 from memwatch.core.text_and_units import format_bytes
 from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
-from memwatch.sources.target.process_identity import read_argv, read_started_target_facts
+from memwatch.sources.target.target_facts import read_argv, read_started_target_facts
 from memwatch.system import package_data
 
 CGROUPS = Path("/sys/fs/cgroup")

@@ -25,11 +25,11 @@ from memwatch.outputs.http.server import WebServer
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.whole_log_scan import scan_log
 from memwatch.sources.memory.cgroup import CgroupReader
-from memwatch.sources.memory.cgroup_events import CgroupWaker
 from memwatch.sources.memory.kernel_oom_log import KmsgReader, require_kernel_pid_namespace
+from memwatch.sources.memory.memory_wakeup import CgroupWaker
 from memwatch.sources.procfs import read_stat
-from memwatch.sources.target.process_identity import TargetFacts, is_same_process, read_target_facts
-from memwatch.system import process_priority, serialization
+from memwatch.sources.target.target_facts import TargetFacts, is_same_process, read_target_facts
+from memwatch.system import json_and_yaml, process_priority
 from memwatch.system.clock import SystemClock
 
 OK, NOTE, FAILED = "ok", "note", "FAIL"
@@ -55,7 +55,7 @@ def run_doctor(config: Config, test_notify: bool = False) -> int:
         if not config.json:
             print(f"{check.level:>4}  {check.part:<11} {check.text}", flush=True)
     if config.json:
-        print(serialization.to_shown_json(checks))
+        print(json_and_yaml.to_shown_json(checks))
     elif facts is None:
         print("\nThis is what a trainer started here would get. With --pid PID: what works for that one.")
     return ExitCode.CANNOT_ATTACH if any(check.level == FAILED for check in checks) else ExitCode.ENDED

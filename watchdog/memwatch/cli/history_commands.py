@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from memwatch import __version__
-from memwatch.app import history_replay
-from memwatch.app.history_replay import LoadedRun, RejudgedWatch, rejudge
-from memwatch.cli.watch import config_from_flags
+from memwatch.app import load_and_replay_run
+from memwatch.app.load_and_replay_run import LoadedRun, RejudgedWatch, rejudge
+from memwatch.cli.commands import config_from_flags
 from memwatch.config.settings import Config
 from memwatch.core.engine.status_sentence import to_json_line, to_text_line
 from memwatch.core.events import Notice
@@ -22,14 +22,14 @@ from memwatch.core.text_and_units import format_duration, printable
 from memwatch.errors import ConfigError, ExitCode
 from memwatch.history import csv_trace as traces
 from memwatch.history import stored_runs
-from memwatch.outputs.html import comparison_page
 from memwatch.outputs.html import report_page as pages
+from memwatch.outputs.html import run_comparison
 from memwatch.outputs.status_json import jsonable, snapshot_to_dict
-from memwatch.outputs.terminal.event_lines import NoticeFilter
-from memwatch.outputs.terminal.progress_bar import ProgressBar
+from memwatch.outputs.terminal.command_progress import ProgressBar
+from memwatch.outputs.terminal.plain_and_json_lines import NoticeFilter
 from memwatch.outputs.text import generations_csv
 from memwatch.outputs.text.exit_summary import render_summary
-from memwatch.system import private_files, serialization
+from memwatch.system import json_and_yaml, private_files
 
 FORMAT_BY_SUFFIX = {".html": "html", ".txt": "text", ".json": "json", ".csv": "csv"}  # by suffix
 MAGIC = b"SQLite format 3\0"
@@ -41,14 +41,14 @@ def report(flags: dict[str, Any]) -> int:
     """`memwatch report [HISTORY]`: a run that was watched, the latest or the one that is named."""
     history, wanted, output = str(flags.pop("runs", "")), flags.pop("run_id", None), _path(flags)
     config = config_from_flags(flags)
-    path = history_replay.history_path(config, os.environ, history)
+    path = load_and_replay_run.history_path(config, os.environ, history)
     if "list" in flags:
         return _list(path)
-    run = history_replay.find_run(path, wanted)
+    run = load_and_replay_run.find_run(path, wanted)
     form = _form(flags, config.json, output)
     with _written(output, tuple(FORMAT_BY_SUFFIX)) as write:
         with ProgressBar(READING) as progress:
-            found = history_replay.load_run(path, run, config, progress)
+            found = load_and_replay_run.load_run(path, run, config, progress)
             text = _shown(found, form)
         write(text)
     return ExitCode.ENDED
@@ -85,16 +85,16 @@ def report_json(found: LoadedRun) -> str:
             for _, one in story.examined
         ],
     }
-    return serialization.to_shown_json(jsonable(told)) + "\n"
+    return json_and_yaml.to_shown_json(jsonable(told)) + "\n"
 
 
 def _list(path: Path) -> int:
     """Which runs a history has, the latest first."""
-    for one in history_replay.list_runs(path):
+    for one in load_and_replay_run.list_runs(path):
         begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.begun_t))
         lasted = format_duration(one.latest_t - one.begun_t)
         print(f"{one.run_id}  {begun}  {lasted:>12}  {printable(one.command, 100)}")
-        if parts := history_replay.attempt_names(one):
+        if parts := load_and_replay_run.attempt_names(one):
             print(f"{'':24}its processes: {', '.join(parts)}")
     return ExitCode.ENDED
 
@@ -107,22 +107,22 @@ def compare(flags: dict[str, Any]) -> int:
         a, b = (_side(name, config, progress) for name in names)
     with _written(output, (".html",)) as write:
         if output is not None:
-            write(comparison_page.document(a, b))
+            write(run_comparison.document(a, b))
         else:
             write(
-                serialization.to_shown_json(comparison_page.as_json(a, b)) + "\n"
+                json_and_yaml.to_shown_json(run_comparison.as_json(a, b)) + "\n"
                 if config.json
-                else comparison_page.render_comparison_text(a, b)
+                else run_comparison.render_comparison_text(a, b)
             )
     return ExitCode.ENDED
 
 
-def _side(name: str, config: Config, progress: ProgressBar) -> comparison_page.ComparedRun:
+def _side(name: str, config: Config, progress: ProgressBar) -> run_comparison.ComparedRun:
     is_file = Path(name).exists()
-    path = history_replay.history_path(config, os.environ, name if is_file else "")
-    run = history_replay.find_run(path, None if is_file else name)
-    found = history_replay.load_run(path, run, config, progress)
-    return comparison_page.ComparedRun(
+    path = load_and_replay_run.history_path(config, os.environ, name if is_file else "")
+    run = load_and_replay_run.find_run(path, None if is_file else name)
+    found = load_and_replay_run.load_run(path, run, config, progress)
+    return run_comparison.ComparedRun(
         name, run.run_id, found.run_data, pages.describe_ending(found.end, found.is_running)
     )
 
@@ -131,8 +131,8 @@ def export(flags: dict[str, Any]) -> int:
     """`memwatch export [HISTORY]`: a run as a trace that `memwatch replay` reads."""
     history, wanted, output = str(flags.pop("runs", "")), flags.pop("run_id", None), _path(flags)
     config = config_from_flags(flags)
-    path = history_replay.history_path(config, os.environ, history)
-    run = history_replay.find_run(path, wanted)
+    path = load_and_replay_run.history_path(config, os.environ, history)
+    run = load_and_replay_run.find_run(path, wanted)
     with _opened(output) as file, ProgressBar(READING, is_wanted=not file.isatty()) as progress:
         traces.write_trace(progress.track(stored_runs.event_batches(path, run), run.elapsed_share), file)
     return ExitCode.ENDED
@@ -158,7 +158,7 @@ def replay_history(path: Path, flags: dict[str, Any]) -> int:
             "to judge it otherwise, export it as a trace: memwatch export HISTORY -o trace.csv",
         )
     config = config_from_flags(flags)
-    run = history_replay.find_run(path, wanted)
+    run = load_and_replay_run.find_run(path, wanted)
     with ProgressBar("judging it again") as progress:
         watches = list(rejudge(path, run, progress.update))
     _print_all([notice for watch in watches for notice in watch.recomputed], config)

@@ -41,7 +41,8 @@ def main(arguments: Sequence[str] | None = None, announce: Callable[[int], None]
 
 
 def _replay(file: Path, flags: dict[str, object]) -> int:
-    from memwatch.cli import history_commands, watch
+    from memwatch.cli import commands as watch
+    from memwatch.cli import history_commands
 
     if history_commands.is_history(file):
         return history_commands.replay_history(file, flags)
@@ -54,7 +55,7 @@ def _dispatch(flags: dict[str, object], trainer: list[str], announce: Callable[[
     command = flags.pop("command", None)
     if command in ("completion", "man") or "version" in flags:
         return _about(command, flags)
-    from memwatch.cli import watch
+    from memwatch.cli import commands as watch
 
     file = Path(str(flags.pop("file", "")))
     if command == "markers":
@@ -92,11 +93,11 @@ def _dispatch(flags: dict[str, object], trainer: list[str], announce: Callable[[
 
 def _about(command: object, flags: dict[str, object]) -> int:
     """What loads nothing else: a shell's start may ask for it."""
-    from memwatch.cli import version_and_manual
+    from memwatch.cli import version_manual_completion
 
     if command == "completion":
-        return version_and_manual.completion(str(flags["shell"]))
-    return version_and_manual.manual() if command == "man" else version_and_manual.version()
+        return version_manual_completion.completion(str(flags["shell"]))
+    return version_manual_completion.manual() if command == "man" else version_manual_completion.version()
 
 
 def _config(flags: dict[str, object]) -> int:

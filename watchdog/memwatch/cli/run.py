@@ -27,7 +27,7 @@ from memwatch.app.launched_trainer import (
     signal_name,
 )
 from memwatch.app.watch_session import AfterExit, Frontend, WatchSession, make_access_policy
-from memwatch.cli.watch import config_from_flags
+from memwatch.cli.commands import config_from_flags
 from memwatch.config.settings import Config
 from memwatch.core import restart_policy
 from memwatch.core.cause_of_death import ExitEvidence, explain_exit
@@ -37,7 +37,7 @@ from memwatch.core.events import Cause, GaveUp, Notice, Restarting
 from memwatch.core.measurements import Limit
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, MemwatchError, SourceError
-from memwatch.sources.target.process_identity import command_line, read_started_target_facts, require_own_proc
+from memwatch.sources.target.target_facts import command_line, read_started_target_facts, require_own_proc
 from memwatch.system.clock import Sleeper, SystemClock
 
 MAX_RESTARTS = 1_000_000

@@ -17,8 +17,8 @@ from memwatch.core.leaks.process_snapshot import ProcessSnapshot
 from memwatch.core.text_and_units import printable
 from memwatch.diagnosis.heap.object_census import CensusOptions
 from memwatch.errors import ConfigError, MemwatchError
-from memwatch.system import private_files, serialization
-from memwatch.system.child_process import serve_task
+from memwatch.system import json_and_yaml, private_files
+from memwatch.system.python_workers import serve_task
 
 MAX_SAVED_SNAPSHOTS = 200  # files; of more, the oldest go
 _GPU_PATIENCE_SECONDS = 5.0
@@ -62,7 +62,7 @@ def save_process_snapshot(inspection: ProcessSnapshot, path: Path | None, enviro
         path = folder / f"{stamp}-{name or 'snapshot'}-{os.getpid()}{_SUFFIX}"
     try:
         with open(private_files.create_private_file(path), "wb") as file:
-            file.write(serialization.to_json(inspection) + b"\n")
+            file.write(json_and_yaml.to_json(inspection) + b"\n")
     except FileExistsError as error:
         raise ConfigError(
             f"{path} is there already", "name another file with -o; what is there is not written over"
@@ -88,8 +88,8 @@ def load_process_snapshot(name: str, environ: Mapping[str, str]) -> ProcessSnaps
 
 def _read(path: Path) -> ProcessSnapshot:
     try:
-        return serialization.from_json(path.read_bytes(), ProcessSnapshot)
-    except (OSError, serialization.SerializationError) as error:
+        return json_and_yaml.from_json(path.read_bytes(), ProcessSnapshot)
+    except (OSError, json_and_yaml.SerializationError) as error:
         raise ConfigError(f"{path}: no snapshot: {error}", "name a file that memwatch snapshot has written") from error
 
 

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from memwatch.cli.watch import print_snapshot
+from memwatch.cli.commands import print_snapshot
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import printable
 from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
 from memwatch.outputs.status_json import STATUS_SCHEMA_VERSION, snapshot_shape
 from memwatch.outputs.terminal.keyboard import Keyboard
-from memwatch.outputs.terminal.live_view import LiveView
-from memwatch.system import serialization
+from memwatch.outputs.terminal.live_view_terminal import LiveView
+from memwatch.system import json_and_yaml
 from memwatch.system.clock import SystemClock
 
 READ_TIMEOUT_SECONDS = 5.0  # without another byte of the response
@@ -181,9 +181,9 @@ def _context(ca_file: str | None, cert: str | None, key: str | None) -> ssl.SSLC
 
 def _parse_snapshot(url: str, body: bytes) -> Snapshot:
     try:
-        shown = serialization.from_json(body, dict)
+        shown = json_and_yaml.from_json(body, dict)
         known = shown["schema"] == STATUS_SCHEMA_VERSION
-        found = serialization.from_data(snapshot_shape(shown), Snapshot) if known else None
+        found = json_and_yaml.from_data(snapshot_shape(shown), Snapshot) if known else None
     except (ValueError, KeyError, TypeError) as error:
         raise AttachError(f"{url} answers, but not with a status of memwatch: {printable(str(error), 200)}") from error
     if found is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from memwatch.config.settings import ADDRESS, NONE, RANGES, SIZE_KEYS, Config
 from memwatch.config.validation import SIGNALS, VARIABLE, events_to_notify_of
-from memwatch.system import package_data, serialization
+from memwatch.system import json_and_yaml, package_data
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 SIZE = r"^\s*([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*(([KkMmGgTtPp][Ii]?)?[Bb])?\s*$"
@@ -47,7 +47,7 @@ class _Schema:
     """What msgspec makes of the records, with what their types do not say."""
 
     def __init__(self) -> None:
-        self._made = serialization.json_schema(Config)
+        self._made = json_and_yaml.json_schema(Config)
         self._comments = comments(package_data.example_config_file().read_text())
 
     def whole(self) -> Node:

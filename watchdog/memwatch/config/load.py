@@ -20,8 +20,8 @@ from typing import Any, Union, get_args, get_origin
 from memwatch.config import validation
 from memwatch.config.settings import DEFAULT_PROFILE, FLAGS, PATH_KEYS, PROFILES, RANGES, Config, iter_values, key_types
 from memwatch.errors import ConfigError
-from memwatch.system import package_data, serialization
-from memwatch.system.serialization import ValueProblem, YamlDocument
+from memwatch.system import json_and_yaml, package_data
+from memwatch.system.json_and_yaml import ValueProblem, YamlDocument
 
 PREFIX, BETWEEN = "MEMWATCH_", "__"
 
@@ -66,7 +66,7 @@ def _refuse_unknown(name: str, known: list[str]) -> None:
         raise ConfigError(f"${name}: a section is no value", f"name a key of it, as {keys[0]}")
     word = name.removeprefix(PREFIX)
     if BETWEEN in word:
-        close = serialization.closest(word, (other.removeprefix(PREFIX) for other in known))
+        close = json_and_yaml.closest(word, (other.removeprefix(PREFIX) for other in known))
         fix = f"did you mean {PREFIX}{close}?" if close else "the keys are those of a configuration file"
         raise ConfigError(f"${name}: there is no such key", fix)
 
@@ -77,7 +77,7 @@ def _typed(text: str, type_: object, name: str) -> object:
     if str in options:
         return text
     number = _number(text) if {int, float} & set(options) else text
-    return serialization.load_yaml(text, name) if isinstance(number, str) else number
+    return json_and_yaml.load_yaml(text, name) if isinstance(number, str) else number
 
 
 def _number(value: object) -> object:
@@ -140,7 +140,7 @@ def load_with_origins(
     layers = [_file(path, text), environment, flags_layer(flags or {})]
     layers = _with_one_target([_profile(layers), *layers])
     data = _with_home(_merged(layers))
-    config, complaints = serialization.convert_with_problems(data, Config)
+    config, complaints = json_and_yaml.convert_with_problems(data, Config)
     assert config is not None  # noqa: S101 - each key has a default
     complaints += validation.check_values(config)
     if not complaints and not errors:
@@ -161,7 +161,7 @@ def _file(path: Path | None, text: str | None) -> YamlDocument:
     if path is None and not text:
         return YamlDocument("", {})
     name = str(path) if path is not None else "configuration"
-    document = serialization.read_yaml(_read(path) if text is None and path is not None else text or "", name)
+    document = json_and_yaml.read_yaml(_read(path) if text is None and path is not None else text or "", name)
     if document.data is None:
         return replace(document, data={})
     if not isinstance(document.data, dict):
@@ -173,7 +173,7 @@ def _file(path: Path | None, text: str | None) -> YamlDocument:
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(serialization.MAX_YAML_BYTES + 1)
+            return file.read(json_and_yaml.MAX_YAML_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}", "name a file that can be read with --config") from error
 
@@ -229,7 +229,7 @@ def _with_home(data: dict[str, Any]) -> dict[str, Any]:
     """`~` at the start of a path is the user's home folder; one of an unknown user stays as it is written."""
     for path in PATH_KEYS:
         *sections, key = path.split(".")
-        section = serialization.value_at(data, ".".join(sections))
+        section = json_and_yaml.value_at(data, ".".join(sections))
         if isinstance(section, dict) and key in section:
             value = section[key]
             section[key] = [_home(item) for item in value] if isinstance(value, list) else _home(value)
@@ -257,19 +257,19 @@ def _error(
     path = max((complaint.path, *complaint.related_paths), key=lambda path: _height(path, layers))
     height = _height(path, layers)
     layer = layers[height] if height >= 0 else YamlDocument("", {})
-    value = complaint.value if path == complaint.path else serialization.value_at(data, path)
+    value = complaint.value if path == complaint.path else json_and_yaml.value_at(data, path)
     elsewhere = [
         f"{other} is from {layers[level].location(other)}"
         for other in (complaint.path, *complaint.related_paths)
         if 0 <= (level := _height(other, layers)) != height
     ]
     hint = "; ".join(filter(None, (complaint.hint, *elsewhere)))
-    return (height, layer.line(path)), serialization.config_error(layer, path, complaint.problem, value, hint)
+    return (height, layer.line(path)), json_and_yaml.config_error(layer, path, complaint.problem, value, hint)
 
 
 def _height(path: str, layers: Sequence[YamlDocument]) -> int:
     """Which layer a value is from, -1: it is a default."""
-    for way in serialization.path_and_parents(path):
+    for way in json_and_yaml.path_and_parents(path):
         for height in reversed(range(len(layers))):
             if layers[height].has_key(way):
                 return height

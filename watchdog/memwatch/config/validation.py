@@ -11,7 +11,7 @@ from memwatch.config.settings import RANGES, SIZE_KEYS, Config, NotifyConfig, it
 from memwatch.core.expectations import parse_expectation
 from memwatch.core.text_and_units import parse_size
 from memwatch.errors import ConfigError
-from memwatch.system.serialization import ValueProblem
+from memwatch.system.json_and_yaml import ValueProblem
 
 VARIABLE = "[A-Za-z_][A-Za-z0-9_]*"  # the name of one
 UNCATCHABLE = ("SIGKILL", "SIGSTOP")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from memwatch.errors import ConfigError
 from memwatch.outputs.http.client_access import AccessPolicy, RateLimit, Stamp, stamp
-from memwatch.system import serialization
+from memwatch.system import json_and_yaml
 
 if TYPE_CHECKING:
     from memwatch.outputs.http.password_hashes import Passwords
@@ -27,7 +27,7 @@ HEADERS: Mapping[str, tuple[str, ...]] = {  # that may be added to each answer, 
 ALWAYS_SENT = "X-Content-Type-Options"
 UNCHECKED = ("RequestClientCert", "RequireAnyClientCert", "RequireClientCert")
 MOST_COST = 15  # of a hash, 2 s; each step doubles the time
-MAX_WEB_CONFIG_BYTES = serialization.MAX_YAML_BYTES
+MAX_WEB_CONFIG_BYTES = json_and_yaml.MAX_YAML_BYTES
 _HASH = re.compile(r"\$2[abxy]\$([0-9]{2})\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}")
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h))+")
 _UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -88,10 +88,10 @@ def load_web_config(path: Path) -> AccessPolicy:
         content = _read(path, files)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}", "name a file that can be read with --web-config") from error
-    document = serialization.read_yaml(content, str(path))
+    document = json_and_yaml.read_yaml(content, str(path))
     if not isinstance(document.data, dict | None):
         raise ConfigError(f"{path}:1: it holds no keys", "begin from configs/web-config.yml")
-    given = serialization.convert(_without_nulls(document.data or {}), _File, document)
+    given = json_and_yaml.convert(_without_nulls(document.data or {}), _File, document)
     return _Loader(given, document, path.parent, files).access()
 
 
@@ -116,7 +116,7 @@ class _Loader:
     """One file on its way to an Access."""
 
     def __init__(
-        self, given: _File, document: serialization.YamlDocument, folder: Path, files: dict[str, Stamp]
+        self, given: _File, document: json_and_yaml.YamlDocument, folder: Path, files: dict[str, Stamp]
     ) -> None:
         self._given, self._document, self._folder, self._files = given, document, folder, files
         self._section = given.tls_server_config
@@ -126,7 +126,7 @@ class _Loader:
         return AccessPolicy(self._tls(), users, limit, headers, self._files)
 
     def _refused(self, path: str, problem: str, hint: str, value: object = ...) -> ConfigError:
-        return serialization.config_error(self._document, path, problem, value, hint)
+        return json_and_yaml.config_error(self._document, path, problem, value, hint)
 
     # --- TLS ---
 

@@ -16,7 +16,7 @@ from memwatch.core.text_and_units import encodable
 from memwatch.history import database_file, row_codec, run_identity, stored_runs
 from memwatch.history.retention import Retention
 from memwatch.history.writer_thread import HistoryWriter, RunRecord, TableRow, roll_back
-from memwatch.system import serialization
+from memwatch.system import json_and_yaml
 
 _GRIDS = ((600, 599.5), (60, 59.5), (10, 9.5), (1, 0.95))  # (name in the file, seconds that make a step of it)
 _CLOSE_SECONDS = 2.0
@@ -218,7 +218,7 @@ class HistoryStore:
     def _event_rows(self, event: Event) -> Iterable[TableRow]:
         try:
             kind, json = row_codec.encode_event(event)
-        except serialization.SerializationError:
+        except json_and_yaml.SerializationError:
             return
         yield "events", (self._next(), self._attempt, event.t, kind, json)
         if isinstance(event, Exited):
@@ -237,8 +237,8 @@ class HistoryStore:
 
     def _notice_rows(self, notice: Notice) -> Iterable[TableRow]:
         try:
-            json = serialization.to_json(notice.fields)
-        except serialization.SerializationError:
+            json = json_and_yaml.to_json(notice.fields)
+        except json_and_yaml.SerializationError:
             json = b"{}"
         texts = map(encodable, (notice.event, notice.text))
         yield "notices", (self._next(), self._attempt, notice.t, *texts, json)

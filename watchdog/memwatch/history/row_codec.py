@@ -11,7 +11,7 @@ from typing import Any, get_args
 from memwatch.core.events import Event, Sampled
 from memwatch.core.measurements import Limit, Sample, Usage
 from memwatch.core.text_and_units import encodable
-from memwatch.system import serialization
+from memwatch.system import json_and_yaml
 
 _KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event) if kind is not Sampled}
 _INT_MAX = 2**63 - 1  # the largest INTEGER of SQLite
@@ -43,7 +43,7 @@ SampleRow = tuple[str, int, "int | None", "str | None", "int | None", "str | Non
 
 def encode_event(event: Event) -> tuple[str, bytes]:
     """Encode any event but Sampled as (kind, JSON); ShapeError for a value that JSON cannot hold."""
-    return type(event).__name__, serialization.to_json(event)
+    return type(event).__name__, json_and_yaml.to_json(event)
 
 
 def decode_event(kind: str, json: bytes | str) -> Event | None:
@@ -52,8 +52,8 @@ def decode_event(kind: str, json: bytes | str) -> Event | None:
     if type_ is None:
         return None
     try:
-        event = serialization.from_json(json, type_)
-    except serialization.SerializationError:
+        event = json_and_yaml.from_json(json, type_)
+    except json_and_yaml.SerializationError:
         return None
     figures = (getattr(event, field.name) for field in fields(event))
     is_sound = abs(event.t) < MAX_TIMESTAMP and all(
@@ -65,9 +65,9 @@ def decode_event(kind: str, json: bytes | str) -> Event | None:
 def decode_fields(json: bytes | str) -> Mapping[str, Any]:
     """Decode the fields of a notice; sqlite3.DatabaseError when they are invalid."""
     try:
-        serialization.from_json(json, _NoticeFields)
-        return serialization.from_json(json, dict)
-    except serialization.SerializationError as error:
+        json_and_yaml.from_json(json, _NoticeFields)
+        return json_and_yaml.from_json(json, dict)
+    except json_and_yaml.SerializationError as error:
         raise sqlite3.DatabaseError(f"fields of a notice: {error}") from error
 
 

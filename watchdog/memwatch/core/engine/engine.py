@@ -14,7 +14,7 @@ from memwatch.core.decision.warning import warning_horizon_seconds
 from memwatch.core.engine import notices
 from memwatch.core.engine.diagnostician import Diagnostician
 from memwatch.core.engine.fast_forward import SampleBatch
-from memwatch.core.engine.resource_monitor import ResourceMonitor
+from memwatch.core.engine.memory_monitor import ResourceMonitor
 from memwatch.core.engine.status_sentence import status_sentence
 from memwatch.core.events import (
     Action,

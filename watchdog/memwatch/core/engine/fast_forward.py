@@ -25,8 +25,8 @@ from memwatch.core.robust_statistics import robust_sd
 from memwatch.core.sample_windows import WINDOW_SAMPLES, PeakRate
 
 if TYPE_CHECKING:
-    from memwatch.core.engine.monitored_resource import MonitoredResource, Timeline
-    from memwatch.core.engine.resource_monitor import ResourceMonitor
+    from memwatch.core.engine.memory_monitor import ResourceMonitor
+    from memwatch.core.engine.resource_state import MonitoredResource, Timeline
 
 MAX_PENDING_SAMPLES = 16  # that wait at most: taken together, each costs a fifth
 OTHERS_SAMPLES = 63  # latest samples that show how much the usage of others goes up and down

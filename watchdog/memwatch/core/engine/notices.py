@@ -10,7 +10,7 @@ from memwatch.core.decision.interrupt_decision import InterruptDecision
 from memwatch.core.decision.policy import Policy
 from memwatch.core.decision.warning import warning_hold_seconds, warning_horizon_seconds
 from memwatch.core.engine import status_sentence as words
-from memwatch.core.engine.monitored_resource import MonitoredResource
+from memwatch.core.engine.resource_state import MonitoredResource
 from memwatch.core.events import (
     ArmedChanged,
     Attached,

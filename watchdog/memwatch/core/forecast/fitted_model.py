@@ -9,9 +9,7 @@ from itertools import pairwise
 
 from memwatch.core.forecast.generation_profile import GenerationProfile, fit_profile
 from memwatch.core.forecast.generation_tracker import USUAL_GENERATIONS, BaselineKind, GenerationTracker
-from memwatch.core.forecast.growth_models import GrowthModel
-from memwatch.core.forecast.periodic_peaks import PeriodicPeak, periodic_peak_of_bins
-from memwatch.core.forecast.regressors import (
+from memwatch.core.forecast.growth_axes import (
     CycleIndex,
     ElapsedTime,
     GaugeLevel,
@@ -20,8 +18,10 @@ from memwatch.core.forecast.regressors import (
     Regressor,
     fit_schedule,
 )
+from memwatch.core.forecast.growth_models import GrowthModel
+from memwatch.core.forecast.periodic_peaks import PeriodicPeak, periodic_peak_of_bins
+from memwatch.core.forecast.piecewise_trend import BaselinePoint, SegmentHistory, TrendFit, fit_trend, noise_of
 from memwatch.core.forecast.sample_summaries import ExcursionDistribution, TimeBin, TimeBins, excursion_distribution
-from memwatch.core.forecast.trend_changepoints import BaselinePoint, SegmentHistory, TrendFit, fit_trend, noise_of
 from memwatch.core.robust_statistics import median, upper_semideviation
 
 TIME_BLOCKS = 16  # equal stretches of time that stand for generations where there are no markers

@@ -18,10 +18,11 @@ from memwatch.core.forecast.fitted_model import (
     levels_by_time,
 )
 from memwatch.core.forecast.generation_tracker import GenerationTracker
+from memwatch.core.forecast.growth_axes import GaugeReadings, GenerationSchedule
 from memwatch.core.forecast.growth_models import GrowthModel
 from memwatch.core.forecast.growth_verdict import MIN_GENERATIONS, VerdictInput, classify_growth
 from memwatch.core.forecast.outlook import LIMIT_CHANGE_SHARE, WARMING_UP, GrowthEvidence, Outlook
-from memwatch.core.forecast.regressors import GaugeReadings, GenerationSchedule
+from memwatch.core.forecast.piecewise_trend import TrendFit
 from memwatch.core.forecast.sample_summaries import SLOTS, TimeBins
 from memwatch.core.forecast.sawtooth_detector import SawtoothDetector
 from memwatch.core.forecast.time_to_limit import (
@@ -31,7 +32,6 @@ from memwatch.core.forecast.time_to_limit import (
     UncertainSchedule,
     time_to_limit_distribution,
 )
-from memwatch.core.forecast.trend_changepoints import TrendFit
 from memwatch.core.sample_windows import PeakRate
 from memwatch.core.snapshot import Forecast, Gauge, Trend, Verdict
 

@@ -9,8 +9,8 @@ from itertools import compress
 
 from memwatch.core.forecast.generation_tracker import USUAL_GENERATIONS
 from memwatch.core.forecast.growth_models import GrowthModel
+from memwatch.core.forecast.piecewise_trend import TrendFit
 from memwatch.core.forecast.sample_summaries import SLOTS, GenerationSummary
-from memwatch.core.forecast.trend_changepoints import TrendFit
 from memwatch.core.robust_statistics import mean, median, quantile, straight_line, upper_semideviation, variance
 
 HIGH_QUANTILE = 0.75  # of the highs that the usual generations had in a part

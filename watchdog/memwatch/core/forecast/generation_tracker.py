@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 
+from memwatch.core.forecast.growth_axes import RECENT, usual_seconds
 from memwatch.core.forecast.periodic_peaks import PeriodicPeakDetector
-from memwatch.core.forecast.regressors import RECENT, usual_seconds
+from memwatch.core.forecast.piecewise_trend import BaselinePoint, line_t_stat
 from memwatch.core.forecast.sample_summaries import (
     MIN_SECONDS,
     SLOTS,
@@ -22,7 +23,6 @@ from memwatch.core.forecast.sample_summaries import (
     slots_of,
     summarize_generation,
 )
-from memwatch.core.forecast.trend_changepoints import BaselinePoint, line_t_stat
 from memwatch.core.robust_statistics import median, robust_sd, trimmed_mean
 
 GENERATION_BINS = 64  # time bins of the open generation

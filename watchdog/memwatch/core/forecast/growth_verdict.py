@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from memwatch.core.forecast.growth_models import GrowthModel
-from memwatch.core.forecast.trend_changepoints import TrendFit
+from memwatch.core.forecast.piecewise_trend import TrendFit
 from memwatch.core.snapshot import Verdict
 
 MIN_GENERATIONS = 3  # complete generations (or blocks of time)

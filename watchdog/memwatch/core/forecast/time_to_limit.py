@@ -12,10 +12,10 @@ from itertools import accumulate
 
 from memwatch.core.forecast.fitted_model import FittedModel
 from memwatch.core.forecast.generation_profile import LATE_PARTS, GenerationProfile
+from memwatch.core.forecast.growth_axes import GenerationSchedule, Regressor
 from memwatch.core.forecast.growth_models import GrowthModel
 from memwatch.core.forecast.outlook import CheckpointCost
 from memwatch.core.forecast.periodic_peaks import PeriodicPeak
-from memwatch.core.forecast.regressors import GenerationSchedule, Regressor
 from memwatch.core.forecast.sample_summaries import SLOTS, ExcursionDistribution
 from memwatch.core.robust_statistics import variance
 

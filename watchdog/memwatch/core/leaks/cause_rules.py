@@ -21,7 +21,7 @@ from memwatch.core.examination import (
 )
 from memwatch.core.leaks import leak_causes
 from memwatch.core.leaks.examination_history import ExaminationHistory
-from memwatch.core.leaks.growth_attribution import (
+from memwatch.core.leaks.growing_attributes import (
     AttributeGrowth,
     DiagnosisContext,
     attribute_growths,

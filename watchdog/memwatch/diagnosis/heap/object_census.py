@@ -23,7 +23,7 @@ from memwatch.diagnosis.heap.attribute_values import Attributes
 from memwatch.diagnosis.heap.builtin_values import BuiltinValues
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
 from memwatch.diagnosis.heap.gc_object_scan import GcScan, Scanner
-from memwatch.diagnosis.heap.object_layouts import NDARRAY_DATA_AT, Layouts
+from memwatch.diagnosis.heap.object_size_and_references import NDARRAY_DATA_AT, Layouts
 from memwatch.diagnosis.heap.program_modules import LIBRARY, Program, is_of_program, is_owner
 from memwatch.diagnosis.heap.reachable_objects import ReachableObjects, Walk
 from memwatch.diagnosis.heap.reference_paths import PathRoots, ReferencePathFinder

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import compress, count
 
 from memwatch.diagnosis.heap.gc_object_scan import CHUNK, SLOT
-from memwatch.diagnosis.heap.object_layouts import Layouts, MeasureObject
+from memwatch.diagnosis.heap.object_size_and_references import Layouts, MeasureObject
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.heap.remote_object import (
     FRONT,

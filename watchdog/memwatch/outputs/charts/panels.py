@@ -11,8 +11,7 @@ from typing import TypeVar
 from memwatch.core.measurements import HOST
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.outputs.charts.run_data import FORECAST_EVENTS, MemorySeries, RunData, TimedNotice
-from memwatch.outputs.charts.svg_chart import TINTS, Boundaries, Label, Panel, Ribbon
-from memwatch.outputs.charts.svg_marks import (
+from memwatch.outputs.charts.svg_axes_and_marks import (
     MOST_DOTS,
     AreaMark,
     Band,
@@ -29,6 +28,7 @@ from memwatch.outputs.charts.svg_marks import (
     hold_intervals,
     step_corners,
 )
+from memwatch.outputs.charts.svg_chart import TINTS, Boundaries, Label, Panel, Ribbon
 from memwatch.outputs.text.formatting import format_index
 
 T = TypeVar("T")

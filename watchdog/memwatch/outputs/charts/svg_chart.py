@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from memwatch.core.text_and_units import printable
-from memwatch.outputs.charts.svg_marks import (
+from memwatch.outputs.charts.svg_axes_and_marks import (
     Box,
     ChartAxis,
     LineMark,

@@ -11,7 +11,7 @@ from memwatch.outputs.charts.run_data import RunData, TimedNotice
 from memwatch.outputs.charts.svg_chart import WIDE, render_svg_file
 from memwatch.outputs.html import html_document
 from memwatch.outputs.html.html_document import Markup
-from memwatch.outputs.terminal.event_lines import NoticeFilter
+from memwatch.outputs.terminal.plain_and_json_lines import NoticeFilter
 from memwatch.outputs.text.formatting import format_index
 
 SUFFIXES = (".html", ".svg")

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from memwatch.core.events import Notice
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import SourceError
-from memwatch.system import serialization
-from memwatch.system.child_process import Worker
+from memwatch.system import json_and_yaml
+from memwatch.system.python_workers import Worker
 
 MAX_QUEUED_RECORDS = 1000  # records; of more the oldest are dropped
 MESSAGE_BYTES = 64 << 10  # of several records; a socket takes three times as much
@@ -112,7 +112,7 @@ class TrackerProxy:
 
     def enqueue(self, record: Mapping[str, object]) -> None:
         """Hand on one record as soon as the process accepts it."""
-        data = serialization.to_json(record)
+        data = json_and_yaml.to_json(record)
         if len(data) > MESSAGE_BYTES:
             self.dropped += 1
             return

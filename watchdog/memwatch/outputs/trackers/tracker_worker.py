@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from memwatch.core.text_and_units import printable
 from memwatch.errors import MemwatchError
 from memwatch.outputs.trackers.tracker_proxy import HUNG_SECONDS, TrackerWorkerReply, TrackerWorkerSpec
-from memwatch.system import serialization
+from memwatch.system import json_and_yaml
 from memwatch.system.process_priority import lower_priority
 
 LONGEST_MESSAGE = 1 << 18
@@ -42,9 +42,9 @@ def serve() -> None:
         signal.alarm(int(HUNG_SECONDS))  # memwatch may be gone by then, and nobody else would end what hangs
         try:
             if recipient is None:
-                recipient = _open(serialization.from_json(message, TrackerWorkerSpec))
+                recipient = _open(json_and_yaml.from_json(message, TrackerWorkerSpec))
             else:
-                recipient.write_records([serialization.from_json(line, dict) for line in message.splitlines()])
+                recipient.write_records([json_and_yaml.from_json(line, dict) for line in message.splitlines()])
             answer = TrackerWorkerReply(True, recipient.problem)
         except MemwatchError as error:
             answer = TrackerWorkerReply(False, str(error))
@@ -52,7 +52,7 @@ def serve() -> None:
             answer = TrackerWorkerReply(False, printable(f"{type(error).__name__}: {error}", _REASON_LENGTH))
         signal.alarm(0)
         with suppress(OSError):  # memwatch has left: that shows with the next message
-            os.write(channel, serialization.to_json(answer))
+            os.write(channel, json_and_yaml.to_json(answer))
     signal.alarm(CLOSING_SECONDS)
     if recipient is not None:
         recipient.close()

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from memwatch.errors import SourceError
 from memwatch.sources.gpu.nvml_helper_messages import HelperSettings, NvmlAnswer
 from memwatch.sources.kernel_files import BYTE_COUNT_BOUND
-from memwatch.system import serialization
-from memwatch.system.child_process import Worker
+from memwatch.system import json_and_yaml
+from memwatch.system.python_workers import Worker
 
 MAX_STUCK_HELPERS = 2  # processes that cannot be killed, before no other is started
 HANG_HINT = "a GPU may hang: look at dmesg for Xid"
@@ -33,7 +33,7 @@ class NvmlHelper(Worker):
 
     def ask(self, tree: Iterable[int], t: float, wait_seconds: float) -> None:
         """Ask which GPUs these PIDs use at t, in `wait_seconds`; SourceError when the helper has ended."""
-        self.send(serialization.to_json((list(tree), t, wait_seconds)), t)
+        self.send(json_and_yaml.to_json((list(tree), t, wait_seconds)), t)
 
     def receive_answer(self) -> NvmlAnswer | None:
         """Return the answer, None while there is none; SourceError when the helper has ended or answers nonsense."""

@@ -5,17 +5,23 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 
-from memwatch.sources.log.counters import OTHER_UNIT_PRIORITY, UNIT_PRIORITY, UNNAMED_PRIORITY, LineText, LogCounter
-from memwatch.sources.log.line_templates import LineObservations
-from memwatch.sources.log.recurring_lines import (
+from memwatch.sources.log.primary_counter import (
+    OTHER_UNIT_PRIORITY,
+    UNIT_PRIORITY,
+    UNNAMED_PRIORITY,
+    LineText,
+    LogCounter,
+)
+from memwatch.sources.log.recurring_line_counters import (
     MIN_LINES,
     RecurringLines,
     is_measure,
     line_shape_any_number,
     mask_non_counters,
 )
+from memwatch.sources.log.skippable_lines import LineObservations
 from memwatch.sources.log.table_counters import TableReader, is_separator, parse_box_row
-from memwatch.sources.log.unit_words import (
+from memwatch.sources.log.unit_mentions import (
     UnitMention,
     find_counted_nouns,
     find_process_label,

@@ -19,10 +19,10 @@ from memwatch.core.events import (
     TotalSeen,
 )
 from memwatch.errors import SourceError
-from memwatch.sources.log.counters import LocatedEvent
 from memwatch.sources.log.log_tail import READ_BYTES, LogTail
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import Preset
+from memwatch.sources.log.primary_counter import LocatedEvent
 
 # Of a long log its beginning (totals, headers) and its end are read first.
 HEAD_BYTES, TAIL_BYTES = 128 * 1024, 256 * 1024

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memwatch.errors import SourceError
-from memwatch.sources.log.line_templates import SkippableLines, line_template
+from memwatch.sources.log.skippable_lines import SkippableLines, line_template
 
 LINE_BYTES = 64 * 1024  # of one line that are kept; the rest of a longer one is skipped
 READ_BYTES = 128 * 1024  # in one read: more does not stay in the processor's cache

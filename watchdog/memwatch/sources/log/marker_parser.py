@@ -8,18 +8,8 @@ from dataclasses import replace
 
 from memwatch.core.events import Event, GaugeSeen, PhaseSeen, TotalSeen
 from memwatch.sources.log.counter_finder import BAR, CounterFinder
-from memwatch.sources.log.counters import (
-    OTHER_UNIT_PRIORITY,
-    UNIT_PRIORITY,
-    LineText,
-    LocatedEvent,
-    LogCounter,
-    PrimaryCounterSelector,
-    with_event_fields,
-)
-from memwatch.sources.log.line_templates import LineObservations, SkippableLines, line_template
 from memwatch.sources.log.marker_presets import PATTERN_BYTES, Preset
-from memwatch.sources.log.marker_rules import (
+from memwatch.sources.log.marker_rule_matcher import (
     PRESET_WEIGHT,
     PresetState,
     RuleIndex,
@@ -29,7 +19,17 @@ from memwatch.sources.log.marker_rules import (
     event_from_match,
     marker_position,
 )
-from memwatch.sources.log.unit_words import unit_from_name
+from memwatch.sources.log.primary_counter import (
+    OTHER_UNIT_PRIORITY,
+    UNIT_PRIORITY,
+    LineText,
+    LocatedEvent,
+    LogCounter,
+    PrimaryCounterSelector,
+    with_event_fields,
+)
+from memwatch.sources.log.skippable_lines import LineObservations, SkippableLines, line_template
+from memwatch.sources.log.unit_mentions import unit_from_name
 
 _MAX_GAUGES = _MAX_PHASES = 64  # names that are kept apart: a log may have another one in each line
 _OTHER_PHASE = "other"

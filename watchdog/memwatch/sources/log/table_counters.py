@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from memwatch.sources.log.unit_words import unit_from_name
+from memwatch.sources.log.unit_mentions import unit_from_name
 
 _MAX_COLUMNS = 40
 _NUMBER = re.compile(r"[-+]?[0-9][0-9.,]*(?:e[-+]?[0-9]+)?[a-z%]{0,2}|nan|[-+]?inf|-", re.IGNORECASE)

@@ -9,10 +9,10 @@ from typing import Any
 
 from memwatch.core.events import CheckpointSeen, Event, GaugeSeen, GenerationSeen, OutOfMemorySeen, PhaseSeen
 from memwatch.core.text_and_units import printable
-from memwatch.sources.log.counters import LocatedEvent
 from memwatch.sources.log.log_tail import LogSegment, LogTail
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import Preset
+from memwatch.sources.log.primary_counter import LocatedEvent
 
 
 @dataclass(frozen=True, slots=True)

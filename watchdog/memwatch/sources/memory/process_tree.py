@@ -10,7 +10,7 @@ from memwatch.core.memory_accounting import TreeTotals, tree_totals
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.kernel_files import read_whole, unreadable
 from memwatch.sources.memory.process_descendants import DescendantFinder
-from memwatch.sources.memory.rank_memory import RankTracker
+from memwatch.sources.memory.process_ranks import RankTracker
 from memwatch.sources.memory.shared_page_sampling import PageSamplingBudget, SampledProcess, SharedPageSampler
 from memwatch.sources.procfs import ProcStatus, parse_limits, parse_statm, parse_status, read_stat
 

@@ -40,7 +40,7 @@ from memwatch.sources.memory.pagemap import (
     mask,
     read_address_space,
 )
-from memwatch.sources.memory.rank_memory import RankMember
+from memwatch.sources.memory.process_ranks import RankMember
 
 _TARGET_ERROR = 0.012  # standard error of all samples together that is aimed at, as a fraction of the tree's memory
 _MIN_TREE_BYTES = 256 << 20  # a smaller tree is sampled as if it were this large

@@ -20,9 +20,9 @@ from memwatch.errors import AttachError, ConfigError, NoTrainerError, SourceErro
 from memwatch.sources.kernel_files import read_whole
 from memwatch.sources.procfs import read_stat
 from memwatch.sources.target.launcher_environment import is_torchrun
-from memwatch.sources.target.process_identity import read_argv
 from memwatch.sources.target.systemd_unit import read_unit
-from memwatch.system.cpu_time_limit import CpuTimeExceededError, run_with_cpu_limit
+from memwatch.sources.target.target_facts import read_argv
+from memwatch.system.regex_time_limit import CpuTimeExceededError, run_with_cpu_limit
 
 OPTIONS = "--pid PID, --pidfile FILE, --match REGEX, --unit NAME and --cgroup PATH"
 _MAX_LISTED = 8  # processes in an error

@@ -10,11 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from memwatch.core.events import GenerationSeen
-from memwatch.sources.log.counters import INNER_LOOP_MOVES, LocatedEvent
-from memwatch.sources.log.line_templates import SkippableLines, line_template, pattern_for_any_digits
 from memwatch.sources.log.log_tail import LogSegmenter
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import Preset
+from memwatch.sources.log.primary_counter import INNER_LOOP_MOVES, LocatedEvent
+from memwatch.sources.log.skippable_lines import SkippableLines, line_template, pattern_for_any_digits
 from support.logs import TrainerLog, deep_learning, further, hostile, logs_of, plain, reinforcement, search
 from support.presets import packaged_presets
 

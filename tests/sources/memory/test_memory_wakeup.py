@@ -12,7 +12,7 @@ import pytest
 
 from memwatch.core.measurements import CgroupLevel, CgroupMemory, Limit
 from memwatch.sources.memory.cgroup import CgroupReader
-from memwatch.sources.memory.cgroup_events import CgroupWaker
+from memwatch.sources.memory.memory_wakeup import CgroupWaker
 from support.processes import python, running
 from support.trainers import memory_cgroup
 

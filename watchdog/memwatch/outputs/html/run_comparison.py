@@ -14,8 +14,7 @@ from memwatch.core.measurements import HOST
 from memwatch.core.snapshot import ResourceView
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.outputs.charts.run_data import RunData
-from memwatch.outputs.charts.svg_chart import Panel, wrap_lines
-from memwatch.outputs.charts.svg_marks import (
+from memwatch.outputs.charts.svg_axes_and_marks import (
     ChartAxis,
     Dots,
     LineMark,
@@ -26,6 +25,7 @@ from memwatch.outputs.charts.svg_marks import (
     count_ticks,
     duration_ticks,
 )
+from memwatch.outputs.charts.svg_chart import Panel, wrap_lines
 from memwatch.outputs.html import html_document
 from memwatch.outputs.text.formatting import (
     format_progress,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from memwatch.system.child_process import start_python
+from memwatch.system.python_workers import start_python
 
 
 def test_the_kernel_kills_them_first_from_their_first_moment_on() -> None:

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from memwatch.core.events import Notice
 from memwatch.core.measurements import CgroupLevel, Limit, Usage
 from memwatch.core.snapshot import Gauge, GenerationRow, PhaseRow, Snapshot, SourceHealth, WatchState
-from memwatch.outputs.terminal.screen import Mode, Viewport, ViewStatus, render_frame
+from memwatch.outputs.terminal.live_view_layout import Mode, Viewport, ViewStatus, render_frame
 from support.snapshots import make_dead, make_diagnosis, make_snapshot, make_view
 
 NOTHING = ViewStatus()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.forecast.trend_changepoints import BaselinePoint, TrendFit, fit_trend, line_t_stat
+from memwatch.core.forecast.piecewise_trend import BaselinePoint, TrendFit, fit_trend, line_t_stat
 
 
 def series(level: Callable[[int], float], count: int, noise: float = 0.0, seed: int = 0) -> list[BaselinePoint]:

@@ -9,8 +9,7 @@ from memwatch.core.snapshot import GenerationRow, ResourceView
 from memwatch.core.text_and_units import format_bytes, format_duration, printable, without_main_module
 from memwatch.outputs.charts.panels import OFF_SCALE, phase_tints, resource_title
 from memwatch.outputs.charts.run_data import RunData
-from memwatch.outputs.charts.svg_chart import SERIES, Panel
-from memwatch.outputs.charts.svg_marks import (
+from memwatch.outputs.charts.svg_axes_and_marks import (
     Bars,
     ChartAxis,
     Dots,
@@ -21,6 +20,7 @@ from memwatch.outputs.charts.svg_marks import (
     count_ticks,
     duration_ticks,
 )
+from memwatch.outputs.charts.svg_chart import SERIES, Panel
 from memwatch.outputs.text.formatting import format_index, latest_attempt_rows, phase_delta
 
 HALF_BAR = 0.36  # half of a bar's width in generations; chosen, it leaves a gap between bars

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.examination import StackFrame, StackGrowth
-from memwatch.core.leaks.allocation_profile import LifoAttribution, by_line, merge_stacks
+from memwatch.core.leaks.growth_by_code_line import LifoAttribution, by_line, merge_stacks
 
 MAIN, STEP = StackFrame("main", "/app/main.py", 80), StackFrame("Trainer.step", "/app/main.py", 20)
 NUMPY = StackFrame("stack", "/usr/lib/python3/dist-packages/numpy/shapes.py", 400, installed=True)

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 from memwatch.core.examination import AllocationProfile, StackGrowth
-from memwatch.core.leaks.allocation_profile import LifoAttribution, merge_stacks
+from memwatch.core.leaks.growth_by_code_line import LifoAttribution, merge_stacks
 from memwatch.diagnosis.heap.cpython_runtime import find_interpreter
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.heap.stack_frames import Frames, RawStack, ThreadState, id_in_own_namespace

@@ -22,7 +22,7 @@ from rich.segment import Segment, Segments
 from memwatch.core.events import Notice
 from memwatch.core.interfaces import Clock
 from memwatch.core.snapshot import Snapshot
-from memwatch.outputs.terminal.screen import Mode, ScreenLine, Viewport, ViewStatus, render_frame
+from memwatch.outputs.terminal.live_view_layout import Mode, ScreenLine, Viewport, ViewStatus, render_frame
 
 FRAME_SECONDS = 0.25  # at most four frames a second
 PAUSE = "p"

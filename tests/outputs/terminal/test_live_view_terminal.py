@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.outputs.terminal.live_view import LiveView, print_screen
+from memwatch.outputs.terminal.live_view_terminal import LiveView, print_screen
 from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot
 from support.stopwatch import Stopwatch
 
@@ -215,7 +215,7 @@ def test_no_colour_means_no_colour():
 PROGRAM = """
 import os, signal, sys, time
 from support.snapshots import FakeClock, make_snapshot
-from memwatch.outputs.terminal.live_view import LiveView
+from memwatch.outputs.terminal.live_view_terminal import LiveView
 view = LiveView(sys.stdout, FakeClock())
 view.publish(make_snapshot(), ())
 {how}

@@ -12,7 +12,7 @@ from memwatch.core.decision.interrupt_episode import Episode, EpisodeStage
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine import notices
 from memwatch.core.engine.fast_forward import FastForward
-from memwatch.core.engine.monitored_resource import MonitoredResource
+from memwatch.core.engine.resource_state import MonitoredResource
 from memwatch.core.events import Action, HookRan, Interrupt, Signalled, Signalling
 from memwatch.core.forecast.outlook import ForecasterProtocol
 from memwatch.core.generation_ledger import Boundary, GenerationLedger

@@ -11,7 +11,7 @@ from typing import TextIO
 
 import pytest
 
-from memwatch.outputs.terminal.progress_bar import ProgressBar
+from memwatch.outputs.terminal.command_progress import ProgressBar
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from memwatch.errors import AttachError, ConfigError, HistoryError
 from memwatch.history import stored_runs
 from memwatch.history.stored_runs import StoredRun, StoredWatch
 from memwatch.outputs.charts.run_data import RunData, RunDataBuilder
-from memwatch.outputs.terminal.progress_bar import ProgressBar
-from memwatch.sources.target.process_identity import identify
-from memwatch.system import serialization
+from memwatch.outputs.terminal.command_progress import ProgressBar
+from memwatch.sources.target.target_facts import identify
+from memwatch.system import json_and_yaml
 
 REPLAY_INTERVAL_SECONDS = 30.0  # between two looks that are judged: all is over, no decision is asked for
 
@@ -148,9 +148,9 @@ def _is_kept(notice: Notice) -> bool:
 
 def _are_different(then: Notice, now: Notice) -> bool:
     """In any bit of what the history keeps of a notice."""
-    return (then.t, then.event, then.text, serialization.to_json(then.fields)) != (
+    return (then.t, then.event, then.text, json_and_yaml.to_json(then.fields)) != (
         now.t,
         now.event,
         now.text,
-        serialization.to_json(now.fields),
+        json_and_yaml.to_json(now.fields),
     )

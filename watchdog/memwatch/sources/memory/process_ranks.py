@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from memwatch.core.measurements import RankMemory
 from memwatch.core.memory_accounting import ProcessMemory
-from memwatch.sources.target.process_identity import read_environ
+from memwatch.sources.target.target_facts import read_environ
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Generic, TypeVar
 
 from memwatch.errors import SourceError
-from memwatch.system import serialization
+from memwatch.system import json_and_yaml
 from memwatch.system.process_priority import lower_priority, prefer_oom_kill
 
 _T = TypeVar("_T")
@@ -61,7 +61,7 @@ class Task(Generic[_T]):
         self._start_error = ""
         try:
             with _memory_file("request") as stdin:
-                stdin.write(serialization.to_json(request))
+                stdin.write(json_and_yaml.to_json(request))
                 stdin.seek(0)
                 self._answer = _memory_file("answer")
                 try:
@@ -83,8 +83,8 @@ class Task(Generic[_T]):
         answer = self._answer.read(MAX_ANSWER_BYTES)
         self.kill()
         try:
-            return serialization.from_json(answer, self._answer_type)
-        except serialization.SerializationError:
+            return json_and_yaml.from_json(answer, self._answer_type)
+        except json_and_yaml.SerializationError:
             how = f"took more than {self._seconds:g} s" if status is None else f"ended with status {status}"
             return f"{self._name} {how}"
 
@@ -99,8 +99,8 @@ class Task(Generic[_T]):
 def serve_task(request_type: type[_R], answer: Callable[[_R], object]) -> None:
     """In the child of a `Task`: read the request from stdin and write its answer to stdout, at the lowest priority."""
     lower_priority()
-    request = serialization.from_json(sys.stdin.buffer.read(), request_type)
-    sys.stdout.buffer.write(serialization.to_json(answer(request)))
+    request = json_and_yaml.from_json(sys.stdin.buffer.read(), request_type)
+    sys.stdout.buffer.write(json_and_yaml.to_json(answer(request)))
 
 
 class Worker:
@@ -143,7 +143,7 @@ class Worker:
         try:
             with theirs:
                 ours.setblocking(False)
-                ours.send(serialization.to_json(first))  # the process finds it when it first reads
+                ours.send(json_and_yaml.to_json(first))  # the process finds it when it first reads
                 self._process = start_python(self._code, theirs.fileno())
         except OSError:
             ours.close()
@@ -169,8 +169,8 @@ class Worker:
         if not message:
             raise self._ended()
         try:
-            reply = serialization.from_json(message, reply_type)
-        except serialization.SerializationError as error:  # some package may have printed to the channel
+            reply = json_and_yaml.from_json(message, reply_type)
+        except json_and_yaml.SerializationError as error:  # some package may have printed to the channel
             raise SourceError(f"{self._name} answers what is no answer: {error}") from error
         self.asked_t = None
         return reply

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app import history_replay
+from memwatch.app import load_and_replay_run
 from memwatch.config.settings import Config
 from memwatch.core.engine.engine import NO_DIAGNOSIS, Engine
 from memwatch.history import stored_runs
-from memwatch.outputs.terminal.progress_bar import ProgressBar
+from memwatch.outputs.terminal.command_progress import ProgressBar
 from support.recorded import GB, Recording, record
 
 
@@ -23,7 +23,10 @@ def test_what_is_known_at_the_end_is_what_was_known_then(tmp_path: Path, gpus: i
         live.feed(event)
     record(tmp_path / "h.db", recording)
     [run] = stored_runs.stored_runs(tmp_path / "h.db")
-    found, then = history_replay.load_run(tmp_path / "h.db", run, config, ProgressBar("reading")).end, live.snapshot()
+    found, then = (
+        load_and_replay_run.load_run(tmp_path / "h.db", run, config, ProgressBar("reading")).end,
+        live.snapshot(),
+    )
     assert run.was_examined and then.diagnosis is not None and then.diagnosis.findings
     assert found.diagnosis == then.diagnosis
     for one, other in zip(found.resources, then.resources, strict=True):
@@ -38,8 +41,10 @@ def test_a_run_that_was_not_examined_is_recalled_in_stretches(tmp_path: Path) ->
     assert not run.was_examined
     engine, fed = Engine(Config().policy, diagnosis=NO_DIAGNOSIS), 0
     for told in stored_runs.event_batches(path, run):
-        for event in engine.events_to_feed(told, history_replay.REPLAY_INTERVAL_SECONDS):
+        for event in engine.events_to_feed(told, load_and_replay_run.REPLAY_INTERVAL_SECONDS):
             engine.feed(event)
             fed += 1
     assert fed < 500
-    assert history_replay.load_run(path, run, Config(), ProgressBar("x")).end.resources == engine.snapshot().resources
+    assert (
+        load_and_replay_run.load_run(path, run, Config(), ProgressBar("x")).end.resources == engine.snapshot().resources
+    )

@@ -23,8 +23,8 @@ from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import format_bytes, format_duration
 from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
 from memwatch.outputs.status_json import snapshot_to_dict
-from memwatch.outputs.terminal.progress_bar import ProgressBar
-from memwatch.system import serialization
+from memwatch.outputs.terminal.command_progress import ProgressBar
+from memwatch.system import json_and_yaml
 from memwatch.system.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -67,18 +67,18 @@ def _watch_briefly(config: Config) -> int:
 def print_snapshot(snapshot: Snapshot, stream: TextIO, as_json: bool) -> None:
     """Print one screen, or the whole snapshot as JSON."""
     if as_json:
-        print(serialization.to_shown_json(snapshot_to_dict(snapshot)), file=stream)
+        print(json_and_yaml.to_shown_json(snapshot_to_dict(snapshot)), file=stream)
         return
-    from memwatch.outputs.terminal.live_view import print_screen
+    from memwatch.outputs.terminal.live_view_terminal import print_screen
 
     print_screen(stream, snapshot)
 
 
 def serve(flags: Mapping[str, object]) -> int:
     """`memwatch serve --config FILE`: watch one trainer after the other, until told to stop."""
-    from memwatch.app.serve import Service, check_config
+    from memwatch.app.serve_trainers import Service, check_config
     from memwatch.config.reload import ReloadableConfig
-    from memwatch.outputs.sd_notify import SystemdNotifier
+    from memwatch.outputs.systemd_notify import SystemdNotifier
 
     live = ReloadableConfig(lambda: check_config(config_from_flags(flags)), config_file(flags))
     with closing(Service(live, SystemdNotifier(os.environ))) as service:
@@ -98,7 +98,7 @@ def markers(log: Path, flags: Mapping[str, object]) -> int:
             found = scan_log(log, configured_presets(config))
     except SourceError as error:
         raise ConfigError(str(error).removesuffix(" (yet)"), "name a log file that can be read") from error
-    print(serialization.to_shown_json(scan_json(found)) if config.json else format_scan(found))
+    print(json_and_yaml.to_shown_json(scan_json(found)) if config.json else format_scan(found))
     return ExitCode.ENDED
 
 
@@ -136,7 +136,7 @@ def _print_replay(
 ) -> tuple[Snapshot, str]:
     """Print the notices as they come, and the conclusion; return the state at the end and the conclusion."""
     from memwatch.history.csv_trace import replay_notices
-    from memwatch.outputs.terminal.event_lines import NoticeFilter
+    from memwatch.outputs.terminal.plain_and_json_lines import NoticeFilter
 
     is_news, interrupt, ends, start = NoticeFilter(), None, list[Snapshot](), None
 
@@ -225,13 +225,13 @@ def census(flags: dict[str, object]) -> int:
             found = take_census(pid, options)
     except SourceError as error:
         raise AttachError(str(error), error.hint) from error
-    print(serialization.to_shown_json(found) if config.json else render_census(found))
+    print(json_and_yaml.to_shown_json(found) if config.json else render_census(found))
     return ExitCode.ENDED
 
 
 def profile(flags: dict[str, object]) -> int:
     """`memwatch profile --pid PID`: which lines of code raise its memory."""
-    from memwatch.diagnosis.allocation_profiler import DEFAULT_RECORD_SECONDS, record_profile
+    from memwatch.diagnosis.memory_growth_recorder import DEFAULT_RECORD_SECONDS, record_profile
     from memwatch.outputs.text.profile_formats import folded, render_profile, speedscope
     from memwatch.system.process_priority import lower_priority
 
@@ -245,7 +245,7 @@ def profile(flags: dict[str, object]) -> int:
                 found = record_profile(facts.target.pid, seconds)
         except SourceError as error:
             raise AttachError(str(error), error.hint) from error
-        print(serialization.to_shown_json(found) if config.json else render_profile(found))
+        print(json_and_yaml.to_shown_json(found) if config.json else render_profile(found))
         if file is not None:
             is_speedscope = file.name.endswith(".json")
             stacks = found.credits
@@ -295,7 +295,7 @@ def snapshot(flags: dict[str, object]) -> int:
     with ProgressBar("examining the trainer"):
         found = snapshot_command.take_process_snapshot(config, label, options)
     path = snapshot_command.save_process_snapshot(found, None if output is None else Path(str(output)), os.environ)
-    print(serialization.to_shown_json(found) if config.json else f"{render_snapshot(found)}\n\nkept: {path}")
+    print(json_and_yaml.to_shown_json(found) if config.json else f"{render_snapshot(found)}\n\nkept: {path}")
     return ExitCode.ENDED
 
 
@@ -307,7 +307,7 @@ def diff(flags: dict[str, object]) -> int:
 
     before, after = (snapshot_command.load_process_snapshot(name, os.environ) for name in _listed(flags, "snapshots"))
     found = diff_process_snapshots(before, after)
-    print(serialization.to_shown_json(found) if flags.get("json") else render_inspection_diff(found))
+    print(json_and_yaml.to_shown_json(found) if flags.get("json") else render_inspection_diff(found))
     return ExitCode.ENDED
 
 

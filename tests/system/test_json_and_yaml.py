@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from memwatch.core.events import Attached, Cause, Exited, Notice
 from memwatch.core.measurements import Target
 from memwatch.errors import ConfigError
-from memwatch.system import serialization
+from memwatch.system import json_and_yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Outer:
 
 def refused(text: str | bytes) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
-        serialization.read_yaml(text, "a.yaml")
+        json_and_yaml.read_yaml(text, "a.yaml")
     return caught.value
 
 
@@ -39,31 +39,31 @@ def refused(text: str | bytes) -> ConfigError:
 
 def test_a_record_comes_back_as_it_was() -> None:
     event = Exited(1.5, Cause.OOM_CGROUP, ("oom_kill 0 -> 1",), None, "SIGKILL")
-    assert serialization.from_json(serialization.to_json(event), Exited) == event
+    assert json_and_yaml.from_json(json_and_yaml.to_json(event), Exited) == event
 
 
-@given(st.floats(-serialization.MAX_JSON_NUMBER, serialization.MAX_JSON_NUMBER))
+@given(st.floats(-json_and_yaml.MAX_JSON_NUMBER, json_and_yaml.MAX_JSON_NUMBER))
 def test_times_are_kept_to_the_last_bit(t: float) -> None:
     event = Attached(t, Target("b", 2, 3), "c")
-    assert serialization.from_json(serialization.to_json(event), Attached).t.hex() == t.hex()
+    assert json_and_yaml.from_json(json_and_yaml.to_json(event), Attached).t.hex() == t.hex()
 
 
 @pytest.mark.parametrize("number", ["1e31", "-1e31", "9" * 40, "9" * 5000, "1" * 25 + "." + "1" * 10 + "e+09", "1e309"])
 def test_a_number_of_which_nothing_can_be_computed_is_refused(number: str) -> None:
-    with pytest.raises(serialization.SerializationError, match="range"):
-        serialization.from_json(f'{{"a":[{{"e12345":{number}}}]}}', dict)
-    assert serialization.from_json(f'{{"a":"{number}","b":0.{"1" * 60},"c":1e-400}}', dict)["b"] == pytest.approx(1 / 9)
+    with pytest.raises(json_and_yaml.SerializationError, match="range"):
+        json_and_yaml.from_json(f'{{"a":[{{"e12345":{number}}}]}}', dict)
+    assert json_and_yaml.from_json(f'{{"a":"{number}","b":0.{"1" * 60},"c":1e-400}}', dict)["b"] == pytest.approx(1 / 9)
 
 
 @given(st.text(st.characters()))  # lone surrogates too
 def test_any_text_can_be_written_and_is_utf8(text: str) -> None:
-    data = serialization.to_json({text: [text], "a": text})
+    data = json_and_yaml.to_json({text: [text], "a": text})
     assert isinstance(json.loads(data.decode())["a"], str)
 
 
 def test_what_json_has_no_word_for() -> None:
     fields = MappingProxyType({"eta_s": float("inf"), "x": float("nan"), "cause": Cause.SAVED})
-    assert json.loads(serialization.to_json(Notice(1.0, "warn", "t", fields)))["fields"] == {
+    assert json.loads(json_and_yaml.to_json(Notice(1.0, "warn", "t", fields)))["fields"] == {
         "eta_s": None,
         "x": None,
         "cause": "interrupted_saved",
@@ -73,21 +73,21 @@ def test_what_json_has_no_word_for() -> None:
 @given(st.binary(max_size=60))
 def test_from_json_gives_the_record_or_a_named_error(data: bytes) -> None:
     try:
-        assert isinstance(serialization.from_json(data, Target), Target)
-    except serialization.SerializationError as error:
+        assert isinstance(json_and_yaml.from_json(data, Target), Target)
+    except json_and_yaml.SerializationError as error:
         assert str(error)
 
 
 def test_deeply_nested_json_is_refused_by_name() -> None:
-    with pytest.raises(serialization.SerializationError):
-        serialization.from_json(b"[" * 100_000, list)
+    with pytest.raises(json_and_yaml.SerializationError):
+        json_and_yaml.from_json(b"[" * 100_000, list)
 
 
 # --- YAML ---
 
 
 def test_lines_of_keys_and_items() -> None:
-    document = serialization.read_yaml("a:\n  b: 1\n  c:\n    - x\n    - y\n", "a.yaml")
+    document = json_and_yaml.read_yaml("a:\n  b: 1\n  c:\n    - x\n    - y\n", "a.yaml")
     assert document.data == {"a": {"b": 1, "c": ["x", "y"]}}
     assert document.location("a.b") == "a.yaml:2"
     assert document.location("a.c[1]") == "a.yaml:5"
@@ -115,7 +115,7 @@ def test_a_key_given_twice() -> None:
         ("a: ]", "a.yaml:1: not YAML"),
         ("a: \x00", "not YAML"),
         (b"\xff\xfe\xfa", "not YAML"),
-        ("a" * (serialization.MAX_YAML_BYTES + 1), "bytes"),
+        ("a" * (json_and_yaml.MAX_YAML_BYTES + 1), "bytes"),
     ],
 )
 def test_unsafe_or_malformed_yaml_is_refused(text: str | bytes, said: str) -> None:
@@ -131,7 +131,7 @@ def test_a_billion_laughs() -> None:
 
 
 def test_yaml_1_1_surprises_are_text() -> None:
-    assert serialization.load_yaml("a: 1:30\nb: 2020-01-01\nc: 127.0.0.1:9877", "a.yaml") == {
+    assert json_and_yaml.load_yaml("a: 1:30\nb: 2020-01-01\nc: 127.0.0.1:9877", "a.yaml") == {
         "a": "1:30",  # YAML 1.1 says 90
         "b": "2020-01-01",
         "c": "127.0.0.1:9877",
@@ -141,7 +141,7 @@ def test_yaml_1_1_surprises_are_text() -> None:
 @given(st.one_of(st.binary(max_size=80), st.text(alphabet="ab:-[]{}&*!#\n \"'1.~<%@|>", max_size=60)))
 def test_yaml_gives_plain_data_or_a_named_error(text: bytes | str) -> None:
     try:
-        data = serialization.load_yaml(text, "a.yaml")
+        data = json_and_yaml.load_yaml(text, "a.yaml")
     except ConfigError as error:
         assert str(error).startswith("a.yaml")
     else:
@@ -153,12 +153,12 @@ def test_yaml_gives_plain_data_or_a_named_error(text: bytes | str) -> None:
 
 def problem(data: object) -> tuple[str, str]:
     with pytest.raises(ConfigError) as caught:
-        serialization.convert(data, Outer)
+        json_and_yaml.convert(data, Outer)
     return str(caught.value), caught.value.hint
 
 
 def test_convert() -> None:
-    made = serialization.convert({"inner": {"count": 2}, "items": [{"mode": True}]}, Outer)
+    made = json_and_yaml.convert({"inner": {"count": 2}, "items": [{"mode": True}]}, Outer)
     assert made == Outer(Inner(2), (Inner(0, True),))
 
 
@@ -178,6 +178,6 @@ def test_what_does_not_fit_is_named(data: object, message: str, hint: str) -> No
 
 
 def test_a_flag_is_named_in_place_of_a_line() -> None:
-    document = serialization.YamlDocument("a.yaml", {"name": 3}, {"name": 7}, names={"name": "--name"})
+    document = json_and_yaml.YamlDocument("a.yaml", {"name": 3}, {"name": 7}, names={"name": "--name"})
     with pytest.raises(ConfigError, match=r"^--name 3: expected"):
-        serialization.convert(document.data, Outer, document)
+        json_and_yaml.convert(document.data, Outer, document)

@@ -14,7 +14,12 @@ import pytest
 
 from memwatch.core.engine.status_sentence import to_json_line
 from memwatch.core.events import Notice
-from memwatch.outputs.terminal.event_lines import MAX_FORECAST_INTERVAL_SECONDS, JsonLines, PlainLines, wants_live_view
+from memwatch.outputs.terminal.plain_and_json_lines import (
+    MAX_FORECAST_INTERVAL_SECONDS,
+    JsonLines,
+    PlainLines,
+    wants_live_view,
+)
 from support.snapshots import SENTENCE, make_notices, make_snapshot
 from support.stopwatch import Stopwatch
 

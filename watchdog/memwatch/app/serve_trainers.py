@@ -19,9 +19,9 @@ from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Awaiting, Event, Notice
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, ExitCode, NoTrainerError, SourceError, TargetGoneError
-from memwatch.outputs.sd_notify import SystemdNotifier
+from memwatch.outputs.systemd_notify import SystemdNotifier
 from memwatch.sources.target.find_process import OPTIONS
-from memwatch.sources.target.process_identity import TargetFacts
+from memwatch.sources.target.target_facts import TargetFacts
 from memwatch.system.clock import STOP_SIGNALS, Sleeper, SystemClock
 
 MAX_SEARCH_CPU_SHARE = 0.02  # of a core, for the search for a trainer: a large /proc is searched more rarely

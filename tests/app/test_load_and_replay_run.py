@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memwatch.app.engine_settings import EngineSettings
-from memwatch.app.history_replay import RejudgedWatch, rejudge
+from memwatch.app.load_and_replay_run import RejudgedWatch, rejudge
 from memwatch.cli.main import main
 from memwatch.core.decision.policy import Policy
 from memwatch.core.events import Attached, Event, Interrupt, Notice, Sampled, Signalled

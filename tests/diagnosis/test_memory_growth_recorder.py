@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from memwatch.core.leaks.allocation_profile import by_line
-from memwatch.diagnosis.allocation_profiler import record_profile
+from memwatch.core.leaks.growth_by_code_line import by_line
+from memwatch.diagnosis.memory_growth_recorder import record_profile
 from memwatch.errors import SourceError, TargetGoneError
 from support.processes import running
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from memwatch.sources.log.counters import LineText, LogCounter
+from memwatch.sources.log.primary_counter import LineText, LogCounter
 
 MAX_TEMPLATE_BYTES = 2 * 1024 * 1024  # of memory for templates; when it is full, all are forgotten
 CLEAR_AFTER_LINES = 1 << 20  # lines after which all templates are forgotten, so that a wrong decision does not last

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.forecast.regressors import (
+from memwatch.core.forecast.growth_axes import (
     KEPT_READINGS,
     CycleIndex,
     ElapsedTime,

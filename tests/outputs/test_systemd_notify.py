@@ -16,8 +16,8 @@ import pytest
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Awaiting, Notice
-from memwatch.outputs.sd_notify import STATUS_SECONDS, SystemdNotifier, journal_priority, reaches_journal
-from memwatch.outputs.terminal.event_lines import PlainLines
+from memwatch.outputs.systemd_notify import STATUS_SECONDS, SystemdNotifier, journal_priority, reaches_journal
+from memwatch.outputs.terminal.plain_and_json_lines import PlainLines
 
 PID = 4711
 

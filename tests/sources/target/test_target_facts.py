@@ -9,7 +9,7 @@ import pytest
 
 from memwatch.core.proc_stat import parse_stat
 from memwatch.errors import AttachError, TargetGoneError
-from memwatch.sources.target.process_identity import (
+from memwatch.sources.target.target_facts import (
     identify,
     is_same_process,
     is_torchrun,

@@ -6,7 +6,7 @@ import re
 from collections import OrderedDict
 from typing import NamedTuple
 
-from memwatch.sources.log.counters import UNNAMED_UNIT
+from memwatch.sources.log.primary_counter import UNNAMED_UNIT
 
 MIN_LINES = 5  # lines in which a number must increase by the same step each time to be a counter
 NEVER = 10**9  # required increments of a number that is no counter
