@@ -49,7 +49,7 @@ def watch_counter(folder: TrackedFolder, pid: int, name: str = "memwatch") -> Me
 def trackers_of(watch: Memwatch) -> dict[int, str]:
     """The processes of trackers, and those that they have started; not examinations."""
     found = children(watch.process.pid)
-    return {pid: command for pid, command in found.items() if "recipient" in command or "wandb-core" in command}
+    return {pid: command for pid, command in found.items() if "tracker_worker" in command or "wandb-core" in command}
 
 
 def shown(pid: int) -> bytes:
@@ -210,7 +210,7 @@ def test_an_address_that_does_not_answer_is_told_once_without_its_secret(
         until(lambda: len(received.messages) >= 3)
         assert [one["reason"] for one in watch.named("source_failed")] == ["not reached: notify.urls[0] (JSON)"]
         seen: list[bytes] = []
-        until(lambda: seen.extend(map(shown, children(watch.process.pid))) or any(b"recipient" in one for one in seen))
+        until(lambda: seen.extend(map(shown, children(watch.process.pid))) or any(b"tracker_worker" in one for one in seen))
         assert not any(b"hunter2" in one for one in seen)
         received.status = 200
         until(lambda: watch.named("source_recovered"))
