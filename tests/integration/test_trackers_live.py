@@ -210,7 +210,8 @@ def test_an_address_that_does_not_answer_is_told_once_without_its_secret(
         until(lambda: len(received.messages) >= 3)
         assert [one["reason"] for one in watch.named("source_failed")] == ["not reached: notify.urls[0] (JSON)"]
         seen: list[bytes] = []
-        until(lambda: seen.extend(map(shown, children(watch.process.pid))) or any(b"tracker_worker" in one for one in seen))
+        worker = b"tracker_worker"
+        until(lambda: seen.extend(map(shown, children(watch.process.pid))) or any(worker in one for one in seen))
         assert not any(b"hunter2" in one for one in seen)
         received.status = 200
         until(lambda: watch.named("source_recovered"))

@@ -48,6 +48,7 @@ class Commons:
         """With the state folder here, and nothing of root's."""
         return {
             "PATH": "/usr/bin:/bin",
+            "LD_LIBRARY_PATH": str(Path(self.python).parents[1] / "lib"),  # or the system's libpython would load
             "PYTHONPATH": f"{self.watchdog}:{self.packages}",
             "PYTHONDONTWRITEBYTECODE": "1",
             "HOME": str(self.path),
