@@ -82,6 +82,8 @@ def _reason(report: pytest.TestReport) -> str:
 
 def record(reporter: pytest.TerminalReporter, exit_status: int) -> None:
     """Keep the results of a run for `main`, or print them."""
+    if hasattr(reporter.config, "workerinput"):  # one of xdist's workers: its results are in those of the whole run
+        return
     results = results_of(reporter, exit_status)
     if path := os.environ.get("TEST_RESULTS"):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
