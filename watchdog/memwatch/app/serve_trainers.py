@@ -20,7 +20,7 @@ from memwatch.core.events import Awaiting, Event, Notice
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, ExitCode, NoTrainerError, SourceError, TargetGoneError
 from memwatch.outputs.systemd_notify import SystemdNotifier
-from memwatch.sources.target.find_process import OPTIONS
+from memwatch.sources.target.find_process import OPTIONS, preload_search
 from memwatch.sources.target.target_facts import TargetFacts
 from memwatch.system.clock import STOP_SIGNALS, Sleeper, SystemClock
 
@@ -65,6 +65,7 @@ class Service:
     def serve(self) -> int:
         """Serve until a signal ends it, and return the exit code."""
         with Sleeper((), STOP_SIGNALS, self.on_signal):  # signals between two watches are handled, too
+            preload_search()  # its CPU time would make the pause after the first search long: MAX_SEARCH_CPU_SHARE
             self._report_frontend_remarks()
             self._systemd.ready()
             while not self._stopped:

@@ -79,6 +79,11 @@ def find_trainer_pid(
     return _from_processes(name, select, match, frozenset(excluded), root)
 
 
+def preload_search() -> None:
+    """Import what a search needs, so that the first one takes no longer than those that follow."""
+    import psutil  # noqa: F401
+
+
 def _from_pidfile(path: str, root: str) -> int:
     hint = "A PID file holds the process ID in decimal on its first line."
     try:
