@@ -65,7 +65,8 @@ class Service:
     def serve(self) -> int:
         """Serve until a signal ends it, and return the exit code."""
         with Sleeper((), STOP_SIGNALS, self.on_signal):  # signals between two watches are handled, too
-            preload_search()  # its CPU time would make the pause after the first search long: MAX_SEARCH_CPU_SHARE
+            if self._config.target.pidfile is None:
+                preload_search()  # its CPU time would make the pause after the first search long: MAX_SEARCH_CPU_SHARE
             self._report_frontend_remarks()
             self._systemd.ready()
             while not self._stopped:
