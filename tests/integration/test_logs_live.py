@@ -163,6 +163,9 @@ def test_with_no_log_at_all_time_alone_is_enough_to_save_it(folder: Folder) -> N
 
 STAGED = """
 import sys, time
+from pathlib import Path
+while not Path("watched").exists():
+    time.sleep(0.05)
 for generation in range(4, 7) if "--resume" in sys.argv else range(1, 4):
     print("Generation", generation, "/ 6", flush=True)
     time.sleep(0.7)
@@ -177,7 +180,10 @@ def test_a_trainer_that_is_started_again_with_resume_goes_on_with_its_run(folder
         with ExitStack() as held:
             run = held.enter_context(trainer(folder, program=(sys.executable, "-c", STAGED, *options)))
             watch = held.enter_context(memwatch(folder, "--pid", str(run.pid), *arguments, name=name))
+            until(lambda watch=watch: watch.named("attached"))
+            (folder.path / "watched").touch()
             assert watch.wait(20) == (ExitCode.ENDED if options else ExitCode.FAILED), watch.said()
+        (folder.path / "watched").unlink()
         attached.append(watch.named("attached")[-1])
     assert [one["attempt"] for one in attached] == [0, 1]
     assert attached[0]["run_id"] == attached[1]["run_id"]
