@@ -49,22 +49,20 @@ from memwatch.outputs.trackers import tracker_proxy
 from memwatch.sources import kernel_files, procfs
 from memwatch.sources.checkpoint import checkpoint_file_state
 from memwatch.sources.gpu import trainer_gpus
-from memwatch.sources.gpu.nvml_helper_client import validate
+from memwatch.sources.gpu.gpu_reader import validate
 from memwatch.sources.gpu.nvml_helper_messages import NvmlAnswer
 from memwatch.sources.log import table_counters
 from memwatch.sources.log.log_tail import LogSegmenter
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.memory import (
     cgroup,
-    cgroup_mounts,
-    cgroup_ownership,
     kernel_oom_log,
     memory_breakdown,
     pagemap,
     process_ranks,
 )
-from memwatch.sources.target import launcher_environment, systemd_unit
-from memwatch.sources.target.launcher_environment import is_torchrun
+from memwatch.sources.target import find_process, target_facts
+from memwatch.sources.target.target_facts import is_torchrun
 from memwatch.system import json_and_yaml
 from memwatch.system.json_and_yaml import to_shown_json
 from support.examinations import examined
@@ -120,8 +118,7 @@ def _authorization(raw: bytes) -> object:
 def _run_identity(raw: bytes) -> object:
     argv = [os.fsdecode(word) for word in raw.split(b"\0")]
     return [
-        launcher_environment.identify_run(_environ(raw), argv, agent=agent, host="h", run_id="r")
-        for agent in (False, True)
+        target_facts.identify_run(_environ(raw), argv, agent=agent, host="h", run_id="r") for agent in (False, True)
     ], is_torchrun(argv)
 
 
@@ -240,9 +237,9 @@ PARSERS = {
     "cgroup.parse_limit": Parser(cgroup.parse_limit, (b"max\n", b"9223372036854771712\n")),
     "cgroup.parse_usage": Parser(cgroup.parse_usage, (b"123456\n",)),
     "cgroup.parse_oom_kills": Parser(cgroup.parse_oom_kills, (b"low 0\noom 1\noom_kill 1\n",)),
-    "cgroup_mounts.parse_proc_cgroup": Parser(cgroup_mounts.parse_proc_cgroup, (b"9:memory:/job\n0::/job\n",)),
-    "cgroup_mounts.parse_mountinfo": Parser(
-        cgroup_mounts.parse_mountinfo, (b"36 35 0:31 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n",)
+    "cgroup.parse_proc_cgroup": Parser(cgroup.parse_proc_cgroup, (b"9:memory:/job\n0::/job\n",)),
+    "cgroup.parse_mountinfo": Parser(
+        cgroup.parse_mountinfo, (b"36 35 0:31 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n",)
     ),
     "pagemap.parse_maps": Parser(pagemap.parse_maps, (_MAPS,)),
     "table_counters.parse_box_row": Parser(text(table_counters.parse_box_row), (b"| iterations | 2 |", b"| n | 1,2 |")),
@@ -250,7 +247,7 @@ PARSERS = {
         lambda raw: [*memory_breakdown.parse_memory_kinds(raw)], (_MAPS + b"Rss:  12 kB\n",)
     ),
     "remote_memory.parse_maps": Parser(text(remote_memory.parse_maps), (_MAPS,), found=(b"9" * 400 + _MAPS,)),
-    "cgroup_ownership.parse_procs": Parser(cgroup_ownership.parse_procs, (b"12\n13\n",)),
+    "cgroup.parse_procs": Parser(cgroup.parse_procs, (b"12\n13\n",)),
     "kernel_oom_log.parse_record": Parser(
         kernel_oom_log.parse_record,
         (
@@ -259,8 +256,8 @@ PARSERS = {
         ),
     ),
     "trainer_gpus.parse_nspid": Parser(trainer_gpus.parse_nspid, (_STATUS,)),
-    "systemd_unit.parse_unit": Parser(
-        lambda raw: systemd_unit.parse_unit("a", raw),
+    "find_process.parse_unit": Parser(
+        lambda raw: find_process.parse_unit("a", raw),
         (b"Id=a.service\nMainPID=7\nControlGroup=/a\n",),
         found=(b"MainPID=" + b"9" * 400,),
     ),

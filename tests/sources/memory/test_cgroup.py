@@ -13,9 +13,15 @@ from hypothesis import strategies as st
 from memwatch.core.memory_accounting import usages
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.memory import cgroup
-from memwatch.sources.memory.cgroup import CgroupReader
-from memwatch.sources.memory.cgroup_mounts import Membership, Mount, locate, parse_mountinfo, parse_proc_cgroup
-from memwatch.sources.memory.cgroup_ownership import parse_procs
+from memwatch.sources.memory.cgroup import (
+    CgroupReader,
+    Membership,
+    Mount,
+    locate,
+    parse_mountinfo,
+    parse_proc_cgroup,
+    parse_procs,
+)
 from memwatch.sources.memory.process_tree import TreeReader
 from support.fakeproc import FakeProc
 from support.trainers import memory_cgroup, running

@@ -15,7 +15,7 @@ from memwatch.core.measurements import RunIdentity
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import index_text
 from memwatch.errors import ConfigError, MemwatchError, SourceError
-from memwatch.sources.target.launcher_environment import identify_run, is_torchrun
+from memwatch.sources.target.target_facts import identify_run, is_torchrun
 
 if TYPE_CHECKING:
     from memwatch.actions.interrupt_hook import Hook

@@ -1,18 +1,18 @@
-"""Reads the trainer's GPU memory without waiting for NVML; without a driver nothing is imported or started."""
+"""Reads the trainer's GPU memory without waiting for NVML, which only a helper process loads."""
 
 from __future__ import annotations
 
 import os
 import select
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from memwatch.core.measurements import GpuMemory
 from memwatch.errors import AbsentError, SourceError
-
-if TYPE_CHECKING:
-    from memwatch.sources.gpu.nvml_helper_client import NvmlHelper
-    from memwatch.sources.gpu.trainer_gpus import GpuOpenDetector
+from memwatch.sources.gpu.nvml_helper_messages import HelperSettings, NvmlAnswer
+from memwatch.sources.gpu.trainer_gpus import GpuOpenDetector
+from memwatch.sources.kernel_files import BYTE_COUNT_BOUND
+from memwatch.system import json_and_yaml
+from memwatch.system.python_workers import Worker
 
 # One of these exists with every NVIDIA driver: on Linux, in containers, on WSL 2, on Jetson. Checking them takes 10 us,
 # a process that imports pynvml to report "driver not loaded" takes 80 ms.
@@ -36,6 +36,38 @@ KILL_AFTER_S, MAX_KILL_AFTER_S = 30.0, 600.0
 STOP_GRACE_S, CLOSE_GRACE_S = 2.0, 0.3
 # While the trainer uses no GPU: until the helper is stopped, and between the checks after that.
 STOP_HELPER_AFTER_S, IDLE_RETRY_S = 300.0, 600.0
+MAX_STUCK_HELPERS = 2  # processes that cannot be killed, before no other is started
+HANG_HINT = "a GPU may hang: look at dmesg for Xid"
+_HELPER_CODE = "from memwatch.sources.gpu.nvml_helper import serve; serve()"
+
+
+class NvmlHelper(Worker):
+    """A process that runs `nvml_helper.serve`, and those before it that have not ended yet. It ends with memwatch."""
+
+    def __init__(self, code: str = _HELPER_CODE) -> None:
+        super().__init__(code, "NVML's helper", "NVML may have crashed: does nvidia-smi, too?")
+
+    def start_helper(self, settings: HelperSettings, now: float) -> None:
+        """Start one; SourceError when that cannot be done, and while too many hang that cannot be killed."""
+        stuck = self.reap(now)
+        if stuck >= MAX_STUCK_HELPERS:
+            raise SourceError(f"NVML hangs in {stuck} processes that cannot be killed", HANG_HINT)
+        try:
+            self.start(settings)
+        except OSError as error:
+            raise SourceError(f"no process can be started for NVML: {error}") from error
+
+    def ask(self, tree: Iterable[int], t: float, wait_seconds: float) -> None:
+        """Ask which GPUs these PIDs use at t, in `wait_seconds`; SourceError when the helper has ended."""
+        self.send(json_and_yaml.to_json((list(tree), t, wait_seconds)), t)
+
+
+def validate(answer: NvmlAnswer) -> None:
+    """SourceError when it has figures that no driver can mean: the loop computes with them."""
+    for gpu in answer.gpus:
+        sizes = (gpu.used_bytes, gpu.device_used_bytes, gpu.total_bytes, *gpu.pids)
+        if not all(size is None or 0 <= size < BYTE_COUNT_BOUND for size in sizes):
+            raise SourceError(f"NVML's helper reports impossible figures of {gpu.resource}")
 
 
 class GpuReader:
@@ -66,7 +98,7 @@ class GpuReader:
         self._tree_pids, self._traces = tree_pids, driver_traces
         self._roots, self._visible = (root, host_root), environ.get("CUDA_VISIBLE_DEVICES")
         self._pace_s, self._patience_s, self._deadline_s = pace_s, patience_s, deadline_s
-        self._helper = helper  # None until it is first needed
+        self._helper = helper or NvmlHelper()  # its process is started when it is first needed
         self._may_ask_t = self._must_ask_t = self._used_t = float("-inf")  # the last: when a GPU was in use
         self._kill_after_s = KILL_AFTER_S
         self._failures = 0
@@ -78,11 +110,12 @@ class GpuReader:
 
     @property
     def pids(self) -> frozenset[int]:
-        return frozenset() if self._helper is None else self._helper.pids
+        """The PIDs of helper processes."""
+        return self._helper.pids
 
     def request_before_sample(self, now: float, until_sample_s: float) -> None:
         """Let a running helper ask NVML shortly before a sample that is due in `until_sample_s`."""
-        if self._running_helper is not None:
+        if self._helper.is_running:
             self.request(now, max(until_sample_s - ASK_AHEAD_S, until_sample_s / 2))
 
     def request(self, now: float, wait_s: float = 0.0) -> None:
@@ -92,81 +125,59 @@ class GpuReader:
             return
         self._may_ask_t, self._must_ask_t = t + min(MIN_INTERVAL_S, self._pace_s), t + self._pace_s
         try:
-            helper = self._running_helper or self._start_helper(now)
-            if helper is not None:
-                helper.ask(self._tree_pids(), t, wait_s)
+            if self._helper.is_running or self._start_helper(now):
+                self._helper.ask(self._tree_pids(), t, wait_s)
         except SourceError as error:
             self._fail(now, error)
 
     def read_memory(self, now: float) -> tuple[GpuMemory, ...]:
         """Return the trainer's GPUs, () when it uses none; AbsentError without a driver, SourceError on failure."""
-        if self._helper is None and now < self._must_ask_t:  # no driver here
-            return self._latest_or_raise()
-        if self._helper is not None:
-            self._helper.reap(now)
+        self._helper.reap(now)
         self._receive_answer(now)
         if self._open_detector is not None and self._open_detector.check(now, self._tree_pids()):
             self._may_ask_t = self._must_ask_t = self._used_t = now
             self._open_detector = None
         if not self._is_waiting and now >= self._must_ask_t:
             self.request(now)
-            self._wait_for_answer(now)
+            if self._is_waiting and self._patience_s > 0:
+                select.select([self._helper], [], [], self._patience_s)
+                self._receive_answer(now)
+                self._check_deadline(now + self._patience_s)
         self._check_deadline(now)
-        return self._latest_or_raise()
-
-    def _latest_or_raise(self) -> tuple[GpuMemory, ...]:
         if self._error is not None:
             raise self._error.with_traceback(None)
         return self._last
 
     def close(self) -> None:
         """Stop the helper, which is killed when it hangs; within half a second."""
-        if self._helper is not None:
-            self._helper.close(grace_seconds=CLOSE_GRACE_S, killed_seconds=0.05)
-
-    @property
-    def _running_helper(self) -> NvmlHelper | None:
-        return self._helper if self._helper is not None and self._helper.is_running else None
+        self._helper.close(grace_seconds=CLOSE_GRACE_S, killed_seconds=0.05)
 
     @property
     def _is_waiting(self) -> bool:
-        return self._helper is not None and self._helper.asked_t is not None
+        return self._helper.asked_t is not None
 
-    def _start_helper(self, now: float) -> NvmlHelper | None:
+    def _start_helper(self, now: float) -> bool:
+        """Start the helper's process; return False, and note the error, when there is no driver."""
         if not any(os.path.exists(trace) for trace in self._traces):  # noqa: PTH110 - a Path interns its parts each time
             self._may_ask_t = self._must_ask_t = now + NO_DRIVER_RETRY_S
             self._last = ()
             gone = SourceError("the NVIDIA driver is gone")
             self._error = gone if self._has_worked else AbsentError("no NVIDIA driver here")
-            return None
-        from memwatch.sources.gpu.nvml_helper_client import NvmlHelper
-        from memwatch.sources.gpu.nvml_helper_messages import HelperSettings
-
-        self._helper = self._helper or NvmlHelper()
+            return False
         self._helper.start_helper(HelperSettings(*self._roots, self._visible, self._last_used), now)
-        return self._helper
-
-    def _stop(self, now: float, grace_seconds: float = STOP_GRACE_S) -> None:
-        if self._helper is not None:
-            self._helper.stop(now, grace_seconds)
-
-    def _wait_for_answer(self, now: float) -> None:
-        if self._helper is not None and self._is_waiting and self._patience_s > 0:
-            select.select([self._helper], [], [], self._patience_s)
-            self._receive_answer(now)
-            self._check_deadline(now + self._patience_s)
+        return True
 
     def _receive_answer(self, now: float) -> None:
-        helper = self._running_helper
-        if helper is None:
+        if not self._helper.is_running:
             return
-        asked_t = now if helper.asked_t is None else helper.asked_t
+        asked_t = now if self._helper.asked_t is None else self._helper.asked_t
         try:
-            answer = helper.receive_answer()
+            answer = self._helper.receive(NvmlAnswer)
+            if answer is None:
+                return
+            validate(answer)
         except SourceError as error:
             self._fail(asked_t, error)
-            return
-        if answer is None:
             return
         self._kill_after_s = KILL_AFTER_S
         if answer.error is None:
@@ -184,17 +195,12 @@ class GpuReader:
         if not gpus:
             self._may_ask_t = self._must_ask_t = asked_t + UNUSED_INTERVAL_S
         if asked_t - self._used_t >= STOP_HELPER_AFTER_S:
-            self._stop_helper(asked_t)
-
-    def _stop_helper(self, now: float) -> None:
-        from memwatch.sources.gpu.trainer_gpus import GpuOpenDetector
-
-        self._stop(now)
-        self._may_ask_t = self._must_ask_t = now + IDLE_RETRY_S
-        self._open_detector = GpuOpenDetector(self._roots[0], self._tree_pids())
+            self._helper.stop(asked_t, STOP_GRACE_S)
+            self._may_ask_t = self._must_ask_t = asked_t + IDLE_RETRY_S
+            self._open_detector = GpuOpenDetector(self._roots[0], self._tree_pids())
 
     def _fail(self, asked_t: float, error: SourceError) -> None:
-        self._stop(asked_t)
+        self._helper.stop(asked_t, STOP_GRACE_S)
         self._back_off(asked_t, error)
 
     def _back_off(self, asked_t: float, error: SourceError) -> None:
@@ -208,12 +214,10 @@ class GpuReader:
         self._may_ask_t = self._must_ask_t = asked_t + wait_s
 
     def _check_deadline(self, now: float) -> None:
-        waiting_seconds = 0.0 if self._helper is None else self._helper.waiting_seconds(now)
-        if not self._is_waiting or waiting_seconds < self._deadline_s:
+        waiting_seconds = self._helper.waiting_seconds(now)
+        if waiting_seconds < self._deadline_s:
             return
-        from memwatch.sources.gpu.nvml_helper_client import HANG_HINT
-
         self._last, self._error = (), SourceError(f"NVML does not answer within {self._deadline_s:g} s", HANG_HINT)
         if waiting_seconds >= self._kill_after_s:
             self._kill_after_s = min(2 * self._kill_after_s, MAX_KILL_AFTER_S)
-            self._stop(now, grace_seconds=0.0)
+            self._helper.stop(now)

@@ -1,6 +1,6 @@
 """The helper process that asks NVML for GPU memory by device and by process; NVML may hang for ever.
 
-`nvml_helper_client` starts it as memwatch's child and kills it when it hangs. It is no thread, because a thread that
+`gpu_reader` starts it as memwatch's child and kills it when it hangs. It is no thread, because a thread that
 hangs in the driver holds NVML's locks, and its process cannot exit while the kernel lets nobody kill it; and because
 only a new process loads the library that fits an updated driver. No other module imports pynvml.
 """

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import math
 import os
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from memwatch.core.measurements import CgroupLevel, CgroupMemory
 from memwatch.errors import SourceError, TargetGoneError
-from memwatch.sources.kernel_files import HeldFile, HeldValue, parse_count, parse_field, read_whole
-from memwatch.sources.memory.cgroup_mounts import CgroupLocation, locate, parse_mountinfo, parse_proc_cgroup
-from memwatch.sources.memory.cgroup_ownership import CgroupOwnership
-from memwatch.sources.procfs import read_stat
+from memwatch.sources.kernel_files import HeldFile, HeldValue, parse_count, parse_field, read_whole, unreadable
+from memwatch.sources.procfs import parse_statm, read_stat
 
 # Seconds between readings of the use of levels without a limit, and between checks for a new limit or a move while
 # no level has one. The latter lets every other sample of one a second skip the cgroup.
@@ -277,3 +278,183 @@ def _shown(path: str) -> str:
     """Return the path as text that every output can write."""
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return "".join(char if char.isprintable() else "?" for char in text)
+
+
+# --- finding its directory --------------------------------------------------------------------------------------------
+
+_OCTAL = re.compile(rb"\\([0-3][0-7]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The cgroup that accounts for a process's memory."""
+
+    version: int  # 1 or 2
+    path: str  # from the root of the reader's cgroup namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One mounted cgroup hierarchy that may account for memory."""
+
+    version: int
+    root: str  # the cgroup at the mount point; not "/" in containers without a cgroup namespace
+    point: str
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupLocation:
+    """A cgroup's directory, and that of the topmost visible level."""
+
+    directory: str
+    top: str
+    path: str  # as in /proc/PID/cgroup
+
+
+# 4:memory:/docker/98b345b146fd
+# 0::/
+def parse_proc_cgroup(raw: bytes) -> Membership:
+    """Prefer the v1 memory controller to the v2 hierarchy, as in hybrid setups; SourceError when there is neither."""
+    unified = None
+    for line in raw.split(b"\n"):
+        number, _, rest = line.partition(b":")
+        controllers, colon, path = rest.partition(b":")
+        if not colon or not path.startswith(b"/"):
+            continue
+        if b"memory" in controllers.split(b","):
+            return Membership(1, os.fsdecode(path))
+        if number == b"0" and not controllers:
+            unified = Membership(2, os.fsdecode(path))
+    if unified is None:
+        raise SourceError("the process is in no memory cgroup", "the kernel was built or started without one")
+    return unified
+
+
+# 35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+# 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+def parse_mountinfo(raw: bytes) -> tuple[Mount, ...]:
+    """Return the mounted v1 memory and v2 hierarchies, in the order of mounting; other lines are skipped."""
+    mounts = []
+    for line in raw.split(b"\n"):
+        before, _, after = line.partition(b" - ")
+        fields, kind = before.split(b" "), after.split(b" ")
+        if len(fields) < 6 or len(kind) < 3:
+            continue
+        root, point = (os.fsdecode(_OCTAL.sub(lambda m: bytes([int(m[1], 8)]), field)) for field in fields[3:5])
+        if kind[0] == b"cgroup" and b"memory" in kind[2].split(b","):
+            mounts.append(Mount(1, root, point))
+        elif kind[0] == b"cgroup2":
+            mounts.append(Mount(2, root, point))
+    return tuple(mounts)
+
+
+def locate(membership: Membership, mounts: Sequence[Mount], prefix: str = "") -> CgroupLocation | None:
+    """Find the cgroup below the first mount that shows it; None when none does.
+
+    `prefix` is put before each mount point: /proc/PID/root for another mount namespace.
+    """
+    for mount in mounts:
+        below = _below(membership.path, mount.root)
+        if mount.version != membership.version or below is None:
+            continue
+        top = prefix + mount.point
+        directory = "/".join([top, *below])
+        if os.path.isdir(directory):  # noqa: PTH112
+            return CgroupLocation(directory, top, membership.path)
+    return None
+
+
+def _below(path: str, root: str) -> list[str] | None:
+    """The names that lead from the cgroup `root` down to `path`; None when it is not below `root`."""
+    names, above = ([name for name in where.split("/") if name] for where in (path, root))
+    rest = names[len(above) :]
+    return rest if names[: len(above)] == above and ".." not in rest else None
+
+
+# --- whose processes are in it ----------------------------------------------------------------------------------------
+
+_STRANGERS_BYTES = 32 << 20  # RSS that other processes, such as a shell, may have together in an owned cgroup
+_CHECK_SECONDS, _CONFIRM_SECONDS = 10.0, 2.0  # between checks; before the first finding of strangers is confirmed
+# A cgroup that was removed meanwhile, and a threaded one, which has no processes of its own.
+_EMPTY_ERRNOS = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP)
+_MAX_DOUBLINGS = 3  # of the time between checks, while strangers stay or while no level has a limit
+
+
+# 10788
+# 10789
+def parse_procs(raw: bytes) -> tuple[int, ...]:
+    """Parse PIDs, of which 0 is a process outside the reader's PID namespace; SourceError when one is no number."""
+    return tuple(parse_count(line) for line in raw.split())
+
+
+class CgroupOwnership:
+    """Tells whether all processes in a cgroup and below it belong to the trainer's tree or are memwatch itself.
+
+    Others, such as a shell, may have 32 MiB of RSS together. An owned cgroup must fail two checks before it counts as
+    shared: the stranger may be a worker that the tree reader has not found yet.
+    """
+
+    def __init__(self, directory: str, tree_pids: Callable[[], Collection[int]], root: str = "/proc") -> None:
+        self._directory, self._tree_pids, self._proc = directory, tree_pids, root
+        self._owned = self._matters = False
+        self._consecutive_strangers = 0  # checks in a row
+        self._next_check_t = -math.inf
+
+    def check_owned(self, now: float, matters: bool) -> bool:
+        """Return the latest finding; checked again every 10 to 80 s, and at once when it begins to matter."""
+        begins, self._matters = matters and not self._matters, matters
+        if now >= self._next_check_t or begins:
+            self._next_check_t = now + self._update()
+        return self._owned
+
+    def _update(self) -> float:
+        """Check, and return the seconds until the next check; an unreadable cgroup keeps the previous finding."""
+        longest = _CHECK_SECONDS * (1 << _MAX_DOUBLINGS)
+        try:
+            has_strangers = self._has_strangers()
+        except SourceError:
+            return _CHECK_SECONDS if self._matters else longest
+        if not has_strangers:
+            self._owned, self._consecutive_strangers = True, 0
+            return _CHECK_SECONDS if self._matters else longest
+        self._consecutive_strangers += 1
+        if self._owned and self._consecutive_strangers < 2:
+            return _CONFIRM_SECONDS
+        self._owned = False
+        return (
+            _CHECK_SECONDS * (1 << min(self._consecutive_strangers - 1, _MAX_DOUBLINGS)) if self._matters else longest
+        )
+
+    def _has_strangers(self) -> bool:
+        """SourceError when a cgroup cannot be read, for example because no descriptor is left."""
+        ours = {os.getpid(), *self._tree_pids()}
+        room = _STRANGERS_BYTES
+        for directory, _, _ in os.walk(self._directory, onerror=_refuse):
+            try:
+                pids = parse_procs(read_whole(f"{directory}/cgroup.procs"))
+            except SourceError as error:
+                if getattr(error.__cause__, "errno", None) in _EMPTY_ERRNOS:
+                    continue
+                raise
+            for pid in pids:
+                if pid not in ours:
+                    room -= self._stranger_rss_bytes(pid)
+                if room < 0:
+                    return True
+        return False
+
+    def _stranger_rss_bytes(self, pid: int) -> int:
+        """RSS of a process in bytes; one that cannot be read counts as too large, one that has exited as nothing."""
+        if pid == 0:
+            return _STRANGERS_BYTES + 1
+        try:
+            return parse_statm(read_whole(f"{self._proc}/{pid}/statm")).resident_bytes
+        except TargetGoneError:
+            return 0
+        except SourceError:
+            return _STRANGERS_BYTES + 1
+
+
+def _refuse(error: OSError) -> None:
+    if error.errno not in _EMPTY_ERRNOS:
+        raise unreadable(str(error.filename), error) from error
