@@ -283,9 +283,7 @@ class TrainerWatch:
 
     def _trainer_signaller(self) -> Signaller:
         if self._facts.is_torchrun and self._config.signals.torchrun == "ranks":
-            return RanksSignaller(
-                lambda: [rank.target for rank in read_torchrun_ranks(self._facts.target)], is_same_process
-            )
+            return RanksSignaller(lambda: read_torchrun_ranks(self._facts.target), is_same_process)
         return self._signaller
 
     def _choose_signal(self) -> str:

@@ -15,6 +15,7 @@ from memwatch.sources.kernel_files import BYTE_COUNT_BOUND, HeldFile, parse_coun
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STATUS_LINE = re.compile(rb"^(RssShmem|VmSwap|VmStk):\s+([0-9]+) kB$", re.MULTILINE)
+THREAD_GROUP = re.compile(rb"^Tgid:\s+([0-9]+)$", re.MULTILINE)  # in /proc/TID/status: the PID of the thread's process
 _MEMINFO = (b"MemTotal:", b"MemAvailable:", b"SwapFree:")
 _LIMIT_LINE = re.compile(rb"^Max (data size|address space)\s+(unlimited|[0-9]+)\s", re.MULTILINE)
 

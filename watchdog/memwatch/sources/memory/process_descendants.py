@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Collection
 
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.kernel_files import HeldValue, read_whole
-from memwatch.sources.procfs import parse_last_pid, read_children, read_stat, read_tasks
+from memwatch.sources.procfs import THREAD_GROUP, parse_last_pid, read_children, read_stat, read_tasks
 
 _CPU_SHARE = 0.001  # fraction of a core for searching: after a search of 1 ms the next comes a second later
 _FILE_SECONDS = 15e-6  # CPU seconds to read one file, measured on an idle machine; on a busy one it is three times that
 _FULL_WALK_SECONDS = 60.0  # between full walks while no PID was assigned
 _MAX_NEW_PIDS = 64  # new PIDs up to which they are checked one by one instead of by a full walk
-_THREAD_GROUP = re.compile(rb"^Tgid:\s+([0-9]+)$", re.MULTILINE)
 
 
 class DescendantFinder:
@@ -83,7 +81,7 @@ class DescendantFinder:
         """Tell a process from a thread, which also has a /proc/ID, and from memwatch itself."""
         if pid in known or pid == self._own_pid:
             return False
-        group = _THREAD_GROUP.search(read_whole(f"{self._proc}/{pid}/status"))
+        group = THREAD_GROUP.search(read_whole(f"{self._proc}/{pid}/status"))
         return group is None or int(group[1]) == pid
 
     def _walk(self, known: Collection[int]) -> dict[int, int]:

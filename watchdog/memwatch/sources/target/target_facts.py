@@ -14,19 +14,11 @@ from memwatch.core.measurements import RunIdentity, Target
 from memwatch.core.text_and_units import printable
 from memwatch.errors import AttachError, NoTrainerError, SourceError, TargetGoneError
 from memwatch.sources.kernel_files import read_whole
-from memwatch.sources.procfs import read_children, read_stat
+from memwatch.sources.procfs import THREAD_GROUP, read_children, read_stat
 
-_MAX_ENVIRON_BYTES = 1 << 20
+_ENVIRON_BYTES = 1 << 20  # read at most
 # Longest wait for a child's exec, and between looks: the kernel takes microseconds, a busy machine more.
 EXEC_SECONDS, EXEC_POLL_SECONDS = 1.0, 0.001
-
-
-@dataclass(frozen=True, slots=True)
-class RankProcess:
-    """A worker process of torchrun."""
-
-    target: Target
-    rank: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +51,9 @@ def identify(pid: int, root: str = "/proc") -> Target:
     if found.dead:
         hint = f"Its parent, {found.parent_pid}, has not reaped it."
         raise NoTrainerError(f"process {pid} has ended: it is a zombie", hint)
-    leader = _thread_group(pid, root)
-    if leader not in (None, pid):
+    group = THREAD_GROUP.search(_read(f"{root}/{pid}/status") or b"")
+    if group is not None and int(group[1]) != pid:
+        leader = int(group[1])
         raise AttachError(f"{pid} is a thread of process {leader}", f"Use --pid {leader}.")
     return Target(_boot_id(root), pid, found.start_ticks)
 
@@ -129,22 +122,23 @@ def read_argv(pid: int, root: str = "/proc") -> list[str]:
 
 def read_environ(pid: int, root: str = "/proc") -> Mapping[str, str] | None:
     """Read the environment at the process's start; None when not permitted."""
-    data = _read(f"{root}/{pid}/environ", _MAX_ENVIRON_BYTES)
+    data = _read(f"{root}/{pid}/environ", _ENVIRON_BYTES)
     if data is None:
         return None
     pairs = (os.fsdecode(entry).partition("=") for entry in data.split(b"\0") if b"=" in entry)
     return {name: value for name, _, value in pairs}
 
 
-def read_torchrun_ranks(agent: Target, root: str = "/proc") -> tuple[RankProcess, ...]:
+def read_torchrun_ranks(agent: Target, root: str = "/proc") -> list[Target]:
     """Find the current rank processes of a torchrun agent, by rank; the agent may restart them."""
     found = []
     for pid in read_children(agent.pid, root):
         environ = read_environ(pid, root) or {}
         if "LOCAL_RANK" in environ:
             with contextlib.suppress(AttachError):
-                found.append(RankProcess(identify(pid, root), _number(environ.get("RANK", ""))))
-    return tuple(sorted(found, key=lambda rank: (rank.rank is None, rank.rank, rank.target.pid)))
+                rank = _number(environ.get("RANK", ""))
+                found.append((rank is None, rank or 0, pid, identify(pid, root)))
+    return [target for *_, target in sorted(found)]
 
 
 def _require_watchable_pid(pid: int) -> None:
@@ -167,13 +161,6 @@ def _no_such_process(pid: int) -> AttachError:
         return NoTrainerError(f"no process {pid}", "It may have ended, or have another PID outside of its container.")
     hint = "Run memwatch as the trainer's user or as root: /proc is mounted with hidepid, or it is no process's PID."
     return AttachError(f"process {pid} exists but /proc does not show it", hint)
-
-
-def _thread_group(pid: int, root: str) -> int | None:
-    for line in (_read(f"{root}/{pid}/status") or b"").splitlines():
-        if line.startswith(b"Tgid:"):
-            return _number(line[5:].strip().decode("ascii", "replace"))
-    return None
 
 
 def _boot_id(root: str) -> str:
@@ -223,10 +210,6 @@ def _read(path: str, size: int = 1 << 16) -> bytes | None:
         return read_whole(path, size)
     except SourceError:
         return None
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() else None
 
 
 # --- what its launcher set --------------------------------------------------------------------------------------------
