@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -74,8 +74,7 @@ def find_trainer_pid(
         return pid
     if pidfile is not None:
         return _from_pidfile(pidfile, root)
-    name, select = _scope(unit, cgroup)
-    return _from_processes(name, select, match, frozenset(excluded), root)
+    return _from_processes(unit, cgroup, match, excluded, root)
 
 
 def preload_search() -> None:
@@ -114,62 +113,8 @@ def _require_fresh_pidfile(path: str, pid: int, age: float, root: str) -> None:
         raise NoTrainerError(text, "Write it anew when the trainer starts; touch it if it is right all the same.")
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessTable:
-    """All processes by PID, without memwatch and the programs that started it."""
-
-    processes: Mapping[int, ProcessInfo]
-    root: str
-
-
-def _scope(unit: str | None, cgroup: str | None) -> tuple[str, Callable[[ProcessTable], Iterable[int]]]:
-    """Return the name of the unit or cgroup for messages, and a function that selects its PIDs."""
-    if unit is not None:
-        return f"unit {unit}", lambda table: _of_unit(unit, table)
-    if cgroup is not None:
-        return f"cgroup {cgroup}", lambda table: _of_cgroup(cgroup, table)
-    return "", lambda table: table.processes
-
-
-def _of_unit(name: str, table: ProcessTable) -> Iterable[int]:
-    """A service's main process and its descendants; all processes of a scope or a slice."""
-    unit = read_unit(name)
-    if not unit.main_pid:
-        return _of_cgroup(glob.escape(unit.cgroup), table) if unit.cgroup else ()
-    found = {unit.main_pid}
-    return [pid for pid in table.processes if _is_below(pid, found, table.processes)]
-
-
-def _of_cgroup(pattern: str, table: ProcessTable) -> Iterable[int]:
-    """Yield those in or below a cgroup that matches, in any hierarchy: the names are the same."""
-    inside = f"/{pattern.strip('/')}/*"
-    for pid in table.processes:
-        try:
-            lines = read_whole(f"{table.root}/{pid}/cgroup").splitlines()
-        except SourceError:
-            continue  # it has exited meanwhile
-        paths = (os.fsdecode(line.split(b":", 2)[-1]) for line in lines)
-        if any(fnmatch.fnmatchcase(f"{path}/", inside) for path in paths):
-            yield pid
-
-
-def _is_below(pid: int, found: set[int], processes: Mapping[int, ProcessInfo]) -> bool:
-    """Whether it is in `found` or a descendant of one; it and those between are then added to `found`."""
-    path = []
-    while pid not in found and pid in processes:
-        path.append(pid)
-        pid = processes[pid].parent
-    if pid in found:
-        found.update(path)
-    return pid in found
-
-
 def _from_processes(
-    name: str,
-    select: Callable[[ProcessTable], Iterable[int]],
-    regex: str | None,
-    excluded: frozenset[tuple[int, int]],
-    root: str,
+    unit: str | None, cgroup: str | None, regex: str | None, excluded: Collection[tuple[int, int]], root: str
 ) -> int:
     try:
         pattern = re.compile(regex or "")
@@ -179,7 +124,11 @@ def _from_processes(
     processes = {process.pid: process for process in _processes(root) if not _is_excluded(process.pid, excluded, root)}
     for own in _memwatch_pids(processes):
         del processes[own]
-    scope = [processes[pid] for pid in select(ProcessTable(processes, root)) if pid in processes]
+    scope, name = list(processes.values()), ""
+    if unit is not None:
+        scope, name = _of_unit(unit, processes, root), f"unit {unit}"
+    elif cgroup is not None:
+        scope, name = _of_cgroup(cgroup, processes, root), f"cgroup {cgroup}"
     matching = {process.pid: process for process in _matching(pattern, scope)}
     trainers = _family_tops(matching, processes)
     criteria = " of ".join(filter(None, [f"--match '{printable(regex)}'" if regex is not None else "", name]))
@@ -192,6 +141,36 @@ def _from_processes(
     if regex is None:
         raise NoTrainerError(f"{criteria} has no process", "Is it started, and on this machine?")
     raise NoTrainerError(f"{criteria} fits no process", _suggest(regex, scope))
+
+
+def _of_unit(name: str, processes: Mapping[int, ProcessInfo], root: str) -> list[ProcessInfo]:
+    """A service's main process and its descendants; all processes of a scope or a slice."""
+    unit = read_unit(name)
+    if unit.main_pid is None:
+        return _of_cgroup(glob.escape(unit.cgroup), processes, root)
+    return [process for process in processes.values() if _nearest(process.pid, {unit.main_pid}, processes)]
+
+
+def _of_cgroup(pattern: str, processes: Mapping[int, ProcessInfo], root: str) -> list[ProcessInfo]:
+    """Those in or below a cgroup that matches, in any hierarchy: the names are the same."""
+    inside = f"/{pattern.strip('/')}/*"
+    found = []
+    for process in processes.values():
+        try:
+            lines = read_whole(f"{root}/{process.pid}/cgroup").splitlines()
+        except SourceError:
+            continue  # it has exited meanwhile
+        paths = (os.fsdecode(line.split(b":", 2)[-1]) for line in lines)
+        if any(fnmatch.fnmatchcase(f"{path}/", inside) for path in paths):
+            found.append(process)
+    return found
+
+
+def _nearest(pid: int, wanted: Container[int], processes: Mapping[int, ProcessInfo]) -> int | None:
+    """Return `pid` or its nearest ancestor that is wanted."""
+    while pid in processes and pid not in wanted:
+        pid = processes[pid].parent
+    return pid if pid in wanted else None
 
 
 def _matching(pattern: re.Pattern[str], processes: Iterable[ProcessInfo]) -> list[ProcessInfo]:
@@ -217,7 +196,7 @@ def _processes(root: str) -> Iterator[ProcessInfo]:
                 yield ProcessInfo(pid, process.ppid(), argv, process.memory_info().rss)
 
 
-def _is_excluded(pid: int, excluded: frozenset[tuple[int, int]], root: str) -> bool:
+def _is_excluded(pid: int, excluded: Collection[tuple[int, int]], root: str) -> bool:
     """psutil derives the start time from a clock that may be set; the kernel's count of ticks never changes."""
     if not any(pid == other for other, _ in excluded):
         return False
@@ -251,7 +230,7 @@ def _family_tops(matching: Mapping[int, ProcessInfo], processes: Mapping[int, Pr
     below: dict[int, list[ProcessInfo]] = {}
     tops = []
     for process in matching.values():
-        above = _nearest_matching_ancestor(process, matching, processes)
+        above = _nearest(process.parent, matching, processes)
         if above is None:
             tops.append(process)
         else:
@@ -264,15 +243,6 @@ def _family_tops(matching: Mapping[int, ProcessInfo], processes: Mapping[int, Pr
         else:
             trainers.append(top)
     return sorted(trainers, key=lambda process: process.pid)
-
-
-def _nearest_matching_ancestor(
-    process: ProcessInfo, matching: Mapping[int, ProcessInfo], processes: Mapping[int, ProcessInfo]
-) -> int | None:
-    pid = process.parent
-    while pid in processes and pid not in matching:
-        pid = processes[pid].parent
-    return pid if pid in matching else None
 
 
 def _is_wrapper(process: ProcessInfo, started: list[ProcessInfo]) -> bool:
