@@ -221,7 +221,7 @@ PARSERS = {
     "procfs.parse_statm": Parser(procfs.parse_statm, (b"5120 1800 900 700 0 1200 0\n",)),
     "procfs.parse_status": Parser(procfs.parse_status, (_STATUS,)),
     "procfs.parse_limits": Parser(procfs.parse_limits, (b"Max data size   unlimited   unlimited   bytes\n",)),
-    "procfs.parse_children": Parser(procfs.parse_children, (b"12 13 14 ",)),
+    "procfs.parse_pids": Parser(procfs.parse_pids, (b"12 13 14 ", b"12\n13\n")),
     "procfs.parse_last_pid": Parser(procfs.parse_last_pid, (b"0.1 0.2 0.3 1/345 4711\n",)),
     "procfs.parse_meminfo": Parser(procfs.parse_meminfo, (b"MemTotal: 9 kB\nMemAvailable: 5 kB\nSwapFree: 1 kB\n",)),
     "proc_stat.parse_stat": Parser(
@@ -247,7 +247,6 @@ PARSERS = {
         lambda raw: [*memory_breakdown.parse_memory_kinds(raw)], (_MAPS + b"Rss:  12 kB\n",)
     ),
     "remote_memory.parse_maps": Parser(text(remote_memory.parse_maps), (_MAPS,), found=(b"9" * 400 + _MAPS,)),
-    "cgroup.parse_procs": Parser(cgroup.parse_procs, (b"12\n13\n",)),
     "kernel_oom_log.parse_record": Parser(
         kernel_oom_log.parse_record,
         (

@@ -30,7 +30,7 @@ PARSERS = [
     (procfs.parse_statm, b"1251 1024 787 193 0 270 0\n"),
     (procfs.parse_status, b"Name:\tx\nVmSwap:\t18446744073709551615 kB\n"),
     (procfs.parse_limits, b"Max data size             1844674407370955161518446744073709551615 unlimited bytes\n"),
-    (procfs.parse_children, b"10788 10789 18446744073709551615"),
+    (procfs.parse_pids, b"10788 10789 18446744073709551615"),
     (procfs.parse_last_pid, b"0.06 0.02 0.00 1/110 7950\n"),
     (procfs.parse_meminfo, b"MemTotal: 1 kB\nMemAvailable: 18446744073709551615 kB\nSwapFree: 0 kB\n"),
 ]

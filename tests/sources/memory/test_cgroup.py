@@ -20,7 +20,6 @@ from memwatch.sources.memory.cgroup import (
     locate,
     parse_mountinfo,
     parse_proc_cgroup,
-    parse_procs,
 )
 from memwatch.sources.memory.process_tree import TreeReader
 from support.fakeproc import FakeProc
@@ -37,7 +36,6 @@ NUMBER_PARSERS = [
     (cgroup.parse_limit, b"max\n"),
     (cgroup.parse_usage, b"104857600\n"),
     (cgroup.parse_oom_kills, b"oom_kill_disable 0\nunder_oom 0\noom_kill 1\n"),
-    (parse_procs, b"10788\n10789\n"),
 ]
 
 

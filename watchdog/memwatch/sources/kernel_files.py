@@ -44,27 +44,24 @@ class HeldFile:
             self._fd = -1
 
 
-class HeldValue(Generic[T]):
-    """The parsed content of a small kernel file, which is parsed again only when it has changed."""
+class HeldValue(HeldFile, Generic[T]):
+    """A HeldFile whose content is parsed again only when it has changed."""
 
-    __slots__ = ("_file", "_parse", "_raw", "_value")
+    __slots__ = ("_parse", "_raw", "_value")
     _value: T
 
     def __init__(self, path: str, parse: Callable[[bytes], T], size: int = 4096) -> None:
-        self._file, self._parse = HeldFile(path, size), parse
+        super().__init__(path, size)
+        self._parse = parse
         self._raw: bytes | None = None
 
     def read_value(self) -> T:
         """Return the parsed value; errors as of HeldFile.read_bytes, and those of `parse`."""
-        raw = self._file.read_bytes()
+        raw = self.read_bytes()
         if raw != self._raw:
             self._value = self._parse(raw)
             self._raw = raw
         return self._value
-
-    def close(self) -> None:
-        """Close the file; a later read opens it again."""
-        self._file.close()
 
 
 def read_whole(path: str, most: int = 4 << 20) -> bytes:

@@ -76,8 +76,8 @@ def _finite_limit(raw: bytes) -> int | None:
 
 
 # 10788 10789 10790
-def parse_children(raw: bytes) -> tuple[int, ...]:
-    """Parse PIDs; SourceError when one is not a number."""
+def parse_pids(raw: bytes) -> tuple[int, ...]:
+    """Parse PIDs, one a line in cgroup.procs; SourceError when one is not a number."""
     return tuple([parse_count(field) for field in raw.split()])
 
 
@@ -128,7 +128,7 @@ def read_children(pid: int, root: str = "/proc", tasks: Iterable[str] | None = N
     children: list[int] = []
     for task in read_tasks(pid, root) if tasks is None else tasks:
         try:
-            children += parse_children(read_whole(f"{root}/{pid}/task/{task}/children"))
+            children += parse_pids(read_whole(f"{root}/{pid}/task/{task}/children"))
         except TargetGoneError:
             continue
     return children

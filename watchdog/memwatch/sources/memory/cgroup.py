@@ -7,12 +7,13 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from memwatch.core.measurements import CgroupLevel, CgroupMemory
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.kernel_files import HeldFile, HeldValue, parse_count, parse_field, read_whole, unreadable
-from memwatch.sources.procfs import parse_statm, read_stat
+from memwatch.sources.procfs import parse_pids, parse_statm, read_stat
 
 # Seconds between readings of the use of levels without a limit, and between checks for a new limit or a move while
 # no level has one. The latter lets every other sample of one a second skip the cgroup.
@@ -207,14 +208,12 @@ class CgroupReader:
 
     def _locate(self, raw: bytes) -> None:
         membership = parse_proc_cgroup(raw)
-        place = None
         for process, prefix in (("self", ""), (str(self._pid), f"{self._proc}/{self._pid}/root")):
-            try:
+            with suppress(SourceError):
                 mounts = parse_mountinfo(read_whole(f"{self._proc}/{process}/mountinfo"))
-            except SourceError:
-                continue
-            place = place or locate(membership, mounts, prefix)
-        if place is None:
+                if (place := locate(membership, mounts, prefix)) is not None:
+                    break
+        else:
             raise SourceError(
                 f"memory cgroup {_shown(membership.path)} is not mounted where memwatch can see it",
                 "for another container's, run memwatch as its user with all its capabilities, or with CAP_SYS_PTRACE; "
@@ -224,14 +223,11 @@ class CgroupReader:
         self._levels = list(_levels(membership.version, place))
         if not self._levels:
             raise SourceError(f"cgroup {_shown(place.path)} has no memory controller", "enable it, or pass --limit")
-        self._open_kill_counters(place.directory)
-        self._ownership = CgroupOwnership(place.directory, self._tree_pids, self._proc)
-
-    def _open_kill_counters(self, directory: str) -> None:
-        """Open memory.oom_control (version 1), or memory.events.local and memory.events, which adds lower levels."""
+        # memory.events adds the kills of the levels below.
         names = ("memory.oom_control",) if self._version == 1 else ("memory.events.local", "memory.events")
-        self._kill_counters = [HeldValue(f"{directory}/{name}", parse_oom_kills) for name in names]
-        swap = f"{directory}/memory.swap.current"
+        self._kill_counters = [HeldValue(f"{place.directory}/{name}", parse_oom_kills) for name in names]
+        self._ownership = CgroupOwnership(place.directory, self._tree_pids, self._proc)
+        swap = f"{place.directory}/memory.swap.current"
         self._swap = HeldValue(swap, parse_usage, 64) if os.path.exists(swap) else None  # noqa: PTH110
 
     def _close_levels(self) -> None:
@@ -380,13 +376,6 @@ _EMPTY_ERRNOS = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP)
 _MAX_DOUBLINGS = 3  # of the time between checks, while strangers stay or while no level has a limit
 
 
-# 10788
-# 10789
-def parse_procs(raw: bytes) -> tuple[int, ...]:
-    """Parse PIDs, of which 0 is a process outside the reader's PID namespace; SourceError when one is no number."""
-    return tuple(parse_count(line) for line in raw.split())
-
-
 class CgroupOwnership:
     """Tells whether all processes in a cgroup and below it belong to the trainer's tree or are memwatch itself.
 
@@ -410,20 +399,19 @@ class CgroupOwnership:
     def _update(self) -> float:
         """Check, and return the seconds until the next check; an unreadable cgroup keeps the previous finding."""
         longest = _CHECK_SECONDS * (1 << _MAX_DOUBLINGS)
+        usual = _CHECK_SECONDS if self._matters else longest
         try:
             has_strangers = self._has_strangers()
         except SourceError:
-            return _CHECK_SECONDS if self._matters else longest
+            return usual
         if not has_strangers:
             self._owned, self._consecutive_strangers = True, 0
-            return _CHECK_SECONDS if self._matters else longest
+            return usual
         self._consecutive_strangers += 1
         if self._owned and self._consecutive_strangers < 2:
             return _CONFIRM_SECONDS
         self._owned = False
-        return (
-            _CHECK_SECONDS * (1 << min(self._consecutive_strangers - 1, _MAX_DOUBLINGS)) if self._matters else longest
-        )
+        return min(longest, usual * (1 << min(self._consecutive_strangers - 1, _MAX_DOUBLINGS)))
 
     def _has_strangers(self) -> bool:
         """SourceError when a cgroup cannot be read, for example because no descriptor is left."""
@@ -431,7 +419,7 @@ class CgroupOwnership:
         room = _STRANGERS_BYTES
         for directory, _, _ in os.walk(self._directory, onerror=_refuse):
             try:
-                pids = parse_procs(read_whole(f"{directory}/cgroup.procs"))
+                pids = parse_pids(read_whole(f"{directory}/cgroup.procs"))
             except SourceError as error:
                 if getattr(error.__cause__, "errno", None) in _EMPTY_ERRNOS:
                     continue
@@ -445,7 +433,7 @@ class CgroupOwnership:
 
     def _stranger_rss_bytes(self, pid: int) -> int:
         """RSS of a process in bytes; one that cannot be read counts as too large, one that has exited as nothing."""
-        if pid == 0:
+        if pid == 0:  # it is outside memwatch's PID namespace
             return _STRANGERS_BYTES + 1
         try:
             return parse_statm(read_whole(f"{self._proc}/{pid}/statm")).resident_bytes
