@@ -59,7 +59,7 @@ from memwatch.sources.memory import (
     kernel_oom_log,
     memory_breakdown,
     pagemap,
-    process_ranks,
+    process_tree,
 )
 from memwatch.sources.target import find_process, target_facts
 from memwatch.sources.target.target_facts import is_torchrun
@@ -260,8 +260,8 @@ PARSERS = {
         (b"Id=a.service\nMainPID=7\nControlGroup=/a\n",),
         found=(b"MainPID=" + b"9" * 400,),
     ),
-    "process_ranks.parse_rank": Parser(
-        lambda raw: process_ranks.parse_rank(7, _environ(raw)), (b"RANK=1\0LOCAL_RANK=1\0WORLD_SIZE=4",)
+    "process_tree.parse_rank": Parser(
+        lambda raw: process_tree.parse_rank(7, _environ(raw)), (b"RANK=1\0LOCAL_RANK=1\0WORLD_SIZE=4",)
     ),
     "thread_stacks.parse_stacks": Parser(parse_stacks, (b'[{"thread_name":"a","active":true,"frames":[]}]',)),
     "http_request.parse_request": Parser(

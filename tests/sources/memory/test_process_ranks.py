@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from memwatch.core.measurements import RankMemory, TreeMemory
-from memwatch.sources.memory.process_ranks import Rank, parse_rank
-from memwatch.sources.memory.process_tree import TreeReader
+from memwatch.sources.memory.process_tree import Rank, TreeReader, parse_rank
 from memwatch.sources.memory.shared_page_sampling import PageSamplingBudget
 from support.fakeproc import FakeProc
 from support.forest import read_pss

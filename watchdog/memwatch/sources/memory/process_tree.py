@@ -1,18 +1,19 @@
-"""Reader of the memory of the trainer and all its descendants."""
+"""Reads the memory of the trainer and all its descendants, in total and by rank."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from memwatch.core.measurements import TreeMemory
-from memwatch.core.memory_accounting import TreeTotals, tree_totals
+from memwatch.core.measurements import RankMemory, TreeMemory
+from memwatch.core.memory_accounting import ProcessMemory, TreeTotals, tree_totals
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.kernel_files import read_whole, unreadable
 from memwatch.sources.memory.process_descendants import DescendantFinder
-from memwatch.sources.memory.process_ranks import RankTracker
 from memwatch.sources.memory.shared_page_sampling import PageSamplingBudget, SampledProcess, SharedPageSampler
 from memwatch.sources.procfs import ProcStatus, parse_limits, parse_statm, parse_status, read_stat
+from memwatch.sources.target.target_facts import parse_number, read_environ
 
 _STATM_BYTES = 160  # seven numbers of up to 20 digits
 _STATUS_SECONDS, _LIMITS_SECONDS = 20.0, 60.0  # between readings of the trainer's /proc/PID/status, and of its limits
@@ -23,16 +24,26 @@ _RESAMPLE_FRACTION = 1 / 128  # of the tree's memory; a process that changed by 
 _FIRST_CHANGES = 3  # of a new process after which its layout is read again, since most forks exec at once
 
 
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """A rank of a distributed run, with the PID that its launcher started."""
+
+    rank: int
+    local_rank: int
+    pid: int
+
+
 class _TreeProcess(SampledProcess):
     """One process of the tree; the open statm belongs to it, so a reused PID is never read."""
 
-    __slots__ = ("_path", "data_bytes", "fd", "first_changes", "statm", "status")
+    __slots__ = ("_path", "data_bytes", "fd", "first_changes", "rank", "statm", "status")
 
     def __init__(self, root: str, pid: int) -> None:
         super().__init__(pid)
         self._path = f"{root}/{pid}/statm"
         self.statm = b""
-        self.status: ProcStatus | None = None
+        self.status = ProcStatus(None, None, None)  # as last read
+        self.rank: Rank | None = None
         self.first_changes = _FIRST_CHANGES
         try:
             self.fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
@@ -59,21 +70,6 @@ class _TreeProcess(SampledProcess):
         self.statm = raw
         self.size_bytes, resident_bytes, self.shared_bytes, self.data_bytes = parse_statm(raw)
         self.anon_bytes = resident_bytes - self.shared_bytes
-
-    @property
-    def shmem_bytes(self) -> int:
-        """Bytes as of the latest status; 0 before the first."""
-        return (self.status.shmem_bytes or 0) if self.status else 0
-
-    @property
-    def stack_bytes(self) -> int:
-        """Bytes as of the latest status; statm counts them as data."""
-        return (self.status.stack_bytes or 0) if self.status else 0
-
-    @property
-    def looks_like_another_program(self) -> bool:
-        """It has dropped most of the memory that it inherited, as after an exec."""
-        return self.inherited_bytes > 2 * self.anon_bytes
 
     def close(self) -> None:
         self.has_exited = True
@@ -188,7 +184,8 @@ class TreeReader:
         step = int(self._totals.used_bytes * _RESAMPLE_FRACTION)
         self._record = None
         for process in changed:
-            if process.layout is None or process.first_changes or process.looks_like_another_program:
+            has_dropped_most = process.inherited_bytes > 2 * process.anon_bytes  # as after an exec
+            if process.layout is None or process.first_changes or has_dropped_most:
                 process.first_changes = max(0, process.first_changes - 1)
                 self._update_layout(process)
             if process.has_changed(step):
@@ -224,7 +221,7 @@ class TreeReader:
         root, others = self._root, self._members[1:]
         whole = self._totals = tree_totals(root, others, now)
         self._sampled = self._is_sampled(others)
-        shmem = min(whole.shared_bytes, max(process.shmem_bytes for process in self._members))
+        shmem = min(whole.shared_bytes, max(process.status.shmem_bytes or 0 for process in self._members))
         return TreeMemory(
             processes=len(self._members),
             rss_bytes=root.rss_bytes,
@@ -235,7 +232,7 @@ class TreeReader:
             shmem_bytes=shmem,
             swap_bytes=self._swap_bytes(),
             virtual_bytes=root.size_bytes,
-            data_bytes=max(0, root.data_bytes - root.stack_bytes),
+            data_bytes=max(0, root.data_bytes - (root.status.stack_bytes or 0)),  # statm counts stacks as data
             rlimit_as_bytes=self._rlimits[0],
             rlimit_data_bytes=self._rlimits[1],
             error_bytes=whole.error_bytes if self._sampled else None,
@@ -256,7 +253,7 @@ class TreeReader:
         """Bytes in swap; each family of forks counts once, by its largest member."""
         families: dict[tuple[int, int] | None, int] = {}
         for process in self._members:
-            if process.status is not None and process.status.swap_bytes is not None:
+            if process.status.swap_bytes is not None:
                 families[process.layout] = max(families.get(process.layout, 0), process.status.swap_bytes)
         return sum(families.values()) if families else None
 
@@ -340,3 +337,61 @@ class TreeReader:
         except SourceError as error:
             self._note_failure(error)
             return None
+
+
+# --- ranks ------------------------------------------------------------------------------------------------------------
+
+
+class RankTracker:
+    """Finds the ranks below a process; a rank itself has none, since all its children inherit its variables.
+
+    A rank that was forked without an exec, as by multiprocessing, has no variables of its own and is not found.
+    """
+
+    def __init__(self, pid: int, root: str = "/proc") -> None:
+        self._proc = root
+        self._has_no_ranks = "LOCAL_RANK" in (read_environ(pid, root) or {})
+        self._groups: tuple[tuple[Rank, tuple[_TreeProcess, ...]], ...] = ()
+
+    def rank_of_new_process(self, process: _TreeProcess, parent: _TreeProcess) -> Rank | None:
+        """Return the rank of a new process; a fork has its parent's environment, which need not be read."""
+        if parent.rank is not None or self._has_no_ranks or process.layout == parent.layout:
+            return parent.rank
+        return self.rank_of_new_program(process)
+
+    def rank_of_new_program(self, process: _TreeProcess) -> Rank | None:
+        """Return the rank of a process after an exec: the one it already belongs to, or that of its environment."""
+        if process.rank is not None or self._has_no_ranks:
+            return process.rank
+        return parse_rank(process.pid, read_environ(process.pid, self._proc) or {})
+
+    def set_members(self, members: Iterable[_TreeProcess]) -> None:
+        """Group `members`, the processes that have memory now."""
+        groups: dict[Rank, list[_TreeProcess]] = {}
+        for process in members:
+            if process.rank is not None:
+                groups.setdefault(process.rank, []).append(process)
+        ordered = sorted(groups.items(), key=lambda item: item[0].rank)
+        self._groups = tuple((rank, tuple(group)) for rank, group in ordered)
+
+    def rank_memories(self, now: float) -> tuple[RankMemory, ...]:
+        """Memory of each rank, by number; a page that ranks share counts for the first to hold it, or for none."""
+        return tuple(
+            RankMemory(
+                rank.rank, rank.local_rank, rank.pid, _used_bytes(group, now), tuple(process.pid for process in group)
+            )
+            for rank, group in self._groups
+        )
+
+
+def parse_rank(pid: int, environ: Mapping[str, str]) -> Rank | None:
+    """The rank that a process has by its environment; None without two valid numbers."""
+    rank, local_rank = (parse_number(environ.get(name, "")) for name in ("RANK", "LOCAL_RANK"))
+    return None if rank is None or local_rank is None else Rank(rank, local_rank, pid)
+
+
+def _used_bytes(group: Sequence[ProcessMemory], now: float) -> int:
+    """Bytes of anonymous pages, plus the file and shared pages that page samples found to be the rank's own."""
+    own = sum(process.own_bytes(now) for process in group)
+    sampled = [(process.shared_bytes, process.page_sample) for process in group]
+    return own + sum(int(shared * sample.shared_share) for shared, sample in sampled if sample is not None)

@@ -17,6 +17,7 @@ from memwatch.core.measurements import PageSamplingCost
 from memwatch.core.memory_accounting import (
     UNSEEN_RUNS,
     PageSample,
+    ProcessMemory,
     Share,
     TreeTotals,
     copied,
@@ -40,7 +41,6 @@ from memwatch.sources.memory.pagemap import (
     mask,
     read_address_space,
 )
-from memwatch.sources.memory.process_ranks import RankMember
 
 _TARGET_ERROR = 0.012  # standard error of all samples together that is aimed at, as a fraction of the tree's memory
 _MIN_TREE_BYTES = 256 << 20  # a smaller tree is sampled as if it were this large
@@ -76,7 +76,7 @@ class PageSamplingBudget:
         return min(max(self.cpu_share_per_gib * rss_bytes / 2**30, self.min_cpu_share), self.max_cpu_share)
 
 
-class SampledProcess(RankMember):
+class SampledProcess(ProcessMemory):
     """A process of the tree whose pages can be sampled."""
 
     __slots__ = (
@@ -86,12 +86,16 @@ class SampledProcess(RankMember):
         "failure",
         "has_exited",
         "is_queued",
+        "layout",
+        "pid",
         "runs",
         "size_bytes",
     )
 
     def __init__(self, pid: int) -> None:
-        super().__init__(pid)
+        super().__init__()
+        self.pid = pid
+        self.layout: tuple[int, int] | None = None  # addresses of code and stack, which a fork shares with its parent
         self.size_bytes = 0
         self.has_exited = self.is_queued = False
         self.failure = ""  # of the latest attempt to sample it

@@ -136,7 +136,7 @@ def read_torchrun_ranks(agent: Target, root: str = "/proc") -> list[Target]:
         environ = read_environ(pid, root) or {}
         if "LOCAL_RANK" in environ:
             with contextlib.suppress(AttachError):
-                rank = _number(environ.get("RANK", ""))
+                rank = parse_number(environ.get("RANK", ""))
                 found.append((rank is None, rank or 0, pid, identify(pid, root)))
     return [target for *_, target in sorted(found)]
 
@@ -235,8 +235,8 @@ def identify_run(
     return RunIdentity(
         printable(given[ids[0]]) if ids else run_id,
         printable(_first(given, NODE_VARIABLES) or host),
-        None if agent else _number(_first(given, RANK_VARIABLES)),
-        _number(_first(given, NODE_COUNT_VARIABLES)),
+        None if agent else parse_number(_first(given, RANK_VARIABLES)),
+        parse_number(_first(given, NODE_COUNT_VARIABLES)),
     )
 
 
@@ -266,5 +266,6 @@ def _first(environ: Mapping[str, str], names: Sequence[str]) -> str:
     return next(filter(None, (environ.get(name) for name in names)), "")
 
 
-def _number(text: str) -> int | None:
+def parse_number(text: str) -> int | None:
+    """Parse a decimal number of at most 9 digits; None for anything else."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
