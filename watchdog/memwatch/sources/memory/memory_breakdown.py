@@ -7,10 +7,9 @@ A sample is right within a few percent and holds the lock for 2 us at a time.
 from __future__ import annotations
 
 import math
-import random
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 
 from memwatch.core.examination import MemoryKind
@@ -31,15 +30,13 @@ _SHARED = (b"/dev/shm/", b"/SYSV", b"/memfd:", b"/dev/zero", b"/anon_hugepage")
 _GPU = (b"/dev/nvidia", b"/dev/dri/", b"/dev/kfd")
 
 
-def read_memory_kinds(
-    pid: int, root: str = "/proc", chance: Callable[[], float] = random.random
-) -> tuple[MemoryKind, ...]:
+def read_memory_kinds(pid: int, root: str = "/proc") -> tuple[MemoryKind, ...]:
     """Estimate each kind of memory, the largest first; TargetGoneError, or SourceError without the permission."""
     ranges: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for kind, first, count in parse_memory_kinds(read_whole(f"{root}/{pid}/maps", _MAPS_BYTES)):
         ranges[kind].append((first, count))
     with closing(PagemapFile(pid, root)) as pages:
-        found = [_estimate(kind, some, pages, chance()) for kind, some in ranges.items()]
+        found = [_estimate(kind, some, pages) for kind, some in ranges.items()]
     return tuple(sorted(found, key=lambda kind: -kind.resident_bytes))
 
 
@@ -76,7 +73,7 @@ def _kind(path: bytes) -> str:
     return FILES if path.startswith(b"/") else ANONYMOUS
 
 
-def _estimate(kind: str, ranges: list[tuple[int, int]], pages: PagemapFile, start: float) -> MemoryKind:
+def _estimate(kind: str, ranges: list[tuple[int, int]], pages: PagemapFile, start: float | None = None) -> MemoryKind:
     """Estimate the resident part of `ranges`, from runs of pages at equal distances."""
     runs, mapped = PageRuns(ranges), sum(count for _, count in ranges)
     shares, read, resident = [], 0, 0

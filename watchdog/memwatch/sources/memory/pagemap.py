@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
 import re
 import struct
 from array import array
@@ -68,13 +69,15 @@ class PageRuns:
         self._ends = list(accumulate(-(-count // PAGES_PER_RUN) for _, count in ranges))
         self.total = self._ends[-1] if self._ends else 0
 
-    def sample(self, wanted: int, start: float) -> Iterator[tuple[int, int, int]]:
+    def sample(self, wanted: int, start: float | None = None) -> Iterator[tuple[int, int, int]]:
         """Yield (index of the range, first page, pages) of `wanted` runs at equal distances, or of all.
 
-        `start` from 0 to 1 places the first run within the first distance.
+        `start` from 0 to 1 places the first run within the first distance, by default at random.
         """
         if wanted >= self.total:
             wanted, start = self.total, 0.0
+        elif start is None:
+            start = random.random()  # noqa: S311 - nothing secret
         i = begin = 0
         for page_range, (end, (first, count)) in enumerate(zip(self._ends, self.ranges, strict=True)):
             while i < wanted and (run := int((start + i) * self.total / wanted)) < end:
@@ -93,7 +96,7 @@ class AddressSpace:
     files: tuple[FileMapping, ...]
     file_runs: PageRuns  # of `files`, in the same order
     by_file: dict[FileKey, tuple[FileMapping, ...]]
-    digest: int = 0  # hash of the text that was parsed
+    digest: int  # hash of the text that was parsed
 
 
 # 7f79be400000-7f79de400000 rw-p 00000000 00:00 0
@@ -115,18 +118,13 @@ def parse_maps(raw: bytes) -> AddressSpace:
                 anon[-1] = (anon[-1][0], anon[-1][1] + count)
             else:
                 anon.append((first, count))
-    return _address_space(len(mappings), anon, files, hash(raw))
-
-
-def _address_space(mappings: int, anon: list[tuple[int, int]], files: list[FileMapping], mark: int) -> AddressSpace:
     anon = sorted(nlargest(_MAX_ANON, anon, key=lambda page_range: page_range[1]))
     kept = tuple(nlargest(_MAX_FILES, files, key=lambda mapping: mapping.count))
     by_file: dict[FileKey, tuple[FileMapping, ...]] = {}
     for mapping in kept:
         by_file[mapping.key] = (*by_file.get(mapping.key, ()), mapping)
-    return AddressSpace(
-        mappings, PageRuns(anon), kept, PageRuns([(mapping.first, mapping.count) for mapping in kept]), by_file, mark
-    )
+    file_runs = PageRuns([(mapping.first, mapping.count) for mapping in kept])
+    return AddressSpace(len(mappings), PageRuns(anon), kept, file_runs, by_file, hash(raw))
 
 
 def read_address_space(pid: int, root: str = "/proc", known: Iterable[AddressSpace | None] = ()) -> AddressSpace:
@@ -135,8 +133,8 @@ def read_address_space(pid: int, root: str = "/proc", known: Iterable[AddressSpa
     Parsing takes three times as long as reading, and forks often have the same mappings.
     """
     raw = read_whole(f"{root}/{pid}/maps", _MAPS_BYTES)
-    mark = hash(raw)
-    same = next((space for space in known if space is not None and space.digest == mark), None)
+    digest = hash(raw)
+    same = next((space for space in known if space is not None and space.digest == digest), None)
     return same or parse_maps(raw)
 
 

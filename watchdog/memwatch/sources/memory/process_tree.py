@@ -39,7 +39,7 @@ class _TreeProcess(SampledProcess):
     __slots__ = ("_path", "data_bytes", "fd", "first_changes", "rank", "statm", "status")
 
     def __init__(self, root: str, pid: int) -> None:
-        super().__init__(pid)
+        super().__init__(pid=pid)
         self._path = f"{root}/{pid}/statm"
         self.statm = b""
         self.status = ProcStatus(None, None, None)  # as last read

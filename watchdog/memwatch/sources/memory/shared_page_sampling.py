@@ -7,11 +7,10 @@ Sampling one process reads some hundred short runs of pages, none of which delay
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from memwatch.core.measurements import PageSamplingCost
 from memwatch.core.memory_accounting import (
@@ -52,12 +51,13 @@ _ROUND_SECONDS, _MIN_ROUND_SECONDS, _MAX_ROUND_SECONDS = 3.0, 2.0, 1800.0  # of 
 _MAX_WAIT_SECONDS = 60.0  # between two samples of forks while nothing is copied, however many forks there are
 _ROUND_FACTOR = 2.0  # by which each round is longer than the one before while little is copied
 _SPACE_SECONDS, _SPACE_BYTES = 10.0, 1 << 24  # age and change of size up to which an elder's mappings are reused
+_SLICE_SECONDS = 0.02  # for samples within one call
+_CREDIT_SECONDS = 15.0  # of unused CPU share are kept; new processes may use as much in advance
 
 # CPU seconds of a sample, of a read, of a scan and of a line of maps, measured on an idle machine. The sampler's own
 # CPU time is three times that on a busy machine, so that a budget by it would allow fewer samples there.
 _SAMPLE_SECONDS, _READ_SECONDS, _SCAN_SECONDS, _MAPPING_SECONDS = 60e-6, 3e-6, 2e-6, 3e-6
 
-_Environment = tuple[str, float, Callable[[], float]]  # the root of /proc, the time, random numbers from 0 to 1
 _Run = tuple[int, bytes, int, int]  # its index, the kinds of its pages, the first page, the number of pages
 
 
@@ -68,40 +68,26 @@ class PageSamplingBudget:
     cpu_share_per_gib: float = 0.0001  # per GiB of RSS; reading smaps_rollup each second takes 150 times as much
     min_cpu_share: float = 0.0004
     max_cpu_share: float = 0.006  # 0 turns sampling off
-    slice_seconds: float = 0.02  # within one call
-    credit_seconds: float = 15.0  # of unused CPU share are kept; new processes may use as much in advance
 
     def cpu_share(self, rss_bytes: int) -> float:
         """The fraction of a core to spend on a tree with this sum of RSS."""
         return min(max(self.cpu_share_per_gib * rss_bytes / 2**30, self.min_cpu_share), self.max_cpu_share)
 
 
+@dataclass(slots=True, eq=False)
 class SampledProcess(ProcessMemory):
     """A process of the tree whose pages can be sampled."""
 
-    __slots__ = (
-        "address_space",
-        "address_space_bytes",
-        "address_space_t",
-        "failure",
-        "has_exited",
-        "is_queued",
-        "layout",
-        "pid",
-        "runs",
-        "size_bytes",
-    )
-
-    def __init__(self, pid: int) -> None:
-        super().__init__()
-        self.pid = pid
-        self.layout: tuple[int, int] | None = None  # addresses of code and stack, which a fork shares with its parent
-        self.size_bytes = 0
-        self.has_exited = self.is_queued = False
-        self.failure = ""  # of the latest attempt to sample it
-        self.runs = 0  # in the next sample; 0: not known yet
-        self.address_space: AddressSpace | None = None
-        self.address_space_bytes, self.address_space_t = 0, 0.0
+    pid: int = field(kw_only=True)
+    layout: tuple[int, int] | None = None  # addresses of code and stack, which a fork shares with its parent
+    size_bytes: int = 0
+    has_exited: bool = False
+    is_queued: bool = False  # for a sample out of turn
+    failure: str = ""  # of the latest attempt to sample it
+    runs: int = 0  # in the next sample; 0: not known yet
+    address_space: AddressSpace | None = None
+    address_space_bytes: int = 0  # its size when the mappings were read
+    address_space_t: float = 0.0
 
     @property
     def has_memory(self) -> bool:
@@ -119,13 +105,11 @@ class SampledProcess(ProcessMemory):
 class SharedPageSampler:
     """Samples the pages of a tree's processes, within a budget of CPU."""
 
-    def __init__(
-        self, root: str = "/proc", budget: PageSamplingBudget | None = None, chance: Callable[[], float] = random.random
-    ) -> None:
-        self._proc, self._random = root, chance
-        self._budget = budget or PageSamplingBudget()
+    def __init__(self, root: str = "/proc", budget: PageSamplingBudget | None = None) -> None:
+        self._proc, self._budget = root, budget or PageSamplingBudget()
         self._credit = self._max_debt = 0.0  # CPU seconds that may be used now; in advance
         self._t: float | None = None
+        self._used_bytes = self._aim_bytes = 0.0  # of the tree; the standard error that one sample may have
         self._new: deque[SampledProcess] = deque()
         self._queue: deque[SampledProcess] = deque()
         self._round_seconds, self._next_sample_t = _ROUND_SECONDS, 0.0
@@ -150,17 +134,21 @@ class SharedPageSampler:
             return False
         self._add_credit(now, whole.rss_bytes)
         self._forks = max(1, sum(not member.eldest for member in members))
-        samples_before, until = self.cost.visits, time.perf_counter() + self._budget.slice_seconds
+        self._used_bytes = max(whole.used_bytes, _MIN_TREE_BYTES)
+        self._aim_bytes = (
+            _TARGET_ERROR * self._used_bytes / math.sqrt(self._forks)
+        )  # the forks' errors partly cancel out
+        samples_before, until = self.cost.visits, time.perf_counter() + _SLICE_SECONDS
         while (member := self._next_process(now)) is not None:
-            self._sample_process(now, member, members, max(whole.used_bytes, _MIN_TREE_BYTES))
+            self._sample_process(now, member, members)
             if time.perf_counter() >= until:
                 break
         return self.cost.visits != samples_before
 
     def _add_credit(self, now: float, rss_bytes: int) -> None:
-        saved_seconds, share = self._budget.credit_seconds, self._budget.cpu_share(rss_bytes)
-        passed = saved_seconds if self._t is None else max(0.0, now - self._t)
-        most = self._max_debt = saved_seconds * share
+        share = self._budget.cpu_share(rss_bytes)
+        passed = _CREDIT_SECONDS if self._t is None else max(0.0, now - self._t)
+        most = self._max_debt = _CREDIT_SECONDS * share
         self._credit = min(most, self._credit + passed * share)
         self._t = now
 
@@ -192,14 +180,12 @@ class SharedPageSampler:
         due_t = max(self._next_sample_t, now - self._round_seconds) + self._round_seconds / self._forks
         self._next_sample_t = min(due_t, now + self._round_seconds)
 
-    def _sample_process(
-        self, now: float, member: SampledProcess, members: Sequence[SampledProcess], used_bytes: int
-    ) -> None:
+    def _sample_process(self, now: float, member: SampledProcess, members: Sequence[SampledProcess]) -> None:
         began = time.thread_time()
-        sampling = _PageSampling(member, members, _aim_bytes(used_bytes, self._forks), (self._proc, now, self._random))
+        sampling = _PageSampling(member, members, self._aim_bytes, self._proc, now)
         member.failure = ""
         try:
-            self._apply_sample(member, sampling.sample(), members, used_bytes)
+            self._apply_sample(member, sampling.sample(), members)
         except TargetGoneError:
             pass
         except SourceError as error:
@@ -212,27 +198,24 @@ class SharedPageSampler:
         refused = cost.refused + bool(member.failure)
         self.cost = PageSamplingCost(cost.visits + 1, refused, cost.pages + pages, cost.cpu_seconds + seconds)
 
-    def _apply_sample(
-        self, member: SampledProcess, sample: PageSample, members: Sequence[SampledProcess], used_bytes: int
-    ) -> None:
+    def _apply_sample(self, member: SampledProcess, sample: PageSample, members: Sequence[SampledProcess]) -> None:
         before, member.page_sample = member.page_sample, sample
-        forks = self._forks
         if not member.eldest:
-            aim = _aim_bytes(used_bytes, forks)
-            wanted = member.runs * (sample.error_bytes / aim) ** 2
+            wanted = member.runs * (sample.error_bytes / self._aim_bytes) ** 2
             member.runs = int(min(max(wanted, member.runs / 2, _MIN_RUNS), 2 * member.runs, _MAX_RUNS))
             if before is not None and sample.t > before.t:
                 member.change = copied(before, sample)
         if before is not None:
             self.copy_bytes_per_second = update_copy_rates([fork for fork in members if not fork.eldest])
-            self._adjust_round(forks, used_bytes)
+            self._adjust_round()
 
-    def _adjust_round(self, forks: int, used_bytes: int) -> None:
+    def _adjust_round(self) -> None:
         """Lengthen the round with each sample, up to where it would miss too many copied pages."""
         longest = self._max_round_seconds()
         if self.copy_bytes_per_second:
-            longest = min(longest, max(_MIN_ROUND_SECONDS, _MISSED_FRACTION * used_bytes / self.copy_bytes_per_second))
-        self._round_seconds = min(longest, self._round_seconds * _ROUND_FACTOR ** (1 / forks))
+            missed_bytes = _MISSED_FRACTION * self._used_bytes
+            longest = min(longest, max(_MIN_ROUND_SECONDS, missed_bytes / self.copy_bytes_per_second))
+        self._round_seconds = min(longest, self._round_seconds * _ROUND_FACTOR ** (1 / self._forks))
 
     def _max_round_seconds(self) -> float:
         return min(_MAX_ROUND_SECONDS, _MAX_WAIT_SECONDS * self._forks)
@@ -242,11 +225,11 @@ class _PageSampling:
     """Takes one page sample of one process, and holds the files that are open meanwhile."""
 
     def __init__(
-        self, member: SampledProcess, members: Sequence[SampledProcess], aim_bytes: float, environment: _Environment
+        self, member: SampledProcess, members: Sequence[SampledProcess], aim_bytes: float, proc: str, now: float
     ) -> None:
         self._member, self._aim_bytes = member, aim_bytes
         self._elders = members[: members.index(member)]
-        self._proc, self._now, self._random = environment
+        self._proc, self._now = proc, now
         self._open: dict[int, PagemapFile | None] = {}
         self._maps_lines = 0
         self._holders: dict[FileKey, list[tuple[SampledProcess, FileMapping]]] = {}
@@ -269,19 +252,21 @@ class _PageSampling:
     @property
     def reads(self) -> int:
         """Runs of pages read so far, in all processes."""
-        return sum(pages.reads for pages in self._open.values() if pages is not None)
+        return sum(pages.reads for pages in self._opened())
 
     @property
     def cost_seconds(self) -> float:
         """CPU seconds that this work takes on an idle machine."""
-        scans = sum(pages.scans for pages in self._open.values() if pages is not None)
+        scans = sum(pages.scans for pages in self._opened())
         work = _READ_SECONDS * self.reads + _SCAN_SECONDS * scans + _MAPPING_SECONDS * self._maps_lines
         return _SAMPLE_SECONDS + work
 
     def close(self) -> None:
-        for pages in self._open.values():
-            if pages is not None:
-                pages.close()
+        for pages in self._opened():
+            pages.close()
+
+    def _opened(self) -> list[PagemapFile]:
+        return [pages for pages in self._open.values() if pages is not None]
 
     def _update_address_space(self, member: SampledProcess) -> AddressSpace:
         """Read the mappings of `member` again if they may have changed too much since they were read."""
@@ -307,11 +292,11 @@ class _PageSampling:
 
     def _anon_share(self) -> Share:
         member, runs, read = self._member, self._space.anon, self._mine.read_page_kinds
-        member.runs = member.runs or _first_run_count(member.anon_bytes, self._aim_bytes)
+        member.runs = member.runs or self._first_run_count(member.anon_bytes)
         own: list[int] = []
         present: list[int] = []
         shared: list[_Run] = []
-        for i, (_, first, count) in enumerate(runs.sample(member.runs, self._random())):
+        for i, (_, first, count) in enumerate(runs.sample(member.runs)):
             kinds = read(first, count)
             mine, others = kinds.count(ANON_OWN), kinds.count(ANON_SHARED)
             own.append(mine)
@@ -351,8 +336,8 @@ class _PageSampling:
     def _shared_share(self) -> float:
         runs, files = self._space.file_runs, self._space.files
         own = present = 0
-        wanted = _first_run_count(self._member.shared_bytes, self._aim_bytes)
-        for index, first, count in runs.sample(wanted, self._random()):
+        wanted = self._first_run_count(self._member.shared_bytes)
+        for index, first, count in runs.sample(wanted):
             kinds = self._mine.read_page_kinds(first, count)
             left = mask(kinds, FILE_SHARED)
             alone = kinds.count(FILE_OWN)
@@ -393,12 +378,6 @@ class _PageSampling:
         except SourceError:
             return elder.address_space
 
-
-def _aim_bytes(used_bytes: int, forks: int) -> float:
-    """The standard error that one sample may have: those of several forks cancel out in part."""
-    return _TARGET_ERROR * used_bytes / math.sqrt(forks)
-
-
-def _first_run_count(size_bytes: int, aim_bytes: float) -> int:
-    """Runs to read of a process without a previous sample; a sample with no hit may miss UNSEEN_RUNS runs."""
-    return int(min(max(UNSEEN_RUNS * size_bytes / aim_bytes, _MIN_RUNS), _MAX_RUNS))
+    def _first_run_count(self, size_bytes: int) -> int:
+        """Runs to read of a process without a previous sample; a sample with no hit may miss UNSEEN_RUNS runs."""
+        return int(min(max(UNSEEN_RUNS * size_bytes / self._aim_bytes, _MIN_RUNS), _MAX_RUNS))
