@@ -230,6 +230,19 @@ def test_a_temporary_file_that_is_removed_is_nothing(tmp_path):
     assert trainer.steps(12) == []
 
 
+def test_old_files_beside_the_first_checkpoint_are_not_new(tmp_path):
+    trainer = Watched(tmp_path)
+    elsewhere = tmp_path / "out"
+    elsewhere.mkdir()
+    (elsewhere / "old.pt").write_bytes(b"x")
+    assert trainer.steps(6) == []
+    with (elsewhere / "model.pt").open("wb") as file:
+        grow(file)
+        assert trainer.steps(1) == ["writing"]
+    told = [evidence for _ in range(12) for state, evidence in trainer.step() if state == "saved"]
+    assert len(told) == 1 and "model.pt" in told[0] and "more" not in told[0]
+
+
 def test_a_whole_set_is_saved_together(tmp_path):
     trainer = Watched(tmp_path)
     with (tmp_path / "model.pt").open("wb") as file:

@@ -291,9 +291,10 @@ class CheckpointWatch:
         folder = glob.escape(os.path.dirname(entry.path))  # noqa: PTH120
         if f"{folder}/*" not in self._learned and len(self._learned) < LEARNED_MAX and not self._globs:
             self._learned.append(f"{folder}/*")
+            known = self._known if self._known is not None else {}
             for path in self._files((), [f"{folder}/*"]):  # Existing files are not new.
                 if path not in self._closed and (seen := fingerprint(path)) and seen[:2] != key:
-                    (self._known or {}).setdefault(path, seen)
+                    known.setdefault(path, seen)
 
     def _close_all(self, now: float) -> None:
         for key, entry in list((self._open or {}).items()):
