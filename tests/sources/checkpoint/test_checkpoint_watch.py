@@ -493,7 +493,7 @@ def test_a_trainer_that_is_gone_has_no_open_files(tmp_path):
 
 def test_not_permitted_is_told_once_and_folders_go_on(tmp_path):
     class Denied(CheckpointWatch):
-        def _scan(self):
+        def _open_checkpoints(self):
             raise SourceError("not permitted", "hint")
 
     watch = Denied(os.getpid(), ("*.pt",), str(tmp_path))

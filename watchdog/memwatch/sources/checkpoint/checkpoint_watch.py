@@ -6,7 +6,7 @@ import glob
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import chain, islice
@@ -39,9 +39,7 @@ CPU_SHARE = 0.0005  # Share of a core for each of the two: expensive reads are m
 URGENT_CPU_SHARE = 0.05
 FILE_TICK_SECONDS = 0.01  # The clock of file times may be this much behind: a tick of the kernel (10 ms at HZ=100).
 SETTLE_SECONDS = 2.0  # A closed file that has not changed for this long is complete (chosen).
-STALL_SECONDS = (
-    30.0  # An open file that has not changed for this long is no checkpoint, but e.g. a replay memmap (chosen).
-)
+STALL_SECONDS = 30.0  # An open file that has not changed for this long is e.g. a replay memmap, no checkpoint (chosen).
 MAX_WRITE_SECONDS = 900.0  # A file that is written for longer is a data stream and no checkpoint (chosen).
 REPEAT_SECONDS = 10.0  # Interval of reports that a checkpoint is still being written (chosen).
 MANY_FILES = 64  # From so many known files on, removed ones are forgotten: a bound on memory.
@@ -59,6 +57,17 @@ class _Open:
     moved_t: float
     writing: bool  # False: it was open at the attach and has not changed since
     kept: bool = False  # it stays open and is no checkpoint
+
+    def update(self, now: float, path: str, size: int, position: int) -> None:
+        self.path = path
+        if (size, position) != (self.size, self.position):
+            if not self.writing:
+                self.since_t = now
+            self.size, self.position, self.moved_t, self.writing = size, position, now, True
+        elif now - self.moved_t > STALL_SECONDS:
+            self.kept = True
+        if self.writing and now - self.since_t > MAX_WRITE_SECONDS:
+            self.kept = True
 
 
 @dataclass(slots=True)
@@ -78,21 +87,18 @@ class _PollPacer:
     def __init__(self, period: float, cpu_clock: Callable[[], float]) -> None:
         self._period = period
         self._cpu_clock = cpu_clock
-        self._looked_t = float("-inf")
+        self.last_t = float("-inf")
         self._cost = 0.0  # CPU seconds of the last read
 
     def due(self, now: float, urgent: bool) -> bool:
-        rest = self._cost / URGENT_CPU_SHARE if urgent else max(self._period, self._cost / CPU_SHARE)
-        return self.since(now) >= rest
+        pause = self._cost / URGENT_CPU_SHARE if urgent else max(self._period, self._cost / CPU_SHARE)
+        return now - self.last_t >= pause
 
-    def since(self, now: float) -> float:
-        return now - self._looked_t
-
-    def look(self, now: float, look: Callable[[float], None]) -> None:
+    def measure(self, now: float, read: Callable[[float], None]) -> None:
         started = self._cpu_clock()
-        self._looked_t = now
+        self.last_t = now
         try:
-            look(now)
+            read(now)
         finally:
             self._cost = self._cpu_clock() - started
 
@@ -126,36 +132,37 @@ class CheckpointWatch:
         self._maps = f"{root}/{pid}/maps"
         self._statm = f"{root}/{pid}/statm"
         self._globs = tuple(str(PurePath(cwd or "/", pattern)) for pattern in globs)
-        self._places = UsualCheckpointFolders(cwd) if cwd and not globs else None
-        self._learned: list[str] = []
+        self._usual_folders = UsualCheckpointFolders(cwd) if cwd and not globs else None
+        self._learned: list[str] = []  # patterns of the folders where a checkpoint was written
         self._settle = settle_seconds
-        self._fds_pace = _PollPacer(FD_SECONDS, cpu_clock)
-        self._folders_pace = _PollPacer(FOLDER_SECONDS, cpu_clock)
-        self._open: dict[tuple[int, int], _Open] | None = None  # None: not read yet
+        self._fds_pacer = _PollPacer(FD_SECONDS, cpu_clock)
+        self._folders_pacer = _PollPacer(FOLDER_SECONDS, cpu_clock)
+        self._has_read_fds = self._has_read_folders = False
+        self._open: dict[tuple[int, int], _Open] = {}  # by device and inode
         self._active: tuple[int, int] | None = None  # just before the last read
-        self._known: dict[str, Fingerprint] | None = None
+        self._known: dict[str, Fingerprint] = {}
         self._closed: dict[str, _Closed] = {}
         self._ignored: set[str] = set()  # data files, written to all the time
         self._many = MANY_FILES  # known files from which on those that are gone are forgotten
-        self._told_t = float("-inf")
+        self._reported_t = float("-inf")
         self._denied = False
 
     def poll(self, now: float) -> list[CheckpointSeen]:
         """Return new events; SourceError, once, when the trainer's open files are not readable (folders still are)."""
-        looked = False
+        has_read = False
         denied: SourceError | None = None
-        if not self._denied and self._fds_pace.due(now, self.urgent) and not self._is_quiet(now):
-            looked = True
+        if not self._denied and self._fds_pacer.due(now, self.urgent) and not self._is_quiet(now):
+            has_read = True
             try:
-                self._fds_pace.look(now, self._look_at_fds)
+                self._fds_pacer.measure(now, self._read_fds)
             except SourceError as error:
                 self._denied, denied = True, error
-        if self._folders_pace.due(now, self.urgent):
-            looked = True
-            self._folders_pace.look(now, self._look_at_folders)
+        if self._folders_pacer.due(now, self.urgent):
+            has_read = True
+            self._folders_pacer.measure(now, self._read_folders)
         if denied is not None:
             raise denied
-        return self._report(now) if looked or self._closed else []
+        return self._report(now) if has_read or self._closed else []
 
     def discard_before_signal(self, now: float, sent_ns: int) -> None:
         """Call just after a signal: what was complete when it was sent is no evidence of what it brought about.
@@ -165,37 +172,38 @@ class CheckpointWatch:
         """
         if not self._denied:
             try:
-                self._look_at_fds(now)
+                self._read_fds(now)
             except SourceError:
                 self._denied = True
-        self._look_at_folders(now)
+        self._read_folders(now)
         before = [closed for closed in self._closed.values() if closed.fingerprint[3] < sent_ns]
         for closed in before:
-            self._remember(closed.path, closed.fingerprint)
+            self._known[closed.path] = closed.fingerprint
             del self._closed[closed.path]
 
     def resume_after_signal(self, now: float, asked_t: float) -> None:
         """Count checkpoints since a signal at `asked_t`, after which memwatch was restarted, as new."""
         since_ns = int((asked_t - FILE_TICK_SECONDS) * 1e9)
-        for entry in (self._open or {}).values():
+        for entry in self._open.values():
             mark = fingerprint(entry.path)
             entry.writing = entry.writing or (mark is not None and mark[3] >= since_ns)
-        usual = self._places.files() if self._places is not None else ()
-        for path in self._files(usual, (*self._globs, *self._learned)):
+        for path in self._watched_files():
             mark = fingerprint(path)
-            if mark is not None and mark[3] >= since_ns and mark[:2] not in (self._open or {}):
+            if mark is not None and mark[3] >= since_ns and mark[:2] not in self._open:
                 self._closed.setdefault(path, _Closed(path, mark, now, now, opened=False))
 
     def checkpoints_at_exit(self, now: float, *, killed: bool) -> list[CheckpointSeen]:
         """The last word, when the trainer is gone: nobody writes any more, so what changed and is whole is saved.
 
-        `killed`: ended by a signal; then a file that was open at the last look counts as cut off, and so does one that
-        was written to after that look, unless it has its end.
+        `killed`: ended by a signal; then a file that was open at the last read counts as cut off, and so does one that
+        was written to after that read, unless it has its end.
         """
-        still_open = {entry.path for entry in (self._open or {}).values()}
-        self._close_all(now)
+        still_open = {entry.path for entry in self._open.values()}
+        for key, entry in self._open.items():
+            self._note_closed(now, key, entry)
+        self._open = {}
         names = {closed.fingerprint[:2]: closed.path for closed in self._closed.values()}
-        self._look_at_folders(now)
+        self._read_folders(now)
 
         def is_over(closed: _Closed) -> bool:
             name = names.get(closed.fingerprint[:2])  # as of the last read
@@ -214,32 +222,30 @@ class CheckpointWatch:
 
     def _is_quiet(self, now: float) -> bool:
         """Whether nothing suggests that the process writes a file."""
-        if self.urgent or self._open is None or not all(entry.kept for entry in self._open.values()):
+        if self.urgent or not self._has_read_fds or not all(entry.kept for entry in self._open.values()):
             return False
         seen, before = self._activity.read(), self._active
-        if seen is None or before is None or self._fds_pace.since(now) >= QUIET_SECONDS:
+        if seen is None or before is None or now - self._fds_pacer.last_t >= QUIET_SECONDS:
             self._active = seen
             return False
         quiet = seen[0] == before[0] and seen[1] - before[1] < FEW_BYTES
         self._active = before if quiet else seen
         return quiet
 
-    def _look_at_fds(self, now: float) -> None:
-        found = self._scan()
-        first = self._open is None
-        known = self._open or {}
-        if known.keys() - found.keys() and self._has_ended():
-            return  # they were closed by its end: whether they are complete is asked then
+    def _read_fds(self, now: float) -> None:
+        found = self._open_checkpoints()
+        closed = self._open.keys() - found.keys()
+        if closed and self._has_ended():
+            return  # its end closed them: checkpoints_at_exit() decides whether they are complete
         for key, (path, size, position) in found.items():
-            entry = known.get(key)
-            if entry is None:
-                known[key] = _Open(path, size, position, now, now, writing=not first)
+            if key in self._open:
+                self._open[key].update(now, path, size, position)
             else:
-                _update(entry, now, path, size, position)
-        self._open = known
+                self._open[key] = _Open(path, size, position, now, now, writing=self._has_read_fds)
+        self._has_read_fds = True
         self._closed = {path: c for path, c in self._closed.items() if c.fingerprint[:2] not in found}  # open once more
-        for key in [key for key in known if key not in found]:
-            self._closed_now(now, key, known.pop(key))
+        for key in [key for key in self._open if key in closed]:
+            self._note_closed(now, key, self._open.pop(key))
 
     def _has_ended(self) -> bool:
         """Whether the process is ending: its descriptors belong to root then, and it has no memory any more."""
@@ -249,8 +255,8 @@ class CheckpointWatch:
         except OSError:
             return True
 
-    def _scan(self) -> dict[tuple[int, int], tuple[str, int, int]]:
-        """(device, inode) -> path, size, position of what is open for writing and named like a checkpoint."""
+    def _open_checkpoints(self) -> dict[tuple[int, int], tuple[str, int, int]]:
+        """(device, inode) -> path, size, position of files that are open for writing and named like a checkpoint."""
         found: dict[tuple[int, int], tuple[str, int, int]] = {}
         try:
             numbers = os.listdir(self._fd_folder)  # noqa: PTH208 -- names are wanted, a Path each would cost the most
@@ -264,7 +270,7 @@ class CheckpointWatch:
         for number in numbers:
             try:
                 path = os.readlink(f"{self._fd_folder}/{number}")  # noqa: PTH115 -- as above: 2 us against 8
-                if not path.startswith("/") or not self._fits(path):
+                if not path.startswith("/") or not (_has_checkpoint_name(path) or self._is_configured(path)):
                     continue
                 position = write_position(f"{self._fdinfo}/{number}")
                 seen = os.stat(f"{self._fd_folder}/{number}") if position is not None else None  # noqa: PTH116
@@ -274,61 +280,48 @@ class CheckpointWatch:
                 found[seen.st_dev, seen.st_ino] = (path, seen.st_size, position)
         return found
 
-    def _fits(self, path: str) -> bool:
-        return looks_like_checkpoint(path.rpartition("/")[2]) or self._configured(path)
-
-    def _configured(self, path: str) -> bool:
+    def _is_configured(self, path: str) -> bool:
         return any(fnmatch(path, pattern) for pattern in self._globs)
 
-    def _closed_now(self, now: float, key: tuple[int, int], entry: _Open) -> None:
+    def _note_closed(self, now: float, key: tuple[int, int], entry: _Open) -> None:
         mark = fingerprint(entry.path)
         if mark is None or mark[:2] != key:
             mark = (*key, entry.size, 0)  # If it was renamed or removed, _follow searches for it.
         if entry.kept or not entry.writing:
-            self._remember(entry.path, mark)
+            self._known[entry.path] = mark
             return
         self._closed[entry.path] = _Closed(entry.path, mark, entry.since_t, now, opened=True)
-        folder = glob.escape(os.path.dirname(entry.path))  # noqa: PTH120
-        if f"{folder}/*" not in self._learned and len(self._learned) < LEARNED_MAX and not self._globs:
-            self._learned.append(f"{folder}/*")
-            known = self._known if self._known is not None else {}
-            for path in self._files((), [f"{folder}/*"]):  # Existing files are not new.
+        pattern = f"{glob.escape(os.path.dirname(entry.path))}/*"  # noqa: PTH120
+        if pattern not in self._learned and len(self._learned) < LEARNED_MAX and not self._globs:
+            self._learned.append(pattern)
+            for path in filter(
+                _has_checkpoint_name, islice(_matches(pattern), FILES_MAX)
+            ):  # Existing files are not new.
                 if path not in self._closed and (seen := fingerprint(path)) and seen[:2] != key:
-                    known.setdefault(path, seen)
-
-    def _close_all(self, now: float) -> None:
-        for key, entry in list((self._open or {}).items()):
-            self._closed_now(now, key, entry)
-        self._open = {}
+                    self._known.setdefault(path, seen)
 
     # --- files in folders
 
-    def _look_at_folders(self, now: float) -> None:
-        first = self._known is None
-        known = self._known if self._known is not None else {}
-        self._known = known
-        usual = self._places.files() if self._places is not None else ()
-        for path in self._files(usual, (*self._globs, *self._learned)):
+    def _read_folders(self, now: float) -> None:
+        known = self._known
+        for path in self._watched_files():
             mark = fingerprint(path)
             if mark is None or known.get(path) == mark or path in self._closed or path in self._ignored:
                 continue
             known[path] = mark
-            if not first and mark[:2] not in (self._open or {}):
+            if self._has_read_folders and mark[:2] not in self._open:
                 since = next((c.since_t for c in self._closed.values() if c.fingerprint[:2] == mark[:2]), now)
                 self._closed[path] = _Closed(path, mark, since, now, opened=False)
+        self._has_read_folders = True
         if len(known) >= self._many:
             for path in list(filter(is_gone, known)):
                 del known[path]
             self._many = max(MANY_FILES, 2 * len(known))
 
-    def _files(self, usual: Iterable[str], patterns: Iterable[str]) -> Iterable[str]:
-        found = (path for pattern in patterns for path in glob.iglob(pattern, recursive=True))  # noqa: PTH207
-        paths = chain(usual, found)
-        return (p for p in islice(paths, FILES_MAX) if self._globs or looks_like_checkpoint(p.rpartition("/")[2]))
-
-    def _remember(self, path: str, mark: Fingerprint) -> None:
-        if self._known is not None:
-            self._known[path] = mark
+    def _watched_files(self) -> Iterable[str]:
+        usual = self._usual_folders.files() if self._usual_folders is not None else ()
+        paths = islice(chain(usual, _matches(*self._globs, *self._learned)), FILES_MAX)
+        return paths if self._globs else filter(_has_checkpoint_name, paths)
 
     def _follow(self, now: float, closed: _Closed) -> bool:
         """Update a file; False when it is gone, renamed into a file that is followed already, or dropped."""
@@ -347,13 +340,13 @@ class CheckpointWatch:
             closed.fingerprint, closed.still_t = mark, now
         return True
 
-    # --- what to tell
+    # --- reports
 
     def _report(self, now: float) -> list[CheckpointSeen]:
         if not (self._open or self._closed):
             return []
         self._closed = {c.path: c for c in list(self._closed.values()) if self._follow(now, c)}
-        writing = [entry.path for entry in (self._open or {}).values() if entry.writing and not entry.kept]
+        writing = [entry.path for entry in self._open.values() if entry.writing and not entry.kept]
         busy = writing + [c.path for c in self._closed.values() if now - c.still_t < self._settle]
         if busy:
             return self._writing(now, busy[0])
@@ -361,7 +354,7 @@ class CheckpointWatch:
         mapped = mapped_inodes(self._maps) if any(not closed.opened for closed in done) else set()
         for closed in done:
             del self._closed[closed.path]
-            self._remember(closed.path, closed.fingerprint)
+            self._known[closed.path] = closed.fingerprint
             if closed.fingerprint[1] in mapped:
                 self._ignored.add(closed.path)
         done = [closed for closed in done if closed.path not in self._ignored]
@@ -369,21 +362,20 @@ class CheckpointWatch:
 
     def _is_complete(self, closed: _Closed) -> bool:
         """Whether it is not empty, has its final name, matches the patterns, and is complete."""
-        wanted = not is_temporary(closed.path) and (not self._globs or self._configured(closed.path))
+        wanted = not is_temporary(closed.path) and (not self._globs or self._is_configured(closed.path))
         return wanted and closed.fingerprint[2] > 0 and is_whole(closed.path)
 
     def _writing(self, now: float, path: str) -> list[CheckpointSeen]:
-        if now - self._told_t < REPEAT_SECONDS:
+        if now - self._reported_t < REPEAT_SECONDS:
             return []
-        self._told_t = now
+        self._reported_t = now
         return [CheckpointSeen(now, "writing", f"file: {printable(path)} is being written")]
 
     def _saved(self, now: float, files: Sequence[_Closed]) -> CheckpointSeen:
-        self._told_t = float("-inf")
+        self._reported_t = float("-inf")
         main = max(files, key=lambda closed: closed.fingerprint[2])
-        text = (
-            f"file: {printable(main.path)}, {format_bytes(main.fingerprint[2])}, still for {now - main.still_t:.1f} s"
-        )
+        size = format_bytes(main.fingerprint[2])
+        text = f"file: {printable(main.path)}, {size}, still for {now - main.still_t:.1f} s"
         if len(files) > 1:
             text += f", and {len(files) - 1} more"
         opened = [closed for closed in files if closed.opened]
@@ -391,14 +383,10 @@ class CheckpointWatch:
         return CheckpointSeen(now, "saved", text, max(0.0, took) if opened else None)
 
 
-def _update(entry: _Open, now: float, path: str, size: int, position: int) -> None:
-    """Update a file that was open before; one that stopped changing is kept open for another purpose."""
-    entry.path = path
-    if (size, position) != (entry.size, entry.position):
-        if not entry.writing:
-            entry.since_t = now
-        entry.size, entry.position, entry.moved_t, entry.writing = size, position, now, True
-    elif now - entry.moved_t > STALL_SECONDS:
-        entry.kept = True
-    if entry.writing and now - entry.since_t > MAX_WRITE_SECONDS:
-        entry.kept = True
+def _has_checkpoint_name(path: str) -> bool:
+    return looks_like_checkpoint(path.rpartition("/")[2])
+
+
+def _matches(*patterns: str) -> Iterator[str]:
+    for pattern in patterns:
+        yield from glob.iglob(pattern, recursive=True)  # noqa: PTH207
