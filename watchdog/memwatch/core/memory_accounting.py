@@ -145,7 +145,7 @@ class CopiedPages:
         return self.bytes / self.seconds
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)  # two processes with the same figures are two
 class ProcessMemory:
     """One process of the tree, by its latest statm and visit."""
 
