@@ -122,19 +122,14 @@ class CheckpointWatch:
         cwd: str | None = None,
         root: str = "/proc",
         *,
-        settle_seconds: float = SETTLE_SECONDS,
         cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self.urgent = False
-        self._activity = Activity(f"{root}/{pid}")
-        self._fd_folder = f"{root}/{pid}/fd"
-        self._fdinfo = f"{root}/{pid}/fdinfo"
-        self._maps = f"{root}/{pid}/maps"
-        self._statm = f"{root}/{pid}/statm"
+        self._process = f"{root}/{pid}"
+        self._activity = Activity(self._process)
         self._globs = tuple(str(PurePath(cwd or "/", pattern)) for pattern in globs)
         self._usual_folders = UsualCheckpointFolders(cwd) if cwd and not globs else None
         self._learned: list[str] = []  # patterns of the folders where a checkpoint was written
-        self._settle = settle_seconds
         self._fds_pacer = _PollPacer(FD_SECONDS, cpu_clock)
         self._folders_pacer = _PollPacer(FOLDER_SECONDS, cpu_clock)
         self._has_read_fds = self._has_read_folders = False
@@ -250,7 +245,7 @@ class CheckpointWatch:
     def _has_ended(self) -> bool:
         """Whether the process is ending: its descriptors belong to root then, and it has no memory any more."""
         try:
-            with open(self._statm, "rb") as file:
+            with open(f"{self._process}/statm", "rb") as file:
                 return file.read(2) == b"0 "
         except OSError:
             return True
@@ -259,7 +254,7 @@ class CheckpointWatch:
         """(device, inode) -> path, size, position of files that are open for writing and named like a checkpoint."""
         found: dict[tuple[int, int], tuple[str, int, int]] = {}
         try:
-            numbers = os.listdir(self._fd_folder)  # noqa: PTH208 -- names are wanted, a Path each would cost the most
+            numbers = os.listdir(f"{self._process}/fd")  # noqa: PTH208 -- names are wanted, a Path each would cost the most
         except PermissionError as error:
             if self._has_ended():
                 return found
@@ -269,11 +264,11 @@ class CheckpointWatch:
             return found  # It has ended.
         for number in numbers:
             try:
-                path = os.readlink(f"{self._fd_folder}/{number}")  # noqa: PTH115 -- as above: 2 us against 8
+                path = os.readlink(f"{self._process}/fd/{number}")  # noqa: PTH115 -- as above: 2 us against 8
                 if not path.startswith("/") or not (_has_checkpoint_name(path) or self._is_configured(path)):
                     continue
-                position = write_position(f"{self._fdinfo}/{number}")
-                seen = os.stat(f"{self._fd_folder}/{number}") if position is not None else None  # noqa: PTH116
+                position = write_position(f"{self._process}/fdinfo/{number}")
+                seen = os.stat(f"{self._process}/fd/{number}") if position is not None else None  # noqa: PTH116
             except OSError:
                 continue  # It was closed meanwhile.
             if position is not None and seen is not None and stat.S_ISREG(seen.st_mode) and seen.st_nlink:
@@ -347,11 +342,11 @@ class CheckpointWatch:
             return []
         self._closed = {c.path: c for c in list(self._closed.values()) if self._follow(now, c)}
         writing = [entry.path for entry in self._open.values() if entry.writing and not entry.kept]
-        busy = writing + [c.path for c in self._closed.values() if now - c.still_t < self._settle]
+        busy = writing + [c.path for c in self._closed.values() if now - c.still_t < SETTLE_SECONDS]
         if busy:
             return self._writing(now, busy[0])
         done = [closed for closed in self._closed.values() if self._is_complete(closed)]
-        mapped = mapped_inodes(self._maps) if any(not closed.opened for closed in done) else set()
+        mapped = mapped_inodes(f"{self._process}/maps") if any(not closed.opened for closed in done) else set()
         for closed in done:
             del self._closed[closed.path]
             self._known[closed.path] = closed.fingerprint

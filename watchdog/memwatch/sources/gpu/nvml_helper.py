@@ -122,26 +122,14 @@ class _Session:
         if not mode or not mode[0]:
             return [GpuDevice(f"gpu{index}", index, uuid, uuid, name, minor, gpu)]
         most = min(self._ask_optional(self._nvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0, MAX_GPUS)
-        parts = ((i, self._mig(gpu, i)) for i in range(most))
-        return [
-            GpuDevice(
-                f"gpu{index}:{i}",
-                index,
-                _text(self._nvml.nvmlDeviceGetUUID, mig),
-                uuid,
-                self._mig_name(mig, name),
-                minor,
-                mig,
-            )
-            for i, mig in parts
-            if mig is not None
-        ]
-
-    def _mig(self, gpu: Any, i: int) -> Any | None:
-        return self._ask_optional(self._nvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, i)
-
-    def _mig_name(self, mig: Any, gpu_name: str) -> str:
-        return self._ask_optional(_text, self._nvml.nvmlDeviceGetName, mig) or f"{gpu_name} MIG"
+        instances = []
+        for i in range(most):
+            mig = self._ask_optional(self._nvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, i)
+            if mig is not None:
+                mig_uuid = _text(self._nvml.nvmlDeviceGetUUID, mig)
+                mig_name = self._ask_optional(_text, self._nvml.nvmlDeviceGetName, mig) or f"{name} MIG"
+                instances.append(GpuDevice(f"gpu{index}:{i}", index, mig_uuid, uuid, mig_name, minor, mig))
+        return instances
 
     def _ask_optional(self, function: Callable[..., Any], *args: Any) -> Any | None:
         """Call a function that not every device supports; None without an answer."""
@@ -298,20 +286,17 @@ class _ReconnectingSession:
         try:
             return self._session.read_gpus(tree, now)
         finally:
-            self._note_loss(now)
+            if not self._session.lost:
+                self._losses = 0
+            elif now >= self._reopen_t:
+                self._reopen_t = now + min(MAX_REOPEN_S, 2.0**self._losses)
+                self._losses = min(self._losses + 1, 10)
 
     def close(self) -> None:
         if self._session is not None:
             self._known = self._session.known
             self._session.close()
         self._session = None
-
-    def _note_loss(self, now: float) -> None:
-        if self._session is None or not self._session.lost:
-            self._losses = 0
-        elif now >= self._reopen_t:
-            self._reopen_t = now + min(MAX_REOPEN_S, 2.0**self._losses)
-            self._losses = min(self._losses + 1, 10)
 
 
 def serve() -> None:

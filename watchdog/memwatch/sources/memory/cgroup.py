@@ -135,7 +135,8 @@ class CgroupReader:
         self._next_read_t = now + _NO_LIMIT_SECONDS
         raw = self._membership.read_bytes()
         if raw != self._membership_raw or not self._levels:
-            self._require_not_exiting()
+            if read_stat(self._pid, self._proc).is_exiting:  # it appears in the v1 root then; its counters are kept
+                raise TargetGoneError(f"process {self._pid} has ended")
             self._close_levels()
             self._locate(raw)
             self._membership_raw = raw
@@ -156,7 +157,12 @@ class CgroupReader:
 
         It also works after the process has exited.
         """
-        counts = [self._read_kills(held) for held in self._kill_counters]
+        counts: list[int | None] = []
+        for counter in self._kill_counters:
+            try:
+                counts.append(counter.read_value())
+            except SourceError:
+                counts.append(None)
         return (counts[0] if counts else None, counts[1] if len(counts) > 1 else None)
 
     def close(self) -> None:
@@ -201,11 +207,6 @@ class CgroupReader:
 
     # --- finding the cgroup
 
-    def _require_not_exiting(self) -> None:
-        """TargetGoneError for an exiting process: it appears in the v1 root, and its old counters are still needed."""
-        if read_stat(self._pid, self._proc).is_exiting:
-            raise TargetGoneError(f"process {self._pid} has ended")
-
     def _locate(self, raw: bytes) -> None:
         membership = parse_proc_cgroup(raw)
         for process, prefix in (("self", ""), (str(self._pid), f"{self._proc}/{self._pid}/root")):
@@ -220,9 +221,11 @@ class CgroupReader:
                 "in one's own, mount /sys/fs/cgroup read-only; or pass --limit",
             )
         self._version = membership.version
-        self._levels = list(_levels(membership.version, place))
+        self._levels = list(_levels(membership, place))
         if not self._levels:
-            raise SourceError(f"cgroup {_shown(place.path)} has no memory controller", "enable it, or pass --limit")
+            raise SourceError(
+                f"cgroup {_shown(membership.path)} has no memory controller", "enable it, or pass --limit"
+            )
         # memory.events adds the kills of the levels below.
         names = ("memory.oom_control",) if self._version == 1 else ("memory.events.local", "memory.events")
         self._kill_counters = [HeldValue(f"{place.directory}/{name}", parse_oom_kills) for name in names]
@@ -240,17 +243,10 @@ class CgroupReader:
         self._levels, self._kill_counters, self._swap = [], [], None
         self._next_full_t, self._unlimited = float("-inf"), None
 
-    @staticmethod
-    def _read_kills(held: HeldValue[int | None]) -> int | None:
-        try:
-            return held.read_value()
-        except SourceError:
-            return None
 
-
-def _levels(version: int, place: CgroupLocation) -> Iterator[_CgroupDirectory]:
+def _levels(membership: Membership, place: CgroupLocation) -> Iterator[_CgroupDirectory]:
     """The levels that account for memory, innermost first; above a v1 level without use_hierarchy there are none."""
-    directory, path = place.directory, place.path
+    version, directory, path = membership.version, place.directory, membership.path
     usage = "memory.usage_in_bytes" if version == 1 else "memory.current"
     while True:
         if os.path.exists(f"{directory}/{usage}"):  # noqa: PTH110
@@ -304,7 +300,6 @@ class CgroupLocation:
 
     directory: str
     top: str
-    path: str  # as in /proc/PID/cgroup
 
 
 # 4:memory:/docker/98b345b146fd
@@ -356,7 +351,7 @@ def locate(membership: Membership, mounts: Sequence[Mount], prefix: str = "") ->
         top = prefix + mount.point
         directory = "/".join([top, *below])
         if os.path.isdir(directory):  # noqa: PTH112
-            return CgroupLocation(directory, top, membership.path)
+            return CgroupLocation(directory, top)
     return None
 
 

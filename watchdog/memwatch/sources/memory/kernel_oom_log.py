@@ -92,25 +92,20 @@ class KmsgReader:
                 raise unreadable(self._path, error) from error
             if not record:
                 break
-            kill = self._parse(record)
-            if kill is not None:
-                kills.append(kill)
+            try:
+                found = parse_record(record, self._context)
+            except SourceError:  # a line like the kernel's, but with impossible numbers
+                continue
+            if isinstance(found, OomContext):
+                self._context = found
+            elif found is not None:
+                kills.append(found)
         return tuple(kills)
 
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-    def _parse(self, record: bytes) -> OomKill | None:
-        try:
-            found = parse_record(record, self._context)
-        except SourceError:  # a line like the kernel's, but with impossible numbers
-            return None
-        if isinstance(found, OomContext):
-            self._context = found
-            return None
-        return found
 
 
 # 6,812,949115464,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/job,

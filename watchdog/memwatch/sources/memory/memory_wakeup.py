@@ -135,7 +135,9 @@ class CgroupWaker:
             self._open_thresholds(directory)
         else:
             self.failure = "cgroup version 2 has no thresholds"
-            self._watch_events(f"{directory}/memory.events", "memory.events")
+            with suppress(OSError):
+                events = os.open(f"{directory}/memory.events", os.O_RDONLY | os.O_CLOEXEC)
+                self._watch(events, "memory.events", select.EPOLLPRI)
             self._watch_pressure(f"{directory}/memory.pressure")
 
     def _open_thresholds(self, directory: str) -> None:
@@ -213,10 +215,6 @@ class CgroupWaker:
                 threshold.is_muted = False
 
     # --- other notifications
-
-    def _watch_events(self, path: str, name: str) -> None:
-        with suppress(OSError):
-            self._watch(os.open(path, os.O_RDONLY | os.O_CLOEXEC), name, select.EPOLLPRI)
 
     def _watch_pressure(self, path: str) -> None:
         with suppress(OSError):

@@ -148,11 +148,9 @@ class PagemapFile:
         self.reads = self.scans = 0
         try:
             self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError as error:
-            if os.path.exists(f"{root}/{pid}/statm"):  # noqa: PTH110
-                raise SourceError(f"{self._path}: not in this kernel (CONFIG_PROC_PAGE_MONITOR)") from error
-            raise unreadable(self._path, error) from error
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and os.path.exists(f"{root}/{pid}/statm"):  # noqa: PTH110
+                raise SourceError(f"{self._path}: not in this kernel (CONFIG_PROC_PAGE_MONITOR)") from error
             raise unreadable(self._path, error) from error
 
     def read_page_kinds(self, first: int, count: int) -> bytes:

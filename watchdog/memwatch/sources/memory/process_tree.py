@@ -125,7 +125,9 @@ class TreeReader:
             raise TargetGoneError(f"process {self._root.pid} has no memory: it has ended")
         self._update_others()
         if self._stale and now >= self._retry_t:
-            self._retry_details(now)
+            self._stale, self._retry_t = "", now + _RETRY_SECONDS
+            self._next_status_t = self._next_limits_t = float("-inf")
+            self._descendants.force_full_walk()
         if found := self._find_new(now):
             self._add_processes(found)
         if now >= self._next_status_t or now >= self._next_other_t:
@@ -157,11 +159,6 @@ class TreeReader:
     def _note_failure(self, error: SourceError) -> None:
         """Keep the first failure for the record."""
         self._stale = self._stale or str(error)
-
-    def _retry_details(self, now: float) -> None:
-        self._stale, self._retry_t = "", now + _RETRY_SECONDS
-        self._next_status_t = self._next_limits_t = float("-inf")
-        self._descendants.force_full_walk()
 
     def _update_others(self) -> None:
         """Read the descendants' statm; inlined, as there may be 200 of them and most have not changed."""
