@@ -57,7 +57,6 @@ from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.memory import (
     cgroup,
     kernel_oom_log,
-    memory_breakdown,
     pagemap,
     process_tree,
 )
@@ -243,9 +242,7 @@ PARSERS = {
     ),
     "pagemap.parse_maps": Parser(pagemap.parse_maps, (_MAPS,)),
     "table_counters.parse_box_row": Parser(text(table_counters.parse_box_row), (b"| iterations | 2 |", b"| n | 1,2 |")),
-    "memory_breakdown.parse_memory_kinds": Parser(
-        lambda raw: [*memory_breakdown.parse_memory_kinds(raw)], (_MAPS + b"Rss:  12 kB\n",)
-    ),
+    "pagemap.parse_memory_kinds": Parser(lambda raw: [*pagemap.parse_memory_kinds(raw)], (_MAPS + b"Rss:  12 kB\n",)),
     "remote_memory.parse_maps": Parser(text(remote_memory.parse_maps), (_MAPS,), found=(b"9" * 400 + _MAPS,)),
     "kernel_oom_log.parse_record": Parser(
         kernel_oom_log.parse_record,

@@ -19,8 +19,7 @@ from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.memory_growth_recorder import record_profile
 from memwatch.diagnosis.thread_stacks import read_stacks
 from memwatch.errors import ConfigError, SourceError
-from memwatch.sources.memory.memory_breakdown import read_memory_kinds, read_resident
-from memwatch.sources.memory.pagemap import PagemapFile
+from memwatch.sources.memory.pagemap import PagemapFile, read_memory_kinds, read_resident
 from memwatch.sources.target.target_facts import is_same_process
 from memwatch.system.python_workers import serve_task
 
