@@ -13,7 +13,7 @@ from memwatch.app.interrupter import Interrupter
 from memwatch.core.events import Attached, Escalate, HookRan, Interrupt, Signalled, Signalling
 from memwatch.core.measurements import RunIdentity
 from memwatch.errors import SourceError
-from memwatch.sources.checkpoint.checkpoint_watch import CheckpointWatch
+from memwatch.sources.checkpoint_watch import CheckpointWatch
 from support.mainjob import until
 from support.watch import TARGET, Watch
 

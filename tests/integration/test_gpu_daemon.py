@@ -28,7 +28,7 @@ from memwatch.core.events import Attached, Cause, Exited, Notice
 from memwatch.core.snapshot import Snapshot, Verdict, WatchState
 from memwatch.errors import ExitCode
 from memwatch.outputs.http.server import WebServer
-from memwatch.sources.checkpoint.checkpoint_watch import CheckpointWatch
+from memwatch.sources.checkpoint_watch import CheckpointWatch
 from memwatch.sources.gpu.gpu_reader import GpuReader
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.memory.cgroup import CgroupReader

@@ -27,7 +27,7 @@ from memwatch.errors import TargetGoneError
 from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore
 from memwatch.outputs.terminal.plain_and_json_lines import PlainLines
-from memwatch.sources.checkpoint.checkpoint_watch import CheckpointWatch
+from memwatch.sources.checkpoint_watch import CheckpointWatch
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.memory.kernel_oom_log import OomKill
 from support.presets import packaged_presets

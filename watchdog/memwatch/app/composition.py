@@ -31,7 +31,7 @@ from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore
 from memwatch.history.run_identity import run_key
 from memwatch.outputs.terminal.keyboard import Keyboard
-from memwatch.sources.checkpoint.checkpoint_watch import CheckpointWatch
+from memwatch.sources.checkpoint_watch import CheckpointWatch
 from memwatch.sources.gpu.gpu_reader import GpuReader
 from memwatch.sources.kernel_files import HeldFile
 from memwatch.sources.log.log_source import LogSource

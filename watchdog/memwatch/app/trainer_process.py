@@ -23,7 +23,7 @@ from memwatch.core.measurements import CgroupLevel, CgroupMemory, HostMemory, Ta
 from memwatch.core.snapshot import Snapshot, WatchState
 from memwatch.core.text_and_units import format_bytes
 from memwatch.errors import SourceError
-from memwatch.sources.checkpoint.checkpoint_watch import CheckpointWatch
+from memwatch.sources.checkpoint_watch import CheckpointWatch
 from memwatch.sources.memory.cgroup import CgroupReader
 from memwatch.sources.memory.kernel_oom_log import KmsgReader, OomKill
 

@@ -13,13 +13,16 @@ from pathlib import Path
 import pytest
 
 from memwatch.errors import SourceError
-from memwatch.sources.checkpoint.checkpoint_file_state import (
+from memwatch.sources.checkpoint_watch import (
+    CPU_SHARE,
+    FOLDER_SECONDS,
+    MANY_FILES,
+    CheckpointWatch,
     UsualCheckpointFolders,
     is_temporary,
     is_whole,
     looks_like_checkpoint,
 )
-from memwatch.sources.checkpoint.checkpoint_watch import CPU_SHARE, FOLDER_SECONDS, MANY_FILES, CheckpointWatch
 from support.processes import READY, WAIT, python, running
 
 
