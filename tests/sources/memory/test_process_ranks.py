@@ -44,7 +44,7 @@ def test_each_rank_has_what_it_started_and_the_agent_is_none(fake: FakeProc) -> 
     fake.process(13, anon=210 * MB, parent=11, layout=6)  # a fork of it: its variables are not read
     fake.process(14, anon=30 * MB, parent=11, layout=8, environ=rank(5))
     fake.process(15, anon=5 * MB, parent=10, layout=9, environ={})
-    memory = TreeReader(10, root=str(fake), survey=NEVER).read_memory(0.0)
+    memory = TreeReader(10, root=str(fake), sampling_budget=NEVER).read_memory(0.0)
     assert memory.ranks == (
         RankMemory(4, 0, 12, 100 * MB, (12,)),
         RankMemory(5, 1, 11, (200 + 10 + 30) * MB, (11, 13, 14)),
@@ -55,7 +55,7 @@ def test_each_rank_has_what_it_started_and_the_agent_is_none(fake: FakeProc) -> 
 def test_a_fork_of_what_its_agent_has_become_meanwhile_is_a_rank_once_it_starts_its_program(fake: FakeProc) -> None:
     fake.process(10, anon=20 * MB, children=(11,), environ={})
     fake.process(11, anon=21 * MB, parent=10, layout=5, environ={})
-    tree = TreeReader(10, root=str(fake), survey=NEVER)
+    tree = TreeReader(10, root=str(fake), sampling_budget=NEVER)
     assert tree.read_memory(0.0).ranks == ()
     fake.process(11, anon=22 * MB, parent=10, layout=6, environ=rank(4))
     assert used(tree.read_memory(0.1)) == {4: 22 * MB}
@@ -64,13 +64,13 @@ def test_a_fork_of_what_its_agent_has_become_meanwhile_is_a_rank_once_it_starts_
 def test_what_is_below_a_rank_is_none(fake: FakeProc) -> None:
     fake.process(10, anon=MB, children=(11,), environ=rank(0))
     fake.process(11, anon=MB, parent=10, layout=5, environ=rank(0))
-    assert TreeReader(10, root=str(fake), survey=NEVER).read_memory(0.0).ranks == ()
+    assert TreeReader(10, root=str(fake), sampling_budget=NEVER).read_memory(0.0).ranks == ()
 
 
 def test_one_that_was_met_before_it_started_its_program(fake: FakeProc) -> None:
     fake.process(10, anon=200 * MB, children=(11,), environ={})
     fake.process(11, anon=200 * MB, parent=10, environ={})
-    tree = TreeReader(10, root=str(fake), survey=NEVER)
+    tree = TreeReader(10, root=str(fake), sampling_budget=NEVER)
     assert tree.read_memory(0.0).ranks == ()
     fake.process(11, anon=50 * MB, parent=10, layout=99, environ=rank(2))
     assert used(tree.read_memory(1.0)) == {2: 50 * MB}
@@ -79,7 +79,7 @@ def test_one_that_was_met_before_it_started_its_program(fake: FakeProc) -> None:
 def test_one_that_was_met_while_it_started_its_program(fake: FakeProc) -> None:
     fake.process(10, anon=200 * MB, children=(11,), environ={})
     fake.process(11, anon=MB, parent=10, layout=0, environ={})  # a new memory, and nothing in it yet
-    tree = TreeReader(10, root=str(fake), survey=NEVER)
+    tree = TreeReader(10, root=str(fake), sampling_budget=NEVER)
     assert tree.read_memory(0.0).ranks == ()
     fake.process(11, anon=50 * MB, parent=10, layout=99, environ=rank(2))
     assert used(tree.read_memory(1.0)) == {2: 50 * MB}
@@ -88,7 +88,7 @@ def test_one_that_was_met_while_it_started_its_program(fake: FakeProc) -> None:
 def test_one_whose_environment_may_not_be_read_is_none(fake: FakeProc) -> None:
     fake.process(10, anon=MB, children=(11,), environ={})
     fake.process(11, anon=MB, parent=10, layout=5)
-    assert TreeReader(10, root=str(fake), survey=NEVER).read_memory(0.0).ranks == ()
+    assert TreeReader(10, root=str(fake), sampling_budget=NEVER).read_memory(0.0).ranks == ()
 
 
 @pytest.mark.parametrize("environ", [{}, {"LOCAL_RANK": "0"}, {"RANK": "x", "LOCAL_RANK": "0"}, {"RANK": "-1"}])

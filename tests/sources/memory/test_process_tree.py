@@ -81,7 +81,7 @@ def test_grandchildren_are_found_and_forks_are_not_counted_twice(fake):
     fake.process(11, anon=200 * MB, parent=10, children=(13,))
     fake.process(12, anon=30 * MB, parent=10, layout=99)
     fake.process(13, anon=201 * MB, parent=11)
-    tree = reader(fake, survey=NEVER)
+    tree = reader(fake, sampling_budget=NEVER)
     memory = tree.read_memory(0.0)
     assert tree.tree_pids() == {10, 11, 12, 13}
     assert memory.accounting == "anon+shmem"
@@ -91,7 +91,7 @@ def test_grandchildren_are_found_and_forks_are_not_counted_twice(fake):
 def test_a_fork_that_starts_another_program_counts_whole(fake):
     fake.process(10, anon=200 * MB, children=(11,))
     fake.process(11, anon=200 * MB, parent=10)
-    tree = reader(fake, survey=NEVER)
+    tree = reader(fake, sampling_budget=NEVER)
     assert tree.read_memory(0.0).used_bytes == 200 * MB
     fake.process(11, anon=50 * MB, parent=10, layout=99)
     assert tree.read_memory(2.0).used_bytes == 250 * MB
@@ -224,7 +224,7 @@ def test_visits_stop_when_their_share_of_time_is_spent(fake):
     for pid in range(11, 31):
         fake.process(pid, anon=MB, parent=10)
         fake.pages(pid, (4096, SHARED * 256, ""))
-    tree = reader(fake, survey=PageSamplingBudget(min_cpu_share=1e-6, cpu_share_per_gib=0.0))
+    tree = reader(fake, sampling_budget=PageSamplingBudget(min_cpu_share=1e-6, cpu_share_per_gib=0.0))
     costs = [tree.read_memory(float(second)).survey_cost for second in range(20)]
     assert [cost.visits for cost in costs] == [1] * 20
     assert costs[0].cpu_seconds > 0
@@ -312,7 +312,7 @@ time.sleep(600)
 
 def test_forked_workers_without_any_measurement():
     with running(FORKS.format(touch=0), lines=17) as program:
-        tree = TreeReader(program.pid, survey=NEVER)
+        tree = TreeReader(program.pid, sampling_budget=NEVER)
         memory = tree.read_memory(0.0)
         truth = read_pss(whole_tree(program.pid))[0]
         tree.close()
@@ -426,7 +426,7 @@ say('ready')
 time.sleep(600)
 """
     with running(code, lines=4) as program:
-        tree = TreeReader(program.pid, survey=NEVER)
+        tree = TreeReader(program.pid, sampling_budget=NEVER)
         used = tree.read_memory(0.0).used_bytes
         truth = read_pss(whole_tree(program.pid))[0]
         tree.close()

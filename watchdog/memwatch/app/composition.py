@@ -415,8 +415,8 @@ def make_readers(config: Config, facts: TargetFacts, stack: ExitStack, gpu_patie
     `gpu_patience_seconds` is how long a reading waits for the GPU driver; a loop waits for the next sample instead.
     """
     pid = facts.target.pid
-    survey = PageSamplingBudget() if config.memory.sample_pages else PageSamplingBudget(max_cpu_share=0.0)
-    tree = TreeReader(pid, survey=survey)
+    budget = PageSamplingBudget() if config.memory.sample_pages else PageSamplingBudget(max_cpu_share=0.0)
+    tree = TreeReader(pid, sampling_budget=budget)
     gpus: GpuReader | None = None
     if config.gpu.enabled:
         patience = gpu_patience_seconds

@@ -17,6 +17,7 @@ from pathlib import PurePath
 from memwatch.core.events import CheckpointSeen
 from memwatch.core.text_and_units import format_bytes, printable
 from memwatch.errors import SourceError
+from memwatch.sources.kernel_files import HeldFile
 
 FD_SECONDS = 1.0  # Interval of reading /proc/PID/fd, unless it is urgent (chosen).
 QUIET_SECONDS = 10.0  # The same while the process hardly writes and has as many files open as before (chosen).
@@ -31,6 +32,9 @@ MAX_WRITE_SECONDS = 900.0  # A file that is written for longer is a data stream 
 REPEAT_SECONDS = 10.0  # Interval of reports that a checkpoint is still being written (chosen).
 MANY_FILES = 64  # From so many known files on, removed ones are forgotten: a bound on memory.
 LEARNED_MAX = 8  # Folders that are added because a checkpoint was written there: a bound on time.
+FILES_MAX = 5000  # Files read in a folder, or in all searched folders: a bound on time.
+
+Fingerprint = tuple[int, int, int, int]  # device, inode, size, mtime_ns
 
 
 @dataclass(slots=True)
@@ -91,13 +95,13 @@ class _PollPacer:
 
 
 class CheckpointWatch:
-    """An EventSource of CheckpointSeen. `urgent` (settable): read at every poll.
+    """An EventSource of CheckpointSeen. While `urgent` is set, it reads at every poll.
 
-    Two ways: files that the trainer's process has open for writing (name, or a glob, fits; it grows or its position
-    moves), and files in folders (`globs`, else the usual places, and wherever a checkpoint was written) that are new or
-    changed and then still for SETTLE_SECONDS. With `globs`, what they do not fit is never "saved". A rename into
-    place is followed by inode. Whatever it costs, no more than CPU_SHARE of a core is spent on either way,
-    URGENT_CPU_SHARE when urgent.
+    It reads which files the trainer's process has open for writing: one is a checkpoint if its name or a glob fits, and
+    if it grows or its position moves. It also reads folders (those of `globs`, else the usual ones and those where a
+    checkpoint was written) for files that are new or changed and then unchanged for SETTLE_SECONDS. With `globs`, a
+    file that fits none of them is never "saved". A rename into place is followed by inode. Each of the two readings
+    uses at most CPU_SHARE of a core, or URGENT_CPU_SHARE when urgent.
     """
 
     name = "checkpoint"
@@ -147,7 +151,7 @@ class CheckpointWatch:
         return self._report(now) if has_read or self._closed else []
 
     def discard_before_signal(self, now: float, sent_ns: int) -> None:
-        """Call just after a signal: what was complete when it was sent is no evidence of what it brought about.
+        """Call just after a signal: a checkpoint that was complete when it was sent is not its effect.
 
         `sent_ns`: by the clock that stamps files, which stands still for a tick of some milliseconds: what was written
         in the tick of the signal counts as after it. A trainer may have saved before this is called.
@@ -175,7 +179,7 @@ class CheckpointWatch:
                 self._closed.setdefault(path, _Closed(path, mark, now, now, opened=False))
 
     def checkpoints_at_exit(self, now: float, *, killed: bool) -> list[CheckpointSeen]:
-        """The last word, when the trainer is gone: nobody writes any more, so what changed and is whole is saved.
+        """Call when the trainer is gone: nobody writes any more, so each changed file that is complete is saved.
 
         `killed`: ended by a signal; then a file that was open at the last read counts as cut off, and so does one that
         was written to after that read, unless it has its end.
@@ -245,7 +249,7 @@ class CheckpointWatch:
         except PermissionError as error:
             if self._has_ended():
                 return found
-            hint = "Run memwatch as the trainer's user, or configure checkpoint globs: they are watched all the same."
+            hint = "Run memwatch as the trainer's user, or configure checkpoint globs: they are watched in any case."
             raise SourceError("not permitted to see the trainer's open files", hint) from error
         except OSError:
             return found  # It has ended.
@@ -376,8 +380,6 @@ def _matches(*patterns: str) -> Iterator[str]:
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
-FILES_MAX = 5000  # Files read in a folder, or in all searched folders: a bound on time.
-
 _SUFFIX = r"\.(?:pt|pth|ckpt|npz|npy|pkl|pickle|safetensors|h5|hdf5|keras|msgpack|bin|joblib|orbax|distcp)"
 _NAME = re.compile(rf"{_SUFFIX}(?:\.(?:gz|bz2|xz|zst))?(?:[._-]?(?:tmp|temp|part|partial|new)[\w.-]*|~)?$", re.I)
 _BARE_NAME = re.compile(r"(?:^|[._-])(?:ckpt|checkpoint)\w*(?:[.-]\w+)*$", re.I)
@@ -389,8 +391,6 @@ _TEXT = (".log", ".txt", ".json", ".yaml", ".yml", ".csv", ".py", ".md")
 _ZIP, _ZIP_END, _ZIP_TAIL = b"PK\x03\x04", b"PK\x05\x06", 65557  # torch.save and numpy.savez write zip files
 
 _STILL_NS = 2_000_000_000  # A folder that was changed less than this ago may change again without a new mtime.
-
-Fingerprint = tuple[int, int, int, int]  # device, inode, size, mtime_ns
 
 
 @lru_cache(maxsize=256)
@@ -436,7 +436,8 @@ class Activity:
 
     def __init__(self, process: str) -> None:
         self._process = process
-        self._files = self._io = -1  # kept open: opening costs ten times as much as reading
+        self._io = HeldFile(f"{process}/io")  # kept open, as the folder: opening costs ten times as much as reading
+        self._files = -1
 
     def read(self) -> tuple[int, int] | None:
         """Return both, or None where unknown: before Linux 6.2, for another user's process, or after its end.
@@ -444,21 +445,20 @@ class Activity:
         rchar: 799852904\nwchar: 523082608\n...: written by calls. write_bytes: pages made dirty, through mappings, too.
         """
         try:
-            if self._io < 0:
+            if self._files < 0:
                 self._files = os.open(f"{self._process}/fd", os.O_PATH | os.O_CLOEXEC)
-                self._io = os.open(f"{self._process}/io", os.O_RDONLY | os.O_CLOEXEC)
-            count, told = os.fstat(self._files).st_size, os.pread(self._io, 512, 0).split()
-            return (count, int(told[3]) + int(told[11])) if count else None
-        except (OSError, ValueError, IndexError):
+            count, fields = os.fstat(self._files).st_size, self._io.read_bytes().split()
+            return (count, int(fields[3]) + int(fields[11])) if count else None
+        except (OSError, SourceError, ValueError, IndexError):
             self.close()
             return None
 
     def close(self) -> None:
         """Close the descriptors; a later read opens them again."""
-        for fd in (self._files, self._io):
-            if fd >= 0:
-                os.close(fd)
-        self._files = self._io = -1
+        self._io.close()
+        if self._files >= 0:
+            os.close(self._files)
+            self._files = -1
 
 
 def fingerprint(path: str) -> Fingerprint | None:
@@ -474,10 +474,8 @@ def is_gone(path: str) -> bool:
     """Whether the file is gone; False where that is not known."""
     try:
         os.stat(path)  # noqa: PTH116 -- a Path would intern each name
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, FileNotFoundError | NotADirectoryError)
     return False
 
 

@@ -239,7 +239,7 @@ class _Session:
 
 
 def _text(function: Callable[..., str], handle: Any) -> str:
-    """Call `function` for a text, which pynvml decodes as UTF-8 whatever it is."""
+    """Call `function` for a text, which pynvml decodes as UTF-8 even where it is not."""
     try:
         return function(handle)
     except UnicodeDecodeError as error:

@@ -21,7 +21,7 @@ class HelperSettings:
     root: str  # as for NvmlPidResolver
     host_root: str | None
     visible: str | None  # the trainer's CUDA_VISIBLE_DEVICES
-    known: tuple[GpuMemory, ...]  # the trainer's, as last seen by an earlier helper
+    known: tuple[GpuMemory, ...]  # the trainer's, as of an earlier helper's last answer
 
     @classmethod
     def decode(cls, message: bytes) -> HelperSettings:

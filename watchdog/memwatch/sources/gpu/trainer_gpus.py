@@ -152,9 +152,9 @@ def plausible_memory(memory: Any) -> tuple[int | None, int | None, str]:
         return None, None, ""
     total, free = int(memory.total), int(memory.free)
     if not 0 < total < 2**60:
-        return None, None, f"NVML tells a total of {total} bytes"
+        return None, None, f"NVML reports a total of {total} bytes"
     if free > total:
-        return total, None, f"NVML tells {free} bytes free of {total}"
+        return total, None, f"NVML reports {free} bytes free of {total}"
     return total, total - free, ""
 
 
@@ -177,7 +177,7 @@ def plausible_usage(used: Mapping[int, int | None], own: Sequence[int], total: i
         return None, ""
     sizes = [size for pid in own if (size := used[pid]) is not None]
     if len(sizes) < len(own):
-        return None, "NVML does not tell memory by process here"
+        return None, "NVML does not report memory by process here"
     if sum(sizes) > (2**60 if total is None else total):
-        return None, f"NVML tells {sum(sizes)} bytes used of {total}"
+        return None, f"NVML reports {sum(sizes)} bytes used of {total}"
     return sum(sizes), ""

@@ -76,7 +76,7 @@ class _CgroupDirectory:
     def read_level(self, wanted: bool, same_limits: bool = False) -> CgroupLevel:
         """Return the level's use and limit; the use may be seconds old when it has no limit and is not `wanted`.
 
-        `same_limits`: no limit has changed since the last call, so a missing limit is not looked for again.
+        `same_limits`: no limit has changed since the last call, so a missing limit is not read again.
         """
         latest = self._latest
         was_unlimited = latest is not None and latest.limit_bytes is None
@@ -372,7 +372,7 @@ _MAX_DOUBLINGS = 3  # of the time between checks, while strangers stay or while 
 
 
 class CgroupOwnership:
-    """Tells whether all processes in a cgroup and below it belong to the trainer's tree or are memwatch itself.
+    """Checks whether all processes in a cgroup and below it belong to the trainer's tree or are memwatch itself.
 
     Others, such as a shell, may have 32 MiB of RSS together. An owned cgroup must fail two checks before it counts as
     shared: the stranger may be a worker that the tree reader has not found yet.

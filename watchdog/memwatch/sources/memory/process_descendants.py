@@ -78,7 +78,7 @@ class DescendantFinder:
         return found
 
     def _is_process(self, pid: int, known: Collection[int]) -> bool:
-        """Tell a process from a thread, which also has a /proc/ID, and from memwatch itself."""
+        """Whether it is a new process: no thread, which also has a /proc/ID, and not memwatch itself."""
         if pid in known or pid == self._own_pid:
             return False
         group = THREAD_GROUP.search(read_whole(f"{self._proc}/{pid}/status"))

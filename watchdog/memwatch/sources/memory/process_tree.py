@@ -82,13 +82,13 @@ class TreeReader:
     """Reads the memory of a process and all its descendants: statm each time, new processes and details less often.
 
     A descendant whose parent has exited stays in the tree, since it still holds the job's memory. The address layout
-    tells forks from other programs, page samples (shared_page_sampling) tell shared pages from own ones. Details that
-    cannot be read keep their previous values, and the record says why in `stale`.
+    distinguishes forks from other programs, and page samples (shared_page_sampling) shared pages from own ones. Details
+    that cannot be read keep their previous values, and the record says why in `stale`.
     """
 
     name = "procfs"
 
-    def __init__(self, pid: int, root: str = "/proc", survey: PageSamplingBudget | None = None) -> None:
+    def __init__(self, pid: int, root: str = "/proc", sampling_budget: PageSamplingBudget | None = None) -> None:
         """Begin with `pid` alone; TargetGoneError when there is no such process."""
         self._proc_root = root
         self._stale, self._retry_t = "", float("-inf")  # why details are old; when to retry
@@ -99,7 +99,7 @@ class TreeReader:
         self._parents: dict[int, int] = {}  # of all processes found, the latest last
         self._members: tuple[_TreeProcess, ...] = ()  # those that have memory, the eldest first
         self._descendants = DescendantFinder(root)
-        self._sampler = SharedPageSampler(root, survey)
+        self._sampler = SharedPageSampler(root, sampling_budget)
         self._ranks = RankTracker(pid, root)
         self._next_status_t = self._next_limits_t = self._next_other_t = float("-inf")
         self._next_index = 0  # in `_others`: whose status is read next

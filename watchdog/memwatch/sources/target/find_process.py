@@ -110,7 +110,7 @@ def _require_fresh_pidfile(path: str, pid: int, age: float, root: str) -> None:
     late = age - (uptime - began)
     if late > _STALE_SECONDS:
         text = f"PID file {path} is of an earlier process: {pid} began {format_duration(late)} after it was written"
-        raise NoTrainerError(text, "Write it anew when the trainer starts; touch it if it is right all the same.")
+        raise NoTrainerError(text, "Write it anew when the trainer starts; touch it if it is right nevertheless.")
 
 
 def _from_processes(

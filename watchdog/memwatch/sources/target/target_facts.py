@@ -17,7 +17,7 @@ from memwatch.sources.kernel_files import read_whole
 from memwatch.sources.procfs import THREAD_GROUP, read_children, read_stat
 
 _ENVIRON_BYTES = 1 << 20  # read at most
-# Longest wait for a child's exec, and between looks: the kernel takes microseconds, a busy machine more.
+# The longest wait for a child's exec, and between two checks: the kernel takes microseconds, a busy machine more.
 EXEC_SECONDS, EXEC_POLL_SECONDS = 1.0, 0.001
 
 
@@ -188,7 +188,7 @@ def _stdout(base: str) -> tuple[str | None, str]:
         with contextlib.suppress(OSError):
             if os.path.samestat(Path(path).stat(), status):
                 return path, ""
-    return None, f"the file of its standard output is not to be seen from here: {printable(name, 120)}"
+    return None, f"the file of its standard output cannot be reached from here: {printable(name, 120)}"
 
 
 def _uid(base: str) -> int | None:
