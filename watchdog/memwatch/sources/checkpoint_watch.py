@@ -447,7 +447,7 @@ class Activity:
         try:
             if self._files < 0:
                 self._files = os.open(f"{self._process}/fd", os.O_PATH | os.O_CLOEXEC)
-            count, fields = os.fstat(self._files).st_size, self._io.read_bytes().split()
+            fields, count = self._io.read_bytes().split(), os.fstat(self._files).st_size
             return (count, int(fields[3]) + int(fields[11])) if count else None
         except (OSError, SourceError, ValueError, IndexError):
             self.close()
