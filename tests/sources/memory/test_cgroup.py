@@ -105,9 +105,9 @@ def test_mounts_with_a_space_in_their_name():
 )
 def test_paths_are_mapped_through_the_mounts_root(tmp_path, path, root, below):
     (tmp_path / below).mkdir(exist_ok=True)
-    place = locate(Membership(2, path), [Mount(1, "/", "/"), Mount(2, root, str(tmp_path))])
-    assert place is not None
-    assert Path(place.directory) == tmp_path / below
+    found = locate(Membership(2, path), [Mount(1, "/", "/"), Mount(2, root, str(tmp_path))])
+    assert found is not None
+    assert Path(found[0]) == tmp_path / below
 
 
 @pytest.mark.parametrize(("path", "root"), [("/../other", "/"), ("/docker/abcd", "/docker/abc"), ("/", "/..")])

@@ -13,6 +13,7 @@ from fnmatch import fnmatch
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import PurePath
+from typing import NamedTuple
 
 from memwatch.core.events import CheckpointSeen
 from memwatch.core.text_and_units import format_bytes, printable
@@ -34,7 +35,15 @@ MANY_FILES = 64  # From so many known files on, removed ones are forgotten: a bo
 LEARNED_MAX = 8  # Folders that are added because a checkpoint was written there: a bound on time.
 FILES_MAX = 5000  # Files read in a folder, or in all searched folders: a bound on time.
 
-Fingerprint = tuple[int, int, int, int]  # device, inode, size, mtime_ns
+FileId = tuple[int, int]  # device and inode
+
+
+class Fingerprint(NamedTuple):
+    """It changes when a file is written or replaced."""
+
+    file_id: FileId
+    size: int
+    mtime_ns: int
 
 
 @dataclass(slots=True)
@@ -124,7 +133,7 @@ class CheckpointWatch:
         self._fds_pacer = _PollPacer(FD_SECONDS, cpu_clock)
         self._folders_pacer = _PollPacer(FOLDER_SECONDS, cpu_clock)
         self._has_read_fds = self._has_read_folders = False
-        self._open: dict[tuple[int, int], _Open] = {}  # by device and inode
+        self._open: dict[FileId, _Open] = {}
         self._active: tuple[int, int] | None = None  # just before the last read
         self._known: dict[str, Fingerprint] = {}
         self._closed: dict[str, _Closed] = {}
@@ -162,7 +171,7 @@ class CheckpointWatch:
             except SourceError:
                 self._denied = True
         self._read_folders(now)
-        before = [closed for closed in self._closed.values() if closed.fingerprint[3] < sent_ns]
+        before = [closed for closed in self._closed.values() if closed.fingerprint.mtime_ns < sent_ns]
         for closed in before:
             self._known[closed.path] = closed.fingerprint
             del self._closed[closed.path]
@@ -172,10 +181,10 @@ class CheckpointWatch:
         since_ns = int((asked_t - FILE_TICK_SECONDS) * 1e9)
         for entry in self._open.values():
             mark = fingerprint(entry.path)
-            entry.writing = entry.writing or (mark is not None and mark[3] >= since_ns)
+            entry.writing = entry.writing or (mark is not None and mark.mtime_ns >= since_ns)
         for path in self._watched_files():
             mark = fingerprint(path)
-            if mark is not None and mark[3] >= since_ns and mark[:2] not in self._open:
+            if mark is not None and mark.mtime_ns >= since_ns and mark.file_id not in self._open:
                 self._closed.setdefault(path, _Closed(path, mark, now, now, opened=False))
 
     def checkpoints_at_exit(self, now: float, *, killed: bool) -> list[CheckpointSeen]:
@@ -188,11 +197,11 @@ class CheckpointWatch:
         for key, entry in self._open.items():
             self._note_closed(now, key, entry)
         self._open = {}
-        names = {closed.fingerprint[:2]: closed.path for closed in self._closed.values()}
+        names = {closed.fingerprint.file_id: closed.path for closed in self._closed.values()}
         self._read_folders(now)
 
         def is_over(closed: _Closed) -> bool:
-            name = names.get(closed.fingerprint[:2])  # as of the last read
+            name = names.get(closed.fingerprint.file_id)  # as of the last read
             quiet = closed.path not in still_open and (closed.opened or closed.still_t < now)
             return bool(has_zip_end(closed.path)) or (name is not None and (quiet or name != closed.path))
 
@@ -229,7 +238,9 @@ class CheckpointWatch:
             else:
                 self._open[key] = _Open(path, size, position, now, now, writing=self._has_read_fds)
         self._has_read_fds = True
-        self._closed = {path: c for path, c in self._closed.items() if c.fingerprint[:2] not in found}  # open once more
+        self._closed = {
+            path: c for path, c in self._closed.items() if c.fingerprint.file_id not in found
+        }  # open once more
         for key in [key for key in self._open if key in closed]:
             self._note_closed(now, key, self._open.pop(key))
 
@@ -241,9 +252,9 @@ class CheckpointWatch:
         except OSError:
             return True
 
-    def _open_checkpoints(self) -> dict[tuple[int, int], tuple[str, int, int]]:
-        """(device, inode) -> path, size, position of files that are open for writing and named like a checkpoint."""
-        found: dict[tuple[int, int], tuple[str, int, int]] = {}
+    def _open_checkpoints(self) -> dict[FileId, tuple[str, int, int]]:
+        """Path, size and position of files that are open for writing and named like a checkpoint."""
+        found: dict[FileId, tuple[str, int, int]] = {}
         try:
             numbers = os.listdir(f"{self._process}/fd")  # noqa: PTH208 -- names are wanted, a Path each would cost the most
         except PermissionError as error:
@@ -269,10 +280,10 @@ class CheckpointWatch:
     def _is_configured(self, path: str) -> bool:
         return any(fnmatch(path, pattern) for pattern in self._globs)
 
-    def _note_closed(self, now: float, key: tuple[int, int], entry: _Open) -> None:
+    def _note_closed(self, now: float, key: FileId, entry: _Open) -> None:
         mark = fingerprint(entry.path)
-        if mark is None or mark[:2] != key:
-            mark = (*key, entry.size, 0)  # If it was renamed or removed, _follow searches for it.
+        if mark is None or mark.file_id != key:
+            mark = Fingerprint(key, entry.size, 0)  # If it was renamed or removed, _follow searches for it.
         if entry.kept or not entry.writing:
             self._known[entry.path] = mark
             return
@@ -283,7 +294,7 @@ class CheckpointWatch:
             for path in filter(
                 _has_checkpoint_name, islice(_matches(pattern), FILES_MAX)
             ):  # Existing files are not new.
-                if path not in self._closed and (seen := fingerprint(path)) and seen[:2] != key:
+                if path not in self._closed and (seen := fingerprint(path)) and seen.file_id != key:
                     self._known.setdefault(path, seen)
 
     # --- files in folders
@@ -295,8 +306,8 @@ class CheckpointWatch:
             if mark is None or known.get(path) == mark or path in self._closed or path in self._ignored:
                 continue
             known[path] = mark
-            if self._has_read_folders and mark[:2] not in self._open:
-                since = next((c.since_t for c in self._closed.values() if c.fingerprint[:2] == mark[:2]), now)
+            if self._has_read_folders and mark.file_id not in self._open:
+                since = next((c.since_t for c in self._closed.values() if c.fingerprint.file_id == mark.file_id), now)
                 self._closed[path] = _Closed(path, mark, since, now, opened=False)
         self._has_read_folders = True
         if len(known) >= self._many:
@@ -312,7 +323,7 @@ class CheckpointWatch:
     def _follow(self, now: float, closed: _Closed) -> bool:
         """Update a file; False when it is gone, renamed into a file that is followed already, or dropped."""
         mark = fingerprint(closed.path)
-        if mark is None or (mark[:2] != closed.fingerprint[:2] and is_temporary(closed.path)):
+        if mark is None or (mark.file_id != closed.fingerprint.file_id and is_temporary(closed.path)):
             moved = find_by_inode(closed.path, closed.fingerprint)
             if moved is None or moved in self._closed:
                 return False
@@ -341,7 +352,7 @@ class CheckpointWatch:
         for closed in done:
             del self._closed[closed.path]
             self._known[closed.path] = closed.fingerprint
-            if closed.fingerprint[1] in mapped:
+            if closed.fingerprint.file_id[1] in mapped:
                 self._ignored.add(closed.path)
         done = [closed for closed in done if closed.path not in self._ignored]
         return [self._saved(now, done)] if done else []
@@ -349,7 +360,7 @@ class CheckpointWatch:
     def _is_complete(self, closed: _Closed) -> bool:
         """Whether it is not empty, has its final name, matches the patterns, and is complete."""
         wanted = not is_temporary(closed.path) and (not self._globs or self._is_configured(closed.path))
-        return wanted and closed.fingerprint[2] > 0 and is_whole(closed.path)
+        return wanted and closed.fingerprint.size > 0 and is_whole(closed.path)
 
     def _writing(self, now: float, path: str) -> list[CheckpointSeen]:
         if now - self._reported_t < REPEAT_SECONDS:
@@ -359,8 +370,8 @@ class CheckpointWatch:
 
     def _saved(self, now: float, files: Sequence[_Closed]) -> CheckpointSeen:
         self._reported_t = float("-inf")
-        main = max(files, key=lambda closed: closed.fingerprint[2])
-        size = format_bytes(main.fingerprint[2])
+        main = max(files, key=lambda closed: closed.fingerprint.size)
+        size = format_bytes(main.fingerprint.size)
         text = f"file: {printable(main.path)}, {size}, still for {now - main.still_t:.1f} s"
         if len(files) > 1:
             text += f", and {len(files) - 1} more"
@@ -467,7 +478,9 @@ def fingerprint(path: str) -> Fingerprint | None:
         seen = os.stat(path)  # noqa: PTH116 -- for every file at every read
     except OSError:
         return None
-    return (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns) if stat.S_ISREG(seen.st_mode) else None
+    if not stat.S_ISREG(seen.st_mode):
+        return None
+    return Fingerprint((seen.st_dev, seen.st_ino), seen.st_size, seen.st_mtime_ns)
 
 
 def is_gone(path: str) -> bool:
@@ -496,7 +509,7 @@ def find_by_inode(path: str, mark: Fingerprint) -> str | None:
     """Find the file's new name within its folder."""
     try:
         with os.scandir(os.path.dirname(path)) as entries:  # noqa: PTH120
-            return next((e.path for e in islice(entries, FILES_MAX) if e.inode() == mark[1]), None)
+            return next((e.path for e in islice(entries, FILES_MAX) if e.inode() == mark.file_id[1]), None)
     except OSError:
         return None
 

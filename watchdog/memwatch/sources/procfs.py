@@ -65,14 +65,11 @@ def parse_status(raw: bytes) -> ProcStatus:
 # Max address space         4294967296           unlimited            bytes
 def parse_limits(raw: bytes) -> tuple[int | None, int | None]:
     """Return the soft RLIMIT_AS and RLIMIT_DATA in bytes, None where unlimited."""
-    soft = {name: value for name, value in _LIMIT_LINE.findall(raw) if value != b"unlimited"}
-    space, data = soft.get(b"address space"), soft.get(b"data size")
-    return space and _finite_limit(space), data and _finite_limit(data)
-
-
-def _finite_limit(raw: bytes) -> int | None:
-    """A limit in bytes, or None for RLIM_INFINITY and other values that memory cannot reach."""
-    return int(raw) if len(raw) <= 19 and int(raw) < 2**62 else None
+    soft: dict[bytes, int] = {}
+    for name, value in _LIMIT_LINE.findall(raw):
+        if value.isdigit() and len(value) <= 19 and int(value) < 2**62:  # memory can reach it: not RLIM_INFINITY
+            soft[name] = int(value)
+    return soft.get(b"address space"), soft.get(b"data size")
 
 
 # 10788 10789 10790

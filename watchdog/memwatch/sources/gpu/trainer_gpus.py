@@ -136,10 +136,8 @@ class GpuOpenDetector:
             return False
         self._next_t = now + OPEN_CHECK_SECONDS
         self._pending_pids = self._pending_pids or sorted(tree)
-        checked, self._pending_pids = (
-            self._pending_pids[:MAX_PROCESSES_PER_CHECK],
-            self._pending_pids[MAX_PROCESSES_PER_CHECK:],
-        )
+        checked = self._pending_pids[:MAX_PROCESSES_PER_CHECK]
+        self._pending_pids = self._pending_pids[MAX_PROCESSES_PER_CHECK:]
         return any(opening not in self._open_at_start for pid in checked for opening in self._open_gpu_files(pid))
 
     def _open_gpu_files(self, pid: int) -> list[tuple[int, str]]:

@@ -212,7 +212,8 @@ class CgroupReader:
         for process, prefix in (("self", ""), (str(self._pid), f"{self._proc}/{self._pid}/root")):
             with suppress(SourceError):
                 mounts = parse_mountinfo(read_whole(f"{self._proc}/{process}/mountinfo"))
-                if (place := locate(membership, mounts, prefix)) is not None:
+                if (found := locate(membership, mounts, prefix)) is not None:
+                    directory, top = found
                     break
         else:
             raise SourceError(
@@ -221,16 +222,16 @@ class CgroupReader:
                 "in one's own, mount /sys/fs/cgroup read-only; or pass --limit",
             )
         self._version = membership.version
-        self._levels = list(_levels(membership, place))
+        self._levels = list(_levels(membership, directory, top))
         if not self._levels:
             raise SourceError(
                 f"cgroup {_shown(membership.path)} has no memory controller", "enable it, or pass --limit"
             )
         # memory.events adds the kills of the levels below.
         names = ("memory.oom_control",) if self._version == 1 else ("memory.events.local", "memory.events")
-        self._kill_counters = [HeldValue(f"{place.directory}/{name}", parse_oom_kills) for name in names]
-        self._ownership = CgroupOwnership(place.directory, self._tree_pids, self._proc)
-        swap = f"{place.directory}/memory.swap.current"
+        self._kill_counters = [HeldValue(f"{directory}/{name}", parse_oom_kills) for name in names]
+        self._ownership = CgroupOwnership(directory, self._tree_pids, self._proc)
+        swap = f"{directory}/memory.swap.current"
         self._swap = HeldValue(swap, parse_usage, 64) if os.path.exists(swap) else None  # noqa: PTH110
 
     def _close_levels(self) -> None:
@@ -244,16 +245,16 @@ class CgroupReader:
         self._next_full_t, self._unlimited = float("-inf"), None
 
 
-def _levels(membership: Membership, place: CgroupLocation) -> Iterator[_CgroupDirectory]:
+def _levels(membership: Membership, innermost: str, top: str) -> Iterator[_CgroupDirectory]:
     """The levels that account for memory, innermost first; above a v1 level without use_hierarchy there are none."""
-    version, directory, path = membership.version, place.directory, membership.path
+    version, path, directory = membership.version, membership.path, innermost
     usage = "memory.usage_in_bytes" if version == 1 else "memory.current"
     while True:
         if os.path.exists(f"{directory}/{usage}"):  # noqa: PTH110
-            if version == 1 and directory != place.directory and not _is_hierarchical(directory):
+            if version == 1 and directory != innermost and not _is_hierarchical(directory):
                 return
             yield _CgroupDirectory(version, directory, _shown(path))
-        if directory == place.top:
+        if directory == top:
             return
         directory = directory.rpartition("/")[0]
         path = path.rpartition("/")[0] or "/"
@@ -294,14 +295,6 @@ class Mount:
     point: str
 
 
-@dataclass(frozen=True, slots=True)
-class CgroupLocation:
-    """A cgroup's directory, and that of the topmost visible level."""
-
-    directory: str
-    top: str
-
-
 # 4:memory:/docker/98b345b146fd
 # 0::/
 def parse_proc_cgroup(raw: bytes) -> Membership:
@@ -339,8 +332,8 @@ def parse_mountinfo(raw: bytes) -> tuple[Mount, ...]:
     return tuple(mounts)
 
 
-def locate(membership: Membership, mounts: Sequence[Mount], prefix: str = "") -> CgroupLocation | None:
-    """Find the cgroup below the first mount that shows it; None when none does.
+def locate(membership: Membership, mounts: Sequence[Mount], prefix: str = "") -> tuple[str, str] | None:
+    """Return the directories of the cgroup and of its topmost visible level, in the first mount that shows it, or None.
 
     `prefix` is put before each mount point: /proc/PID/root for another mount namespace.
     """
@@ -351,7 +344,7 @@ def locate(membership: Membership, mounts: Sequence[Mount], prefix: str = "") ->
         top = prefix + mount.point
         directory = "/".join([top, *below])
         if os.path.isdir(directory):  # noqa: PTH112
-            return CgroupLocation(directory, top)
+            return directory, top
     return None
 
 
