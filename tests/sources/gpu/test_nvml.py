@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from memwatch.core.measurements import GpuMemory
 from memwatch.errors import AbsentError, SourceError
-from memwatch.sources.gpu.gpu_reader import GpuReader, NvmlHelper
+from memwatch.sources.gpu.gpu_reader import HELPER_CODE, GpuReader
 from memwatch.sources.gpu.trainer_gpus import GpuDevice, NvmlPidResolver, parse_nspid, visible_devices
 from support.fakenvml import GIB, World, library_folder, uuid
 from support.freezer import frozen
@@ -55,14 +55,14 @@ class Bench:
         fds.mkdir(parents=True, exist_ok=True)
         (fds / str(len(list(fds.iterdir())))).symlink_to(path)
 
-    def reader(self, patience_s: float = 5.0, helper: NvmlHelper | None = None, **environ: str) -> GpuReader:
+    def reader(self, patience_s: float = 5.0, helper_code: str = HELPER_CODE, **environ: str) -> GpuReader:
         reader = GpuReader(
             lambda: self.tree,
             environ,
             root=str(self.proc),
             driver_traces=[str(self._trace)],
             patience_s=patience_s,
-            helper=helper,
+            helper_code=helper_code,
         )
         self.readers.append(reader)
         return reader
@@ -753,11 +753,10 @@ def test_whatever_a_driver_tells_is_figures_that_can_be_or_a_reason(bench: Bench
 )
 def test_a_helper_that_answers_nonsense_is_replaced_and_no_more(tmp_path: Path, answer: bytes) -> None:
     bench = Bench(tmp_path)
-    helper = NvmlHelper(f"import os\nwhile os.read(0, 1 << 20): os.write(0, {answer!r})")
-    reader = bench.reader(helper=helper)
+    reader = bench.reader(helper_code=f"import os\nwhile os.read(0, 1 << 20): os.write(0, {answer!r})")
     with pytest.raises(SourceError, match="answers what is no answer"):
         reader.read_memory(0)
-    assert not helper.is_running
+    until_gone(*reader.pids)
     with pytest.raises(SourceError, match="answers what is no answer"):
         reader.read_memory(1000)
     reader.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from memwatch.core.measurements import GpuMemory
 from memwatch.errors import AbsentError, SourceError
@@ -38,28 +38,7 @@ STOP_GRACE_S, CLOSE_GRACE_S = 2.0, 0.3
 STOP_HELPER_AFTER_S, IDLE_RETRY_S = 300.0, 600.0
 MAX_STUCK_HELPERS = 2  # processes that cannot be killed, before no other is started
 HANG_HINT = "a GPU may hang: look at dmesg for Xid"
-_HELPER_CODE = "from memwatch.sources.gpu.nvml_helper import serve; serve()"
-
-
-class NvmlHelper(Worker):
-    """A process that runs `nvml_helper.serve`, and those before it that have not ended yet. It ends with memwatch."""
-
-    def __init__(self, code: str = _HELPER_CODE) -> None:
-        super().__init__(code, "NVML's helper", "NVML may have crashed: does nvidia-smi, too?")
-
-    def start_helper(self, settings: HelperSettings, now: float) -> None:
-        """Start one; SourceError when that cannot be done, and while too many hang that cannot be killed."""
-        stuck = self.reap(now)
-        if stuck >= MAX_STUCK_HELPERS:
-            raise SourceError(f"NVML hangs in {stuck} processes that cannot be killed", HANG_HINT)
-        try:
-            self.start(settings)
-        except OSError as error:
-            raise SourceError(f"no process can be started for NVML: {error}") from error
-
-    def ask(self, tree: Iterable[int], t: float, wait_seconds: float) -> None:
-        """Ask which GPUs these PIDs use at t, in `wait_seconds`; SourceError when the helper has ended."""
-        self.send(json_and_yaml.to_json((list(tree), t, wait_seconds)), t)
+HELPER_CODE = "from memwatch.sources.gpu.nvml_helper import serve; serve()"
 
 
 def validate(answer: NvmlAnswer) -> None:
@@ -87,18 +66,18 @@ class GpuReader:
         environ: Mapping[str, str],
         *,
         root: str = "/proc",
-        host_root: str | None = None,
         driver_traces: Sequence[str] = DRIVER_PATHS,
         pace_s: float = 1.0,
         patience_s: float = 0.0,
         deadline_s: float = 2.0,
-        helper: NvmlHelper | None = None,
+        helper_code: str = HELPER_CODE,
     ) -> None:
         """`read_memory` asks `pace_s` after the latest question, and waits up to `patience_s` for the answer."""
         self._tree_pids, self._traces = tree_pids, driver_traces
-        self._roots, self._visible = (root, host_root), environ.get("CUDA_VISIBLE_DEVICES")
+        self._root, self._visible = root, environ.get("CUDA_VISIBLE_DEVICES")
         self._pace_s, self._patience_s, self._deadline_s = pace_s, patience_s, deadline_s
-        self._helper = helper or NvmlHelper()  # its process is started when it is first needed
+        # A process that runs `nvml_helper.serve` and ends with memwatch, started when it is first needed.
+        self._helper = Worker(helper_code, "NVML's helper", "NVML may have crashed: does nvidia-smi, too?")
         self._may_ask_t = self._must_ask_t = self._used_t = float("-inf")  # the last: when a GPU was in use
         self._kill_after_s = KILL_AFTER_S
         self._failures = 0
@@ -126,7 +105,7 @@ class GpuReader:
         self._may_ask_t, self._must_ask_t = t + min(MIN_INTERVAL_S, self._pace_s), t + self._pace_s
         try:
             if self._helper.is_running or self._start_helper(now):
-                self._helper.ask(self._tree_pids(), t, wait_s)
+                self._helper.send(json_and_yaml.to_json((list(self._tree_pids()), t, wait_s)), t)
         except SourceError as error:
             self._fail(now, error)
 
@@ -157,14 +136,23 @@ class GpuReader:
         return self._helper.asked_t is not None
 
     def _start_helper(self, now: float) -> bool:
-        """Start the helper's process; return False, and note the error, when there is no driver."""
+        """Start the helper's process; return False, and note the error, when there is no driver.
+
+        SourceError when that cannot be done, and while too many hang that cannot be killed.
+        """
         if not any(os.path.exists(trace) for trace in self._traces):  # noqa: PTH110 - a Path interns its parts each time
             self._may_ask_t = self._must_ask_t = now + NO_DRIVER_RETRY_S
             self._last = ()
             gone = SourceError("the NVIDIA driver is gone")
             self._error = gone if self._has_worked else AbsentError("no NVIDIA driver here")
             return False
-        self._helper.start_helper(HelperSettings(*self._roots, self._visible, self._last_used), now)
+        stuck = self._helper.reap(now)
+        if stuck >= MAX_STUCK_HELPERS:
+            raise SourceError(f"NVML hangs in {stuck} processes that cannot be killed", HANG_HINT)
+        try:
+            self._helper.start(HelperSettings(self._root, self._visible, self._last_used))
+        except OSError as error:
+            raise SourceError(f"no process can be started for NVML: {error}") from error
         return True
 
     def _receive_answer(self, now: float) -> None:
@@ -197,7 +185,7 @@ class GpuReader:
         if asked_t - self._used_t >= STOP_HELPER_AFTER_S:
             self._helper.stop(asked_t, STOP_GRACE_S)
             self._may_ask_t = self._must_ask_t = asked_t + IDLE_RETRY_S
-            self._open_detector = GpuOpenDetector(self._roots[0], self._tree_pids())
+            self._open_detector = GpuOpenDetector(self._root, self._tree_pids())
 
     def _fail(self, asked_t: float, error: SourceError) -> None:
         self._helper.stop(asked_t, STOP_GRACE_S)

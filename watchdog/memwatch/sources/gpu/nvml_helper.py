@@ -50,31 +50,49 @@ class _Processes:
     reason: str = ""
 
 
-class _Session:
-    """NVML between nvmlInit and nvmlShutdown."""
+class _NvmlReader:
+    """Reads the trainer's GPUs. When a device was lost, NVML is initialized again at growing intervals to find it."""
 
     def __init__(self, pids: NvmlPidResolver, visible: str | None, known: Mapping[str, GpuMemory]) -> None:
-        self._nvml = _load()
         self._pids, self._visible = pids, visible
+        self._known = dict(known)  # the trainer's GPUs, as of the latest reading
+        self._nvml: Any = None  # None: not initialized
+        self._reopen_t, self._losses = float("-inf"), 0
+        self._lost = ""  # why a device is lost
+
+    def _open(self) -> None:
+        self._nvml = _load()
         self._versions = dict.fromkeys(_KINDS, "_v3")
         self._empty: set[tuple[str, str]] = set()  # (device, kind) of process lists without an entry at the latest scan
         self._devices: list[GpuDevice] = []
         self._linked: frozenset[str] = frozenset()  # linked to the trainer by device files or CUDA_VISIBLE_DEVICES
         self._resolved: dict[int, int | None] = {}
-        self.known = dict(known)  # the trainer's GPUs, as of the latest reading
         self._tree: frozenset[int] = frozenset()
         self._scan_t = self._renew_t = float("-inf")
         self._has_listed_tree = False
-        self.lost = ""
+        self._lost = ""
         self._call_nvml(self._nvml.nvmlInit)
 
     def close(self) -> None:
-        with suppress(self._nvml.NVMLError):
-            self._nvml.nvmlShutdown()
+        if self._nvml is not None:
+            with suppress(self._nvml.NVMLError):
+                self._nvml.nvmlShutdown()
+        self._nvml = None
 
     def read_gpus(self, tree: frozenset[int], now: float) -> tuple[GpuMemory, ...]:
         """Read the trainer's GPUs; SourceError when none can be read, _SessionLostError when NVML must restart."""
-        return tuple(self._call_nvml(self._read_devices, tree, now))
+        if self._lost and now >= self._reopen_t:
+            self.close()
+        if self._nvml is None:
+            self._open()
+        try:
+            return tuple(self._call_nvml(self._read_devices, tree, now))
+        finally:
+            if not self._lost:
+                self._losses = 0
+            elif now >= self._reopen_t:
+                self._reopen_t = now + min(MAX_REOPEN_S, 2.0**self._losses)
+                self._losses = min(self._losses + 1, 10)
 
     def _call_nvml(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call `function` and turn pynvml's errors into memwatch's."""
@@ -95,13 +113,13 @@ class _Session:
         scan = tree != self._tree or now - self._scan_t >= SCAN_S
         if scan:
             self._tree, self._scan_t, self._resolved, self._empty = tree, now, {}, set()
-        scanned = [device for device in self._devices if scan or device.resource in self.known]
+        scanned = [device for device in self._devices if scan or device.resource in self._known]
         processes = {device.resource: self._processes(device) for device in scanned}
         if scan:
             self._linked = self._linked_without_pids(processes)
         gpus = [gpu for device in scanned if (gpu := self._gpu(device, processes[device.resource])) is not None]
         gpus += self._lost_gpus()
-        self.known = {gpu.resource: gpu for gpu in gpus}
+        self._known = {gpu.resource: gpu for gpu in gpus}
         if gpus and all(gpu.attribution == "unavailable" for gpu in gpus):
             raise SourceError("; ".join(f"{gpu.resource}: {gpu.reason}" for gpu in gpus))
         return gpus
@@ -146,7 +164,7 @@ class _Session:
         if error.value in (*gone, n.NVML_ERROR_UNKNOWN):
             raise error
         if error.value in (n.NVML_ERROR_GPU_IS_LOST, n.NVML_ERROR_RESET_REQUIRED):
-            self.lost = _error_text(error)
+            self._lost = _error_text(error)
         return _error_text(error)
 
     def _processes(self, device: GpuDevice) -> _Processes:
@@ -202,7 +220,7 @@ class _Session:
         """Read a device; None when nothing links it to the trainer."""
         own = [pid for pid in processes.used if pid in self._tree]
         mapped = [] if own else [pid for pid in processes.used if self._resolve(pid) is not None]
-        undisproved = device.resource in self.known and processes.reason
+        undisproved = device.resource in self._known and processes.reason
         if not (own or mapped or undisproved or device.resource in self._linked):
             return None
         memory, trouble, reason = None, "", processes.reason
@@ -231,9 +249,9 @@ class _Session:
     def _lost_gpus(self) -> list[GpuMemory]:
         """The GPUs that were the trainer's and are no longer listed, after a device was lost."""
         listed = {device.resource for device in self._devices}
-        gone = [gpu for gpu in self.known.values() if gpu.resource not in listed and self.lost]
+        gone = [gpu for gpu in self._known.values() if gpu.resource not in listed and self._lost]
         return [
-            replace(gpu, used_bytes=None, device_used_bytes=None, attribution="unavailable", reason=self.lost)
+            replace(gpu, used_bytes=None, device_used_bytes=None, attribution="unavailable", reason=self._lost)
             for gpu in gone
         ]
 
@@ -268,58 +286,27 @@ def _load() -> Any:
     return pynvml
 
 
-class _ReconnectingSession:
-    """Replaces a session that has lost a device, and otherwise behaves like it."""
-
-    def __init__(self, pids: NvmlPidResolver, visible: str | None, known: Mapping[str, GpuMemory]) -> None:
-        self._pids, self._visible = pids, visible
-        self._session: _Session | None = None
-        self._known = known  # of the previous session, so that a lost GPU is not forgotten
-        self._reopen_t, self._losses = float("-inf"), 0
-
-    def read_gpus(self, tree: frozenset[int], now: float) -> tuple[GpuMemory, ...]:
-        """As _Session.read_gpus; a new session searches for a lost device, at growing intervals."""
-        if self._session is not None and self._session.lost and now >= self._reopen_t:
-            self.close()
-        if self._session is None:
-            self._session = _Session(self._pids, self._visible, self._known)
-        try:
-            return self._session.read_gpus(tree, now)
-        finally:
-            if not self._session.lost:
-                self._losses = 0
-            elif now >= self._reopen_t:
-                self._reopen_t = now + min(MAX_REOPEN_S, 2.0**self._losses)
-                self._losses = min(self._losses + 1, 10)
-
-    def close(self) -> None:
-        if self._session is not None:
-            self._known = self._session.known
-            self._session.close()
-        self._session = None
-
-
 def serve() -> None:
     """Answer the questions on descriptor 0, until it is closed or another process must initialize NVML."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # even while it hangs
     settings = HelperSettings.decode(os.read(0, MAX_HELPER_MESSAGE_BYTES))
     known = {gpu.resource: gpu for gpu in settings.known}
-    sessions = _ReconnectingSession(NvmlPidResolver(settings.root, settings.host_root), settings.visible, known)
+    reader = _NvmlReader(NvmlPidResolver(settings.root), settings.visible, known)
     with suppress(ConnectionError):  # memwatch has ended before it read an answer
         while message := os.read(0, MAX_HELPER_MESSAGE_BYTES):
             tree, t, wait_seconds = json.loads(message)
             if select.select([0], [], [], wait_seconds)[0]:  # closed, or another question: nobody waits for this answer
                 break
-            answer = _answer(sessions, frozenset(tree), t)
+            answer = _answer(reader, frozenset(tree), t)
             os.write(0, answer.encode())
             if answer.restart_helper:
                 break
-    sessions.close()
+    reader.close()
 
 
-def _answer(sessions: _ReconnectingSession, tree: frozenset[int], now: float) -> NvmlAnswer:
+def _answer(reader: _NvmlReader, tree: frozenset[int], now: float) -> NvmlAnswer:
     try:
-        return NvmlAnswer(sessions.read_gpus(tree, now))
+        return NvmlAnswer(reader.read_gpus(tree, now))
     except SourceError as error:
         return NvmlAnswer.from_error(error, isinstance(error, (_SessionLostError, AbsentError)))
     except Exception as error:  # nobody reads a traceback here

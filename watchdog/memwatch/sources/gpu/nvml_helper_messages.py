@@ -19,7 +19,6 @@ class HelperSettings:
     """The first message: what all questions have in common."""
 
     root: str  # as for NvmlPidResolver
-    host_root: str | None
     visible: str | None  # the trainer's CUDA_VISIBLE_DEVICES
     known: tuple[GpuMemory, ...]  # the trainer's, as of an earlier helper's last answer
 

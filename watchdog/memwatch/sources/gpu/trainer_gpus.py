@@ -65,35 +65,34 @@ def parse_nspid(status: bytes) -> tuple[int, ...]:
 class NvmlPidResolver:
     """Maps a PID in NVML's list to the trainer's process, when NVML has another PID namespace."""
 
-    def __init__(self, root: str = "/proc", host_root: str | None = None) -> None:
-        self._root, self._host_root = Path(root), Path(host_root or root)
+    def __init__(self, root: str = "/proc") -> None:
+        self._root = Path(root)
 
     def resolve(self, pid: int, tree: frozenset[int]) -> int | None:
         """Return the PID of `tree` that NVML's `pid` is; None when it is another process, or that is not certain."""
-        inner = self._nspids(self._host_root / str(pid))[-1:]
-        if inner and inner[0] in tree and self._same_namespace(pid, inner[0]):
-            return inner[0]
+        inner = self._nspids(self._root / str(pid))[-1:]
+        if inner and inner[0] in tree:
+            namespace = self._namespace(pid)
+            if namespace is not None and namespace == self._namespace(inner[0]):
+                return inner[0]
         if (self._root / str(pid)).exists():  # the same namespace: it is another process
             return None
         return next((own for own in sorted(tree) if pid in self._nspids(self._root / str(own))[1:]), None)
 
     def in_container(self) -> bool:
         """Whether memwatch is in a container's PID namespace, where NVML's process list may be empty or useless."""
-        try:
-            return str((self._root / "self/ns/pid").readlink()) != _INITIAL_PID_NAMESPACE
-        except OSError:
-            return True
+        return self._namespace("self") != _INITIAL_PID_NAMESPACE
 
     def open_devices(self, tree: Iterable[int]) -> frozenset[int]:
         """Return the minor numbers of the /dev/nvidiaN that these processes have open."""
         links = (link for pid in tree for link in open_files(f"{self._root}/{pid}"))
         return frozenset(int(link[11:]) for link in links if re.fullmatch(r"/dev/nvidia[0-9]{1,4}", link))
 
-    def _same_namespace(self, host_pid: int, own_pid: int) -> bool:
+    def _namespace(self, process: int | str) -> str | None:
         try:
-            return (self._host_root / f"{host_pid}/ns/pid").readlink() == (self._root / f"{own_pid}/ns/pid").readlink()
+            return str((self._root / f"{process}/ns/pid").readlink())
         except OSError:
-            return False
+            return None
 
     def _nspids(self, process: Path) -> tuple[int, ...]:
         try:
