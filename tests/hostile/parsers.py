@@ -256,6 +256,7 @@ PARSERS = {
         (b"Id=a.service\nMainPID=7\nControlGroup=/a\n",),
         found=(b"MainPID=" + b"9" * 400,),
     ),
+    "target_facts.parse_number": Parser(text(target_facts.parse_number), (b"12", b"9" * 20)),
     "process_tree.parse_rank": Parser(
         lambda raw: process_tree.parse_rank(7, _environ(raw)), (b"RANK=1\0LOCAL_RANK=1\0WORLD_SIZE=4",)
     ),

@@ -248,11 +248,13 @@ class _NvmlReader:
 
     def _lost_gpus(self) -> list[GpuMemory]:
         """The GPUs that were the trainer's and are no longer listed, after a device was lost."""
+        if not self._lost:
+            return []
         listed = {device.resource for device in self._devices}
-        gone = [gpu for gpu in self._known.values() if gpu.resource not in listed and self._lost]
         return [
             replace(gpu, used_bytes=None, device_used_bytes=None, attribution="unavailable", reason=self._lost)
-            for gpu in gone
+            for gpu in self._known.values()
+            if gpu.resource not in listed
         ]
 
 

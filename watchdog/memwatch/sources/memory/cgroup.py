@@ -355,7 +355,7 @@ def _below(path: str, root: str) -> list[str] | None:
     return rest if names[: len(above)] == above and ".." not in rest else None
 
 
-# --- whose processes are in it ----------------------------------------------------------------------------------------
+# --- ownership --------------------------------------------------------------------------------------------------------
 
 _STRANGERS_BYTES = 32 << 20  # RSS that other processes, such as a shell, may have together in an owned cgroup
 _CHECK_SECONDS, _CONFIRM_SECONDS = 10.0, 2.0  # between checks; before the first finding of strangers is confirmed
