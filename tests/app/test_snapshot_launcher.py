@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memwatch.app.examination_launcher import ProcessSnapshotLauncher
-from memwatch.cli import snapshot_command
+from memwatch.cli import examination_commands
 from memwatch.core.events import SnapshotTaken
 from support.processes import running
 
@@ -48,7 +48,7 @@ def test_what_the_trainer_holds_is_kept_and_said_where(tmp_path: Path, monkeypat
     with running([sys.executable, "-c", HOLDS]) as trainer, snapshotter(trainer.pid) as one:
         event = outcome(one)
     assert event.reason == "" and Path(event.path).is_relative_to(tmp_path)
-    found = snapshot_command.load_process_snapshot(event.label, {"XDG_STATE_HOME": str(tmp_path)})
+    found = examination_commands.load_process_snapshot(event.label, {"XDG_STATE_HOME": str(tmp_path)})
     counts = {each.type: each.count for each in found.found.census.types}
     assert counts["__main__.Thing"] == 500
 
@@ -58,7 +58,7 @@ def test_what_the_trainer_holds_is_kept_and_said_where(tmp_path: Path, monkeypat
     [
         ("raise SystemExit(3)", "it ended with status 3"),
         ("print('no JSON')", "it ended with status 0"),
-        ("from memwatch.cli.snapshot_command import serve; serve()", "no process"),
+        ("from memwatch.cli.examination_commands import serve; serve()", "no process"),
     ],
 )
 def test_what_hinders_it_is_said(code: str, reason: str) -> None:

@@ -16,7 +16,7 @@ from hostile.contract import Parser
 from hostile.defiled import harmful
 from memwatch.app import examination_launcher
 from memwatch.app.engine_settings import EngineSettings
-from memwatch.cli import snapshot_command, top
+from memwatch.cli import examination_commands, top
 from memwatch.cli.commands import print_snapshot
 from memwatch.config import web_config
 from memwatch.config.settings import Config, parse_listen
@@ -144,7 +144,7 @@ def _shown_status(raw: bytes) -> object:
 def _compared(raw: bytes) -> object:
     """A snapshot file beside another, as people and programs are told."""
     with _file(raw, ".json") as path:
-        found = snapshot_command.load_process_snapshot(str(path), {})
+        found = examination_commands.load_process_snapshot(str(path), {})
     difference = diff_process_snapshots(INSPECTION, found)
     return (
         found,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from memwatch.app.launched_trainer import LaunchedTrainer
-from memwatch.cli.snapshot_command import save_process_snapshot
+from memwatch.cli.examination_commands import save_process_snapshot
 from memwatch.core.examination import Examination
 from memwatch.core.leaks.process_snapshot import ProcessSnapshot
 from memwatch.core.measurements import Sample, Target

@@ -14,7 +14,7 @@ from memwatch.system.python_workers import Task
 EXAMINATION_SECONDS = 180.0  # until an examination is ended: it has the lowest priority and may wait long for a core
 SNAPSHOT_SECONDS = 300.0  # until a snapshot is ended
 _EXAMINATION_CODE = "from memwatch.app.examination_worker import serve; serve()"
-_SNAPSHOT_CODE = "from memwatch.cli.snapshot_command import serve; serve()"
+_SNAPSHOT_CODE = "from memwatch.cli.examination_commands import serve; serve()"
 
 
 @dataclass(frozen=True, slots=True)

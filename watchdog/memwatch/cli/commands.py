@@ -283,7 +283,7 @@ def _new_file(name: object) -> Iterator[TextIO | None]:
 def snapshot(flags: dict[str, object]) -> int:
     """`memwatch snapshot --pid PID --label NAME`: what a trainer holds at this moment, printed and kept in a file."""
     from memwatch.app.examination_worker import DEFAULT_TRACED_TYPES
-    from memwatch.cli import snapshot_command
+    from memwatch.cli import examination_commands
     from memwatch.outputs.text.examination_text import render_snapshot
     from memwatch.system.process_priority import lower_priority
 
@@ -293,19 +293,21 @@ def snapshot(flags: dict[str, object]) -> int:
     config = config_from_flags(flags)
     lower_priority()
     with ProgressBar("examining the trainer"):
-        found = snapshot_command.take_process_snapshot(config, label, options)
-    path = snapshot_command.save_process_snapshot(found, None if output is None else Path(str(output)), os.environ)
+        found = examination_commands.take_process_snapshot(config, label, options)
+    path = examination_commands.save_process_snapshot(found, None if output is None else Path(str(output)), os.environ)
     print(json_and_yaml.to_shown_json(found) if config.json else f"{render_snapshot(found)}\n\nkept: {path}")
     return ExitCode.ENDED
 
 
 def diff(flags: dict[str, object]) -> int:
     """`memwatch diff A B`: what is different between two snapshots."""
-    from memwatch.cli import snapshot_command
+    from memwatch.cli import examination_commands
     from memwatch.core.leaks.process_snapshot import diff_process_snapshots
     from memwatch.outputs.text.examination_text import render_inspection_diff
 
-    before, after = (snapshot_command.load_process_snapshot(name, os.environ) for name in _listed(flags, "snapshots"))
+    before, after = (
+        examination_commands.load_process_snapshot(name, os.environ) for name in _listed(flags, "snapshots")
+    )
     found = diff_process_snapshots(before, after)
     print(json_and_yaml.to_shown_json(found) if flags.get("json") else render_inspection_diff(found))
     return ExitCode.ENDED
