@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from memwatch.app.launched_trainer import LaunchedTrainer, Passthrough, forward_signals, shell_status, signal_name
-from memwatch.cli.demo import Confinement, _cgroup, _rlimit, _works, confine
+from memwatch.cli.demo import Confinement, _can_start, _cgroup, _rlimit, confine
 from memwatch.errors import AttachError
 from support.mainjob import until
 
@@ -223,7 +223,7 @@ def test_a_way_that_does_not_start_anything_is_not_taken() -> None:
     def fails() -> None:
         raise OSError("as in a cgroup that takes no processes")
 
-    assert _works(())
-    assert not _works((), fails)
-    assert not _works(("false",))
-    assert not _works(("/nowhere/systemd-run",))
+    assert _can_start(())
+    assert not _can_start((), fails)
+    assert not _can_start(("false",))
+    assert not _can_start(("/nowhere/systemd-run",))

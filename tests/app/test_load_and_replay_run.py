@@ -63,7 +63,7 @@ def test_each_event_comes_out_as_it_was_told(path: Path, gpus: int, capsys: pyte
     [one] = again(path)
     assert one.difference is None and len(one.recomputed) == len(told)
     assert main(["replay", str(path)]) == ExitCode.ENDED
-    assert f"judged again, 1 watch: each of {len(told)} events as it was told" in capsys.readouterr().out
+    assert f"replayed 1 watch: each of {len(told)} events as it was reported" in capsys.readouterr().out
 
 
 def test_a_decision_tells_what_it_stood_on(path: Path) -> None:
@@ -97,7 +97,7 @@ def test_every_look_counts(path: Path, capsys: pytest.CaptureFixture[str]) -> No
     then, now = one.difference
     assert then is not None and now is not None and then.fields != now.fields
     assert main(["replay", "--json", str(path)]) == ExitCode.INTERNAL
-    assert "told otherwise than it was (watch 1 of 1" in capsys.readouterr().err
+    assert "the replay differs from what was reported (watch 1 of 1" in capsys.readouterr().err
 
 
 def test_it_is_judged_by_the_settings_of_that_time_and_by_no_others(

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.cli.config_commands import _lines
+from memwatch.cli.config_commands import _yaml_lines
 from memwatch.cli.main import main
 from memwatch.config.load import load_config, load_with_origins
 from memwatch.config.settings import Config
@@ -51,9 +51,9 @@ def test_files_that_are_right_have_a_line_each(capsys: pytest.CaptureFixture[str
     assert (code, err) == (ExitCode.ENDED, [])
     first, second = out.splitlines()
     assert (
-        first == f"{file}: right: profile observe: never signals, as policy.act says; serves nothing; keeps no history"
+        first == f"{file}: valid: profile observe: never signals, as policy.act says; serves nothing; stores no history"
     )
-    assert second.startswith(f"{EXAMPLE}: right: interrupts with SIGINT or SIGTERM; listens at 127.0.0.1:9877; keeps ")
+    assert second.startswith(f"{EXAMPLE}: valid: interrupts with SIGINT or SIGTERM; listens at 127.0.0.1:9877; stores ")
 
 
 def test_all_that_is_wrong_is_told_of_each_file(capsys: pytest.CaptureFixture[str], file: Path) -> None:
@@ -108,7 +108,7 @@ def test_what_is_shown_is_right_and_says_where_it_is_from(file: Path) -> None:
     assert (lines["limit"], lines["profile"]) == ("$MEMWATCH_MEMORY__LIMIT", "--profile")
     checked = memwatch("config", "check", "/dev/stdin", given_=shown)
     assert (checked.returncode, checked.stderr) == (0, "")
-    assert checked.stdout.startswith("/dev/stdin: right: profile aggressive")
+    assert checked.stdout.startswith("/dev/stdin: valid: profile aggressive")
     assert load_config(None, shown).target.match == 'a: "b" #c'
 
 
@@ -149,11 +149,11 @@ def test_what_is_shown_can_be_fed_back(data: dict[str, object]) -> None:
         made = load_with_origins(None, text)
     except Exception:  # not a regular expression
         return
-    assert load_config(None, "\n".join(_lines(made.config, made.origins))) == made.config
+    assert load_config(None, "\n".join(_yaml_lines(made.config, made.origins))) == made.config
 
 
 def test_the_defaults_are_shown_as_the_example_has_them() -> None:
-    assert json_and_yaml.load_yaml("\n".join(_lines(Config(), {})), "shown") == json_and_yaml.load_yaml(
+    assert json_and_yaml.load_yaml("\n".join(_yaml_lines(Config(), {})), "shown") == json_and_yaml.load_yaml(
         EXAMPLE.read_text(), "example"
     )
 

@@ -54,7 +54,7 @@ def test_what_has_grown_between_two_snapshots_is_told(env: dict[str, str], tmp_p
         assert trainer.stdout.readline() == "grown\n"
         second = memwatch(env, *taken, "--label", "after", "-o", str(tmp_path / "after.json"), "--json")
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
-    kept = Path(first.stdout.rsplit("kept: ", 1)[1].strip())
+    kept = Path(first.stdout.rsplit("saved: ", 1)[1].strip())
     assert kept.parent == tmp_path / "state/memwatch/snapshots" and "debug-checkpoint-1" in kept.name
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600 and stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
     assert "evaluate (<string>" in first.stdout and "tracked" in first.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import platform
@@ -16,7 +17,7 @@ import pytest
 
 import memwatch
 from memwatch import __version__
-from memwatch.cli.main import main
+from memwatch.cli.main import FUNCTION_BY_COMMAND, _parser, main
 from memwatch.errors import ExitCode
 from support.processes import WAIT, python, running
 
@@ -134,6 +135,13 @@ def test_the_version_is_a_line_for_programs_and_lines_for_a_report_of_a_bug(caps
     assert list(told) == ["build", "python", "system", "packages", "extras", "files"]
     assert told["python"] == f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}"
     assert told["files"] == str(Path(memwatch.__file__).parent)
+
+
+def test_each_command_has_a_function() -> None:
+    for module, function in (place.split(".") for place in FUNCTION_BY_COMMAND.values()):
+        assert callable(getattr(importlib.import_module(f"memwatch.cli.{module}"), function))
+    [commands] = [action.choices for action in _parser()._actions if action.dest == "command"]
+    assert {*commands} - {"run", "config"} <= {*FUNCTION_BY_COMMAND}
 
 
 @pytest.mark.parametrize("words", [["--version"], ["completion", "bash"], ["man"]])

@@ -155,4 +155,4 @@ def test_a_history_of_a_killed_watch_is_read_by_others(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "memwatch", "replay", str(folder.history)]
     done = subprocess.run(command, env=folder.environ(), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "as it was told, bit for bit" in done.stdout
+    assert "as it was reported, bit for bit" in done.stdout

@@ -190,7 +190,7 @@ def replays(place: Stage) -> bool:
     """`memwatch replay` of its history tells the same again."""
     words = [place.folder.python, "-m", "memwatch", "replay", str(place.folder.history)]
     done = subprocess.run(words, env=place.folder.environ(), capture_output=True, timeout=LONGEST_SECONDS, check=False)
-    return done.returncode == 0 and b"as it was told, bit for bit" in done.stdout
+    return done.returncode == 0 and b"as it was reported, bit for bit" in done.stdout
 
 
 def summary(rows: Sequence[Row]) -> Row:

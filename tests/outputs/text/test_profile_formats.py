@@ -90,7 +90,7 @@ def test_the_command_keeps_stacks_in_a_new_file(tmp_path: Path) -> None:
         assert {stack for stack, _, _ in stacks} <= {"(not seen)", "<module> (<string>:6)", "<module> (<string>:7)"}
         assert sum(int(size) for _, _, size in stacks) > 8 << 20
         again = profile("--seconds", "1", "-o", "growth.json")
-        assert (again.returncode, again.stdout) == (2, "") and "is there already" in again.stderr
+        assert (again.returncode, again.stdout) == (2, "") and "exists already" in again.stderr
         for wrong in ("0", "-3", "nan", "soon", "1e9"):
             refused = profile("--seconds", wrong)
             assert refused.returncode == 2 and "not a length of time" in refused.stderr

@@ -1,39 +1,144 @@
-"""`memwatch snapshot` and `memwatch diff`: a trainer at one moment, kept in a file, and two of them side by side."""
+"""`memwatch census`, `profile`, `snapshot` and `diff`: examine a running Python from outside, once."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import sys
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, TextIO
 
 from memwatch.app.composition import find_target, make_readers
 from memwatch.app.examination_launcher import ProcessSnapshotOutcome, ProcessSnapshotRequest
 from memwatch.app.examination_worker import DEFAULT_TRACED_TYPES, examine_process
+from memwatch.cli.commands import config_from_flags
 from memwatch.config.settings import Config, TargetConfig, default_history
-from memwatch.core.leaks.process_snapshot import ProcessSnapshot
-from memwatch.core.text_and_units import printable
-from memwatch.diagnosis.heap.object_census import CensusOptions
-from memwatch.errors import ConfigError, MemwatchError
+from memwatch.core.leaks.process_snapshot import ProcessSnapshot, diff_process_snapshots
+from memwatch.core.text_and_units import format_duration, printable
+from memwatch.diagnosis.heap.attribute_path_sizes import parse_attribute_path
+from memwatch.diagnosis.heap.object_census import CensusOptions, take_census
+from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, SourceError
+from memwatch.outputs.terminal.command_progress import ProgressBar
+from memwatch.outputs.text.examination_text import render_census, render_inspection_diff, render_snapshot
 from memwatch.system import json_and_yaml, private_files
+from memwatch.system.process_priority import lower_priority
 from memwatch.system.python_workers import serve_task
 
-MAX_SAVED_SNAPSHOTS = 200  # files; of more, the oldest go
-_GPU_PATIENCE_SECONDS = 5.0
+MAX_PROFILE_SECONDS = 86_400.0
+MAX_SAVED_SNAPSHOTS = 200  # files in the state folder; the oldest are deleted
+GPU_PATIENCE_SECONDS = 5.0  # how long a snapshot waits for the GPU driver
 _SUFFIX = ".json"
 
 
-def take_process_snapshot(config: Config, label: str, wish: CensusOptions) -> ProcessSnapshot:
-    """All that can be read of the trainer now; AttachError when there is none."""
+def census(flags: Mapping[str, Any]) -> int:
+    """`memwatch census --pid PID`: count the objects of a running Python by type."""
+    options = replace(_census_options(flags), bytes="bytes" in flags)
+    config = config_from_flags(flags)
+    pid = find_target(config).target.pid
+    lower_priority()
+    with _attaching(), ProgressBar("counting objects"):
+        found = take_census(pid, options)
+    print(json_and_yaml.to_shown_json(found) if config.json else render_census(found))
+    return ExitCode.ENDED
+
+
+def profile(flags: Mapping[str, Any]) -> int:
+    """`memwatch profile --pid PID`: find the lines of code that raise its memory."""
+    from memwatch.diagnosis.memory_growth_recorder import DEFAULT_RECORD_SECONDS, record_profile
+    from memwatch.outputs.text.profile_formats import folded, render_profile, speedscope
+
+    seconds = _parse_seconds(flags.get("seconds", DEFAULT_RECORD_SECONDS))
+    config = config_from_flags(flags)
     facts = find_target(config)
-    pid = facts.target.pid
-    with ExitStack() as held:
-        readers = make_readers(config, facts, held, gpu_patience_seconds=_GPU_PATIENCE_SECONDS)
+    lower_priority()
+    with _new_file(flags.get("output")) as file:
+        with _attaching(), ProgressBar(f"following memory for {format_duration(seconds)}"):
+            found = record_profile(facts.target.pid, seconds)
+        print(json_and_yaml.to_shown_json(found) if config.json else render_profile(found))
+        if file is not None:
+            is_speedscope = file.name.endswith(".json")
+            file.write(speedscope(found.credits, facts.command) if is_speedscope else folded(found.credits))
+            print(f"\nstacks: {file.name}", file=sys.stderr if config.json else sys.stdout)
+    return ExitCode.ENDED
+
+
+def snapshot(flags: Mapping[str, Any]) -> int:
+    """`memwatch snapshot --pid PID --label NAME`: store what a trainer holds now in a file, and print it."""
+    options = replace(_census_options(flags), bytes=True, trace_most_frequent=DEFAULT_TRACED_TYPES)
+    label = flags.get("label") or time.strftime("%Y-%m-%d %H:%M:%S")
+    config = config_from_flags(flags)
+    lower_priority()
+    with ProgressBar("examining the trainer"):
+        found = take_process_snapshot(config, label, options)
+    path = save_process_snapshot(found, Path(flags["output"]) if "output" in flags else None, os.environ)
+    print(json_and_yaml.to_shown_json(found) if config.json else f"{render_snapshot(found)}\n\nsaved: {path}")
+    return ExitCode.ENDED
+
+
+def diff(flags: Mapping[str, Any]) -> int:
+    """`memwatch diff A B`: show the differences between two snapshots."""
+    before, after = (load_process_snapshot(name, os.environ) for name in flags["snapshots"])
+    found = diff_process_snapshots(before, after)
+    print(json_and_yaml.to_shown_json(found) if "json" in flags else render_inspection_diff(found))
+    return ExitCode.ENDED
+
+
+def _census_options(flags: Mapping[str, Any]) -> CensusOptions:
+    paths = tuple(parse_attribute_path(path) for path in flags.get("track", ()))
+    return CensusOptions(traced_types=tuple(flags.get("holders", ())), attribute_paths=paths)
+
+
+@contextmanager
+def _attaching() -> Iterator[None]:
+    """Turn a failed reading into a failure to attach, which has an exit code of its own."""
+    try:
+        yield
+    except SourceError as error:
+        raise AttachError(str(error), error.hint) from error
+
+
+def _parse_seconds(given: object) -> float:
+    try:
+        seconds = float(str(given))
+    except ValueError:
+        seconds = math.nan
+    if not 0.0 < seconds <= MAX_PROFILE_SECONDS:
+        raise ConfigError(f"--seconds {given}: not a length of time", "give seconds, as in --seconds 30")
+    return seconds
+
+
+@contextmanager
+def _new_file(name: str | None) -> Iterator[TextIO | None]:
+    """Create the file that -o names; ConfigError when it exists already."""
+    if name is None:
+        yield None
+        return
+    try:
+        file = open(name, "x", encoding="utf-8")  # noqa: SIM115 - closed below
+    except FileExistsError as error:
+        raise ConfigError(f"{name} exists already", "name another file with -o") from error
+    except OSError as error:
+        raise ConfigError(f"{name}: {error.strerror}", "name a file that can be written with -o") from error
+    with file:
+        yield file
+
+
+# --- snapshots ------------------------------------------------------------------------------------------------------
+
+
+def take_process_snapshot(config: Config, label: str, options: CensusOptions) -> ProcessSnapshot:
+    """Read all that can be read of the trainer now; AttachError when there is none."""
+    facts = find_target(config)
+    with ExitStack() as stack:
+        readers = make_readers(config, facts, stack, gpu_patience_seconds=GPU_PATIENCE_SECONDS)
         sample = readers.sampler.sample(time.time())
-    found = examine_process(pid, wish)
-    return ProcessSnapshot(printable(label), time.time(), facts.target, facts.command, sample, found)
+    examination = examine_process(facts.target.pid, options)
+    return ProcessSnapshot(printable(label), time.time(), facts.target, facts.command, sample, examination)
 
 
 def serve() -> None:
@@ -43,46 +148,41 @@ def serve() -> None:
 
 def _save_requested(request: ProcessSnapshotRequest) -> ProcessSnapshotOutcome:
     config = Config(target=TargetConfig(pid=request.pid))
-    wish = CensusOptions(bytes=True, trace_most_frequent=DEFAULT_TRACED_TYPES)
+    options = CensusOptions(bytes=True, trace_most_frequent=DEFAULT_TRACED_TYPES)
     try:
-        found = take_process_snapshot(config, request.label, wish)
+        found = take_process_snapshot(config, request.label, options)
         return ProcessSnapshotOutcome(path=str(save_process_snapshot(found, None, os.environ)))
     except (MemwatchError, OSError) as error:
         return ProcessSnapshotOutcome(reason=str(error))
 
 
-def save_process_snapshot(inspection: ProcessSnapshot, path: Path | None, environ: Mapping[str, str]) -> Path:
-    """Write it into a file that nobody else can read: the one that is named, or one in the state folder."""
+def save_process_snapshot(found: ProcessSnapshot, path: Path | None, environ: Mapping[str, str]) -> Path:
+    """Write a file that nobody else can read, at `path` or in the state folder, and return its path."""
     if path is None:
-        folder = _own_folder(environ)
+        folder = _private_folder(environ)
         for earlier in sorted(folder.glob(f"*{_SUFFIX}"))[: -MAX_SAVED_SNAPSHOTS + 1]:
             earlier.unlink(missing_ok=True)
-        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(inspection.t))
-        name = re.sub(r"[^a-z0-9]+", "-", inspection.label.lower()).strip("-")
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(found.t))
+        name = re.sub(r"[^a-z0-9]+", "-", found.label.lower()).strip("-")
         path = folder / f"{stamp}-{name or 'snapshot'}-{os.getpid()}{_SUFFIX}"
     try:
         with open(private_files.create_private_file(path), "wb") as file:
-            file.write(json_and_yaml.to_json(inspection) + b"\n")
+            file.write(json_and_yaml.to_json(found) + b"\n")
     except FileExistsError as error:
-        raise ConfigError(
-            f"{path} is there already", "name another file with -o; what is there is not written over"
-        ) from error
+        raise ConfigError(f"{path} exists already", "name another file with -o: no file is overwritten") from error
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}", "name a file that can be written with -o") from error
     return path
 
 
 def load_process_snapshot(name: str, environ: Mapping[str, str]) -> ProcessSnapshot:
-    """The snapshot in a file, or the latest with this label; ConfigError when there is none."""
-    path = Path(name)
-    if path.is_file():
-        return _read(path)
-    labelled = (_read(one) for one in sorted(_folder(environ).glob(f"*{_SUFFIX}"), reverse=True))
-    found = next((one for one in labelled if one.label == name), None)
+    """Return the snapshot in the file called `name`, or the latest with this label; ConfigError when there is none."""
+    if Path(name).is_file():
+        return _read(Path(name))
+    stored = (_read(path) for path in sorted(_folder(environ).glob(f"*{_SUFFIX}"), reverse=True))
+    found = next((one for one in stored if one.label == name), None)
     if found is None:
-        raise ConfigError(
-            f"no snapshot is called {name!r}, and no such file is there", "memwatch snapshot --label NAME takes one"
-        )
+        raise ConfigError(f"no snapshot and no file is called {name!r}", "memwatch snapshot --label NAME takes one")
     return found
 
 
@@ -93,14 +193,14 @@ def _read(path: Path) -> ProcessSnapshot:
         raise ConfigError(f"{path}: no snapshot: {error}", "name a file that memwatch snapshot has written") from error
 
 
-def _own_folder(environ: Mapping[str, str]) -> Path:
+def _folder(environ: Mapping[str, str]) -> Path:
+    return default_history(environ).parent / "snapshots"
+
+
+def _private_folder(environ: Mapping[str, str]) -> Path:
     path = _folder(environ)
     try:
         return private_files.ensure_private_dir(path)
     except OSError as error:
         hint = "set XDG_STATE_HOME to a folder of your own, or name a file with -o"
         raise ConfigError(f"{path}: {error.strerror}", hint) from error
-
-
-def _folder(environ: Mapping[str, str]) -> Path:
-    return default_history(environ).parent / "snapshots"

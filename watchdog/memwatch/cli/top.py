@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import os
 import select
 import socket
 import ssl
@@ -12,13 +13,13 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from memwatch.cli.commands import print_snapshot
+from memwatch.cli.commands import config_from_flags, print_snapshot
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import printable
 from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
@@ -40,18 +41,56 @@ TOP_KEYS = {
     "h": "help",
 }
 _EXAMPLE = "as in: memwatch top http://127.0.0.1:9877"
-_NO_ANSWER = "is a memwatch watching there? `--listen` tells where it listens; its journal says: metrics and status"
-_CERTIFICATE_WANTED = "it may want a certificate of yours: --cert FILE --key FILE"
-_HINTS = {
-    "http 400": "it may speak TLS: write https://",
+_NO_ANSWER_HINT = (
+    "is a memwatch watching there? --listen sets its address; its journal has it behind: metrics and status"
+)
+_CERTIFICATE_HINT = "it may require a client certificate: --cert FILE --key FILE"
+_HINTS = {  # by a part of the error
+    "http 400": "it may require TLS: write https://",
     "http 401": "write https://NAME@HOST:PORT, and the password in a file: --password-file FILE, or $MEMWATCH_PASSWORD",
-    "http 429": "others ask too often, or try out passwords there: wait a few seconds",
-    "CERTIFICATE_VERIFY_FAILED": "--ca-file FILE names who signed its certificate, which must be for this address",
-    "CERTIFICATE_REQUIRED": "it wants a certificate of yours: --cert FILE --key FILE",
-    "EOF OCCURRED": _CERTIFICATE_WANTED,
-    "HANDSHAKE_FAILURE": _CERTIFICATE_WANTED,
-    "WRONG_VERSION_NUMBER": "it may speak no TLS: write http://",
+    "http 429": "it gets too many requests, or too many wrong passwords: wait a few seconds",
+    "CERTIFICATE_VERIFY_FAILED": "--ca-file FILE names the CA of its certificate, which must be for this address",
+    "CERTIFICATE_REQUIRED": "it requires a client certificate: --cert FILE --key FILE",
+    "EOF OCCURRED": _CERTIFICATE_HINT,
+    "HANDSHAKE_FAILURE": _CERTIFICATE_HINT,
+    "WRONG_VERSION_NUMBER": "it may not use TLS: write http://",
 }
+
+
+def top(flags: Mapping[str, Any]) -> int:
+    """`memwatch top [URL]`: show the live view until `q` or Ctrl-C; with --once or --json print the present state."""
+    client = StatusClient(_url(flags), _password(flags), flags.get("ca_file"), flags.get("cert"), flags.get("key"))
+    snapshot = client.fetch_snapshot()
+    if "once" in flags or "json" in flags:
+        print_snapshot(snapshot, sys.stdout, "json" in flags)
+    elif sys.stdout.isatty():
+        _show_live(client, snapshot)
+    else:
+        raise ConfigError("stdout is not a terminal", "memwatch top -1 prints one screen")
+    return ExitCode.ENDED
+
+
+def _url(flags: Mapping[str, Any]) -> str:
+    """Return the URL of the command line, else the one where a watch with this configuration would listen."""
+    url: str = flags.get("url", "")
+    if url:
+        return url if "://" in url else f"http://{url}"
+    address = config_from_flags(flags).listen_address
+    if address is None:
+        raise ConfigError("no address is named", _EXAMPLE)
+    host, port = address
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _password(flags: Mapping[str, Any]) -> str:
+    file = flags.get("password_file")
+    if file is None:
+        return os.environ.get("MEMWATCH_PASSWORD", "")
+    try:
+        return Path(file).read_text(encoding="utf-8").partition("\n")[0]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigError(f"{file}: {reason}", "name a file that can be read with --password-file") from error
 
 
 class StatusClient:
@@ -75,9 +114,9 @@ class StatusClient:
             parts = urlsplit(url)
             parts.port  # noqa: B018 - ValueError when it is not a number
         except ValueError as error:
-            raise ConfigError(f"no address of a memwatch: {error}", _EXAMPLE) from error
+            raise ConfigError(f"not the address of a memwatch: {error}", _EXAMPLE) from error
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"{url}: no address of a memwatch", _EXAMPLE)
+            raise ConfigError(f"{url}: not the address of a memwatch", _EXAMPLE)
         self.url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")  # without the password
         self._request = urllib.request.Request(f"{self.url}/status.json")  # noqa: S310 - the scheme was checked
         if parts.username is not None:
@@ -93,46 +132,41 @@ class StatusClient:
                 body = response.read(MAX_RESPONSE_BYTES)
         except urllib.error.HTTPError as error:
             error.close()
-            hint = _HINTS.get(f"http {error.code}", _NO_ANSWER)
+            hint = _HINTS.get(f"http {error.code}", _NO_ANSWER_HINT)
             raise AttachError(f"{self.url} answers {error.code} {printable(error.reason, 100)}", hint) from error
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            hint = next((hint for sign, hint in _HINTS.items() if sign in str(reason).upper()), _NO_ANSWER)
+            hint = next((hint for sign, hint in _HINTS.items() if sign in str(reason).upper()), _NO_ANSWER_HINT)
             raise AttachError(f"no answer from {self.url}: {printable(str(reason), 200)}", hint) from error
         return _parse_snapshot(self.url, body)
-
-
-class _DeadlineSocket:
-    """Bounds the time of a whole response, however slowly its bytes arrive: a mixin for sockets."""
-
-    seconds = RESPONSE_TIMEOUT_SECONDS
-    _deadline: float | None = None
-
-    def recv_into(self, *args: Any) -> int:
-        now = time.monotonic()
-        self._deadline = now + self.seconds if self._deadline is None else self._deadline
-        if now > self._deadline:
-            raise TimeoutError(f"its answer takes longer than {self.seconds:g} s")
-        count: int = super().recv_into(*args)  # type: ignore[misc]
-        return count
 
 
 def _opener(context: ssl.SSLContext, response_seconds: float) -> urllib.request.OpenerDirector:
     """Return an opener for http and https alone (a redirection leads nowhere else) that bounds each response."""
 
-    class Deadline(_DeadlineSocket):
-        seconds = response_seconds
+    class DeadlineSocket:
+        """A mixin that bounds the time of a whole response, however slowly its bytes arrive."""
 
-    class Plain(Deadline, socket.socket):
+        deadline: float | None = None
+
+        def recv_into(self, *args: Any) -> int:
+            now = time.monotonic()
+            self.deadline = now + response_seconds if self.deadline is None else self.deadline
+            if now > self.deadline:
+                raise TimeoutError(f"its answer takes longer than {response_seconds:g} s")
+            count: int = super().recv_into(*args)  # type: ignore[misc]
+            return count
+
+    class PlainSocket(DeadlineSocket, socket.socket):
         pass
 
-    class Tls(Deadline, ssl.SSLSocket):
+    class TlsSocket(DeadlineSocket, ssl.SSLSocket):
         pass
 
     class Connection(http.client.HTTPConnection):
         def connect(self) -> None:
             super().connect()
-            plain = Plain(fileno=self.sock.detach())
+            plain = PlainSocket(fileno=self.sock.detach())
             plain.settimeout(self.timeout)
             self.sock = plain
 
@@ -140,7 +174,7 @@ def _opener(context: ssl.SSLContext, response_seconds: float) -> urllib.request.
         def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
             return self.do_open(Connection, req)
 
-    context.sslsocket_class = Tls
+    context.sslsocket_class = TlsSocket
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
@@ -155,17 +189,6 @@ def _opener(context: ssl.SSLContext, response_seconds: float) -> urllib.request.
     return opener
 
 
-def read_password(file: str | None, default: str) -> str:
-    """Return the first line of `file`, or `default` when none is named; ConfigError when it cannot be read."""
-    if file is None:
-        return default
-    try:
-        return Path(file).read_text(encoding="utf-8").partition("\n")[0]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise ConfigError(f"{file}: {reason}", "name a file that can be read with --password-file") from error
-
-
 def _context(ca_file: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
     named = ", ".join(filter(None, (ca_file, cert, key)))
     try:
@@ -174,7 +197,7 @@ def _context(ca_file: str | None, cert: str | None, key: str | None) -> ssl.SSLC
             context.load_cert_chain(cert or str(key), key)
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-        hint = "PEM is needed: --ca-file of who signed its certificate, --cert and --key of your own"
+        hint = "files in PEM are needed: --ca-file with the CA of its certificate, --cert and --key with yours"
         raise ConfigError(f"{named}: {reason}", hint) from error
     return context
 
@@ -191,18 +214,6 @@ def _parse_snapshot(url: str, body: bytes) -> Snapshot:
     return found
 
 
-def run_top(client: StatusClient, once: bool, as_json: bool) -> int:
-    """Show the live view until `q` or Ctrl-C; with `once` or `as_json` print the present state alone."""
-    snapshot = client.fetch_snapshot()
-    if once or as_json:
-        print_snapshot(snapshot, sys.stdout, as_json)
-        return ExitCode.ENDED
-    if not sys.stdout.isatty():
-        raise ConfigError("stdout is no terminal", "memwatch top -1 prints one screen")
-    _show_live(client, snapshot)
-    return ExitCode.ENDED
-
-
 def _show_live(client: StatusClient, first: Snapshot) -> None:
     reader, quit_pressed = _Reader(client, first), threading.Event()
     view = LiveView(sys.stdout, SystemClock(), client.url)
@@ -210,9 +221,8 @@ def _show_live(client: StatusClient, first: Snapshot) -> None:
         stack.callback(view.restore)
         stack.callback(reader.close)
         keyboard = None
-        actions = {"q": quit_pressed.set}
-        with suppress(SourceError):  # stdin is no terminal: Ctrl-C ends the view
-            keyboard = Keyboard(sys.stdin, lambda key: actions.get(key, partial(view.press, key))())
+        with suppress(SourceError):  # stdin is not a terminal: Ctrl-C ends the view
+            keyboard = Keyboard(sys.stdin, lambda key: quit_pressed.set() if key == "q" else view.press(key))
             stack.callback(keyboard.close)
             view.keys = TOP_KEYS
         reader.start()
