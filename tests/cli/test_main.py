@@ -87,7 +87,7 @@ def log(tmp_path: Path) -> Path:
         (["--pid", "7", "--interval", "soon"], "--interval soon", "a number"),
         (["--pid", "7", "--interval", "nan"], "--interval nan", "0.05 to 3600"),
         (["--pid", "7", "--limit", "5 apples"], "--limit 5 apples: not a size", "175GB or 163GiB"),
-        (["--pid", "7", "--listen", "9877"], "--listen 9877: not a place to listen at", "ADDRESS:PORT"),
+        (["--pid", "7", "--listen", "9877"], "--listen 9877: not an address to listen on", "ADDRESS:PORT"),
         (["--pid", "7", "--checkpoint-time", "-1"], "--checkpoint-time -1", "0.1 to 86400"),
         (["--pid", "7", "--config", "/nowhere.yaml"], "/nowhere.yaml: No such file", "--config"),
         (["replay", "/nowhere.csv"], "/nowhere.csv: cannot be read: No such file", ".csv"),

@@ -89,7 +89,7 @@ def test_without_an_environment_none_is_heeded() -> None:
     [
         ("MEMWATCH_POLICY__CONFIDENC", "1", "$MEMWATCH_POLICY__CONFIDENC: there is no such key", "__CONFIDENCE?"),
         ("MEMWATCH_X__Y", "1", "$MEMWATCH_X__Y: there is no such key", "those of a"),
-        ("MEMWATCH_LOG", "a.log", "$MEMWATCH_LOG: a section is no value", "MEMWATCH_LOG__PATH"),
+        ("MEMWATCH_LOG", "a.log", "$MEMWATCH_LOG: a section has no value", "MEMWATCH_LOG__PATH"),
         ("MEMWATCH_POLICY__CONFIDENCE", "99", "$MEMWATCH_POLICY__CONFIDENCE: policy.confidence is 99.0: out", "0.9999"),
         ("MEMWATCH_POLICY__KILL", "soon", "$MEMWATCH_POLICY__KILL: policy.kill is 'soon'", "true or false"),
         (
@@ -175,7 +175,7 @@ def test_all_that_is_wrong_is_told_in_the_order_of_the_file() -> None:
 def test_of_a_pair_the_value_that_was_set_last_is_blamed_and_the_other_is_named() -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(NAME, "policy:\n  kill: true", environ={"MEMWATCH_POLICY__ACT": "false"})
-    assert str(caught.value).startswith("$MEMWATCH_POLICY__ACT: policy.act is false: while policy.act is false")
+    assert str(caught.value).startswith("$MEMWATCH_POLICY__ACT: policy.act is false: memwatch sends no signal")
     assert caught.value.hint.endswith("policy.kill is from m.yaml:2")
     with pytest.raises(ConfigError) as caught:
         load_config(NAME, "policy:\n  kill: true", {"profile": "observe"})

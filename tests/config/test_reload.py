@@ -76,7 +76,7 @@ def test_a_broken_one_is_refused_with_the_reason_until_it_is_mended(file: File) 
     assert file.look()
     assert file.settings.pending is None and file.settings.config.policy.confidence == 0.9
     assert f"{file.path}:2: policy.confidence is 7" in file.problem()
-    assert "what it said before stays in force" in file.problem()
+    assert "the previous configuration stays in force" in file.problem()
     assert not file.look() and file.problem()  # told as long as it is so, read once
     file.write("policy: {confidence: 0.8}")
     file.look()

@@ -28,7 +28,7 @@ VALIDATOR = Draft202012Validator(config_schema())
 BEYOND_A_SCHEMA = (  # of what is refused
     "not a regular expression",
     "not understood",  # an expectation
-    "no path to an attribute",
+    "not the path of an attribute",
     "no executable file",  # a hook's program
     "write the program's whole path",
     "nothing is known as",  # its placeholders

@@ -1,4 +1,4 @@
-"""All that a user may set, as one frozen Config: its keys, their defaults, their ranges."""
+"""The keys of the configuration, with their types, defaults and ranges: one frozen Config."""
 
 from __future__ import annotations
 
@@ -13,41 +13,40 @@ from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
 from memwatch.core.text_and_units import parse_size
 
 NONE = "none"  # switches `listen` or `history` off
-ADDRESS = r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([^\s:\[\]/]+))"  # before the port
+ADDRESS = r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([^\s:\[\]/]+))"  # an IPv6 address in brackets, or another without :
 DEFAULT_LISTEN = "127.0.0.1:9877"
-Profile = Literal["default", "observe", "aggressive"]  # settings that go together: configs/profiles
+Profile = Literal["default", "observe", "aggressive"]  # the names of the files in configs/profiles
 PROFILES: tuple[str, ...] = get_args(Profile)
-DEFAULT_PROFILE: Profile = "default"  # sets nothing
+DEFAULT_PROFILE: Profile = "default"  # has no file: it sets nothing
 
 
 @dataclass(frozen=True, slots=True)
 class TargetConfig:
-    """The trainer: one of them, usually as a flag; `match` also beside the last two."""
+    """Which process to watch: one of these, usually as a flag; `match` also beside the last two."""
 
     pid: int | None = None
     pidfile: str | None = None
     match: str | None = None  # a regular expression for the command line
-    unit: str | None = None  # of systemd
-    cgroup: str | None = None  # a path as /proc/PID/cgroup has it, or a pattern of one
+    unit: str | None = None  # a systemd unit
+    cgroup: str | None = None  # a path as in /proc/PID/cgroup; * and ? stand for anything
 
     @property
     def is_named(self) -> bool:
-        """One of them is given."""
-        return any(value is not None for value in (self.pid, self.pidfile, self.match, self.unit, self.cgroup))
+        return any(value is not None for _, value in iter_values(self))
 
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
     """The trainer's log."""
 
-    path: str | None = None  # None: its stdout, when that is a file
-    markers: str | None = None  # the name of a preset; None: the one that fits
-    extra: tuple[str | dict[str, Any], ...] = ()  # a user's own presets: files, folders, or written in place
+    path: str | None = None  # None: its stdout, if that is a file
+    markers: str | None = None  # the name of a preset; None: memwatch selects it
+    extra: tuple[str | dict[str, Any], ...] = ()  # the user's presets: files, folders, or the presets themselves
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryConfig:
-    """How host memory is read."""
+    """How host memory is measured."""
 
     limit: str | int | None = None  # as 175GB
     interval_seconds: float = 1.0
@@ -55,13 +54,12 @@ class MemoryConfig:
 
     @property
     def limit_bytes(self) -> int | None:
-        """The limit in bytes, None without one."""
         return None if self.limit is None else parse_size(str(self.limit))
 
 
 @dataclass(frozen=True, slots=True)
 class GpuConfig:
-    """Whether GPUs are read: "auto" when there is a driver, True complains without one."""
+    """Whether GPUs are measured: "auto" if there is a driver; True reports its absence as a failure."""
 
     enabled: bool | Literal["auto"] = "auto"
 
@@ -70,23 +68,23 @@ class GpuConfig:
 class SignalsConfig:
     """How the trainer is interrupted."""
 
-    wanted: tuple[str, ...] = ("SIGINT", "SIGTERM")  # the first that it handles is sent
+    wanted: tuple[str, ...] = ("SIGINT", "SIGTERM")  # memwatch sends the first that the trainer handles
     torchrun: Literal["agent", "ranks"] = "agent"
 
 
 @dataclass(frozen=True, slots=True)
 class ActionsConfig:
-    """What is done on an interrupt besides the signal, or in its place."""
+    """What memwatch does on an interrupt besides the signal, or in its place."""
 
-    hook: tuple[str, ...] | None = None  # a command in words; None: there is none
-    hook_seconds: float = 30.0  # that it may take
-    signal: bool = True  # False: the hook stops the trainer, too, and a signal follows only where it fails
-    environment: tuple[str, ...] = ()  # names in memwatch's own environment that the hook gets
+    hook: tuple[str, ...] | None = None  # a command as a list of words
+    hook_seconds: float = 30.0  # the longest time that the hook may take
+    signal: bool = True  # False: the hook stops the trainer, and memwatch signals it only if the hook fails
+    environment: tuple[str, ...] = ()  # the names of memwatch's own variables that the hook gets
 
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """Which part of which run this is; None: as the trainer's environment says."""
+    """Run, node and rank of the trainer; None: from its environment."""
 
     id: str | None = None
     node: str | None = None
@@ -95,62 +93,62 @@ class RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointConfig:
-    """Where checkpoints appear."""
+    """The files of checkpoints."""
 
-    globs: tuple[str, ...] = ()
+    globs: tuple[str, ...] = ()  # as /runs/a/ckpt_*.pt
 
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisConfig:
-    """How the causes of growth are looked for."""
+    """How memwatch looks for the causes of growth."""
 
     enabled: bool = True
-    every_generations: int | None = None  # None: each of the first ten, then ever more rarely
-    cpu_share: float = 0.01  # of a core
-    memory: str | int = "256MiB"  # that an examination may take
-    leak_threshold_mb: float = 5.0  # a generation
+    every_generations: int | None = None  # None: each of the first ten, then less and less often
+    cpu_share: float = 0.01  # the share of a core that examinations may use
+    memory: str | int = "256MiB"  # the most memory that an examination may use
+    leak_threshold_mb: float = 5.0  # MB per generation: slower growth is not reported as a leak
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonConfig:
     """memwatch's own process."""
 
-    lock_memory: bool = True  # where that is permitted
-    realtime: bool = False  # run before all ordinary programs
-    linger_seconds: float = 0.0  # answer HTTP for so long after the trainer's end
-    wait_seconds: float = 2.0  # between two looks for a trainer, where memwatch waits for one
+    lock_memory: bool = True  # if permitted
+    realtime: bool = False  # True: run before all ordinary programs
+    linger_seconds: float = 0.0  # how long to answer HTTP after the trainer's end
+    wait_seconds: float = 2.0  # `memwatch serve`: time between two searches for a trainer
 
 
 @dataclass(frozen=True, slots=True)
 class WandbConfig:
-    """Figures as a run of Weights & Biases."""
+    """Reports to a run of Weights & Biases."""
 
-    project: str | None = None  # None: no such run
+    project: str | None = None  # None: nothing is reported
     entity: str | None = None
     name: str | None = None
-    mode: Literal["online", "offline"] | None = None  # None: as WANDB_MODE says
-    dir: str | None = None  # None: as WANDB_DIR says
+    mode: Literal["online", "offline"] | None = None  # None: the value of WANDB_MODE
+    dir: str | None = None  # None: the value of WANDB_DIR
 
 
 @dataclass(frozen=True, slots=True)
 class TensorboardConfig:
-    """Figures as a TensorBoard event file."""
+    """Reports to a TensorBoard event file."""
 
-    dir: str | None = None  # None: no such file
+    dir: str | None = None  # None: nothing is written
 
 
 @dataclass(frozen=True, slots=True)
 class NotifyConfig:
-    """Messages to people. The addresses hold passwords."""
+    """Messages to people. The addresses contain passwords."""
 
     urls: tuple[str, ...] = ()
-    file: str | None = None  # with an address in each line
+    file: str | None = None  # a file with one address per line
     events: tuple[str, ...] = ("warn", "interrupt", "saved", "escalated", "failed", "exited", "gave_up")
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """All that a user may set. The keys of the YAML file have the same names."""
+    """All keys that a user may set."""
 
     profile: Profile = DEFAULT_PROFILE
     target: TargetConfig = field(default_factory=TargetConfig)
@@ -163,38 +161,38 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     diagnosis: DiagnosisConfig = field(default_factory=DiagnosisConfig)
-    track: tuple[str, ...] = ()  # attributes whose size is told: Trainer.replay_buffer
-    expectations: tuple[str, ...] = ()  # of the run: growth < 5GB/generation
+    track: tuple[str, ...] = ()  # attributes whose size is reported, as Trainer.replay_buffer
+    expectations: tuple[str, ...] = ()  # conditions that the run must meet, as growth < 5GB/generation
     wandb: WandbConfig = field(default_factory=WandbConfig)
     tensorboard: TensorboardConfig = field(default_factory=TensorboardConfig)
     notify: NotifyConfig = field(default_factory=NotifyConfig)
     daemon: DaemonConfig = field(default_factory=DaemonConfig)
-    listen: str | None = None  # None: DEFAULT_LISTEN, when that is free
-    web_config: str | None = None  # who may ask what is served; None: who can reach it
-    history: str | None = None  # None: the state folder
-    history_size: int | str = "500MB"  # that it may grow to: what is oldest goes
+    listen: str | None = None  # None: DEFAULT_LISTEN, if it is free
+    web_config: str | None = None  # a file with TLS, client certificates and passwords; None: anybody may read
+    history: str | None = None  # None: in the state folder
+    history_size: int | str = "500MB"  # its largest size: the oldest runs are deleted first
     dry_run: bool = False
     json: bool = False
     verbose: bool = False
 
     @property
     def diagnosis_policy(self) -> DiagnosisPolicy:
-        """How the trainer is examined, for the engine."""
-        set_, memory = self.diagnosis, parse_size(str(self.diagnosis.memory))
-        threshold = set_.leak_threshold_mb * 1e6
+        """What the engine needs to know of `diagnosis` and `track`."""
+        keys, memory_bytes = self.diagnosis, parse_size(str(self.diagnosis.memory))
+        threshold_bytes = keys.leak_threshold_mb * 1e6
         return DiagnosisPolicy(
-            set_.enabled, set_.every_generations, set_.cpu_share, memory, threshold, tuple(self.track)
+            keys.enabled, keys.every_generations, keys.cpu_share, memory_bytes, threshold_bytes, self.track
         )
 
     @property
     def enabled_extras(self) -> tuple[str, ...]:
-        """The optional outputs that are asked for, by the names of their extras."""
+        """The extras of the optional outputs that are configured."""
         found = {
             "wandb": self.wandb.project,
             "tensorboard": self.tensorboard.dir,
             "notify": self.notify.urls or self.notify.file,
         }
-        return tuple(name for name, asked in found.items() if asked)
+        return tuple(name for name, key in found.items() if key)
 
     @property
     def listen_address(self) -> tuple[str, int] | None:
@@ -203,17 +201,16 @@ class Config:
 
     @property
     def history_bytes(self) -> int:
-        """What the history may grow to."""
         return parse_size(str(self.history_size))
 
     def history_path(self, environ: Mapping[str, str]) -> Path | None:
-        """Where the history is kept; None: nowhere."""
+        """The file of the history; None: nothing is stored."""
         if self.history == NONE:
             return None
         return Path(self.history) if self.history else default_history(environ)
 
 
-FLAGS: Mapping[str, str] = {  # argparse's name -> the key that it overrides
+FLAGS: Mapping[str, str] = {  # argparse's name of a flag -> the key that it sets
     "profile": "profile",
     "pid": "target.pid",
     "pidfile": "target.pidfile",
@@ -231,7 +228,7 @@ FLAGS: Mapping[str, str] = {  # argparse's name -> the key that it overrides
     "json": "json",
     "verbose": "verbose",
 }
-RANGES: Mapping[str, tuple[float, float]] = {  # of numbers: from, to
+RANGES: Mapping[str, tuple[float, float]] = {  # the least and the greatest value of each number
     "target.pid": (1, 2**22),
     "memory.interval_seconds": (0.05, 3600),
     "policy.checkpoint_seconds": (0.1, 86_400),
@@ -251,24 +248,15 @@ RANGES: Mapping[str, tuple[float, float]] = {  # of numbers: from, to
     "daemon.linger_seconds": (0, 3600),
     "daemon.wait_seconds": (0.1, 3600),
 }
-SIZE_KEYS = ("memory.limit", "diagnosis.memory", "history_size")  # as 175GB
-PATH_KEYS = (  # `~` at their start is the user's home folder
-    *(
-        "target.pidfile",
-        "log.path",
-        "log.extra",
-        "actions.hook",
-        "checkpoint.globs",
-        "wandb.dir",
-        "tensorboard.dir",
-        "notify.file",
-    ),
-    *("web_config", "history"),
+SIZE_KEYS = ("memory.limit", "diagnosis.memory", "history_size")  # values as 175GB
+PATH_KEYS = (  # `~` at the start of a value is the user's home folder
+    *("target.pidfile", "log.path", "log.extra", "actions.hook", "checkpoint.globs"),
+    *("wandb.dir", "tensorboard.dir", "notify.file", "web_config", "history"),
 )
 
 
 def iter_values(record: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Each key below a record, as `policy.kill`, with its value."""
+    """Yield the path of each key in a record, as `policy.kill`, with its value."""
     for item in fields(record):  # type: ignore[arg-type]
         value = getattr(record, item.name)
         if is_dataclass(value):
@@ -278,7 +266,7 @@ def iter_values(record: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def key_types(type_: type = Config, prefix: str = "") -> dict[str, Any]:
-    """The type of each key, as `keys` names them."""
+    """The type of each key, by its path."""
     found: dict[str, Any] = {}
     for name, inner in get_type_hints(type_).items():
         is_section = isinstance(inner, type) and is_dataclass(inner)
@@ -294,12 +282,12 @@ def parse_listen(text: str) -> tuple[str, int] | None:
     if found is None:
         raise ValueError("write ADDRESS:PORT, as 127.0.0.1:9877 or '[::1]:9877', or none")
     if int(found[3]) > 65535:
-        raise ValueError("a port is 0 (any that is free) to 65535")
+        raise ValueError("write a port from 0 (any free one) to 65535")
     return found[1] or found[2], int(found[3])
 
 
 def default_history(environ: Mapping[str, str]) -> Path:
-    """`memwatch/history.db` under the XDG state folder; a relative XDG_STATE_HOME counts for nothing, as XDG says."""
+    """`memwatch/history.db` in the XDG state folder. A relative XDG_STATE_HOME is ignored, as the XDG standard asks."""
     state = environ.get("XDG_STATE_HOME", "")
     home = environ.get("HOME") or "~"
     folder = Path(state) if state.startswith("/") else Path(home).expanduser() / ".local/state"

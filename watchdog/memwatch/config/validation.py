@@ -1,4 +1,4 @@
-"""What a configuration must not say though its types are right: each value by itself, then those that go together."""
+"""Checks beyond types: each value by itself, then values that must fit together."""
 
 from __future__ import annotations
 
@@ -13,30 +13,37 @@ from memwatch.core.text_and_units import parse_size
 from memwatch.errors import ConfigError
 from memwatch.system.json_and_yaml import ValueProblem
 
-VARIABLE = "[A-Za-z_][A-Za-z0-9_]*"  # the name of one
+VARIABLE_NAME = "[A-Za-z_][A-Za-z0-9_]*"
 UNCATCHABLE = ("SIGKILL", "SIGSTOP")
-SIGNALS = tuple(name for name in signal.Signals.__members__ if name not in UNCATCHABLE)  # that may be wanted
+SIGNALS = tuple(name for name in signal.Signals.__members__ if name not in UNCATCHABLE)
+
+_Values = dict[str, object]  # by the path of the key
 
 
 def check_values(config: Config) -> Iterator[ValueProblem]:
-    """What is wrong with a value whatever the others are; for each key one complaint at most."""
-    values, complained = dict(iter_values(config)), set[str]()
-    for check in (_ranges, _forms, _lists, _empty):
-        for complaint in check(values):
-            if complaint.path not in complained:
-                complained.add(complaint.path)
-                yield complaint
+    """Yield what is wrong with single values, at most one problem for each."""
+    values, refused = dict(iter_values(config)), set[str]()
+    for check in (_ranges, _forms, _lists, _signals, _hook, _empty):
+        for problem in check(values):
+            if problem.path not in refused:
+                refused.add(problem.path)
+                yield problem
 
 
 def check_combinations(config: Config) -> Iterator[ValueProblem]:
-    """Values that are right alone and wrong together."""
-    for check in (_targets, _kill, _hookless, _interval, _wandb):
+    """Yield which valid values do not fit together."""
+    for check in (_targets, _kill, _signal_without_hook, _interval, _wandb):
         yield from check(config)
 
 
-# --- alone ----------------------------------------------------------------------------------------------------------
+def notifiable_events() -> tuple[str, ...]:
+    """All events that `notify.events` may name."""
+    from memwatch.outputs.trackers.notification_messages import MESSAGE_TEMPLATES
 
-_Values = dict[str, object]
+    return tuple(MESSAGE_TEMPLATES)
+
+
+# --- single values --------------------------------------------------------------------------------------------------
 
 
 def _ranges(values: _Values) -> Iterator[ValueProblem]:
@@ -47,14 +54,13 @@ def _ranges(values: _Values) -> Iterator[ValueProblem]:
 
 
 def _forms(values: _Values) -> Iterator[ValueProblem]:
-    """Values with a form of their own."""
     for path in SIZE_KEYS:
-        yield from _unparsed(path, values[path], parse_size, "not a size")
-    yield from _unparsed("listen", values["listen"], parse_listen, "not a place to listen at")
-    yield from _unparsed("target.match", values["target.match"], re.compile, "not a regular expression")
+        yield from _try_to_parse(path, values[path], parse_size, "not a size")
+    yield from _try_to_parse("listen", values["listen"], parse_listen, "not an address to listen on")
+    yield from _try_to_parse("target.match", values["target.match"], re.compile, "not a regular expression")
 
 
-def _unparsed(path: str, value: object, parse: Callable[[str], object], problem: str) -> Iterator[ValueProblem]:
+def _try_to_parse(path: str, value: object, parse: Callable[[str], object], problem: str) -> Iterator[ValueProblem]:
     try:
         if value is not None:
             parse(str(value))
@@ -66,34 +72,21 @@ def _unparsed(path: str, value: object, parse: Callable[[str], object], problem:
 
 def _lists(values: _Values) -> Iterator[ValueProblem]:
     for path, text in _items(values, "expectations"):
-        yield from _unparsed(path, text, parse_expectation, "not understood")
+        yield from _try_to_parse(path, text, parse_expectation, "not understood")
     for path, text in _items(values, "track"):
-        yield from _unparsed(path, text, _parse_track, "no path to an attribute")
+        from memwatch.diagnosis.heap.attribute_path_sizes import parse_attribute_path
+
+        yield from _try_to_parse(path, text, parse_attribute_path, "not the path of an attribute")
     for path, event in _items(values, "notify.events"):
-        if event not in NotifyConfig().events and event not in (known := events_to_notify_of()):
-            yield ValueProblem(path, "no event to be notified of", event, f"those that can be: {', '.join(known)}")
-    yield from _signals(values)
-    yield from _hook(values)
+        if event not in NotifyConfig().events and event not in (known := notifiable_events()):
+            yield ValueProblem(path, "not an event to be notified of", event, f"write some of {', '.join(known)}")
 
 
 def _items(values: _Values, path: str) -> Iterator[tuple[str, object]]:
-    """Those of a list, each with its own path."""
-    listed = values[path]
-    for i, item in enumerate(listed if isinstance(listed, tuple) else ()):
+    """Yield the path and the value of each item of a list."""
+    value = values[path]
+    for i, item in enumerate(value if isinstance(value, tuple) else ()):
         yield f"{path}[{i}]", item
-
-
-def _parse_track(path: str) -> object:
-    from memwatch.diagnosis.heap.attribute_path_sizes import parse_attribute_path
-
-    return parse_attribute_path(path)
-
-
-def events_to_notify_of() -> tuple[str, ...]:
-    """All that `notify.events` may name."""
-    from memwatch.outputs.trackers.notification_messages import MESSAGE_TEMPLATES
-
-    return tuple(MESSAGE_TEMPLATES)
 
 
 def _signals(values: _Values) -> Iterator[ValueProblem]:
@@ -117,12 +110,12 @@ def _hook(values: _Values) -> Iterator[ValueProblem]:
         return
     from memwatch.actions import interrupt_hook
 
-    names = [str(name) for _, name in _items(values, "actions.environment")]
-    environ = interrupt_hook.hook_environ(names, os.environ)
-    for path, name in _items(values, "actions.environment"):
-        if not re.fullmatch(VARIABLE, str(name)):
+    variables = list(_items(values, "actions.environment"))
+    environ = interrupt_hook.hook_environ([str(name) for _, name in variables], os.environ)
+    for path, name in variables:
+        if not re.fullmatch(VARIABLE_NAME, str(name)):
             fix = "write names alone, as KUBECONFIG: their values are memwatch's own"
-            yield ValueProblem(path, "no name of a variable", name, fix)
+            yield ValueProblem(path, "not the name of a variable", name, fix)
     for path, word in _items(values, "actions.hook"):
         try:
             if path.endswith("[0]"):
@@ -136,20 +129,20 @@ def _hook(values: _Values) -> Iterator[ValueProblem]:
 
 
 def _empty(values: _Values) -> Iterator[ValueProblem]:
-    for path, value in values.items():
-        for place, text in _items(values, path) if isinstance(value, tuple) else [(path, value)]:
+    for key, value in values.items():
+        for path, text in _items(values, key) if isinstance(value, tuple) else [(key, value)]:
             if text == "":
-                fix = "leave the key out, or give it a value" if place == path else "take it out"
-                yield ValueProblem(place, "empty", "", fix)
+                fix = "leave the key out, or give it a value" if path == key else "take it out"
+                yield ValueProblem(path, "empty", "", fix)
 
 
-# --- together -------------------------------------------------------------------------------------------------------
+# --- values that must fit together ----------------------------------------------------------------------------------
 
 
 def _targets(config: Config) -> Iterator[ValueProblem]:
     named = {key: value for key, value in iter_values(config.target) if value is not None}
     if "unit" in named or "cgroup" in named:
-        named.pop("match", None)  # it chooses among the processes of those
+        named.pop("match", None)  # it selects among the processes of the unit or cgroup
     first, *others = named or ("",)
     for key in others:
         problem = f"target.{first} names the trainer already"
@@ -159,11 +152,11 @@ def _targets(config: Config) -> Iterator[ValueProblem]:
 def _kill(config: Config) -> Iterator[ValueProblem]:
     if config.policy.kill and not config.policy.act:
         fix = "set policy.act to true, or leave policy.kill out"
-        problem = "while policy.act is false nothing is ever signalled, so nothing can be killed"
+        problem = "memwatch sends no signal while policy.act is false, so it cannot kill"
         yield ValueProblem("policy.kill", problem, True, fix, ("policy.act",))
 
 
-def _hookless(config: Config) -> Iterator[ValueProblem]:
+def _signal_without_hook(config: Config) -> Iterator[ValueProblem]:
     if config.actions.hook is None and not config.actions.signal:
         fix = "name a command as actions.hook; to warn only, set policy.act to false"
         yield ValueProblem("actions.signal", "there is no hook to stop the trainer", False, fix, ("actions.hook",))
@@ -178,8 +171,7 @@ def _interval(config: Config) -> Iterator[ValueProblem]:
 
 
 def _wandb(config: Config) -> Iterator[ValueProblem]:
-    if config.wandb.project is None:
-        for key, value in iter_values(config.wandb):
-            if value is not None:
-                fix = "name the run's project as wandb.project"
-                yield ValueProblem(f"wandb.{key}", "there is no run without a project", value, fix)
+    for key, value in iter_values(config.wandb):
+        if config.wandb.project is None and value is not None:
+            fix = "name the run's project as wandb.project"
+            yield ValueProblem(f"wandb.{key}", "there is no run without a project", value, fix)

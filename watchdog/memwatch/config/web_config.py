@@ -1,4 +1,7 @@
-"""A `web-config.yml`, as Prometheus's exporters take it -> what is asked of HTTP clients; what cannot be is refused."""
+"""Loads a `web-config.yml`, in the format of Prometheus's exporters, as the access policy of the HTTP server.
+
+What Python cannot do is refused, where Go would accept it.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,22 @@ from typing import TYPE_CHECKING, Any
 from memwatch.errors import ConfigError
 from memwatch.outputs.http.client_access import AccessPolicy, RateLimit, Stamp, stamp
 from memwatch.system import json_and_yaml
+from memwatch.system.json_and_yaml import YamlDocument
 
 if TYPE_CHECKING:
     from memwatch.outputs.http.password_hashes import Passwords
     from memwatch.outputs.http.tls import TlsContext
 
-HEADERS: Mapping[str, tuple[str, ...]] = {  # that may be added to each answer, and the values that they may have
-    "Content-Security-Policy": (),  # any
+HEADERS: Mapping[str, tuple[str, ...]] = {  # the headers that may be added, and their values; (): any value
+    "Content-Security-Policy": (),
     "Strict-Transport-Security": (),
     "X-Content-Type-Options": ("nosniff",),
     "X-Frame-Options": ("deny", "sameorigin"),
     "X-XSS-Protection": (),
 }
 ALWAYS_SENT = "X-Content-Type-Options"
-UNCHECKED = ("RequestClientCert", "RequireAnyClientCert", "RequireClientCert")
-MOST_COST = 15  # of a hash, 2 s; each step doubles the time
+UNVERIFIED = ("RequestClientCert", "RequireAnyClientCert", "RequireClientCert")
+MAX_HASH_COST = 15  # checking such a hash takes 2 s; each step doubles the time
 MAX_WEB_CONFIG_BYTES = json_and_yaml.MAX_YAML_BYTES
 _HASH = re.compile(r"\$2[abxy]\$([0-9]{2})\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}")
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h))+")
@@ -35,7 +39,7 @@ _UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m":
 
 @dataclass(frozen=True, slots=True)
 class _TlsSection:
-    """`tls_server_config`; texts that may be secret are of any type, so that no message shows them."""
+    """`tls_server_config`. The values that may be secret are of any type, so that no message of msgspec shows them."""
 
     cert: Any = ""
     key: Any = ""
@@ -48,7 +52,7 @@ class _TlsSection:
     min_version: str = "TLS12"
     max_version: str = "TLS13"
     cipher_suites: tuple[str, ...] = ()
-    prefer_server_cipher_suites: bool = True  # as OpenSSL does anyhow; Go pays no heed to it either
+    prefer_server_cipher_suites: bool = True  # OpenSSL always prefers its own; Go ignores this key too
     curve_preferences: tuple[str, ...] = ()
 
 
@@ -56,7 +60,7 @@ class _TlsSection:
 class _HttpSection:
     """`http_server_config`."""
 
-    http2: bool = True  # HTTP/1.1 alone is spoken: every client of HTTP/2 speaks that too
+    http2: bool = True  # only HTTP/1.1 is served: each client of HTTP/2 can use it too
     headers: dict[str, str | int] = field(default_factory=dict)
 
 
@@ -69,7 +73,7 @@ class _RateSection:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _WebConfig:
     """The whole file."""
 
     tls_server_config: _TlsSection = field(default_factory=_TlsSection)
@@ -79,9 +83,9 @@ class _File:
 
 
 def load_web_config(path: Path) -> AccessPolicy:
-    """What the file asks of clients, ready for use; ConfigError names the file, the line, the key and the fix.
+    """Load what the file asks of clients; the ConfigError names the file, the line, the key and the fix.
 
-    Paths in it are relative to its folder. An empty file asks for nothing.
+    Paths in the file are relative to its folder. An empty file asks for nothing.
     """
     files: dict[str, Stamp] = {}
     try:
@@ -91,8 +95,8 @@ def load_web_config(path: Path) -> AccessPolicy:
     document = json_and_yaml.read_yaml(content, str(path))
     if not isinstance(document.data, dict | None):
         raise ConfigError(f"{path}:1: it holds no keys", "begin from configs/web-config.yml")
-    given = json_and_yaml.convert(_without_nulls(document.data or {}), _File, document)
-    return _Loader(given, document, path.parent, files).access()
+    config = json_and_yaml.convert(_without_nulls(document.data or {}), _WebConfig, document)
+    return _Loader(config, document, path.parent, files).load()
 
 
 def _read(path: Path, files: dict[str, Stamp]) -> bytes:
@@ -102,7 +106,7 @@ def _read(path: Path, files: dict[str, Stamp]) -> bytes:
 
 
 def _without_nulls(data: Any) -> Any:
-    """A key without a value counts as one that is not there; but for a user, who would be without a password."""
+    """Remove keys without a value, except users: one without a hash must be refused."""
     if not isinstance(data, dict):
         return data
     return {
@@ -113,20 +117,21 @@ def _without_nulls(data: Any) -> Any:
 
 
 class _Loader:
-    """One file on its way to an Access."""
+    """Checks the values of one file, and reads the files that it names."""
 
-    def __init__(
-        self, given: _File, document: json_and_yaml.YamlDocument, folder: Path, files: dict[str, Stamp]
-    ) -> None:
-        self._given, self._document, self._folder, self._files = given, document, folder, files
-        self._section = given.tls_server_config
+    def __init__(self, config: _WebConfig, document: YamlDocument, folder: Path, files: dict[str, Stamp]) -> None:
+        self._config, self._document, self._folder, self._files = config, document, folder, files
+        self._section = config.tls_server_config
 
-    def access(self) -> AccessPolicy:
+    def load(self) -> AccessPolicy:
         headers, limit, users = self._headers(), self._limit(), self._users()
         return AccessPolicy(self._tls(), users, limit, headers, self._files)
 
-    def _refused(self, path: str, problem: str, hint: str, value: object = ...) -> ConfigError:
+    def _error(self, path: str, problem: str, hint: str, value: object = ...) -> ConfigError:
         return json_and_yaml.config_error(self._document, path, problem, value, hint)
+
+    def _tls_error(self, key: str, problem: str, hint: str, value: object = ...) -> ConfigError:
+        return self._error(f"tls_server_config.{key}", problem, hint, value)
 
     # --- TLS ---
 
@@ -152,31 +157,28 @@ class _Loader:
             key = f"{error.key}_file" if getattr(self._section, f"{error.key}_file", "") else error.key
             value = ... if key in ("cert", "key", "client_ca") else getattr(self._section, key)  # PEM is not shown
             hint = "PEM is needed, a key without a password and the certificate that was made for it"
-            raise self._refused_tls(key, str(error), hint, value) from error
-
-    def _refused_tls(self, key: str, problem: str, hint: str, value: object = ...) -> ConfigError:
-        return self._refused(f"tls_server_config.{key}", problem, hint, value)
+            raise self._tls_error(key, str(error), hint, value) from error
 
     def _choice(self, key: str, value: str, known: Collection[str]) -> str:
         if value not in known:
-            raise self._refused_tls(key, "not known", f"write one of {', '.join(sorted(known))}", value)
+            raise self._tls_error(key, "not known", f"write one of {', '.join(sorted(known))}", value)
         return value
 
     def _max_version(self, known: Collection[str]) -> str:
         low, high = self._section.min_version, self._choice("max_version", self._section.max_version, known)
         if low > high:  # TLS12, TLS13
-            raise self._refused_tls("min_version", f"above max_version, {high}", "write the lower one here", low)
+            raise self._tls_error("min_version", f"above max_version, {high}", "write the lower one here", low)
         return high
 
     def _ciphers(self, known: Collection[str], of_tls13: Collection[str]) -> tuple[str, ...]:
-        """Those up to TLS 1.2: the others cannot be chosen, in Go neither."""
+        """Select those up to TLS 1.2: those of TLS 1.3 cannot be chosen, nor can they in Go."""
         named = self._section.cipher_suites
         for i, name in enumerate(named):
             self._choice(f"cipher_suites[{i}]", name, {*known, *of_tls13})
         found = tuple(name for name in named if name in known)
         if named and not found and self._section.min_version == "TLS12":
-            fix = "set min_version to TLS13, or name some for TLS 1.2"
-            raise self._refused_tls("cipher_suites", "all are of TLS 1.3", fix)
+            fix = "set min_version to TLS13, or name some of TLS 1.2"
+            raise self._tls_error("cipher_suites", "all are of TLS 1.3", fix)
         return found
 
     def _curve(self, known: Collection[str]) -> str:
@@ -184,85 +186,85 @@ class _Loader:
         for i, name in enumerate(named):
             self._choice(f"curve_preferences[{i}]", name, known)
         if len(named) > 1:
-            fix = "name the one that clients must have, or leave the key out: all that OpenSSL has"
-            raise self._refused_tls("curve_preferences", "Python can be told of one alone", fix)
+            fix = "name the one that clients must support, or leave the key out to allow all"
+            raise self._tls_error("curve_preferences", "Python can set only one", fix)
         return named[0] if named else ""
 
     def _pem(self, key: str) -> bytes:
-        """Of `key` itself, or of the file that `key`_file names."""
+        """Read the PEM that is the value of `key`, or that is in the file of `key`_file."""
         text, name = getattr(self._section, key), getattr(self._section, f"{key}_file")
         if not isinstance(text, str):
-            raise self._refused_tls(key, "not a text", f"write PEM in a block (|), or give {key}_file")
+            raise self._tls_error(key, "not a text", f"write PEM in a block (|), or give {key}_file")
         if text and name:
-            raise self._refused_tls(key, f"given beside {key}_file", "keep one of the two")
+            raise self._tls_error(key, f"given beside {key}_file", "keep one of the two")
         if text:
             return text.encode()
         if not name:
-            raise self._refused_tls(f"{key}_file", "missing", "TLS needs cert_file and key_file")
+            raise self._tls_error(f"{key}_file", "missing", "TLS needs cert_file and key_file")
         try:
             return _read(self._folder / name, self._files)
         except OSError as error:
             fix = f"name a file that memwatch's user can read; a relative path counts from {self._folder.absolute()}"
-            raise self._refused_tls(f"{key}_file", str(error.strerror), fix, name) from error
+            raise self._tls_error(f"{key}_file", str(error.strerror), fix, name) from error
 
     def _client_ca(self, known: Collection[str]) -> bytes | None:
         policy = self._section.client_auth_type
-        if policy in UNCHECKED:
+        if policy in UNVERIFIED:
             fix = "write RequireAndVerifyClientCert with client_ca_file, or NoClientCert"
-            problem = "takes certificates that nobody has checked, which Python cannot"
-            raise self._refused_tls("client_auth_type", problem, fix, policy)
+            problem = "would accept unverified certificates, which Python cannot"
+            raise self._tls_error("client_auth_type", problem, fix, policy)
         checks = self._choice("client_auth_type", policy or "NoClientCert", known) != "NoClientCert"
         given = self._section.client_ca != "" or self._section.client_ca_file != ""
         if checks and not given:
             fix = "name the CA that signs them: client_ca_file"
-            raise self._refused_tls("client_auth_type", "no CA to verify certificates of clients by", fix, policy)
+            raise self._tls_error("client_auth_type", "there is no CA to verify certificates of clients", fix, policy)
         if given and not checks:
             fix = "add client_auth_type: RequireAndVerifyClientCert"
-            raise self._refused_tls("client_ca_file", "certificates of clients are not asked for", fix)
+            raise self._tls_error("client_ca_file", "no client is asked for a certificate", fix)
         return self._pem("client_ca") if given else None
 
     def _client_names(self) -> frozenset[str]:
         names = self._section.client_allowed_sans
         if names is not None and self._section.client_auth_type != "RequireAndVerifyClientCert":
             fix = "add client_auth_type: RequireAndVerifyClientCert"
-            raise self._refused_tls("client_allowed_sans", "a client may come without a certificate", fix)
+            raise self._tls_error("client_allowed_sans", "a client may come without a certificate", fix)
         if names is not None and not names:
-            raise self._refused_tls("client_allowed_sans", "nobody is allowed", "name some, or leave the key out")
+            raise self._tls_error("client_allowed_sans", "nobody is allowed", "name some, or leave the key out")
         return frozenset(names or ())
 
     # --- HTTP ---
 
     def _headers(self) -> str:
         lines = ""
-        for name, value in self._given.http_server_config.headers.items():
+        for name, value in self._config.http_server_config.headers.items():
             path, text = f"http_server_config.headers.{name}", str(value)
             if name not in HEADERS:
-                raise self._refused(path, "no header that can be set", f"there are: {', '.join(HEADERS)}")
+                raise self._error(path, "not a header that can be set", f"write one of {', '.join(HEADERS)}")
             if HEADERS[name] and text not in HEADERS[name]:
-                raise self._refused(path, "not known", f"write one of {', '.join(HEADERS[name])}", text)
+                raise self._error(path, "not known", f"write one of {', '.join(HEADERS[name])}", text)
             if not re.fullmatch(r"[\t -~]*", text):
-                raise self._refused(path, "not one line of ASCII", "take the other characters out", text)
+                raise self._error(path, "not one line of ASCII", "take the other characters out", text)
             if text and name != ALWAYS_SENT:
                 lines += f"{name}: {text}\r\n"
         return lines
 
     def _limit(self) -> RateLimit | None:
-        section = self._given.rate_limit
+        section = self._config.rate_limit
         seconds = _seconds(section.interval)
         if seconds is None:
             fix = "write a duration, as 1s or 500ms; 0: no limit"
-            raise self._refused("rate_limit.interval", "not a duration", fix, section.interval)
+            raise self._error("rate_limit.interval", "not a duration", fix, section.interval)
         if seconds and section.burst < 1:
             fix = "write how many requests may come at once, at least 1"
-            raise self._refused("rate_limit.burst", "nothing would ever be answered", fix, section.burst)
+            raise self._error("rate_limit.burst", "no request would be answered", fix, section.burst)
         return RateLimit(seconds, section.burst) if seconds else None
 
-    # --- users: neither a password nor a hash is ever shown ---
+    # --- users: no message shows a password or a hash ---
 
     def _users(self) -> Passwords | None:
-        users = self._given.basic_auth_users
+        users = self._config.basic_auth_users
         if not isinstance(users, dict):
-            raise self._refused("basic_auth_users", "not names with hashes", "write name: hash, one a line")
+            raise self._error("basic_auth_users", "not names with hashes", "write name: hash, one a line")
         for name, hashed in users.items():
             self._check_user(f"basic_auth_users.{name}", name, hashed)
         if not users:
@@ -271,23 +273,23 @@ class _Loader:
             from memwatch.outputs.http.password_hashes import Passwords
         except ImportError as error:
             fix = "pip install 'memwatch[auth]', which brings bcrypt"
-            raise self._refused("basic_auth_users", f"passwords cannot be checked ({error})", fix) from error
+            raise self._error("basic_auth_users", f"passwords cannot be checked ({error})", fix) from error
         return Passwords(users)
 
     def _check_user(self, path: str, name: str, hashed: object) -> None:
         found = _HASH.fullmatch(hashed) if isinstance(hashed, str) else None
         if ":" in name:
-            raise self._refused(path, "a name with : cannot be told from its password", "choose another name")
+            raise self._error(path, "a name must not contain : (it separates name and password)", "choose another")
         if found is None:
-            raise self._refused(path, "not a bcrypt hash", "make one: htpasswd -nB NAME; it begins with $2y$")
-        if not 4 <= int(found[1]) <= MOST_COST:
-            fix = f"make one of 10 to 12 (htpasswd -nB -C 10 NAME), {MOST_COST} at most: each step doubles the time"
-            raise self._refused(path, f"a hash of cost {int(found[1])}", fix)
+            raise self._error(path, "not a bcrypt hash", "make one: htpasswd -nB NAME; it begins with $2y$")
+        if not 4 <= int(found[1]) <= MAX_HASH_COST:
+            fix = f"make one of 10 to 12 (htpasswd -nB -C 10 NAME), {MAX_HASH_COST} at most: each step doubles the time"
+            raise self._error(path, f"a hash of cost {int(found[1])}", fix)
 
 
 # 1m30s
 def _seconds(interval: str | int) -> float | None:
-    """Of a duration as Go writes it; None when it is none."""
+    """Parse a duration as Go writes it; None for anything else."""
     if interval in (0, "0"):
         return 0.0
     text = str(interval)
