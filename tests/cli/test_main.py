@@ -62,9 +62,9 @@ def log(tmp_path: Path) -> Path:
         (["run", "python", "main.py"], "not understood: python main.py", "memwatch run -- python main.py"),
         (["run"], "run needs the trainer's command", "memwatch run -- python main.py"),
         (["run", "--"], "run needs the trainer's command", "memwatch run -- python main.py"),
-        (["run", "--max-restarts", "0", "--", "true"], "--max-restarts 0: no number of restarts", "1 to 1000000"),
-        (["run", "--max-restarts", "-1", "--", "true"], "--max-restarts -1: no number of restarts", "1 to 1000000"),
-        (["run", "--max-restarts", "twice", "--", "true"], "--max-restarts twice: no number", "1 to 1000000"),
+        (["run", "--max-restarts", "0", "--", "true"], "--max-restarts 0: not a number of restarts", "1 to 1000000"),
+        (["run", "--max-restarts", "-1", "--", "true"], "--max-restarts -1: not a number of restarts", "1 to 1000000"),
+        (["run", "--max-restarts", "twice", "--", "true"], "--max-restarts twice: not a number", "1 to 1000000"),
         (
             ["run", "--resume-with", "./nowhere -x", "--", "true"],
             "--resume-with ./nowhere -x: no such",

@@ -152,7 +152,7 @@ def test_a_signal_during_the_pause_ends_it(folder: Folder, start: Start, number:
     watch.process.send_signal(number)
     assert watch.wait(1.5) == 130, watch.said()
     assert attempts(watch) == [0]
-    assert "memwatch: told to end: the trainer is not started again" in watch.err.read_text()
+    assert "memwatch: asked to end by a signal: the trainer is not started again" in watch.err.read_text()
 
 
 def test_another_signal_during_the_pause_does_not(folder: Folder, start: Start) -> None:

@@ -9,12 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from memwatch.app.composition import TrainerWatch, check_extras
@@ -44,14 +44,19 @@ def demo(flags: Mapping[str, Any]) -> int:
     if importlib.util.find_spec("numpy") is None:
         raise ConfigError("the example trainer needs numpy", "pip install 'memwatch[demo]'")
     memory = replace(config.memory, interval_seconds=min(SAMPLE_SECONDS, config.memory.interval_seconds))
-    with _temporary_folder() as folder, closing(confine(LIMIT_BYTES)) as confinement:
-        shutil.copy(package_data.example_trainer(), folder / "evolve.py")
-        config = replace(config, memory=memory, history=config.history or str(folder / "history.db"))
-        try:
+    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM ends the demo as Ctrl-C does
+    temporary_folder = TemporaryDirectory(prefix="memwatch-demo-", ignore_cleanup_errors=True)
+    try:
+        with temporary_folder as name, closing(confine(LIMIT_BYTES)) as confinement:
+            folder = Path(name)
+            shutil.copy(package_data.example_trainer(), folder / "evolve.py")
+            config = replace(config, memory=memory, history=config.history or str(folder / "history.db"))
             return _demonstrate(config, folder, confinement)
-        except KeyboardInterrupt:
-            _say(config, "", "Stopped. Nothing is left behind.")
-            return ExitCode.STOPPED
+    except KeyboardInterrupt:
+        _say(config, "", "Stopped. Nothing is left behind.")
+        return ExitCode.STOPPED
+    finally:
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _demonstrate(config: Config, folder: Path, confinement: Confinement) -> int:
@@ -109,22 +114,6 @@ def _watch(config: Config, folder: Path, name: str, options: Sequence[str], conf
     if child.end_requested:  # as by a Ctrl-C, which ends the demo too
         raise KeyboardInterrupt
     return exited
-
-
-@contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    """Give a folder that is deleted at the end, also when SIGTERM ends the demo."""
-
-    def stop(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    folder = Path(tempfile.mkdtemp(prefix="memwatch-demo-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        signal.signal(signal.SIGTERM, before)
 
 
 # --- a real memory limit for a child process ------------------------------------------------------------------------

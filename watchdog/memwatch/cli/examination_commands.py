@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -56,7 +56,7 @@ def profile(flags: Mapping[str, Any]) -> int:
     config = config_from_flags(flags)
     facts = find_target(config)
     lower_priority()
-    with _new_file(flags.get("output")) as file:
+    with _create(flags["output"]) if "output" in flags else nullcontext() as file:
         with _attaching(), ProgressBar(f"following memory for {format_duration(seconds)}"):
             found = record_profile(facts.target.pid, seconds)
         print(json_and_yaml.to_shown_json(found) if config.json else render_profile(found))
@@ -112,20 +112,20 @@ def _parse_seconds(given: object) -> float:
     return seconds
 
 
+def _create(path: str) -> TextIO:
+    with _file_errors(path):
+        return open(path, "x", encoding="utf-8")
+
+
 @contextmanager
-def _new_file(name: str | None) -> Iterator[TextIO | None]:
-    """Create the file that -o names; ConfigError when it exists already."""
-    if name is None:
-        yield None
-        return
+def _file_errors(path: Path | str) -> Iterator[None]:
+    """Turn the errors of a new file into ConfigErrors."""
     try:
-        file = open(name, "x", encoding="utf-8")  # noqa: SIM115 - closed below
+        yield
     except FileExistsError as error:
-        raise ConfigError(f"{name} exists already", "name another file with -o") from error
+        raise ConfigError(f"{path} exists already", "name another file with -o: no file is overwritten") from error
     except OSError as error:
-        raise ConfigError(f"{name}: {error.strerror}", "name a file that can be written with -o") from error
-    with file:
-        yield file
+        raise ConfigError(f"{path}: {error.strerror}", "name a file that can be written with -o") from error
 
 
 # --- snapshots ------------------------------------------------------------------------------------------------------
@@ -165,13 +165,8 @@ def save_process_snapshot(found: ProcessSnapshot, path: Path | None, environ: Ma
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(found.t))
         name = re.sub(r"[^a-z0-9]+", "-", found.label.lower()).strip("-")
         path = folder / f"{stamp}-{name or 'snapshot'}-{os.getpid()}{_SUFFIX}"
-    try:
-        with open(private_files.create_private_file(path), "wb") as file:
-            file.write(json_and_yaml.to_json(found) + b"\n")
-    except FileExistsError as error:
-        raise ConfigError(f"{path} exists already", "name another file with -o: no file is overwritten") from error
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}", "name a file that can be written with -o") from error
+    with _file_errors(path), open(private_files.create_private_file(path), "wb") as file:
+        file.write(json_and_yaml.to_json(found) + b"\n")
     return path
 
 

@@ -1,4 +1,4 @@
-"""`memwatch run`: starts a trainer, watches it to its end and, where that is wanted, starts it again."""
+"""`memwatch run`: starts a trainer, watches it to its end and, if an option asks for it, starts it again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -45,20 +45,20 @@ MAX_RESTARTS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class RestartOptions:
-    """What follows an interrupt after which the trainer has saved."""
+    """How the trainer is started again after an interrupt at which it saved."""
 
-    most: int | None  # restarts; None: as many as gain something
-    resume_with: tuple[str, ...] = ()  # empty: the same command
+    max_restarts: int | None  # None: as many as make progress
+    resume_command: tuple[str, ...]
 
 
-def run(command: Sequence[str], flags: dict[str, Any], announce: Callable[[int], None] = lambda _: None) -> int:
+def run(command: Sequence[str], flags: Mapping[str, Any], announce: Callable[[int], None] = lambda _: None) -> int:
     """`memwatch run -- ...`: start a trainer, watch it, and return its own exit status.
 
     `announce` is called with the PID of each trainer.
     """
-    restarts = _restart_options(flags.pop("max_restarts", None), flags.pop("resume_with", None))
+    restarts = _restart_options(command, flags)
     config = config_from_flags(flags)
-    configured_presets(config)  # these refuse what cannot work before anything is started
+    configured_presets(config)  # this and the following checks refuse what cannot work before the trainer is started
     make_access_policy(config)
     check_hook(config, os.environ, command)
     check_extras(config)
@@ -70,13 +70,14 @@ def run(command: Sequence[str], flags: dict[str, Any], announce: Callable[[int],
         return _TrainerRun(session, command, restarts, announce).run_to_end()
 
 
-def _restart_options(most: str | None, resume_with: str | None) -> RestartOptions | None:
-    """Return None when nothing is to be started again; ConfigError for what could never be done."""
+def _restart_options(command: Sequence[str], flags: Mapping[str, Any]) -> RestartOptions | None:
+    """Return None when the trainer is not to be started again; ConfigError for an option that cannot be followed."""
+    most, resume_with = flags.get("max_restarts"), flags.get("resume_with")
     if most is not None and not (most.isdecimal() and 1 <= int(most) <= MAX_RESTARTS):
-        raise ConfigError(f"--max-restarts {most}: no number of restarts", f"give 1 to {MAX_RESTARTS}")
+        raise ConfigError(f"--max-restarts {most}: not a number of restarts", f"give 1 to {MAX_RESTARTS}")
     if most is None and resume_with is None:
         return None
-    resume_command = () if resume_with is None else _split_command(resume_with)
+    resume_command = tuple(command) if resume_with is None else _split_command(resume_with)
     return RestartOptions(None if most is None else int(most), resume_command)
 
 
@@ -105,7 +106,7 @@ class _TrainerRun:
         self._command, self._restarts, self._announce = tuple(command), restarts, announce
         self._argv: tuple[str, ...] = ()  # of the first trainer, by which the history identifies the run
         self._child: LaunchedTrainer | None = None
-        self._early: list[int] = []  # terminating signals that came while there was no trainer
+        self._early_signals: list[int] = []  # terminating signals that arrived while no trainer ran
         self._began_t = 0.0
         self._ends: list[restart_policy.AttemptEnd] = []
         self._restarting: Restarting | None = None
@@ -120,16 +121,17 @@ class _TrainerRun:
                 if self._restarting is None:
                     break
                 if child.end_requested:
-                    say("told to end: the trainer is not started again")
+                    say("asked to end by a signal: the trainer is not started again")
                     break
-                self._command = self._next_command()
+                if self._restarts is not None:
+                    self._command = self._restarts.resume_command
             return shell_status(child.wait())
 
     def _start(self) -> LaunchedTrainer:
         child = LaunchedTrainer(self._command, new_run_log_path(os.environ))
         self._announce(child.pid)
         self._began_t, self._child, self._restarting = self._clock.now(), child, None
-        for number in self._early:
+        for number in self._early_signals:
             child.forward_signal(number)
         return child
 
@@ -140,7 +142,7 @@ class _TrainerRun:
         if self._child is not None:
             self._child.forward_signal(number)
         elif number in TERMINATING_SIGNALS:
-            self._early.append(number)
+            self._early_signals.append(number)
 
     def _watch(self, child: LaunchedTrainer) -> None:
         """Watch the trainer to its end and copy its output to memwatch's. It runs on whatever fails in memwatch."""
@@ -162,19 +164,15 @@ class _TrainerRun:
             child.wait()
             passthrough.close()
 
-    # --- what follows ---
-
-    def _next_command(self) -> tuple[str, ...]:
-        return (self._restarts.resume_with if self._restarts is not None else ()) or self._command
-
     def on_exit(self, end: Snapshot) -> AfterExit:
-        """Decide whether there is another trainer, by all ends so far and this one."""
+        """Decide whether to start another trainer, by all ends so far and this one."""
         decided: Restarting | GaveUp | None = None
         if self._restarts is not None and self._child is not None and end.exited is not None:
             saved = end.exited.cause is Cause.SAVED and not self._child.end_requested
             ran_seconds, progress = end.t - self._began_t, self._session.engine.attempt_progress
             self._ends.append(restart_policy.AttemptEnd(end.t, ran_seconds, saved, progress, _tightest_limit(end)))
-            decided = restart_policy.decide_restart(self._restarts.most, self._ends, command_line(self._next_command()))
+            resume_command = command_line(self._restarts.resume_command)
+            decided = restart_policy.decide_restart(self._restarts.max_restarts, self._ends, resume_command)
         self._restarting = decided if isinstance(decided, Restarting) else None
         linger_seconds = self._config.daemon.linger_seconds if self._restarting is None else 0.0
         return AfterExit(() if decided is None else (decided,), linger_seconds)
