@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import os
@@ -17,7 +18,7 @@ import pytest
 
 import memwatch
 from memwatch import __version__
-from memwatch.cli.main import FUNCTION_BY_COMMAND, _parser, main
+from memwatch.cli.main import _parser, main
 from memwatch.errors import ExitCode
 from support.processes import WAIT, python, running
 
@@ -138,10 +139,16 @@ def test_the_version_is_a_line_for_programs_and_lines_for_a_report_of_a_bug(caps
 
 
 def test_each_command_has_a_function() -> None:
-    for module, function in (place.split(".") for place in FUNCTION_BY_COMMAND.values()):
-        assert callable(getattr(importlib.import_module(f"memwatch.cli.{module}"), function))
-    [commands] = [action.choices for action in _parser()._actions if action.dest == "command"]
-    assert {*commands} - {"run", "config"} <= {*FUNCTION_BY_COMMAND}
+    def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+        yield parser
+        for action in parser._actions:
+            if action.dest in ("command", "aspect"):
+                yield from (inner for child in action.choices.values() for inner in parsers(child))
+
+    places = [parser.get_default("function").partition(".") for parser in parsers(_parser())]
+    assert len(places) > 15
+    for module, _, function in places:
+        assert not module or callable(getattr(importlib.import_module(f"memwatch.cli.{module}"), function))
 
 
 @pytest.mark.parametrize("words", [["--version"], ["completion", "bash"], ["man"]])

@@ -7,7 +7,7 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from memwatch.errors import ConfigError, ExitCode, MemwatchError
@@ -23,30 +23,6 @@ exit codes:
 `memwatch run` exits with the trainer's own status, 128 + N when signal N ended it,
 and `memwatch serve`, when stopped, with 0."""
 
-# The function of each command but `run`, in this folder; it is called with the flags and returns the exit code.
-# Its module is imported only when it is called: a shell may run `memwatch completion` each time it starts.
-FUNCTION_BY_COMMAND: Mapping[str | None, str] = {
-    None: "commands.watch",
-    "serve": "commands.serve",
-    "markers": "commands.markers",
-    "demo": "demo.demo",
-    "doctor": "doctor.doctor",
-    "top": "top.top",
-    "census": "examination_commands.census",
-    "profile": "examination_commands.profile",
-    "snapshot": "examination_commands.snapshot",
-    "diff": "examination_commands.diff",
-    "report": "history_commands.report",
-    "compare": "history_commands.compare",
-    "export": "history_commands.export",
-    "replay": "replay.replay",
-    "config check": "config_commands.check_config",
-    "config show": "config_commands.show_config",
-    "config schema": "config_commands.print_config_schema",
-    "man": "version_manual_completion.manual",
-    "completion": "version_manual_completion.completion",
-    "--version": "version_manual_completion.version",
-}
 TARGET_FLAGS = ("pid", "pidfile", "match", "unit", "cgroup", "log")
 COMMANDS_WITH_TARGET = (None, "serve", "doctor", "census", "profile", "snapshot", "config")
 OPTIONS_WITHOUT_VALUE = ("--json", "--dry-run", "-v", "--verbose")  # those of the command line without a command
@@ -68,16 +44,15 @@ def main(arguments: Sequence[str] | None = None, announce: Callable[[int], None]
 
 
 def _run_command(flags: dict[str, Any], trainer: Sequence[str], announce: Callable[[int], None]) -> int:
-    command = flags.pop("command")
+    command, place = flags.pop("command"), flags.pop("function")
     if "version" in flags:
-        command = "--version"
+        place = "version_manual_completion.version"
     elif command == "run":
         from memwatch.cli.run import run
 
         return run(trainer, flags, announce)
-    elif command == "config":
-        command = f"config {flags.pop('aspect')}"
-    module, _, function = FUNCTION_BY_COMMAND[command].partition(".")
+    # A module is imported only when its command is given: a shell may run `memwatch completion` each time it starts.
+    module, _, function = place.partition(".")
     exit_code: int = getattr(importlib.import_module(f"memwatch.cli.{module}"), function)(flags)
     return exit_code
 
@@ -126,7 +101,7 @@ def _spell_out_once(words: Sequence[str]) -> list[str]:
 
 
 def _parser() -> _Parser:
-    process, common, details = _process_options(), _common_options(), _census_options()
+    process, common = _process_options(), _common_options()
     target, log = _options("its output", process)
     log.add_argument("--log", metavar="FILE", help="its log; default: its stdout, if that is a file")
     parser = _Parser(
@@ -136,39 +111,56 @@ def _parser() -> _Parser:
         parents=[target, common],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.set_defaults(function="commands.watch")
     option = parser.add_argument
     option("--version", action="store_true", help="print the version, the build and what it runs on")
     option("--once", action="store_true", help="or -1: print one screen and exit; nothing is stored or sent")
 
     add = _command_adder(parser.add_subparsers(dest="command", title="commands", metavar="COMMAND"))
-    add("run", "start a trainer and watch it: memwatch run [options] -- python main.py", common, _restart_options())
-    add("serve", "watch one trainer after another, as a service: memwatch serve --config FILE", target, common)
-    add("demo", "watch a leaking example trainer under a real limit", common)
-    doctor = add("doctor", "check what works on this machine and what does not, and why", target, common)
-    doctor.add_argument("--test-notify", action="store_true", help="send a test message to the addresses of notify")
+    _add_run(add, common)
+    text = "watch one trainer after another, as a service: memwatch serve --config FILE"
+    add("serve", "commands.serve", text, target, common)
+    add("demo", "demo.demo", "watch a leaking example trainer under a real limit", common)
+    text = "check what works on this machine and what does not, and why"
+    option = add("doctor", "doctor.doctor", text, target, common).add_argument
+    option("--test-notify", action="store_true", help="send a test message to the addresses of notify")
     _add_top(add, common)
-    _add_examination_commands(add, process, details)
+    _add_examination_commands(add, process)
     _add_history_commands(add, common)
     _add_config_commands(add, target, common)
-    markers = add("markers", "show the markers that memwatch finds in a log", common, epilog=ABOUT_FILES)
-    markers.add_argument("file", metavar="LOG")
+    text = "show the markers that memwatch finds in a log"
+    add("markers", "commands.markers", text, common, epilog=ABOUT_FILES).add_argument("file", metavar="LOG")
     _add_replay(add, common)
-    add("man", "show the manual page")
-    completion = add("completion", "print a script that completes memwatch's commands and options with Tab")
-    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+    add("man", "version_manual_completion.manual", "show the manual page")
+    text = "print a script that completes memwatch's commands and options with Tab"
+    option = add("completion", "version_manual_completion.completion", text).add_argument
+    option("shell", choices=("bash", "zsh", "fish"))
     return parser
 
 
 def _command_adder(commands: argparse._SubParsersAction[_Parser]) -> Callable[..., _Parser]:
-    def add(name: str, help: str, *parents: _Parser, epilog: str = "") -> _Parser:
+    def add(name: str, function: str, help: str, *parents: _Parser, epilog: str = "") -> _Parser:
+        """Add a command that runs `function`, "module.function" of this folder."""
         description = f"{help[0].upper()}{help[1:]}."
-        return commands.add_parser(name, help=help, description=description, epilog=epilog, parents=parents)
+        parser = commands.add_parser(name, help=help, description=description, epilog=epilog, parents=parents)
+        parser.set_defaults(function=function)
+        return parser
 
     return add
 
 
+def _add_run(add: Callable[..., _Parser], common: _Parser) -> None:
+    text = "start a trainer and watch it: memwatch run [options] -- python main.py"
+    option = add("run", "run.run", text, common).add_argument_group("after an interrupt that saved").add_argument
+    text = "restart it at most N times, while each restart makes progress"
+    option("--max-restarts", metavar="N", help=text)
+    text = "start it again with this command: one argument, split into words as a shell does; no shell runs it"
+    option("--resume-with", metavar="CMD", help=text)
+
+
 def _add_top(add: Callable[..., _Parser], common: _Parser) -> None:
-    option = add("top", "show the live view of a watch that runs elsewhere, from its endpoint", common).add_argument
+    text = "show the live view of a watch that runs elsewhere, from its endpoint"
+    option = add("top", "top.top", text, common).add_argument
     option("url", metavar="URL", nargs="?", help="its endpoint; default http://127.0.0.1:9877")
     option("--once", action="store_true", help="or -1: print one screen and exit")
     option("--ca-file", metavar="FILE", help="the CA of its certificate; default: those that this machine trusts")
@@ -177,23 +169,31 @@ def _add_top(add: Callable[..., _Parser], common: _Parser) -> None:
     option("--password-file", metavar="FILE", help="for https://NAME@HOST:PORT; default: $MEMWATCH_PASSWORD")
 
 
-def _add_examination_commands(add: Callable[..., _Parser], process: _Parser, details: _Parser) -> None:
+def _add_examination_commands(add: Callable[..., _Parser], process: _Parser) -> None:
+    details, group = _options("more details")
+    group.add_argument("--holders", metavar="TYPE", action="append", help="show what holds the objects of this type")
+    group.add_argument("--track", metavar="PATH", action="append", help="show the size of an attribute: Trainer.buffer")
+
     text = "count the objects of a running Python by type, from outside"
-    option = add("census", text, process, details).add_argument
+    option = add("census", "examination_commands.census", text, process, details).add_argument
     option("--json", action="store_true", help="print all types as one JSON object")
     text = "print sizes, also of arrays and text; takes two to three times the CPU time"
     option("--bytes", action="store_true", help=text)
+
     text = "find the lines of code that raise the memory of a running Python, from outside"
-    option = add("profile", text, process).add_argument
+    option = add("profile", "examination_commands.profile", text, process).add_argument
     option("--seconds", metavar="SECONDS", help="how long to follow memory; default 30; Ctrl-C ends it")
     text = "write the stacks: for speedscope (.json), or folded (any other name)"
     option("-o", "--output", metavar="FILE", help=text)
     option("--json", action="store_true", help="print all stacks as one JSON object")
-    option = add("snapshot", "store what a trainer holds now: memory, objects, stacks", process, details).add_argument
+
+    text = "store what a trainer holds now: memory, objects, stacks"
+    option = add("snapshot", "examination_commands.snapshot", text, process, details).add_argument
     option("--label", help="the snapshot's name; default: the time")
     option("-o", "--output", metavar="FILE", help="the file to write; default: in the state folder")
     option("--json", action="store_true", help="print the snapshot as one JSON object")
-    option = add("diff", "show the differences between two snapshots").add_argument
+
+    option = add("diff", "examination_commands.diff", "show the differences between two snapshots").add_argument
     text = "a file, or the label of a snapshot (the latest with that label)"
     option("snapshots", nargs=2, metavar="SNAPSHOT", help=text)
     option("--json", action="store_true", help="print the differences as one JSON object")
@@ -203,35 +203,42 @@ def _add_history_commands(add: Callable[..., _Parser], common: _Parser) -> None:
     one_run, group = _options("the run")
     group.add_argument("runs", metavar="HISTORY", nargs="?", help="the history file; default: in the state folder")
     group.add_argument("--run", dest="run_id", metavar="ID", help="which run; default: the latest")
+
     text = "report on a run of the history: a summary, a page, a table"
-    report = add("report", text, one_run, common, epilog=ABOUT_FILES)
+    report = add("report", "history_commands.report", text, one_run, common, epilog=ABOUT_FILES)
     report.add_argument("--list", action="store_true", help="list the runs of the history")
     text = "write a page (.html), the summary (.txt), .json or .csv"
     report.add_argument("-o", "--output", metavar="FILE", help=text)
     forms = report.add_mutually_exclusive_group()
     forms.add_argument("--text", action="store_true", help="print the summary as tables; the default")
     forms.add_argument("--csv", action="store_true", help="print the generations as CSV")
-    option = add("compare", "compare two runs, as before and after a fix", common, epilog=ABOUT_FILES).add_argument
+
+    text = "compare two runs, as before and after a fix"
+    option = add("compare", "history_commands.compare", text, common, epilog=ABOUT_FILES).add_argument
     text = "a history file (its latest run), or a run's ID; ID@2: its second process"
     option("pair", metavar="RUN", nargs=2, help=text)
     option("-o", "--output", metavar="FILE.html", help="write a page, with the memory of both in one chart")
+
     text = "export a run of the history as a trace, for memwatch replay"
-    export = add("export", text, one_run, common, epilog=ABOUT_FILES)
-    export.add_argument("-o", "--output", metavar="FILE.csv", help="default: stdout")
+    option = add("export", "history_commands.export", text, one_run, common, epilog=ABOUT_FILES).add_argument
+    option("-o", "--output", metavar="FILE.csv", help="default: stdout")
 
 
 def _add_config_commands(add: Callable[..., _Parser], target: _Parser, common: _Parser) -> None:
-    config = add("config", "check the configuration, show its values, print its schema")
+    config = add("config", "", "check the configuration, show its values, print its schema")
     aspect = _command_adder(config.add_subparsers(dest="aspect", title="commands", metavar="COMMAND", required=True))
-    check = aspect("check", "check configuration files, and list all errors in them", _config_options())
-    check.add_argument("files", metavar="FILE", nargs="*", help="default: the file of --config")
-    aspect("show", "show all values that a watch here would use, and where each comes from", target, common)
-    aspect("schema", "print the JSON Schema of a configuration file, for editors")
+    text = "check configuration files, and list all errors in them"
+    option = aspect("check", "config_commands.check_config", text, _config_options()).add_argument
+    option("files", metavar="FILE", nargs="*", help="default: the file of --config")
+    text = "show all values that a watch here would use, and where each comes from"
+    aspect("show", "config_commands.show_config", text, target, common)
+    text = "print the JSON Schema of a configuration file, for editors"
+    aspect("schema", "config_commands.print_config_schema", text)
 
 
 def _add_replay(add: Callable[..., _Parser], common: _Parser) -> None:
     text = "run the engine over a recorded trace, or over a run of the history"
-    option = add("replay", text, common, epilog=ABOUT_FILES).add_argument
+    option = add("replay", "replay.replay", text, common, epilog=ABOUT_FILES).add_argument
     option("file", metavar="FILE", help="a trace (.csv), or a history: compares the replay with what was reported")
     option("--run", dest="run_id", metavar="ID", help="a run of the history; default: the latest")
     option("--plot", metavar="FILE", help="draw the replay: a page (.html) or a picture (.svg)")
@@ -254,22 +261,6 @@ def _process_options() -> _Parser:
     option("--match", metavar="REGEX", help="a pattern of its command line; exactly one process must match")
     option("--unit", metavar="NAME", help="its systemd unit")
     option("--cgroup", metavar="PATH", help="its cgroup, as in /proc/PID/cgroup; * and ? stand for anything")
-    return parser
-
-
-def _census_options() -> _Parser:
-    parser, group = _options("more details")
-    group.add_argument("--holders", metavar="TYPE", action="append", help="show what holds the objects of this type")
-    group.add_argument("--track", metavar="PATH", action="append", help="show the size of an attribute: Trainer.buffer")
-    return parser
-
-
-def _restart_options() -> _Parser:
-    parser, group = _options("after an interrupt that saved")
-    text = "restart it at most N times, while each restart makes progress"
-    group.add_argument("--max-restarts", metavar="N", help=text)
-    text = "start it again with this command: one argument, split into words as a shell does; no shell runs it"
-    group.add_argument("--resume-with", metavar="CMD", help=text)
     return parser
 
 
