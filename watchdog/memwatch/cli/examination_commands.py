@@ -119,7 +119,6 @@ def _create(path: str) -> TextIO:
 
 @contextmanager
 def _file_errors(path: Path | str) -> Iterator[None]:
-    """Turn the errors of a new file into ConfigErrors."""
     try:
         yield
     except FileExistsError as error:

@@ -312,7 +312,6 @@ def _print_error(error: MemwatchError) -> None:
 
 
 def _flush(code: int) -> int:
-    """Flush stdout and return the exit code."""
     try:
         sys.stdout.flush()
     except OSError as error:

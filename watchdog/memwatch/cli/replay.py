@@ -23,7 +23,7 @@ from memwatch.outputs.terminal.command_progress import ProgressBar
 from memwatch.outputs.terminal.plain_and_json_lines import NoticeFilter
 
 SQLITE_MAGIC = b"SQLite format 3\0"  # the first bytes of a history
-HISTORY_FLAGS = {"file", "run_id", "json", "verbose", "config"}  # those that change nothing in what a run's engine does
+HISTORY_FLAGS = {"file", "run_id", "json", "verbose", "config"}  # flags that do not change what the engine does
 
 
 def replay(flags: Mapping[str, Any]) -> int:
@@ -32,7 +32,8 @@ def replay(flags: Mapping[str, Any]) -> int:
     if _is_history(path):
         return _replay_history(path, flags)
     if "run_id" in flags:
-        raise ConfigError(f"{path}: not a history, from which --run selects a run", "name a history, or leave it out")
+        hint = "leave --run out, or name a history"
+        raise ConfigError(f"{path}: not a history, from which --run selects a run", hint)
     config = config_from_flags({"checkpoint_time": os.environ.get("MEMWATCH_CHECKPOINT_S"), **flags})
     if "plot" in flags:
         _plot_trace(path, Path(flags["plot"]), config)

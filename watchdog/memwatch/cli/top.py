@@ -41,9 +41,7 @@ TOP_KEYS = {
     "h": "help",
 }
 _EXAMPLE = "as in: memwatch top http://127.0.0.1:9877"
-_NO_ANSWER_HINT = (
-    "is a memwatch watching there? --listen sets its address; its journal has it behind: metrics and status"
-)
+_NO_ANSWER_HINT = "is a memwatch watching there? --listen sets its address, and its journal reports it"
 _CERTIFICATE_HINT = "it may require a client certificate: --cert FILE --key FILE"
 _HINTS = {  # by a part of the error
     "http 400": "it may require TLS: write https://",
@@ -94,7 +92,7 @@ def _password(flags: Mapping[str, Any]) -> str:
 
 
 class StatusClient:
-    """Reads the status of the memwatch at one address."""
+    """Reads the status of the memwatch at one address, over HTTP or TLS."""
 
     def __init__(
         self,

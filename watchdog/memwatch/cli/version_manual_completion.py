@@ -46,7 +46,6 @@ def completion(flags: Mapping[str, Any]) -> int:
 
 
 def _facts() -> Iterator[tuple[str, str]]:
-    """What memwatch was built from, and what it runs on."""
     yield "build", _commit()
     yield "python", f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}"
     yield "system", f"{platform.system()} {platform.release()} {platform.machine()}, {' '.join(platform.libc_ver())}"

@@ -32,8 +32,30 @@ def check_values(config: Config) -> Iterator[ValueProblem]:
 
 def check_combinations(config: Config) -> Iterator[ValueProblem]:
     """Yield which valid values do not fit together."""
-    for check in (_targets, _kill, _signal_without_hook, _interval, _wandb):
-        yield from check(config)
+    named = {key: value for key, value in iter_values(config.target) if value is not None}
+    if "unit" in named or "cgroup" in named:
+        named.pop("match", None)  # it selects among the processes of the unit or cgroup
+    first, *others = named or ("",)
+    for key in others:
+        problem = f"target.{first} names the trainer already"
+        yield ValueProblem(f"target.{key}", problem, named[key], "keep one of the two")
+    if config.policy.kill and not config.policy.act:
+        problem = "memwatch sends no signal while policy.act is false, so it cannot kill"
+        fix = "set policy.act to true, or leave policy.kill out"
+        yield ValueProblem("policy.kill", problem, True, fix, ("policy.act",))
+    if config.actions.hook is None and not config.actions.signal:
+        fix = "name a command as actions.hook; to warn only, set policy.act to false"
+        yield ValueProblem("actions.signal", "there is no hook to stop the trainer", False, fix, ("actions.hook",))
+    interval, checkpoint = config.memory.interval_seconds, config.policy.checkpoint_seconds
+    if checkpoint is not None and interval > checkpoint:
+        problem = f"samples {interval:g} s apart are too rare for a checkpoint of {checkpoint:g} s"
+        fix = f"set the interval to {checkpoint:g} or less"
+        yield ValueProblem("memory.interval_seconds", problem, interval, fix, ("policy.checkpoint_seconds",))
+    if config.wandb.project is None:
+        for key, value in iter_values(config.wandb):
+            if value is not None:
+                fix = "name the run's project as wandb.project"
+                yield ValueProblem(f"wandb.{key}", "there is no run without a project", value, fix)
 
 
 def notifiable_events() -> tuple[str, ...]:
@@ -43,7 +65,7 @@ def notifiable_events() -> tuple[str, ...]:
     return tuple(MESSAGE_TEMPLATES)
 
 
-# --- single values --------------------------------------------------------------------------------------------------
+# --- the checks of single values ------------------------------------------------------------------------------------
 
 
 def _ranges(values: _Values) -> Iterator[ValueProblem]:
@@ -134,44 +156,3 @@ def _empty(values: _Values) -> Iterator[ValueProblem]:
             if text == "":
                 fix = "leave the key out, or give it a value" if path == key else "take it out"
                 yield ValueProblem(path, "empty", "", fix)
-
-
-# --- values that must fit together ----------------------------------------------------------------------------------
-
-
-def _targets(config: Config) -> Iterator[ValueProblem]:
-    named = {key: value for key, value in iter_values(config.target) if value is not None}
-    if "unit" in named or "cgroup" in named:
-        named.pop("match", None)  # it selects among the processes of the unit or cgroup
-    first, *others = named or ("",)
-    for key in others:
-        problem = f"target.{first} names the trainer already"
-        yield ValueProblem(f"target.{key}", problem, named[key], "keep one of the two")
-
-
-def _kill(config: Config) -> Iterator[ValueProblem]:
-    if config.policy.kill and not config.policy.act:
-        fix = "set policy.act to true, or leave policy.kill out"
-        problem = "memwatch sends no signal while policy.act is false, so it cannot kill"
-        yield ValueProblem("policy.kill", problem, True, fix, ("policy.act",))
-
-
-def _signal_without_hook(config: Config) -> Iterator[ValueProblem]:
-    if config.actions.hook is None and not config.actions.signal:
-        fix = "name a command as actions.hook; to warn only, set policy.act to false"
-        yield ValueProblem("actions.signal", "there is no hook to stop the trainer", False, fix, ("actions.hook",))
-
-
-def _interval(config: Config) -> Iterator[ValueProblem]:
-    interval, checkpoint = config.memory.interval_seconds, config.policy.checkpoint_seconds
-    if checkpoint is not None and interval > checkpoint:
-        problem = f"samples {interval:g} s apart are too rare for a checkpoint of {checkpoint:g} s"
-        fix = f"set the interval to {checkpoint:g} or less"
-        yield ValueProblem("memory.interval_seconds", problem, interval, fix, ("policy.checkpoint_seconds",))
-
-
-def _wandb(config: Config) -> Iterator[ValueProblem]:
-    for key, value in iter_values(config.wandb):
-        if config.wandb.project is None and value is not None:
-            fix = "name the run's project as wandb.project"
-            yield ValueProblem(f"wandb.{key}", "there is no run without a project", value, fix)

@@ -31,7 +31,6 @@ HEADERS: Mapping[str, tuple[str, ...]] = {  # the headers that may be added, and
 ALWAYS_SENT = "X-Content-Type-Options"
 UNVERIFIED = ("RequestClientCert", "RequireAnyClientCert", "RequireClientCert")
 MAX_HASH_COST = 15  # checking such a hash takes 2 s; each step doubles the time
-MAX_WEB_CONFIG_BYTES = json_and_yaml.MAX_YAML_BYTES
 _HASH = re.compile(r"\$2[abxy]\$([0-9]{2})\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}")
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h))+")
 _UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -102,7 +101,7 @@ def load_web_config(path: Path) -> AccessPolicy:
 def _read(path: Path, files: dict[str, Stamp]) -> bytes:
     with path.open("rb") as file:
         files[str(path)] = stamp(os.fstat(file.fileno()))
-        return file.read(MAX_WEB_CONFIG_BYTES + 1)
+        return file.read(json_and_yaml.MAX_YAML_BYTES + 1)
 
 
 def _without_nulls(data: Any) -> Any:
