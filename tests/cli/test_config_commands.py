@@ -146,10 +146,10 @@ def test_no_password_is_shown(capsys: pytest.CaptureFixture[str], file: Path, fo
 def test_what_is_shown_can_be_fed_back(data: dict[str, object]) -> None:
     text = yaml.safe_dump(data)
     try:
-        made = load_with_origins(None, text)
+        config, origins = load_with_origins(None, text)
     except Exception:  # not a regular expression
         return
-    assert load_config(None, "\n".join(_yaml_lines(made.config, made.origins))) == made.config
+    assert load_config(None, "\n".join(_yaml_lines(config, origins))) == config
 
 
 def test_the_defaults_are_shown_as_the_example_has_them() -> None:

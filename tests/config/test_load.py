@@ -145,9 +145,9 @@ def test_each_key_has_a_variable_of_its_own() -> None:
 def test_the_higher_target_replaces_the_lower(
     text: str, environ: dict[str, str], flags: dict[str, Any], named: dict[str, object]
 ) -> None:
-    settings = load_with_origins(NAME, text, flags, environ)
-    assert {key: value for key, value in iter_values(settings.config.target) if value is not None} == named
-    assert {key for key in settings.origins if key.startswith("target.")} == {f"target.{key}" for key in named}
+    config, origins = load_with_origins(NAME, text, flags, environ)
+    assert {key: value for key, value in iter_values(config.target) if value is not None} == named
+    assert {key for key in origins if key.startswith("target.")} == {f"target.{key}" for key in named}
 
 
 def test_two_targets_of_one_origin_are_refused() -> None:
@@ -201,13 +201,13 @@ def test_a_profile_holds_policy_and_nothing_of_a_machine_or_run(name: str) -> No
     path = package_data.profile_file(name)
     given_ = set(json_and_yaml.read_yaml(path.read_bytes(), name).lines)
     assert not given_ & {"profile", "target", "listen", "json", *PATH_KEYS}
-    settings = load_with_origins(flags={"profile": name})
+    config, origins = load_with_origins(flags={"profile": name})
     changed = {
         key
-        for (key, value), (_, usual) in zip(iter_values(settings.config), iter_values(Config()), strict=True)
+        for (key, value), (_, usual) in zip(iter_values(config), iter_values(Config()), strict=True)
         if value != usual
     }
-    assert changed == set(settings.origins), "what a profile sets differs from the default"
+    assert changed == set(origins), "what a profile sets differs from the default"
 
 
 def test_observe_never_signals_and_aggressive_acts() -> None:
@@ -223,7 +223,7 @@ def test_observe_never_signals_and_aggressive_acts() -> None:
 def test_each_value_that_is_set_has_its_origin() -> None:
     text = "# mine\npolicy:\n  act: true\nlisten: none\n"
     environ = {"MEMWATCH_VERBOSE": "true", "MEMWATCH_PROFILE": "observe"}
-    origins = dict(load_with_origins(NAME, text, {"limit": "5GB"}, environ).origins)
+    _, origins = load_with_origins(NAME, text, {"limit": "5GB"}, environ)
     assert {origin.rpartition(":")[0] for key, origin in origins.items() if key.startswith("diagnosis.")} == {
         "profile observe"
     }

@@ -66,12 +66,12 @@ def _summary(config: Config) -> str:
 def show_config(flags: Mapping[str, Any]) -> int:
     """`memwatch config show`: print all values that a watch here would use, and where those that are set come from."""
     shown = {name: value for name, value in flags.items() if name != "json"}  # it selects what is printed here
-    loaded = load_with_origins(config_file(flags), flags=shown, environ=os.environ)
-    config = _without_passwords(loaded.config)
+    config, origins = load_with_origins(config_file(flags), flags=shown, environ=os.environ)
+    config = _without_passwords(config)
     if "json" in flags:
-        print(json_and_yaml.to_shown_json({"config": asdict(config), "origins": loaded.origins}))
+        print(json_and_yaml.to_shown_json({"config": asdict(config), "origins": origins}))
     else:
-        print("\n".join(_yaml_lines(config, loaded.origins)))
+        print("\n".join(_yaml_lines(config, origins)))
     return ExitCode.ENDED
 
 

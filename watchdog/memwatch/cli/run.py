@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from memwatch.app.composition import TrainerWatch, check_extras, configured_presets
@@ -43,20 +43,12 @@ from memwatch.system.clock import Sleeper, SystemClock
 MAX_RESTARTS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class RestartOptions:
-    """How the trainer is started again after an interrupt at which it saved."""
-
-    max_restarts: int | None  # None: as many as make progress
-    resume_command: tuple[str, ...]
-
-
 def run(command: Sequence[str], flags: Mapping[str, Any], announce: Callable[[int], None] = lambda _: None) -> int:
     """`memwatch run -- ...`: start a trainer, watch it, and return its own exit status.
 
     `announce` is called with the PID of each trainer.
     """
-    restarts = _restart_options(command, flags)
+    max_restarts, resume_command = _max_restarts(flags), _resume_command(command, flags)
     config = config_from_flags(flags)
     configured_presets(config)  # this and the following checks refuse what cannot work before the trainer is started
     make_access_policy(config)
@@ -67,21 +59,22 @@ def run(command: Sequence[str], flags: Mapping[str, Any], announce: Callable[[in
     with closing(Frontend(config, clock, sys.stderr, allow_live_view=False)) as frontend:
         engine = EngineSettings.from_config(config).make_engine()
         session = WatchSession(config, clock, engine, sys.stderr, frontend, signals=FORWARDED_SIGNALS)
-        return _TrainerRun(session, command, restarts, announce).run_to_end()
+        return _TrainerRun(session, command, max_restarts, resume_command, announce).run_to_end()
 
 
-def _restart_options(command: Sequence[str], flags: Mapping[str, Any]) -> RestartOptions | None:
-    """Return None when the trainer is not to be started again; ConfigError for an option that cannot be followed."""
-    most, resume_with = flags.get("max_restarts"), flags.get("resume_with")
-    if most is not None and not (most.isdecimal() and 1 <= int(most) <= MAX_RESTARTS):
-        raise ConfigError(f"--max-restarts {most}: not a number of restarts", f"give 1 to {MAX_RESTARTS}")
-    if most is None and resume_with is None:
-        return None
-    resume_command = tuple(command) if resume_with is None else _split_command(resume_with)
-    return RestartOptions(None if most is None else int(most), resume_command)
+def _max_restarts(flags: Mapping[str, Any]) -> int | None:
+    """Return None for as many as make progress."""
+    text = flags.get("max_restarts")
+    if text is not None and not (text.isdecimal() and 1 <= int(text) <= MAX_RESTARTS):
+        raise ConfigError(f"--max-restarts {text}: not a number of restarts", f"give 1 to {MAX_RESTARTS}")
+    return None if text is None else int(text)
 
 
-def _split_command(text: str) -> tuple[str, ...]:
+def _resume_command(command: Sequence[str], flags: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the command that starts the trainer again after it saved; None when it is not to be started again."""
+    text = flags.get("resume_with")
+    if text is None:
+        return tuple(command) if "max_restarts" in flags else None
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
@@ -99,11 +92,13 @@ class _TrainerRun:
         self,
         session: WatchSession,
         command: Sequence[str],
-        restarts: RestartOptions | None,
+        max_restarts: int | None,
+        resume_command: tuple[str, ...] | None,
         announce: Callable[[int], None],
     ) -> None:
         self._session, self._config, self._clock = session, session.config, session.clock
-        self._command, self._restarts, self._announce = tuple(command), restarts, announce
+        self._command, self._resume_command, self._max_restarts = tuple(command), resume_command, max_restarts
+        self._announce = announce
         self._argv: tuple[str, ...] = ()  # of the first trainer, by which the history identifies the run
         self._child: LaunchedTrainer | None = None
         self._early_signals: list[int] = []  # terminating signals that arrived while no trainer ran
@@ -123,8 +118,7 @@ class _TrainerRun:
                 if child.end_requested:
                     say("asked to end by a signal: the trainer is not started again")
                     break
-                if self._restarts is not None:
-                    self._command = self._restarts.resume_command
+                self._command = self._resume_command or self._command
             return shell_status(child.wait())
 
     def _start(self) -> LaunchedTrainer:
@@ -167,12 +161,12 @@ class _TrainerRun:
     def on_exit(self, end: Snapshot) -> AfterExit:
         """Decide whether to start another trainer, by all ends so far and this one."""
         decided: Restarting | GaveUp | None = None
-        if self._restarts is not None and self._child is not None and end.exited is not None:
+        if self._resume_command is not None and self._child is not None and end.exited is not None:
             saved = end.exited.cause is Cause.SAVED and not self._child.end_requested
             ran_seconds, progress = end.t - self._began_t, self._session.engine.attempt_progress
             self._ends.append(restart_policy.AttemptEnd(end.t, ran_seconds, saved, progress, _tightest_limit(end)))
-            resume_command = command_line(self._restarts.resume_command)
-            decided = restart_policy.decide_restart(self._restarts.max_restarts, self._ends, resume_command)
+            resume_command = command_line(self._resume_command)
+            decided = restart_policy.decide_restart(self._max_restarts, self._ends, resume_command)
         self._restarting = decided if isinstance(decided, Restarting) else None
         linger_seconds = self._config.daemon.linger_seconds if self._restarting is None else 0.0
         return AfterExit(() if decided is None else (decided,), linger_seconds)

@@ -14,7 +14,7 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 SIZE = r"^\s*([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*(([KkMmGgTtPp][Ii]?)?[Bb])?\s*$"
 MAX_SIZE_BYTES = 2**63 - 1
 PORT = "([0-9]{1,4}|[0-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-_COMMENTED = re.compile(r"( *)(\w+):(?: [^#]*)?\s# (.+)")
+_COMMENTED = re.compile(r"[^#]*\s# (.+)")
 
 Node = dict[str, Any]
 
@@ -29,17 +29,12 @@ def config_schema() -> Node:
 
 def comments(text: str) -> dict[str, str]:
     """`policy.act` -> the comment on its line of a configuration file."""
-    found: dict[str, str] = {}
-    section = ""
-    for line in text.splitlines():
-        match = re.match(r"( *)(\w+):", line)
-        if match is None:
-            continue
-        path = f"{section}.{match[2]}" if match[1] else match[2]
-        section = section if match[1] else match[2]
-        if commented := _COMMENTED.fullmatch(line):
-            found[path] = commented[3]
-    return found
+    lines = text.splitlines()
+    commented = {
+        path: _COMMENTED.fullmatch(lines[number - 1])
+        for path, number in json_and_yaml.read_yaml(text, "memwatch.yaml").lines.items()
+    }
+    return {path: found[1] for path, found in commented.items() if found is not None}
 
 
 class _SchemaBuilder:

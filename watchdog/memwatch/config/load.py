@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -27,14 +27,6 @@ _PREFIX, _SEPARATOR = "MEMWATCH_", "__"  # of variables
 _SECTIONS = {item.name for item in fields(Config) if is_dataclass(item.default_factory)}
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedConfig:
-    """A configuration, and where each value that is set in it comes from."""
-
-    config: Config
-    origins: Mapping[str, str]  # "policy.kill" -> "m.yaml:3", "profile observe:4", "$MEMWATCH_POLICY__KILL", "--limit"
-
-
 def load_config(
     path: Path | None = None,
     text: str | None = None,
@@ -46,7 +38,7 @@ def load_config(
     The ConfigError names the place (file and line, variable or flag), the key, its value and the fix; its `others`
     are all other errors.
     """
-    return load_with_origins(path, text, flags, environ).config
+    return load_with_origins(path, text, flags, environ)[0]
 
 
 def load_with_origins(
@@ -54,8 +46,11 @@ def load_with_origins(
     text: str | None = None,
     flags: Mapping[str, object] | None = None,
     environ: Mapping[str, str] | None = None,
-) -> LoadedConfig:
-    """As `load_config`, with the origins."""
+) -> tuple[Config, dict[str, str]]:
+    """As `load_config`; also return the origin of each value that is set, by its key.
+
+    An origin is `m.yaml:3`, `profile observe:4`, `$MEMWATCH_POLICY__KILL` or `--limit`.
+    """
     environment, errors = _environment_layer(environ or {})
     layers = [_file_layer(path, text), environment, _flags_layer(flags or {})]
     layers = _with_one_target([_profile_layer(layers), *layers])
@@ -74,7 +69,7 @@ def load_with_origins(
         raise errors[0]
     keys = {key for key, _ in iter_values(config)}
     origins = {key: layer.location(key) for layer in layers for key in (*layer.lines, *layer.names) if key in keys}
-    return LoadedConfig(config, origins)
+    return config, origins
 
 
 # --- the layers -----------------------------------------------------------------------------------------------------
