@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from memwatch.core.decision.burst_detector import BurstDetector, RampDetector
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
-from memwatch.core.engine.fast_forward import SampleBatch, UsageSeries
-from memwatch.core.events import Attached, Notice, Signalled
+from memwatch.core.events import Attached, Notice, SampleBatch, Signalled, UsageSeries
 from memwatch.core.forecast.forecaster import Forecaster
 from memwatch.core.forecast.generation_tracker import GenerationTracker
 from memwatch.core.forecast.sawtooth_detector import SawtoothDetector

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.engine.fast_forward import MAX_PENDING_SAMPLES
-from memwatch.core.engine.resource_state import MonitoredResource
+from memwatch.core.engine.resource_state import MAX_PENDING_SAMPLES, MonitoredResource
 from memwatch.core.forecast.forecaster import Forecaster
 from memwatch.core.measurements import HOST, Limit, Usage
 from memwatch.core.sample_windows import PeakRate

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from memwatch.core.examination import Examination
-from memwatch.core.measurements import RunIdentity, Sample, Target
+from memwatch.core.measurements import Limit, RunIdentity, Sample, Target, Usage
 
 # --- actions ----------------------------------------------------------------------------------------------------------
 
@@ -315,3 +315,45 @@ Event = (
     | Restarting
     | GaveUp
 )
+
+
+# --- recorded events --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSeries:
+    """Consecutive samples of one resource under one limit."""
+
+    resource: str
+    used: Sequence[int]  # bytes
+    limit_bytes: int | None
+    origin: str
+    limit_used: Sequence[int] | None = None  # bytes of the limit that anybody uses; None: the same as `used`
+
+    def usage_at(self, i: int) -> Usage:
+        used, limit = self.used[i], self.limit_bytes
+        if limit is None:
+            return Usage(self.resource, used, None)
+        taken = used if self.limit_used is None else self.limit_used[i]
+        return Usage(self.resource, used, Limit(limit, self.origin, limit - taken))
+
+    def continues(self, usage: Usage) -> bool:
+        """The series has the limit of the usage, and shows as much of it."""
+        limit = usage.limit
+        if limit is None or self.limit_bytes is None:
+            return limit is None and self.limit_bytes is None
+        shows_enough = self.limit_used is not None or limit.headroom_bytes == limit.bytes - usage.used_bytes
+        return shows_enough and (limit.bytes, limit.origin) == (self.limit_bytes, self.origin)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleBatch:
+    """Consecutive recorded samples, with no other event between them."""
+
+    times: Sequence[float]  # seconds, in order
+    series: tuple[UsageSeries, ...]  # each of as many samples
+    accounting: str | None = None  # of all of them
+
+    def event_at(self, i: int) -> Sampled:
+        usages = tuple([series.usage_at(i) for series in self.series])
+        return Sampled(self.times[i], Sample(usages, accounting=self.accounting))

@@ -30,7 +30,6 @@ from typing import BinaryIO, TextIO
 
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
-from memwatch.core.engine.fast_forward import SampleBatch, UsageSeries
 from memwatch.core.engine.status_sentence import forecast_fields
 from memwatch.core.events import (
     Action,
@@ -41,9 +40,11 @@ from memwatch.core.events import (
     Interrupt,
     Notice,
     PhaseSeen,
+    SampleBatch,
     Sampled,
     Signalled,
     TotalSeen,
+    UsageSeries,
 )
 from memwatch.core.forecast.outlook import Outlook
 from memwatch.core.measurements import HOST, Target, Usage

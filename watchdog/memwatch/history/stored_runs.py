@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memwatch.core.engine.fast_forward import SampleBatch, UsageSeries
-from memwatch.core.events import Event, Notice, Sampled
+from memwatch.core.events import Event, Notice, SampleBatch, Sampled, UsageSeries
 from memwatch.core.measurements import Target
 from memwatch.errors import HistoryError
 from memwatch.history import database_file, row_codec

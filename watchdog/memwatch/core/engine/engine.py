@@ -13,7 +13,6 @@ from memwatch.core.decision.policy import Policy
 from memwatch.core.decision.warning import warning_horizon_seconds
 from memwatch.core.engine import notices
 from memwatch.core.engine.diagnostician import Diagnostician
-from memwatch.core.engine.fast_forward import SampleBatch
 from memwatch.core.engine.memory_monitor import ResourceMonitor
 from memwatch.core.engine.status_sentence import status_sentence
 from memwatch.core.events import (
@@ -34,6 +33,7 @@ from memwatch.core.events import (
     OutOfMemorySeen,
     PhaseSeen,
     Restarting,
+    SampleBatch,
     Sampled,
     Signalled,
     Signalling,
@@ -134,7 +134,7 @@ class Engine:
         last = bisect_left(batch.times, self._diagnostician.next_sample_t, first)
         if last == first:
             return first
-        end = self._monitor.fast_forward.add_samples(batch, first, last, decide_from_t)
+        end = self._monitor.fast_forward(batch, first, last, decide_from_t)
         if end > first:
             self._t = batch.times[end - 1]
         return end

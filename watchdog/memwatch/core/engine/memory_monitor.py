@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from memwatch.core.checkpoint_timing import CheckpointTracker
@@ -11,9 +12,8 @@ from memwatch.core.decision.interrupt_decision import InterruptDecision
 from memwatch.core.decision.interrupt_episode import Episode, EpisodeStage
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine import notices
-from memwatch.core.engine.fast_forward import FastForward
 from memwatch.core.engine.resource_state import MonitoredResource
-from memwatch.core.events import Action, HookRan, Interrupt, Signalled, Signalling
+from memwatch.core.events import Action, HookRan, Interrupt, SampleBatch, Signalled, Signalling, UsageSeries
 from memwatch.core.forecast.outlook import ForecasterProtocol
 from memwatch.core.generation_ledger import Boundary, GenerationLedger
 from memwatch.core.measurements import HOST, CgroupMemory, Limit, Sample, TreeMemory, Usage
@@ -40,11 +40,10 @@ class ResourceMonitor:
         self._policy, self._new_forecaster = policy, forecaster
         self._ledger, self._checkpoints, self._gauges, self._emit = ledger, checkpoints, gauges, act
         self._episode = Episode(policy)
-        self.decision_maker = DecisionMaker(policy, ledger, checkpoints)
-        self.fast_forward = FastForward(self)
-        self.resources: dict[str, MonitoredResource] = {}
-        self.sampled_resources: set[str] = set()  # that this process has had a sample of
-        self.accounting: str | None = None  # of the latest sample
+        self._decision_maker = DecisionMaker(policy, ledger, checkpoints)
+        self._resources: dict[str, MonitoredResource] = {}
+        self._sampled_resources: set[str] = set()  # that this process has had a sample of
+        self._accounting: str | None = None  # of the latest sample
         self._copy_on_write_reported = False
         self._is_deferred = False  # an interrupt waits for a checkpoint that is being written
         self.sample: Sample | None = None  # the latest; None after the end
@@ -56,45 +55,45 @@ class ResourceMonitor:
     def begin_attempt(self, t: float) -> None:
         """Another process goes on with the run."""
         self._episode = Episode(self._policy)
-        self.sampled_resources.clear()
-        self.decision_maker.reset()
+        self._sampled_resources.clear()
+        self._decision_maker.reset()
         self._is_deferred = self._copy_on_write_reported = False
         self.sample = self.sample_t = None
         self.usages = ()
-        for resource in self.resources.values():
+        for resource in self._resources.values():
             resource.begin_attempt(t)
 
     def resume(self, t: float) -> None:
         """memwatch itself was started again."""
         self._emit_all(self._episode.resume(t))
-        self.decision_maker.reset()
+        self._decision_maker.reset()
 
     def end(self) -> None:
         """The trainer is gone."""
-        self.decision_maker.reset()
+        self._decision_maker.reset()
         self.sample = None
 
     def forget_generations(self) -> None:
         """Another counter is the clock from now on: what was counted before were no generations."""
-        self.decision_maker.reset()
-        for resource in self.resources.values():
+        self._decision_maker.reset()
+        for resource in self._resources.values():
             resource.forecaster.forget_generations()
 
     def begin_generation(self, boundary: Boundary) -> None:
-        for resource in self.resources.values():
+        for resource in self._resources.values():
             if boundary.partial:
                 resource.forecaster.begin_generation(None, boundary.index)
             else:
                 resource.begin_generation(boundary.t, boundary.index)
-        self.decision_maker.add_opportunity(boundary.t, "boundary")
+        self._decision_maker.add_opportunity(boundary.t, "boundary")
 
     def invalidate_outlooks(self) -> None:
         """Something has happened that an outlook may change with."""
-        for resource in self.resources.values():
-            resource.quiescence.invalidate()
+        for resource in self._resources.values():
+            resource.invalidate_outlook()
 
     def checkpoint_started(self) -> None:
-        for resource in self.resources.values():
+        for resource in self._resources.values():
             resource.checkpoint_started()
 
     def checkpoint_completed(self, t: float, is_whole: bool) -> float | None:
@@ -102,9 +101,9 @@ class ResourceMonitor:
 
         `is_whole`: the checkpoint was seen from its beginning.
         """
-        for resource in self.resources.values():
+        for resource in self._resources.values():
             resource.checkpoint_completed(is_whole)
-        self.decision_maker.add_opportunity(t, "saved")
+        self._decision_maker.add_opportunity(t, "saved")
         self._is_deferred = False
         return self._episode.saved(t)
 
@@ -126,45 +125,44 @@ class ResourceMonitor:
 
     def process_sample(self, t: float, sample: Sample, decide: bool) -> None:
         """Follow a sample; `decide`: there is a trainer to warn of and to interrupt."""
-        self.decision_maker.lead_time.add_sample_times((t,))
+        self._decision_maker.lead_time.add_sample_times((t,))
         self.sample, self.sample_t, self.usages = sample, t, sample.usages
         if sample.gpus:
             self.usages += tuple(self._gpus_without_reading(sample))
-        if sample.accounting != self.accounting and HOST in self.resources:
-            self.resources[HOST].reset_limit()
-        self.accounting = sample.accounting
-        for usage in sample.usages:
-            self._add_usage(t, usage)
+        if sample.accounting != self._accounting and HOST in self._resources:
+            self._resources[HOST].reset_limit()
+        self._accounting = sample.accounting
+        resources = [self._add_usage(t, usage) for usage in sample.usages]
         self._report_copy_on_write(t, sample.tree)
-        resources = [self.resources[usage.resource] for usage in sample.usages]
-        if self.fast_forward.is_quiescent(t, resources):
+        if self._can_change_nothing(resources):
             return
         checkpoint_seconds, _ = self.checkpoint_estimate(t)
         is_writing = self._checkpoints.is_writing(t, checkpoint_seconds)
         self._is_deferred = self._is_deferred and is_writing
         self._emit_all(self._episode.check_deadlines(t, checkpoint_seconds, is_writing))
         if resources and decide:
-            self._decide(t, resources, self.decision_maker.lead_time.lead_seconds(checkpoint_seconds), is_writing)
+            self._decide(t, resources, self._decision_maker.lead_time.lead_seconds(checkpoint_seconds), is_writing)
 
     def _gpus_without_reading(self, sample: Sample) -> Iterator[Usage]:
         """The latest usage of each GPU that was not read for this sample."""
         fresh = {usage.resource for usage in sample.usages}
         for gpu in sample.gpus:
-            if gpu.resource in self.resources and gpu.resource not in fresh and gpu_usage(gpu) is not None:
-                yield self.resources[gpu.resource].usage
+            if gpu.resource in self._resources and gpu.resource not in fresh and gpu_usage(gpu) is not None:
+                yield self._resources[gpu.resource].usage
 
-    def _add_usage(self, t: float, usage: Usage) -> None:
-        resource = self.resources.get(usage.resource)
+    def _add_usage(self, t: float, usage: Usage) -> MonitoredResource:
+        resource = self._resources.get(usage.resource)
         if resource is None:
-            resource = self.resources[usage.resource] = MonitoredResource(usage, self._new_forecaster(), t)
-        elif usage.resource not in self.sampled_resources:
+            resource = self._resources[usage.resource] = MonitoredResource(usage, self._new_forecaster(), t)
+        elif usage.resource not in self._sampled_resources:
             resource.begin_process(usage.used_bytes, t)
-        self.sampled_resources.add(usage.resource)
+        self._sampled_resources.add(usage.resource)
         self._ledger.add_samples((t,), usage.resource, (usage.used_bytes,))
         resource.add_sample(t, usage)
+        return resource
 
     def _report_copy_on_write(self, t: float, tree: TreeMemory | None) -> None:
-        resource = self.resources.get(HOST)
+        resource = self._resources.get(HOST)
         if self._copy_on_write_reported or resource is None or tree is None or not tree.cow_bytes:
             return
         used = resource.usage.used_bytes
@@ -172,33 +170,20 @@ class ResourceMonitor:
             self._copy_on_write_reported = True
             self._emit(notices.cow(t, tree))
 
-    def add_samples(
-        self, times: Sequence[float], last: Sample, used: Sequence[Sequence[int]], taken: Sequence[Sequence[int] | None]
-    ) -> None:
-        """Follow samples that can change nothing, as if each had been processed.
-
-        `used` and `taken` (of the limit, by anybody; None: as much as is in use) are series of the resources of `last`.
-        """
-        self.decision_maker.lead_time.add_sample_times(times)
-        self.sample, self.sample_t, self.usages = last, times[-1], last.usages
-        for usage, series, of_limit in zip(self.usages, used, taken, strict=True):
-            self._ledger.add_samples(times, usage.resource, series)
-            self.resources[usage.resource].add_samples(times, series, series if of_limit is None else of_limit, usage)
-
     def _decide(self, t: float, resources: Sequence[MonitoredResource], lead: float, is_writing: bool) -> None:
         """Check for an emergency first: nothing else delays its signal."""
         may_begin = self._episode.may_begin(t)
         if not may_begin:
-            self.decision_maker.reset()
+            self._decision_maker.reset()
         else:
-            emergency = self.decision_maker.check_emergency(t, resources, lead)
+            emergency = self._decision_maker.check_emergency(t, resources, lead)
             if emergency is not None and self._begin_interrupt(t, emergency, is_writing):
                 return
-        needs_outlook = self.decision_maker.needs_outlook
-        if not needs_outlook and all(resource.quiescence.holds(t, resource.usage) for resource in resources):
+        needs_outlook = self._decision_maker.needs_outlook
+        if not needs_outlook and all(resource.is_outlook_valid for resource in resources):
             return
         self._update_outlooks(t, resources)
-        decision = self.decision_maker.decide(t, resources, lead) if may_begin else None
+        decision = self._decision_maker.decide(t, resources, lead) if may_begin else None
         if decision is not None:
             self._begin_interrupt(t, decision, is_writing)
 
@@ -213,13 +198,87 @@ class ResourceMonitor:
             if resource.update_warning(t, self._policy, step):
                 self._emit(notices.warning(t, ledger, resource, notices.warning_evidence(self._policy, resource, step)))
 
+    # --- samples that can change nothing ---
+
+    def _can_change_nothing(self, resources: Sequence[MonitoredResource]) -> bool:
+        """Whether no outlook becomes invalid by the latest sample of these resources, and no growth is an emergency."""
+        if not self._is_idle:
+            return False
+        for resource in resources:
+            usage = resource.usage
+            if not resource.is_outlook_valid or usage.used_bytes >= self._decision_maker.safe_below_bytes(usage):
+                return False
+        return True
+
+    @property
+    def _is_idle(self) -> bool:
+        """Nothing is under way or considered: only memory itself may change anything."""
+        return not (self._is_deferred or self._decision_maker.needs_outlook or self.is_deciding)
+
+    def fast_forward(self, batch: SampleBatch, first: int, last: int, decide_from_t: float) -> int:
+        """Add the samples from `first` to before `last` that can change nothing, all at once; the index of the next.
+
+        The samples before `decide_from_t` are added whatever they show. A replay takes several times as long without
+        this, and decides the same.
+        """
+        if self._has_episode:
+            return first
+        resources = self._continued_resources(batch)
+        if not resources:
+            return first
+        end = bisect_left(batch.times, decide_from_t, first)
+        if self._is_idle:
+            end = max(end, self._first_that_may_change_something(batch, resources, first))
+        end = min(end, last)
+        if end > first:
+            self._add_batch(batch, resources, slice(first, end))
+        return end
+
+    def _continued_resources(self, batch: SampleBatch) -> list[MonitoredResource]:
+        """The resources of the batch; none when the batch does not continue the latest sample of each."""
+        names = [series.resource for series in batch.series]
+        if batch.accounting != self._accounting or not self._sampled_resources.issuperset(names):
+            return []
+        resources = [self._resources[name] for name in names]
+        continued = (series.continues(one.usage) for one, series in zip(resources, batch.series, strict=True))
+        return resources if all(continued) else []
+
+    def _first_that_may_change_something(
+        self, batch: SampleBatch, resources: Sequence[MonitoredResource], first: int
+    ) -> int:
+        end = bisect_left(batch.times, min(resource.outlook_valid_until for resource in resources), first)
+        for resource, series in zip(resources, batch.series, strict=True):
+            end = self._first_with_too_much_used(resource, series, first, end)
+        return end
+
+    def _first_with_too_much_used(self, resource: MonitoredResource, series: UsageSeries, first: int, end: int) -> int:
+        if series.limit_used is not None:
+            usages = ((i, series.usage_at(i)) for i in range(first, end))
+            return next((i for i, usage in usages if usage.used_bytes >= self._quiet_below(resource, usage)), end)
+        below = self._quiet_below(resource, resource.usage)  # the same for all samples of the series
+        if end > first and max(series.used[first:end]) >= below:
+            end = next(i for i in range(first, end) if series.used[i] >= below)
+        return end
+
+    def _quiet_below(self, resource: MonitoredResource, usage: Usage) -> float:
+        return min(resource.outlook_valid_below(usage), self._decision_maker.safe_below_bytes(usage))
+
+    def _add_batch(self, batch: SampleBatch, resources: Sequence[MonitoredResource], part: slice) -> None:
+        times, latest = batch.times[part], batch.event_at(part.stop - 1).sample
+        self._decision_maker.lead_time.add_sample_times(times)
+        self.sample, self.sample_t, self.usages = latest, times[-1], latest.usages
+        for resource, series, usage in zip(resources, batch.series, latest.usages, strict=True):
+            used = series.used[part]
+            self._ledger.add_samples(times, series.resource, used)
+            resource.add_samples(times, used, used if series.limit_used is None else series.limit_used[part], usage)
+
     # --- acting ---
 
     def _begin_interrupt(self, t: float, decision: InterruptDecision, is_writing: bool) -> bool:
         """Interrupt, unless a checkpoint is being written that can be waited for; True: it has begun."""
-        resource = self.resources[decision.usage.resource]
+        resource = self._resources[decision.usage.resource]
         estimate = self.checkpoint_estimate(t)
-        lead = self.decision_maker.lead_time.lead_seconds(estimate[0])
+        lead = self._decision_maker.lead_time.lead_seconds(estimate[0])
         evidence = notices.interrupt_evidence(self._policy, resource, decision, lead, estimate)
         decided = {"kind": decision.kind, **evidence}
         if is_writing and not is_exhausting(resource):
@@ -228,7 +287,7 @@ class ResourceMonitor:
                 self._emit(notices.interrupt_deferred(t, self._ledger, resource, decided))
             return False
         reason = notices.interrupt_reason(self._ledger, resource, decision, estimate)
-        self.decision_maker.reset()
+        self._decision_maker.reset()
         self._is_deferred = False
         if self._policy.act:
             self._emit(notices.interrupt(t, self._ledger, resource, reason, decided))
@@ -243,21 +302,21 @@ class ResourceMonitor:
 
     def checkpoint_estimate(self, t: float) -> tuple[float, str]:
         """Seconds that a checkpoint is expected to need, and where that comes from."""
-        return self.decision_maker.lead_time.checkpoint_estimate(t)
+        return self._decision_maker.lead_time.checkpoint_estimate(t)
 
     @property
     def state(self) -> WatchState:
         """Of a trainer that runs."""
         if self._episode.state is not None:
             return self._episode.state
-        return WatchState.WARNED if any(one.warned for one in self.resources.values()) else WatchState.WATCHING
+        return WatchState.WARNED if any(one.warned for one in self._resources.values()) else WatchState.WATCHING
 
     def views(self) -> tuple[ResourceView, ...]:
         """Each resource at its latest sample."""
         return tuple([self._view(usage) for usage in self.usages])
 
     def _view(self, usage: Usage) -> ResourceView:
-        resource = self.resources[usage.resource]
+        resource = self._resources[usage.resource]
         outlook = resource.current_outlook
         return ResourceView(
             usage,
@@ -272,30 +331,24 @@ class ResourceMonitor:
         )
 
     @property
-    def has_episode(self) -> bool:
-        """An interrupt is under way."""
+    def _has_episode(self) -> bool:
         return self._episode.stage is not EpisodeStage.IDLE
 
     @property
     def is_deciding(self) -> bool:
         """An interrupt is considered, or under way: whether a checkpoint is being written matters now."""
-        return self.decision_maker.is_pending or self.has_episode
-
-    @property
-    def is_idle(self) -> bool:
-        """Nothing is under way or considered: only memory itself may change anything."""
-        return not (self._is_deferred or self.decision_maker.needs_outlook or self.is_deciding)
+        return self._decision_maker.is_pending or self._has_episode
 
     @property
     def next_sample_within_seconds(self) -> float:
         """How soon the next sample should be taken, at most."""
-        if self.has_episode:  # nothing is left to decide
+        if self._has_episode:  # nothing is left to decide
             return 1.0
-        return self.decision_maker.next_sample_seconds(self.resources[usage.resource] for usage in self.usages)
+        return self._decision_maker.next_sample_seconds(self._resources[usage.resource] for usage in self.usages)
 
     def wake_thresholds(self) -> tuple[CgroupMemory | None, Limit, tuple[int, ...]] | None:
         """The cgroup and the limit of main memory as last read, and bytes of headroom at which a sample is wanted."""
         usage = next((usage for usage in self.usages if usage.resource == HOST), None)
         if usage is None or usage.limit is None or self.sample is None:
             return None
-        return self.sample.cgroup, usage.limit, self.decision_maker.wake_thresholds(self.resources[HOST])
+        return self.sample.cgroup, usage.limit, self._decision_maker.wake_thresholds(self._resources[HOST])

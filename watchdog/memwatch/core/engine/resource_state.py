@@ -6,12 +6,15 @@ import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
+from operator import sub
 
+from memwatch.core.decision.burst_detector import BurstDetector, RampDetector
 from memwatch.core.decision.policy import Policy
 from memwatch.core.decision.warning import LimitWarning
-from memwatch.core.engine.fast_forward import QuiescentPeriod, SampleAccumulators
-from memwatch.core.forecast.outlook import WARMING_UP, ForecasterProtocol, Outlook
+from memwatch.core.forecast.outlook import LIMIT_CHANGE_SHARE, WARMING_UP, ForecasterProtocol, Outlook
 from memwatch.core.measurements import Usage
+from memwatch.core.robust_statistics import robust_sd
+from memwatch.core.sample_windows import WINDOW_SAMPLES, PeakRate
 from memwatch.core.snapshot import Gauge, TimelineStep, Verdict
 
 MAX_STEPS = 240  # of a timeline; beyond, two become one
@@ -63,22 +66,31 @@ class Timeline:
         return (*self._ended, self._step(*self._open)) if self._open is not None else ()
 
 
-FORECAST_SHARE = 0.02  # of the time observed: forecast notices come no closer where no generation gives one
-FORECAST_FLOOR_SECONDS = 5.0
-ETA_CHANGE = 0.10  # a forecast whose time moved by this share is worth a notice
-DECISION_SAMPLES = 16  # reported with a decision
-CHECKPOINTS = 5  # latest ones whose use of memory is remembered
-CHECKPOINT_SHARE = 0.003  # of the limit: the least that a checkpoint is expected to need of memory
-CHECKPOINT_MARGIN = 1.05  # checkpoints vary
+MAX_PENDING_SAMPLES = 16  # Single samples that wait at most: added together, each costs a fifth (measured).
+OTHERS_SAMPLES = 63  # Latest samples from which the spread of what others use is estimated (chosen).
+DECISION_SAMPLES = 16  # Latest samples that are reported with a decision (chosen).
+FORECAST_SHARE = 0.02  # Without markers, forecast notices are at least this share of the time watched apart (chosen).
+FORECAST_FLOOR_SECONDS = 5.0  # Forecast notices of the same verdict are at least this far apart (chosen).
+ETA_CHANGE = 0.10  # A forecast whose time has moved by this share is worth a notice (chosen).
+CHECKPOINTS = 5  # Latest checkpoints whose use of memory is remembered (chosen).
+CHECKPOINT_SHARE = 0.003  # Share of the limit that a checkpoint is expected to need at least (chosen).
+CHECKPOINT_MARGIN = 1.05  # The expected need is this many times the measured one, because checkpoints vary (chosen).
 
 
-class MonitoredResource(SampleAccumulators):
-    """One resource of the trainer, over all its processes."""
+class MonitoredResource:
+    """One resource of the trainer, over all its processes.
+
+    Single samples wait in `_pending` and are added to the forecaster, the timeline and the burst detectors together.
+    Their properties add what waits first, so a caller finds every sample in them. A sample that rises faster than any
+    recent one does not wait, because the fastest rise must be known at once.
+    """
 
     def __init__(self, usage: Usage, forecaster: ForecasterProtocol, t: float) -> None:
-        super().__init__(forecaster, Timeline(t), t, usage.used_bytes)
-        self.latest: deque[tuple[float, int, int]] = deque(maxlen=DECISION_SAMPLES)  # time, used, limit used
         self.usage = usage
+        self._forecaster, self._timeline = forecaster, Timeline(t)
+        self._pending: list[tuple[float, int, int]] = []  # time, bytes in use, bytes of the limit that anybody uses
+        self.latest: deque[tuple[float, int, int]] = deque(maxlen=DECISION_SAMPLES)  # the same
+        self.fastest = 0.0  # bytes per second: the headroom has not recently shrunk faster
         self._checkpoints: deque[tuple[int, int]] = deque(maxlen=CHECKPOINTS)  # bytes each took, at least and at most
         self.begin_process(usage.used_bytes, t)
 
@@ -89,40 +101,112 @@ class MonitoredResource(SampleAccumulators):
 
     def begin_process(self, used_bytes: int, t: float) -> None:
         """A process begins with this sample."""
-        self._begin_process(t, used_bytes)
+        self.reset_limit()
+        self._last = t, used_bytes, used_bytes
+        self._fast_steps = 0  # samples for which a fast step may still make a rise faster
         self.latest.clear()
         self.first_t = self._t = self._outlook_t = t
         self.first_bytes = self.peak = used_bytes
-        self.outlook, self.quiescence, self._warning = WARMING_UP, QuiescentPeriod(), LimitWarning()
+        self.outlook, self._warning = WARMING_UP, LimitWarning()
+        self.outlook_valid_until = self._valid_below = -math.inf  # seconds, bytes: before and below, it stays the same
+        self._outlook_limit_at = 0  # bytes in use at which the limit was reached, when the outlook was made
         self._never = t, 0.0  # when the limit was last seen as one that may never be reached, and how probably
         self._last_generation: float | None = None
         self._reported: tuple[float, float | None, Verdict] | None = None  # time, eta and verdict of the last notice
         self._checkpoint: tuple[int, int] | None = None  # in use when one was begun, and at most since then
         self._completed: tuple[int, int] | None = None  # the same of one that is complete, until the next sample
 
+    # --- samples ---
+
+    def reset_limit(self) -> None:
+        """The use of the limit is counted in another way from now on: the step is no growth."""
+        self._flush()
+        self._burst, self._ramp, self._limit_rate = BurstDetector(), RampDetector(), PeakRate()
+        self._others: deque[int] = deque(maxlen=OTHERS_SAMPLES)
+
     def add_sample(self, t: float, usage: Usage) -> None:
-        """A sample, which may wait; see SampleAccumulators."""
-        if _origin(usage) != _origin(self.usage):
+        used, limit, known_limit = usage.used_bytes, usage.limit, self.usage.limit
+        taken = used if limit is None else limit.bytes - limit.headroom_bytes
+        if (None if limit is None else limit.origin) != (None if known_limit is None else known_limit.origin):
             self.reset_limit()
-        self.usage, used, self._t = usage, usage.used_bytes, t
-        taken, self.peak = self.limit_used_bytes, max(self.peak, used)
-        self._follow_checkpoint(used, used)
-        self.latest.append((t, used, taken))
-        self._add_later(t, used, taken)
+        self.usage, self._t = usage, t
+        self.peak = max(self.peak, used)
+        if self._checkpoint is not None or self._completed is not None:
+            self._follow_checkpoint(used, used)
+        before_t, before_used, before_taken = self._last
+        known_rise = self.fastest * (t - before_t)
+        is_fast = used - before_used > known_rise or taken - before_taken > known_rise
+        self._fast_steps = WINDOW_SAMPLES if is_fast else self._fast_steps - 1
+        self._last = sample = t, used, taken
+        self.latest.append(sample)
+        self._pending.append(sample)
+        if self._fast_steps > 0 or len(self._pending) >= MAX_PENDING_SAMPLES:
+            self._flush()
 
     def add_samples(self, times: Sequence[float], used: Sequence[int], taken: Sequence[int], usage: Usage) -> None:
-        """Samples in order under the same limit, and what is used of it by anybody; `usage` is the latest of them."""
+        """Add samples in order under the same limit; `taken` is what anybody uses of it, `usage` is the latest."""
         self.usage, self.peak, self._t = usage, max(self.peak, *used), times[-1]
         self._follow_checkpoint(used[0], max(used))
         last = slice(-DECISION_SAMPLES, None)
         self.latest.extend(zip(times[last], used[last], taken[last], strict=True))
-        self._add_now(times, used, taken)
+        self._flush()
+        self._last = times[-1], used[-1], taken[-1]
+        self._accumulate(times, used, taken)
+
+    def _flush(self) -> None:
+        if self._pending:
+            times, used, taken = zip(*self._pending, strict=True)
+            self._pending.clear()
+            self._accumulate(times, used, taken)
+
+    def _accumulate(self, times: Sequence[float], used: Sequence[int], taken: Sequence[int]) -> None:
+        self._forecaster.add_samples(times, used)
+        self._timeline.add_samples(times, used)
+        self._burst.add_samples(times, taken)
+        self._ramp.add_samples(times, taken)
+        if taken != used:
+            self._limit_rate.add_samples(times, taken)
+            self._others.extend(map(sub, taken[-OTHERS_SAMPLES:], used[-OTHERS_SAMPLES:]))
+        self.fastest = max(self._forecaster.peak_rate(), self._limit_rate.fastest)
+
+    @property
+    def forecaster(self) -> ForecasterProtocol:
+        self._flush()
+        return self._forecaster
+
+    @property
+    def timeline(self) -> Timeline:
+        self._flush()
+        return self._timeline
+
+    @property
+    def burst(self) -> BurstDetector:
+        self._flush()
+        return self._burst
+
+    @property
+    def ramp(self) -> RampDetector:
+        self._flush()
+        return self._ramp
+
+    @property
+    def other_usage_sd_bytes(self) -> float:
+        """Standard deviation of what others use of the limit."""
+        self._flush()
+        return robust_sd(self._others)
 
     @property
     def limit_used_bytes(self) -> int:
-        """What is gone of the limit that binds: of the host's, what others use is gone too."""
+        """Bytes of the limit that anybody uses; of the host's, other programs use some."""
         limit = self.usage.limit
         return self.usage.used_bytes if limit is None else limit.bytes - limit.headroom_bytes
+
+    def recent_rise_bytes(self, seconds: float) -> int:
+        """Bytes of the limit that anybody took within so many seconds, as far as the latest samples show."""
+        now, _, taken = self.latest[-1]
+        return taken - min(earlier for t, _, earlier in self.latest if t >= now - seconds)
+
+    # --- checkpoints ---
 
     def checkpoint_started(self) -> None:
         """A checkpoint is being written from now on; one that was begun before and never ended is forgotten."""
@@ -133,7 +217,7 @@ class MonitoredResource(SampleAccumulators):
         self._completed, self._checkpoint = self._checkpoint if is_whole else None, None
 
     def _follow_checkpoint(self, first: int, highest: int) -> None:
-        """The first of the next samples, and the highest.
+        """Follow the next samples, by the first and the highest of them.
 
         What a checkpoint takes lies between what memory rose by while it was written and what was released after it.
         """
@@ -143,25 +227,21 @@ class MonitoredResource(SampleAccumulators):
             begun, most = self._completed
             self._checkpoints.append((max(0, most - max(begun, first)), max(0, most - min(begun, first))))
             self._completed = None
-            self.quiescence.invalidate()
+            self.invalidate_outlook()
 
     @property
     def measured_checkpoint_bytes(self) -> int:
-        """What a checkpoint was seen to take of memory: the highest lower bound, or the least upper one if higher."""
+        """Memory that a checkpoint took, by measurement: the highest lower bound, or the least upper one if higher."""
         least = [low for low, _ in self._checkpoints]
         return max(*least, min((high for _, high in self._checkpoints), default=0), 0)
 
     @property
     def expected_checkpoint_bytes(self) -> float:
-        """What a checkpoint is expected to need of memory."""
         limit = self.usage.limit
         least = 0 if limit is None else CHECKPOINT_SHARE * limit.bytes
         return CHECKPOINT_MARGIN * max(self.measured_checkpoint_bytes, least)
 
-    def recent_rise_bytes(self, seconds: float) -> int:
-        """What was taken of the limit within so many seconds, by anybody, as far as the latest samples show."""
-        now, _, taken = self.latest[-1]
-        return taken - min(earlier for t, _, earlier in self.latest if t >= now - seconds)
+    # --- the outlook ---
 
     def begin_generation(self, t: float, index: float) -> None:
         """A marker was seen: the next outlook is worth a notice."""
@@ -181,11 +261,28 @@ class MonitoredResource(SampleAccumulators):
             save_bytes=self.expected_checkpoint_bytes,
             others_deviation=self.other_usage_sd_bytes,
         )
-        self.quiescence.begin(self.outlook, self.usage)
+        self.outlook_valid_until, self._valid_below = self.outlook.valid_until, self.outlook.valid_below_bytes
+        self._outlook_limit_at = 0 if limit is None else self.usage.used_bytes + limit.headroom_bytes
         risk = self.outlook.time_to_limit
         if risk is not None:
             known_t, known = self._never
             self._never = t, max(risk.p_never, known * math.exp((known_t - t) / risk.cycle_seconds))
+
+    def invalidate_outlook(self) -> None:
+        """Something has happened that may change the outlook: the next sample needs a new one."""
+        self.outlook_valid_until = -math.inf
+
+    def outlook_valid_below(self, usage: Usage) -> float:
+        """Bytes in use below which the outlook stays the same: the fewer, the further the limit has moved since."""
+        if usage.limit is None:
+            return self._valid_below
+        limit_at = usage.used_bytes + usage.limit.headroom_bytes
+        return min(self._valid_below, limit_at - abs(limit_at - self._outlook_limit_at) / LIMIT_CHANGE_SHARE)
+
+    @property
+    def is_outlook_valid(self) -> bool:
+        """Another outlook, made at the latest sample, would say the same."""
+        return self._t < self.outlook_valid_until and self.usage.used_bytes < self.outlook_valid_below(self.usage)
 
     @property
     def p_never(self) -> float:
@@ -236,9 +333,5 @@ class MonitoredResource(SampleAccumulators):
     def update_warning(self, t: float, policy: Policy, step_seconds: float | None) -> bool:
         """Give or withdraw the warning, by the latest outlook; True: `warned` has just changed."""
         changed = self._warning.update(t, policy, self.outlook, self._last_generation, step_seconds)
-        self.quiescence.end_by(self._warning.next_check_t)
+        self.outlook_valid_until = min(self.outlook_valid_until, self._warning.next_check_t)
         return changed
-
-
-def _origin(usage: Usage) -> str | None:
-    return None if usage.limit is None else usage.limit.origin

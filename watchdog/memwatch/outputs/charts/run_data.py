@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memwatch.core.engine.fast_forward import SampleBatch
-from memwatch.core.events import Attached, Diagnosed, Event, Notice, PhaseSeen, Sampled
+from memwatch.core.events import Attached, Diagnosed, Event, Notice, PhaseSeen, SampleBatch, Sampled
 from memwatch.core.measurements import HOST
 from memwatch.core.snapshot import Snapshot
 
