@@ -1,4 +1,4 @@
-"""Events in, actions out: the live state of a watch, and the snapshot that outputs read. It reads no clock."""
+"""Turns events into actions: the live state of a watch, and the snapshot that outputs read. It reads no clock."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from memwatch.core.measurements import CgroupMemory, Limit, RunIdentity, Target
 from memwatch.core.restart_policy import AttemptProgress
 from memwatch.core.snapshot import Expectation, Gauge, PhaseRow, ResourceView, Snapshot, SourceHealth, WatchState
 
-NOTICES_KEPT = 50  # in the snapshot
-FREQUENT = ("marker", "phase", "forecast", "examined", "not_examined")  # thousands may come: not in the snapshot
-GAUGES_KEPT = 16  # a log that invents names must not fill memory
-PHASE_SECONDS = 1.0  # a shorter phase is not reported
-NO_DIAGNOSIS = DiagnosisPolicy(enabled=False)  # for recordings: there is no process to examine
+NOTICES_KEPT = 50  # Latest notices in the snapshot (chosen).
+FREQUENT = ("marker", "phase", "forecast", "examined", "not_examined")  # Left out: there may be thousands.
+GAUGES_KEPT = 16  # A log that invents names must not fill memory (chosen).
+PHASE_SECONDS = 1.0  # A shorter phase is not reported (chosen).
+NO_DIAGNOSIS = DiagnosisPolicy(enabled=False)  # For recordings: there is no process to examine.
 
 
 class Engine:
@@ -91,7 +91,7 @@ class Engine:
         )
         self._expectations = Expectations(expectations)
         self._sources: dict[str, SourceHealth] = {}
-        self._unreachable_reason: str | None = "nothing is known of the way to signal it"
+        self._unreachable_reason: str | None = "it is not known yet whether a signal would reach it"
         self._notices: deque[Notice] = deque(maxlen=NOTICES_KEPT)
         self._handlers: dict[type, Callable[[float, Any], None]] = {
             Attached: self._attached,
@@ -102,7 +102,7 @@ class Engine:
             PhaseSeen: self._phase_seen,
             GaugeSeen: self._gauge_seen,
             CheckpointSeen: self._checkpoint_seen,
-            OutOfMemorySeen: self._out_of_memory_seen,
+            OutOfMemorySeen: lambda t, event: self._emit(notices.out_of_memory(t, event)),
             SourceChanged: self._source_changed,
             ArmedChanged: self._armed_changed,
             Signalling: self._monitor.signalling,
@@ -126,8 +126,8 @@ class Engine:
     def fast_forward(self, batch: SampleBatch, first: int, decide_from_t: float = -math.inf) -> int:
         """Add the samples from `first` on that can change nothing; return the index of the next, which is to be fed.
 
-        They leave the state that feeding each of them would. The samples before `decide_from_t` are added whatever they
-        show: only decisions may come later for it.
+        The state is the same as if each of them had been fed. The samples before `decide_from_t` are added whatever
+        they show: decisions may come later for it, and nothing else changes.
         """
         if self._exited is not None or self._target is None or batch.times[first] < self._t:
             return first
@@ -140,10 +140,10 @@ class Engine:
         return end
 
     def events_to_feed(self, item: Event | SampleBatch, decision_seconds: float = 0.0) -> Iterator[Event]:
-        """The event, or those samples of a batch that may change something: feed each before asking for the next.
+        """The event, or the samples of a batch that may change something: feed each before asking for the next.
 
-        After a sample that is to be fed, others follow only so many seconds later; where decisions do not matter this
-        saves time.
+        Samples within `decision_seconds` of the one fed last are not returned but added, whatever they show. That saves
+        time where decisions do not matter.
         """
         if not isinstance(item, SampleBatch):
             yield item
@@ -161,13 +161,13 @@ class Engine:
             if action.event == "warn":
                 self._diagnostician.schedule.request_examination("warn")
 
-    # --- who is watched ---
+    # --- the trainer ---
 
     def _attached(self, t: float, event: Attached) -> None:
         is_same = event.target == self._target and self._exited is None
         successor = self._target is not None and event.target != self._target
         self._target, self._exited, self._awaiting = event.target, None, None
-        self._sources.clear()  # this watch may be able to read what the one before could not
+        self._sources.clear()  # This watch may be able to read sources that the last one could not.
         self._command, self._run_id = event.command, event.run_id or self._run_id
         self._run = event.run or self._run
         self._diagnostician.begin_attempt(t, anew=successor or self._started_t is None)
@@ -180,7 +180,7 @@ class Engine:
         if is_same:
             self._monitor.resume(t)
         for remark in event.remarks:
-            self._emit(notices.note(t, remark))
+            self._emit(Notice(t, "note", remark))
 
     def _awaiting_trainer(self, t: float, event: Awaiting) -> None:
         if event.reason != self._awaiting:
@@ -199,7 +199,7 @@ class Engine:
         self._monitor.end()
         self._emit(notices.exited(t, event))
 
-    # --- what the log says ---
+    # --- the log ---
 
     def _generation_seen(self, t: float, event: GenerationSeen) -> None:
         if self._exited is not None:
@@ -207,7 +207,7 @@ class Engine:
         recounts = self._ledger.index is not None and event.unit != self._ledger.unit
         if recounts:
             self._monitor.forget_generations()
-        boundary = self._ledger.add_marker(min(t, event.t), event)  # one that was read late keeps its own time
+        boundary = self._ledger.add_marker(min(t, event.t), event)  # A marker that was read late keeps its own time.
         if boundary is None:
             return
         self._emit(notices.marker(t, event, self._ledger.total))
@@ -264,9 +264,6 @@ class Engine:
             self._checkpoints.record_duration(since_signal)
             self._emit(notices.saved(t, event, since_signal))
 
-    def _out_of_memory_seen(self, t: float, event: OutOfMemorySeen) -> None:
-        self._emit(notices.out_of_memory(t, event))
-
     def _source_changed(self, t: float, event: SourceChanged) -> None:
         known = self._sources.get(event.source)
         self._sources[event.source] = SourceHealth(event.source, event.ok, event.reason, t)
@@ -285,14 +282,12 @@ class Engine:
         self._emit(notices.hook(t, event))
         self._monitor.hook_ran(t, event)
 
-    # --- what memory says ---
+    # --- memory and examinations ---
 
     def _sampled(self, t: float, event: Sampled) -> None:
         if self._exited is None:
             self._monitor.process_sample(t, event.sample, decide=self._target is not None)
             self._diagnostician.process_sample(t, event.sample)
-
-    # --- what examinations say ---
 
     def _diagnosed(self, t: float, event: Diagnosed) -> None:
         self._diagnostician.examination_ended(t, event)
@@ -301,7 +296,7 @@ class Engine:
             counts = {row.type: row.count for row in census.types}
             self._report_breaches(t, self._expectations.update_type_counts(counts))
 
-    # --- what is known ---
+    # --- the state ---
 
     def snapshot(self) -> Snapshot:
         """The state after the last event. Immutable; closed ledger rows are shared, not copied."""
@@ -370,7 +365,7 @@ class Engine:
         if self._unreachable_reason is not None:
             return self._unreachable_reason
         if not any(usage.limit is not None for usage in self._monitor.usages):
-            return "its memory, or the limit of it, is not known"
+            return "its memory or its limit is not known"
         return None
 
     @property

@@ -196,7 +196,7 @@ class ResourceMonitor:
             if resource.mark_reported_if_changed(t, without_markers):
                 self._emit(notices.forecast(t, ledger, resource))
             if resource.update_warning(t, self._policy, step):
-                self._emit(notices.warning(t, ledger, resource, notices.warning_evidence(self._policy, resource, step)))
+                self._emit(notices.warning(t, ledger, resource, self._policy, step))
 
     # --- samples that can change nothing ---
 
@@ -275,27 +275,26 @@ class ResourceMonitor:
     # --- acting ---
 
     def _begin_interrupt(self, t: float, decision: InterruptDecision, is_writing: bool) -> bool:
-        """Interrupt, unless a checkpoint is being written that can be waited for; True: it has begun."""
+        """Interrupt, unless a checkpoint is being written and there is time to wait for it; True: it has begun."""
         resource = self._resources[decision.usage.resource]
         estimate = self.checkpoint_estimate(t)
         lead = self._decision_maker.lead_time.lead_seconds(estimate[0])
         evidence = notices.interrupt_evidence(self._policy, resource, decision, lead, estimate)
-        decided = {"kind": decision.kind, **evidence}
         if is_writing and not is_exhausting(resource):
             if not self._is_deferred:
                 self._is_deferred = True
-                self._emit(notices.interrupt_deferred(t, self._ledger, resource, decided))
+                self._emit(notices.interrupt_deferred(t, self._ledger, resource, evidence))
             return False
         reason = notices.interrupt_reason(self._ledger, resource, decision, estimate)
         self._decision_maker.reset()
         self._is_deferred = False
         if self._policy.act:
-            self._emit(notices.interrupt(t, self._ledger, resource, reason, decided))
+            self._emit(notices.interrupt(t, self._ledger, resource, reason, evidence))
             request = Interrupt(t, decision.usage.resource, reason, emergency=decision.kind == "emergency")
             self._emit_all(self._episode.begin(request))
         else:
             self._episode.skip(t)
-            self._emit(notices.no_interrupt(t, self._ledger, resource, reason, decided))
+            self._emit(notices.no_interrupt(t, self._ledger, resource, reason, evidence))
         return True
 
     # --- what is known ---

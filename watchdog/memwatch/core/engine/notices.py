@@ -1,4 +1,4 @@
-"""Each notice: its name, its fields and its line for people; with a decision, the evidence for it."""
+"""Makes each notice: its name, its fields, its text for people, and the evidence for a decision."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from memwatch.core.events import (
     Awaiting,
     CheckpointSeen,
     Diagnosed,
+    Event,
     Exited,
     GaveUp,
     GenerationSeen,
@@ -32,139 +33,110 @@ from memwatch.core.examination import Finding
 from memwatch.core.forecast.outlook import CheckpointCost
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.leaks.examination_history import ExaminationRecord
-from memwatch.core.measurements import RunIdentity, TreeMemory
+from memwatch.core.measurements import TreeMemory
 from memwatch.core.snapshot import Expectation, GenerationRow, PhaseRow
 from memwatch.core.text_and_units import format_bytes, format_duration, index_text, without_main_module
 
 DecisionEvidence = Mapping[str, Any]  # JSON-ready: bytes, seconds, shares; None is unknown
+EXAMINED_MOST = 10  # Types, and attributes, in the fields of an examination (chosen).
 
 
 def interrupt_evidence(
     policy: Policy, resource: MonitoredResource, decision: InterruptDecision, lead: float, estimate: tuple[float, str]
 ) -> DecisionEvidence:
-    """`lead`: seconds before the limit at which a checkpoint must be requested; `estimate`: of its seconds, and why."""
+    """Return the samples and the thresholds that the decision is based on.
+
+    `lead`: seconds before the limit at which a checkpoint must be requested; `estimate`: the seconds that it takes, and
+    the origin of that estimate.
+    """
     (seconds, origin), limit, risk = estimate, resource.usage.limit, resource.outlook.time_to_limit
     cost = CheckpointCost(lead, resource.expected_checkpoint_bytes)
     threshold = {
-        "lead_s": _round(lead),
+        "lead_s": round(lead, 3),
         "reserve": round(cost.bytes),
-        "checkpoint_s": _round(seconds),
+        "checkpoint_s": round(seconds, 3),
         "checkpoint_origin": origin,
         "confidence": policy.confidence,
-        "odds_within_lead": None if risk is None else _round(risk.p_exceed(lead)),
-        "odds_within_next": None if risk is None else _round(risk.p_checkpoint_fails(risk.cycle_seconds, cost)),
+        "odds_within_lead": None if risk is None else round(risk.p_exceed(lead), 3),
+        "odds_within_next": None if risk is None else round(risk.p_checkpoint_fails(risk.cycle_seconds, cost), 3),
         "guard": None if limit is None else round(policy.headroom_guard * limit.bytes),
         "rate": round(decision.rate) if decision.kind == "emergency" else None,
     }
-    return {"samples": _samples(resource), "threshold": threshold}
-
-
-def warning_evidence(policy: Policy, resource: MonitoredResource, step_seconds: float | None) -> DecisionEvidence:
-    """`step_seconds`: how long a generation lasts; None: there are none."""
-    threshold = {
-        "horizon_s": _round(warning_horizon_seconds(policy, step_seconds)),
-        "held_s": _round(warning_hold_seconds(resource.outlook.forecast)),
-    }
-    return {"samples": _samples(resource), "threshold": threshold}
+    return {"kind": decision.kind, "samples": _samples(resource), "threshold": threshold}
 
 
 def _samples(resource: MonitoredResource) -> list[list[float]]:
     """Time, bytes in use and bytes taken of the limit by anybody, oldest first."""
-    return [[_round(t), used, taken] for t, used, taken in resource.latest]
+    return [[round(t, 3), used, taken] for t, used, taken in resource.latest]
 
 
-def _round(value: float) -> float:
-    return round(value, 3)
+def _event_fields(event: Event) -> dict[str, Any]:
+    """The fields of a notice that repeats all of an event but its time."""
+    fields = asdict(event)
+    del fields["t"]
+    return fields
 
-
-EXAMINED_MOST = 10  # types, and attributes, that are told of with an examination
 
 # --- the trainer ----------------------------------------------------------------------------------------------------
 
 
 def attached(t: float, event: Attached, how: str, attempt: int, run_id: str) -> Notice:
-    """A watch begins, or goes on; `how` says which."""
-    pid, command = event.target.pid, event.command
-    text = f"{how}: PID {pid}, {command or 'command unknown'}{_part(event.run, run_id)}"
-    run = asdict(event.run) if event.run is not None else None
-    return Notice(
-        t, "attached", text, {"pid": pid, "attempt": attempt, "command": command, "run_id": run_id, "run": run}
-    )
-
-
-def _part(run: RunIdentity | None, run_id: str) -> str:
-    """Of which job it is a part, where a launcher said so."""
-    if run is None or run.run_id in ("", run_id):
-        return ""
-    rank = "" if run.rank is None else f", rank {run.rank}"
-    return f"; run {run.run_id}, node {run.node}{rank}"
+    """`how`: "watching", "watching again" ..."""
+    pid, command, run = event.target.pid, event.command, event.run
+    fields = {
+        "pid": pid,
+        "attempt": attempt,
+        "command": command,
+        "run_id": run_id,
+        "run": asdict(run) if run is not None else None,
+    }
+    text = f"{how}: PID {pid}, {command or 'command unknown'}"
+    if run is not None and run.run_id not in ("", run_id):  # A launcher said of which job the trainer is a part.
+        rank = "" if run.rank is None else f", rank {run.rank}"
+        text += f"; run {run.run_id}, node {run.node}{rank}"
+    return Notice(t, "attached", text, fields)
 
 
 def waiting(t: float, event: Awaiting) -> Notice:
-    """There is no trainer to watch."""
-    return Notice(t, "waiting", f"for a trainer: {event.reason}", {"reason": event.reason})
-
-
-def note(t: float, remark: str) -> Notice:
-    """Something to know of this watch."""
-    return Notice(t, "note", remark)
+    return Notice(t, "waiting", f"for a trainer: {event.reason}", _event_fields(event))
 
 
 def exited(t: float, event: Exited) -> Notice:
-    """The trainer is gone."""
-    text = "; ".join([words.exit_text(event), *event.evidence])
-    return Notice(
-        t,
-        "exited",
-        text,
-        {
-            "cause": event.cause.value,
-            "evidence": list(event.evidence),
-            "exit_code": event.exit_code,
-            "signal": event.signal,
-        },
-    )
+    fields = {
+        "cause": event.cause.value,
+        "evidence": list(event.evidence),
+        "exit_code": event.exit_code,
+        "signal": event.signal,
+    }
+    return Notice(t, "exited", "; ".join([words.exit_text(event), *event.evidence]), fields)
 
 
 def restarting(t: float, event: Restarting) -> Notice:
-    """The trainer will be started again."""
     of = f" of {event.most}" if event.most is not None else ""
     text = f"restart {event.number}{of} in {format_duration(event.after_seconds)}: {event.command}"
-    return Notice(
-        t,
-        "restarting",
-        text,
-        {"restart": event.number, "most": event.most, "after_s": event.after_seconds, "command": event.command},
-    )
+    fields = {
+        "restart": event.number,
+        "most": event.most,
+        "after_s": event.after_seconds,
+        "command": event.command,
+    }
+    return Notice(t, "restarting", text, fields)
 
 
 def gave_up(t: float, event: GaveUp) -> Notice:
-    """The trainer is not started again, though it saved."""
-    text = f"gave up after restart {event.restarts}: {event.reason}"
-    return Notice(t, "gave_up", text, {"restarts": event.restarts, "reason": event.reason})
+    return Notice(t, "gave_up", f"gave up after restart {event.restarts}: {event.reason}", _event_fields(event))
 
 
 def signalled(t: float, event: Signalled) -> Notice:
-    """A signal was sent, or could not be; the hook was started with it, or in its place."""
-    return Notice(
-        t,
-        "signalled",
-        _signalled(event),
-        {
-            "signal": event.signal,
-            "dry_run": event.dry_run,
-            "error": event.error,
-            "hook": event.hook,
-            "instead": event.instead,
-        },
-    )
+    return Notice(t, "signalled", _signalled_text(event), _event_fields(event))
 
 
-def _signalled(event: Signalled) -> str:
+def _signalled_text(event: Signalled) -> str:
+    if event.dry_run and event.instead:
+        return f"dry run: the hook would have been started now: {event.hook}"
     if event.dry_run:
         hook = f", and the hook started: {event.hook}" if event.hook else ""
-        sent = f"{event.signal} would have been sent now{hook}"
-        return f"dry run: {f'the hook would have been started now: {event.hook}' if event.instead else sent}"
+        return f"dry run: {event.signal} would have been sent now{hook}"
     if event.instead:
         return f"hook started in place of {event.signal}: {event.hook}"
     sent = f"{event.signal} could not be sent: {event.error}" if event.error else f"{event.signal} sent to the trainer"
@@ -172,30 +144,18 @@ def _signalled(event: Signalled) -> str:
 
 
 def hook(t: float, event: HookRan) -> Notice:
-    """The hook has ended, or could not be started."""
     took = round(event.seconds, 3)
-    text = f"hook ended after {format_duration(took)}: {event.command}"
-    if event.error:
-        text = f"hook failed: {event.error}: {event.command}" + (f": {event.output}" if event.output else "")
-    return Notice(
-        t,
-        "hook_failed" if event.error else "hook",
-        text,
-        {
-            "command": event.command,
-            "status": event.status,
-            "seconds": took,
-            "error": event.error,
-            "output": event.output,
-        },
-    )
+    fields = {**_event_fields(event), "seconds": took}
+    if not event.error:
+        return Notice(t, "hook", f"hook ended after {format_duration(took)}: {event.command}", fields)
+    output = f": {event.output}" if event.output else ""
+    return Notice(t, "hook_failed", f"hook failed: {event.error}: {event.command}{output}", fields)
 
 
 # --- its log and files ----------------------------------------------------------------------------------------------
 
 
 def marker(t: float, event: GenerationSeen, total: int | None) -> Notice:
-    """The log named a generation."""
     gen = words.json_number(event.index)
     of = f" of {event.total}" if event.total is not None else ""
     text = f"{event.unit} {gen}{of} ({event.at})"
@@ -203,52 +163,43 @@ def marker(t: float, event: GenerationSeen, total: int | None) -> Notice:
 
 
 def phase(t: float, unit: str, index: float, resource: str, row: PhaseRow) -> Notice:
-    """A phase ended, as one resource saw it."""
-    seconds = (row.end_t or row.start_t) - row.start_t
-    growth, end = format_bytes(row.delta_bytes, signed=True), format_bytes(row.end_bytes)
-    of = f"{unit} {index_text(index)}"
-    text = f"{resource}: {row.phase} of {of} ended at {end}, {growth} in {format_duration(seconds)}"
-    return Notice(
-        t,
-        "phase",
-        text,
-        {
-            "resource": resource,
-            "gen": words.json_number(index),
-            "phase": row.phase,
-            "delta": row.delta_bytes,
-            "end": row.end_bytes,
-            "peak": row.peak_bytes,
-            "seconds": round(seconds, 3),
-        },
-    )
+    text, seconds = _ended_text(resource, f"{row.phase} of {unit} {index_text(index)}", row)
+    fields = {
+        "resource": resource,
+        "gen": words.json_number(index),
+        "phase": row.phase,
+        "delta": row.delta_bytes,
+        "end": row.end_bytes,
+        "peak": row.peak_bytes,
+        "seconds": seconds,
+    }
+    return Notice(t, "phase", text, fields)
 
 
 def generation(t: float, unit: str, resource: str, row: GenerationRow) -> Notice:
-    """A generation ended, as one resource saw it."""
+    text, seconds = _ended_text(resource, f"{unit} {index_text(row.index)}", row)
+    fields = {
+        "resource": resource,
+        "gen": words.json_number(row.index),
+        "delta": row.delta_bytes,
+        "start": row.start_bytes,
+        "end": row.end_bytes,
+        "peak": row.peak_bytes,
+        "seconds": seconds,
+        "partial": row.partial,
+        "phases": {phase.phase: phase.delta_bytes for phase in row.phases},
+    }
+    return Notice(t, "generation", text + (", watched in part" if row.partial else ""), fields)
+
+
+def _ended_text(resource: str, part: str, row: PhaseRow | GenerationRow) -> tuple[str, float]:
+    """The text for a part of the run that has ended, and its length in seconds."""
     seconds = (row.end_t or row.start_t) - row.start_t
     growth, end = format_bytes(row.delta_bytes, signed=True), format_bytes(row.end_bytes)
-    text = f"{resource}: {unit} {index_text(row.index)} ended at {end}, {growth} in {format_duration(seconds)}"
-    return Notice(
-        t,
-        "generation",
-        text + (", seen in part" if row.partial else ""),
-        {
-            "resource": resource,
-            "gen": words.json_number(row.index),
-            "delta": row.delta_bytes,
-            "start": row.start_bytes,
-            "end": row.end_bytes,
-            "peak": row.peak_bytes,
-            "seconds": round(seconds, 3),
-            "partial": row.partial,
-            "phases": {phase.phase: phase.delta_bytes for phase in row.phases},
-        },
-    )
+    return f"{resource}: {part} ended at {end}, {growth} in {format_duration(seconds)}", round(seconds, 3)
 
 
 def checkpoint(t: float, event: CheckpointSeen, seconds: float | None) -> Notice:
-    """A checkpoint is being written, or is complete and took so long."""
     text = f"a checkpoint is being written: {event.evidence}"
     if event.state == "saved":
         text = f"checkpoint complete: {event.evidence}" + ("" if seconds is None else f" ({format_duration(seconds)})")
@@ -257,26 +208,22 @@ def checkpoint(t: float, event: CheckpointSeen, seconds: float | None) -> Notice
 
 
 def saved(t: float, event: CheckpointSeen, since_signal: float) -> Notice:
-    """A checkpoint is complete after memwatch's signal."""
     text = f"checkpoint saved {format_duration(since_signal)} after the signal: {event.evidence}"
     return Notice(t, "saved", text, {"seconds": round(since_signal, 3), "evidence": event.evidence})
 
 
 def out_of_memory(t: float, event: OutOfMemorySeen) -> Notice:
-    """The log shows a failed allocation."""
     text = f"the log shows {event.kind}: {event.line}"
-    return Notice(t, "out_of_memory", text, {"kind": event.kind, "line": event.line})
+    return Notice(t, "out_of_memory", text, _event_fields(event))
 
 
 def source(t: float, event: SourceChanged) -> Notice:
-    """A source cannot be read or an output cannot be written, or can be again."""
     name = "source_recovered" if event.ok else "source_failed"
     text = f"{event.source} works again" if event.ok else f"{event.source} does not work: {event.reason}"
     return Notice(t, name, text, {"source": event.source, "reason": event.reason})
 
 
 def armed(t: float, event: ArmedChanged) -> Notice:
-    """An interrupt would reach the trainer, or would not."""
     text = "armed: an interrupt would reach the trainer" if event.armed else f"not armed: {event.reason}"
     return Notice(t, "armed" if event.armed else "unarmed", text, {"reason": event.reason})
 
@@ -285,12 +232,18 @@ def armed(t: float, event: ArmedChanged) -> Notice:
 
 
 def forecast(t: float, ledger: GenerationLedger, resource: MonitoredResource) -> Notice:
-    """The outlook of a resource has changed."""
     return Notice(t, "forecast", _outlook(ledger, resource), _fields(ledger, resource))
 
 
-def warning(t: float, ledger: GenerationLedger, resource: MonitoredResource, evidence: DecisionEvidence) -> Notice:
-    """The end is near, or no longer."""
+def warning(
+    t: float, ledger: GenerationLedger, resource: MonitoredResource, policy: Policy, step_seconds: float | None
+) -> Notice:
+    """The warning is given or withdrawn. `step_seconds`: the length of a generation; None: there are none."""
+    threshold = {
+        "horizon_s": round(warning_horizon_seconds(policy, step_seconds), 3),
+        "held_s": round(warning_hold_seconds(resource.outlook.forecast), 3),
+    }
+    evidence = {"samples": _samples(resource), "threshold": threshold}
     if resource.warned:
         return Notice(t, "warn", _outlook(ledger, resource), {**_fields(ledger, resource, "warn"), **evidence})
     text = f"the warning is withdrawn: {_outlook(ledger, resource)}"
@@ -298,13 +251,12 @@ def warning(t: float, ledger: GenerationLedger, resource: MonitoredResource, evi
 
 
 def cow(t: float, tree: TreeMemory) -> Notice:
-    """Copied pages are a material part of the growth."""
     copied, rate = tree.cow_bytes or 0, tree.cow_bytes_per_second or 0.0
     pace = f", {format_bytes(rate, signed=True)}/s" if rate >= 1 else ""
     text = (
         f"forked workers copy pages that they inherited: {format_bytes(copied)} so far{pace} (copy-on-write). "
-        "A write by them or by the parent copies a page, and so does a mere use of a Python object, which counts its "
-        "references: arrays or shared memory in place of lists of objects stay shared"
+        "A write by a worker or by its parent copies a page, and so does each use of a Python object, because it "
+        "changes the object's reference count. Arrays and shared memory stay shared, lists of objects do not"
     )
     return Notice(t, "cow", text, {"cow_bytes": copied, "cow_bytes_per_s": round(rate), "processes": tree.processes})
 
@@ -312,7 +264,6 @@ def cow(t: float, tree: TreeMemory) -> Notice:
 def interrupt_deferred(
     t: float, ledger: GenerationLedger, resource: MonitoredResource, decided: DecisionEvidence
 ) -> Notice:
-    """An interrupt waits for the checkpoint that is being written."""
     text = "the interrupt waits: a checkpoint is being written"
     return Notice(t, "held", text, {**_fields(ledger, resource), **decided})
 
@@ -320,14 +271,13 @@ def interrupt_deferred(
 def interrupt(
     t: float, ledger: GenerationLedger, resource: MonitoredResource, reason: str, decided: DecisionEvidence
 ) -> Notice:
-    """An interrupt was decided."""
     return Notice(t, "interrupt", reason, {**_fields(ledger, resource, "interrupt"), **decided})
 
 
 def no_interrupt(
     t: float, ledger: GenerationLedger, resource: MonitoredResource, reason: str, decided: DecisionEvidence
 ) -> Notice:
-    """An interrupt was decided, but memwatch may only warn."""
+    """An interrupt was decided, but acting is switched off."""
     text = f"no interrupt, acting is off: {reason}"
     return Notice(t, "warn", text, {**_fields(ledger, resource, "warn"), **decided})
 
@@ -335,12 +285,16 @@ def no_interrupt(
 def interrupt_reason(
     ledger: GenerationLedger, resource: MonitoredResource, decision: InterruptDecision, estimate: tuple[float, str]
 ) -> str:
-    """Why the trainer is interrupted; `estimate`: the seconds that a checkpoint needs, and how that is known."""
+    """Why the trainer is interrupted; `estimate`: the seconds that a checkpoint needs, and the origin of that."""
     need_seconds, origin = estimate
     limit = resource.usage.limit
-    left = format_bytes(limit.headroom_bytes) if limit is not None else "unknown room"
+    left = format_bytes(limit.headroom_bytes) if limit is not None else "an unknown headroom"
+    if decision.is_exceeded:
+        emergency = "more is in use than the limit allows"
+    else:
+        emergency = f"growing by {format_bytes(decision.rate)}/s: gone in {format_duration(decision.seconds_left)}"
     why = {
-        "emergency": _emergency(decision),
+        "emergency": emergency,
         "time": "a later checkpoint might not be complete",
         "boundary": f"no room for another {ledger.unit} and a checkpoint",
         "saved": "checkpoint just saved, no room until the next",
@@ -349,12 +303,6 @@ def interrupt_reason(
         why += ", too late for a checkpoint unless the growth stops at the signal"
     needed = f"a checkpoint needs {format_duration(need_seconds)} ({origin})"
     return f"{left} left, {why}; {needed}; {_outlook(ledger, resource)}"
-
-
-def _emergency(decision: InterruptDecision) -> str:
-    if decision.is_exceeded:  # it may not grow at all
-        return "more is in use than the limit allows"
-    return f"growing by {format_bytes(decision.rate)}/s: gone in {format_duration(decision.seconds_left)}"
 
 
 def _outlook(ledger: GenerationLedger, resource: MonitoredResource) -> str:
@@ -366,11 +314,11 @@ def _fields(ledger: GenerationLedger, resource: MonitoredResource, action: str |
     return words.forecast_fields(resource.usage, ledger.index, resource.current_outlook, action)
 
 
-# --- causes, and what was expected -----------------------------------------------------------------------------------
+# --- causes and expectations -----------------------------------------------------------------------------------------
 
 
 def breach(t: float, one: Expectation) -> Notice:
-    """What was expected of the run is not so, and was until now."""
+    """An expectation has become broken."""
     text = f"expected {one.text}, but {one.latest}"
     return Notice(t, "breach", text, {"expectation": one.text, "seen": one.latest, "breaches": one.breaches})
 
@@ -378,7 +326,7 @@ def breach(t: float, one: Expectation) -> Notice:
 def examined(
     t: float, unit: str, event: Diagnosed, shown: ExaminationRecord, before: ExaminationRecord | None
 ) -> Notice:
-    """The trainer was examined: what there is, and what is more or less than at the examination before."""
+    """The trainer was examined: the objects in its heap, and the changes since the examination `before`."""
     asked = event.asked
     sizes = _changed(shown.containers, before.containers if before is not None else {})
     counts = _changed(shown.counts, before.counts if before is not None else {})
@@ -391,72 +339,60 @@ def examined(
         text += "".join(f"; {without_main_module(n)} {format_bytes(a)} -> {format_bytes(b)}" for n, (a, b) in sizes[:2])
         own = [(name, both) for name, both in counts if "." in name]
         text += "".join(f"; {without_main_module(name)} {a:,} -> {b:,}" for name, (a, b) in own[:2])
-    return Notice(
-        t,
-        "examined",
-        text,
-        {
-            "reason": asked.reason,
-            "gen": words.json_number(asked.generation),
-            "phase": asked.phase,
-            "used": shown.used_bytes,
-            "python_bytes": shown.heap_bytes,
-            "objects": objects,
-            "types": dict(counts[:EXAMINED_MOST]),
-            "attributes": dict(sizes[:EXAMINED_MOST]),
-            "cpu_seconds": event.found.cpu_seconds,
-        },
-    )
+    fields = {
+        "reason": asked.reason,
+        "gen": words.json_number(asked.generation),
+        "phase": asked.phase,
+        "used": shown.used_bytes,
+        "python_bytes": shown.heap_bytes,
+        "objects": objects,
+        "types": dict(counts[:EXAMINED_MOST]),
+        "attributes": dict(sizes[:EXAMINED_MOST]),
+        "cpu_seconds": event.found.cpu_seconds,
+    }
+    return Notice(t, "examined", text, fields)
 
 
 def _changed(now: Mapping[str, int], before: Mapping[str, int]) -> list[tuple[str, tuple[int, int]]]:
-    """Earlier and now, of what has changed, the largest change first. What was not named before was too small then."""
+    """The earlier and the present value of each figure that has changed, the largest change first.
+
+    A figure that is missing in `before` was too small then to be listed, and counts as 0.
+    """
     both = {name: (before.get(name, 0), value) for name, value in now.items() if value != before.get(name, 0)}
     return sorted(both.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
 
 
 def examination_failure(event: Diagnosed) -> str:
-    """Why an examination brought nothing that can be compared."""
-    return event.found.census_reason or "it did not get to the end of the heap"
+    return event.found.census_reason or "it did not reach the end of the heap"
 
 
 def not_examined(t: float, event: Diagnosed) -> Notice:
-    """It brought nothing."""
     asked, reason = event.asked, examination_failure(event)
-    return Notice(
-        t,
-        "not_examined",
-        f"not examined: {reason}",
-        {"reason": asked.reason, "gen": words.json_number(asked.generation), "phase": asked.phase, "failure": reason},
-    )
+    gen = words.json_number(asked.generation)
+    fields = {"reason": asked.reason, "gen": gen, "phase": asked.phase, "failure": reason}
+    return Notice(t, "not_examined", f"not examined: {reason}", fields)
 
 
 def snapshot(t: float, event: SnapshotTaken) -> Notice:
-    """A snapshot that was asked for."""
     text = f"no snapshot: {event.reason}" if event.reason else f"snapshot {event.label} kept: {event.path}"
-    return Notice(t, "snapshot", text, {"label": event.label, "path": event.path, "reason": event.reason})
+    return Notice(t, "snapshot", text, _event_fields(event))
 
 
 def finding(t: float, one: Finding, unit: str) -> Notice:
-    """A cause of growth was found."""
-    return Notice(
-        t,
-        "finding",
-        words.finding_text(one, unit),
-        {
-            "cause": one.cause,
-            "resource": one.resource,
-            "growth_per_unit": round(one.growth.per_unit),
-            "unit": unit,
-            "share": None if one.share is None else round(one.share, 3),
-            "phase": one.phase,
-            "since": words.json_number(one.growth.since),
-            "type": one.type,
-            "count_before": one.count_before,
-            "count_after": one.count_after,
-            "holder": one.holder,
-            "remedy": one.remedy,
-            "confidence": one.confidence,
-            "proof": list(one.evidence),
-        },
-    )
+    fields = {
+        "cause": one.cause,
+        "resource": one.resource,
+        "growth_per_unit": round(one.growth.per_unit),
+        "unit": unit,
+        "share": None if one.share is None else round(one.share, 3),
+        "phase": one.phase,
+        "since": words.json_number(one.growth.since),
+        "type": one.type,
+        "count_before": one.count_before,
+        "count_after": one.count_after,
+        "holder": one.holder,
+        "remedy": one.remedy,
+        "confidence": one.confidence,
+        "proof": list(one.evidence),
+    }
+    return Notice(t, "finding", words.finding_text(one, unit), fields)
