@@ -1196,7 +1196,7 @@ def test_nobody_is_warned_of_a_limit_that_most_likely_lies_beyond_the_last_gener
     watch.script.says = growing(600.0, 500.0, finishes=False, generation=27)
     watch.look(120)
     assert watch.events("warn") == []
-    assert "probably fits: the limit would be met at generation 27" in watch.engine.snapshot().sentence
+    assert "probably fits: would reach the limit at generation 27" in watch.engine.snapshot().sentence
     watch.script.says = growing(600.0, 500.0, finishes=False, generation=22)
     watch.look(120)
     assert len(watch.events("warn")) == 1

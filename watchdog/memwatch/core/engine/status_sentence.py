@@ -1,10 +1,10 @@
-"""The words: the one sentence that stands everywhere, and the JSON fields and lines of notices."""
+"""The status sentence, which is the same in every output, and the JSON fields and lines of notices."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from memwatch.core.decision.warning import run_ends_first
@@ -35,6 +35,7 @@ _CAUSES = {
     Cause.SIGNALLED: "ended by a signal that was not memwatch's",
     Cause.UNKNOWN: "cause unknown",
 }
+_GROWTH = (Verdict.GROWING, Verdict.LEAK)
 _STATES = {
     WatchState.INTERRUPTING: "interrupted, waiting for the checkpoint; ",
     WatchState.SAVED: "interrupted, checkpoint saved; ",
@@ -56,10 +57,10 @@ def status_sentence(
     missing: str = "",
     holders: Mapping[str, str] | None = None,
 ) -> str:
-    """What is known now, in one line, of the resource that ends first.
+    """Describe the resource that reaches its limit first, in one line.
 
-    `last` is the index of the last generation as the program counts, `phases` names by resource the phase that most
-    growth falls in, `holders` who was found to hold it, `missing` says why there is no reading.
+    `last` is the index of the last generation as the program counts, `phases` has by resource the phase with most of
+    the growth, `holders` by resource the attribute that holds it, `missing` says why there is no reading.
     """
     if exited is not None:
         return exit_text(exited)
@@ -70,15 +71,13 @@ def status_sentence(
     view = first_to_end(resources)
     known = Outlook(view.verdict, view.trend, view.forecast)
     outlook = outlook_text(view.usage, known, unit, last, phases.get(view.usage.resource))
-    holder = (holders or {}).get(view.usage.resource, "")
-    held = (
-        f"; holder: {without_main_module(holder)}" if holder and view.verdict in (Verdict.GROWING, Verdict.LEAK) else ""
-    )
-    return f"{_STATES.get(state, '')}{outlook}{held}"
+    if (holder := (holders or {}).get(view.usage.resource, "")) and view.verdict in _GROWTH:
+        outlook += f"; holder: {without_main_module(holder)}"
+    return f"{_STATES.get(state, '')}{outlook}"
 
 
 def first_to_end(resources: Sequence[ResourceView]) -> ResourceView:
-    """The resource whose limit is met first; the first one where none is in sight."""
+    """The resource that reaches its limit first; the first one where none is in sight."""
 
     def key(view: ResourceView) -> float:
         eta = view.forecast.eta_seconds if view.forecast is not None else None
@@ -88,7 +87,6 @@ def first_to_end(resources: Sequence[ResourceView]) -> ResourceView:
 
 
 def exit_text(exited: Exited) -> str:
-    """How the trainer ended."""
     text = f"ended: {_CAUSES[exited.cause]}"
     if exited.signal is not None and exited.cause in (Cause.SIGNALLED, Cause.UNKNOWN, Cause.UNSAVED):
         text += f" ({exited.signal})"
@@ -98,23 +96,17 @@ def exit_text(exited: Exited) -> str:
 
 
 def outlook_text(usage: Usage, outlook: Outlook, unit: str, last: float | None, phase: str | None) -> str:
-    """One resource: what comes, against which limit, and how fast."""
-    return "; ".join(
-        part
-        for part in (
-            _prefix(usage.resource) + _what_comes(usage, outlook, unit, last),
-            _limit_text(usage.limit),
-            _growth_text(outlook, unit, phase),
-        )
-        if part
-    )
+    """Describe one resource: its outlook, its limit and its growth."""
+    limit = f"limit: {limit_name(usage.limit)} {format_bytes(usage.limit.bytes)}" if usage.limit else "limit: unknown"
+    parts = (_prefix(usage.resource) + _forecast_text(usage, outlook, unit, last), limit)
+    return "; ".join((*parts, *_growth_text(outlook, unit, phase)))
 
 
 def _prefix(resource: str) -> str:
     return "" if resource == HOST else f"{resource}: "
 
 
-def _what_comes(usage: Usage, outlook: Outlook, unit: str, last: float | None) -> str:
+def _forecast_text(usage: Usage, outlook: Outlook, unit: str, last: float | None) -> str:
     verdict, forecast = outlook.verdict, outlook.forecast
     used = format_bytes(usage.used_bytes)
     if verdict is Verdict.WARMING_UP:
@@ -134,33 +126,26 @@ def _what_comes(usage: Usage, outlook: Outlook, unit: str, last: float | None) -
 
 
 def _oom_text(forecast: Forecast, unit: str, last: float | None) -> str:
-    duration = format_duration(forecast.eta_seconds or 0.0)
+    eta = forecast.eta_seconds or 0.0
     if forecast.generation is None:
-        return f"OOM in {duration}" + _span(
-            _duration(forecast.eta_low_seconds), duration, _duration(forecast.eta_high_seconds)
-        )
-    middle = index_text(forecast.generation)
-    of = f" of {index_text(last)}" if last is not None else ""
-    span = _span(_index(forecast.generation_low), middle, _index(forecast.generation_high))
+        bounds = _bounds_text(format_duration, forecast.eta_low_seconds, eta, forecast.eta_high_seconds)
+        return f"OOM in {format_duration(eta)}{bounds}"
+    bounds = _bounds_text(index_text, forecast.generation_low, forecast.generation, forecast.generation_high)
+    at = f"{unit} {index_text(forecast.generation)}"
     if last is not None and run_ends_first(forecast, last):
-        return f"probably fits: the limit would be met at {unit} {middle}{span}, the run ends with {index_text(last)}"
-    return f"OOM at {unit} {middle}{of}{span}, in {duration}"
+        return f"probably fits: would reach the limit at {at}{bounds}, the run ends with {index_text(last)}"
+    of = f" of {index_text(last)}" if last is not None else ""
+    return f"OOM at {at}{of}{bounds}, in {format_duration(eta)}"
 
 
-def _span(low: str | None, middle: str, high: str | None) -> str:
+def _bounds_text(format_value: Callable[[float], str], low: float | None, middle: float, high: float | None) -> str:
+    """` (12-14)`, ` (12 or later)`, or nothing where all three read the same."""
     if low is None:
         return ""
     if high is None:
-        return f" ({low} or later)"
-    return "" if low == middle == high else f" ({low}-{high})"
-
-
-def _duration(seconds: float | None) -> str | None:
-    return None if seconds is None else format_duration(seconds)
-
-
-def _index(index: float | None) -> str | None:
-    return None if index is None else index_text(index)
+        return f" ({format_value(low)} or later)"
+    is_one = format_value(low) == format_value(middle) == format_value(high)
+    return "" if is_one else f" ({format_value(low)}-{format_value(high)})"
 
 
 def limit_name(limit: Limit) -> str:
@@ -168,40 +153,36 @@ def limit_name(limit: Limit) -> str:
     return _ORIGINS.get(limit.origin, limit.origin.split(" ", 1)[0])
 
 
-def _limit_text(limit: Limit | None) -> str:
-    return "limit: unknown" if limit is None else f"limit: {limit_name(limit)} {format_bytes(limit.bytes)}"
-
-
-def _growth_text(outlook: Outlook, unit: str, phase: str | None) -> str:
+def _growth_text(outlook: Outlook, unit: str, phase: str | None) -> tuple[str, ...]:
     trend = outlook.trend
-    if trend is None or outlook.verdict not in (Verdict.GROWING, Verdict.LEAK):
-        return ""
+    if trend is None or outlook.verdict not in _GROWTH:
+        return ()
     where = f", in {phase}" if phase else ""
     if trend.growth_per_generation is not None:
-        return f"grows {format_bytes(trend.growth_per_generation)}/{unit}{where}"
-    return f"grows {format_bytes(trend.growth_per_second * 3600)}/h{where}"
+        return (f"grows {format_bytes(trend.growth_per_generation)}/{unit}{where}",)
+    return (f"grows {format_bytes(trend.growth_per_second * 3600)}/h{where}",)
 
 
 def finding_text(one: Finding, unit: str) -> str:
-    """LEAK FOUND: where, how much, since when, what, who holds it, why, and what to do."""
-    parts = [finding_headline(one, unit), finding_content(one), one.title]
-    return "; ".join([*filter(None, parts), f"{one.remedy} (confidence {one.confidence:.2f})"])
+    """`LEAK FOUND ...`: the headline and the content below, the cause, the remedy and the confidence."""
+    remedy = f"{one.remedy} (confidence {one.confidence:.2f})"
+    return "; ".join(filter(None, (finding_headline(one, unit), finding_content(one), one.title, remedy)))
 
 
 def finding_headline(one: Finding, unit: str) -> str:
-    """Where, how much, since when."""
+    """`LEAK FOUND in evaluate: +1.0 GB/generation since generation 3`"""
     where = f" in {one.phase}" if one.phase else ""
     growth, since = format_bytes(one.growth.per_unit, signed=True), since_text(one.growth.since, unit)
     return f"{_prefix(one.resource)}LEAK FOUND{where}: {growth}/{unit} since {since}"
 
 
 def since_text(since: float, unit: str) -> str:
-    """`generation 3`, or how long after the watch began."""
+    """`generation 3`, or `2 h after the start`."""
     return f"{unit} {index_text(since)}" if unit != "hour" else f"{format_duration(since * 3600)} after the start"
 
 
 def finding_content(one: Finding) -> str:
-    """What there is more and more of, and who holds it."""
+    """`Environment 20 -> 40, held by Trainer.kept[i]`; empty where neither is known."""
     held = f"held by {without_main_module(one.holder)}" if one.holder else ""
     if not one.type:
         return held
@@ -210,14 +191,14 @@ def finding_content(one: Finding) -> str:
 
 
 def driver_text(one: GrowthDriver) -> str:
-    """What growth goes along with, and where that ends."""
+    """The level that memory grows in proportion to, and where that growth ends."""
     counted = f"{one.value:,.0f}" + ("" if one.capacity is None else f" of {one.capacity:,.0f}")
     known = f", held by {without_main_module(one.path)}" if one.path else f", r2 {one.r2:.2f}"
     parts = [f"{format_bytes(one.bytes_per_unit)} for each of {one.name} ({counted}{known})"]
     if one.full_bytes is not None:
-        parts.append(f"full it takes {format_bytes(one.full_bytes)}")
+        parts.append(f"{format_bytes(one.full_bytes)} when full")
     if one.limit_value is not None and (one.capacity is None or one.limit_value < one.capacity):
-        parts.append(f"the limit falls at about {one.limit_value:,.0f}")
+        parts.append(f"reaches the limit at about {one.limit_value:,.0f}")
     return "; ".join(parts)
 
 
@@ -225,7 +206,7 @@ def driver_text(one: GrowthDriver) -> str:
 
 
 def json_number(value: float | None) -> float | int | None:
-    """A JSON number, whole where it is whole; None for what is not finite."""
+    """A JSON number, an int where the value is whole; None for a value that is not finite."""
     if value is None or not math.isfinite(value):
         return None
     return int(value) if float(value).is_integer() else float(value)
