@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from memwatch.core.decision.policy import Policy
-from memwatch.core.engine.diagnostician import RECORDINGS
+from memwatch.core.engine.diagnostician import RECORDINGS_KEPT
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import (
     Action,
@@ -319,7 +319,7 @@ def test_the_latest_recordings_are_told_together_beside_what_examinations_found(
     rising(watched, 40)
     known = watched.engine.snapshot().diagnosis
     assert known is not None
-    assert [(one.frame, one.bytes, one.share) for one in known.lines] == [(step, RECORDINGS * 10, 1.0)]
+    assert [(one.frame, one.bytes, one.share) for one in known.lines] == [(step, RECORDINGS_KEPT * 10, 1.0)]
     watched.feed(Diagnosed(watched.t, watched.recordings[-1], Examination(profile_reason="no CPython")))
     assert watched.engine.snapshot().diagnosis == known
 

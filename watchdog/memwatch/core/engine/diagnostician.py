@@ -1,4 +1,4 @@
-"""What has been found of the causes of growth: asks for examinations, keeps what they showed, and concludes."""
+"""Asks for examinations of the trainer, keeps their results, and concludes what causes the growth."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from memwatch.core.leaks.growth_by_code_line import by_line, merge_stacks
 from memwatch.core.measurements import HOST, Sample
 from memwatch.core.snapshot import Gauge
 
-RECORDINGS = 4  # that are told of together: the latest
-LINES_TOLD = 10
+RECORDINGS_KEPT = 4  # Latest recordings that are reported together (chosen).
+MAX_LINES = 10  # Lines of code in a diagnosis (chosen).
 
 
 class Diagnostician:
-    """Of one trainer after the other. Reads the ledger and the gauges that the engine keeps."""
+    """Diagnoses one trainer process after another. Reads the ledger and the gauges that the engine keeps."""
 
     def __init__(
         self,
@@ -35,71 +35,72 @@ class Diagnostician:
         act: Callable[[Action], None],
     ) -> None:
         self._policy, self._ledger, self._gauges, self._act = policy, ledger, gauges, act
-        self.heap_gauges: dict[str, Gauge] = {}  # what fills up to a capacity in the trainer's heap
+        self.heap_gauges: dict[str, Gauge] = {}  # containers in the trainer's heap that fill up to a capacity
         self._begin(0.0)
 
     def _begin(self, t: float) -> None:
         self.schedule = ExaminationSchedule(self._policy, self._ledger, t)
-        self._evidence, self._drivers = ExaminationHistory(t, self._policy.track), GaugeRegression()
-        self._profiles: deque[AllocationProfile] = deque(maxlen=RECORDINGS)
+        self._history, self._regression = ExaminationHistory(t, self._policy.track), GaugeRegression()
+        self._profiles: deque[AllocationProfile] = deque(maxlen=RECORDINGS_KEPT)
         self._credits: tuple[StackGrowth, ...] = ()
         self._reported: set[tuple[str, str]] = set()  # findings, by cause and name
-        self._failure: str | None = None  # of the latest examination, when it brought nothing
-        self._crossed = False  # a generation began since memory was read
-        self._turned = False  # a phase began, or an examination ended, since memory was read
-        self._fresh: set[str] = set()  # gauges whose level memory has not been read for
+        self._failure: str | None = None  # why the latest examination failed; None: it did not
+        self._generation_began = False  # since the latest reading of memory
+        self._phase_changed = False  # a phase began, or an examination ended, since then
+        self._updated_gauges: set[str] = set()  # gauges that were updated since then
         self._reading: MemoryReading | None = None
         self.heap_gauges.clear()
         self.diagnosis: Diagnosis | None = None
 
-    # --- what happens ---
+    # --- events ---
 
     def begin_attempt(self, t: float, anew: bool) -> None:
-        """A watch begins: of another process, or (not `anew`) of the same after memwatch was started again."""
+        """A watch begins: of another process or, if not `anew`, of the same one after a restart of memwatch."""
         self.schedule.forget()
         if anew:
             self._begin(t)
 
     def begin_generation(self, t: float) -> None:
-        """A generation begins."""
-        self._crossed = True
+        self._generation_began = True
         self.schedule.begin_generation(t)
 
     def phase_changed(self) -> None:
-        """A phase begins, or ends."""
-        self._turned = True
+        """A phase begins or ends."""
+        self._phase_changed = True
         self.schedule.phase_changed()
 
     def gauge_updated(self, name: str) -> None:
-        """The log told a level."""
-        self._fresh.add(name)
+        self._updated_gauges.add(name)
 
     @property
     def next_sample_t(self) -> float:
-        """From when on a look is wanted, but for recordings: of what was recorded it changes nothing."""
+        """The time from which a sample is needed. Recordings are left out: a replay has no process to record."""
         if not self._policy.enabled:
             return math.inf
-        waits = self._fresh or self._crossed or self._turned
-        return -math.inf if waits else self.schedule.examination_t
+        return -math.inf if self._is_waiting else self.schedule.examination_t
+
+    @property
+    def _is_waiting(self) -> bool:
+        """Something has happened that needs a reading of memory."""
+        return bool(self._updated_gauges) or self._generation_began or self._phase_changed
 
     def process_sample(self, t: float, sample: Sample) -> None:
-        """Memory was read: what waits for that is done now."""
-        is_due = self._fresh or self._crossed or self._turned or self.schedule.needs_sample(t)
-        if not (self._policy.enabled and is_due):
+        """Do everything that waits for a reading of memory."""
+        if not (self._policy.enabled and (self._is_waiting or self.schedule.needs_sample(t))):
             return
         reading = MemoryReading.from_sample(sample)
         if reading is None:
             return
         self._reading = reading
-        if self._crossed and self._ledger.index is not None:
-            self._evidence.begin_generation(t, self._ledger.index, reading.used_bytes)
-        self._crossed = False
-        if self._turned or self.schedule.is_examining:
-            self._turned = False
-            self._evidence.add_phase_reading(t, self._ledger.phase or "", reading.used_bytes)
-        for name in self._fresh:
-            self._drivers.add_reading(self._gauges[name], reading.used_bytes)
-        self._fresh.clear()
+        if self._generation_began and self._ledger.index is not None:
+            self._history.begin_generation(t, self._ledger.index, reading.used_bytes)
+        self._generation_began = False
+        if self._phase_changed or self.schedule.is_examining:
+            self._phase_changed = False
+            self._history.add_phase_reading(t, self._ledger.phase or "", reading.used_bytes)
+        for name in self._updated_gauges:
+            self._regression.add_reading(self._gauges[name], reading.used_bytes)
+        self._updated_gauges.clear()
         for asked in (
             self.schedule.start_examination_if_due(t, reading, self.diagnosis),
             self.schedule.start_recording_if_due(t, reading),
@@ -107,11 +108,11 @@ class Diagnostician:
             if asked is not None:
                 self._act(asked)
 
-    # --- what was found ---
+    # --- results ---
 
     @property
     def holders(self) -> dict[str, str]:
-        """By resource, the attribute that was found to hold the most of its growth."""
+        """By resource, the attribute that holds most of its growth."""
         findings = self.diagnosis.findings if self.diagnosis is not None else ()
         return {one.resource: one.holder.partition("[")[0] for one in reversed(findings) if one.holder}
 
@@ -123,53 +124,52 @@ class Diagnostician:
         else:
             self._examined(t, event)
 
-    def _missed(self, t: float, event: Diagnosed) -> None:
-        """What hinders one examination after the other is told once; who asks for one is answered."""
-        known, self._failure = self._failure, notices.examination_failure(event)
-        if self._failure != known or event.asked.reason == "request":
-            self._act(notices.not_examined(t, event))
-
     def _examined(self, t: float, event: Diagnosed) -> None:
-        self._turned = True
-        evidence, unit = self._evidence, self._ledger.unit
-        if evidence.add(event):
-            latest, before = evidence.records[-1], evidence.records[-2] if len(evidence.records) > 1 else None
+        self._phase_changed = True
+        history, unit = self._history, self._ledger.unit
+        if history.add(event):
+            latest, before = history.records[-1], history.records[-2] if len(history.records) > 1 else None
             self.heap_gauges.update((level.name, level) for level in fill_gauges(latest))
             self._failure = None
             self._act(notices.examined(t, unit, event, latest, before))
         else:
-            self._missed(t, event)
+            self._report_failure(t, event)
         headroom = self._reading.headroom_bytes if self._reading is not None else None
-        situation = DiagnosisContext(
+        context = DiagnosisContext(
             unit=unit if event.asked.generation is not None else "hour",
             headroom_bytes=headroom,
             threshold_bytes=self._policy.leak_threshold_bytes,
             phase=self._ledger.leading_phase(HOST),
             gauges=self._gauges,
         )
-        findings, counted = find_causes(evidence, situation)
-        containers, types = evidence.growing_attributes(), evidence.types_growing_in_count()
+        findings, counted = find_causes(history, context)
+        containers, types = history.growing_attributes(), history.types_growing_in_count()
         for one in findings:
-            self._report_once(t, one, situation.unit)
+            self._report_once(t, one, context.unit)
         self.diagnosis = Diagnosis(
             t=t,
-            unit=situation.unit,
+            unit=context.unit,
             cpu_seconds=round(self.schedule.cpu_seconds, 3),
             examinations=1 + (self.diagnosis.examinations if self.diagnosis is not None else 0),
             findings=tuple(findings),
-            drivers=tuple(counted or self._drivers.explain(self._gauges.values(), headroom)),
+            drivers=tuple(counted or self._regression.explain(self._gauges.values(), headroom)),
             containers=tuple(containers),
-            tracked=tuple(evidence.tracked()),
+            tracked=tuple(history.tracked()),
             types=tuple(types),
-            kinds=tuple(evidence.kinds()),
-            moments=evidence.rows(findings, containers, types),
+            kinds=tuple(history.kinds()),
+            moments=history.rows(findings, containers, types),
             credits=self._credits,
-            lines=by_line(self._credits)[:LINES_TOLD],
+            lines=by_line(self._credits)[:MAX_LINES],
             latest=event.found,
         )
 
+    def _report_failure(self, t: float, event: Diagnosed) -> None:
+        """Report a failure once while it lasts, and each failure of an examination that the user requested."""
+        known, self._failure = self._failure, notices.examination_failure(event)
+        if self._failure != known or event.asked.reason == "request":
+            self._act(notices.not_examined(t, event))
+
     def _report_once(self, t: float, one: Finding, unit: str) -> None:
-        """Once."""
         key = one.cause, one.growth.name
         if key not in self._reported:
             self._reported.add(key)
@@ -181,4 +181,4 @@ class Diagnostician:
         self._profiles.append(profile)
         self._credits = merge_stacks(credit for one in self._profiles for credit in one.credits)
         if self.diagnosis is not None:
-            self.diagnosis = replace(self.diagnosis, credits=self._credits, lines=by_line(self._credits)[:LINES_TOLD])
+            self.diagnosis = replace(self.diagnosis, credits=self._credits, lines=by_line(self._credits)[:MAX_LINES])
