@@ -1,8 +1,8 @@
-"""The ledger of memory: per resource one row for each generation, with its phases, from start to end."""
+"""The ledger of memory: one row for each generation of each resource, with its phases."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -32,10 +32,6 @@ class _OpenPhase:
     end_bytes: int | None = None
     delta_bytes: int = 0
 
-    def leave(self, t: float, used_bytes: int) -> None:
-        self.delta_bytes += used_bytes - self.enter_bytes
-        self.end_t, self.end_bytes = t, used_bytes
-
     def row(self, name: str, used_bytes: int) -> PhaseRow:
         delta = self.delta_bytes + (used_bytes - self.enter_bytes if self.end_t is None else 0)
         return PhaseRow(name, self.start_t, self.end_t, delta, self.peak_bytes, self.end_bytes or used_bytes)
@@ -63,7 +59,8 @@ class _OpenRow:
         phase = self.phases.get(name)
         if phase is None or phase.end_t is not None:
             return None
-        phase.leave(t, self.used_bytes)
+        phase.delta_bytes += self.used_bytes - phase.enter_bytes
+        phase.end_t, phase.end_bytes = t, self.used_bytes
         if phase.start_t == t:  # It began and ended in the same instant: it is the tail of the generation before.
             del self.phases[name]
             return None
@@ -77,11 +74,11 @@ class _OpenRow:
 
 @dataclass(frozen=True, slots=True)
 class _Habits:
-    """What the latest complete generations of one resource have in common."""
+    """Figures of the latest complete generations of one resource."""
 
     stalled: bool = False
-    grown_bytes: int = 0  # mean growth of the latest, at least 0
-    peak_bytes: int | None = None  # the most that one rose above its level; None: no generation is complete
+    grown_bytes: int = 0  # mean growth of the latest REPEATED_GENERATIONS, at least 0
+    peak_bytes: int | None = None  # the highest temporary peak above a level; None: no generation is complete
     leading_phase: str | None = None
 
 
@@ -118,22 +115,26 @@ class _Account:
         self.habits = _Habits(_stalled(rows), _grown_bytes(rows), _peak_bytes(rows), _leading_phase(rows))
 
 
+_NO_ACCOUNT = _Account()  # the account of a resource without readings
+
+
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """A generation began; `closed` has the rows that ended with it, by resource (empty at the first marker)."""
+    """The beginning of a generation."""
 
     t: float
     index: float
-    closed: dict[str, GenerationRow]
+    closed: dict[str, GenerationRow]  # by resource, the rows that ended with it; empty at the first marker
     partial: bool = False  # it began before the watch
 
 
 class GenerationLedger:
-    """Makes rows of markers, phases and readings; it has no clock.
+    """Makes rows from markers, phases and readings; it has no clock.
 
-    Of each resource the first 50 and the latest 1000 closed rows are kept. Generations that pass between two readings
-    leave no row (nothing was measured in them); a phase that comes several times in a generation is one row, its
-    deltas added up. `index` is the generation under way, None before the first marker of this attempt.
+    It keeps the first KEEP_FIRST and the latest KEEP_LAST closed rows of each resource. A generation that passes
+    between two readings leaves no row, because nothing was measured in it. A phase that comes several times in a
+    generation is one row, with its deltas added up. `index` is the generation under way, None before the first marker
+    of this attempt.
     """
 
     def __init__(self) -> None:
@@ -142,7 +143,7 @@ class GenerationLedger:
         self.total: int | None = None
         self.unit = "generation"
         self.phase: str | None = None
-        self._accounts: dict[str, _Account] = {}
+        self._accounts: defaultdict[str, _Account] = defaultdict(_Account)
         self._starts: deque[float] = deque(maxlen=RECENT_MARKERS)
         self._usual_seconds: float | None = None  # median from one start to the next
         self._begin_t = 0.0
@@ -169,9 +170,7 @@ class GenerationLedger:
 
     def add_samples(self, times: Sequence[float], resource: str, used: Sequence[int]) -> None:
         """Add readings of one resource in order of time, in seconds and bytes."""
-        account = self._accounts.get(resource)
-        if account is None:
-            account = self._accounts[resource] = _Account()
+        account = self._accounts[resource]
         if account.open is None:
             late = self.index is None or times[0] > self._begin_t
             account.open = _OpenRow(times[0], used[0], used[0], used[0], partial=late)
@@ -197,8 +196,9 @@ class GenerationLedger:
         self.unit, self._style = seen.unit, seen.at
         if seen.total is not None:
             self.total = seen.total
-        ended = seen.index if seen.at == "end" else None
-        begins = seen.index if ended is None else self._after(ended)
+        begins = seen.index
+        if seen.at == "end" and float(begins).is_integer():  # A fraction (epoch 0.5) is a position and stays as it is.
+            begins += 1
         if begins == self.index:
             return None
         if self.index is None and not self._starts:
@@ -206,7 +206,7 @@ class GenerationLedger:
         back = self.index is not None and begins < self.index
         if back:
             self._forget_pace()
-        closes = ended if ended is not None and not back else self.index
+        closes = seen.index if seen.at == "end" and not back else self.index
         boundary = Boundary(t, begins, self._close(t, closes, partial=back), seen.before_watch)
         self.complete_generations += any(not row.partial for row in boundary.closed.values())
         self._begin(t, begins, seen.before_watch)
@@ -219,11 +219,6 @@ class GenerationLedger:
         for account in self._accounts.values():
             account.open = None
             account.drop_attempt(self.attempt)
-
-    @staticmethod
-    def _after(index: float) -> float:
-        """Return the index after `index`; a fraction (epoch 0.5) is a position and stays as it is."""
-        return index + 1 if float(index).is_integer() else index
 
     def _close(self, t: float, index: float | None, partial: bool) -> dict[str, GenerationRow]:
         closed = {}
@@ -240,7 +235,10 @@ class GenerationLedger:
     def _begin(self, t: float, index: float, partial: bool) -> None:
         self.index, self._begin_t = index, t
         if not partial:
-            self._learn_pace(t)
+            self._starts.append(t)
+            if len(self._starts) >= 2:
+                usual = median([b - a for a, b in pairwise(self._starts)])
+                self._usual_seconds = usual if usual > 0 else None
         for account in self._accounts.values():
             account.open = None
             if account.used_bytes is not None:
@@ -265,15 +263,13 @@ class GenerationLedger:
         return ended
 
     def closed(self, resource: str) -> tuple[GenerationRow, ...]:
-        """Return the closed rows of a resource, oldest first."""
-        account = self._accounts.get(resource)
-        return () if account is None else account.closed
+        return self._account(resource).closed
 
     def rows(self, resource: str) -> tuple[GenerationRow, ...]:
-        """Return the closed rows of a resource, oldest first, and the open one."""
-        account = self._accounts.get(resource)
-        if account is None or account.open is None or self.index is None:
-            return self.closed(resource)
+        """The closed rows of a resource, oldest first, and the open one."""
+        account = self._account(resource)
+        if account.open is None or self.index is None:
+            return account.closed
         return (*account.closed, account.open.row(self.index, self.attempt, None))
 
     @property
@@ -291,12 +287,6 @@ class GenerationLedger:
         self._starts.clear()
         self._usual_seconds = None
 
-    def _learn_pace(self, t: float) -> None:
-        self._starts.append(t)
-        if len(self._starts) >= 2:
-            usual = median([b - a for a, b in pairwise(self._starts)])
-            self._usual_seconds = usual if usual > 0 else None
-
     def generation_seconds(self, now: float) -> float | None:
         """Return the median seconds between the latest markers; None before two, or when the next is long overdue."""
         usual = self._usual_seconds
@@ -309,24 +299,23 @@ class GenerationLedger:
         return self.index is None or (len(self._starts) >= 2 and self.generation_seconds(now) is None)
 
     def has_stalled(self, resource: str) -> bool:
-        """Whether the last generation hardly grew although each of the four before did: a buffer may be full."""
-        return self._habits(resource).stalled
+        """Whether the last generation hardly grew although the four before it each did: a buffer may be full."""
+        return self._account(resource).habits.stalled
 
     def next_generation_rise_bytes(self, resource: str, share: float = 1.0) -> int | None:
         """Bytes by which this share of the next generation may rise above its start; None when none is complete.
 
-        The sum of that share of the latest growth, and of the highest temporary peak of the last ten generations.
+        That is this share of the latest growth, and the highest temporary peak of the last ten generations on top.
         """
-        habits = self._habits(resource)
+        habits = self._account(resource).habits
         return None if habits.peak_bytes is None else int(share * habits.grown_bytes) + habits.peak_bytes
 
     def leading_phase(self, resource: str) -> str | None:
         """Return the phase with 60 % or more of the recent growth; None when no phase has."""
-        return self._habits(resource).leading_phase
+        return self._account(resource).habits.leading_phase
 
-    def _habits(self, resource: str) -> _Habits:
-        account = self._accounts.get(resource)
-        return account.habits if account is not None else _Habits()
+    def _account(self, resource: str) -> _Account:
+        return self._accounts.get(resource, _NO_ACCOUNT)
 
 
 # --- habits, of the latest complete generations -----------------------------------------------------------------------
@@ -356,9 +345,9 @@ def _leading_phase(rows: Sequence[GenerationRow]) -> str | None:
     grown = sum(row.delta_bytes for row in rows)
     if grown <= 0:
         return None
-    by_phase: dict[str, int] = {}
+    by_phase = Counter[str]()
     for row in rows:
         for phase in row.phases:
-            by_phase[phase.phase] = by_phase.get(phase.phase, 0) + phase.delta_bytes
-    name = max(by_phase, key=lambda n: by_phase[n], default=None)
+            by_phase[phase.phase] += phase.delta_bytes
+    name = max(by_phase, key=by_phase.__getitem__, default=None)
     return name if name is not None and by_phase[name] >= LEADING_SHARE * grown else None

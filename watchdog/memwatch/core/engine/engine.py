@@ -174,24 +174,21 @@ class Engine:
         if self._started_t is None:
             self._started_t = t
         if successor:
-            self._begin_attempt(t)
+            self._ledger.begin_attempt(t, self._ledger.attempt + 1)
+            self._checkpoints.begin_attempt()
+            self._own_saves = 0
+            self._monitor.begin_attempt(t)
         how = "watching again" if is_same else "the run goes on in a new process" if successor else "watching"
         self._emit(notices.attached(t, event, how, self._ledger.attempt, self._run_id))
         if is_same:
             self._monitor.resume(t)
         for remark in event.remarks:
-            self._emit(Notice(t, "note", remark))
+            self._emit(notices.note(t, remark))
 
     def _awaiting_trainer(self, t: float, event: Awaiting) -> None:
         if event.reason != self._awaiting:
             self._awaiting = event.reason
             self._emit(notices.waiting(t, event))
-
-    def _begin_attempt(self, t: float) -> None:
-        self._ledger.begin_attempt(t, self._ledger.attempt + 1)
-        self._checkpoints.begin_attempt()
-        self._own_saves = 0
-        self._monitor.begin_attempt(t)
 
     def _trainer_exited(self, t: float, event: Exited) -> None:
         self._exited = event
@@ -204,8 +201,7 @@ class Engine:
     def _generation_seen(self, t: float, event: GenerationSeen) -> None:
         if self._exited is not None:
             return
-        recounts = self._ledger.index is not None and event.unit != self._ledger.unit
-        if recounts:
+        if self._ledger.index is not None and event.unit != self._ledger.unit:
             self._monitor.forget_generations()
         boundary = self._ledger.add_marker(min(t, event.t), event)  # A marker that was read late keeps its own time.
         if boundary is None:
@@ -246,14 +242,14 @@ class Engine:
         self._monitor.invalidate_outlooks()
 
     def _checkpoint_seen(self, t: float, event: CheckpointSeen) -> None:
+        witness = event.evidence.split(":", 1)[0]
         if event.state == "writing":
             known = self._checkpoints.is_writing(t, self._monitor.checkpoint_estimate(t)[0])
-            self._checkpoints.record_writing(t, event.evidence.split(":", 1)[0], event.evidence, event.before_watch)
+            self._checkpoints.record_writing(t, witness, event.evidence, event.before_watch)
             if not known and not self._checkpoints.is_writing_duplicate:
                 self._monitor.checkpoint_started()
                 self._emit(notices.checkpoint(t, event, None))
             return
-        witness = event.evidence.split(":", 1)[0]
         if self._checkpoints.is_duplicate(t, witness):
             return
         took = self._checkpoints.record_saved(t, witness, event.seconds, event.evidence)
@@ -379,7 +375,7 @@ class Engine:
 
     @property
     def is_deciding(self) -> bool:
-        """An interrupt is considered, or under way: whether a checkpoint is being written matters now."""
+        """An interrupt is considered or under way, so it matters now whether a checkpoint is being written."""
         return self._monitor.is_deciding
 
     @property
@@ -388,5 +384,5 @@ class Engine:
         return self._monitor.next_sample_within_seconds
 
     def wake_thresholds(self) -> tuple[CgroupMemory | None, Limit, tuple[int, ...]] | None:
-        """The cgroup and the limit of main memory as last read, and bytes of headroom at which a sample is wanted."""
+        """The cgroup and the limit of main memory as last read, and headrooms (bytes) at which to sample at once."""
         return self._monitor.wake_thresholds()

@@ -1,4 +1,4 @@
-"""The resources of one run: follows each sample of memory, and warns or interrupts where a decision says so."""
+"""Follows the resources of one run sample by sample, and warns or interrupts where a decision says so."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memwatch.core.decision.interrupt_episode import Episode, EpisodeStage
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine import notices
 from memwatch.core.engine.resource_state import MonitoredResource
-from memwatch.core.events import Action, HookRan, Interrupt, SampleBatch, Signalled, Signalling, UsageSeries
+from memwatch.core.events import Action, HookRan, Interrupt, SampleBatch, Signalled, Signalling
 from memwatch.core.forecast.outlook import ForecasterProtocol
 from memwatch.core.generation_ledger import Boundary, GenerationLedger
 from memwatch.core.measurements import HOST, CgroupMemory, Limit, Sample, TreeMemory, Usage
@@ -42,7 +42,7 @@ class ResourceMonitor:
         self._episode = Episode(policy)
         self._decision_maker = DecisionMaker(policy, ledger, checkpoints)
         self._resources: dict[str, MonitoredResource] = {}
-        self._sampled_resources: set[str] = set()  # that this process has had a sample of
+        self._sampled_resources: set[str] = set()  # those of which this process has a sample
         self._accounting: str | None = None  # of the latest sample
         self._copy_on_write_reported = False
         self._is_deferred = False  # an interrupt waits for a checkpoint that is being written
@@ -74,7 +74,7 @@ class ResourceMonitor:
         self.sample = None
 
     def forget_generations(self) -> None:
-        """Another counter is the clock from now on: what was counted before were no generations."""
+        """Another counter numbers the generations from now on: what was counted so far were none."""
         self._decision_maker.reset()
         for resource in self._resources.values():
             resource.forecaster.forget_generations()
@@ -88,7 +88,7 @@ class ResourceMonitor:
         self._decision_maker.add_opportunity(boundary.t, "boundary")
 
     def invalidate_outlooks(self) -> None:
-        """Something has happened that an outlook may change with."""
+        """Something has happened that may change an outlook."""
         for resource in self._resources.values():
             resource.invalidate_outlook()
 
@@ -97,10 +97,7 @@ class ResourceMonitor:
             resource.checkpoint_started()
 
     def checkpoint_completed(self, t: float, is_whole: bool) -> float | None:
-        """Seconds since the signal that requested the checkpoint; None without one.
-
-        `is_whole`: the checkpoint was seen from its beginning.
-        """
+        """Return the seconds since the signal that requested it; None without one. `is_whole`: its start was seen."""
         for resource in self._resources.values():
             resource.checkpoint_completed(is_whole)
         self._decision_maker.add_opportunity(t, "saved")
@@ -124,7 +121,7 @@ class ResourceMonitor:
     # --- samples ---
 
     def process_sample(self, t: float, sample: Sample, decide: bool) -> None:
-        """Follow a sample; `decide`: there is a trainer to warn of and to interrupt."""
+        """Follow a sample; `decide`: there is a trainer to interrupt, and somebody to warn."""
         self._decision_maker.lead_time.add_sample_times((t,))
         self.sample, self.sample_t, self.usages = sample, t, sample.usages
         if sample.gpus:
@@ -134,7 +131,7 @@ class ResourceMonitor:
         self._accounting = sample.accounting
         resources = [self._add_usage(t, usage) for usage in sample.usages]
         self._report_copy_on_write(t, sample.tree)
-        if self._can_change_nothing(resources):
+        if self._can_change_nothing(t, resources):
             return
         checkpoint_seconds, _ = self.checkpoint_estimate(t)
         is_writing = self._checkpoints.is_writing(t, checkpoint_seconds)
@@ -179,8 +176,7 @@ class ResourceMonitor:
             emergency = self._decision_maker.check_emergency(t, resources, lead)
             if emergency is not None and self._begin_interrupt(t, emergency, is_writing):
                 return
-        needs_outlook = self._decision_maker.needs_outlook
-        if not needs_outlook and all(resource.is_outlook_valid for resource in resources):
+        if not self._decision_maker.needs_outlook and all(resource.is_outlook_valid for resource in resources):
             return
         self._update_outlooks(t, resources)
         decision = self._decision_maker.decide(t, resources, lead) if may_begin else None
@@ -200,13 +196,12 @@ class ResourceMonitor:
 
     # --- samples that can change nothing ---
 
-    def _can_change_nothing(self, resources: Sequence[MonitoredResource]) -> bool:
-        """Whether no outlook becomes invalid by the latest sample of these resources, and no growth is an emergency."""
+    def _can_change_nothing(self, t: float, resources: Sequence[MonitoredResource]) -> bool:
+        """Whether the latest sample of these resources can change nothing."""
         if not self._is_idle:
             return False
         for resource in resources:
-            usage = resource.usage
-            if not resource.is_outlook_valid or usage.used_bytes >= self._decision_maker.safe_below_bytes(usage):
+            if t >= resource.outlook_valid_until or not self._is_safe(resource, resource.usage):
                 return False
         return True
 
@@ -228,7 +223,7 @@ class ResourceMonitor:
             return first
         end = bisect_left(batch.times, decide_from_t, first)
         if self._is_idle:
-            end = max(end, self._first_that_may_change_something(batch, resources, first))
+            end = max(end, self._first_that_matters(batch, resources, first))
         end = min(end, last)
         if end > first:
             self._add_batch(batch, resources, slice(first, end))
@@ -243,24 +238,23 @@ class ResourceMonitor:
         continued = (series.continues(one.usage) for one, series in zip(resources, batch.series, strict=True))
         return resources if all(continued) else []
 
-    def _first_that_may_change_something(
-        self, batch: SampleBatch, resources: Sequence[MonitoredResource], first: int
-    ) -> int:
+    def _first_that_matters(self, batch: SampleBatch, resources: Sequence[MonitoredResource], first: int) -> int:
+        """The index of the first sample, from `first` on, that may change something."""
         end = bisect_left(batch.times, min(resource.outlook_valid_until for resource in resources), first)
         for resource, series in zip(resources, batch.series, strict=True):
-            end = self._first_with_too_much_used(resource, series, first, end)
+            if series.limit_used is not None:
+                end = next((i for i in range(first, end) if not self._is_safe(resource, series.usage_at(i))), end)
+                continue
+            below = self._safe_below(resource, resource.usage)  # the same for all samples of the series
+            if end > first and max(series.used[first:end]) >= below:
+                end = next(i for i in range(first, end) if series.used[i] >= below)
         return end
 
-    def _first_with_too_much_used(self, resource: MonitoredResource, series: UsageSeries, first: int, end: int) -> int:
-        if series.limit_used is not None:
-            usages = ((i, series.usage_at(i)) for i in range(first, end))
-            return next((i for i, usage in usages if usage.used_bytes >= self._quiet_below(resource, usage)), end)
-        below = self._quiet_below(resource, resource.usage)  # the same for all samples of the series
-        if end > first and max(series.used[first:end]) >= below:
-            end = next(i for i in range(first, end) if series.used[i] >= below)
-        return end
+    def _is_safe(self, resource: MonitoredResource, usage: Usage) -> bool:
+        return usage.used_bytes < self._safe_below(resource, usage)
 
-    def _quiet_below(self, resource: MonitoredResource, usage: Usage) -> float:
+    def _safe_below(self, resource: MonitoredResource, usage: Usage) -> float:
+        """Bytes in use below which the outlook stays valid and no growth is an emergency."""
         return min(resource.outlook_valid_below(usage), self._decision_maker.safe_below_bytes(usage))
 
     def _add_batch(self, batch: SampleBatch, resources: Sequence[MonitoredResource], part: slice) -> None:
@@ -300,12 +294,12 @@ class ResourceMonitor:
     # --- what is known ---
 
     def checkpoint_estimate(self, t: float) -> tuple[float, str]:
-        """Seconds that a checkpoint is expected to need, and where that comes from."""
+        """Seconds that a checkpoint is expected to take, and the origin of the estimate."""
         return self._decision_maker.lead_time.checkpoint_estimate(t)
 
     @property
     def state(self) -> WatchState:
-        """Of a trainer that runs."""
+        """The state of the watch while a trainer runs."""
         if self._episode.state is not None:
             return self._episode.state
         return WatchState.WARNED if any(one.warned for one in self._resources.values()) else WatchState.WATCHING
@@ -335,18 +329,15 @@ class ResourceMonitor:
 
     @property
     def is_deciding(self) -> bool:
-        """An interrupt is considered, or under way: whether a checkpoint is being written matters now."""
         return self._decision_maker.is_pending or self._has_episode
 
     @property
     def next_sample_within_seconds(self) -> float:
-        """How soon the next sample should be taken, at most."""
-        if self._has_episode:  # nothing is left to decide
+        if self._has_episode:  # Nothing is left to decide.
             return 1.0
         return self._decision_maker.next_sample_seconds(self._resources[usage.resource] for usage in self.usages)
 
     def wake_thresholds(self) -> tuple[CgroupMemory | None, Limit, tuple[int, ...]] | None:
-        """The cgroup and the limit of main memory as last read, and bytes of headroom at which a sample is wanted."""
         usage = next((usage for usage in self.usages if usage.resource == HOST), None)
         if usage is None or usage.limit is None or self.sample is None:
             return None

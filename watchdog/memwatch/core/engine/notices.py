@@ -101,6 +101,10 @@ def waiting(t: float, event: Awaiting) -> Notice:
     return Notice(t, "waiting", f"for a trainer: {event.reason}", _event_fields(event))
 
 
+def note(t: float, remark: str) -> Notice:
+    return Notice(t, "note", remark)
+
+
 def exited(t: float, event: Exited) -> Notice:
     fields = {
         "cause": event.cause.value,
