@@ -129,7 +129,7 @@ def test_a_generation_after_a_failed_allocation_shows_that_it_was_survived(bench
     bench.trainer.observe_event(GenerationSeen(9.6, 7))
     exited = bench.end()
     assert exited.cause is Cause.FAILED
-    assert exited.evidence[-1] == "which it outlived: generation 7 followed"
+    assert exited.evidence[-1] == "the trainer survived it: generation 7 followed"
 
 
 def test_a_failed_allocation_of_the_attempt_before_is_not_this_end(bench: Bench) -> None:

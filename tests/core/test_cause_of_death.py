@@ -184,7 +184,7 @@ def test_a_hook_is_named_in_place_of_the_signal():
 def test_what_is_not_known_of_a_signal_is_said(facts, first):
     lines = explain_exit(T, ExitEvidence(unconfirmed_signal=UNSURE, **facts)).evidence
     assert lines[0] == first
-    assert "5.0 s before the end memwatch was to send SIGINT; whether it did is not known" in lines
+    assert "memwatch was about to send SIGINT 5.0 s before the end; whether it did is not known" in lines
 
 
 def test_no_checkpoint_is_said():

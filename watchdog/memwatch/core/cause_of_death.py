@@ -1,7 +1,7 @@
-"""How the trainer ended, from evidence only: ExitEvidence -> Exited, with the cause UNKNOWN where nothing decides it.
+"""Determines from evidence how the trainer ended (ExitEvidence -> Exited); UNKNOWN where nothing decides it.
 
-The first row that applies decides. "Ours": a signal that memwatch did send in the episode in which the trainer ended.
-"Maybe ours": memwatch was killed just before sending one, and had sent none in that episode before.
+The first row that applies decides. "Ours": memwatch sent a signal in the episode in which the trainer ended.
+"Maybe ours": memwatch was killed just before it sent one, and had sent none before in that episode.
 
 | evidence | cause |
 |---|---|
@@ -12,11 +12,11 @@ The first row that applies decides. "Ours": a signal that memwatch did send in t
 | maybe ours, no checkpoint was seen, and it ended by that very signal (or 128 + its number) | UNSAVED |
 | maybe ours, no checkpoint was seen | UNKNOWN: it may have been interrupted |
 | the log ends with a failed allocation (`survival_reason`), status not 0, not killed | MEMORY_ERROR, CUDA_OOM |
-| status unknown or SIGKILL, and oom_kill of a *shared* cgroup rose, no record | UNKNOWN: it may have been a neighbour |
+| status unknown or SIGKILL, and oom_kill of a *shared* cgroup rose, no record | UNKNOWN: perhaps another process |
 | SIGKILL, and neither the kernel's log nor a counter could be read | UNKNOWN |
 | ended by a signal | SIGNALLED: a SIGKILL without a trace of the OOM killer was sent by somebody |
 | ended with a status | COMPLETED (0), FAILED |
-| nothing | UNKNOWN |
+| nothing is known | UNKNOWN |
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ class KernelRecord:
 
 @dataclass(frozen=True, slots=True)
 class ExitEvidence:
-    """All that is known at the trainer's end. None: not known."""
+    """The evidence at the trainer's end. None: not known."""
 
     exit_code: int | None = None
     exit_signal: str | None = None  # "SIGKILL"
-    signalled: Signalled | None = None  # the last one of the episode in which it ended; None after the episode's end
-    unconfirmed_signal: Signalling | None = None  # announced last in that episode, and perhaps sent
+    signalled: Signalled | None = None  # the last one, of the episode in which the trainer ended
+    unconfirmed_signal: Signalling | None = None  # the last one announced in that episode, which may have been sent
     escalated: bool = False  # a stronger signal followed the first
     checkpoint_after_signal: str | None = None  # evidence of a checkpoint complete after our signal
     saved: CheckpointSeen | None = None  # the latest complete checkpoint, whoever asked for it
     oom_kills_delta: int | None = None  # rise of the innermost cgroup's oom_kill counter since the last sample
     cgroup_owned: bool = False  # only the trainer's tree lives in it
-    kernel_record: KernelRecord | None = None  # the one about the trainer's tree, else any other of that time
-    kernel_log_read: bool = False  # it could be read: without a record there was no kill
+    kernel_record: KernelRecord | None = None  # a record about the trainer's tree, else any other of that time
+    kernel_log_read: bool = False  # the kernel's log could be read, so without a record there was no kill
     log_oom: OutOfMemorySeen | None = None  # the latest
     survived_oom_reason: str = ""  # why log_oom did not end the trainer; empty: it may have
     cgroup_headroom_bytes: int | None = None  # last reading; None: no cgroup limit
@@ -73,7 +73,7 @@ class ExitEvidence:
 
     @property
     def possibly_delivered_signal(self) -> Signalling | None:
-        """The signal that memwatch may have sent; None where it surely sent one."""
+        """The signal that memwatch may have sent; None where it certainly sent one."""
         return self.unconfirmed_signal if self.delivered_signal is None else None
 
     @property
@@ -140,9 +140,12 @@ def _ended_without_us(t: float, e: ExitEvidence) -> tuple[Cause, str]:
         cause = Cause.CUDA_OOM if "cuda" in e.log_oom.kind.lower() else Cause.MEMORY_ERROR
         return cause, _log_line(t, e.log_oom)
     if e.kernel_record is None and _killed_by_somebody(e) and (e.oom_kills_delta or 0) > 0:
-        return Cause.UNKNOWN, f"{status}; the oom_kill counter of a cgroup that it shares rose: it may not be its own"
+        return (
+            Cause.UNKNOWN,
+            f"{status}; the oom_kill counter of a shared cgroup rose, perhaps because of another process",
+        )
     if e.exit_signal == "SIGKILL" and not e.kernel_log_read and e.kernel_record is None and e.oom_kills_delta is None:
-        return Cause.UNKNOWN, f"{status}; whether by the OOM killer could not be read anywhere"
+        return Cause.UNKNOWN, f"{status}; neither the kernel's log nor an oom_kill counter could be read"
     if e.exit_signal is not None:
         return Cause.SIGNALLED, status
     return (Cause.UNKNOWN if e.exit_code is None else Cause.FAILED if e.exit_code else Cause.COMPLETED), status
@@ -178,8 +181,8 @@ def _facts(t: float, e: ExitEvidence) -> list[str]:
             done = f"could not send ({sent.error})"
         lines.append(f"memwatch {done} {sent.signal_or_hook} {max(0.0, t - sent.t):.1f} s before the end")
     if (planned := e.unconfirmed_signal) is not None:
-        ago = f"{max(0.0, t - planned.t):.1f} s before the end"
-        lines.append(f"{ago} memwatch was to send {planned.signal_or_hook}; whether it did is not known")
+        plan = f"memwatch was about to send {planned.signal_or_hook} {max(0.0, t - planned.t):.1f} s before the end"
+        lines.append(f"{plan}; whether it did is not known")
     if e.delivered_signal and e.checkpoint_after_signal:
         lines.append(f"checkpoint complete after {e.delivered_signal.signal_or_hook}: {e.checkpoint_after_signal}")
     elif not e.delivered_signal and e.saved is not None:
@@ -196,7 +199,7 @@ def _facts(t: float, e: ExitEvidence) -> list[str]:
     if e.log_oom is not None:
         lines.append(_log_line(t, e.log_oom))
         if e.survived_oom_reason:
-            lines.append(f"which it outlived: {e.survived_oom_reason}")
+            lines.append(f"the trainer survived it: {e.survived_oom_reason}")
     return lines
 
 
@@ -212,12 +215,12 @@ _ABORTED = 128 + 6  # the status of a shell whose child aborted
 _EXCEPTION = re.compile(
     r"^(?:\w+\.)*\w+(?:Error|Exception|Interrupt|Timeout|Expired)(?=:\s|$)|^SystemExit(?=:\s|$)|^Fatal Python error"
 )
-# An exception after such a line is no other cause: it led to this one, or was raised as the interpreter shut down.
+# An exception after such a line is not another cause: it led to this one, or came as the interpreter shut down.
 _LED_TO = re.compile(
     r"^(?:During handling of the above exception|The above exception was the direct cause|"
     r"Exception ignored in|Error in atexit)"
 )
-# Exceptions by which a launcher, a pool or another rank reports that somebody else has died.
+# Exceptions by which a launcher, a pool or another rank reports that another process has died.
 _OF_OTHERS = re.compile(
     r"ChildFailedError|CalledProcessError|Process(?:Raised|Exited)Exception|BrokenProcessPool|BrokenPipeError|"
     r"Connection\w*Error|EOFError|Dist\w*Error|RayTaskError|DataLoader worker|Fatal Python error: Aborted"
@@ -233,10 +236,10 @@ _TRACEBACK = "Traceback (most recent call last)"
 def survival_reason(log: str, line: str, exit_code: int | None, exit_signal: str | None) -> str:
     """Say in a few words why the failed allocation of `line` did not end the program; empty when it may have.
 
-    A program that dies of it prints that last: the end of a traceback, `terminate called`, or a message of its own. One
-    that survived says that it goes on, raises another exception, or exits with a status of its choice. Where it may be
-    either, it survived: the exit is then reported as failed without a cause. `log` is the end of the log, or empty when
-    it cannot be read; `line` is that of OutOfMemorySeen, which may be cut.
+    A program that dies of it prints that last: the end of a traceback, `terminate called`, or a message of its own. A
+    program that survived says that it goes on, raises another exception, or exits with a status of its choice. Where
+    both are possible, it survived: the exit is then reported as failed without a cause. `log` is the end of the log, or
+    empty when it cannot be read; `line` is that of OutOfMemorySeen, which may be cut.
     """
     if not log:
         return ""
@@ -244,33 +247,33 @@ def survival_reason(log: str, line: str, exit_code: int | None, exit_signal: str
     start = line.rstrip("…")
     at = next((i for i in reversed(range(len(lines))) if start in printable(lines[i], SHOWN_CHARS)), None)
     if at is None:
-        return "it is not in the last of the log"
+        return "its line is not at the end of the log"
     aborts = any(_ABORTS.search(logged) for logged in lines[max(0, at - 1) :])
     if exit_signal is not None or exit_code == _ABORTED:
-        return "" if aborts else "nothing says that it aborted because of it"
+        return "" if aborts else "nothing in the log says that the program aborted because of it"
     if exit_code not in (None, _RAISED):
-        return "an exception does not end with that status"
+        return "a program that an exception ends has another exit status"
     if survived := _continued(lines[at:]):
         return survived
     above = lines[max(0, at - TRACEBACK_LINES) : at]
     ends_traceback = bool(above) and above[-1][:1].isspace() and any(_TRACEBACK in logged for logged in above)
     if aborts or ends_traceback or _DIES.match(lines[at]):
         return ""
-    # A message without a traceback was the last only when nothing follows it.
+    # A message without a traceback was the cause only when nothing follows it.
     after = next((logged for logged in lines[at + 1 :] if not logged[:1].isspace()), None)
     return "" if after is None else f"the log went on: {printable(after)}"
 
 
 def _continued(lines: Sequence[str]) -> str:
-    """Say how the program goes on from the first of these lines, or which exception ended it later; else empty."""
+    """Say how the program went on after the first of these lines, or which exception ended it later; else empty."""
     aftermath = (line for line in lines[:AFTERMATH_LINES] if not _LED_TO.match(line))
     if (goes_on := next((line for line in aftermath if _GOES_ON.search(line)), None)) is not None:
-        return f"it went on: {printable(goes_on)}"
+        return f"the program went on: {printable(goes_on)}"
     led_to = False
     for line in lines[1:]:
         led_to = led_to or bool(_LED_TO.match(line))
         if _EXCEPTION.match(line) and not _OF_OTHERS.search(line):
             if not led_to:
-                return f"after it came: {printable(line)}"
+                return f"another exception followed: {printable(line)}"
             led_to = False
     return ""

@@ -1,4 +1,4 @@
-"""What a user expects of a run, written as text and checked as generations and examinations end.
+"""The expectations that a user has of a run, written as text and checked as generations and examinations end.
 
 TradingEnvironment == 2
 DDPGAgent in 16..17
@@ -11,6 +11,7 @@ generation time not rising
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,8 +25,8 @@ HELP = (
     "write one of: Type == 2; Type in 16..17; growth < 5GB/generation; rss < 50GB at generation 15; "
     "generations 1-5: +1..2GB each; 6+: < 0.5GB; generation time not rising"
 )
-COMPARED = 3  # Median durations of so many first and so many latest generations are compared (chosen).
-LONGER = 1.25  # The latest generations must not take more than this many times as long (chosen).
+COMPARED = 3  # The median durations of the first and the latest generations, this many each, are compared (chosen).
+LONGER = 1.25  # The latest generations must not take more than this many times as long as the first (chosen).
 
 _SIZE = r"[+-]?\d+(?:\.\d*)?\s*[A-Za-z]*"
 _BOUND = re.compile(rf"(==|<=|>=|<|>)\s*({_SIZE})|(?:in\s+)?({_SIZE})\s*\.\.\s*({_SIZE})")
@@ -37,24 +38,15 @@ _RANGE = re.compile(r"(\d+)(?:\s*-\s*(\d+)|\s*(\+))?\s*:\s*(.+?)(?:\s+each)?")
 _TIME = re.compile(r"(?:generation|epoch|iteration)\s+time\s+not\s+rising")
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Numbers from `low` to `high`, without these two when it is `open`."""
+_COMPARISONS = {"==": operator.eq, "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 
-    low: float = -math.inf
-    high: float = math.inf
-    open: bool = False
-
-    def __contains__(self, value: float) -> bool:
-        return self.low < value < self.high if self.open else self.low <= value <= self.high
-
-
-Outcome = tuple[bool, str]  # whether it was as expected; the value that was measured
+Outcome = tuple[bool, str]  # whether the expectation is met, and the value that was measured
+IsExpected = Callable[[float], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectationCheck:
-    """One expectation and its two checks, of a resource's ended rows and of objects by type; None: not concerned."""
+    """One expectation and its checks, of a resource's ended rows and of objects by type; None: it does not apply."""
 
     text: str
     check_generations: Callable[[str, Sequence[GenerationRow]], Outcome | None] = lambda _, __: None
@@ -111,17 +103,17 @@ class Expectations:
 
 
 def _count(text: str, found: re.Match[str]) -> ExpectationCheck:
-    name, bounds = found[1], _bounds(found[2], int)
+    name, is_expected = found[1], _condition(found[2], int)
 
     def of_counts(counts: Mapping[str, int]) -> Outcome:
         number = sum(count for type_, count in counts.items() if type_ == name or type_.endswith(f".{name}"))
-        return number in bounds, f"{name}: {number:,}"
+        return is_expected(number), f"{name}: {number:,}"
 
     return ExpectationCheck(text, check_type_counts=of_counts)
 
 
 def _growth(text: str, found: re.Match[str]) -> ExpectationCheck:
-    return _of_deltas(text, [(0.0, math.inf, _bounds(found[1], _size))])
+    return _of_deltas(text, [(0.0, math.inf, _condition(found[1], _size))])
 
 
 def _ranges(text: str, found: re.Match[str]) -> ExpectationCheck:
@@ -131,31 +123,32 @@ def _ranges(text: str, found: re.Match[str]) -> ExpectationCheck:
         if match is None:
             raise ValueError(HELP)
         last = math.inf if match[3] else float(match[2] or match[1])
-        parts.append((float(match[1]), last, _bounds(match[4], _size)))
+        parts.append((float(match[1]), last, _condition(match[4], _size)))
     return _of_deltas(text, parts)
 
 
-def _of_deltas(text: str, parts: Sequence[tuple[float, float, Bounds]]) -> ExpectationCheck:
+def _of_deltas(text: str, parts: Sequence[tuple[float, float, IsExpected]]) -> ExpectationCheck:
     def of_row(resource: str, rows: Sequence[GenerationRow]) -> Outcome | None:
         row = rows[-1]
         if resource != HOST or row.partial:
             return None
-        bounds = next((bounds for first, last, bounds in parts if first <= row.index < last + 1), None)
-        value = f"generation {row.index:g}: {format_bytes(row.delta_bytes, signed=True)}"
-        return None if bounds is None else (row.delta_bytes in bounds, value)
+        is_expected = next((condition for first, last, condition in parts if first <= row.index < last + 1), None)
+        if is_expected is None:
+            return None
+        return is_expected(row.delta_bytes), f"generation {row.index:g}: {format_bytes(row.delta_bytes, signed=True)}"
 
     return ExpectationCheck(text, check_generations=of_row)
 
 
 def _level(text: str, found: re.Match[str]) -> ExpectationCheck:
-    name, bounds = (HOST if found[1] in ("rss", "memory") else found[1]), _bounds(found[2], _size)
+    name, is_expected = (HOST if found[1] in ("rss", "memory") else found[1]), _condition(found[2], _size)
     at = None if found[3] is None else int(found[3])
 
     def of_row(resource: str, rows: Sequence[GenerationRow]) -> Outcome | None:
         row = rows[-1]
         if resource != name or (at is not None and not at <= row.index < at + 1):
             return None
-        return row.end_bytes in bounds, f"generation {row.index:g}: {format_bytes(row.end_bytes)}"
+        return is_expected(row.end_bytes), f"generation {row.index:g}: {format_bytes(row.end_bytes)}"
 
     return ExpectationCheck(text, check_generations=of_row)
 
@@ -170,25 +163,19 @@ def _time(resource: str, rows: Sequence[GenerationRow]) -> Outcome | None:
     return latest <= LONGER * first, value
 
 
-def _bounds(text: str, number: Callable[[str], float]) -> Bounds:
+def _condition(text: str, number: Callable[[str], float]) -> IsExpected:
     found = _BOUND.fullmatch(text.strip())
     if found is None:
         raise ValueError(HELP)
     sign, value, low, high = found.groups()
-    if sign is None:
-        unit = re.sub(r"[^A-Za-z]", "", high)  # +1..2GB: the unit stands once
-        bounds = Bounds(number(low if re.search(r"[A-Za-z]", low) else f"{low}{unit}"), number(high))
-        if bounds.low > bounds.high:
-            raise ValueError(f"{text}: the first is larger than the second")
-        return bounds
-    size = number(value)
-    return {
-        "==": Bounds(size, size),
-        "<": Bounds(high=size, open=True),
-        "<=": Bounds(high=size),
-        ">": Bounds(low=size, open=True),
-        ">=": Bounds(low=size),
-    }[sign]
+    if sign is not None:
+        compare, bound = _COMPARISONS[sign], number(value)
+        return lambda measured: compare(measured, bound)
+    unit = re.sub(r"[^A-Za-z]", "", high)  # +1..2GB: the unit stands once
+    least, most = number(low if re.search(r"[A-Za-z]", low) else f"{low}{unit}"), number(high)
+    if least > most:
+        raise ValueError(f"{text}: the first is larger than the second")
+    return lambda measured: least <= measured <= most
 
 
 def _size(text: str) -> float:

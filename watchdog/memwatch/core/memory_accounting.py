@@ -1,12 +1,12 @@
-"""From the readings of a sample to the memory that is used and the limit that is nearest; shared pages counted once.
+"""Computes from the readings of a sample the memory in use, shared pages counted once, and the nearest limit.
 
-Forked processes start with all pages of their parent, so a sum of RSS counts those once per worker. Here processes are
-ordered, parents before their children, and a page belongs to the first process that holds it. The tree uses
+A forked process starts with all pages of its parent, so a sum of RSS counts those pages once per worker. Here processes
+are ordered, parents before their children, and a page belongs to the first process that holds it. The tree uses
 
-    all pages of the trainer, all anonymous pages of every other program, and of a fork those that no elder process has
+    all pages of the trainer, all anonymous pages of every other program, and the pages of a fork that no elder has
 
-statm, which is cheap to read, does not say which pages are shared; a random sample of a fork's pages does (a "visit").
-Between visits the pages of its own follow statm. Inherited pages that are copied on write do not show in statm: they
+statm is cheap to read but does not say which pages are shared; a random sample of a fork's pages does (a "visit").
+Between two visits a fork's own pages follow statm. Inherited pages that are copied on write do not show in statm: they
 are assumed to grow at the rate of the latest visits. `accounting` says what was possible: "rss" (one process, exact),
 "pages" (pages of most other processes were sampled) or "anon+shmem" (they could not be: copied pages are missing).
 """
@@ -55,7 +55,7 @@ def job_bytes(tree: TreeMemory | None, cgroup: CgroupMemory | None) -> int | Non
 def accounting_method(
     tree: TreeMemory | None, cgroup: CgroupMemory | None, gpus: Sequence[GpuMemory] = ()
 ) -> str | None:
-    """Name how the use was found: "cgroup" or TreeMemory's, with "+gpu" where GPUs hold main memory; None: unknown."""
+    """Name how the use was found: "cgroup", or TreeMemory's, with "+gpu" if GPUs hold main memory; None: unknown."""
     unified = "+gpu" if gpus and any(gpu.attribution == "unified" and gpu.used_bytes for gpu in gpus) else ""
     if cgroup is not None and (cgroup.counts_job or (tree is None and cgroup.owned)):
         return f"cgroup{unified}"
@@ -228,7 +228,7 @@ def _presumed_bytes(new: Sequence[ProcessMemory], copies: Sequence[int]) -> int:
 
 
 def _shared_bytes(root: ProcessMemory, others: Sequence[ProcessMemory]) -> int:
-    """Sum up each process's own share of file and shmem pages, but at least those of the process that maps most."""
+    """Sum up each process's own share of file and shmem pages; at least the pages of the process that maps most."""
     own = sum(int(member.shared_bytes * member.page_sample.shared_share) for member in others if member.page_sample)
     return max(root.shared_bytes + own, max((member.shared_bytes for member in others), default=0))
 
@@ -269,7 +269,7 @@ def _shrunk_rate(change: CopiedPages) -> float:
 def sampled_share(own: Sequence[float], present: Sequence[int], of_runs: int) -> Share:
     """Estimate the share of own pages among resident ones, from runs of pages at equal distances among `of_runs`.
 
-    It is a ratio, so that pages that are not resident do no harm. Its error comes from successive differences (Wolter,
+    It is a ratio, so pages that are not resident do not distort it. Its error comes from successive differences (Wolter,
     Introduction to Variance Estimation, 8.2), which holds for pages written at random as well as for one contiguous
     range; UNSEEN_RUNS bounds it from below.
     """
