@@ -208,7 +208,7 @@ def keys_of(node: ast.expr, function: ast.FunctionDef) -> set[str]:
         return outlook_fields()
     if isinstance(node, ast.Call) and called(node) == "_event_fields":
         event = next(ast.unparse(one.annotation) for one in function.args.args if one.arg == "event" and one.annotation)
-        return {field.name for field in fields(getattr(events, event))} - IN_EVERY_EVENT
+        return {field.name for field in fields(getattr(events, event.rpartition(".")[2]))} - IN_EVERY_EVENT
     if isinstance(node, ast.Name) and node.id == "decided":
         return {"kind", "samples", "threshold"}
     if isinstance(node, ast.Name):

@@ -140,10 +140,7 @@ def _ended_without_us(t: float, e: ExitEvidence) -> tuple[Cause, str]:
         cause = Cause.CUDA_OOM if "cuda" in e.log_oom.kind.lower() else Cause.MEMORY_ERROR
         return cause, _log_line(t, e.log_oom)
     if e.kernel_record is None and _killed_by_somebody(e) and (e.oom_kills_delta or 0) > 0:
-        return (
-            Cause.UNKNOWN,
-            f"{status}; the oom_kill counter of a shared cgroup rose, perhaps because of another process",
-        )
+        return Cause.UNKNOWN, f"{status}; the oom_kill counter of a shared cgroup rose, perhaps by another process"
     if e.exit_signal == "SIGKILL" and not e.kernel_log_read and e.kernel_record is None and e.oom_kills_delta is None:
         return Cause.UNKNOWN, f"{status}; neither the kernel's log nor an oom_kill counter could be read"
     if e.exit_signal is not None:

@@ -269,9 +269,9 @@ def _shrunk_rate(change: CopiedPages) -> float:
 def sampled_share(own: Sequence[float], present: Sequence[int], of_runs: int) -> Share:
     """Estimate the share of own pages among resident ones, from runs of pages at equal distances among `of_runs`.
 
-    It is a ratio, so pages that are not resident do not distort it. Its error comes from successive differences (Wolter,
-    Introduction to Variance Estimation, 8.2), which holds for pages written at random as well as for one contiguous
-    range; UNSEEN_RUNS bounds it from below.
+    It is a ratio, so pages that are not resident do not distort it. Its error comes from successive differences
+    (Wolter, Introduction to Variance Estimation, 8.2), which holds for pages written at random as well as for one
+    contiguous range; UNSEEN_RUNS bounds it from below.
     """
     runs, pages = len(own), sum(present)
     if not pages:

@@ -8,6 +8,7 @@ from collections import ChainMap, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from memwatch.core import events
 from memwatch.core.checkpoint_timing import CheckpointTracker
 from memwatch.core.decision.policy import Policy
 from memwatch.core.decision.warning import warning_horizon_seconds
@@ -15,32 +16,7 @@ from memwatch.core.engine import notices
 from memwatch.core.engine.diagnostician import Diagnostician
 from memwatch.core.engine.memory_monitor import ResourceMonitor
 from memwatch.core.engine.status_sentence import status_sentence
-from memwatch.core.events import (
-    Action,
-    ArmedChanged,
-    Attached,
-    Awaiting,
-    CheckpointSeen,
-    Diagnosed,
-    Event,
-    ExaminationAsked,
-    Exited,
-    GaugeSeen,
-    GaveUp,
-    GenerationSeen,
-    HookRan,
-    Notice,
-    OutOfMemorySeen,
-    PhaseSeen,
-    Restarting,
-    SampleBatch,
-    Sampled,
-    Signalled,
-    Signalling,
-    SnapshotTaken,
-    SourceChanged,
-    TotalSeen,
-)
+from memwatch.core.events import Action, Event, Notice, SampleBatch
 from memwatch.core.expectations import ExpectationCheck, Expectations
 from memwatch.core.forecast.forecaster import Forecaster
 from memwatch.core.forecast.outlook import ForecasterProtocol
@@ -74,7 +50,7 @@ class Engine:
         self._command = self._run_id = ""
         self._run: RunIdentity | None = None
         self._started_t: float | None = None
-        self._exited: Exited | None = None
+        self._exited: events.Exited | None = None
         self._awaiting: str | None = None  # why no trainer is watched
         self._ledger = GenerationLedger()
         self._checkpoints = CheckpointTracker()
@@ -94,26 +70,26 @@ class Engine:
         self._unreachable_reason: str | None = "it is not known yet whether a signal would reach it"
         self._notices: deque[Notice] = deque(maxlen=NOTICES_KEPT)
         self._handlers: dict[type, Callable[[float, Any], None]] = {
-            Attached: self._attached,
-            Awaiting: self._awaiting_trainer,
-            Sampled: self._sampled,
-            GenerationSeen: self._generation_seen,
-            TotalSeen: self._total_seen,
-            PhaseSeen: self._phase_seen,
-            GaugeSeen: self._gauge_seen,
-            CheckpointSeen: self._checkpoint_seen,
-            OutOfMemorySeen: lambda t, event: self._emit(notices.out_of_memory(t, event)),
-            SourceChanged: self._source_changed,
-            ArmedChanged: self._armed_changed,
-            Signalling: self._monitor.signalling,
-            Signalled: self._signalled,
-            HookRan: self._hook_ran,
-            ExaminationAsked: lambda t, event: self._diagnostician.schedule.request_examination("request"),
-            SnapshotTaken: lambda t, event: self._emit(notices.snapshot(t, event)),
-            Diagnosed: self._diagnosed,
-            Exited: self._trainer_exited,
-            Restarting: lambda t, event: self._emit(notices.restarting(t, event)),
-            GaveUp: lambda t, event: self._emit(notices.gave_up(t, event)),
+            events.Attached: self._attached,
+            events.Awaiting: self._awaiting_trainer,
+            events.Sampled: self._sampled,
+            events.GenerationSeen: self._generation_seen,
+            events.TotalSeen: self._total_seen,
+            events.PhaseSeen: self._phase_seen,
+            events.GaugeSeen: self._gauge_seen,
+            events.CheckpointSeen: self._checkpoint_seen,
+            events.OutOfMemorySeen: lambda t, event: self._emit(notices.out_of_memory(t, event)),
+            events.SourceChanged: self._source_changed,
+            events.ArmedChanged: self._armed_changed,
+            events.Signalling: self._monitor.signalling,
+            events.Signalled: self._signalled,
+            events.HookRan: self._hook_ran,
+            events.ExaminationAsked: lambda t, event: self._diagnostician.schedule.request_examination("request"),
+            events.SnapshotTaken: lambda t, event: self._emit(notices.snapshot(t, event)),
+            events.Diagnosed: self._diagnosed,
+            events.Exited: self._trainer_exited,
+            events.Restarting: lambda t, event: self._emit(notices.restarting(t, event)),
+            events.GaveUp: lambda t, event: self._emit(notices.gave_up(t, event)),
         }
 
     def feed(self, event: Event) -> list[Action]:
@@ -163,7 +139,7 @@ class Engine:
 
     # --- the trainer ---
 
-    def _attached(self, t: float, event: Attached) -> None:
+    def _attached(self, t: float, event: events.Attached) -> None:
         is_same = event.target == self._target and self._exited is None
         successor = self._target is not None and event.target != self._target
         self._target, self._exited, self._awaiting = event.target, None, None
@@ -185,12 +161,12 @@ class Engine:
         for remark in event.remarks:
             self._emit(notices.note(t, remark))
 
-    def _awaiting_trainer(self, t: float, event: Awaiting) -> None:
+    def _awaiting_trainer(self, t: float, event: events.Awaiting) -> None:
         if event.reason != self._awaiting:
             self._awaiting = event.reason
             self._emit(notices.waiting(t, event))
 
-    def _trainer_exited(self, t: float, event: Exited) -> None:
+    def _trainer_exited(self, t: float, event: events.Exited) -> None:
         self._exited = event
         self._ledger.end_attempt(t)
         self._monitor.end()
@@ -198,7 +174,7 @@ class Engine:
 
     # --- the log ---
 
-    def _generation_seen(self, t: float, event: GenerationSeen) -> None:
+    def _generation_seen(self, t: float, event: events.GenerationSeen) -> None:
         if self._exited is not None:
             return
         if self._ledger.index is not None and event.unit != self._ledger.unit:
@@ -219,11 +195,11 @@ class Engine:
         for expectation in breached:
             self._emit(notices.breach(t, expectation))
 
-    def _total_seen(self, t: float, event: TotalSeen) -> None:
+    def _total_seen(self, t: float, event: events.TotalSeen) -> None:
         self._ledger.total = event.total
         self._monitor.invalidate_outlooks()
 
-    def _phase_seen(self, t: float, event: PhaseSeen) -> None:
+    def _phase_seen(self, t: float, event: events.PhaseSeen) -> None:
         for resource, row in self._ledger.add_phase_marker(t, event).items():
             self._report_phase(t, self._ledger.index, resource, row)
         self._diagnostician.phase_changed()
@@ -232,7 +208,7 @@ class Engine:
         if index is not None and row.end_t is not None and row.end_t - row.start_t > PHASE_SECONDS:
             self._emit(notices.phase(t, self._ledger.unit, index, resource, row))
 
-    def _gauge_seen(self, t: float, event: GaugeSeen) -> None:
+    def _gauge_seen(self, t: float, event: events.GaugeSeen) -> None:
         known = self._gauges.get(event.name)
         if known is None and len(self._gauges) >= GAUGES_KEPT:
             return
@@ -241,7 +217,7 @@ class Engine:
         self._diagnostician.gauge_updated(event.name)
         self._monitor.invalidate_outlooks()
 
-    def _checkpoint_seen(self, t: float, event: CheckpointSeen) -> None:
+    def _checkpoint_seen(self, t: float, event: events.CheckpointSeen) -> None:
         witness = event.evidence.split(":", 1)[0]
         if event.state == "writing":
             known = self._checkpoints.is_writing(t, self._monitor.checkpoint_estimate(t)[0])
@@ -260,32 +236,32 @@ class Engine:
             self._checkpoints.record_duration(since_signal)
             self._emit(notices.saved(t, event, since_signal))
 
-    def _source_changed(self, t: float, event: SourceChanged) -> None:
+    def _source_changed(self, t: float, event: events.SourceChanged) -> None:
         known = self._sources.get(event.source)
         self._sources[event.source] = SourceHealth(event.source, event.ok, event.reason, t)
         if event.ok != (known is None or known.ok):
             self._emit(notices.source(t, event))
 
-    def _armed_changed(self, t: float, event: ArmedChanged) -> None:
+    def _armed_changed(self, t: float, event: events.ArmedChanged) -> None:
         self._unreachable_reason = None if event.armed else event.reason
         self._emit(notices.armed(t, event))
 
-    def _signalled(self, t: float, event: Signalled) -> None:
+    def _signalled(self, t: float, event: events.Signalled) -> None:
         self._emit(notices.signalled(t, event))
         self._monitor.signalled(t, event)
 
-    def _hook_ran(self, t: float, event: HookRan) -> None:
+    def _hook_ran(self, t: float, event: events.HookRan) -> None:
         self._emit(notices.hook(t, event))
         self._monitor.hook_ran(t, event)
 
     # --- memory and examinations ---
 
-    def _sampled(self, t: float, event: Sampled) -> None:
+    def _sampled(self, t: float, event: events.Sampled) -> None:
         if self._exited is None:
             self._monitor.process_sample(t, event.sample, decide=self._target is not None)
             self._diagnostician.process_sample(t, event.sample)
 
-    def _diagnosed(self, t: float, event: Diagnosed) -> None:
+    def _diagnosed(self, t: float, event: events.Diagnosed) -> None:
         self._diagnostician.examination_ended(t, event)
         self._monitor.invalidate_outlooks()
         if (census := event.found.census) is not None:

@@ -6,29 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from memwatch.core import events
 from memwatch.core.decision.interrupt_decision import InterruptDecision
 from memwatch.core.decision.policy import Policy
 from memwatch.core.decision.warning import warning_hold_seconds, warning_horizon_seconds
 from memwatch.core.engine import status_sentence as words
 from memwatch.core.engine.resource_state import MonitoredResource
-from memwatch.core.events import (
-    ArmedChanged,
-    Attached,
-    Awaiting,
-    CheckpointSeen,
-    Diagnosed,
-    Event,
-    Exited,
-    GaveUp,
-    GenerationSeen,
-    HookRan,
-    Notice,
-    OutOfMemorySeen,
-    Restarting,
-    Signalled,
-    SnapshotTaken,
-    SourceChanged,
-)
+from memwatch.core.events import Event, Notice
 from memwatch.core.examination import Finding
 from memwatch.core.forecast.outlook import CheckpointCost
 from memwatch.core.generation_ledger import GenerationLedger
@@ -80,7 +64,7 @@ def _event_fields(event: Event) -> dict[str, Any]:
 # --- the trainer ----------------------------------------------------------------------------------------------------
 
 
-def attached(t: float, event: Attached, how: str, attempt: int, run_id: str) -> Notice:
+def attached(t: float, event: events.Attached, how: str, attempt: int, run_id: str) -> Notice:
     """`how`: "watching", "watching again" ..."""
     pid, command, run = event.target.pid, event.command, event.run
     fields = {
@@ -97,7 +81,7 @@ def attached(t: float, event: Attached, how: str, attempt: int, run_id: str) -> 
     return Notice(t, "attached", text, fields)
 
 
-def waiting(t: float, event: Awaiting) -> Notice:
+def waiting(t: float, event: events.Awaiting) -> Notice:
     return Notice(t, "waiting", f"for a trainer: {event.reason}", _event_fields(event))
 
 
@@ -105,7 +89,7 @@ def note(t: float, remark: str) -> Notice:
     return Notice(t, "note", remark)
 
 
-def exited(t: float, event: Exited) -> Notice:
+def exited(t: float, event: events.Exited) -> Notice:
     fields = {
         "cause": event.cause.value,
         "evidence": list(event.evidence),
@@ -115,7 +99,7 @@ def exited(t: float, event: Exited) -> Notice:
     return Notice(t, "exited", "; ".join([words.exit_text(event), *event.evidence]), fields)
 
 
-def restarting(t: float, event: Restarting) -> Notice:
+def restarting(t: float, event: events.Restarting) -> Notice:
     of = f" of {event.most}" if event.most is not None else ""
     text = f"restart {event.number}{of} in {format_duration(event.after_seconds)}: {event.command}"
     fields = {
@@ -127,15 +111,15 @@ def restarting(t: float, event: Restarting) -> Notice:
     return Notice(t, "restarting", text, fields)
 
 
-def gave_up(t: float, event: GaveUp) -> Notice:
+def gave_up(t: float, event: events.GaveUp) -> Notice:
     return Notice(t, "gave_up", f"gave up after restart {event.restarts}: {event.reason}", _event_fields(event))
 
 
-def signalled(t: float, event: Signalled) -> Notice:
+def signalled(t: float, event: events.Signalled) -> Notice:
     return Notice(t, "signalled", _signalled_text(event), _event_fields(event))
 
 
-def _signalled_text(event: Signalled) -> str:
+def _signalled_text(event: events.Signalled) -> str:
     if event.dry_run and event.instead:
         return f"dry run: the hook would have been started now: {event.hook}"
     if event.dry_run:
@@ -147,7 +131,7 @@ def _signalled_text(event: Signalled) -> str:
     return sent + (f"; hook started: {event.hook}" if event.hook else "")
 
 
-def hook(t: float, event: HookRan) -> Notice:
+def hook(t: float, event: events.HookRan) -> Notice:
     took = round(event.seconds, 3)
     fields = {**_event_fields(event), "seconds": took}
     if not event.error:
@@ -159,7 +143,7 @@ def hook(t: float, event: HookRan) -> Notice:
 # --- its log and files ----------------------------------------------------------------------------------------------
 
 
-def marker(t: float, event: GenerationSeen, total: int | None) -> Notice:
+def marker(t: float, event: events.GenerationSeen, total: int | None) -> Notice:
     gen = words.json_number(event.index)
     of = f" of {event.total}" if event.total is not None else ""
     text = f"{event.unit} {gen}{of} ({event.at})"
@@ -203,7 +187,7 @@ def _ended_text(resource: str, part: str, row: PhaseRow | GenerationRow) -> tupl
     return f"{resource}: {part} ended at {end}, {growth} in {format_duration(seconds)}", round(seconds, 3)
 
 
-def checkpoint(t: float, event: CheckpointSeen, seconds: float | None) -> Notice:
+def checkpoint(t: float, event: events.CheckpointSeen, seconds: float | None) -> Notice:
     text = f"a checkpoint is being written: {event.evidence}"
     if event.state == "saved":
         text = f"checkpoint complete: {event.evidence}" + ("" if seconds is None else f" ({format_duration(seconds)})")
@@ -211,23 +195,23 @@ def checkpoint(t: float, event: CheckpointSeen, seconds: float | None) -> Notice
     return Notice(t, "checkpoint", text, {"state": event.state, "evidence": event.evidence, "seconds": took})
 
 
-def saved(t: float, event: CheckpointSeen, since_signal: float) -> Notice:
+def saved(t: float, event: events.CheckpointSeen, since_signal: float) -> Notice:
     text = f"checkpoint saved {format_duration(since_signal)} after the signal: {event.evidence}"
     return Notice(t, "saved", text, {"seconds": round(since_signal, 3), "evidence": event.evidence})
 
 
-def out_of_memory(t: float, event: OutOfMemorySeen) -> Notice:
+def out_of_memory(t: float, event: events.OutOfMemorySeen) -> Notice:
     text = f"the log shows {event.kind}: {event.line}"
     return Notice(t, "out_of_memory", text, _event_fields(event))
 
 
-def source(t: float, event: SourceChanged) -> Notice:
+def source(t: float, event: events.SourceChanged) -> Notice:
     name = "source_recovered" if event.ok else "source_failed"
     text = f"{event.source} works again" if event.ok else f"{event.source} does not work: {event.reason}"
     return Notice(t, name, text, {"source": event.source, "reason": event.reason})
 
 
-def armed(t: float, event: ArmedChanged) -> Notice:
+def armed(t: float, event: events.ArmedChanged) -> Notice:
     text = "armed: an interrupt would reach the trainer" if event.armed else f"not armed: {event.reason}"
     return Notice(t, "armed" if event.armed else "unarmed", text, {"reason": event.reason})
 
@@ -328,7 +312,7 @@ def breach(t: float, one: Expectation) -> Notice:
 
 
 def examined(
-    t: float, unit: str, event: Diagnosed, shown: ExaminationRecord, before: ExaminationRecord | None
+    t: float, unit: str, event: events.Diagnosed, shown: ExaminationRecord, before: ExaminationRecord | None
 ) -> Notice:
     """The trainer was examined: the objects in its heap, and the changes since the examination `before`."""
     asked = event.asked
@@ -366,18 +350,18 @@ def _changed(now: Mapping[str, int], before: Mapping[str, int]) -> list[tuple[st
     return sorted(both.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
 
 
-def examination_failure(event: Diagnosed) -> str:
+def examination_failure(event: events.Diagnosed) -> str:
     return event.found.census_reason or "it did not reach the end of the heap"
 
 
-def not_examined(t: float, event: Diagnosed) -> Notice:
+def not_examined(t: float, event: events.Diagnosed) -> Notice:
     asked, reason = event.asked, examination_failure(event)
     gen = words.json_number(asked.generation)
     fields = {"reason": asked.reason, "gen": gen, "phase": asked.phase, "failure": reason}
     return Notice(t, "not_examined", f"not examined: {reason}", fields)
 
 
-def snapshot(t: float, event: SnapshotTaken) -> Notice:
+def snapshot(t: float, event: events.SnapshotTaken) -> Notice:
     text = f"no snapshot: {event.reason}" if event.reason else f"snapshot {event.label} kept: {event.path}"
     return Notice(t, "snapshot", text, _event_fields(event))
 
