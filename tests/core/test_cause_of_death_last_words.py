@@ -45,7 +45,7 @@ OUTLIVED = {
     "its own status": (f"{TRACEBACK}{OOM}\n", OOM, 3, None, "status"),
     "aborted later": (f"{TRACEBACK}{OOM}\nloss 0.3\n", OOM, None, "SIGABRT", "aborted"),
     "aborted before": (f"{ABORT}a\nb\n{TRACEBACK}{OOM}\nloss\n", OOM, None, "SIGABRT", "aborted"),
-    "long ago": ("loss 0.3\n" * 1000, OOM, 1, None, "last of the log"),
+    "long ago": ("loss 0.3\n" * 1000, OOM, 1, None, "at the end of the log"),
 }
 
 

@@ -1,5 +1,5 @@
 """The pure part: records, the engine, the forecast, the decision, and the reasoning about leaks.
 
 Imports the standard library only: no clock, file, thread, process or log. The same events give the same actions.
-Start reading in `measurements` and `events` (what flows), then `engine.engine` (what is done with it).
+Start reading in `measurements` and `events` (the records), then `engine.engine` (their processing).
 """

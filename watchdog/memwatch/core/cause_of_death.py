@@ -168,7 +168,7 @@ def _log_line(t: float, seen: OutOfMemorySeen) -> str:
 
 
 def _facts(t: float, e: ExitEvidence) -> list[str]:
-    """List every fact in a line of its own, for a reader who wants to judge for themselves."""
+    """List every fact in a line of its own, so that a reader can judge."""
     lines = [_status(e)]
     if (sent := e.signalled) is not None:
         done = "started" if sent.instead else "sent"
@@ -200,7 +200,7 @@ def _facts(t: float, e: ExitEvidence) -> list[str]:
     return lines
 
 
-# --- what the log says after a failed allocation ----------------------------------------------------------------------
+# --- the log after a failed allocation --------------------------------------------------------------------------------
 
 AFTERMATH_LINES = 20  # Lines after a failed allocation in which a program says that it goes on (chosen).
 TRACEBACK_LINES = 400  # The longest traceback that is searched for its first line (chosen).

@@ -7,8 +7,8 @@ from collections import deque
 
 from memwatch.core.robust_statistics import median
 
-DURATIONS_KEPT = 5  # The longest of these latest durations counts: to be late costs the run, to be early some seconds.
-HABIT_SAVES = 3  # Saves that must have been seen before the next is expected (chosen: two intervals to compare).
+DURATIONS_KEPT = 5  # The longest of these latest ones counts: to be late costs the run, to be early some seconds.
+HABIT_SAVES = 3  # The next save is expected after this many saves (chosen: two intervals to compare).
 HABIT_SPREAD = 0.5  # Intervals that differ from their median by more than this share are not regular (chosen).
 OWN_SAVE_OVERDUE_SHARE = 0.25  # A save that is late by this share of its interval is not waited for (chosen).
 WRITING_TIMEOUT_SECONDS = 120.0  # A "writing" without its "saved" is over after this or 4 checkpoint times (chosen).
@@ -17,7 +17,7 @@ ECHO_SECONDS = 10.0  # Log and files report one save within this: files must be 
 UNKNOWN_SECONDS = 30.0  # The duration that is assumed before the first generation (chosen).
 ASSUMED_SHARE = 0.25  # The assumed duration in generations: always enough on recorded trainers.
 ASSUMED_BOUNDS = (5.0, 600.0)  # Seconds between which the assumed duration is kept (chosen).
-FILES = "file"  # the witness whose "saved" comes when the files have not changed for a while
+FILES = "file"  # the witness that reports "saved" when the files have not changed for a while
 FILE_NAME = re.compile(r"[\w/-]*[./][\w./-]*\w")  # within a line of the log
 
 
@@ -37,9 +37,9 @@ class CheckpointTracker:
         self.is_writing_duplicate = False  # another witness has just reported this save as complete, it seems
 
     def record_writing(self, t: float, witness: str = "", said: str = "", is_old: bool = False) -> None:
-        """Record that a checkpoint is being written, by the line `said`; after long silence it is another one.
+        """Record that a checkpoint is being written, as the line `said` shows; after a long silence it is a new one.
 
-        `is_old`: it is not known since when.
+        `is_old`: it was begun at an unknown time before the watch.
         """
         if self._writing_t is None or t - self._writing_seen_t > WRITING_TIMEOUT_SECONDS:
             self._writing_t, self._names, self._is_old = t, frozenset(FILE_NAME.findall(said)), is_old
@@ -93,7 +93,7 @@ class CheckpointTracker:
         return self._writing_t is not None and t - self._writing_seen_t <= timeout
 
     def duration_estimate(self, configured: float | None, generation_seconds: float | None) -> tuple[float, str]:
-        """Estimate the seconds of a checkpoint, and say where that comes from."""
+        """Estimate the seconds of a checkpoint; return them with the origin of the estimate."""
         if configured is not None:
             return configured, "configured"
         if self._measured:

@@ -1,4 +1,4 @@
-"""What the engine receives (events) and what it asks for (actions). Units are those of `core.measurements`."""
+"""The events that the engine receives and the actions that it requests. Units are those of `core.measurements`."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class Attached:
     target: Target
     command: str  # printable, escaped
     run_id: str = ""
-    remarks: tuple[str, ...] = ()  # what the user should know of this watch, a line each
-    run: RunIdentity | None = None  # None: stored by a memwatch that did not look for it
+    remarks: tuple[str, ...] = ()  # for the user to know of this watch, a line each
+    run: RunIdentity | None = None  # None: stored by a memwatch that did not record it
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ class HookRan:
     command: str  # printable
     status: int | None  # its exit status; None: it did not end by itself
     seconds: float  # that it took
-    error: str = ""  # what went wrong: "status 3"; empty: nothing, or it was killed by the signal that it sent itself
+    error: str = ""  # "status 3"; empty if it succeeded, or was killed by the signal that it sent itself
     output: str = ""  # its first line, printable
 
 
@@ -328,7 +328,7 @@ class UsageSeries:
     used: Sequence[int]  # bytes
     limit_bytes: int | None
     origin: str
-    limit_used: Sequence[int] | None = None  # bytes of the limit that anybody uses; None: the same as `used`
+    limit_used: Sequence[int] | None = None  # bytes of the limit that anybody uses; None: as `used`
 
     def usage_at(self, i: int) -> Usage:
         used, limit = self.used[i], self.limit_bytes
@@ -338,7 +338,7 @@ class UsageSeries:
         return Usage(self.resource, used, Limit(limit, self.origin, limit - taken))
 
     def continues(self, usage: Usage) -> bool:
-        """The series has the limit of the usage, and shows as much of it."""
+        """Whether the usage has the same limit, and the series shows as much of its use as the usage does."""
         limit = usage.limit
         if limit is None or self.limit_bytes is None:
             return limit is None and self.limit_bytes is None

@@ -1,4 +1,4 @@
-"""The records of diagnosis: what one examination of a trainer finds, and what follows from several.
+"""The records of diagnosis: the findings of one examination of a trainer, and the conclusions from several.
 
 A census lists the objects of a Python heap by type, with their sizes and the attributes that keep them.
 """
@@ -157,7 +157,7 @@ class Examination:
     after_seconds: float = 0.0  # from the request to the reading of the heap
 
 
-# --- what follows from several ----------------------------------------------------------------------------------------
+# --- conclusions from several examinations ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,7 +295,7 @@ class GenerationLedger:
         return usual
 
     def has_no_markers(self, now: float) -> bool:
-        """Whether no marker has come yet, or none comes any more."""
+        """Whether no marker has been seen yet, or the markers have stopped."""
         return self.index is None or (len(self._starts) >= 2 and self.generation_seconds(now) is None)
 
     def has_stalled(self, resource: str) -> bool:

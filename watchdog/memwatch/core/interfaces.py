@@ -1,4 +1,4 @@
-"""The Protocols by which the folders of the package meet: clock, sources, outputs, waker, signaller."""
+"""The Protocols between the folders of the package: clock, sources, outputs, waker, signaller."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Sink(Protocol):
         """The loop has run once more; return True to have the state published even without a notice."""
 
     def wants_snapshot(self) -> bool:
-        """Whether somebody waits for the state between two iterations; True once for each wish."""
+        """Whether somebody waits for the state between two iterations; True once for each request."""
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
         """Publish the present state and the notices since the last call."""

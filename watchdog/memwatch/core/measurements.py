@@ -1,4 +1,4 @@
-"""The records of who is watched and what is measured. `core.events` has what happens, `core.snapshot` what is known.
+"""The records of the watched process and of its memory. `core.events` has the events, `core.snapshot` the state.
 
 All records are frozen. Times (`t`) are float seconds of the daemon's clock (Unix time at its start, then monotonic;
 a trace's own seconds in a replay). Memory is int bytes. Unknown is None, never 0 or -1.

@@ -1,5 +1,5 @@
-"""The live state of one watch: events in, actions and snapshots out.
+"""The live state of one watch: it turns events into actions and snapshots.
 
-May import all of `core`. Start reading in `engine` (one handler for each event), then `memory_monitor` (what follows
-from a sample).
+May import all of `core`. Start reading in `engine` (one handler for each event), then `memory_monitor` (the processing
+of a sample).
 """

@@ -74,7 +74,7 @@ class ResourceMonitor:
         self.sample = None
 
     def forget_generations(self) -> None:
-        """Another counter numbers the generations from now on: what was counted so far were none."""
+        """Another counter numbers the generations from now on; the count so far was not one of generations."""
         self._decision_maker.reset()
         for resource in self._resources.values():
             resource.forecaster.forget_generations()
@@ -184,7 +184,7 @@ class ResourceMonitor:
             self._begin_interrupt(t, decision, is_writing)
 
     def _update_outlooks(self, t: float, resources: Sequence[MonitoredResource]) -> None:
-        """Renew the outlooks, and report what has changed."""
+        """Renew the outlooks, and report changes."""
         ledger, gauges = self._ledger, tuple(self._gauges.values())
         step, without_markers, last = ledger.generation_seconds(t), ledger.has_no_markers(t), ledger.last_generation
         for resource in resources:
@@ -291,7 +291,7 @@ class ResourceMonitor:
             self._emit(notices.no_interrupt(t, self._ledger, resource, reason, evidence))
         return True
 
-    # --- what is known ---
+    # --- the state ---
 
     def checkpoint_estimate(self, t: float) -> tuple[float, str]:
         """Seconds that a checkpoint is expected to take, and the origin of the estimate."""

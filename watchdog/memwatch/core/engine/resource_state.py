@@ -1,4 +1,4 @@
-"""One resource as the engine follows it: its samples, its latest outlook and what has been reported of it."""
+"""One resource as the engine follows it: its samples, its latest outlook and its latest notice."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from memwatch.core.robust_statistics import robust_sd
 from memwatch.core.sample_windows import WINDOW_SAMPLES, PeakRate
 from memwatch.core.snapshot import Gauge, TimelineStep, Verdict
 
-MAX_STEPS = 240  # of a timeline; beyond, two become one
-INITIAL_STEP_SECONDS = 0.25  # the length of a step as the watch begins
+MAX_STEPS = 240  # Steps of a timeline; beyond this, pairs of steps are merged (chosen).
+INITIAL_STEP_SECONDS = 0.25  # The length of a step at the start of the watch (chosen).
 
 
 class Timeline:
@@ -46,7 +46,7 @@ class Timeline:
     def _put(self, index: int, least: int, most: int) -> None:
         if self._open is not None:
             earlier, lower, upper = self._open
-            if earlier >= index:  # a clock that was set back stays where it was
+            if earlier >= index:  # The clock was set back: this belongs to the open step.
                 index, least, most = earlier, min(least, lower), max(most, upper)
             else:
                 self._ended.append(self._step(*self._open))
@@ -62,12 +62,12 @@ class Timeline:
             self._put(int((one.t + 0.5 * one.seconds - self._began_t) / self._seconds), one.least_bytes, one.most_bytes)
 
     def steps(self) -> tuple[TimelineStep, ...]:
-        """Oldest first."""
+        """The steps with a sample, oldest first."""
         return (*self._ended, self._step(*self._open)) if self._open is not None else ()
 
 
 MAX_PENDING_SAMPLES = 16  # Single samples that wait at most: added together, each costs a fifth (measured).
-OTHERS_SAMPLES = 63  # Latest samples from which the spread of what others use is estimated (chosen).
+OTHERS_SAMPLES = 63  # Latest samples from which the spread of the others' usage is estimated (chosen).
 DECISION_SAMPLES = 16  # Latest samples that are reported with a decision (chosen).
 FORECAST_SHARE = 0.02  # Without markers, forecast notices are at least this share of the time watched apart (chosen).
 FORECAST_FLOOR_SECONDS = 5.0  # Forecast notices of the same verdict are at least this far apart (chosen).
@@ -81,7 +81,7 @@ class MonitoredResource:
     """One resource of the trainer, over all its processes.
 
     Single samples wait in `_pending` and are added to the forecaster, the timeline and the burst detectors together.
-    Their properties add what waits first, so a caller finds every sample in them. A sample that rises faster than any
+    Their properties first add the waiting samples, so a caller finds every sample in them. A sample that rises faster than any
     recent one does not wait, because the fastest rise must be known at once.
     """
 
@@ -110,7 +110,7 @@ class MonitoredResource:
         self.outlook, self._warning = WARMING_UP, LimitWarning()
         self.outlook_valid_until = self._valid_below = -math.inf  # seconds, bytes: before and below, it stays the same
         self._outlook_limit_at = 0  # bytes in use at which the limit was reached, when the outlook was made
-        self._never = t, 0.0  # when the limit was last seen as one that may never be reached, and how probably
+        self._never = t, 0.0  # time and highest recent value of p_never
         self._last_generation: float | None = None
         self._reported: tuple[float, float | None, Verdict] | None = None  # time, eta and verdict of the last notice
         self._checkpoint: tuple[int, int] | None = None  # in use when one was begun, and at most since then
@@ -144,7 +144,7 @@ class MonitoredResource:
             self._flush()
 
     def add_samples(self, times: Sequence[float], used: Sequence[int], taken: Sequence[int], usage: Usage) -> None:
-        """Add samples in order under the same limit; `taken` is what anybody uses of it, `usage` is the latest."""
+        """Add samples in order under the same limit; `taken` is the part of it that anybody uses, `usage` the latest."""
         self.usage, self.peak, self._t = usage, max(self.peak, *used), times[-1]
         self._follow_checkpoint(used[0], max(used))
         last = slice(-DECISION_SAMPLES, None)
@@ -191,7 +191,7 @@ class MonitoredResource:
 
     @property
     def other_usage_sd_bytes(self) -> float:
-        """Standard deviation of what others use of the limit."""
+        """Standard deviation of the others' usage of the limit."""
         self._flush()
         return robust_sd(self._others)
 
@@ -209,7 +209,7 @@ class MonitoredResource:
     # --- checkpoints ---
 
     def checkpoint_started(self) -> None:
-        """A checkpoint is being written from now on; one that was begun before and never ended is forgotten."""
+        """A checkpoint is being written from now on; one that was started before and never completed is forgotten."""
         self._checkpoint = self.usage.used_bytes, self.usage.used_bytes
 
     def checkpoint_completed(self, is_whole: bool) -> None:
@@ -219,7 +219,7 @@ class MonitoredResource:
     def _follow_checkpoint(self, first: int, highest: int) -> None:
         """Follow the next samples, by the first and the highest of them.
 
-        What a checkpoint takes lies between what memory rose by while it was written and what was released after it.
+        The memory that a checkpoint takes lies between the rise while it was written and the release after it.
         """
         if self._checkpoint is not None:
             self._checkpoint = self._checkpoint[0], max(self._checkpoint[1], highest)
@@ -244,7 +244,7 @@ class MonitoredResource:
     # --- the outlook ---
 
     def begin_generation(self, t: float, index: float) -> None:
-        """A marker was seen: the next outlook is worth a notice."""
+        """A generation begins: the next outlook is worth a notice."""
         self.forecaster.begin_generation(t, index)
         self.burst.begin_period(t)
         self._reported = None
@@ -286,19 +286,19 @@ class MonitoredResource:
 
     @property
     def p_never(self) -> float:
-        """The probability that the limit is never reached, now or, fading, at an earlier outlook: one fit may err."""
+        """Probability that the limit is never reached, now or (fading) at an earlier outlook, because one fit may err."""
         return self._never[1]
 
     @property
     def current_outlook(self) -> Outlook:
-        """The latest outlook, as it stands at the latest sample."""
+        """The latest outlook, with its times counted from the latest sample."""
         outlook, passed = self.outlook, self._t - self._outlook_t
         if outlook.forecast is None or passed <= 0.0:
             return outlook
         return Outlook(outlook.verdict, outlook.trend, outlook.forecast.after(passed), outlook.time_to_limit)
 
     def mark_reported_if_changed(self, t: float, without_markers: bool) -> bool:
-        """The outlook is worth a notice now; asked once for each outlook, and taken as reported when it is."""
+        """Whether the outlook is worth a notice now; if so, it counts as reported. Call it once for each outlook."""
         changed = self._has_changed(t, without_markers)
         if changed:
             self._reported = (t, self._eta, self.outlook.verdict)
