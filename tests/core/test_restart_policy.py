@@ -141,10 +141,10 @@ def test_what_counts_as_a_gain(before: list[AttemptProgress], now: AttemptProgre
             "it gained no generation (it was at generation 7 before and after): the limit of 4.0 GB is too low for"
             " this program, or it does not go on from its checkpoint",
         ),
-        ([at(7), at(3)], None, "it gained no generation (it came to 3, and to 7 before): "),
-        ([at(7), at(None)], 9, "it gained no generation (it came to none, and to generation 7 before): "),
-        ([at(None), at(None)], None, "nothing shows that it gets on (it names no generations, and completed no "),
-        ([at(7), at(8), at(9)], 2, "it needs yet another, and --max-restarts allows no more"),
+        ([at(7), at(3)], None, "it gained no generation (it reached 3, and 7 before): "),
+        ([at(7), at(None)], 9, "it gained no generation (it reached none, and generation 7 before): "),
+        ([at(None), at(None)], None, "nothing shows any progress (it names no generations, and completed no "),
+        ([at(7), at(8), at(9)], 2, "it needs another one, and --max-restarts allows no more"),
     ],
 )
 def test_it_says_why_it_gives_up(lives: list[AttemptProgress], allowed: int | None, reason: str) -> None:

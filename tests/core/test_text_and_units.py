@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.text_and_units import encodable, printable, strip_escapes
+from memwatch.core.text_and_units import TERMINAL_ESCAPE, encodable, printable
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_long_text_ends_with_a_sign_that_more_came() -> None:
 
 
 def test_escapes_alone_are_stripped_and_the_rest_is_left() -> None:
-    assert strip_escapes("a\x1b[1mb\x1b[0m\tc\n") == "ab\tc\n"
+    assert TERMINAL_ESCAPE.sub("", "a\x1b[1mb\x1b[0m\tc\n") == "ab\tc\n"
 
 
 @given(st.text(), st.integers(1, 50))

@@ -132,7 +132,7 @@ def test_no_more_than_max_restarts(folder: Folder, start: Start) -> None:
     assert watch.wait() == 130, watch.said()
     assert attempts(watch) == [0, 1]
     assert watch.named("restarting")[0]["text"].startswith("restart 1 of 1 in 2 s: python")
-    assert watch.events()[-1]["reason"] == "it needs yet another, and --max-restarts allows no more"
+    assert watch.events()[-1]["reason"] == "it needs another one, and --max-restarts allows no more"
 
 
 def test_another_end_is_the_end(folder: Folder, start: Start) -> None:

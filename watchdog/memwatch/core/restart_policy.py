@@ -46,19 +46,22 @@ def decide_restart(most: int | None, ends: Sequence[AttemptEnd], command: str) -
     `most`: restarts that are allowed; None: any number, as long as each makes progress.
     """
     last, restarts = ends[-1], len(ends) - 1
+    before = [end.progress for end in ends[:-1]]
     if not last.saved:
         return None
-    if restarts and not made_progress([end.progress for end in ends[:-1]], last.progress):
-        return GaveUp(last.t, restarts, _no_progress_reason(ends))
+    if restarts and not made_progress(before, last.progress):
+        bound = f"the limit of {format_bytes(last.limit.bytes)}" if last.limit is not None else "the limit"
+        why = f"{bound} is too low for this program, or it does not go on from its checkpoint"
+        return GaveUp(last.t, restarts, f"{_no_gain(before, last.progress)}: {why}")
     if most is not None and restarts >= most:
-        return GaveUp(last.t, restarts, "it needs yet another, and --max-restarts allows no more")
+        return GaveUp(last.t, restarts, "it needs another one, and --max-restarts allows no more")
     return Restarting(last.t, restarts + 1, most, pause_seconds(ends), command)
 
 
 def made_progress(before: Sequence[AttemptProgress], now: AttemptProgress) -> bool:
     """Whether it came further than all before: to a later generation or, counting anew, with fewer of them left.
 
-    Only counting from the start again is no progress: so does a trainer that never read its checkpoint. For a program
+    To count from the start again is not progress: a trainer that never read its checkpoint does so too. For a program
     without markers, a checkpoint that it completed by itself is progress.
     """
     counted = [attempt for attempt in before if attempt.index is not None]
@@ -77,22 +80,15 @@ def pause_seconds(ends: Sequence[AttemptEnd]) -> float:
     return min(FIRST_PAUSE_SECONDS * 2.0 ** min(max(short - 1, 0), 16), LONGEST_PAUSE_SECONDS)
 
 
-def _no_progress_reason(ends: Sequence[AttemptEnd]) -> str:
-    last = ends[-1]
-    bound = f"the limit of {format_bytes(last.limit.bytes)}" if last.limit is not None else "the limit"
-    why = f"{bound} is too low for this program, or it does not go on from its checkpoint"
-    return f"{_no_gain([end.progress for end in ends[:-1]], last.progress)}: {why}"
-
-
 def _no_gain(before: Sequence[AttemptProgress], now: AttemptProgress) -> str:
     best = _best_index(before, now)
     if best is None:
-        return "nothing shows that it gets on (it names no generations, and completed no checkpoint by itself)"
+        return "nothing shows any progress (it names no generations, and completed no checkpoint by itself)"
     if now.index is None:
-        return f"it gained no {now.unit} (it came to none, and to {now.unit} {index_text(best)} before)"
+        return f"it gained no {now.unit} (it reached none, and {now.unit} {index_text(best)} before)"
     if now.index == best:
         return f"it gained no {now.unit} (it was at {now.unit} {index_text(best)} before and after)"
-    return f"it gained no {now.unit} (it came to {index_text(now.index)}, and to {index_text(best)} before)"
+    return f"it gained no {now.unit} (it reached {index_text(now.index)}, and {index_text(best)} before)"
 
 
 def _best_index(before: Sequence[AttemptProgress], now: AttemptProgress) -> float | None:

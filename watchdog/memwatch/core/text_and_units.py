@@ -15,10 +15,6 @@ TERMINAL_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\x07\x1b]*(
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # controls, bidi and zero-width marks, surrogates, unassigned
 
 
-def strip_escapes(text: str) -> str:
-    return TERMINAL_ESCAPE.sub("", text) if "\x1b" in text else text
-
-
 def encodable(text: str) -> str:
     """Make `text` encodable as UTF-8: bytes that never were UTF-8 (lone surrogates) become `\\udcff`."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
@@ -46,7 +42,7 @@ def printable(text: str, limit: int = 200) -> str:
     if len(text) <= limit and text.isprintable() and text == " ".join(text.split()):
         return text
     bounded = text[: 8 * limit + 64]
-    line = " ".join(strip_escapes(bounded).split())
+    line = " ".join(TERMINAL_ESCAPE.sub("", bounded).split())
     shown = replace_unprintable(line)
     return shown if len(shown) <= limit and len(text) == len(bounded) else shown[: max(0, limit - 1)] + "…"
 

@@ -81,8 +81,8 @@ class MonitoredResource:
     """One resource of the trainer, over all its processes.
 
     Single samples wait in `_pending` and are added to the forecaster, the timeline and the burst detectors together.
-    Their properties first add the waiting samples, so a caller finds every sample in them. A sample that rises faster than any
-    recent one does not wait, because the fastest rise must be known at once.
+    Their properties first add the waiting samples, so a caller finds every sample in them. A sample that rises faster
+    than any recent one does not wait, because the fastest rise must be known at once.
     """
 
     def __init__(self, usage: Usage, forecaster: ForecasterProtocol, t: float) -> None:
@@ -144,7 +144,7 @@ class MonitoredResource:
             self._flush()
 
     def add_samples(self, times: Sequence[float], used: Sequence[int], taken: Sequence[int], usage: Usage) -> None:
-        """Add samples in order under the same limit; `taken` is the part of it that anybody uses, `usage` the latest."""
+        """Add samples in order under the same limit. `taken`: its bytes that anybody uses; `usage`: of the last sample."""
         self.usage, self.peak, self._t = usage, max(self.peak, *used), times[-1]
         self._follow_checkpoint(used[0], max(used))
         last = slice(-DECISION_SAMPLES, None)
@@ -286,7 +286,7 @@ class MonitoredResource:
 
     @property
     def p_never(self) -> float:
-        """Probability that the limit is never reached, now or (fading) at an earlier outlook, because one fit may err."""
+        """Probability that the limit is never reached, now or (fading) at an earlier outlook: one fit may err."""
         return self._never[1]
 
     @property
@@ -299,20 +299,17 @@ class MonitoredResource:
 
     def mark_reported_if_changed(self, t: float, without_markers: bool) -> bool:
         """Whether the outlook is worth a notice now; if so, it counts as reported. Call it once for each outlook."""
-        changed = self._has_changed(t, without_markers)
+        eta = self.outlook.forecast.eta_seconds if self.outlook.forecast is not None else None
+        changed = self._has_changed(t, eta, without_markers)
         if changed:
-            self._reported = (t, self._eta, self.outlook.verdict)
+            self._reported = (t, eta, self.outlook.verdict)
         return changed
 
-    @property
-    def _eta(self) -> float | None:
-        return self.outlook.forecast.eta_seconds if self.outlook.forecast is not None else None
-
-    def _has_changed(self, t: float, without_markers: bool) -> bool:
+    def _has_changed(self, t: float, eta: float | None, without_markers: bool) -> bool:
         if self._reported is None:
             return True
         reported_t, reported_eta, reported_verdict = self._reported
-        since, eta = t - reported_t, self._eta
+        since = t - reported_t
         if self.outlook.verdict is not reported_verdict:
             return True
         if since < FORECAST_FLOOR_SECONDS:
