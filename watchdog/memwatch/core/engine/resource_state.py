@@ -144,7 +144,7 @@ class MonitoredResource:
             self._flush()
 
     def add_samples(self, times: Sequence[float], used: Sequence[int], taken: Sequence[int], usage: Usage) -> None:
-        """Add samples in order under the same limit. `taken`: its bytes that anybody uses; `usage`: of the last sample."""
+        """Add samples in order under the same limit. `taken`: its bytes that anybody uses; `usage`: the last sample."""
         self.usage, self.peak, self._t = usage, max(self.peak, *used), times[-1]
         self._follow_checkpoint(used[0], max(used))
         last = slice(-DECISION_SAMPLES, None)
