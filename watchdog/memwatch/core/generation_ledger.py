@@ -144,8 +144,7 @@ class GenerationLedger:
         self.unit = "generation"
         self.phase: str | None = None
         self._accounts: defaultdict[str, _Account] = defaultdict(_Account)
-        self._starts: deque[float] = deque(maxlen=RECENT_MARKERS)
-        self._usual_seconds: float | None = None  # median from one start to the next
+        self._starts: deque[float] = deque(maxlen=RECENT_MARKERS)  # of the latest generations
         self._begin_t = 0.0
         self.complete_generations = 0  # of this attempt
         self._zero_based = False
@@ -155,7 +154,7 @@ class GenerationLedger:
         """Begin with a new trainer process: open rows end as partial, the count starts again, closed rows stay."""
         self.end_attempt(t)
         self.attempt, self.index, self.phase = attempt, None, None
-        self._forget_pace()
+        self._starts.clear()
         self.complete_generations = 0
         for account in self._accounts.values():
             account.used_bytes = None
@@ -205,7 +204,7 @@ class GenerationLedger:
             self._zero_based = self._zero_based or seen.index == 0
         back = self.index is not None and begins < self.index
         if back:
-            self._forget_pace()
+            self._starts.clear()
         closes = seen.index if seen.at == "end" and not back else self.index
         boundary = Boundary(t, begins, self._close(t, closes, partial=back), seen.before_watch)
         self.complete_generations += any(not row.partial for row in boundary.closed.values())
@@ -215,7 +214,7 @@ class GenerationLedger:
     def _recount(self, unit: str) -> None:
         """Start again with another counter: those of this attempt so far were no generations."""
         self.unit, self.index, self.total, self.complete_generations, self._zero_based = unit, None, None, 0, False
-        self._forget_pace()
+        self._starts.clear()
         for account in self._accounts.values():
             account.open = None
             account.drop_attempt(self.attempt)
@@ -236,9 +235,6 @@ class GenerationLedger:
         self.index, self._begin_t = index, t
         if not partial:
             self._starts.append(t)
-            if len(self._starts) >= 2:
-                usual = median([b - a for a, b in pairwise(self._starts)])
-                self._usual_seconds = usual if usual > 0 else None
         for account in self._accounts.values():
             account.open = None
             if account.used_bytes is not None:
@@ -283,14 +279,10 @@ class GenerationLedger:
         last = float(self.total - 1 if self._zero_based or self._style == "progress" else self.total)
         return None if self.index is not None and self.index > last + 1 else last
 
-    def _forget_pace(self) -> None:
-        self._starts.clear()
-        self._usual_seconds = None
-
     def generation_seconds(self, now: float) -> float | None:
         """Return the median seconds between the latest markers; None before two, or when the next is long overdue."""
-        usual = self._usual_seconds
-        if usual is None or now - self._starts[-1] > MARKER_OVERDUE_FACTOR * usual + MARKER_OVERDUE_SECONDS:
+        usual = median([b - a for a, b in pairwise(self._starts)])
+        if usual <= 0.0 or now - self._starts[-1] > MARKER_OVERDUE_FACTOR * usual + MARKER_OVERDUE_SECONDS:
             return None
         return usual
 

@@ -148,13 +148,15 @@ class ResourceMonitor:
                 yield self._resources[gpu.resource].usage
 
     def _add_usage(self, t: float, usage: Usage) -> MonitoredResource:
-        resource = self._resources.get(usage.resource)
-        if resource is None:
-            resource = self._resources[usage.resource] = MonitoredResource(usage, self._new_forecaster(), t)
-        elif usage.resource not in self._sampled_resources:
-            resource.begin_process(usage.used_bytes, t)
-        self._sampled_resources.add(usage.resource)
-        self._ledger.add_samples((t,), usage.resource, (usage.used_bytes,))
+        name = usage.resource
+        if name not in self._resources:
+            self._resources[name] = MonitoredResource(usage, self._new_forecaster(), t)
+            self._sampled_resources.add(name)
+        elif name not in self._sampled_resources:
+            self._resources[name].begin_process(usage.used_bytes, t)
+            self._sampled_resources.add(name)
+        self._ledger.add_samples((t,), name, (usage.used_bytes,))
+        resource = self._resources[name]
         resource.add_sample(t, usage)
         return resource
 
@@ -208,7 +210,8 @@ class ResourceMonitor:
     @property
     def _is_idle(self) -> bool:
         """Nothing is under way or considered: only memory itself may change anything."""
-        return not (self._is_deferred or self._decision_maker.needs_outlook or self.is_deciding)
+        is_busy = self._is_deferred or self._has_episode
+        return not (is_busy or self._decision_maker.needs_outlook or self._decision_maker.is_pending)
 
     def fast_forward(self, batch: SampleBatch, first: int, last: int, decide_from_t: float) -> int:
         """Add the samples from `first` to before `last` that can change nothing, all at once; the index of the next.

@@ -67,13 +67,7 @@ def _event_fields(event: Event) -> dict[str, Any]:
 def attached(t: float, event: events.Attached, how: str, attempt: int, run_id: str) -> Notice:
     """`how`: "watching", "watching again" ..."""
     pid, command, run = event.target.pid, event.command, event.run
-    fields = {
-        "pid": pid,
-        "attempt": attempt,
-        "command": command,
-        "run_id": run_id,
-        "run": asdict(run) if run is not None else None,
-    }
+    fields = {"pid": pid, "attempt": attempt, "command": command, "run_id": run_id, "run": asdict(run) if run else None}
     text = f"{how}: PID {pid}, {command or 'command unknown'}"
     if run is not None and run.run_id not in ("", run_id):  # A launcher said of which job the trainer is a part.
         rank = "" if run.rank is None else f", rank {run.rank}"
@@ -102,12 +96,7 @@ def exited(t: float, event: events.Exited) -> Notice:
 def restarting(t: float, event: events.Restarting) -> Notice:
     of = f" of {event.most}" if event.most is not None else ""
     text = f"restart {event.number}{of} in {format_duration(event.after_seconds)}: {event.command}"
-    fields = {
-        "restart": event.number,
-        "most": event.most,
-        "after_s": event.after_seconds,
-        "command": event.command,
-    }
+    fields = {"restart": event.number, "most": event.most, "after_s": event.after_seconds, "command": event.command}
     return Notice(t, "restarting", text, fields)
 
 

@@ -130,7 +130,8 @@ class MonitoredResource:
         if (None if limit is None else limit.origin) != (None if known_limit is None else known_limit.origin):
             self.reset_limit()
         self.usage, self._t = usage, t
-        self.peak = max(self.peak, used)
+        if used > self.peak:
+            self.peak = used
         if self._checkpoint is not None or self._completed is not None:
             self._follow_checkpoint(used, used)
         before_t, before_used, before_taken = self._last
@@ -145,8 +146,9 @@ class MonitoredResource:
 
     def add_samples(self, times: Sequence[float], used: Sequence[int], taken: Sequence[int], usage: Usage) -> None:
         """Add samples in order under the same limit. `taken`: its bytes that anybody uses; `usage`: the last sample."""
-        self.usage, self.peak, self._t = usage, max(self.peak, *used), times[-1]
-        self._follow_checkpoint(used[0], max(used))
+        highest = max(used)
+        self.usage, self.peak, self._t = usage, max(self.peak, highest), times[-1]
+        self._follow_checkpoint(used[0], highest)
         last = slice(-DECISION_SAMPLES, None)
         self.latest.extend(zip(times[last], used[last], taken[last], strict=True))
         self._flush()
