@@ -1,4 +1,4 @@
-"""Readings that are told together leave behind what they do when each is told by itself."""
+"""Samples that are added together leave the same state as when each is added by itself."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ readings = st.lists(
 
 
 def state(thing: object) -> object:
-    """All that a thing keeps."""
+    """The whole state of an object, as plain values."""
     if isinstance(thing, Enum):
         return thing
     if hasattr(thing, "__slots__") and not hasattr(thing, "__dict__"):
@@ -90,10 +90,10 @@ def state(thing: object) -> object:
 
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 @settings(max_examples=60, deadline=None)
-@given(told=readings, cuts=st.lists(st.integers(0, 300), max_size=6))
-@example(told=([0.0, 700.0, 700.05], [0, 0, 0]), cuts=[])
-def test_in_whatever_pieces_they_are_told(make: Callable[[], Any], told: Any, cuts: list[int]) -> None:
-    times, used = told
+@given(samples=readings, cuts=st.lists(st.integers(0, 300), max_size=6))
+@example(samples=([0.0, 700.0, 700.05], [0, 0, 0]), cuts=[])
+def test_the_state_does_not_depend_on_the_grouping(make: Callable[[], Any], samples: Any, cuts: list[int]) -> None:
+    times, used = samples
     single, pieces = make(), make()
     for t, level in zip(times, used, strict=True):
         single.add_samples((t,), (level,))
@@ -104,7 +104,7 @@ def test_in_whatever_pieces_they_are_told(make: Callable[[], Any], told: Any, cu
 
 
 def one_by_one(path: Any) -> Iterator[Notice]:
-    """A replay that feeds each look by itself."""
+    """A replay that feeds each sample by itself."""
     engine = Engine(Policy())
     for event in read_trace(path):
         actions = engine.feed(event)
@@ -125,78 +125,78 @@ def write_leak(path: Any, rows: int, gpu: bool, seed: int) -> Any:
 
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_replay_says_what_feeding_each_look_says(tmp_path: Any, gpu: bool, seed: int) -> None:
+def test_a_replay_reports_the_same_as_feeding_each_sample(tmp_path: Any, gpu: bool, seed: int) -> None:
     trace = write_leak(tmp_path / "leak.csv", 2000, gpu, seed)
-    said = [(notice.t, notice.event, notice.text) for notice in replay_notices(trace, Policy())]
-    assert said == [(notice.t, notice.event, notice.text) for notice in one_by_one(trace)]
-    assert "interrupt" in [event for _, event, _ in said]
+    reported = [(notice.t, notice.event, notice.text) for notice in replay_notices(trace, Policy())]
+    assert reported == [(notice.t, notice.event, notice.text) for notice in one_by_one(trace)]
+    assert "interrupt" in [event for _, event, _ in reported]
 
 
-def test_only_what_goes_on_as_before_is_skimmed() -> None:
-    def stretch(limit: int, first: int = 0, count: int = 50) -> SampleBatch:
+def test_only_samples_that_continue_the_latest_are_fast_forwarded() -> None:
+    def batch(limit: int, first: int = 0, count: int = 50) -> SampleBatch:
         times = [float(first + i) for i in range(count)]
         return SampleBatch(times, (UsageSeries("host", [20 * GB] * count, limit, "trace"),))
 
     engine = Engine(Policy())
-    assert engine.fast_forward(stretch(100 * GB), 0) == 0, "nothing is watched yet"
-    snapshot = feed(engine, stretch(100 * GB))
+    assert engine.fast_forward(batch(100 * GB), 0) == 0, "nothing is watched yet"
+    snapshot = feed(engine, batch(100 * GB))
     assert snapshot.sample_t == 49.0
-    late = stretch(100 * GB, 50)
+    late = batch(100 * GB, 50)
     fed = 0
     while (end := engine.fast_forward(late, fed)) == fed:
         engine.feed(late.event_at(fed))
         fed += 1
     assert fed < end < 50, "until the next forecast"
     now = int(late.times[end]) - 1
-    assert engine.fast_forward(stretch(90 * GB, now), 0) == 0, "another limit"
-    assert engine.fast_forward(stretch(100 * GB, now - 1), 0) == 0, "a time before the latest"
-    assert engine.fast_forward(stretch(100 * GB, now), 0) > 0
+    assert engine.fast_forward(batch(90 * GB, now), 0) == 0, "another limit"
+    assert engine.fast_forward(batch(100 * GB, now - 1), 0) == 0, "a time before the latest"
+    assert engine.fast_forward(batch(100 * GB, now), 0) > 0
 
 
-def shared(seed: int, looks: int = 1500) -> list[SampleBatch]:
-    """A leak below a limit that others take of too: now and then a lot, at the end nearly all."""
-    rng, stretches = random.Random(seed), []
-    for first in range(0, looks, 100):
+def shared(seed: int, samples: int = 1500) -> list[SampleBatch]:
+    """A leak below a limit that others use too: sometimes a lot of it, at the end nearly all."""
+    rng, batches = random.Random(seed), []
+    for first in range(0, samples, 100):
         times = [first + i + rng.random() / 2 for i in range(100)]
         used = [20 * GB + round(t) * 10_000_000 + rng.randrange(GB // 10) for t in times]
-        others = [(5 if t < looks - 200 else 76) * GB + rng.randrange(GB) + (t % 400 < 3) * 30 * GB for t in times]
+        others = [(5 if t < samples - 200 else 76) * GB + rng.randrange(GB) + (t % 400 < 3) * 30 * GB for t in times]
         taken = [mine + round(other) for mine, other in zip(used, others, strict=True)]
-        stretches.append(SampleBatch(times, (UsageSeries("host", used, 110 * GB, "host", taken),)))
-    return stretches
+        batches.append(SampleBatch(times, (UsageSeries("host", used, 110 * GB, "host", taken),)))
+    return batches
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_others_take_of_a_limit_is_seen_in_time(seed: int) -> None:
-    skimming, single = Engine(Policy()), Engine(Policy())
-    said: dict[Engine, list[tuple[float, str, str]]] = {skimming: [], single: []}
+def test_usage_of_the_limit_by_others_is_followed_in_time(seed: int) -> None:
+    forwarding, single = Engine(Policy()), Engine(Policy())
+    reported: dict[Engine, list[tuple[float, str, str]]] = {forwarding: [], single: []}
     fed = 0
 
-    def tell(engine: Engine, event: Any) -> None:
+    def feed_to(engine: Engine, event: Any) -> None:
         actions = engine.feed(event)
         if any(not isinstance(action, Notice) for action in actions):
             actions = actions + engine.feed(Signalled(event.t, "SIGINT", dry_run=True))
-        said[engine] += [(one.t, one.event, one.text) for one in actions if isinstance(one, Notice)]
+        reported[engine] += [(one.t, one.event, one.text) for one in actions if isinstance(one, Notice)]
 
-    for engine in said:
-        tell(engine, Attached(0.0, TARGET, "python main.py"))
-    for stretch in shared(seed):
-        for event in skimming.events_to_feed(stretch):
+    for engine in reported:
+        feed_to(engine, Attached(0.0, TARGET, "python main.py"))
+    for batch in shared(seed):
+        for event in forwarding.events_to_feed(batch):
             fed += 1
-            tell(skimming, event)
-        for i in range(len(stretch.times)):
-            tell(single, stretch.event_at(i))
-    assert said[skimming] == said[single] and "interrupt" in [event for _, event, _ in said[single]]
+            feed_to(forwarding, event)
+        for i in range(len(batch.times)):
+            feed_to(single, batch.event_at(i))
+    assert reported[forwarding] == reported[single] and "interrupt" in [event for _, event, _ in reported[single]]
     assert fed < 1000
-    assert state(skimming.snapshot()) == state(single.snapshot())
+    assert state(forwarding.snapshot()) == state(single.snapshot())
 
 
-def test_looks_that_need_not_be_judged_are_taken_whole() -> None:
+def test_samples_without_decisions_are_fast_forwarded_whole() -> None:
     judged, rarely = Engine(Policy(act=False)), Engine(Policy(act=False))
     fed = {judged: 0, rarely: 0}
     for engine, seconds in ((judged, 0.0), (rarely, 60.0)):
         engine.feed(Attached(0.0, TARGET, "python main.py"))
-        for stretch in shared(0):
-            for event in engine.events_to_feed(stretch, seconds):
+        for batch in shared(0):
+            for event in engine.events_to_feed(batch, seconds):
                 fed[engine] += 1
                 engine.feed(event)
     assert fed[rarely] < fed[judged] / 4
@@ -204,8 +204,8 @@ def test_looks_that_need_not_be_judged_are_taken_whole() -> None:
     assert (one.peak_bytes, one.usage, one.timeline) == (other.peak_bytes, other.usage, other.timeline)
 
 
-def feed(engine: Engine, stretch: SampleBatch) -> Snapshot:
+def feed(engine: Engine, batch: SampleBatch) -> Snapshot:
     engine.feed(Attached(0.0, TARGET, "python main.py"))
-    for i in range(len(stretch.times)):
-        engine.feed(stretch.event_at(i))
+    for i in range(len(batch.times)):
+        engine.feed(batch.event_at(i))
     return engine.snapshot()

@@ -1,4 +1,4 @@
-"""Looks that do not fit together: hours lie between two, a figure jumps and returns, a limit falls below the use."""
+"""Samples that do not fit together: hours between two, a figure that jumps and returns, a limit below the use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GENERATION_SECONDS, GROWTH = 60, 2 * GB
 
 
 class Run:
-    """A trainer that grows with each generation, by the engine as it is used; looks are a second apart."""
+    """A trainer that grows with each generation, watched by a real engine; samples are a second apart."""
 
     def __init__(self, markers: bool = True) -> None:
         self.engine = Engine(Policy(checkpoint_seconds=10.0))
@@ -30,7 +30,7 @@ class Run:
     def feed(self, event: Event) -> None:
         self.interrupts += [one for one in self.engine.feed(event) if isinstance(one, Interrupt)]
 
-    def looks(self, count: int, growth: float = GROWTH / GENERATION_SECONDS, resource: str = "host") -> None:
+    def sample(self, count: int, growth: float = GROWTH / GENERATION_SECONDS, resource: str = "host") -> None:
         for _ in range(count):
             self.t += 1.0
             self.used += growth
@@ -41,50 +41,50 @@ class Run:
 
     @property
     def etas(self) -> Iterator[float]:
-        """Of all that is forecast, in seconds."""
+        """The time to the limit of each forecast, in seconds."""
         for one in self.engine.snapshot().resources:
             if one.forecast is not None and one.forecast.eta_seconds is not None:
                 yield one.forecast.eta_seconds
 
 
 @pytest.mark.parametrize("markers", [True, False], ids=["by generations", "by time"])
-def test_after_a_suspension_of_hours_nothing_follows_from_the_gap_and_the_leak_is_met_in_time(markers: bool) -> None:
+def test_after_a_suspension_of_hours_the_gap_changes_nothing_and_the_leak_is_interrupted_in_time(markers: bool) -> None:
     run = Run(markers)
-    run.looks(20 * GENERATION_SECONDS)
+    run.sample(20 * GENERATION_SECONDS)
     run.t += HOURS
-    run.looks(5 * GENERATION_SECONDS, growth=0.0)
+    run.sample(5 * GENERATION_SECONDS, growth=0.0)
     assert run.interrupts == [] and all(math.isfinite(eta) and eta > 60 for eta in run.etas)
     while not run.interrupts and run.used < LIMIT:
-        run.looks(1)
+        run.sample(1)
     assert 0.85 * LIMIT < run.used < LIMIT - 10 * GROWTH / GENERATION_SECONDS, "in time for a checkpoint of 10 s"
 
 
-def test_what_came_back_larger_after_the_gap_is_a_step_and_no_burst() -> None:
+def test_a_larger_use_after_the_gap_is_a_step_and_no_burst() -> None:
     run = Run()
-    run.looks(10 * GENERATION_SECONDS)
+    run.sample(10 * GENERATION_SECONDS)
     run.t, run.used = run.t + HOURS, 0.9 * LIMIT
-    run.looks(5 * GENERATION_SECONDS, growth=0.0)
+    run.sample(5 * GENERATION_SECONDS, growth=0.0)
     assert run.interrupts == []
 
 
 @pytest.mark.parametrize("resource", ["host", "gpu0"])
 @pytest.mark.parametrize("lie", [0, int(0.999 * LIMIT), int(LIMIT)])
-def test_a_figure_that_jumps_for_one_look_and_returns_is_no_reason_to_interrupt(resource: str, lie: int) -> None:
+def test_a_figure_that_jumps_for_one_sample_and_returns_is_no_reason_to_interrupt(resource: str, lie: int) -> None:
     run = Run()
-    run.looks(5 * GENERATION_SECONDS, resource=resource)
+    run.sample(5 * GENERATION_SECONDS, resource=resource)
     for _ in range(20):
         run.t += 1.0
         run.feed(Sampled(run.t, Sample((Usage(resource, lie, Limit(int(LIMIT), resource, int(LIMIT) - lie)),))))
-        run.looks(20, growth=0.0, resource=resource)
+        run.sample(20, growth=0.0, resource=resource)
     assert run.interrupts == [] and all(map(math.isfinite, run.etas))
 
 
 @pytest.mark.parametrize("growth", [GROWTH / GENERATION_SECONDS, 0.0], ids=["growing", "calm"])
 @pytest.mark.parametrize("beyond", [GB, LIMIT, 10**18])
-def test_a_limit_that_falls_below_the_use_is_met_at_once(growth: float, beyond: float) -> None:
+def test_a_limit_that_falls_below_the_use_interrupts_at_once(growth: float, beyond: float) -> None:
     """There is no room left for anything: the kernel kills with the next allocation, if it has not yet."""
     run = Run()
-    run.looks(10 * GENERATION_SECONDS, growth)
+    run.sample(10 * GENERATION_SECONDS, growth)
     exceeded = Limit(GB, "cgroup /job", -int(beyond))
     run.feed(Sampled(run.t + 1.0, Sample((Usage("host", int(run.used), exceeded),))))
     [interrupt] = run.interrupts

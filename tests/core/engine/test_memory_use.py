@@ -1,4 +1,4 @@
-"""What the engine keeps does not grow with the run. At full length: tests/bench/memory.py."""
+"""The memory of the engine does not grow with the run. At full length: tests/bench/memory.py."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.steady import Steady
 def kept_bytes(
     events: Iterator[Event], counts: tuple[int, int], forecaster: Callable[[], ForecasterProtocol]
 ) -> list[int]:
-    """What the engine holds after so many events, and so many more."""
+    """Bytes that the engine holds after so many events, and after so many more."""
     engine, kept = Engine(Policy(), forecaster), []
     tracemalloc.start()
     try:
@@ -47,6 +47,6 @@ def kept_bytes(
         pytest.param(attempts_pass, 10_000, 20_000, Steady, 20_000, id="attempts"),
     ],
 )
-def test_what_is_kept_does_not_grow(events, first, more, forecaster, most):
+def test_the_memory_of_the_engine_does_not_grow(events, first, more, forecaster, most):
     before, after = kept_bytes(events(), (first, more), forecaster)
     assert after - before < most, f"{before} bytes, then {after}"

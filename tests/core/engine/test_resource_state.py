@@ -1,4 +1,4 @@
-"""Readings that wait: what is asked for is as if each had been taken when it came."""
+"""Single samples wait to be added together; a caller finds all of them."""
 
 from __future__ import annotations
 
@@ -24,98 +24,98 @@ def usage(used: int, others: int = 0) -> Usage:
 
 
 @given(st.lists(st.tuples(GAPS, STEPS, STEPS), max_size=60))
-def test_whatever_waits_nothing_has_risen_faster_than_is_known(steps: list[tuple[float, int, int]]) -> None:
+def test_no_waiting_sample_has_risen_faster_than_the_known_rate(steps: list[tuple[float, int, int]]) -> None:
     t, used, others = 0.0, 5000, 5000
-    track, by_used, by_taken = MonitoredResource(usage(used, others), Forecaster(), t), PeakRate(), PeakRate()
+    resource, by_used, by_taken = MonitoredResource(usage(used, others), Forecaster(), t), PeakRate(), PeakRate()
     for gap, step, other in steps:
         t, used, others = t + gap, used + step, others + other
-        track.add_sample(t, usage(used, others))
+        resource.add_sample(t, usage(used, others))
         by_used.add_samples((t,), (used,))
         by_taken.add_samples((t,), (used + others,))
-        assert track.fastest >= 0.999999 * by_used.fastest
-        assert track.fastest >= 0.999999 * by_taken.fastest
+        assert resource.fastest >= 0.999999 * by_used.fastest
+        assert resource.fastest >= 0.999999 * by_taken.fastest
 
 
-def test_who_asks_sees_every_reading() -> None:
-    track = MonitoredResource(usage(1000), Forecaster(), 0.0)
+def test_a_caller_finds_every_sample() -> None:
+    resource = MonitoredResource(usage(1000), Forecaster(), 0.0)
     for t in range(MAX_PENDING_SAMPLES // 2):
-        track.add_sample(float(t), usage(1000 + t % 2))
-    assert track.forecaster.new_high_bytes(100.0) == 1001, "none was before"
-    assert track.forecaster.rise_bytes(100.0) > 0.0
+        resource.add_sample(float(t), usage(1000 + t % 2))
+    assert resource.forecaster.new_high_bytes(100.0) == 1001, "none was before"
+    assert resource.forecaster.rise_bytes(100.0) > 0.0
 
 
-def test_readings_of_another_limit_are_no_rise() -> None:
-    track = MonitoredResource(usage(1000), Forecaster(), 0.0)
+def test_a_change_of_the_limit_is_no_rise() -> None:
+    resource = MonitoredResource(usage(1000), Forecaster(), 0.0)
     for t in range(4):
-        track.add_sample(float(t), usage(1000))
-    track.add_sample(4.0, Usage(HOST, 1000, Limit(2000, "cgroup /job", 1000)))
-    track.add_sample(5.0, Usage(HOST, 1000, Limit(2000, "cgroup /job", 1000)))
-    assert track.burst.threat_rate(10, 2000, 5.0) == 0.0
+        resource.add_sample(float(t), usage(1000))
+    resource.add_sample(4.0, Usage(HOST, 1000, Limit(2000, "cgroup /job", 1000)))
+    resource.add_sample(5.0, Usage(HOST, 1000, Limit(2000, "cgroup /job", 1000)))
+    assert resource.burst.threat_rate(10, 2000, 5.0) == 0.0
 
 
-def test_what_a_checkpoint_takes_lies_between_what_came_with_it_and_what_went_again() -> None:
-    """One of the latest took at least so much; none took more than that went, or came, whichever is more."""
-    track = MonitoredResource(usage(1000), Forecaster(), 0.0)
-    track.checkpoint_started()  # and never ended
-    track.add_sample(0.0, usage(900))
-    track.checkpoint_started()
+def test_the_memory_of_a_checkpoint_lies_between_the_rise_and_the_release() -> None:
+    """The largest of the lower bounds counts, and no checkpoint took more than its rise or release, if that is more."""
+    resource = MonitoredResource(usage(1000), Forecaster(), 0.0)
+    resource.checkpoint_started()  # never completed
+    resource.add_sample(0.0, usage(900))
+    resource.checkpoint_started()
     for t, used in enumerate((1000, 1200, 1100)):
-        track.add_sample(float(t), usage(used))
-    track.checkpoint_completed(is_whole=True)
-    track.add_sample(3.0, usage(950))
-    track.add_sample(4.0, usage(9000))
-    assert track.measured_checkpoint_bytes == 300, "all that it rose by; 250 went again"
-    track.checkpoint_started()
-    track.add_samples((5.0, 6.0), (9500, 9600), (9500, 9600), usage(9600))
-    track.checkpoint_completed(is_whole=True)
-    track.add_samples((7.0, 8.0), (9340, 9000), (9340, 9000), usage(9000))
-    assert track.measured_checkpoint_bytes == 300, "at most 600, and as the one before it took no more than 300 ..."
-    track.checkpoint_started()
-    track.add_sample(9.0, usage(20_000))
-    track.checkpoint_completed(is_whole=False)
-    track.add_sample(10.0, usage(9000))
-    assert track.measured_checkpoint_bytes == 300, "its begin was not seen"
-    track.checkpoint_started()
-    track.add_sample(11.0, usage(9400))
-    track.checkpoint_completed(is_whole=True)
-    track.add_sample(12.0, usage(9000))
-    assert track.measured_checkpoint_bytes == 400, "... but this one took no less than 400"
+        resource.add_sample(float(t), usage(used))
+    resource.checkpoint_completed(is_whole=True)
+    resource.add_sample(3.0, usage(950))
+    resource.add_sample(4.0, usage(9000))
+    assert resource.measured_checkpoint_bytes == 300, "all of the rise; 250 were released"
+    resource.checkpoint_started()
+    resource.add_samples((5.0, 6.0), (9500, 9600), (9500, 9600), usage(9600))
+    resource.checkpoint_completed(is_whole=True)
+    resource.add_samples((7.0, 8.0), (9340, 9000), (9340, 9000), usage(9000))
+    assert resource.measured_checkpoint_bytes == 300, "at most 600, and the one before took no more than 300 ..."
+    resource.checkpoint_started()
+    resource.add_sample(9.0, usage(20_000))
+    resource.checkpoint_completed(is_whole=False)
+    resource.add_sample(10.0, usage(9000))
+    assert resource.measured_checkpoint_bytes == 300, "its beginning was not seen"
+    resource.checkpoint_started()
+    resource.add_sample(11.0, usage(9400))
+    resource.checkpoint_completed(is_whole=True)
+    resource.add_sample(12.0, usage(9000))
+    assert resource.measured_checkpoint_bytes == 400, "... but this one took no less than 400"
 
 
-def test_a_restart_ends_what_was_being_saved_and_forgets_nothing_learned() -> None:
-    track = MonitoredResource(usage(1000), Forecaster(), 0.0)
-    track.checkpoint_started()
-    track.add_sample(1.0, usage(1500))
-    track.checkpoint_completed(is_whole=True)
-    track.add_sample(2.0, usage(1000))
-    track.checkpoint_started()
-    track.begin_attempt(3.0)
-    track.add_sample(4.0, usage(50_000))
-    track.checkpoint_completed(is_whole=True)
-    track.add_sample(5.0, usage(1000))
-    assert track.measured_checkpoint_bytes == 500
+def test_a_restart_ends_the_checkpoint_under_way_and_keeps_the_measured_ones() -> None:
+    resource = MonitoredResource(usage(1000), Forecaster(), 0.0)
+    resource.checkpoint_started()
+    resource.add_sample(1.0, usage(1500))
+    resource.checkpoint_completed(is_whole=True)
+    resource.add_sample(2.0, usage(1000))
+    resource.checkpoint_started()
+    resource.begin_attempt(3.0)
+    resource.add_sample(4.0, usage(50_000))
+    resource.checkpoint_completed(is_whole=True)
+    resource.add_sample(5.0, usage(1000))
+    assert resource.measured_checkpoint_bytes == 500
 
 
-def test_that_the_limit_may_never_be_met_is_remembered_for_a_while() -> None:
-    """One fit among many may not see it."""
+def test_a_chance_of_never_reaching_the_limit_is_remembered_for_a_while() -> None:
+    """A single fit may miss it."""
     script = Script()
-    track = MonitoredResource(usage(1000), script, 0.0)
+    resource = MonitoredResource(usage(1000), script, 0.0)
     script.says = growing(900, ends=ends_in(900.0, math.inf))
-    track.update_outlook(0.0, None, ())
-    assert track.p_never == pytest.approx(0.5)
+    resource.update_outlook(0.0, None, ())
+    assert resource.p_never == pytest.approx(0.5)
     script.says = growing(900, ends=ends_in(900.0))
-    track.update_outlook(60.0, None, ())
-    assert track.p_never == pytest.approx(0.5 / math.e), "a generation later"
-    track.begin_attempt(60.0)
-    assert track.p_never == 0.0
+    resource.update_outlook(60.0, None, ())
+    assert resource.p_never == pytest.approx(0.5 / math.e), "a generation later"
+    resource.begin_attempt(60.0)
+    assert resource.p_never == 0.0
 
 
-def test_what_others_do_makes_the_odds_less_sure() -> None:
+def test_the_spread_of_the_usage_of_others_is_estimated() -> None:
     alone, beside = (MonitoredResource(usage(1000, others), Forecaster(), 0.0) for others in (0, 500))
     for t in range(64):
         alone.add_sample(float(t), usage(1000))
         beside.add_sample(float(t), usage(1000, 500 + 10 * (t % 3)))
     assert alone.other_usage_sd_bytes == 0.0
-    assert beside.other_usage_sd_bytes == pytest.approx(14.8, abs=0.1), "in the middle of three: 10 off in two of three"
+    assert beside.other_usage_sd_bytes == pytest.approx(14.8, abs=0.1), "the median of three values, 10 apart"
     beside.add_sample(64.0, Usage(HOST, 1000, Limit(2000, "cgroup /job", 1000)))
     assert beside.other_usage_sd_bytes == 0.0, "of another limit"

@@ -1,4 +1,4 @@
-"""Memory over a watch: nothing that was read is lost, however long it goes on."""
+"""The timeline of a watch: no reading is lost, however long it goes on."""
 
 from __future__ import annotations
 
