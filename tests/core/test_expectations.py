@@ -144,8 +144,8 @@ def test_any_text_is_understood_or_refused(text: str):
 
 def test_it_is_told_when_it_begins_to_be_broken_and_counted():
     expected = Expectations([parse_expectation("growth < 1GB")])
-    told = [bool(expected.update_generations("host", [row(i, delta)])) for i, delta in enumerate((0.5, 2, 3, 0.5, 4))]
-    assert told == [False, True, False, False, True]
+    broken = [bool(expected.update_generations("host", [row(i, delta)])) for i, delta in enumerate((0.5, 2, 3, 0.5, 4))]
+    assert broken == [False, True, False, False, True]
     (known,) = expected.known
     assert (known.met, known.breaches) == (False, 3)
     assert (known.first, known.latest) == ("generation 1: +2.0 GB", "generation 4: +4.0 GB")

@@ -88,7 +88,7 @@ def test_between_visits_own_pages_follow_statm_and_copying_goes_on_for_a_while()
 def test_forks_not_yet_visited_are_like_the_others_or_have_copied_what_each_does_at_once():
     root = ProcessMemory(200 * MB)
     seen = ProcessMemory(200 * MB, 0, 200 * MB, page_sample=visit(anon=200 * MB, own=40 * MB))
-    early, late = (ProcessMemory(200 * MB, 0, 200 * MB, met_late=met_late) for met_late in (False, True))
+    early, late = (ProcessMemory(200 * MB, 0, 200 * MB, predates_watch=is_old) for is_old in (False, True))
     assert used(root, [seen, early]) == 240 * MB + (4 << 20)
     assert used(root, [seen, late]) == 280 * MB
 

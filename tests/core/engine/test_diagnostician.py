@@ -33,7 +33,7 @@ MB = 10**6
 
 
 class Watched:
-    """An engine that is told of samples; examinations end at once unless they are to hang."""
+    """An engine that receives samples; examinations end at once unless they are to hang."""
 
     def __init__(self, policy: DiagnosisPolicy | None = None, cpu: float = 1.0, hangs: bool = False) -> None:
         self.script = Script()
@@ -173,7 +173,11 @@ def test_a_warning_asks_for_one_whatever_was_spent():
     watched.script.says = growing(60.0)
     for _ in range(100):
         watched.look()
-    assert [one.reason for one in watched.asked] == ["generation", "warn", "warn"]  # acting is off: that is told, too
+    assert [one.reason for one in watched.asked] == [
+        "generation",
+        "warn",
+        "warn",
+    ]  # acting is off
 
 
 def test_a_new_process_begins_anew_and_memwatch_started_again_goes_on():
@@ -211,12 +215,12 @@ def grow(watched: Watched, generations: int) -> None:
 def test_a_finding_is_told_once_and_shown_as_long_as_it_holds():
     watched = Watched()
     grow(watched, 6)
-    told = [one for one in watched.notices if one.event == "finding"]
-    assert len(told) == 1 and told[0].text.startswith(
+    reported = [one for one in watched.notices if one.event == "finding"]
+    assert len(reported) == 1 and reported[0].text.startswith(
         "LEAK FOUND: +50.0 MB/generation since generation 1; Loss 16 -> 48, held by"
     )
     (shown,) = watched.engine.snapshot().diagnosis.findings
-    assert shown.count_after == 96 and shown.confidence > told[0].fields["confidence"]
+    assert shown.count_after == 96 and shown.confidence > reported[0].fields["confidence"]
     assert watched.asked[-1].types == ("__main__.Loss",) and watched.asked[-1].paths == ("__main__.Trainer.kept",)
     watched.script.says = growing(10_000.0)
     watched.look(1000.0)
@@ -324,7 +328,7 @@ def test_the_latest_recordings_are_told_together_beside_what_examinations_found(
     assert watched.engine.snapshot().diagnosis == known
 
 
-# --- what is told ---
+# --- notices ---
 
 
 def test_each_examination_is_told_and_is_a_row_of_the_table() -> None:
@@ -351,24 +355,24 @@ def test_each_examination_is_told_and_is_a_row_of_the_table() -> None:
 def test_what_hinders_one_examination_after_the_other_is_told_once_and_who_asks_is_answered() -> None:
     watched = Watched()
 
-    def told() -> list[str]:
+    def reported() -> list[str]:
         return [one.text for one in watched.notices if one.event == "not_examined"]
 
     watched.answer = Examination(census_reason="no right to read it")
     for index in range(1, 5):
         watched.feed(GenerationSeen(watched.t, index, 10))
         watched.look()
-    assert len(watched.asked) > 2 and told() == ["not examined: no right to read it"]
+    assert len(watched.asked) > 2 and reported() == ["not examined: no right to read it"]
     watched.feed(ExaminationAsked(watched.t))
     watched.look()
-    assert len(told()) == 2
+    assert len(reported()) == 2
     for answer in (examined(2).found, Examination(census_reason="no right to read it")):
         watched.answer = answer
         watched.feed(ExaminationAsked(watched.t))
         watched.look()
     watched.feed(GenerationSeen(watched.t, 5, 10))
     watched.look()
-    assert len(told()) == 3
+    assert len(reported()) == 3
 
 
 def test_who_asks_gets_an_examination_though_all_cpu_time_is_spent() -> None:
@@ -380,11 +384,11 @@ def test_who_asks_gets_an_examination_though_all_cpu_time_is_spent() -> None:
     assert [one.reason for one in watched.asked[count:]] == ["request"]
 
 
-# --- what fills up in the heap is known to the forecast ---
+# --- containers in the heap that fill up, and the forecast ---
 
 
 def filling(capacity: int | None, count: int = 6) -> Engine:
-    """Generations of 100 s, each of which adds 1,000 transitions of 10 MB to a buffer that the log does not tell of."""
+    """Generations of 100 s, each of which adds 1,000 transitions of 10 MB to a buffer that the log does not mention."""
     engine = Engine(Policy(act=False), diagnosis=DiagnosisPolicy())
     engine.feed(Attached(0.0, TARGET, "python main.py"))
     path, items = "__main__.Trainer.replay_buffer", 0

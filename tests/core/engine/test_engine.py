@@ -1,4 +1,4 @@
-"""The engine: what it decides, when it holds, how an episode goes, and that it is deterministic."""
+"""The engine: its decisions, the course of an episode, its notices, and that it is deterministic."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_it_interrupts_at_a_boundary_when_little_of_the_next_generation_would_fi
     assert watch.interrupts == [], "not in the middle of a generation"
     watch.feed(GenerationSeen(watch.t, 8, 25))
     watch.look(1)
-    assert watch.interrupts == [], "the first look"
+    assert watch.interrupts == [], "the first sample"
     watch.look(1)
     assert [i.resource for i in watch.interrupts] == ["host"]
     notice = watch.events("interrupt")[0]
@@ -392,7 +392,7 @@ def test_a_burst_to_the_limit_is_an_emergency_whatever_the_forecast_says():
 
 
 def burst(gb: tuple[float, ...], generations: int = ESTABLISHED_GENERATIONS + 1) -> Watch:
-    """What is used at the latest looks, after some calm generations and far from what they used."""
+    """The use at the latest samples, after some calm generations and far from their use."""
     watch = Watch()
     watch.used, watch.script.rate = 40.0 * GB, 0.0
     watch.generations(generations)
@@ -430,7 +430,7 @@ def test_what_two_resources_ask_for_is_confirmed_for_each():
     watch = Watch()
     watch.generations(6)
     watch.script.says = growing(5, 1)
-    for t in range(4):  # a look at the GPU between two looks at main memory
+    for t in range(4):  # a reading of the GPU between two of main memory
         watch.t += 1
         watch.feed(sampled(watch.t, 78 * GB, resource="gpu0" if t % 2 else "host"))
     assert watch.interrupts
@@ -459,7 +459,7 @@ def test_a_climb_to_where_generations_always_go_is_no_emergency():
         for used in climb:
             watch.used = used * GB
             watch.look(1)
-        assert bool(watch.interrupts) is interrupted, "four generations do not tell"
+        assert bool(watch.interrupts) is interrupted, "four generations are too few"
         for used in (98.5, 98.9, 99.3):
             watch.used = used * GB
             watch.look(1)
@@ -467,7 +467,7 @@ def test_a_climb_to_where_generations_always_go_is_no_emergency():
 
 
 def climb(watch: Watch, levels: Iterable[float], gap: float) -> float | None:
-    """GB of 100 at which it was interrupted, at looks so many seconds apart."""
+    """GB of 100 at which it was interrupted, at samples so many seconds apart."""
     for used in levels:
         watch.t, watch.used = watch.t + gap, used * GB
         watch.feed(sampled(watch.t, watch.used))
@@ -493,7 +493,7 @@ def test_past_the_guard_growth_that_was_seen_for_long_waits_for_the_next_look_al
     paces = {}
     for gap in (1.0, 0.1):
         watch = burst((85.0,))
-        assert climb(watch, [93.0, 95.5], gap) is None, "the second of three looks"
+        assert climb(watch, [93.0, 95.5], gap) is None, "the second of three samples"
         paces[gap] = watch.engine.next_sample_within_seconds
         assert climb(watch, [95.6], 0.005) == 95.6
     assert paces[1.0] == 0.005
@@ -525,7 +525,7 @@ def test_where_no_time_is_left_for_a_second_look_the_first_is_the_last():
 
 
 def beside(t: float, free: float, origin: str = "host") -> Sampled:
-    """The trainer uses 20 GB of 100, all the while; what is free is others' doing."""
+    """The trainer uses 20 GB of 100, all the while; others change the free memory."""
     return Sampled(t, Sample((Usage("host", 20 * GB, Limit(100 * GB, origin, int(free * GB))),)))
 
 
@@ -742,7 +742,7 @@ def test_a_restart_of_memwatch_does_not_send_what_was_decided_before_it():
 
 
 def killed_at_its_signal(policy: Policy = CHECKPOINT) -> Watch:
-    """memwatch was killed as it was to send the first signal, and has been started again."""
+    """memwatch was killed as it was about to send the first signal, and has been started again."""
     watch = interrupted(policy, answer=False)
     watch.feed(Signalling(watch.t, "SIGINT"))
     watch.feed(Attached(watch.t, TARGET, "python main.py"))
@@ -869,8 +869,8 @@ def test_a_hook_beside_the_signal_that_fails_changes_nothing():
     watch = interrupted()
     watch.feed(HookRan(watch.t, "kubectl x", 1, 1.0, "status 1", "error: forbidden"))
     assert len(watch.interrupts) == 1 and watch.engine.snapshot().state is WatchState.INTERRUPTING
-    [told] = watch.events("hook_failed")
-    assert told.text == "hook failed: status 1: kubectl x: error: forbidden"
+    [reported] = watch.events("hook_failed")
+    assert reported.text == "hook failed: status 1: kubectl x: error: forbidden"
 
 
 @settings(max_examples=30, deadline=None)
@@ -935,7 +935,7 @@ def test_the_end_is_told_with_its_evidence():
     }
     snapshot = watch.engine.snapshot()
     assert snapshot.state is WatchState.ENDED and not snapshot.up
-    assert [view.usage.resource for view in snapshot.resources] == ["host"], "what it used last stays, for the summary"
+    assert [view.usage.resource for view in snapshot.resources] == ["host"], "its last use stays, for the summary"
     assert snapshot.sentence == "ended: killed by the kernel's OOM killer at the cgroup's limit"
 
 
@@ -951,7 +951,7 @@ def test_how_far_an_attempt_came_is_its_own():
     watch.feed(CheckpointSeen(watch.t + 60, "saved", "log: and at its end"))
     watch.feed(Exited(watch.t + 61, Cause.SAVED))
     assert watch.engine.attempt_progress == AttemptProgress("generation", 4, 25, own_checkpoints=2), (
-        "what memwatch asked for is not its own"
+        "a checkpoint that memwatch requested is not its own"
     )
     watch.feed(Attached(watch.t + 70, Target("boot", 200, 9), "python main.py --resume"))
     assert watch.engine.attempt_progress == AttemptProgress("generation", None, 25, own_checkpoints=0)
@@ -977,7 +977,7 @@ def test_a_watch_that_begins_anew_is_told_anew_what_fails():
     assert watch.engine.snapshot().sources == (), "it may work by now: nobody would say so"
 
 
-# --- what is told and known ------------------------------------------------------------------------------------------
+# --- notices and the snapshot -----------------------------------------------------------------------------------------
 
 
 def test_each_generation_is_told_with_its_growth():
@@ -1024,9 +1024,9 @@ def test_pages_that_are_copied_are_told_once_an_attempt_when_they_are_much_of_th
     watch = Watch()
     for second, cow in enumerate((None, 0.0, 0.1 * GB, 0.9 * GB, 3.1 * GB, 5 * GB)):
         watch.feed(copying(second, 10 * GB + (cow or 0), cow))
-    (told,) = watch.events("cow")
-    assert told.fields == {"cow_bytes": int(0.9 * GB), "cow_bytes_per_s": 35_000_000, "processes": 17}
-    assert "900.0 MB so far, +35.0 MB/s" in told.text
+    (reported,) = watch.events("cow")
+    assert reported.fields == {"cow_bytes": int(0.9 * GB), "cow_bytes_per_s": 35_000_000, "processes": 17}
+    assert "900.0 MB so far, +35.0 MB/s" in reported.text
     watch.feed(Attached(9.0, Target("boot", 200, 9), "python main.py --resume"))
     watch.feed(copying(10.0, 12 * GB, 2 * GB))
     assert len(watch.events("cow")) == 2
@@ -1091,11 +1091,11 @@ def test_a_phase_is_told_when_it_ends_with_what_it_brought():
     watch.feed(PhaseSeen(31.0, "evolve"))
     watch.feed(sampled(60.0, 11 * GB))
     watch.feed(GenerationSeen(60.0, 2, 25))
-    told = [
+    reported = [
         (one.fields["gen"], one.fields["phase"], one.fields["delta"], one.fields["end"], one.fields["seconds"])
         for one in watch.events("phase")
     ]
-    assert told == [(1, "evaluate", 2 * GB, 12 * GB, 30.0), (1, "evolve", -1 * GB, 11 * GB, 29.0)]
+    assert reported == [(1, "evaluate", 2 * GB, 12 * GB, 30.0), (1, "evolve", -1 * GB, 11 * GB, 29.0)]
     assert watch.events("phase")[0].text == "host: evaluate of generation 1 ended at 12.0 GB, +2.0 GB in 30 s"
     assert not [one for one in watch.engine.snapshot().notices if one.event == "phase"]
 
@@ -1121,11 +1121,11 @@ def test_between_two_readings_a_gpu_stays_in_sight_and_is_not_observed():
 
 
 def test_looks_more_often_than_a_gpu_is_read_make_no_burst_of_it():
-    """0.2 GB a second while main memory has twenty looks a second: each reading fed twenty times would be 4 GB/s."""
+    """0.2 GB a second while main memory has twenty samples a second: each reading fed twenty times would be 4 GB/s."""
     engine, used = Engine(Policy()), 0
     engine.feed(Attached(0.0, TARGET, "python main.py"))
-    for look in range(20 * 20):
-        t, fresh = look / 20, look % 20 == 0
+    for i in range(20 * 20):
+        t, fresh = i / 20, i % 20 == 0
         used = int((40 + 0.2 * t) * GB) if fresh else used
         engine.feed(Sampled(t, gpu_sample(10 * GB, used, fresh)))
     assert engine.snapshot().pace_seconds == pytest.approx((80 * GB - used) / (PACE_LOOKS * 0.2 * GB), rel=0.3)
@@ -1164,10 +1164,10 @@ def test_feeding_stored_events_again_ends_in_the_same_state():
             events.append(CheckpointSeen(i + 0.5, "saved", "f"))
         events.append(sampled(i + 0.6, (20 + i * 0.085) * GB))
     first, again = Engine(Policy()), Engine(Policy())
-    told = [first.feed(event) for event in events]
-    assert told == [again.feed(event) for event in events]
+    reported = [first.feed(event) for event in events]
+    assert reported == [again.feed(event) for event in events]
     assert first.snapshot() == again.snapshot()
-    assert any(isinstance(a, Interrupt) for actions in told for a in actions)
+    assert any(isinstance(a, Interrupt) for actions in reported for a in actions)
     again.feed(Attached(940.0, TARGET, "x", "run"))
     assert again.snapshot().attempt == 0
     assert again.snapshot().state is first.snapshot().state

@@ -153,7 +153,7 @@ class ProcessMemory:
     shared_bytes: int = 0  # file and shmem pages
     inherited_bytes: int = 0  # anonymous memory at the fork; 0 for a program of its own
     eldest: bool = False  # the first of processes forked from each other: its anonymous pages are all its own
-    met_late: bool = False  # it was there before the watch and may have copied pages already
+    predates_watch: bool = False  # it was there before the watch and may have copied pages already
     page_sample: PageSample | None = None
     change: CopiedPages | None = None  # between its two latest visits
     copy_bytes_per_second: float = 0.0  # the rate at which it copies pages, by its visits
@@ -224,7 +224,7 @@ def _presumed_bytes(new: Sequence[ProcessMemory], copies: Sequence[int]) -> int:
         return 0
     average = sum(copies) // len(copies)
     at_once = min(average, _AT_ONCE_BYTES)
-    return sum(min(average if fork.met_late else at_once, fork.anon_bytes - fork.grown_bytes) for fork in new)
+    return sum(min(average if fork.predates_watch else at_once, fork.anon_bytes - fork.grown_bytes) for fork in new)
 
 
 def _shared_bytes(root: ProcessMemory, others: Sequence[ProcessMemory]) -> int:

@@ -205,15 +205,12 @@ def driver_text(one: GrowthDriver) -> str:
 # --- fields ---------------------------------------------------------------------------------------------------------
 
 
-def json_number(value: float | None) -> float | int | None:
-    """A JSON number, an int where the value is whole; None for a value that is not finite."""
+def json_number(value: float | None, digits: int | None = None) -> float | int | None:
+    """A JSON number, rounded to `digits`: an int where it is whole; None for a value that is not finite."""
     if value is None or not math.isfinite(value):
         return None
-    return int(value) if float(value).is_integer() else float(value)
-
-
-def _rounded(value: float | None, digits: int) -> float | int | None:
-    return None if value is None or not math.isfinite(value) else json_number(round(value, digits))
+    rounded = float(value if digits is None else round(value, digits))
+    return int(rounded) if rounded.is_integer() else rounded
 
 
 def forecast_fields(
@@ -225,15 +222,15 @@ def forecast_fields(
         "resource": usage.resource,
         "gen": json_number(generation),
         "verdict": outlook.verdict.value,
-        "growth_per_gen": _rounded(trend.growth_per_generation if trend else None, 0),
-        "growth_per_s": _rounded(trend.growth_per_second if trend else None, 3),
+        "growth_per_gen": json_number(trend.growth_per_generation if trend else None, 0),
+        "growth_per_s": json_number(trend.growth_per_second if trend else None, 3),
         "model": trend.model if trend else None,
-        "model_weight": _rounded(trend.weight if trend else None, 3),
+        "model_weight": json_number(trend.weight if trend else None, 3),
         "model_points": trend.points if trend else None,
         "model_since_gen": json_number(trend.since_generation if trend else None),
-        "eta_s": _rounded(forecast.eta_seconds if forecast else None, 3),
-        "eta_lo_s": _rounded(forecast.eta_low_seconds if forecast else None, 3),
-        "eta_hi_s": _rounded(forecast.eta_high_seconds if forecast else None, 3),
+        "eta_s": json_number(forecast.eta_seconds if forecast else None, 3),
+        "eta_lo_s": json_number(forecast.eta_low_seconds if forecast else None, 3),
+        "eta_hi_s": json_number(forecast.eta_high_seconds if forecast else None, 3),
         "oom_gen": json_number(forecast.generation if forecast else None),
         "oom_gen_lo": json_number(forecast.generation_low if forecast else None),
         "oom_gen_hi": json_number(forecast.generation_high if forecast else None),

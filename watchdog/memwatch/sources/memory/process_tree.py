@@ -272,7 +272,7 @@ class TreeReader:
             self._read_status(process)
             process.layout = self._read_layout(process)
             process.rank = self._ranks.rank_of_new_process(process, parent)
-            process.met_late = not self._totals.rss_bytes  # found by the first sample
+            process.predates_watch = not self._totals.rss_bytes  # found by the first sample
             if process.layout == parent.layout:
                 process.inherited_bytes = min(process.anon_bytes, parent.anon_bytes)
             self._sampler.enqueue(process)
@@ -321,7 +321,7 @@ class TreeReader:
         known, process.layout = process.layout is not None, layout
         process.rank = self._ranks.rank_of_new_program(process)
         if known:
-            process.inherited_bytes, process.met_late = 0, False
+            process.inherited_bytes, process.predates_watch = 0, False
             process.page_sample = process.change = process.address_space = None
             self._sampler.enqueue(process)
         self._update_members()
