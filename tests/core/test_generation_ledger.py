@@ -190,7 +190,7 @@ def test_a_new_process_keeps_old_rows_with_their_attempt():
     for index in (1, 2):
         mark(ledger, index, index)
         ledger.add_samples((index + 0.5,), "host", (5,))
-    ledger.begin_attempt(10, 1)
+    ledger.begin_attempt(10)
     assert ledger.index is None
     ledger.add_samples((11,), "host", (1,))
     mark(ledger, 12, 2)
@@ -228,7 +228,7 @@ def test_habits_are_those_of_this_process_and_counter(change):
         10,
     )
     if change == "process":
-        ledger.begin_attempt(80, 1)
+        ledger.begin_attempt(80)
     else:
         ledger.add_marker(80, GenerationSeen(80, 1, unit="epoch"))
     assert not ledger.has_stalled("host")

@@ -84,29 +84,23 @@ class _Habits:
 
 @dataclass(slots=True)
 class _Account:
-    """The rows of one resource: the closed ones (with their tuple and their habits kept ready) and the open one."""
+    """The rows of one resource: the closed ones, with their habits kept ready, and the open one."""
 
     open: _OpenRow | None = None
     used_bytes: int | None = None
     used_t: float = float("-inf")
-    first: list[GenerationRow] = field(default_factory=list)
-    last: deque[GenerationRow] = field(default_factory=lambda: deque(maxlen=KEEP_LAST))
     closed: tuple[GenerationRow, ...] = ()
     habits: _Habits = _Habits()
 
     def keep(self, row: GenerationRow) -> None:
-        if len(self.first) < KEEP_FIRST:
-            self.first.append(row)
-        else:
-            self.last.append(row)
-        self.closed = (*self.first, *self.last)
+        rows = (*self.closed, row)
+        if len(rows) > KEEP_FIRST + KEEP_LAST:
+            rows = rows[:KEEP_FIRST] + rows[-KEEP_LAST:]
+        self.closed = rows
         self.learn(row.attempt)
 
     def drop_attempt(self, attempt: int) -> None:
-        rows = [row for row in self.closed if row.attempt != attempt]
-        self.first, self.closed = rows[:KEEP_FIRST], tuple(rows)
-        self.last.clear()
-        self.last.extend(rows[KEEP_FIRST:])
+        self.closed = tuple([row for row in self.closed if row.attempt != attempt])
         self.learn(attempt)
 
     def learn(self, attempt: int) -> None:
@@ -150,15 +144,16 @@ class GenerationLedger:
         self._zero_based = False
         self._style = "start"
 
-    def begin_attempt(self, t: float, attempt: int) -> None:
+    def begin_attempt(self, t: float) -> None:
         """Begin with a new trainer process: open rows end as partial, the count starts again, closed rows stay."""
         self.end_attempt(t)
-        self.attempt, self.index, self.phase = attempt, None, None
+        self.attempt += 1
+        self.index = self.phase = None
         self._starts.clear()
         self.complete_generations = 0
         for account in self._accounts.values():
             account.used_bytes = None
-            account.learn(attempt)
+            account.learn(self.attempt)
 
     def end_attempt(self, t: float) -> None:
         """The trainer is gone: close the open rows as partial."""

@@ -150,7 +150,7 @@ class Engine:
         if self._started_t is None:
             self._started_t = t
         if successor:
-            self._ledger.begin_attempt(t, self._ledger.attempt + 1)
+            self._ledger.begin_attempt(t)
             self._checkpoints.begin_attempt()
             self._own_saves = 0
             self._monitor.begin_attempt(t)
