@@ -36,33 +36,33 @@ class CheckpointTracker:
         self._echoed = False
         self.is_writing_duplicate = False  # another witness has just reported this save as complete, it seems
 
-    def record_writing(self, t: float, witness: str = "", said: str = "", is_old: bool = False) -> None:
-        """Record that a checkpoint is being written, as the line `said` shows; after a long silence it is a new one.
+    def record_writing(self, t: float, witness: str = "", line: str = "", is_old: bool = False) -> None:
+        """Record that a checkpoint is being written, as `line` of the log shows; after a long silence it is a new one.
 
         `is_old`: it was begun at an unknown time before the watch.
         """
         if self._writing_t is None or t - self._writing_seen_t > WRITING_TIMEOUT_SECONDS:
-            self._writing_t, self._names, self._is_old = t, frozenset(FILE_NAME.findall(said)), is_old
-            self.is_writing_duplicate = witness != self._witness and self._is_fresh(t)
+            self._writing_t, self._names, self._is_old = t, frozenset(FILE_NAME.findall(line)), is_old
+            self.is_writing_duplicate = witness != self._witness and self._is_just_saved(t)
         self._writing_seen_t = t
 
     def is_duplicate(self, t: float, witness: str) -> bool:
         """Whether this "saved" is another witness ("log", "file") of the known save; call it once for each."""
         if self._echoed or witness == self._witness or (self._writing_t is not None and not self.is_writing_duplicate):
             return False
-        self._echoed = self._is_fresh(t)
+        self._echoed = self._is_just_saved(t)
         if self._echoed:
             self._writing_t = None
         return self._echoed
 
-    def _is_fresh(self, t: float) -> bool:
+    def _is_just_saved(self, t: float) -> bool:
         return self.saved_t is not None and t - self.saved_t <= ECHO_SECONDS
 
-    def record_saved(self, t: float, witness: str = "", seconds: float | None = None, said: str = "") -> float | None:
+    def record_saved(self, t: float, witness: str = "", seconds: float | None = None, line: str = "") -> float | None:
         """Record a complete checkpoint; return the seconds it took, if its witness or its "writing" shows them."""
         self._witness, self._echoed = witness, False
         took = seconds
-        if took is None and witness != FILES and self._writing_t is not None and self._is_same(t, said):
+        if took is None and witness != FILES and self._writing_t is not None and self._is_same(t, line):
             took = t - self._writing_t
         if took is not None:
             self.record_duration(took)
@@ -71,12 +71,12 @@ class CheckpointTracker:
         self.saved_t, self._writing_t = t, None
         return took
 
-    def _is_same(self, t: float, said: str) -> bool:
+    def _is_same(self, t: float, line: str) -> bool:
         """Whether the checkpoint that is complete is the one that was being written."""
         if self._is_old:
             return False
         silent = t - self._writing_seen_t
-        is_named = silent <= SLOW_SECONDS and not self._names.isdisjoint(FILE_NAME.findall(said))
+        is_named = silent <= SLOW_SECONDS and not self._names.isdisjoint(FILE_NAME.findall(line))
         return is_named or silent <= max(WRITING_TIMEOUT_SECONDS, 4 * max(self._measured, default=0.0))
 
     def record_duration(self, seconds: float) -> None:

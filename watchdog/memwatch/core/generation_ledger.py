@@ -14,8 +14,8 @@ from memwatch.core.snapshot import GenerationRow, PhaseRow
 KEEP_FIRST = 50  # Rows that are kept from the beginning of a run, for the first lines of the table (chosen).
 KEEP_LAST = 1000  # Latest rows that are kept: a run of 10**6 generations stays under half a megabyte.
 MAX_PHASES = 16  # Distinct names that are kept per generation: a log that invents names must not fill memory.
-RECENT_GENERATIONS = 10  # Latest complete generations from which _Habits are learned (chosen).
-RECENT_MARKERS = 6  # Latest markers from which the usual duration of a generation is learned (chosen).
+RECENT_GENERATIONS = 10  # Latest complete generations that _RecentGrowth is computed from (chosen).
+RECENT_MARKERS = 6  # Latest markers from which the usual length of a generation is computed (chosen).
 REPEATED_GENERATIONS = 2  # Latest generations whose mean growth the next one may repeat (chosen).
 STALL_SHARE = 0.25  # A generation that grew by less than this share of the four before has stalled (chosen).
 LEADING_SHARE = 0.6  # A phase with at least this share of the recent growth leads it (chosen).
@@ -73,7 +73,7 @@ class _OpenRow:
 
 
 @dataclass(frozen=True, slots=True)
-class _Habits:
+class _RecentGrowth:
     """Figures of the latest complete generations of one resource."""
 
     stalled: bool = False
@@ -84,29 +84,29 @@ class _Habits:
 
 @dataclass(slots=True)
 class _Account:
-    """The rows of one resource: the closed ones, with their habits kept ready, and the open one."""
+    """The rows of one resource: the closed ones, with the figures of the recent ones, and the open one."""
 
     open: _OpenRow | None = None
     used_bytes: int | None = None
     used_t: float = float("-inf")
     closed: tuple[GenerationRow, ...] = ()
-    habits: _Habits = _Habits()
+    recent: _RecentGrowth = _RecentGrowth()
 
     def keep(self, row: GenerationRow) -> None:
         rows = (*self.closed, row)
         if len(rows) > KEEP_FIRST + KEEP_LAST:
             rows = rows[:KEEP_FIRST] + rows[-KEEP_LAST:]
         self.closed = rows
-        self.learn(row.attempt)
+        self.update_recent(row.attempt)
 
     def drop_attempt(self, attempt: int) -> None:
         self.closed = tuple([row for row in self.closed if row.attempt != attempt])
-        self.learn(attempt)
+        self.update_recent(attempt)
 
-    def learn(self, attempt: int) -> None:
-        """Learn the habits of this attempt from its complete generations."""
+    def update_recent(self, attempt: int) -> None:
+        """Compute the figures from the complete generations of this attempt."""
         rows = [row for row in self.closed[-RECENT_GENERATIONS:] if row.attempt == attempt and not row.partial]
-        self.habits = _Habits(_stalled(rows), _grown_bytes(rows), _peak_bytes(rows), _leading_phase(rows))
+        self.recent = _RecentGrowth(_stalled(rows), _grown_bytes(rows), _peak_bytes(rows), _leading_phase(rows))
 
 
 _NO_ACCOUNT = _Account()  # the account of a resource without readings
@@ -142,7 +142,7 @@ class GenerationLedger:
         self._begin_t = 0.0
         self.complete_generations = 0  # of this attempt
         self._zero_based = False
-        self._style = "start"
+        self._marker_kind = "start"
 
     def begin_attempt(self, t: float) -> None:
         """Begin with a new trainer process: open rows end as partial, the count starts again, closed rows stay."""
@@ -153,7 +153,7 @@ class GenerationLedger:
         self.complete_generations = 0
         for account in self._accounts.values():
             account.used_bytes = None
-            account.learn(self.attempt)
+            account.update_recent(self.attempt)
 
     def end_attempt(self, t: float) -> None:
         """The trainer is gone: close the open rows as partial."""
@@ -187,7 +187,7 @@ class GenerationLedger:
         if self._starts and seen.unit != self.unit:
             self._recount(seen.unit)
         t = max(t, self._begin_t) if self.index is not None else t
-        self.unit, self._style = seen.unit, seen.at
+        self.unit, self._marker_kind = seen.unit, seen.at
         if seen.total is not None:
             self.total = seen.total
         begins = seen.index
@@ -197,11 +197,11 @@ class GenerationLedger:
             return None
         if self.index is None and not self._starts:
             self._zero_based = self._zero_based or seen.index == 0
-        back = self.index is not None and begins < self.index
-        if back:
+        goes_back = self.index is not None and begins < self.index
+        if goes_back:
             self._starts.clear()
-        closes = seen.index if seen.at == "end" and not back else self.index
-        boundary = Boundary(t, begins, self._close(t, closes, partial=back), seen.before_watch)
+        closes = seen.index if seen.at == "end" and not goes_back else self.index
+        boundary = Boundary(t, begins, self._close(t, closes, partial=goes_back), seen.before_watch)
         self.complete_generations += any(not row.partial for row in boundary.closed.values())
         self._begin(t, begins, seen.before_watch)
         return boundary
@@ -271,7 +271,7 @@ class GenerationLedger:
         """
         if self.total is None:
             return None
-        last = float(self.total - 1 if self._zero_based or self._style == "progress" else self.total)
+        last = float(self.total - 1 if self._zero_based or self._marker_kind == "progress" else self.total)
         return None if self.index is not None and self.index > last + 1 else last
 
     def generation_seconds(self, now: float) -> float | None:
@@ -287,25 +287,25 @@ class GenerationLedger:
 
     def has_stalled(self, resource: str) -> bool:
         """Whether the last generation hardly grew although the four before it each did: a buffer may be full."""
-        return self._account(resource).habits.stalled
+        return self._account(resource).recent.stalled
 
     def next_generation_rise_bytes(self, resource: str, share: float = 1.0) -> int | None:
         """Bytes by which this share of the next generation may rise above its start; None when none is complete.
 
         That is this share of the latest growth, and the highest temporary peak of the last ten generations on top.
         """
-        habits = self._account(resource).habits
-        return None if habits.peak_bytes is None else int(share * habits.grown_bytes) + habits.peak_bytes
+        recent = self._account(resource).recent
+        return None if recent.peak_bytes is None else int(share * recent.grown_bytes) + recent.peak_bytes
 
     def leading_phase(self, resource: str) -> str | None:
         """Return the phase with 60 % or more of the recent growth; None when no phase has."""
-        return self._account(resource).habits.leading_phase
+        return self._account(resource).recent.leading_phase
 
     def _account(self, resource: str) -> _Account:
         return self._accounts.get(resource, _NO_ACCOUNT)
 
 
-# --- habits, of the latest complete generations -----------------------------------------------------------------------
+# --- figures of the latest complete generations -----------------------------------------------------------------------
 
 
 def _stalled(rows: Sequence[GenerationRow]) -> bool:

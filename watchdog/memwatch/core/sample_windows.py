@@ -67,12 +67,12 @@ class PeakRate:
         fast = map(gt, map(sub, used[1:], used), [slowest * seconds for seconds in gaps])
         for k in compress(count(1), fast):  # A fast rise has a fast step in it.
             for i in range(max(k, done), min(k + WINDOW_SAMPLES, len(times))):
-                self._look_back(i, times, used, max(0.5 * intervals[i - known + 1], 1e-6))
+                self._update_fastest(i, times, used, max(0.5 * intervals[i - known + 1], 1e-6))
                 done = i + 1
         self._interval = intervals[-1]
         self._t, self._times, self._used = times[-1], times[-WINDOW_SAMPLES:], used[-WINDOW_SAMPLES:]
 
-    def _look_back(self, i: int, times: Sequence[float], used: Sequence[float], shortest: float) -> None:
+    def _update_fastest(self, i: int, times: Sequence[float], used: Sequence[float], shortest: float) -> None:
         """Keep the fastest of the rises that end with sample `i`."""
         t, now, first = times[i], used[i], max(0, i - WINDOW_SAMPLES)
         before = fastest = self._faded(t)

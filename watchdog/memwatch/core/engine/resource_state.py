@@ -126,7 +126,7 @@ class MonitoredResource:
 
     def add_sample(self, t: float, usage: Usage) -> None:
         used, limit, known_limit = usage.used_bytes, usage.limit, self.usage.limit
-        taken = used if limit is None else limit.bytes - limit.headroom_bytes
+        limit_used = used if limit is None else limit.bytes - limit.headroom_bytes
         if (None if limit is None else limit.origin) != (None if known_limit is None else known_limit.origin):
             self.reset_limit()
         self.usage, self._t = usage, t
@@ -134,41 +134,41 @@ class MonitoredResource:
             self.peak = used
         if self._checkpoint is not None or self._completed is not None:
             self._follow_checkpoint(used, used)
-        before_t, before_used, before_taken = self._last
+        before_t, before_used, before_limit_used = self._last
         known_rise = self.fastest * (t - before_t)
-        is_fast = used - before_used > known_rise or taken - before_taken > known_rise
+        is_fast = used - before_used > known_rise or limit_used - before_limit_used > known_rise
         self._fast_steps = WINDOW_SAMPLES if is_fast else self._fast_steps - 1
-        self._last = sample = t, used, taken
+        self._last = sample = t, used, limit_used
         self.latest.append(sample)
         self._pending.append(sample)
         if self._fast_steps > 0 or len(self._pending) >= MAX_PENDING_SAMPLES:
             self._flush()
 
-    def add_samples(self, times: Sequence[float], used: Sequence[int], taken: Sequence[int], usage: Usage) -> None:
-        """Add samples in order under the same limit. `taken`: its bytes that anybody uses; `usage`: the last sample."""
+    def add_samples(self, times: Sequence[float], used: Sequence[int], limit_used: Sequence[int], usage: Usage) -> None:
+        """Add samples in order, under one limit. `limit_used`: its bytes that anybody uses; `usage`: the last sample."""
         highest = max(used)
         self.usage, self.peak, self._t = usage, max(self.peak, highest), times[-1]
         self._follow_checkpoint(used[0], highest)
         last = slice(-DECISION_SAMPLES, None)
-        self.latest.extend(zip(times[last], used[last], taken[last], strict=True))
+        self.latest.extend(zip(times[last], used[last], limit_used[last], strict=True))
         self._flush()
-        self._last = times[-1], used[-1], taken[-1]
-        self._accumulate(times, used, taken)
+        self._last = times[-1], used[-1], limit_used[-1]
+        self._accumulate(times, used, limit_used)
 
     def _flush(self) -> None:
         if self._pending:
-            times, used, taken = zip(*self._pending, strict=True)
+            times, used, limit_used = zip(*self._pending, strict=True)
             self._pending.clear()
-            self._accumulate(times, used, taken)
+            self._accumulate(times, used, limit_used)
 
-    def _accumulate(self, times: Sequence[float], used: Sequence[int], taken: Sequence[int]) -> None:
+    def _accumulate(self, times: Sequence[float], used: Sequence[int], limit_used: Sequence[int]) -> None:
         self._forecaster.add_samples(times, used)
         self._timeline.add_samples(times, used)
-        self._burst.add_samples(times, taken)
-        self._ramp.add_samples(times, taken)
-        if taken != used:
-            self._limit_rate.add_samples(times, taken)
-            self._others.extend(map(sub, taken[-OTHERS_SAMPLES:], used[-OTHERS_SAMPLES:]))
+        self._burst.add_samples(times, limit_used)
+        self._ramp.add_samples(times, limit_used)
+        if limit_used != used:
+            self._limit_rate.add_samples(times, limit_used)
+            self._others.extend(map(sub, limit_used[-OTHERS_SAMPLES:], used[-OTHERS_SAMPLES:]))
         self.fastest = max(self._forecaster.peak_rate(), self._limit_rate.fastest)
 
     @property
@@ -205,8 +205,8 @@ class MonitoredResource:
 
     def recent_rise_bytes(self, seconds: float) -> int:
         """Bytes of the limit that anybody took within so many seconds, as far as the latest samples show."""
-        now, _, taken = self.latest[-1]
-        return taken - min(earlier for t, _, earlier in self.latest if t >= now - seconds)
+        now, _, limit_used = self.latest[-1]
+        return limit_used - min(earlier for t, _, earlier in self.latest if t >= now - seconds)
 
     # --- checkpoints ---
 
