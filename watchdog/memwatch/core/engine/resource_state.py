@@ -145,7 +145,7 @@ class MonitoredResource:
             self._flush()
 
     def add_samples(self, times: Sequence[float], used: Sequence[int], limit_used: Sequence[int], usage: Usage) -> None:
-        """Add samples in order, under one limit. `limit_used`: its bytes that anybody uses; `usage`: the last sample."""
+        """Add samples in order under one limit. `limit_used`: its bytes that anybody uses; `usage`: the last sample."""
         highest = max(used)
         self.usage, self.peak, self._t = usage, max(self.peak, highest), times[-1]
         self._follow_checkpoint(used[0], highest)
