@@ -17,7 +17,7 @@ from memwatch.app.examination_launcher import EXAMINATION_SECONDS, ExaminationLa
 from memwatch.app.examination_worker import with_memory_fallback
 from memwatch.core.events import Diagnose, Diagnosed
 from memwatch.core.examination import Examination
-from memwatch.core.leaks.growth_by_code_line import by_line
+from memwatch.core.leaks.growth_attribution import by_line
 from memwatch.sources.target.target_facts import identify
 from support.processes import running
 from support.pythons import needed_python

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from memwatch.core.examination import AllocationProfile
-from memwatch.core.leaks.growth_by_code_line import by_line
+from memwatch.core.leaks.growth_attribution import by_line
 from memwatch.system import json_and_yaml
 from support.leaks import LINES, first_line, options
 from support.mainjob import Folder, trainer, until

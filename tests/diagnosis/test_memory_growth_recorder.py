@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from memwatch.core.leaks.growth_by_code_line import by_line
-from memwatch.diagnosis.memory_growth_recorder import record_profile
+from memwatch.core.leaks.growth_attribution import by_line
+from memwatch.diagnosis.memory_growth_recorder import LifoAttribution, record_profile
 from memwatch.errors import SourceError, TargetGoneError
 from support.processes import running
 
@@ -37,6 +39,27 @@ else:
     while True:
         sum(range(100000))
 """
+
+
+@given(st.lists(st.tuples(st.integers(-1000, 1000), st.sampled_from("abc"))))
+def test_the_credits_are_what_memory_has_grown_by_since_it_was_lowest(moves: list[tuple[int, str]]) -> None:
+    levels: LifoAttribution[str] = LifoAttribution()
+    level = lowest = 0
+    for by, who in moves:
+        levels.add_change(by, who)
+        level += by
+        lowest = min(lowest, level)
+    assert sum(levels.bytes_by_source().values()) == level - lowest
+    assert all(size > 0 for size in levels.bytes_by_source().values())
+
+
+def test_what_is_made_and_dropped_again_leaves_nothing() -> None:
+    levels: LifoAttribution[str] = LifoAttribution()
+    for _ in range(1000):
+        levels.add_change(1, "keeps")
+        levels.add_change(500, "churns")
+        levels.add_change(-500, "whoever")
+    assert levels.bytes_by_source() == {"keeps": 1000}
 
 
 @pytest.mark.parametrize("how", ["alone", "beside another thread"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memwatch.core.examination import AllocationProfile
-from memwatch.core.leaks.growth_by_code_line import by_line
+from memwatch.core.leaks.growth_attribution import by_line
 from support.mainjob import EXAMPLE
 
 COPIES = "return self.market[self.day - WINDOW : self.day].copy()"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from memwatch.core.examination import AllocationProfile, StackGrowth
-from memwatch.core.leaks.growth_by_code_line import LifoAttribution, merge_stacks
+from memwatch.core.leaks.growth_attribution import merge_stacks
 from memwatch.diagnosis.heap.cpython_runtime import find_interpreter
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.heap.stack_frames import Frames, RawStack, ThreadState, id_in_own_namespace
@@ -26,6 +28,7 @@ MAX_THREADS = 128  # Threads of a process that are distinguished: a bound on des
 _TIMERSLACK = "/proc/self/timerslack_ns"  # how late the kernel may wake this process: see prctl(2)
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STAT_BYTES = 512  # of /proc/PID/task/TID/stat
+S = TypeVar("S", bound=Hashable)
 _MINFLT = 7  # its field behind the name with the minor faults: pages that the thread was given so far
 
 
@@ -91,6 +94,36 @@ class _Recording:
         stack = self._frames.stack(thread) if (thread := self._threads.allocating()) is not None else ()
         self._frames.resolve_stack(stack)
         return stack
+
+
+class LifoAttribution(Generic[S]):
+    """Attributes the level of memory to sources (stacks): a fall takes back the latest rises first.
+
+    So a temporary buffer leaves nothing, be it gigabytes a second. The sum of all sources is the growth of memory from
+    its lowest level since the beginning.
+    """
+
+    def __init__(self) -> None:
+        self._rises: list[tuple[S, int]] = []  # source and bytes
+
+    def add_change(self, by: int, source: S) -> None:
+        """Add a rise (or fall, if negative) of memory by so many bytes, while `source` ran."""
+        rises = self._rises
+        if by > 0:
+            if rises and rises[-1][0] == source:
+                by += rises.pop()[1]
+            rises.append((source, by))
+        while by < 0 and rises:
+            last, size = rises.pop()
+            by += size
+            if by > 0:
+                rises.append((last, by))
+
+    def bytes_by_source(self) -> Counter[S]:
+        found: Counter[S] = Counter()
+        for source, size in self._rises:
+            found[source] += size
+        return found
 
 
 class _Threads:

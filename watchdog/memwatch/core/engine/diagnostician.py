@@ -11,11 +11,10 @@ from memwatch.core.engine import notices
 from memwatch.core.events import Action, Diagnosed
 from memwatch.core.examination import AllocationProfile, Diagnosis, Finding, StackGrowth
 from memwatch.core.generation_ledger import GenerationLedger
-from memwatch.core.leaks.cause_rules import find_causes
 from memwatch.core.leaks.examination_history import ExaminationHistory
 from memwatch.core.leaks.examination_schedule import DiagnosisPolicy, ExaminationSchedule, MemoryReading
-from memwatch.core.leaks.growing_attributes import DiagnosisContext, GaugeRegression, fill_gauges
-from memwatch.core.leaks.growth_by_code_line import by_line, merge_stacks
+from memwatch.core.leaks.growth_attribution import DiagnosisContext, GaugeRegression, by_line, fill_gauges, merge_stacks
+from memwatch.core.leaks.leak_causes import find_causes
 from memwatch.core.measurements import HOST, Sample
 from memwatch.core.snapshot import Gauge
 

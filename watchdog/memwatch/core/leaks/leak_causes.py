@@ -1,12 +1,45 @@
-"""The causes of growth that memwatch can name, each with its title and remedy."""
+"""The causes of growth that memwatch can name, each with its remedy, and the rules that find them.
+
+There is no finding without evidence: growth that no rule explains stays without a cause.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from memwatch.core.examination import Finding, Growth
+from memwatch.core.examination import (
+    ARRAY_TYPES,
+    LOCAL_VARIABLE_PREFIX,
+    NDARRAY,
+    TENSORS,
+    UNNAMED_HOLDER_PREFIX,
+    Finding,
+    Growth,
+    GrowthDriver,
+)
+from memwatch.core.leaks.examination_history import ExaminationHistory
+from memwatch.core.leaks.growth_attribution import (
+    AttributeGrowth,
+    DiagnosisContext,
+    attribute_growths,
+    min_reported_growth,
+)
 from memwatch.core.measurements import HOST
+from memwatch.core.text_and_units import format_bytes, without_main_module
+
+EXPLAINS = 0.5  # A cause has to explain at least this share of the growth of memory (chosen).
+MAX_FLAT_SHARE = 0.2  # Objects that grow by less than this share of the growth of memory do not explain it (chosen).
+SEVERAL = 4  # Generations after which objects that live for a part of each would have been seen (chosen).
+NEARLY = 0.8  # Share of a generation's growth that freed objects must account for in a fragmented heap (chosen).
+ALL_GPUS = "gpu"  # the resource of findings on all GPUs together
+_FIGURE = re.compile(r"^(Figure|FigureManager\w*|AxesSubplot|Axes)$")
+_ENVIRONMENT = re.compile(r"env(ironment)?s?$|^Env|VecEnv|Wrapper$|Simulator$|Gym", re.IGNORECASE)
+_LOSS = re.compile(r"loss|grad|graph", re.IGNORECASE)
+_MEMBER = re.compile(
+    r"agent|individual|genome|policy|member|organism|population|actor|critic|net(work)?$|model$", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +178,212 @@ GPU_TENSORS = LeakCause(
     "detach() and move to the CPU what is kept, or drop it: a list, a metric, a loss with its graph",
     0.8,
 )
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+def find_causes(history: ExaminationHistory, context: DiagnosisContext) -> tuple[list[Finding], list[GrowthDriver]]:
+    """Find the causes of growth, the largest first, and the levels that count the items of growing attributes."""
+    context = replace(context, threshold_bytes=context.threshold_bytes / history.stride)
+    memory, on_gpus = history.memory_growth(), list(_gpu_findings(history, context))
+    if memory is None:
+        return on_gpus, []
+    attributes = list(attribute_growths(history, context, memory))
+    findings = [found for growth in attributes if (found := _attribute_finding(growth, context)) is not None]
+    findings += _array_findings(history, context, memory)
+    in_attributes = sum(attribute.growth.per_unit for attribute in attributes)
+    known = in_attributes + sum(array.per_unit for array in history.filling_arrays())
+    risen_once = history.held_since(memory.since) / (memory.after - memory.before)  # e.g. in a buffer that is full now
+    if max(known / memory.per_unit, risen_once) < EXPLAINS and memory.per_unit >= context.threshold_bytes:
+        findings += _unattributed_findings(history, context, memory, memory.per_unit - known, in_attributes)
+    findings.sort(key=lambda finding: -finding.growth.per_unit)
+    return findings + on_gpus, [attribute.driver for attribute in attributes if attribute.driver is not None]
+
+
+# --- growth that an attribute holds -----------------------------------------------------------------------------------
+
+
+def _is_called(pattern: re.Pattern[str]) -> Callable[[AttributeGrowth], bool]:
+    return lambda attribute: bool(pattern.search(attribute.type.rpartition(".")[2]))
+
+
+def _is_population(attribute: AttributeGrowth) -> bool:
+    """Whether a part or all of the members that are in use elsewhere is added in each generation."""
+    is_member = _MEMBER.search(attribute.type) or _MEMBER.search(attribute.reference_path)
+    elsewhere = attribute.elsewhere
+    return bool(is_member) and elsewhere >= 2 and 0.2 * elsewhere <= attribute.per_unit <= 1.5 * elsewhere
+
+
+RULES: tuple[tuple[LeakCause, Callable[[AttributeGrowth], bool]], ...] = (
+    (FIGURES, _is_called(_FIGURE)),
+    (ENVIRONMENTS, _is_called(_ENVIRONMENT)),
+    (LOSSES, lambda attribute: attribute.type in TENSORS or _is_called(_LOSS)(attribute)),
+    (POPULATION, _is_population),
+    (UNBOUNDED, lambda _: True),
+)
+
+
+def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext) -> Finding | None:
+    """Say why an attribute grows; None where it fills up to a capacity for which there is headroom."""
+    driver, growth, facts = attribute.driver, attribute.growth, tuple[str, ...]()
+    if driver is not None and driver.capacity is not None:
+        full, headroom = driver.full_bytes, context.headroom_bytes
+        if headroom is None or full is None or driver.limit_value is None or full - growth.after <= headroom:
+            return None
+        each, most = format_bytes(driver.bytes_per_unit), f"{driver.limit_value:,.0f}"
+        cause = CANNOT_FIT
+        remedy = (
+            f"give {attribute.name} a capacity below {most}, or make its items smaller (each takes {each}): "
+            "indices or views of shared data instead of copies, float16 or uint8"
+        )
+        facts = (
+            f"{driver.name}: {driver.value:,.0f} of {driver.capacity:,.0f}, {each} each",
+            f"full it needs {format_bytes(full)}; the limit falls at about {most}",
+        )
+    else:
+        cause = next(cause for cause, fits in RULES if fits(attribute))
+        remedy = cause.remedy.format(name=attribute.name, unit=context.unit)
+    sizes = f"{format_bytes(growth.before)} at {context.unit} {growth.since:g}, {format_bytes(growth.after)} now"
+    share = f"that is {attribute.share:.0%} of the growth of memory"
+    return cause.finding(
+        growth,
+        attribute.phase,
+        (*facts, f"{attribute.name} holds {sizes}", share),
+        type_=attribute.type,
+        counts=(attribute.before, attribute.after),
+        holder=attribute.reference_path,
+        share=attribute.share,
+        remedy=remedy,
+    )
+
+
+# --- growth that no attribute holds -----------------------------------------------------------------------------------
+
+
+def _array_findings(history: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> Iterator[Finding]:
+    """Find arrays that were made at their full size, take memory as they are filled, and will not fit."""
+    arrays, latest, headroom = history.filling_arrays(), history.comparable[-1], context.headroom_bytes
+    per_unit, full = sum(array.per_unit for array in arrays), sum(latest.filled[array.name][1] for array in arrays)
+    before, after = sum(array.before for array in arrays), sum(array.after for array in arrays)
+    if headroom is None or full - after <= headroom or per_unit < min_reported_growth(context, memory):
+        return
+    most = arrays[0]
+    growth = Growth(most.name, before, after, per_unit, most.since, most.steps)
+    names = ", ".join(without_main_module(array.name) for array in arrays)
+    in_memory = f"{format_bytes(after)} of {format_bytes(full)} are in memory, {format_bytes(headroom)} are left"
+    yield FILLED.finding(growth, context.phase, (f"{names}: {in_memory}",), holder=most.name, type_=NDARRAY)
+
+
+def _gpu_findings(history: ExaminationHistory, context: DiagnosisContext) -> Iterator[Finding]:
+    """Compare the memory in use on GPUs with that of the tensors there: allocated against reserved."""
+    used, tensors, latest = history.gpu_growth(), history.gpu_tensor_growth(), history.comparable[-1:]
+    if used is None or used.per_unit < context.threshold_bytes or not latest[0].on_gpu:
+        return
+    facts = (f"{format_bytes(used.after)} are used, of which tensors take {format_bytes(latest[0].on_gpu)}",)
+    if tensors is None or tensors.per_unit < MAX_FLAT_SHARE * used.per_unit:
+        yield GPU_CACHE.finding(used, context.phase, facts, resource=ALL_GPUS)
+    elif tensors.per_unit >= EXPLAINS * used.per_unit:
+        holder, type_ = _holder_of_tensors(history), TENSORS[0]
+        yield GPU_TENSORS.finding(used, context.phase, facts, type_=type_, holder=holder, resource=ALL_GPUS)
+
+
+def _unattributed_findings(
+    history: ExaminationHistory, context: DiagnosisContext, memory: Growth, rest: float, in_attributes: float
+) -> Iterator[Finding]:
+    """Explain the `rest` of the growth: by copies of workers, shared memory, Python's objects, or C code."""
+    shared = next((kind for kind in history.kinds() if kind.name == "shared memory"), None)
+    heap = history.python_heap_growth()
+    grown, first, latest = memory.after - memory.before, history.record_at(memory.since), history.comparable[-1]
+    graphs, of_python = history.graph_tensor_growth(), 0.0 if heap is None else heap.per_unit
+    tensors = sum(growth.per_unit for growth in history.types_growing_in_bytes() if growth.name in TENSORS)
+    growing = history.types_growing_in_count()
+    if graphs is not None and (of_python < EXPLAINS * rest or tensors >= EXPLAINS * of_python):
+        yield _graph_finding(history, context, memory, graphs)
+    elif (copied := latest.cow_bytes - first.cow_bytes) >= EXPLAINS * grown:
+        facts = (f"{format_bytes(copied)} were copied in that time",)
+        yield WORKERS.finding(memory, context.phase, facts)
+    elif shared is not None and shared.per_unit >= EXPLAINS * rest:
+        facts = (f"it takes {_size(shared.before, shared.after)}",)
+        yield SHARED_MEMORY.finding(shared, context.phase, facts)
+    elif figures := [growth for growth in growing if _FIGURE.search(growth.name.rpartition(".")[2])]:
+        yield _figure_finding(context, memory, figures)
+    elif heap is not None and heap.per_unit - in_attributes >= EXPLAINS * rest:
+        yield _object_finding(history, context, heap, {growth.name: growth for growth in growing})
+    elif latest.heap_bytes - first.heap_bytes < MAX_FLAT_SHARE * grown and (
+        history.has_seen_within or len(history.comparable) >= SEVERAL
+    ):
+        yield _native_finding(history, context, memory)
+
+
+def _graph_finding(history: ExaminationHistory, context: DiagnosisContext, memory: Growth, graphs: Growth) -> Finding:
+    """Name tensors that keep their autograd graph: it saves others for a backward pass, which no attribute holds."""
+    facts = (f"{graphs.after:,} tensors keep their graph, {graphs.before:,} at {context.unit} {graphs.since:g}",)
+    counts, holder = (graphs.before, graphs.after), _holder_of_tensors(history)
+    return GRAPHS.finding(memory, context.phase, facts, type_=TENSORS[0], counts=counts, holder=holder)
+
+
+def _holder_of_tensors(history: ExaminationHistory) -> str:
+    """Return the path to an attribute that gained the most tensors; empty when there is none."""
+    first, latest = history.comparable[0], history.comparable[-1]
+    risen = {
+        path: count - first.path_counts.get((name, path), 0)
+        for (name, path), count in latest.path_counts.items()
+        if name in TENSORS and not path.startswith(UNNAMED_HOLDER_PREFIX)
+    }
+    return max(risen, key=lambda path: risen[path], default="")
+
+
+def _figure_finding(context: DiagnosisContext, memory: Growth, figures: Sequence[Growth]) -> Finding:
+    """Name figures: their canvas is C++ memory, most often more than their Python objects; pyplot's have a manager."""
+    names = [figure.name.rpartition(".")[2] for figure in figures]
+    most = figures[names.index("Figure")] if "Figure" in names else figures[0]
+    holder = "matplotlib.pyplot" if any(name.startswith("FigureManager") for name in names) else ""
+    facts = (f"{most.after:,} are open, {most.before:,} at {context.unit} {most.since:g}",)
+    return PYPLOT_FIGURES.finding(
+        memory, context.phase, facts, type_=most.name, counts=(most.before, most.after), holder=holder
+    )
+
+
+def _object_finding(
+    history: ExaminationHistory, context: DiagnosisContext, heap: Growth, growing: dict[str, Growth]
+) -> Finding:
+    """Name the growing type whose objects no attribute holds, else the one that takes the most bytes."""
+    latest = history.comparable[-1]
+    facts = (f"Python's objects take {_size(heap.before, heap.after)}",)
+    if not growing:
+        return HELD_BY_LOCAL_OR_NATIVE.finding(heap, context.phase, facts)
+    loose = [
+        (type_, path)
+        for type_, path in latest.path_counts
+        if type_ in growing and path.startswith((UNNAMED_HOLDER_PREFIX, LOCAL_VARIABLE_PREFIX))
+    ]
+    if loose:  # a class of the program before arrays and builtin types, then the shortest path
+        name, holder = min(loose, key=lambda held: (held[0] in ARRAY_TYPES or "." not in held[0], len(held[1])))
+    else:
+        name = max(growing, key=lambda type_: latest.sizes.get(type_, 0))
+        paths = {path: count for (type_, path), count in latest.path_counts.items() if type_ == name}
+        holder = max(paths, key=lambda path: paths[path], default="")
+    counts, remedy = (growing[name].before, growing[name].after), ""
+    if holder.startswith(LOCAL_VARIABLE_PREFIX):
+        function, _, variable = holder.removeprefix(LOCAL_VARIABLE_PREFIX).partition(": ")
+        remedy = f"bound or clear {variable.partition('[')[0]}, in {function}"
+    return HELD_BY_LOCAL_OR_NATIVE.finding(
+        heap, context.phase, facts, type_=name, counts=counts, holder=holder, remedy=remedy
+    )
+
+
+def _size(before: int, after: int) -> str:
+    return f"{format_bytes(after)}, {format_bytes(after - before, signed=True)} in that time"
+
+
+def _native_finding(history: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> Finding:
+    """Blame the allocator where freed Python objects left as much as memory grows by, and C code otherwise."""
+    first, latest = history.record_at(memory.since).heap_bytes, history.comparable[-1].heap_bytes
+    facts = (f"Python's objects take {_size(first, latest)}",)
+    for freed in history.freed_within_generation:
+        grown = memory.per_unit * (freed.units or history.stride)
+        if freed.since >= memory.since and freed.kept_bytes >= max(EXPLAINS * freed.bytes, NEARLY * grown):
+            kept = f"{format_bytes(freed.bytes)} of them went, and memory kept {format_bytes(freed.kept_bytes)} of that"
+            return FRAGMENTS.finding(memory, context.phase, (*facts, kept))
+    return NATIVE.finding(memory, context.phase, facts)

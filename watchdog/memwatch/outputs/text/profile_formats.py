@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from memwatch.core.examination import AllocationProfile, LineGrowth, StackFrame, StackGrowth
-from memwatch.core.leaks.growth_by_code_line import by_line
+from memwatch.core.leaks.growth_attribution import by_line
 from memwatch.core.text_and_units import format_bytes, format_duration, replace_unprintable
 
 PROFILE_TABLE_ROWS = 15

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memwatch.core.examination import UNNAMED_HOLDER_PREFIX, Finding, GrowthDriver
-from memwatch.core.leaks.cause_rules import RULES, find_causes
 from memwatch.core.leaks.examination_history import ExaminationHistory
-from memwatch.core.leaks.growing_attributes import DiagnosisContext
+from memwatch.core.leaks.growth_attribution import DiagnosisContext
+from memwatch.core.leaks.leak_causes import RULES, find_causes
 from memwatch.core.snapshot import Gauge
 from support.examinations import examined
 

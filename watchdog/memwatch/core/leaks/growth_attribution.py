@@ -1,12 +1,13 @@
-"""Attributes growth of memory to attributes of the program, and to levels in the log that count their items."""
+"""Attributes growth of memory: to gauges in the log, to attributes of the program, and to lines of its code."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from memwatch.core.examination import ARRAY_TYPES, Growth, GrowthDriver
+from memwatch.core.examination import ARRAY_TYPES, Growth, GrowthDriver, LineGrowth, StackFrame, StackGrowth
 from memwatch.core.leaks.examination_history import ExaminationHistory, ExaminationRecord
 from memwatch.core.robust_statistics import straight_line, variance
 from memwatch.core.snapshot import Gauge
@@ -233,3 +234,27 @@ def fill_gauges(record: ExaminationRecord) -> Iterator[Gauge]:
 def _fill_driver(path: str, level: Gauge, latest: ExaminationRecord, context: DiagnosisContext) -> GrowthDriver:
     size = latest.containers[path]
     return _driver(level, size / max(1.0, level.value), 1.0, context.headroom_bytes, path=path, held=size)
+
+
+# --- lines of code ----------------------------------------------------------------------------------------------------
+
+
+def merge_stacks(credits: Iterable[StackGrowth]) -> tuple[StackGrowth, ...]:
+    """Add up the growth of equal stacks, the largest first."""
+    sizes: Counter[tuple[StackFrame, ...]] = Counter()
+    for credit in credits:
+        sizes[credit.frames] += credit.bytes
+    return tuple(StackGrowth(frames, size) for frames, size in sizes.most_common())
+
+
+def by_line(credits: Iterable[StackGrowth]) -> tuple[LineGrowth, ...]:
+    """Add up growth by line of the program, the largest first; growth without a stack is left out.
+
+    Growth in a library's code counts for the line of the program that called it.
+    """
+    sizes: Counter[StackFrame] = Counter()
+    for credit in credits:
+        if credit.frames:
+            sizes[next((frame for frame in credit.frames if not frame.installed), credit.frames[0])] += credit.bytes
+    total = sum(sizes.values())
+    return tuple(LineGrowth(frame, size, round(size / total, 4)) for frame, size in sizes.most_common() if size)
