@@ -19,12 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.cli.main import main
-from memwatch.diagnosis.heap.builtin_values import BuiltinValues
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
 from memwatch.diagnosis.heap.gc_object_scan import Scanner
 from memwatch.diagnosis.heap.object_census import CensusOptions, take_census
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory, parse_maps
-from memwatch.diagnosis.heap.type_objects import TypeTable
+from memwatch.diagnosis.heap.remote_objects import BuiltinValues, TypeTable
 from memwatch.errors import SourceError, TargetGoneError
 from support.processes import running
 from support.pythons import NAMES, needed_python, pythons

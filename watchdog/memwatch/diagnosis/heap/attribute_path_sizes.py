@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from memwatch.core.examination import AttributeSize
 from memwatch.diagnosis.heap.attribute_values import Attributes
 from memwatch.diagnosis.heap.reachable_objects import Walk
-from memwatch.diagnosis.heap.type_objects import HeapType
+from memwatch.diagnosis.heap.remote_objects import HeapType
 from memwatch.errors import ConfigError
 
 _NAME = r"[^\W\d]\w*"

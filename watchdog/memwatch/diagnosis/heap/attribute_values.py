@@ -7,11 +7,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from memwatch.core.text_and_units import printable
-from memwatch.diagnosis.heap.builtin_values import BuiltinValues
-from memwatch.diagnosis.heap.object_size_and_references import NDARRAY_BASE_AT, Layouts
+from memwatch.diagnosis.heap.object_layouts import NDARRAY_BASE_AT, Layouts
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
-from memwatch.diagnosis.heap.remote_object import MAX_COUNT, RemoteObject, read_remote_object
-from memwatch.diagnosis.heap.type_objects import HeapType, TypeTable
+from memwatch.diagnosis.heap.remote_objects import (
+    MAX_COUNT,
+    BuiltinValues,
+    HeapType,
+    RemoteObject,
+    TypeTable,
+    read_remote_object,
+)
 from memwatch.errors import SourceError, TargetGoneError
 
 _MEMBER_BYTES, _MAX_MEMBERS = 40, 256  # PyMemberDef: name, type, offset, flags, doc

@@ -15,8 +15,7 @@ from itertools import compress
 
 from memwatch.diagnosis.heap.cpython_runtime import POINTER, Interpreter
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
-from memwatch.diagnosis.heap.remote_object import OFTEN, is_plausible_refcount
-from memwatch.diagnosis.heap.type_objects import TypeTable
+from memwatch.diagnosis.heap.remote_objects import OFTEN, TypeTable, is_plausible_refcount
 from memwatch.errors import SourceError, TargetGoneError
 
 CHUNK = 1 << 20  # bytes that are read at once

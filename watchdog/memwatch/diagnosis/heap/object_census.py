@@ -20,17 +20,16 @@ from memwatch.diagnosis.heap.attribute_path_sizes import (
     parse_attribute_path,
 )
 from memwatch.diagnosis.heap.attribute_values import Attributes
-from memwatch.diagnosis.heap.builtin_values import BuiltinValues
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
 from memwatch.diagnosis.heap.gc_object_scan import GcScan, Scanner
-from memwatch.diagnosis.heap.object_size_and_references import NDARRAY_DATA_AT, Layouts
+from memwatch.diagnosis.heap.object_layouts import NDARRAY_DATA_AT, Layouts
 from memwatch.diagnosis.heap.program_modules import LIBRARY, Program, is_of_program, is_owner
 from memwatch.diagnosis.heap.reachable_objects import ReachableObjects, Walk
 from memwatch.diagnosis.heap.reference_paths import PathRoots, ReferencePathFinder
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.heap.remote_objects import BuiltinValues, HeapType, TypeTable
 from memwatch.diagnosis.heap.stack_frames import Frames
 from memwatch.diagnosis.heap.torch_tensors import Storage
-from memwatch.diagnosis.heap.type_objects import HeapType, TypeTable
 
 CPU_SECONDS = 60.0  # that a census may take by default (chosen)
 MAX_LARGE_OBJECTS = 20  # Objects that are listed one by one (chosen).

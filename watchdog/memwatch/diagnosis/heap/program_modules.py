@@ -10,7 +10,7 @@ from pathlib import Path
 
 from memwatch.diagnosis.heap.attribute_values import Attributes
 from memwatch.diagnosis.heap.reachable_objects import TypeTally
-from memwatch.diagnosis.heap.type_objects import HeapType
+from memwatch.diagnosis.heap.remote_objects import HeapType
 
 _FOLDERS = re.compile(r"/(site-packages|dist-packages|lib(64)?/python3(\.\d+)?)/")
 

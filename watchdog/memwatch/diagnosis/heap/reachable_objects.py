@@ -13,17 +13,18 @@ from dataclasses import dataclass, field
 from itertools import compress, count
 
 from memwatch.diagnosis.heap.gc_object_scan import CHUNK, SLOT
-from memwatch.diagnosis.heap.object_size_and_references import Layouts, MeasureObject
+from memwatch.diagnosis.heap.object_layouts import Layouts, MeasureObject
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
-from memwatch.diagnosis.heap.remote_object import (
+from memwatch.diagnosis.heap.remote_objects import (
     FRONT,
     MAX_BODY_BYTES,
+    HeapType,
     RemoteObject,
+    TypeTable,
     is_plausible_refcount,
     read_remote_object,
 )
 from memwatch.diagnosis.heap.torch_tensors import CPU_DEVICE, Storage, Tensors
-from memwatch.diagnosis.heap.type_objects import HeapType, TypeTable
 from memwatch.errors import SourceError, TargetGoneError
 
 LARGE_BYTES = 10 << 20  # An object from this size on is listed by itself (chosen).

@@ -10,7 +10,7 @@ from itertools import takewhile
 from memwatch.core.examination import UNNAMED_HOLDER_PREFIX, ReferencePath
 from memwatch.diagnosis.heap.attribute_values import Attributes
 from memwatch.diagnosis.heap.reachable_objects import ReferenceGraph
-from memwatch.diagnosis.heap.remote_object import RemoteObject
+from memwatch.diagnosis.heap.remote_objects import RemoteObject
 
 SAMPLED = 20_000  # Objects of a type whose holders are sought: a bound on time.
 _MAX_STEPS = 12  # References in a path (chosen).

@@ -11,10 +11,10 @@ from struct import iter_unpack, unpack_from
 
 from memwatch.core.examination import LOCAL_VARIABLE_PREFIX, StackFrame
 from memwatch.core.text_and_units import printable
-from memwatch.diagnosis.heap.builtin_values import BuiltinValues
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter
 from memwatch.diagnosis.heap.program_modules import is_installed
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.heap.remote_objects import BuiltinValues
 from memwatch.errors import SourceError, TargetGoneError
 
 # --- line tables of code objects --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
-from memwatch.diagnosis.heap.remote_object import RemoteObject
+from memwatch.diagnosis.heap.remote_objects import RemoteObject
 from memwatch.errors import SourceError, TargetGoneError
 
 # c10/core/DeviceType.h

@@ -7,9 +7,15 @@ from array import array
 from collections.abc import Callable
 from struct import Struct
 
-from memwatch.diagnosis.heap.builtin_values import BuiltinValues, DictKeys
-from memwatch.diagnosis.heap.remote_object import FRONT, MAX_BODY_BYTES, MAX_COUNT, RemoteObject
-from memwatch.diagnosis.heap.type_objects import HeapType
+from memwatch.diagnosis.heap.remote_objects import (
+    FRONT,
+    MAX_BODY_BYTES,
+    MAX_COUNT,
+    BuiltinValues,
+    DictKeys,
+    HeapType,
+    RemoteObject,
+)
 from memwatch.errors import SourceError
 
 _DEQUE_BYTES, _DEQUE_ITEMS, _MAX_DEQUE_BLOCKS = 528, 64, 1 << 20  # of a block

@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 from contextlib import closing
 
-from memwatch.diagnosis.heap.builtin_values import BuiltinValues
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
-from memwatch.diagnosis.heap.remote_object import read_remote_object
-from memwatch.diagnosis.heap.type_objects import TypeTable
+from memwatch.diagnosis.heap.remote_objects import BuiltinValues, TypeTable, read_remote_object
 from support.processes import running
 
 PROGRAM = """

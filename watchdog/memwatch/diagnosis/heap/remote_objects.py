@@ -1,0 +1,345 @@
+"""Reads single objects of a CPython heap: str and dict, types, and any other object by its type."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from struct import Struct, unpack_from
+
+from memwatch.core.text_and_units import printable
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.errors import SourceError, TargetGoneError
+
+# --- str and dict -----------------------------------------------------------------------------------------------------
+
+MAX_TEXT = 512  # characters of a name: a bound on garbage
+_MAX_ENTRIES = 1 << 28  # of a dict: likewise
+
+Read = Callable[[int, int], bytes]  # (address, number of bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class DictKeys:
+    """The key table of a dict, whose entries are in the order of insertion."""
+
+    first: int  # address of the entries
+    count: int  # of used entries, including deleted ones
+    width: int  # words of an entry: hash, key, value; or key, value where all keys are str
+    bytes: int  # of the whole table
+    room: int  # number of entries that it can have
+    shared: int  # number of values that an instance of a class with this table reserves, since 3.11
+
+
+class BuiltinValues:
+    """Reads str and dict objects of one process; `minor` is the minor version of its CPython."""
+
+    def __init__(self, memory: RemoteMemory, minor: tuple[int, int]) -> None:
+        self._memory, self.minor = memory, minor[1]
+        self.tuple_bytes = 24 if self.minor <= 13 else 32  # without its items
+
+    def keys(self, address: int, read: Read | None = None) -> DictKeys:
+        """Read the key table at this address; SourceError when it is none."""
+        read = read or self._memory.read
+        if self.minor <= 10:
+            _, size, _, usable, count = unpack_from("<QQQqq", read(address, 40))
+            index_bytes = size * next(width for width in (1, 2, 4, 8) if size < 1 << 8 * width)
+            first, width = address + 40 + index_bytes, 3
+        else:
+            head = read(address, 32)
+            size, index_bytes = 1 << min(head[8], 63), 1 << min(head[9], 63)
+            first, width = address + 32 + index_bytes, 2 if head[10] else 3
+            usable, count = unpack_from("<qq", head, 16)
+        room = (size << 1) // 3
+        if not 0 <= count <= room <= _MAX_ENTRIES:
+            raise SourceError("no table of a dict")
+        return DictKeys(first, count, width, first - address + room * width * 8, room, count + usable)
+
+    def items(self, address: int, most: int = 1 << 16) -> list[tuple[int, int]]:
+        """Return the addresses of keys and values of the first `most` entries of a dict."""
+        keys_at, values_at = self._memory.words(address + 32, 2)
+        keys = self.keys(keys_at)
+        count = min(keys.count, most)
+        raw = self._memory.words(keys.first, count * keys.width) if count else ()
+        names = raw[keys.width - 2 :: keys.width]
+        values = raw[keys.width - 1 :: keys.width]
+        if values_at and count:
+            values = self._memory.words(self.values(values_at), count)
+        return [(key, value) for key, value in zip(names, values, strict=True) if key and value]
+
+    def values(self, address: int) -> int:
+        """Return the address of the values of a dict that shares its keys with others."""
+        return address + 8 if self.minor >= 13 else address
+
+    def text(self, address: int) -> str:
+        """Read a compact str; SourceError when it is none, empty, or longer than MAX_TEXT."""
+        head = self._memory.read(address, 40)
+        start, length, kind = self.text_at(head, 0)
+        if not 0 < length <= MAX_TEXT:
+            raise SourceError("no name")
+        raw = self._memory.read(address + start, length * kind)
+        try:
+            return raw.decode({1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[kind])
+        except UnicodeDecodeError as error:
+            raise SourceError("no str") from error
+
+    def text_or_none(self, address: int) -> str | None:
+        try:
+            return self.text(address)
+        except SourceError:
+            return None
+
+    def is_interned(self, address: int) -> bool:
+        """Whether a str is interned, as names and constants of code that look like names are, but no data."""
+        return bool(unpack_from("<I", self._memory.read(address + 32, 4))[0] & 3)
+
+    def text_at(self, raw: bytes, at: int) -> tuple[int, int, int]:
+        """Return the offset of a str's characters, their number, and the bytes of each."""
+        length, state = unpack_from("<q", raw, at + 16)[0], unpack_from("<I", raw, at + 32)[0]
+        kind, compact, ascii_only = state >> 2 & 7, state & 32, state & 64
+        if not compact or kind not in (1, 2, 4):
+            raise SourceError("no compact str")
+        short = 48 if self.minor <= 11 else 40
+        return (short if ascii_only else short + (24 if self.minor <= 11 else 16)), length, kind
+
+
+# --- types ------------------------------------------------------------------------------------------------------------
+
+_TYPE_BYTES = 416  # of a PyTypeObject: the part that is the same in all versions
+_TYPE_SUBCLASS, _HEAP_TYPE, _HAS_GC, _READY = 1 << 31, 1 << 9, 1 << 14, 1 << 12
+_MANAGED_DICT, _MANAGED_WEAKREF, _INLINE_VALUES = 1 << 4, 1 << 3, 1 << 2  # since 3.11, 3.12, 3.13
+_QUALNAME = {8: 864, 9: 856, 10: 864, 11: 864, 12: 872, 13: 872, 14: 872, 15: 880}  # by minor version
+_MAX_NAME_BYTES = 512
+_MAX_CLASS_ENTRIES = 4096  # of a class's namespace: a bound on time
+_MAX_BASES = 64  # a bound against circles
+_MAX_REFUSED = 1 << 17  # addresses kept that are no types: a bound on memory
+_LOWEST = 4096  # No type lies below this address.
+_OBJECT_BYTES = 16
+_LINKS_BYTES = 16  # of the collector, before an object that it tracks
+
+# The types whose layout is known, by name; the layout of a subclass begins with that of its base.
+_SHAPES = {
+    "list": "list",
+    "tuple": "tuple",
+    "dict": "dict",
+    "set": "set",
+    "frozenset": "set",
+    "str": "str",
+    "int": "int",
+    "bytes": "bytes",
+    "bytearray": "bytearray",
+    "type": "class",
+    "weakref": "weak",
+    "weakref.ReferenceType": "weak",
+    "collections.deque": "deque",
+    "array.array": "array",
+    "numpy.ndarray": "ndarray",
+    "torch._C._TensorBase": "tensor",
+    "torch._C.TensorBase": "tensor",
+}
+_EXACT = {"str", "bytes"}  # shapes whose subclasses have another layout
+_BY_FIELDS = {"tensor"}  # shapes whose references are sought in the whole fixed part
+
+
+@dataclass(frozen=True, slots=True)
+class HeapType:
+    """One type."""
+
+    address: int
+    name: str  # "__main__.Agent", "dict"
+    basic_bytes: int
+    item_bytes: int
+    is_gc_tracked: bool  # the garbage collector tracks its objects, or may do so
+    shape: str  # one of those above; "": none of them
+    shape_bytes: int  # of the fixed part that the shape describes, from the start of the object
+    base_at: int  # the address of its base type; 0 without
+    members_at: int  # the table of attributes in the fixed part (slots and members of C code); 0 without
+    dict_offset: int
+    has_managed_dict: bool
+    has_inline_values: bool
+    front_bytes: int  # before each object
+    keys_at: int  # the key table that its objects share; 0 without
+
+
+class TypeTable:
+    """The types that were read so far."""
+
+    def __init__(self, memory: RemoteMemory, objects: BuiltinValues) -> None:
+        self._memory, self._objects, self._minor = memory, objects, objects.minor
+        self.gc_types: dict[int, HeapType] = {}  # of tracked objects
+        self.others: dict[int, HeapType] = {}
+        self._refused: set[int] = set()
+
+    def gc_type_at(self, address: int) -> HeapType | None:
+        """Return the type of tracked objects at this address; None when there is none."""
+        found = self.type_at(address)
+        return found if found is not None and found.is_gc_tracked else None
+
+    def type_at(self, address: int) -> HeapType | None:
+        """Return the type at this address; None when there is none."""
+        found = self.gc_types.get(address) or self.others.get(address)
+        if found is not None or address in self._refused or address % 8 or address < _LOWEST:
+            return found
+        try:
+            found = self._read(address, _MAX_BASES)
+        except SourceError:
+            if len(self._refused) >= _MAX_REFUSED:
+                self._refused.clear()
+            self._refused.add(address)
+            return None
+        return found
+
+    def known_from(self, count: int) -> frozenset[int]:
+        """Return the addresses of all types of tracked objects but the first `count` that were read."""
+        return frozenset(islice(self.gc_types, count, None))
+
+    def _read(self, address: int, bases_left: int) -> HeapType:
+        raw = self._memory.read(address, _TYPE_BYTES)
+        metatype, (name_at, basic, item) = unpack_from("<Q", raw, 8)[0], unpack_from("<Qqq", raw, 24)
+        flags, members_at, base_at, namespace = (unpack_from("<Q", raw, at)[0] for at in (168, 240, 256, 264))
+        dict_offset = unpack_from("<q", raw, 288)[0]
+        if not flags & _READY or not _OBJECT_BYTES <= basic < 1 << 24 or not 0 <= item < 1 << 16:
+            raise SourceError("no type")
+        if metatype % 8 or not self._memory.word(metatype + 168) & _TYPE_SUBCLASS:
+            raise SourceError("no type")
+        name = self._memory.text(name_at, _MAX_NAME_BYTES)
+        of_heap = bool(flags & _HEAP_TYPE)
+        keys_at = 0
+        if of_heap:
+            name = self._full_name(address, namespace, name)
+            keys_at = self._memory.word(address + _QUALNAME[self._minor] + 8)
+        name = printable(name.removeprefix("builtins."))
+        shape, shape_bytes = self._shape(name, basic, base_at, bases_left)
+        managed = self._minor >= 11 and bool(flags & _MANAGED_DICT)
+        in_front = managed or (self._minor >= 12 and bool(flags & _MANAGED_WEAKREF))
+        found = HeapType(
+            address=address,
+            name=name,
+            basic_bytes=basic,
+            item_bytes=item,
+            is_gc_tracked=bool(flags & _HAS_GC),
+            shape=shape,
+            shape_bytes=shape_bytes,
+            base_at=base_at,
+            members_at=members_at,
+            dict_offset=0 if managed else dict_offset,
+            has_managed_dict=managed,
+            has_inline_values=self._minor >= 13 and bool(flags & _INLINE_VALUES),
+            front_bytes=_LINKS_BYTES * (bool(flags & _HAS_GC) + in_front),
+            keys_at=keys_at,
+        )
+        (self.gc_types if found.is_gc_tracked else self.others)[address] = found
+        return found
+
+    def _shape(self, name: str, basic: int, base_at: int, bases_left: int) -> tuple[str, int]:
+        shape = _SHAPES.get(name)
+        if shape is not None:
+            return shape, _OBJECT_BYTES if shape in _BY_FIELDS else basic
+        if base_at and bases_left:
+            base = self.gc_types.get(base_at) or self.others.get(base_at) or self._read(base_at, bases_left - 1)
+            if base.shape not in _EXACT:
+                return base.shape, base.shape_bytes
+        return "", _OBJECT_BYTES
+
+    def _full_name(self, address: int, namespace: int, name: str) -> str:
+        """Return the module and qualified name of a class, as far as they can be read."""
+        try:
+            qualified = self._objects.text(self._memory.word(address + _QUALNAME[self._minor]))
+        except SourceError:
+            return name
+        try:
+            return f"{self._module(namespace)}.{qualified}"
+        except SourceError:
+            return name if name.endswith(f".{qualified}") else qualified
+
+    def _module(self, namespace: int) -> str:
+        """Return `__module__` of a class's namespace."""
+        for key, value in self._objects.items(namespace, _MAX_CLASS_ENTRIES):
+            if self._objects.text_or_none(key) == "__module__":
+                return self._objects.text(value)
+        raise SourceError("no __module__")
+
+
+# --- any object -------------------------------------------------------------------------------------------------------
+
+FRONT = 32  # Bytes before an object that may belong to it: the collector's links, and attributes since 3.11.
+MAX_BODY_BYTES = 1 << 12  # Bytes of an object that are read at once; hardly any fixed part is longer.
+MAX_COUNT = 1 << 40  # No object has so many items: a larger number is none.
+_MAX_WORDS = 1 << 23  # References of one object that are followed: a bound on memory.
+_WHOLE_BYTES = 1 << 16  # A block from this size on must lie in one mapping, because the object may be a false one.
+_SHORT, _HEAD_BYTES = 512, 16
+OFTEN = 1 << 16  # A reference count below this is plausible, and below any address.
+_MAX_REFERENCES = 1 << 40  # Immortal objects have some 2**30 or 2**32.
+_WORD, _PAIR = Struct("<Q").unpack_from, Struct("<QQ").unpack_from
+
+
+class RemoteObject:
+    """An object within `raw`, with FRONT bytes before it and up to MAX_BODY_BYTES of its fixed part."""
+
+    __slots__ = ("_memory", "at", "end", "heap_type", "raw", "start")
+
+    def __init__(self, memory: RemoteMemory, raw: bytes, start: int) -> None:
+        self._memory, self.raw, self.start, self.end = memory, raw, start, start + len(raw)
+        self.at = 0  # of the object, in `raw`
+        self.heap_type: HeapType
+
+    @property
+    def address(self) -> int:
+        return self.start + self.at
+
+    def word(self, offset: int) -> int:
+        return int(_WORD(self.raw, self.at + offset)[0])
+
+    def pair(self, offset: int) -> tuple[int, int]:
+        """Return two words of the object."""
+        return _PAIR(self.raw, self.at + offset)
+
+    def count(self, offset: int = 16) -> int:
+        """Return a number of items; SourceError when the word is none."""
+        number = int(_WORD(self.raw, self.at + offset)[0])
+        if number >= MAX_COUNT:
+            raise SourceError("no number of items")
+        return number
+
+    def read(self, address: int, size: int) -> bytes:
+        """Read any memory of the process, without a system call where these bytes contain it."""
+        first, end = address - self.start, address + size
+        if first >= 0 and end <= self.end:
+            return self.raw[first : first + size]
+        if size >= _WHOLE_BYTES and self._memory.writable.within(address, end) != [(address, end)]:
+            raise SourceError("no block of that size")
+        return self._memory.read(address, size)
+
+    def words(self, address: int, count: int) -> array[int]:
+        """Read `count` words at an address, or the first _MAX_WORDS."""
+        return array("Q", self.read(address, 8 * min(count, _MAX_WORDS)))
+
+
+def is_plausible_refcount(memory: RemoteMemory, word: int) -> bool:
+    """Whether a word may be a reference count; in a table of types, where another type follows, it is an address."""
+    return 0 < word < OFTEN or (OFTEN <= word < _MAX_REFERENCES and word not in memory.writable)
+
+
+def read_remote_object(memory: RemoteMemory, types: TypeTable, address: int) -> RemoteObject | None:
+    """Read the object at an address; None when there is none."""
+    for low, high in memory.writable.within(address - FRONT, address + MAX_BODY_BYTES):
+        if not low <= address <= high - _HEAD_BYTES:
+            continue
+        try:
+            raw = memory.read(low, min(high, address + _SHORT) - low)
+            kind = types.type_at(_WORD(raw, address - low + 8)[0])
+            if kind is not None and kind.basic_bytes > _SHORT:
+                raw = memory.read(low, high - low)
+        except TargetGoneError:
+            raise
+        except SourceError:  # It was unmapped since.
+            return None
+        if kind is None:
+            return None
+        # Zeros stand for unmapped memory before the object, and for memory after `end`, which was not read.
+        missing = max(0, FRONT - (address - low))
+        obj = RemoteObject(memory, bytes(missing) + raw + bytes(min(MAX_BODY_BYTES, kind.basic_bytes)), low - missing)
+        obj.at, obj.heap_type, obj.end = address - obj.start, kind, low + len(raw)
+        return obj
+    return None
