@@ -21,7 +21,7 @@ from elftools.elf.elffile import ELFFile
 from memwatch.core.examination import Census, StackFrame
 from memwatch.diagnosis.heap.attribute_path_sizes import parse_attribute_path
 from memwatch.diagnosis.heap.cpython_runtime import Binary, Interpreter, find_interpreter
-from memwatch.diagnosis.heap.object_census import CensusOptions, census_of
+from memwatch.diagnosis.heap.object_census import CensusOptions, CensusTaker
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.heap.stack_frames import Frames
 from memwatch.errors import SourceError
@@ -82,7 +82,7 @@ def census(raw: bytes) -> tuple[Census, list[tuple[StackFrame, ...]]]:
     frames, stacks = Frames(memory, interpreter), []
     with suppress(SourceError):
         stacks = [frames.resolve_stack(frames.stack(thread)) for thread in frames.threads()]
-    return census_of(memory, interpreter, WISH), stacks
+    return CensusTaker(memory, interpreter, WISH).census(), stacks
 
 
 def seeds() -> tuple[bytes, ...]:
@@ -300,7 +300,7 @@ def _proc() -> Path:
 def binary(raw: bytes) -> tuple[int, ...]:
     """Where a runtime is by an executable that says anything."""
     with tempfile.TemporaryDirectory() as folder:
-        found = Binary(RemoteMemory(int(PID), str(_mapped(Path(folder), raw)), Image(bytes(SIZE))), folder)
+        found = Binary(RemoteMemory(int(PID), str(_mapped(Path(folder), raw)), Image(bytes(SIZE))))
     return found.runtime, found.version_at, *found.bss
 
 
@@ -339,9 +339,9 @@ def crowded(seconds: float) -> Interpreter:
     with tempfile.TemporaryDirectory() as folder:
         crowd = Crowd()
         memory = RemoteMemory(int(PID), str(_mapped(Path(folder), executables()[0])), crowd)
-        found = Binary(memory, folder)
+        found = Binary(memory)
         crowd.words = {found.version_at: 0x030B07F0, found.runtime + 40: CODE}
-        return find_interpreter(memory, folder, seconds)
+        return find_interpreter(memory, seconds)
 
 
 def _mapped(folder: Path, executable: bytes) -> Path:

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 
 from memwatch.core.examination import AttributeSize
 from memwatch.diagnosis.heap.attribute_values import Attributes
+from memwatch.diagnosis.heap.object_layouts import Layouts
 from memwatch.diagnosis.heap.reachable_objects import Walk
-from memwatch.diagnosis.heap.remote_objects import HeapType
+from memwatch.diagnosis.heap.remote_objects import MAX_COUNT, HeapType
 from memwatch.errors import ConfigError
 
 _NAME = r"[^\W\d]\w*"
 _ROOT = re.compile(rf"{_NAME}(?:\.{_NAME})*")
 _STEP = re.compile(rf"\.({_NAME})|\[(\*)\]|\[(\d+)\]|\[(?:'([^']*)'|\"([^\"]*)\")\]")
+_DEQUE_MAXLEN_AT = 64  # in a dequeobject
 _CAPACITIES = ("capacity", "maxlen", "max_len", "max_size", "maxsize", "max_length", "buffer_size", "max_capacity")
 # Objects that belong to the program itself and do not count as an attribute's data, by shape and by name of the type.
 _PROGRAM_SHAPES = {"class", "weak"}
@@ -58,8 +60,8 @@ def matching_names(track: AttributePath, name: str) -> int:
 class AttributePathSizer:
     """Follows paths in one heap; `walk` makes a new Walk through it."""
 
-    def __init__(self, attributes: Attributes, walk: Callable[..., Walk]) -> None:
-        self._attributes, self._walk = attributes, walk
+    def __init__(self, attributes: Attributes, layouts: Layouts, walk: Callable[..., Walk]) -> None:
+        self._attributes, self._layouts, self._walk = attributes, layouts, walk
 
     def size(
         self, track: AttributePath, instances: Iterable[tuple[HeapType, Sequence[int]]], may_go_on: Callable[[], bool]
@@ -80,7 +82,8 @@ class AttributePathSizer:
                     called[length].add(name)
             elif kind.name == "module":
                 for address in addresses:
-                    of_instances[self._names_of_module(track, address)].append(address)
+                    module = tuple(self._attributes.module(address).name.split("."))
+                    of_instances[len(module) if module == track.names[: len(module)] else 0].append(address)
             elif length := matching_names(track, kind.name):
                 of_instances[length] += addresses
                 called[length].add(kind.name)
@@ -109,13 +112,13 @@ class AttributePathSizer:
     def _items(self, owners: Sequence[int], found: Iterable[int]) -> tuple[int | None, int | None]:
         """Return the number of items of these containers, and the capacity of a single one of a single owner."""
         objects = [obj for address in found if (obj := self._attributes.object_at(address)) is not None]
-        lengths = [length for obj in objects if (length := self._attributes.length(obj)) is not None]
+        lengths = [length for obj in objects if (length := self._layouts.length(obj)) is not None]
         if not lengths:
             return None, None
         if len(objects) > 1 or len(owners) > 1:
             return sum(lengths), None
-        maxlen = self._attributes.deque_maxlen(objects[0])
-        return sum(lengths), maxlen if maxlen is not None else self._owner_capacity(owners[0])
+        maxlen = objects[0].word(_DEQUE_MAXLEN_AT) if objects[0].heap_type.shape == "deque" else MAX_COUNT
+        return sum(lengths), maxlen if maxlen < MAX_COUNT else self._owner_capacity(owners[0])
 
     def _owner_capacity(self, owner: int) -> int | None:
         """Return the capacity that an attribute of the container's owner states."""
@@ -123,8 +126,9 @@ class AttributePathSizer:
         if obj is None:
             return None
         values = {name.lstrip("_"): value for name, value in self._attributes.named_values(obj)}
-        numbers = (self._attributes.whole_number(values[name]) for name in _CAPACITIES if name in values)
-        return next((number for number in numbers if number is not None and number > 0), None)
+        named = (self._attributes.object_at(values[name]) for name in _CAPACITIES if name in values)
+        numbers = (self._layouts.whole_number(value) for value in named if value is not None)
+        return next((number for number in numbers if number), None)
 
     def _follow(self, roots: Iterable[int], steps: Iterable[str]) -> tuple[set[int], str]:
         """Return the objects at the end of these steps, or none and the first step that leads nowhere."""
@@ -135,10 +139,6 @@ class AttributePathSizer:
                 return found, step
         return found, ""
 
-    def _names_of_module(self, track: AttributePath, address: int) -> int:
-        name = self._attributes.module(address).name.split(".")
-        return len(name) if tuple(name) == track.names[: len(name)] else 0
-
     def _next(self, address: int, step: str) -> Iterator[int]:
         obj = self._attributes.object_at(address)
         if obj is None:
@@ -147,7 +147,7 @@ class AttributePathSizer:
         if step.startswith("."):
             yield from (value for name, value in self._attributes.named_values(obj) if name == step[1:])
         elif every is not None or index is not None:
-            items = self._attributes.elements(obj)
+            items = self._layouts.elements(obj)
             yield from items if every else items[int(index) : int(index) + 1]
         else:
             yield from (value for name, value in self._attributes.items(address) if name == (single or double))

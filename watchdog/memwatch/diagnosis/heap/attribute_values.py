@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 
 from memwatch.core.text_and_units import printable
-from memwatch.diagnosis.heap.object_layouts import NDARRAY_BASE_AT, Layouts
-from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.heap.object_layouts import Layouts
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
 from memwatch.diagnosis.heap.remote_objects import (
-    MAX_COUNT,
     BuiltinValues,
     HeapType,
     RemoteObject,
     TypeTable,
     read_remote_object,
 )
-from memwatch.errors import SourceError, TargetGoneError
+from memwatch.errors import SourceError
 
 _MEMBER_BYTES, _MAX_MEMBERS = 40, 256  # PyMemberDef: name, type, offset, flags, doc
 _OBJECT_MEMBERS = {6, 16}  # T_OBJECT, T_OBJECT_EX
 _MAX_BASES = 64  # of a type: a bound against circles
-_DEQUE_MAXLEN_AT = 64  # in a dequeobject
 _MAX_NAME_BYTES = 256
 _MODULE_NAMES = ("__name__", "__file__")
 _MODULE_ITEMS = 16  # first items of a module's dict: the import puts these names among them
@@ -43,26 +42,24 @@ class Attributes:
 
     def __init__(self, memory: RemoteMemory, objects: BuiltinValues, types: TypeTable, layouts: Layouts) -> None:
         self._memory, self._objects, self._types, self._layouts = memory, objects, types, layouts
-        self._modules: dict[int, Module] = {}
-        self._members: dict[int, list[tuple[str, int]]] = {}  # names and offsets, by the address of the type
+        self.module = cache(self._module)  # reads the module at an address; fields that cannot be read are empty
+        self._members_of = cache(self._members)
 
     def named_values(self, obj: RemoteObject) -> Iterator[tuple[str, int]]:
         """Yield names and addresses of values, of slots and of the instance's dict."""
         try:
             for name, offset in self._members_of(obj.heap_type):
                 yield name, obj.words(obj.address + offset, 1)[0]
-            dict_at, values_at = self._layouts.instance(obj)
+            dict_at, values_at = self._layouts.attributes_at(obj)
             if dict_at:
                 yield from self.items(dict_at)
-            elif values_at and (names := self._layouts.names(obj.heap_type)) is not None:
+            elif values_at and (names := self._layouts.shared_keys(obj.heap_type)) is not None:
                 keys = obj.words(names.first, names.count * names.width)[names.width - 2 :: names.width]
                 for key, value in zip(keys, obj.words(values_at, names.count), strict=True):
                     text = self._objects.text_or_none(key) if value else None
                     if text is not None:
                         yield printable(text), value
-        except TargetGoneError:
-            raise
-        except SourceError:
+        except UnreadableError:
             return
 
     def dict_of(self, obj: RemoteObject) -> int:
@@ -72,13 +69,9 @@ class Attributes:
                 return obj.word(16)
             if obj.heap_type.shape == "class":
                 return obj.word(264)
-            return self._layouts.instance(obj)[0]
+            return self._layouts.attributes_at(obj)[0]
         except SourceError:
             return 0
-
-    def is_view(self, obj: RemoteObject) -> bool:
-        """Whether an array shows the memory of another object."""
-        return obj.word(NDARRAY_BASE_AT) != 0
 
     def items(self, address: int, most: int = _MAX_ITEMS) -> Iterator[tuple[str, int]]:
         """Yield those of the first `most` items of a dict whose keys are text."""
@@ -95,42 +88,16 @@ class Attributes:
                 if name is not None and name.isidentifier() and self._objects.is_interned(key):
                     yield printable(name), value
 
-    def elements(self, obj: RemoteObject) -> list[int]:
-        """Return the addresses of a container's items (of a dict its values)."""
-        try:
-            return [address for address in self._layouts.held(obj) if address]
-        except TargetGoneError:
-            raise
-        except SourceError:
-            return []
-
-    def length(self, obj: RemoteObject) -> int | None:
-        """Return the number of items of a container; None when it is none."""
-        try:
-            return self._layouts.length(obj)
-        except SourceError:
-            return None
-
-    def deque_maxlen(self, obj: RemoteObject) -> int | None:
-        maxlen = obj.word(_DEQUE_MAXLEN_AT) if obj.heap_type.shape == "deque" else MAX_COUNT
-        return maxlen if maxlen < MAX_COUNT else None
-
-    def whole_number(self, address: int) -> int | None:
-        """Return the value of a non-negative int below 2**60; None for anything else."""
-        obj = self.object_at(address)
-        return self._layouts.whole_number(obj) if obj is not None and obj.heap_type.shape == "int" else None
-
-    def _members_of(self, kind: HeapType) -> list[tuple[str, int]]:
-        known = self._members.get(kind.address)
-        if known is None:
-            known = self._members[kind.address] = []
-            base: HeapType | None = kind
-            for _ in range(_MAX_BASES):
-                if base is None:
-                    break
-                known += self._own_members(base)
-                base = self._types.type_at(base.base_at) if base.base_at else None
-        return known
+    def _members(self, kind: HeapType) -> list[tuple[str, int]]:
+        """Return the names and offsets of the references in an object's fixed part, those of its base classes too."""
+        found = []
+        base: HeapType | None = kind
+        for _ in range(_MAX_BASES):
+            if base is None:
+                break
+            found += self._own_members(base)
+            base = self._types.type_at(base.base_at)
+        return found
 
     def _own_members(self, kind: HeapType) -> list[tuple[str, int]]:
         found = []
@@ -142,12 +109,6 @@ class Attributes:
                 if sort & 0xFFFFFFFF in _OBJECT_MEMBERS and offset < kind.basic_bytes:
                     found.append((self._memory.text(name_at, _MAX_NAME_BYTES), offset))
         return found
-
-    def module(self, address: int) -> Module:
-        """Read the module at an address; fields that cannot be read are empty."""
-        if address not in self._modules:
-            self._modules[address] = self._module(address)
-        return self._modules[address]
 
     def _module(self, address: int) -> Module:
         obj = self.object_at(address)

@@ -30,8 +30,8 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 class Binary:
     """The mapped file that contains CPython's runtime; SourceError when the process has none."""
 
-    def __init__(self, memory: RemoteMemory, root: str = "/proc") -> None:
-        for path, first in _candidates(memory, root):
+    def __init__(self, memory: RemoteMemory) -> None:
+        for path, first in _candidates(memory):
             # elftools trusts the headers of a file: on false ones it may raise anything.
             with suppress(Exception), open(path, "rb") as file:
                 elf = ELFFile(file)
@@ -50,9 +50,9 @@ class Binary:
         )
 
 
-def _candidates(memory: RemoteMemory, root: str) -> Iterator[tuple[str, MemoryMapping]]:
+def _candidates(memory: RemoteMemory) -> Iterator[tuple[str, MemoryMapping]]:
     """Yield paths to the executable and to each libpython, with its first mapping."""
-    folder = f"{root}/{memory.pid}"
+    folder = memory.folder
     try:
         executable = os.readlink(f"{folder}/exe")  # noqa: PTH115 - a text, which may end with " (deleted)"
     except FileNotFoundError as error:  # memory that was opened before can be read for a moment longer
@@ -62,9 +62,11 @@ def _candidates(memory: RemoteMemory, root: str) -> Iterator[tuple[str, MemoryMa
         if mapping.path in seen or not (mapping.path == executable or _LIBRARY.search(mapping.path)):
             continue
         seen.add(mapping.path)
-        linked = f"{folder}/map_files/{mapping.start:x}-{mapping.end:x}"
-        paths = (f"{folder}/exe",) if mapping.path == executable else (f"{folder}/root{mapping.path}", linked)
-        yield from ((path, mapping) for path in paths)
+        if mapping.path == executable:
+            yield f"{folder}/exe", mapping
+        else:
+            yield f"{folder}/root{mapping.path}", mapping
+            yield f"{folder}/map_files/{mapping.start:x}-{mapping.end:x}", mapping
 
 
 def _symbol(elf: ELFFile, name: str) -> int:
@@ -149,15 +151,15 @@ class Interpreter:
         )
 
 
-def find_interpreter(memory: RemoteMemory, root: str = "/proc", seconds: float = FIND_SECONDS) -> Interpreter:
+def find_interpreter(memory: RemoteMemory, seconds: float = FIND_SECONDS) -> Interpreter:
     """Find the CPython of a process; SourceError, with a hint, when it cannot be read, or not within `seconds`."""
     deadline = time.monotonic() + seconds
     if sys.byteorder != "little" or sys.maxsize != 2**63 - 1:
         raise SourceError("a census reads 64-bit little-endian processes only")
-    binary = Binary(memory, root)
+    binary = Binary(memory)
     version = _version(memory, binary)
-    parts = tuple(int(part) for part in version.split(".")[:2])
-    minor = (parts[0], parts[1])
+    major, number = map(int, version.split(".")[:2])
+    minor = (major, number)
     if not OLDEST <= minor <= NEWEST:
         raise SourceError(f"CPython {version} cannot be read", "a census reads CPython 3.8 to 3.15")
     lists: list[int] = []

@@ -11,12 +11,11 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import compress, islice
 
 from memwatch.diagnosis.heap.cpython_runtime import POINTER, Interpreter
-from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
 from memwatch.diagnosis.heap.remote_objects import OFTEN, TypeTable, is_plausible_refcount
-from memwatch.errors import SourceError, TargetGoneError
 
 CHUNK = 1 << 20  # bytes that are read at once
 SLOT = 16  # bytes of the two links before an object, which lie at a multiple of it
@@ -77,16 +76,14 @@ class Scanner:
     def _scan_chunk(self, chunk: int, found: GcScan) -> None:
         for source, target in self._waiting.pop(chunk, ()):
             self._follow_link(source, target)
-        before, until = self._read.get(chunk, 0), len(self._types.gc_types)
-        wanted, start = self._types.known_from(before), chunk * CHUNK
-        slots = self._slots.get(chunk, array("H"))
-        self._read[chunk] = until
+        # Of a chunk that was read before, only the types are wanted that were found since.
+        wanted = frozenset(islice(self._types.gc_types, self._read.get(chunk, 0), None))
+        self._read[chunk] = len(self._types.gc_types)
+        slots, start = self._slots.get(chunk, array("H")), chunk * CHUNK
         for low, high in self._memory.anonymous.within(start, start + CHUNK):
             try:
                 raw = self._memory.read(low, high - low)
-            except TargetGoneError:
-                raise
-            except SourceError:  # It was unmapped since.
+            except UnreadableError:  # It was unmapped since.
                 continue
             words, first = array("Q", raw), (low - start) // SLOT
             accepted = self._accepted(raw, words, wanted)
@@ -147,13 +144,11 @@ class Scanner:
         """Learn the type of the object linked from here; False when it does not link back."""
         try:
             _, before, _, kind = self._memory.words(target, 4)
-        except TargetGoneError:
-            raise
-        except SourceError:
+        except UnreadableError:
             return False
         if before & POINTER != source:
             return False
-        self._types.gc_type_at(kind)
+        self._types.type_at(kind)
         return True
 
     def _drop_false(self, found: GcScan) -> None:
@@ -170,9 +165,7 @@ class Scanner:
         """Return the type of a false object, which has no neighbour that links back; 0 for a real one."""
         try:
             following, before, _, kind = self._memory.words(address, 4)
-        except TargetGoneError:
-            raise
-        except SourceError:  # It was unmapped since.
+        except UnreadableError:  # It was unmapped since.
             return 0
         return 0 if address in (self._link_at(following + 8), self._link_at(before)) else kind
 
@@ -180,9 +173,7 @@ class Scanner:
         """Return the target of the link at an address; 0 when there is none."""
         try:
             return self._memory.word(address & ~7) & POINTER
-        except TargetGoneError:
-            raise
-        except SourceError:
+        except UnreadableError:
             return 0
 
 

@@ -25,7 +25,7 @@ from memwatch.diagnosis.heap.gc_object_scan import GcScan, Scanner
 from memwatch.diagnosis.heap.object_layouts import NDARRAY_DATA_AT, Layouts
 from memwatch.diagnosis.heap.program_modules import LIBRARY, Program, is_of_program, is_owner
 from memwatch.diagnosis.heap.reachable_objects import ReachableObjects, Walk
-from memwatch.diagnosis.heap.reference_paths import PathRoots, ReferencePathFinder
+from memwatch.diagnosis.heap.reference_paths import ReferencePathFinder
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.heap.remote_objects import BuiltinValues, HeapType, TypeTable
 from memwatch.diagnosis.heap.stack_frames import Frames
@@ -60,24 +60,21 @@ class CensusOptions:
         return self.bytes or bool(traced or self.attribute_paths or self.containers)
 
 
-def take_census(
-    pid: int, options: CensusOptions | None = None, root: str = "/proc", resident: ResidentBytes | None = None
-) -> Census:
+def take_census(pid: int, options: CensusOptions | None = None, resident: ResidentBytes | None = None) -> Census:
     """Take a census of process `pid`; SourceError, with a hint, when its heap cannot be read."""
-    with closing(RemoteMemory(pid, root)) as memory:
-        return census_of(memory, find_interpreter(memory, root), options or CensusOptions(), resident)
+    with closing(RemoteMemory(pid)) as memory:
+        return CensusTaker(memory, find_interpreter(memory), options or CensusOptions(), resident).census()
 
 
-def census_of(
-    memory: RemoteMemory, interpreter: Interpreter, options: CensusOptions, resident: ResidentBytes | None = None
-) -> Census:
-    """Take a census of a process whose interpreter is known."""
-    return _CensusTaker(memory, interpreter, options, resident).census()
+class CensusTaker:
+    """Takes one census of a process whose interpreter is known."""
 
-
-class _CensusTaker:
     def __init__(
-        self, memory: RemoteMemory, interpreter: Interpreter, options: CensusOptions, resident: ResidentBytes | None
+        self,
+        memory: RemoteMemory,
+        interpreter: Interpreter,
+        options: CensusOptions,
+        resident: ResidentBytes | None = None,
     ) -> None:
         self._memory, self._interpreter, self._options, self._resident = memory, interpreter, options, resident
         self._began = time.process_time()
@@ -95,8 +92,8 @@ class _CensusTaker:
         walk = Walk(self._memory, self._types, self._layouts, wanted=self._is_wanted)
         reached = walk.run(chain(scan.addresses(), [array("Q", variables)]), self._may_go_on)
         program = Program(self._attributes, reached.tallies, f"{self._memory.folder}/root")
-        types, roots = self._measured(reached), PathRoots(program.owners, variables)
-        finder = ReferencePathFinder(reached.graph, self._attributes, roots, self._may_go_on)
+        types = self._measured(reached)
+        finder = ReferencePathFinder(reached.graph, self._attributes, program.owners, variables, self._may_go_on)
         large, holders = self._large(reached, finder), self._holders(reached, finder, self._traced(types, program))
         self._memory.refresh()  # New objects lie in new mappings, and belong to the sizes of this moment.
         tracked = tuple(self._sized(self._options.attribute_paths, reached))
@@ -139,12 +136,10 @@ class _CensusTaker:
     def _is_wanted(self, kind: HeapType) -> bool:
         """Whether the addresses of the objects of a type are needed."""
         options = self._options
-        if (options.containers or options.trace_most_frequent > 0) and (
-            kind.name in ALWAYS_TRACED_TYPES or is_of_program(kind.name)
-        ):
-            return True
+        finds_most = options.containers or options.trace_most_frequent > 0
         return (
             is_owner(kind)
+            or (finds_most and (kind.name in ALWAYS_TRACED_TYPES or is_of_program(kind.name)))
             or any(_is_called(kind, name) for name in options.traced_types)
             or any(matching_names(track, kind.name) for track in options.attribute_paths)
         )
@@ -196,7 +191,8 @@ class _CensusTaker:
         return tuple(path for name, found in addresses.items() for path in finder.paths_to_type(name, found))
 
     def _sized(self, wanted: Iterable[AttributePath], reached: ReachableObjects) -> Iterator[AttributeSize]:
-        sizer = AttributePathSizer(self._attributes, partial(Walk, self._memory, self._types, self._layouts))
+        walk = partial(Walk, self._memory, self._types, self._layouts)
+        sizer = AttributePathSizer(self._attributes, self._layouts, walk)
         instances = [(tally.type, tally.addresses) for tally in reached.tallies]
         yield from (sizer.size(path, instances, self._may_go_on) for path in wanted)
 

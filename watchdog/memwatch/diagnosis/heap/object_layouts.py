@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from struct import Struct
 
+from memwatch.diagnosis.heap.remote_memory import UnreadableError
 from memwatch.diagnosis.heap.remote_objects import (
     FRONT,
     MAX_BODY_BYTES,
@@ -30,17 +32,15 @@ MeasureObject = Callable[[RemoteObject, "array[int]"], int]
 
 
 class Layouts:
-    """Reads the layouts of one process's objects; SourceError when one changes while it is read."""
+    """Reads the layouts of one process's objects; UnreadableError when one changes while it is read."""
 
     def __init__(self, objects: BuiltinValues) -> None:
         self._objects, self._minor = objects, objects.minor
         self._shared: dict[int, DictKeys | None] = {}  # the tables of names, by their addresses
         self._elements: dict[int, tuple[int, bool]] = {}  # numpy's dtypes: bytes of an element, is it a reference
         self._measurers: dict[str, MeasureObject] = {
-            "": self._items,
             "array": self._array,
             "bytearray": lambda obj, _: obj.count(24),
-            "bytes": self._items,
             "class": self._class,
             "deque": self._deque,
             "dict": self._dict,
@@ -62,31 +62,41 @@ class Layouts:
         if kind.shape_bytes >= kind.basic_bytes and not kind.has_managed_dict and not kind.dict_offset:
             return lambda obj, references: fixed + measure(obj, references)
 
+        # The words of the fixed part after those that the shape describes may be references.
+        start, end = (kind.shape_bytes + 7) // 8 * 8, min(kind.basic_bytes, MAX_BODY_BYTES) // 8 * 8
+
         def with_attributes(obj: RemoteObject, references: array[int]) -> int:
-            shaped = measure(obj, references)
-            return fixed + shaped + self._fields(obj, references) + self._attributes(obj, references)
+            size = fixed + measure(obj, references)
+            references.frombytes(obj.raw[obj.at + start : obj.at + end])
+            return size + self._attributes(obj, references)
 
         return with_attributes
 
-    def held(self, obj: RemoteObject) -> array[int]:
-        """Return the items of a container (of a dict its values), without the attributes of a subclass."""
+    def elements(self, obj: RemoteObject) -> list[int]:
+        """Return the addresses of a container's items (of a dict its values), without the attributes of a subclass."""
         references: array[int] = array("Q")
-        if obj.heap_type.shape == "dict":
-            return array("Q", [value for _, value in self._objects.items(obj.address, _MAX_ITEMS)])
-        if obj.heap_type.shape in ("list", "tuple", "deque", "set"):
-            self._measurers[obj.heap_type.shape](obj, references)
-        return references
+        with suppress(UnreadableError):
+            if obj.heap_type.shape == "dict":
+                return [value for _, value in self._objects.items(obj.address, _MAX_ITEMS)]
+            if obj.heap_type.shape in ("list", "tuple", "deque", "set"):
+                self._measurers[obj.heap_type.shape](obj, references)
+            return [address for address in references if address]
+        return []
 
     def length(self, obj: RemoteObject) -> int | None:
         """Return the number of items of a container; of an array, its first dimension. None for other objects."""
         shape = obj.heap_type.shape
-        if shape == "ndarray":
-            dimensions = obj.word(24) & 0xFFFFFFFF
-            return obj.words(obj.word(32), 1)[0] if 0 < dimensions <= _MAX_DIMENSIONS else None
-        return obj.count(_COUNT_AT[shape]) if shape in _COUNT_AT else None
+        with suppress(SourceError):
+            if shape in _COUNT_AT:
+                return obj.count(_COUNT_AT[shape])
+            if shape == "ndarray" and 0 < obj.word(24) & 0xFFFFFFFF <= _MAX_DIMENSIONS:
+                return obj.words(obj.word(32), 1)[0]
+        return None
 
     def whole_number(self, obj: RemoteObject) -> int | None:
-        """Return the value of a non-negative int below 2**60; None for another int."""
+        """Return the value of a non-negative int below 2**60; None for anything else."""
+        if obj.heap_type.shape != "int":
+            return None
         word, (low, high) = _SIGNED(obj.raw, obj.at + 16)[0], _DIGITS(obj.raw, obj.at + 24)
         count, is_negative, is_zero = word, word < 0, word == 0
         if self._minor >= 12:
@@ -96,12 +106,6 @@ class Layouts:
         return 0 if is_zero else int(low + (high << 30 if count == 2 else 0))
 
     # --- any type ---
-
-    def _fields(self, obj: RemoteObject, references: array[int]) -> int:
-        """Append the words of the fixed part after those that the shape describes."""
-        start, end = (obj.heap_type.shape_bytes + 7) // 8 * 8, min(obj.heap_type.basic_bytes, MAX_BODY_BYTES) // 8 * 8
-        references.frombytes(obj.raw[obj.at + start : obj.at + end])
-        return 0
 
     def _items(self, obj: RemoteObject, references: array[int]) -> int:
         """Measure the part of variable length, right after the fixed part."""
@@ -116,16 +120,16 @@ class Layouts:
         return int(number * item_bytes)
 
     def _attributes(self, obj: RemoteObject, references: array[int]) -> int:
-        dict_at, values_at = self.instance(obj)
+        dict_at, values_at = self.attributes_at(obj)
         if dict_at:
             references.append(dict_at)
-        names = self.names(obj.heap_type) if values_at else None
+        names = self.shared_keys(obj.heap_type) if values_at else None
         if names is None:
             return 0
         references.extend(obj.words(values_at, names.count))
         return 8 * (names.shared + 1)
 
-    def instance(self, obj: RemoteObject) -> tuple[int, int]:
+    def attributes_at(self, obj: RemoteObject) -> tuple[int, int]:
         """Return the addresses of an instance's dict and, without one, of its values by the names of its class."""
         kind = obj.heap_type
         if not kind.has_managed_dict:
@@ -143,7 +147,7 @@ class Layouts:
             return (0, word + 1) if word & 1 else (word, 0)
         return word, obj.address + kind.basic_bytes + 8 if kind.has_inline_values and not word else 0
 
-    def names(self, kind: HeapType) -> DictKeys | None:
+    def shared_keys(self, kind: HeapType) -> DictKeys | None:
         """Return the key table that a class's instances share; None when it has none."""
         if kind.keys_at not in self._shared:
             try:
@@ -169,7 +173,7 @@ class Layouts:
         keys_at, values_at = obj.pair(32)
         keys = self._objects.keys(keys_at, obj.read)
         if values_at:
-            references.extend(obj.words(self._objects.values(values_at), keys.count))
+            references.extend(obj.words(values_at + self._objects.values_offset, keys.count))
             return 8 * keys.room
         if keys.count:
             words = obj.words(keys.first, keys.count * keys.width)
@@ -220,7 +224,7 @@ class Layouts:
         shape_at, (base, description) = obj.word(32), obj.pair(NDARRAY_BASE_AT)
         dimensions = obj.word(24) & 0xFFFFFFFF
         if dimensions > _MAX_DIMENSIONS:
-            raise SourceError("no array")
+            raise UnreadableError("no array")
         references.append(description)
         if base or not obj.word(64) & _OWNS:
             references.append(base)
@@ -229,7 +233,7 @@ class Layouts:
         width, has_references = self._element(obj, description)
         items = math.prod(shape)
         if not 0 <= items * width < MAX_COUNT:
-            raise SourceError("no array")
+            raise UnreadableError("no array")
         if has_references:
             references.extend(obj.words(obj.word(NDARRAY_DATA_AT), items))
         return 16 * dimensions + items * width

@@ -14,7 +14,7 @@ from itertools import compress, count
 
 from memwatch.diagnosis.heap.gc_object_scan import CHUNK, SLOT
 from memwatch.diagnosis.heap.object_layouts import Layouts, MeasureObject
-from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
 from memwatch.diagnosis.heap.remote_objects import (
     FRONT,
     MAX_BODY_BYTES,
@@ -25,7 +25,6 @@ from memwatch.diagnosis.heap.remote_objects import (
     read_remote_object,
 )
 from memwatch.diagnosis.heap.torch_tensors import CPU_DEVICE, Storage, Tensors
-from memwatch.errors import SourceError, TargetGoneError
 
 LARGE_BYTES = 10 << 20  # An object from this size on is listed by itself (chosen).
 _SLOTS = CHUNK // SLOT  # No two objects begin in the same slot.
@@ -130,9 +129,7 @@ class Walk:
     def _read(self, low: int, high: int) -> bytes | None:
         try:
             return self._memory.read(low, high - low)
-        except TargetGoneError:
-            raise
-        except SourceError:  # It was unmapped since.
+        except UnreadableError:  # It was unmapped since.
             return None
 
     def _visit_all(self, addresses: list[int], obj: RemoteObject) -> None:
@@ -146,9 +143,7 @@ class Walk:
             obj.at, obj.heap_type, references = address - start, tally.type, array("Q")
             try:
                 size = tally.measure_object(obj, references)
-            except TargetGoneError:
-                raise
-            except (SourceError, ValueError, ArithmeticError, struct.error):  # It changed, or never was an object.
+            except (UnreadableError, ValueError, ArithmeticError, struct.error):  # It changed, or never was an object.
                 continue
             if tally.type.shape == "tensor":
                 size += self._storage_bytes(obj)

@@ -9,6 +9,7 @@ from itertools import takewhile
 
 from memwatch.core.examination import UNNAMED_HOLDER_PREFIX, ReferencePath
 from memwatch.diagnosis.heap.attribute_values import Attributes
+from memwatch.diagnosis.heap.object_layouts import NDARRAY_BASE_AT
 from memwatch.diagnosis.heap.reachable_objects import ReferenceGraph
 from memwatch.diagnosis.heap.remote_objects import RemoteObject
 
@@ -33,20 +34,14 @@ _Paths = Counter[str]  # the number of objects at the end of each path from a ce
 
 
 @dataclass(frozen=True, slots=True)
-class PathRoots:
-    """The names at which paths may begin."""
+class ReferencePathFinder:
+    """Finds paths in the graph of a heap, which begin at a module, a class or a local variable."""
 
+    graph: ReferenceGraph
+    attributes: Attributes
     namespaces: Mapping[int, str]  # modules and classes, by the addresses of their dicts
     variables: Mapping[int, str]  # local variables, by the addresses of their values
-
-
-class ReferencePathFinder:
-    """Finds paths in the graph of a heap; `may_go_on` is called before each object is read."""
-
-    def __init__(
-        self, graph: ReferenceGraph, attributes: Attributes, names: PathRoots, may_go_on: Callable[[], bool]
-    ) -> None:
-        self._graph, self._attributes, self._names, self._may_go_on = graph, attributes, names, may_go_on
+    may_go_on: Callable[[], bool]  # is called before each object is read
 
     def paths_to_type(self, name: str, addresses: Sequence[int]) -> list[ReferencePath]:
         """Return the paths to most objects of a type, given the addresses of all; that to the most comes first."""
@@ -60,23 +55,15 @@ class ReferencePathFinder:
         return {int(address): path for path, _, address in (text.partition(_MARK) for text in found)}
 
     def _search(self, ends: Mapping[int, str]) -> Counter[str]:
-        return _ReferrerSearch(self._graph, self._attributes, self._names, self._may_go_on, ends).paths()
+        return _ReferrerSearch(self, ends).paths()
 
 
 class _ReferrerSearch:
     """Goes from objects to their referrers, and on to those of these, until a name leads to all."""
 
-    def __init__(
-        self,
-        graph: ReferenceGraph,
-        attributes: Attributes,
-        names: PathRoots,
-        may_go_on: Callable[[], bool],
-        ends: Mapping[int, str],
-    ) -> None:
+    def __init__(self, heap: ReferencePathFinder, ends: Mapping[int, str]) -> None:
         """`ends`: the last part of the path to each object, by its address."""
-        self._graph, self._attributes, self._names, self._objects = graph, attributes, names, ends
-        self._may_go_on = may_go_on
+        self._heap, self._attributes, self._objects = heap, heap.attributes, ends
         self._passed: dict[int, set[int]] = defaultdict(set)  # holders of earlier steps -> the objects they held then
         self._searched = 0
         self._few = max(_FEW, int(_FEW_SHARE * len(ends)))
@@ -87,7 +74,7 @@ class _ReferrerSearch:
         """Return the number of objects by each path from a name."""
         below: dict[int, _Paths] = {address: Counter({end: 1}) for address, end in self._objects.items()}
         for _ in range(_MAX_STEPS):
-            if not below or not self._may_go_on():
+            if not below or not self._heap.may_go_on():
                 break
             below = self._step(below)
         self._add_unnamed(below)
@@ -99,16 +86,16 @@ class _ReferrerSearch:
         named: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)  # by type and path: numbers by holder
         held: set[int] = set()
         sources = self._sources(below)
-        for source, obj, targets in takewhile(lambda _: self._may_go_on(), sources):
+        for source, obj, targets in takewhile(lambda _: self._heap.may_go_on(), sources):
             labels = self._labels(source, obj, targets)
             held |= labels.keys()
             for target, label in labels.items():
                 for rest, number in below[target].items():
                     path = label + rest if label != _INSTANCE_DICT else _attribute(rest)
-                    if source in self._names.namespaces:
-                        self._found[self._names.namespaces[source] + _attribute(path)] += number
-                    elif obj.heap_type.name == _FRAME and target in self._names.variables:
-                        self._found[self._names.variables[target] + rest] += number
+                    if source in self._heap.namespaces:
+                        self._found[self._heap.namespaces[source] + _attribute(path)] += number
+                    elif obj.heap_type.name == _FRAME and target in self._heap.variables:
+                        self._found[self._heap.variables[target] + rest] += number
                     elif source in self._objects or obj.heap_type.name in _LOCALS:
                         self._found[obj.heap_type.name + path] += number
                     elif obj.heap_type.shape in _THROUGH or obj.heap_type.name == "cell":
@@ -130,11 +117,11 @@ class _ReferrerSearch:
     def _sources(self, below: Mapping[int, _Paths]) -> list[tuple[int, RemoteObject, set[int]]]:
         """Return the referrers of these objects, each with those that it refers to, but none that closes a circle."""
         targets: dict[int, set[int]] = defaultdict(set)
-        for source, target in self._graph.references_to(below.__contains__):
+        for source, target in self._heap.graph.references_to(below.__contains__):
             if source not in self._passed or not self._leads(target, source):
                 targets[source].add(target)
         found = []
-        for source, held in takewhile(lambda _: self._may_go_on(), targets.items()):
+        for source, held in takewhile(lambda _: self._heap.may_go_on(), targets.items()):
             obj = self._attributes.object_at(source)
             if obj is not None and obj.heap_type.shape not in _NO_HOLDERS and obj.heap_type.name != "module":
                 self._kinds[source] = obj.heap_type.name
@@ -161,7 +148,7 @@ class _ReferrerSearch:
             items = self._attributes.named_items(source)
             keys = {value: f"[{key!r}]" for key, value in items if value in rest and len(key) <= _MAX_KEY_CHARS}
             labels |= {target: keys.get(target, _KEY) for target in rest}
-        elif rest and shape == "ndarray" and self._attributes.is_view(obj):
+        elif rest and shape == "ndarray" and obj.word(NDARRAY_BASE_AT):
             labels |= dict.fromkeys(rest, ".base")
         elif rest and (shape in _THROUGH or obj.heap_type.name == "cell"):
             labels |= dict.fromkeys(rest, _THROUGH.get(shape, ""))
@@ -175,7 +162,7 @@ class _ReferrerSearch:
         for address, paths in below.items():
             unnamed = f"{UNNAMED_HOLDER_PREFIX}{self._kinds.get(address) or 'an object'}"
             for path, number in paths.items():
-                self._found[(self._names.variables.get(address) or unnamed) + path] += number
+                self._found[(self._heap.variables.get(address) or unnamed) + path] += number
 
 
 def _attribute(path: str) -> str:

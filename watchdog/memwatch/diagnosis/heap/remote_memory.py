@@ -17,6 +17,10 @@ from memwatch.errors import SourceError, TargetGoneError
 _HINT = "run memwatch as the trainer's user (kernel.yama.ptrace_scope 0) or with CAP_SYS_PTRACE"
 
 
+class UnreadableError(SourceError):
+    """Nothing is mapped at an address, or not what was expected there: the process ran on meanwhile."""
+
+
 class MemoryAccess(Protocol):
     """Reads the memory of one program."""
 
@@ -106,9 +110,6 @@ class ProcessVmReader:
         return None if found.dead else (found.start_ticks, found.layout)
 
 
-_LINE_FIELDS = 6
-
-
 @dataclass(frozen=True, slots=True)
 class MemoryMapping:
     """A line of /proc/PID/maps."""
@@ -125,7 +126,7 @@ def parse_maps(text: str) -> list[MemoryMapping]:
     """Parse all mappings in the order of their addresses; SourceError for any other line."""
     found = []
     for line in text.splitlines():
-        fields = line.split(None, _LINE_FIELDS - 1)
+        fields = line.split(None, 5)
         try:
             start, end = (int(bound[:17], 16) for bound in fields[0].split("-"))
             path = fields[5] if len(fields) > 5 else ""
@@ -201,20 +202,20 @@ class RemoteMemory:
             self.read(self.maps[0].start, 1)
         except TargetGoneError:
             return False
-        except SourceError:  # It was unmapped since.
+        except UnreadableError:  # It was unmapped since.
             pass
         return self._access.is_there()
 
     def read(self, address: int, size: int) -> bytes:
-        """Read `size` bytes; SourceError when they are not all mapped."""
+        """Read `size` bytes; UnreadableError when they are not all mapped."""
         try:
             raw = self._access.read(address, size)
         except (OSError, OverflowError, ValueError) as error:
-            raise SourceError(f"{size} bytes at {address:#x} cannot be read: {error}") from error
+            raise UnreadableError(f"{size} bytes at {address:#x} cannot be read: {error}") from error
         if len(raw) < size:
             if not raw:
                 raise TargetGoneError(f"process {self.pid} has ended")
-            raise SourceError(f"{size} bytes at {address:#x} are not all mapped")
+            raise UnreadableError(f"{size} bytes at {address:#x} are not all mapped")
         return raw
 
     def word(self, address: int) -> int:
@@ -225,7 +226,7 @@ class RemoteMemory:
         return unpack_from(f"<{count}Q", self.read(address, 8 * count))
 
     def text(self, address: int, most: int = 256) -> str:
-        """Read a zero-terminated string; SourceError when it is empty, longer than `most` bytes, or no UTF-8."""
+        """Read a zero-terminated string; UnreadableError when it is empty, longer than `most` bytes, or no UTF-8."""
         raw = b""
         while len(raw) < most and b"\0" not in raw:
             page_left = 4096 - (address + len(raw)) % 4096
@@ -236,4 +237,4 @@ class RemoteMemory:
                 return head.decode()
         except UnicodeDecodeError:
             pass
-        raise SourceError(f"no text at {address:#x}")
+        raise UnreadableError(f"no text at {address:#x}")

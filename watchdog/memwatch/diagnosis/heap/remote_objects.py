@@ -5,19 +5,16 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
 from struct import Struct, unpack_from
 
 from memwatch.core.text_and_units import printable
-from memwatch.diagnosis.heap.remote_memory import RemoteMemory
-from memwatch.errors import SourceError, TargetGoneError
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
+from memwatch.errors import SourceError
 
 # --- str and dict -----------------------------------------------------------------------------------------------------
 
-MAX_TEXT = 512  # characters of a name: a bound on garbage
+_MAX_TEXT = 512  # characters of a name: a bound on garbage
 _MAX_ENTRIES = 1 << 28  # of a dict: likewise
-
-Read = Callable[[int, int], bytes]  # (address, number of bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +35,10 @@ class BuiltinValues:
     def __init__(self, memory: RemoteMemory, minor: tuple[int, int]) -> None:
         self._memory, self.minor = memory, minor[1]
         self.tuple_bytes = 24 if self.minor <= 13 else 32  # without its items
+        self.values_offset = 8 if self.minor >= 13 else 0  # of the values of a dict that shares its keys with others
 
-    def keys(self, address: int, read: Read | None = None) -> DictKeys:
-        """Read the key table at this address; SourceError when it is none."""
+    def keys(self, address: int, read: Callable[[int, int], bytes] | None = None) -> DictKeys:
+        """Read the key table at this address; UnreadableError when it is none. `read` takes an address and a size."""
         read = read or self._memory.read
         if self.minor <= 10:
             _, size, _, usable, count = unpack_from("<QQQqq", read(address, 40))
@@ -53,7 +51,7 @@ class BuiltinValues:
             usable, count = unpack_from("<qq", head, 16)
         room = (size << 1) // 3
         if not 0 <= count <= room <= _MAX_ENTRIES:
-            raise SourceError("no table of a dict")
+            raise UnreadableError("no table of a dict")
         return DictKeys(first, count, width, first - address + room * width * 8, room, count + usable)
 
     def items(self, address: int, most: int = 1 << 16) -> list[tuple[int, int]]:
@@ -65,24 +63,20 @@ class BuiltinValues:
         names = raw[keys.width - 2 :: keys.width]
         values = raw[keys.width - 1 :: keys.width]
         if values_at and count:
-            values = self._memory.words(self.values(values_at), count)
+            values = self._memory.words(values_at + self.values_offset, count)
         return [(key, value) for key, value in zip(names, values, strict=True) if key and value]
 
-    def values(self, address: int) -> int:
-        """Return the address of the values of a dict that shares its keys with others."""
-        return address + 8 if self.minor >= 13 else address
-
     def text(self, address: int) -> str:
-        """Read a compact str; SourceError when it is none, empty, or longer than MAX_TEXT."""
+        """Read a compact str; UnreadableError when it is none, empty, or longer than _MAX_TEXT."""
         head = self._memory.read(address, 40)
         start, length, kind = self.text_at(head, 0)
-        if not 0 < length <= MAX_TEXT:
-            raise SourceError("no name")
+        if not 0 < length <= _MAX_TEXT:
+            raise UnreadableError("no name")
         raw = self._memory.read(address + start, length * kind)
         try:
             return raw.decode({1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[kind])
         except UnicodeDecodeError as error:
-            raise SourceError("no str") from error
+            raise UnreadableError("no str") from error
 
     def text_or_none(self, address: int) -> str | None:
         try:
@@ -99,7 +93,7 @@ class BuiltinValues:
         length, state = unpack_from("<q", raw, at + 16)[0], unpack_from("<I", raw, at + 32)[0]
         kind, compact, ascii_only = state >> 2 & 7, state & 32, state & 64
         if not compact or kind not in (1, 2, 4):
-            raise SourceError("no compact str")
+            raise UnreadableError("no compact str")
         short = 48 if self.minor <= 11 else 40
         return (short if ascii_only else short + (24 if self.minor <= 11 else 16)), length, kind
 
@@ -171,11 +165,6 @@ class TypeTable:
         self.others: dict[int, HeapType] = {}
         self._refused: set[int] = set()
 
-    def gc_type_at(self, address: int) -> HeapType | None:
-        """Return the type of tracked objects at this address; None when there is none."""
-        found = self.type_at(address)
-        return found if found is not None and found.is_gc_tracked else None
-
     def type_at(self, address: int) -> HeapType | None:
         """Return the type at this address; None when there is none."""
         found = self.gc_types.get(address) or self.others.get(address)
@@ -190,19 +179,15 @@ class TypeTable:
             return None
         return found
 
-    def known_from(self, count: int) -> frozenset[int]:
-        """Return the addresses of all types of tracked objects but the first `count` that were read."""
-        return frozenset(islice(self.gc_types, count, None))
-
     def _read(self, address: int, bases_left: int) -> HeapType:
         raw = self._memory.read(address, _TYPE_BYTES)
         metatype, (name_at, basic, item) = unpack_from("<Q", raw, 8)[0], unpack_from("<Qqq", raw, 24)
         flags, members_at, base_at, namespace = (unpack_from("<Q", raw, at)[0] for at in (168, 240, 256, 264))
         dict_offset = unpack_from("<q", raw, 288)[0]
         if not flags & _READY or not _OBJECT_BYTES <= basic < 1 << 24 or not 0 <= item < 1 << 16:
-            raise SourceError("no type")
+            raise UnreadableError("no type")
         if metatype % 8 or not self._memory.word(metatype + 168) & _TYPE_SUBCLASS:
-            raise SourceError("no type")
+            raise UnreadableError("no type")
         name = self._memory.text(name_at, _MAX_NAME_BYTES)
         of_heap = bool(flags & _HEAP_TYPE)
         keys_at = 0
@@ -258,7 +243,7 @@ class TypeTable:
         for key, value in self._objects.items(namespace, _MAX_CLASS_ENTRIES):
             if self._objects.text_or_none(key) == "__module__":
                 return self._objects.text(value)
-        raise SourceError("no __module__")
+        raise UnreadableError("no __module__")
 
 
 # --- any object -------------------------------------------------------------------------------------------------------
@@ -296,10 +281,10 @@ class RemoteObject:
         return _PAIR(self.raw, self.at + offset)
 
     def count(self, offset: int = 16) -> int:
-        """Return a number of items; SourceError when the word is none."""
+        """Return a number of items; UnreadableError when the word is none."""
         number = int(_WORD(self.raw, self.at + offset)[0])
         if number >= MAX_COUNT:
-            raise SourceError("no number of items")
+            raise UnreadableError("no number of items")
         return number
 
     def read(self, address: int, size: int) -> bytes:
@@ -308,7 +293,7 @@ class RemoteObject:
         if first >= 0 and end <= self.end:
             return self.raw[first : first + size]
         if size >= _WHOLE_BYTES and self._memory.writable.within(address, end) != [(address, end)]:
-            raise SourceError("no block of that size")
+            raise UnreadableError("no block of that size")
         return self._memory.read(address, size)
 
     def words(self, address: int, count: int) -> array[int]:
@@ -331,9 +316,7 @@ def read_remote_object(memory: RemoteMemory, types: TypeTable, address: int) -> 
             kind = types.type_at(_WORD(raw, address - low + 8)[0])
             if kind is not None and kind.basic_bytes > _SHORT:
                 raw = memory.read(low, high - low)
-        except TargetGoneError:
-            raise
-        except SourceError:  # It was unmapped since.
+        except UnreadableError:  # It was unmapped since.
             return None
         if kind is None:
             return None

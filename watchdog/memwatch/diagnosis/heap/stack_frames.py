@@ -13,9 +13,9 @@ from memwatch.core.examination import LOCAL_VARIABLE_PREFIX, StackFrame
 from memwatch.core.text_and_units import printable
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter
 from memwatch.diagnosis.heap.program_modules import is_installed
-from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
 from memwatch.diagnosis.heap.remote_objects import BuiltinValues
-from memwatch.errors import SourceError, TargetGoneError
+from memwatch.errors import SourceError
 
 # --- line tables of code objects --------------------------------------------------------------------------------------
 
@@ -28,10 +28,9 @@ def line_of(table: bytes, first: int, offset: int, minor: int) -> int:
 
     `table`: co_lnotab up to 3.9, co_linetable from 3.10 on. A table that is cut off gives its last line.
     """
-    if minor <= 9:
-        return _by_lnotab(table, first, offset)
+    decode = _by_lnotab if minor <= 9 else _by_linetable if minor == 10 else _by_locations
     line = first
-    for length, new in _by_linetable(table, first) if minor == 10 else _by_locations(table, first):
+    for length, new in decode(table, first):
         line = line if new is None else new
         offset -= length
         if offset < 0:
@@ -39,15 +38,12 @@ def line_of(table: bytes, first: int, offset: int, minor: int) -> int:
     return line
 
 
-def _by_lnotab(table: bytes, line: int, offset: int) -> int:
-    """Decode pairs of (bytes to skip, lines to skip)."""
-    at = 0
-    for forward, lines in zip(table[::2], table[1::2], strict=False):
-        at += forward
-        if at > offset:
-            break
+def _by_lnotab(table: bytes, line: int) -> Iterator[tuple[int, int | None]]:
+    """Decode pairs of (bytes of code, lines to skip after them)."""
+    for length, lines in zip(table[::2], table[1::2], strict=False):
+        yield length, line
         line += _signed(lines)
-    return line
+    yield 0, line
 
 
 def _by_linetable(table: bytes, line: int) -> Iterator[tuple[int, int | None]]:
@@ -275,12 +271,8 @@ class Frames:
         for location in stack:
             if location not in self._known:
                 self._known[location] = None
-                try:
+                with suppress(UnreadableError):
                     self._known[location] = self._frame(*location)
-                except TargetGoneError:
-                    raise
-                except SourceError:
-                    pass
         return tuple(frame for location in stack if (frame := self._known[location]) is not None)
 
     def _frame(self, code: int, instruction: int) -> StackFrame:
@@ -291,7 +283,7 @@ class Frames:
         offset = instruction - code - offsets.instructions if minor >= 11 else instruction * (1 + (minor == 10))
         size = self._memory.word(table + 16)
         if not (0 <= size <= _MAX_TABLE_BYTES and -2 <= offset <= _MAX_TABLE_BYTES):
-            raise SourceError("no code")
+            raise UnreadableError("no code")
         line = line_of(self._memory.read(table + 32, size) if size else b"", first, max(0, offset), minor)
         path = self._objects.text(file)
         installed = is_installed(path, f"{self._memory.folder}/root")

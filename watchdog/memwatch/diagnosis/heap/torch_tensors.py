@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
-from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
 from memwatch.diagnosis.heap.remote_objects import RemoteObject
-from memwatch.errors import SourceError, TargetGoneError
 
 # c10/core/DeviceType.h
 CPU_DEVICE = "cpu"
@@ -52,9 +51,7 @@ class Tensors:
         for offset in self._impl_at:
             try:
                 found = self._read(obj.word(offset))
-            except TargetGoneError:
-                raise
-            except SourceError:
+            except UnreadableError:
                 continue
             self._impl_at = (offset,)
             return found
@@ -62,18 +59,18 @@ class Tensors:
 
     def _read(self, impl: int) -> Tensor:
         table, _, storage_at, meta_at = self._memory.words(impl, 4)  # TensorImpl: vtable, reference counts, ...
-        if not self._is_code(table):
-            raise SourceError("no tensor")
+        if table not in self._memory.files:  # where the vtable of a C++ class is
+            raise UnreadableError("no tensor")
         storage = self._storage(storage_at) if storage_at else None
         return Tensor(storage, bool(meta_at) and self._has_graph(meta_at))
 
     def _storage(self, address: int) -> Storage:
-        if not self._is_code(self._memory.word(address)):
-            raise SourceError("no storage")
+        if self._memory.word(address) not in self._memory.files:
+            raise UnreadableError("no storage")
         data, device, index, size = _STORAGE.unpack(self._memory.read(address, _STORAGE.size))
         name = _DEVICES.get(device)
         if name is None or not -1 <= index < _MAX_INDEX or size >= _MAX_BYTES:
-            raise SourceError("no storage")
+            raise UnreadableError("no storage")
         if device == _CPU and size and data:
             self._memory.read(data, 1)
             self._memory.read(data + size - 1, 1)
@@ -84,14 +81,8 @@ class Tensors:
         words = self._memory.words(meta_at, 8)
         for gradient_at in _GRADIENT_AT:
             try:
-                if self._is_code(self._memory.word(words[gradient_at])):
+                if self._memory.word(words[gradient_at]) in self._memory.files:
                     return bool(words[gradient_at + 1])
-            except TargetGoneError:
-                raise
-            except SourceError:
+            except UnreadableError:
                 continue
         return False
-
-    def _is_code(self, address: int) -> bool:
-        """Whether an address may be that of a vtable: it lies in a mapped file."""
-        return address in self._memory.files
