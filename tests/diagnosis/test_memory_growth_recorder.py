@@ -43,7 +43,7 @@ else:
 
 @given(st.lists(st.tuples(st.integers(-1000, 1000), st.sampled_from("abc"))))
 def test_the_credits_are_what_memory_has_grown_by_since_it_was_lowest(moves: list[tuple[int, str]]) -> None:
-    levels: LifoAttribution[str] = LifoAttribution()
+    levels = LifoAttribution()
     level = lowest = 0
     for by, who in moves:
         levels.add_change(by, who)
@@ -54,7 +54,7 @@ def test_the_credits_are_what_memory_has_grown_by_since_it_was_lowest(moves: lis
 
 
 def test_what_is_made_and_dropped_again_leaves_nothing() -> None:
-    levels: LifoAttribution[str] = LifoAttribution()
+    levels = LifoAttribution()
     for _ in range(1000):
         levels.add_change(1, "keeps")
         levels.add_change(500, "churns")

@@ -6,10 +6,9 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Generic, TypeVar
 
 from memwatch.core.examination import AllocationProfile, StackGrowth
 from memwatch.core.leaks.growth_attribution import merge_stacks
@@ -28,12 +27,14 @@ MAX_THREADS = 128  # Threads of a process that are distinguished: a bound on des
 _TIMERSLACK = "/proc/self/timerslack_ns"  # how late the kernel may wake this process: see prctl(2)
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STAT_BYTES = 512  # of /proc/PID/task/TID/stat
-S = TypeVar("S", bound=Hashable)
 _MINFLT = 7  # its field behind the name with the minor faults: pages that the thread was given so far
+
+# The source of a rise: a stack, and whether the sample before was at most PROMPT_POLL_SECONDS ago.
+_Source = tuple[RawStack, bool]
 
 
 def record_profile(
-    pid: int, seconds: float = DEFAULT_RECORD_SECONDS, cpu_seconds: float | None = None, root: str = "/proc"
+    pid: int, seconds: float = DEFAULT_RECORD_SECONDS, cpu_seconds: float = math.inf
 ) -> AllocationProfile:
     """Return the growth of a process's resident memory by stack; the recording ends early with it or its CPU time.
 
@@ -42,17 +43,15 @@ def record_profile(
     with suppress(OSError):  # The default is 50 us.
         Path(_TIMERSLACK).write_text("1")
     with ExitStack() as opened:
-        memory = opened.enter_context(closing(RemoteMemory(pid, root)))
+        memory = opened.enter_context(closing(RemoteMemory(pid)))
         frames = Frames(memory, find_interpreter(memory))
-        recording = _Recording(frames, _Threads(memory, frames, opened), memory, opened)
-        return recording.run(seconds, seconds if cpu_seconds is None else cpu_seconds)
+        return _Recording(frames, _Threads(memory, frames, opened), memory, opened).run(seconds, cpu_seconds)
 
 
 class _Recording:
     def __init__(self, frames: Frames, threads: _Threads, memory: RemoteMemory, opened: ExitStack) -> None:
         self._frames, self._threads = frames, threads
-        # The source of a rise is a stack, and whether the sample before was at most PROMPT_POLL_SECONDS ago.
-        self._levels: LifoAttribution[tuple[RawStack, bool]] = LifoAttribution()
+        self._levels = LifoAttribution()
         self._statm = _open(f"{memory.folder}/statm", opened)
 
     def run(self, seconds: float, cpu_seconds: float) -> AllocationProfile:
@@ -96,7 +95,7 @@ class _Recording:
         return stack
 
 
-class LifoAttribution(Generic[S]):
+class LifoAttribution:
     """Attributes the level of memory to sources (stacks): a fall takes back the latest rises first.
 
     So a temporary buffer leaves nothing, be it gigabytes a second. The sum of all sources is the growth of memory from
@@ -104,9 +103,9 @@ class LifoAttribution(Generic[S]):
     """
 
     def __init__(self) -> None:
-        self._rises: list[tuple[S, int]] = []  # source and bytes
+        self._rises: list[tuple[_Source, int]] = []  # source and bytes
 
-    def add_change(self, by: int, source: S) -> None:
+    def add_change(self, by: int, source: _Source) -> None:
         """Add a rise (or fall, if negative) of memory by so many bytes, while `source` ran."""
         rises = self._rises
         if by > 0:
@@ -119,8 +118,8 @@ class LifoAttribution(Generic[S]):
             if by > 0:
                 rises.append((last, by))
 
-    def bytes_by_source(self) -> Counter[S]:
-        found: Counter[S] = Counter()
+    def bytes_by_source(self) -> Counter[_Source]:
+        found: Counter[_Source] = Counter()
         for source, size in self._rises:
             found[source] += size
         return found

@@ -11,6 +11,7 @@ from typing import Any
 
 from memwatch.core.examination import StackFrame, ThreadStack
 from memwatch.core.text_and_units import printable
+from memwatch.diagnosis.heap.remote_memory import PERMISSION_HINT
 from memwatch.errors import SourceError
 
 _TRIES = 3  # A stack that changes while it is read gives an error.
@@ -25,9 +26,7 @@ def read_stacks(pid: int) -> tuple[ThreadStack, ...]:
         if ended.returncode == 0:
             return parse_stacks(ended.stdout)
     complaint = (ended.stderr.decode("utf-8", "replace").strip().splitlines() or ["it says nothing"])[-1]
-    hint = ""
-    if "ermission" in complaint:
-        hint = "run memwatch as the trainer's user (kernel.yama.ptrace_scope 0) or with CAP_SYS_PTRACE"
+    hint = PERMISSION_HINT if "ermission" in complaint else ""
     raise SourceError(f"py-spy cannot read the stacks of process {pid}: {printable(complaint)}", hint)
 
 

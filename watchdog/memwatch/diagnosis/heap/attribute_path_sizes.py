@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from memwatch.core.examination import AttributeSize
 from memwatch.diagnosis.heap.attribute_values import Attributes
 from memwatch.diagnosis.heap.object_layouts import Layouts
-from memwatch.diagnosis.heap.reachable_objects import Walk
+from memwatch.diagnosis.heap.reachable_objects import ReachableObjects
 from memwatch.diagnosis.heap.remote_objects import MAX_COUNT, HeapType
 from memwatch.errors import ConfigError
 
@@ -58,10 +58,10 @@ def matching_names(track: AttributePath, name: str) -> int:
 
 
 class AttributePathSizer:
-    """Follows paths in one heap; `walk` makes a new Walk through it."""
+    """Follows paths in one heap; `new_walk` prepares a walk through it."""
 
-    def __init__(self, attributes: Attributes, layouts: Layouts, walk: Callable[..., Walk]) -> None:
-        self._attributes, self._layouts, self._walk = attributes, layouts, walk
+    def __init__(self, attributes: Attributes, layouts: Layouts, new_walk: Callable[..., ReachableObjects]) -> None:
+        self._attributes, self._layouts, self._new_walk = attributes, layouts, new_walk
 
     def size(
         self, track: AttributePath, instances: Iterable[tuple[HeapType, Sequence[int]]], may_go_on: Callable[[], bool]
@@ -100,9 +100,9 @@ class AttributePathSizer:
             missing = of_instance or missing
         if not found:
             return AttributeSize(track.path, 0, None, reason=f"nothing at {missing}")
-        walk = self._walk(left_out=_is_program)
-        walk.exclude(roots)
-        reached = walk.run([array("Q", found)], may_go_on)
+        reached = self._new_walk(left_out=_is_program)
+        reached.exclude(roots)
+        reached.walk([array("Q", found)], may_go_on)
         items, capacity = self._items(roots, found)
         behind = track.path[len(".".join(track.names[:longest])) :]
         full = "".join(called[longest]) + behind if len(called[longest]) == 1 else ""

@@ -24,7 +24,7 @@ from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interprete
 from memwatch.diagnosis.heap.gc_object_scan import GcScan, Scanner
 from memwatch.diagnosis.heap.object_layouts import NDARRAY_DATA_AT, Layouts
 from memwatch.diagnosis.heap.program_modules import LIBRARY, Program, is_of_program, is_owner
-from memwatch.diagnosis.heap.reachable_objects import ReachableObjects, Walk
+from memwatch.diagnosis.heap.reachable_objects import ReachableObjects
 from memwatch.diagnosis.heap.reference_paths import ReferencePathFinder
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.heap.remote_objects import BuiltinValues, HeapType, TypeTable
@@ -89,8 +89,8 @@ class CensusTaker:
             types = self._counted(scan)
             return Census(self._interpreter.version, self._spent(), scan.complete, disturbed, types)
         variables = Frames(self._memory, self._interpreter).local_variables()
-        walk = Walk(self._memory, self._types, self._layouts, wanted=self._is_wanted)
-        reached = walk.run(chain(scan.addresses(), [array("Q", variables)]), self._may_go_on)
+        reached = ReachableObjects(self._memory, self._types, self._layouts, wanted=self._is_wanted)
+        reached.walk(chain(scan.addresses(), [array("Q", variables)]), self._may_go_on)
         program = Program(self._attributes, reached.tallies, f"{self._memory.folder}/root")
         types = self._measured(reached)
         finder = ReferencePathFinder(reached.graph, self._attributes, program.owners, variables, self._may_go_on)
@@ -106,9 +106,9 @@ class CensusTaker:
             disturbed=disturbed,
             types=types,
             large=large,
-            storages=_by_device(reached.storages),
-            tensors_with_graph=reached.with_graph if has_tensors else None,
-            tensors_unread=reached.unread,
+            storages=_by_device(reached.tensors.storages.values()),
+            tensors_with_graph=reached.tensors.with_graph if has_tensors else None,
+            tensors_unread=reached.tensors.unread,
             holders=holders,
             tracked=tracked,
             containers=containers,
@@ -191,8 +191,8 @@ class CensusTaker:
         return tuple(path for name, found in addresses.items() for path in finder.paths_to_type(name, found))
 
     def _sized(self, wanted: Iterable[AttributePath], reached: ReachableObjects) -> Iterator[AttributeSize]:
-        walk = partial(Walk, self._memory, self._types, self._layouts)
-        sizer = AttributePathSizer(self._attributes, self._layouts, walk)
+        new_walk = partial(ReachableObjects, self._memory, self._types, self._layouts)
+        sizer = AttributePathSizer(self._attributes, self._layouts, new_walk)
         instances = [(tally.type, tally.addresses) for tally in reached.tallies]
         yield from (sizer.size(path, instances, self._may_go_on) for path in wanted)
 

@@ -24,7 +24,7 @@ from memwatch.diagnosis.heap.remote_objects import (
     is_plausible_refcount,
     read_remote_object,
 )
-from memwatch.diagnosis.heap.torch_tensors import CPU_DEVICE, Storage, Tensors
+from memwatch.diagnosis.heap.torch_tensors import Tensors
 
 LARGE_BYTES = 10 << 20  # An object from this size on is listed by itself (chosen).
 _SLOTS = CHUNK // SLOT  # No two objects begin in the same slot.
@@ -59,20 +59,8 @@ class TypeTally:
     addresses: array[int] = field(default_factory=lambda: array("Q"))  # only of a wanted type
 
 
-@dataclass(frozen=True, slots=True)
 class ReachableObjects:
-    """The result of a walk."""
-
-    tallies: list[TypeTally]
-    graph: ReferenceGraph
-    storages: list[Storage]  # of all tensors, each once
-    with_graph: int  # tensors that keep their autograd graph
-    unread: int  # tensors with an unknown layout
-    complete: bool
-
-
-class Walk:
-    """One walk through a heap, from the objects of a scan."""
+    """The objects that a walk through a heap finds, by type, and the references between them."""
 
     def __init__(
         self,
@@ -83,27 +71,26 @@ class Walk:
         left_out: Callable[[HeapType], bool] = lambda _: False,
     ) -> None:
         """Keep the addresses of objects of `wanted` types; ignore objects of `left_out` types."""
-        self._memory, self._types, self._layouts, self._tensors = memory, types, layouts, Tensors(memory)
+        self.graph, self.tensors = ReferenceGraph(), Tensors(memory)
+        self.complete = True
+        self._memory, self._types, self._layouts = memory, types, layouts
         self._wanted, self._left_out = wanted, left_out
         self._seen: dict[int, bytearray] = {0: _ALL_SEEN}  # marks of slots, by chunk
         self._waiting: dict[int, array[int]] = {}  # addresses, by chunk
         self._tallies: dict[int, TypeTally | None] = {}  # by the address of the type
-        self._graph = ReferenceGraph()
-        self._storages: dict[int, Storage] = {}  # by address
-        self._with_graph = self._unread = 0  # tensors
 
-    def run(self, starts: Iterable[array[int]], may_go_on: Callable[[], bool]) -> ReachableObjects:
+    @property
+    def tallies(self) -> list[TypeTally]:
+        return [tally for tally in self._tallies.values() if tally is not None]
+
+    def walk(self, starts: Iterable[array[int]], may_go_on: Callable[[], bool]) -> None:
         """Find the objects at these addresses and all that they hold; `may_go_on` is called after each chunk."""
         for addresses in starts:
             self._follow(addresses)
-        complete = True
-        while self._waiting and complete:
+        while self._waiting and self.complete:
             chunk = next(iter(self._waiting))
             self._visit(chunk, sorted(self._waiting.pop(chunk)))
-            complete = may_go_on()
-        tallies = [tally for tally in self._tallies.values() if tally is not None]
-        storages = list(self._storages.values())
-        return ReachableObjects(tallies, self._graph, storages, self._with_graph, self._unread, complete)
+            self.complete = may_go_on()
 
     def exclude(self, addresses: Iterable[int]) -> None:
         """Do not visit these objects."""
@@ -134,7 +121,7 @@ class Walk:
 
     def _visit_all(self, addresses: list[int], obj: RemoteObject) -> None:
         raw, start = obj.raw, obj.start
-        sources, starts, targets = self._graph.sources, self._graph.starts, self._graph.targets
+        sources, starts, targets = self.graph.sources, self.graph.starts, self.graph.targets
         for address in addresses:
             refcount, type_at = _HEAD(raw, address - start)
             tally = self._tally(type_at)
@@ -146,7 +133,7 @@ class Walk:
             except (UnreadableError, ValueError, ArithmeticError, struct.error):  # It changed, or never was an object.
                 continue
             if tally.type.shape == "tensor":
-                size += self._storage_bytes(obj)
+                size += self.tensors.add(obj)
             tally.count += 1
             tally.bytes += size
             if size >= LARGE_BYTES:
@@ -158,19 +145,6 @@ class Walk:
                 starts.append(len(targets))
                 targets.extend(references)
                 self._follow(references)
-
-    def _storage_bytes(self, obj: RemoteObject) -> int:
-        """Return the host memory of a tensor's storage, if no other tensor had it before."""
-        tensor = self._tensors.read(obj)
-        if tensor is None:
-            self._unread += 1
-            return 0
-        self._with_graph += tensor.has_graph
-        storage = tensor.storage
-        if storage is None or storage.address in self._storages:
-            return 0
-        self._storages[storage.address] = storage
-        return storage.bytes if storage.device == CPU_DEVICE else 0
 
     def _tally(self, type_at: int) -> TypeTally | None:
         if type_at in self._tallies:

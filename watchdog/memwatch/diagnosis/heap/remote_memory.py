@@ -14,7 +14,7 @@ from typing import Protocol
 from memwatch.core.proc_stat import parse_stat
 from memwatch.errors import SourceError, TargetGoneError
 
-_HINT = "run memwatch as the trainer's user (kernel.yama.ptrace_scope 0) or with CAP_SYS_PTRACE"
+PERMISSION_HINT = "run memwatch as the trainer's user (kernel.yama.ptrace_scope 0) or with CAP_SYS_PTRACE"
 
 
 class UnreadableError(SourceError):
@@ -80,7 +80,7 @@ class ProcessVmReader:
         try:
             self.read(0, 1)
         except PermissionError as error:
-            raise SourceError(f"the memory of process {pid} may not be read", _HINT) from error
+            raise SourceError(f"the memory of process {pid} may not be read", PERMISSION_HINT) from error
         except OSError:  # It is permitted, and nothing is mapped there.
             pass
 

@@ -12,9 +12,8 @@ from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
 from memwatch.diagnosis.heap.remote_objects import RemoteObject
 
 # c10/core/DeviceType.h
-CPU_DEVICE = "cpu"
-_DEVICES = {0: CPU_DEVICE, 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 14: "meta"}
 _CPU = 0
+_DEVICES = {_CPU: "cpu", 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 14: "meta"}
 _MAX_BYTES = 1 << 46  # of a storage: a larger number is none
 _MAX_INDEX = 128  # of a device: likewise
 _IMPL_AT = (16, 24)  # in THPVariable; the latter after a flag for its owner
@@ -31,38 +30,39 @@ class Storage:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """One tensor."""
-
-    storage: Storage | None  # None: it has none, like a sparse one
-    has_graph: bool  # it was computed from tensors that require gradients, and keeps them
-
-
 class Tensors:
-    """Reads tensors in one process."""
+    """The tensors of one process, as far as they were read."""
 
     def __init__(self, memory: RemoteMemory) -> None:
         self._memory = memory
         self._impl_at: tuple[int, ...] = _IMPL_AT
+        self.storages: dict[int, Storage] = {}  # of all tensors, by address
+        self.with_graph = 0  # tensors that were computed from others that require gradients, and keep these
+        self.unread = 0  # tensors with an unknown layout
 
-    def read(self, obj: RemoteObject) -> Tensor | None:
-        """Read a tensor; None when its layout is unknown."""
+    def add(self, obj: RemoteObject) -> int:
+        """Read a tensor; return the host memory of its storage, if no other tensor had it before."""
         for offset in self._impl_at:
             try:
-                found = self._read(obj.word(offset))
+                storage, has_graph = self._read(obj.word(offset))
             except UnreadableError:
                 continue
             self._impl_at = (offset,)
-            return found
-        return None
+            self.with_graph += has_graph
+            if storage is None or storage.address in self.storages:
+                return 0
+            self.storages[storage.address] = storage
+            return storage.bytes if storage.device == _DEVICES[_CPU] else 0
+        self.unread += 1
+        return 0
 
-    def _read(self, impl: int) -> Tensor:
+    def _read(self, impl: int) -> tuple[Storage | None, bool]:
+        """Return a tensor's storage, which a sparse one does not have, and whether it keeps its graph."""
         table, _, storage_at, meta_at = self._memory.words(impl, 4)  # TensorImpl: vtable, reference counts, ...
         if table not in self._memory.files:  # where the vtable of a C++ class is
             raise UnreadableError("no tensor")
         storage = self._storage(storage_at) if storage_at else None
-        return Tensor(storage, bool(meta_at) and self._has_graph(meta_at))
+        return storage, bool(meta_at) and self._has_graph(meta_at)
 
     def _storage(self, address: int) -> Storage:
         if self._memory.word(address) not in self._memory.files:
