@@ -82,7 +82,7 @@ def census(raw: bytes) -> tuple[Census, list[tuple[StackFrame, ...]]]:
     frames, stacks = Frames(memory, interpreter), []
     with suppress(SourceError):
         stacks = [frames.resolve_stack(frames.stack(thread)) for thread in frames.threads()]
-    return CensusTaker(memory, interpreter, WISH).census(), stacks
+    return CensusTaker(memory, interpreter, WISH, resident=None).census(), stacks
 
 
 def seeds() -> tuple[bytes, ...]:

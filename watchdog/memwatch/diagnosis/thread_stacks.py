@@ -31,21 +31,17 @@ def read_stacks(pid: int) -> tuple[ThreadStack, ...]:
 
 
 def _dump(pid: int) -> subprocess.CompletedProcess[bytes]:
-    command = [_executable(), "dump", "--nonblocking", "--json", "--pid", str(pid)]
+    beside = Path(sys.executable).with_name("py-spy")
+    executable = str(beside) if beside.exists() else shutil.which("py-spy")
+    if executable is None:
+        raise SourceError("py-spy is not installed", "pip install py-spy, beside memwatch")
+    command = [executable, "dump", "--nonblocking", "--json", "--pid", str(pid)]
     try:
         return subprocess.run(command, capture_output=True, timeout=_TIMEOUT_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
         raise SourceError(f"py-spy did not answer within {_TIMEOUT_SECONDS:g} s") from error
     except OSError as error:
         raise SourceError(f"py-spy cannot be run: {error}") from error
-
-
-def _executable() -> str:
-    beside = Path(sys.executable).with_name("py-spy")
-    found = str(beside) if beside.exists() else shutil.which("py-spy")
-    if found is None:
-        raise SourceError("py-spy is not installed", "pip install py-spy, beside memwatch")
-    return found
 
 
 # [{"pid": 5518, "thread_name": "MainThread", "active": true, "frames": [{"name": "step", "filename": "/a/b.py",

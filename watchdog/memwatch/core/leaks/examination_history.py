@@ -247,45 +247,29 @@ class ExaminationHistory:
                 found.append(trailing_growth(name, points) or flat)
         return found
 
-    # --- growth of single figures, None where one does not grow ---
-
     def memory_growth(self) -> Growth | None:
-        return self._growth("memory", lambda record: record.used_bytes)
+        return self.growth("memory", lambda record: record.used_bytes)
 
-    def python_heap_growth(self) -> Growth | None:
-        return self._growth("heap", lambda record: record.heap_bytes)
-
-    def graph_tensor_growth(self) -> Growth | None:
-        return self._growth("tensors", lambda record: record.with_graph)
-
-    def gpu_growth(self) -> Growth | None:
-        return self._growth("gpu", lambda record: record.gpu_bytes)
-
-    def gpu_tensor_growth(self) -> Growth | None:
-        return self._growth("cuda", lambda record: record.on_gpu)
-
-    def _growth(self, name: str, value: Callable[[ExaminationRecord], int | None]) -> Growth | None:
+    def growth(self, name: str, value: Callable[[ExaminationRecord], int | None]) -> Growth | None:
+        """Return the growth of a single figure, which gets this name; None where it does not grow."""
         points = ((record.position, value(record)) for record in self.comparable)
         return trailing_growth(name, [(position, known) for position, known in points if known is not None])
 
     # --- growth of named figures, the fastest first; a name that is missing in a record counts as 0 ---
 
     def growing_attributes(self) -> list[Growth]:
-        return self._growing(lambda record: record.containers)
+        return self.growing(lambda record: record.containers)
 
     def filling_arrays(self) -> list[Growth]:
-        return self._growing(lambda record: {path: resident for path, (resident, _) in record.filled.items()})
+        return self.growing(lambda record: {path: resident for path, (resident, _) in record.filled.items()})
 
     def types_growing_in_count(self) -> list[Growth]:
-        return self._growing(lambda record: record.counts)
-
-    def types_growing_in_bytes(self) -> list[Growth]:
-        return self._growing(lambda record: record.sizes)
+        return self.growing(lambda record: record.counts)
 
     def kinds(self) -> list[Growth]:
-        return self._growing(lambda record: record.kinds)
+        return self.growing(lambda record: record.kinds)
 
-    def _growing(self, named: Callable[[ExaminationRecord], Mapping[str, int]]) -> list[Growth]:
+    def growing(self, named: Callable[[ExaminationRecord], Mapping[str, int]]) -> list[Growth]:
         records = self.comparable
         found = []
         for name in named(records[-1]) if records else ():

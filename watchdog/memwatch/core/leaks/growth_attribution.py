@@ -45,23 +45,16 @@ class GaugeRegression:
         for gauge in gauges:
             slope, r2 = _regression(self._readings.get(gauge.name, ()))
             if slope > 0.0 and r2 >= MIN_R_SQUARED:
-                found.append(_driver(gauge, slope, r2, headroom_bytes))
+                found.append(_driver(gauge, slope, r2, slope * gauge.value, headroom_bytes))
         return sorted(found, key=lambda driver: -driver.r2)
 
 
 def _driver(
-    level: Gauge,
-    bytes_per_unit: float,
-    r2: float,
-    headroom_bytes: int | None,
-    *,
-    path: str = "",
-    held: int | None = None,
+    level: Gauge, bytes_per_unit: float, r2: float, level_bytes: float, headroom_bytes: int | None, *, path: str = ""
 ) -> GrowthDriver:
-    """Make a driver; `held`: bytes that the attribute at `path` holds now, where it is known."""
-    base = held if held is not None else bytes_per_unit * level.value
+    """Make a driver; `level_bytes`: memory that belongs to the level as it is now."""
     ahead = None if level.capacity is None else max(0.0, level.capacity - level.value)
-    full = None if ahead is None else int(base + bytes_per_unit * ahead)
+    full = None if ahead is None else int(level_bytes + bytes_per_unit * ahead)
     limit = None if headroom_bytes is None else level.value + max(0, headroom_bytes) / bytes_per_unit
     return GrowthDriver(level.name, level.value, level.capacity, bytes_per_unit, r2, path, full, limit)
 
@@ -233,7 +226,7 @@ def fill_gauges(record: ExaminationRecord) -> Iterator[Gauge]:
 
 def _fill_driver(path: str, level: Gauge, latest: ExaminationRecord, context: DiagnosisContext) -> GrowthDriver:
     size = latest.containers[path]
-    return _driver(level, size / max(1.0, level.value), 1.0, context.headroom_bytes, path=path, held=size)
+    return _driver(level, size / max(1.0, level.value), 1.0, size, context.headroom_bytes, path=path)
 
 
 # --- lines of code ----------------------------------------------------------------------------------------------------

@@ -277,7 +277,8 @@ def _array_findings(history: ExaminationHistory, context: DiagnosisContext, memo
 
 def _gpu_findings(history: ExaminationHistory, context: DiagnosisContext) -> Iterator[Finding]:
     """Compare the memory in use on GPUs with that of the tensors there: allocated against reserved."""
-    used, tensors, latest = history.gpu_growth(), history.gpu_tensor_growth(), history.comparable[-1:]
+    used, latest = history.growth("gpu", lambda record: record.gpu_bytes), history.comparable[-1:]
+    tensors = history.growth("cuda", lambda record: record.on_gpu)
     if used is None or used.per_unit < context.threshold_bytes or not latest[0].on_gpu:
         return
     facts = (f"{format_bytes(used.after)} are used, of which tensors take {format_bytes(latest[0].on_gpu)}",)
@@ -293,10 +294,12 @@ def _unattributed_findings(
 ) -> Iterator[Finding]:
     """Explain the `rest` of the growth: by copies of workers, shared memory, Python's objects, or C code."""
     shared = next((kind for kind in history.kinds() if kind.name == "shared memory"), None)
-    heap = history.python_heap_growth()
+    heap = history.growth("heap", lambda record: record.heap_bytes)
+    graphs = history.growth("tensors", lambda record: record.with_graph)
     grown, first, latest = memory.after - memory.before, history.record_at(memory.since), history.comparable[-1]
-    graphs, of_python = history.graph_tensor_growth(), 0.0 if heap is None else heap.per_unit
-    tensors = sum(growth.per_unit for growth in history.types_growing_in_bytes() if growth.name in TENSORS)
+    of_python = 0.0 if heap is None else heap.per_unit
+    sizes = history.growing(lambda record: record.sizes)
+    tensors = sum(growth.per_unit for growth in sizes if growth.name in TENSORS)
     growing = history.types_growing_in_count()
     if graphs is not None and (of_python < EXPLAINS * rest or tensors >= EXPLAINS * of_python):
         yield _graph_finding(history, context, memory, graphs)

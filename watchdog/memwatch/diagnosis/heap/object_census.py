@@ -70,18 +70,13 @@ class CensusTaker:
     """Takes one census of a process whose interpreter is known."""
 
     def __init__(
-        self,
-        memory: RemoteMemory,
-        interpreter: Interpreter,
-        options: CensusOptions,
-        resident: ResidentBytes | None = None,
+        self, memory: RemoteMemory, interpreter: Interpreter, options: CensusOptions, resident: ResidentBytes | None
     ) -> None:
         self._memory, self._interpreter, self._options, self._resident = memory, interpreter, options, resident
         self._began = time.process_time()
-        self._objects = BuiltinValues(memory, interpreter.minor)
-        self._types = TypeTable(memory, self._objects)
-        self._layouts = Layouts(self._objects)
-        self._attributes = Attributes(memory, self._objects, self._types, self._layouts)
+        values = BuiltinValues(memory, interpreter.minor)
+        self._types, self._layouts = TypeTable(memory, values), Layouts(values)
+        self._attributes = Attributes(memory, values, self._types, self._layouts)
 
     def census(self) -> Census:
         scan, disturbed = self._scan()

@@ -46,16 +46,15 @@ class ReferencePathFinder:
     def paths_to_type(self, name: str, addresses: Sequence[int]) -> list[ReferencePath]:
         """Return the paths to most objects of a type, given the addresses of all; that to the most comes first."""
         every, total = max(1, -(-len(addresses) // SAMPLED)), len(addresses)
-        found = self._search(dict.fromkeys(addresses[::every], "")).most_common(_MAX_HOLDERS)
-        return [ReferencePath(name, path, min(count * every, total), total) for path, count in found]
+        found = _ReferrerSearch(self, dict.fromkeys(addresses[::every], "")).paths()
+        most = found.most_common(_MAX_HOLDERS)
+        return [ReferencePath(name, path, min(count * every, total), total) for path, count in most]
 
     def paths(self, addresses: Sequence[int]) -> dict[int, str]:
         """Return the shortest path to each of these objects that has one."""
-        found = sorted(self._search({address: f"{_MARK}{address}" for address in addresses}), key=len, reverse=True)
+        search = _ReferrerSearch(self, {address: f"{_MARK}{address}" for address in addresses})
+        found = sorted(search.paths(), key=len, reverse=True)
         return {int(address): path for path, _, address in (text.partition(_MARK) for text in found)}
-
-    def _search(self, ends: Mapping[int, str]) -> Counter[str]:
-        return _ReferrerSearch(self, ends).paths()
 
 
 class _ReferrerSearch:

@@ -161,13 +161,13 @@ class TypeTable:
 
     def __init__(self, memory: RemoteMemory, objects: BuiltinValues) -> None:
         self._memory, self._objects, self._minor = memory, objects, objects.minor
-        self.gc_types: dict[int, HeapType] = {}  # of tracked objects
-        self.others: dict[int, HeapType] = {}
+        self._known: dict[int, HeapType] = {}
+        self.gc_types: dict[int, HeapType] = {}  # those of tracked objects
         self._refused: set[int] = set()
 
     def type_at(self, address: int) -> HeapType | None:
         """Return the type at this address; None when there is none."""
-        found = self.gc_types.get(address) or self.others.get(address)
+        found = self._known.get(address)
         if found is not None or address in self._refused or address % 8 or address < _LOWEST:
             return found
         try:
@@ -214,7 +214,9 @@ class TypeTable:
             front_bytes=_LINKS_BYTES * (bool(flags & _HAS_GC) + in_front),
             keys_at=keys_at,
         )
-        (self.gc_types if found.is_gc_tracked else self.others)[address] = found
+        self._known[address] = found
+        if found.is_gc_tracked:
+            self.gc_types[address] = found
         return found
 
     def _shape(self, name: str, basic: int, base_at: int, bases_left: int) -> tuple[str, int]:
@@ -222,7 +224,7 @@ class TypeTable:
         if shape is not None:
             return shape, _OBJECT_BYTES if shape in _BY_FIELDS else basic
         if base_at and bases_left:
-            base = self.gc_types.get(base_at) or self.others.get(base_at) or self._read(base_at, bases_left - 1)
+            base = self._known.get(base_at) or self._read(base_at, bases_left - 1)
             if base.shape not in _EXACT:
                 return base.shape, base.shape_bytes
         return "", _OBJECT_BYTES
