@@ -6,12 +6,10 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
-from memwatch.core.examination import AllocationProfile, StackGrowth
-from memwatch.core.leaks.growth_attribution import merge_stacks
+from memwatch.core.examination import AllocationProfile, StackFrame, StackGrowth
 from memwatch.diagnosis.heap.cpython_runtime import find_interpreter
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.heap.stack_frames import Frames, RawStack, ThreadState, id_in_own_namespace
@@ -51,7 +49,7 @@ def record_profile(
 class _Recording:
     def __init__(self, frames: Frames, threads: _Threads, memory: RemoteMemory, opened: ExitStack) -> None:
         self._frames, self._threads = frames, threads
-        self._levels = LifoAttribution()
+        self._attribution = LifoAttribution()
         self._statm = _open(f"{memory.folder}/statm", opened)
 
     def run(self, seconds: float, cpu_seconds: float) -> AllocationProfile:
@@ -63,23 +61,25 @@ class _Recording:
                 now, before = time.perf_counter(), used
                 used = self._resident()
                 if used != before:
-                    self._levels.add_change(used - before, (self._stack(), now - sampled_t < PROMPT_POLL_SECONDS))
+                    self._attribution.add_change(used - before, (self._stack(), now - sampled_t < PROMPT_POLL_SECONDS))
                     changed_t = now
                 sampled_t = now
                 if now - changed_t > RESTLESS_SECONDS:
                     time.sleep(PAUSE_SECONDS)
         spent = time.process_time() - cpu_began
-        found = merge_stacks(self._credits())
-        total = sum(credit.bytes for credit in found)
-        return AllocationProfile(round(sampled_t - began, 3), round(spent, 3), total, found)
+        sizes = self._bytes_by_stack()
+        credits = tuple(StackGrowth(frames, size) for frames, size in sizes.most_common())
+        return AllocationProfile(round(sampled_t - began, 3), round(spent, 3), sizes.total(), credits)
 
-    def _credits(self) -> Iterator[StackGrowth]:
-        """Yield the growth that was sampled promptly; where no core was idle for that, all of it."""
-        sizes = self._levels.bytes_by_source()
+    def _bytes_by_stack(self) -> Counter[tuple[StackFrame, ...]]:
+        """Return the growth that was sampled promptly by its stack; where no core was idle for that, all of it."""
+        sizes = self._attribution.bytes_by_source()
         prompt = sum(size for (stack, is_prompt), size in sizes.items() if stack and is_prompt)
-        suffices = prompt >= MIN_PROMPT_SHARE * sum(sizes.values())
+        suffices = prompt >= MIN_PROMPT_SHARE * sizes.total()
+        found: Counter[tuple[StackFrame, ...]] = Counter()
         for (stack, is_prompt), size in sizes.items():
-            yield StackGrowth(self._frames.resolve_stack(stack) if is_prompt or not suffices else (), size)
+            found[self._frames.resolve_stack(stack) if is_prompt or not suffices else ()] += size
+        return found
 
     def _resident(self) -> int:
         with suppress(OSError, IndexError):
@@ -139,7 +139,7 @@ class _Threads:
     def allocating(self) -> ThreadState | None:
         """Return the Python thread that allocates; None where it has begun to wait, in code that takes no memory."""
         if time.perf_counter() - self._listed > THREADS_SECONDS:
-            self._list()
+            self._list_threads()
         most, found, waits = 0, 0, False
         for tid, stat in self._stats.items():
             with suppress(OSError, IndexError):
@@ -152,7 +152,7 @@ class _Threads:
             return None if waits else self._python[found]
         return next(iter(self._python.values()), None)  # Threads of C code work for the main one.
 
-    def _list(self) -> None:
+    def _list_threads(self) -> None:
         self._python = {thread.tid: thread for thread in self._frames.threads()}
         for task in os.listdir(self._folder):  # noqa: PTH208 - names are wanted
             if task not in self._known and len(self._stats) < MAX_THREADS:

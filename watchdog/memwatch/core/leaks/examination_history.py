@@ -79,8 +79,9 @@ class ExaminationHistory:
         """`wanted`: the paths of attributes that the user tracks."""
         self._began_t, self._wanted = began_t, frozenset(wanted)
         self.records: list[ExaminationRecord] = []  # oldest first: the first few, and the latest
-        self._readings: deque[tuple[float, str, int]] = deque(maxlen=READINGS_KEPT)  # time, phase, memory in use
-        self._begun: deque[tuple[float, float, int]] = deque(maxlen=READINGS_KEPT)  # time, generation, memory in use
+        # Main memory as a phase and as a generation begins: time, phase or generation, bytes.
+        self._readings: deque[tuple[float, str, int]] = deque(maxlen=READINGS_KEPT)
+        self._generation_starts: deque[tuple[float, float, int]] = deque(maxlen=READINGS_KEPT)
         self._intervals: deque[ExaminationInterval] = deque(maxlen=INTERVALS_KEPT)
         self._freed: deque[FreedObjects] = deque(maxlen=INTERVALS_KEPT)
 
@@ -90,7 +91,7 @@ class ExaminationHistory:
 
     def begin_generation(self, t: float, generation: float, used_bytes: int) -> None:
         """Add main memory as a generation begins."""
-        self._begun.append((t, generation, used_bytes))
+        self._generation_starts.append((t, generation, used_bytes))
 
     def add(self, event: Diagnosed) -> bool:
         """Add a record of an examination; False when it cannot be compared.
@@ -153,7 +154,7 @@ class ExaminationHistory:
         """Return the position at which the heap was read, and main memory at its start."""
         if asked.generation is None:
             return (asked.t - self._began_t) / HOUR, asked.used_bytes
-        earlier = ((generation, used) for t, generation, used in reversed(self._begun) if t <= read_t)
+        earlier = ((generation, used) for t, generation, used in reversed(self._generation_starts) if t <= read_t)
         return next(earlier, (asked.generation, asked.used_bytes))
 
     def _interval(self, before: ExaminationRecord, after: ExaminationRecord) -> ExaminationInterval:

@@ -55,8 +55,7 @@ class LeakCause:
         self,
         growth: Growth,
         phase: str | None,
-        evidence: Sequence[str],
-        *,
+        *evidence: str,
         type_: str = "",
         counts: tuple[int | None, int | None] = (None, None),
         holder: str = "",
@@ -78,7 +77,7 @@ class LeakCause:
             holder=holder,
             remedy=remedy or self.remedy,
             confidence=round(self.max_confidence * (1.0 - 0.5**growth.steps), 2),
-            evidence=tuple(evidence),
+            evidence=evidence,
         )
 
 
@@ -245,11 +244,12 @@ def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext) ->
         cause = next(cause for cause, fits in RULES if fits(attribute))
         remedy = cause.remedy.format(name=attribute.name, unit=context.unit)
     sizes = f"{format_bytes(growth.before)} at {context.unit} {growth.since:g}, {format_bytes(growth.after)} now"
-    share = f"that is {attribute.share:.0%} of the growth of memory"
     return cause.finding(
         growth,
         attribute.phase,
-        (*facts, f"{attribute.name} holds {sizes}", share),
+        *facts,
+        f"{attribute.name} holds {sizes}",
+        f"that is {attribute.share:.0%} of the growth of memory",
         type_=attribute.type,
         counts=(attribute.before, attribute.after),
         holder=attribute.reference_path,
@@ -272,7 +272,7 @@ def _array_findings(history: ExaminationHistory, context: DiagnosisContext, memo
     growth = Growth(most.name, before, after, per_unit, most.since, most.steps)
     names = ", ".join(without_main_module(array.name) for array in arrays)
     in_memory = f"{format_bytes(after)} of {format_bytes(full)} are in memory, {format_bytes(headroom)} are left"
-    yield FILLED.finding(growth, context.phase, (f"{names}: {in_memory}",), holder=most.name, type_=NDARRAY)
+    yield FILLED.finding(growth, context.phase, f"{names}: {in_memory}", holder=most.name, type_=NDARRAY)
 
 
 def _gpu_findings(history: ExaminationHistory, context: DiagnosisContext) -> Iterator[Finding]:
@@ -281,12 +281,12 @@ def _gpu_findings(history: ExaminationHistory, context: DiagnosisContext) -> Ite
     tensors = history.growth("cuda", lambda record: record.on_gpu)
     if used is None or used.per_unit < context.threshold_bytes or not latest[0].on_gpu:
         return
-    facts = (f"{format_bytes(used.after)} are used, of which tensors take {format_bytes(latest[0].on_gpu)}",)
+    fact = f"{format_bytes(used.after)} are used, of which tensors take {format_bytes(latest[0].on_gpu)}"
     if tensors is None or tensors.per_unit < MAX_FLAT_SHARE * used.per_unit:
-        yield GPU_CACHE.finding(used, context.phase, facts, resource=ALL_GPUS)
+        yield GPU_CACHE.finding(used, context.phase, fact, resource=ALL_GPUS)
     elif tensors.per_unit >= EXPLAINS * used.per_unit:
         holder, type_ = _holder_of_tensors(history), TENSORS[0]
-        yield GPU_TENSORS.finding(used, context.phase, facts, type_=type_, holder=holder, resource=ALL_GPUS)
+        yield GPU_TENSORS.finding(used, context.phase, fact, type_=type_, holder=holder, resource=ALL_GPUS)
 
 
 def _unattributed_findings(
@@ -304,11 +304,9 @@ def _unattributed_findings(
     if graphs is not None and (of_python < EXPLAINS * rest or tensors >= EXPLAINS * of_python):
         yield _graph_finding(history, context, memory, graphs)
     elif (copied := latest.cow_bytes - first.cow_bytes) >= EXPLAINS * grown:
-        facts = (f"{format_bytes(copied)} were copied in that time",)
-        yield WORKERS.finding(memory, context.phase, facts)
+        yield WORKERS.finding(memory, context.phase, f"{format_bytes(copied)} were copied in that time")
     elif shared is not None and shared.per_unit >= EXPLAINS * rest:
-        facts = (f"it takes {_size(shared.before, shared.after)}",)
-        yield SHARED_MEMORY.finding(shared, context.phase, facts)
+        yield SHARED_MEMORY.finding(shared, context.phase, f"it takes {_size(shared.before, shared.after)}")
     elif figures := [growth for growth in growing if _FIGURE.search(growth.name.rpartition(".")[2])]:
         yield _figure_finding(context, memory, figures)
     elif heap is not None and heap.per_unit - in_attributes >= EXPLAINS * rest:
@@ -321,9 +319,9 @@ def _unattributed_findings(
 
 def _graph_finding(history: ExaminationHistory, context: DiagnosisContext, memory: Growth, graphs: Growth) -> Finding:
     """Name tensors that keep their autograd graph: it saves others for a backward pass, which no attribute holds."""
-    facts = (f"{graphs.after:,} tensors keep their graph, {graphs.before:,} at {context.unit} {graphs.since:g}",)
+    fact = f"{graphs.after:,} tensors keep their graph, {graphs.before:,} at {context.unit} {graphs.since:g}"
     counts, holder = (graphs.before, graphs.after), _holder_of_tensors(history)
-    return GRAPHS.finding(memory, context.phase, facts, type_=TENSORS[0], counts=counts, holder=holder)
+    return GRAPHS.finding(memory, context.phase, fact, type_=TENSORS[0], counts=counts, holder=holder)
 
 
 def _holder_of_tensors(history: ExaminationHistory) -> str:
@@ -342,9 +340,9 @@ def _figure_finding(context: DiagnosisContext, memory: Growth, figures: Sequence
     names = [figure.name.rpartition(".")[2] for figure in figures]
     most = figures[names.index("Figure")] if "Figure" in names else figures[0]
     holder = "matplotlib.pyplot" if any(name.startswith("FigureManager") for name in names) else ""
-    facts = (f"{most.after:,} are open, {most.before:,} at {context.unit} {most.since:g}",)
+    fact = f"{most.after:,} are open, {most.before:,} at {context.unit} {most.since:g}"
     return PYPLOT_FIGURES.finding(
-        memory, context.phase, facts, type_=most.name, counts=(most.before, most.after), holder=holder
+        memory, context.phase, fact, type_=most.name, counts=(most.before, most.after), holder=holder
     )
 
 
@@ -353,9 +351,9 @@ def _object_finding(
 ) -> Finding:
     """Name the growing type whose objects no attribute holds, else the one that takes the most bytes."""
     latest = history.comparable[-1]
-    facts = (f"Python's objects take {_size(heap.before, heap.after)}",)
+    fact = f"Python's objects take {_size(heap.before, heap.after)}"
     if not growing:
-        return HELD_BY_LOCAL_OR_NATIVE.finding(heap, context.phase, facts)
+        return HELD_BY_LOCAL_OR_NATIVE.finding(heap, context.phase, fact)
     loose = [
         (type_, path)
         for type_, path in latest.path_counts
@@ -372,7 +370,7 @@ def _object_finding(
         function, _, variable = holder.removeprefix(LOCAL_VARIABLE_PREFIX).partition(": ")
         remedy = f"bound or clear {variable.partition('[')[0]}, in {function}"
     return HELD_BY_LOCAL_OR_NATIVE.finding(
-        heap, context.phase, facts, type_=name, counts=counts, holder=holder, remedy=remedy
+        heap, context.phase, fact, type_=name, counts=counts, holder=holder, remedy=remedy
     )
 
 
@@ -383,10 +381,10 @@ def _size(before: int, after: int) -> str:
 def _native_finding(history: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> Finding:
     """Blame the allocator where freed Python objects left as much as memory grows by, and C code otherwise."""
     first, latest = history.record_at(memory.since).heap_bytes, history.comparable[-1].heap_bytes
-    facts = (f"Python's objects take {_size(first, latest)}",)
+    fact = f"Python's objects take {_size(first, latest)}"
     for freed in history.freed_within_generation:
         grown = memory.per_unit * (freed.units or history.stride)
         if freed.since >= memory.since and freed.kept_bytes >= max(EXPLAINS * freed.bytes, NEARLY * grown):
             kept = f"{format_bytes(freed.bytes)} of them went, and memory kept {format_bytes(freed.kept_bytes)} of that"
-            return FRAGMENTS.finding(memory, context.phase, (*facts, kept))
-    return NATIVE.finding(memory, context.phase, facts)
+            return FRAGMENTS.finding(memory, context.phase, fact, kept)
+    return NATIVE.finding(memory, context.phase, fact)

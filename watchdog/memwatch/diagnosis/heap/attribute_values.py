@@ -40,8 +40,8 @@ class Module:
 class Attributes:
     """Reads attributes in one process; values that change meanwhile are left out."""
 
-    def __init__(self, memory: RemoteMemory, objects: BuiltinValues, types: TypeTable, layouts: Layouts) -> None:
-        self._memory, self._objects, self._types, self._layouts = memory, objects, types, layouts
+    def __init__(self, memory: RemoteMemory, builtins: BuiltinValues, types: TypeTable, layouts: Layouts) -> None:
+        self._memory, self._builtins, self._types, self._layouts = memory, builtins, types, layouts
         self.module = cache(self._module)  # reads the module at an address; fields that cannot be read are empty
         self._members_of = cache(self._members)
 
@@ -56,7 +56,7 @@ class Attributes:
             elif values_at and (names := self._layouts.shared_keys(obj.heap_type)) is not None:
                 keys = obj.words(names.first, names.count * names.width)[names.width - 2 :: names.width]
                 for key, value in zip(keys, obj.words(values_at, names.count), strict=True):
-                    text = self._objects.text_or_none(key) if value else None
+                    text = self._builtins.text_or_none(key) if value else None
                     if text is not None:
                         yield printable(text), value
         except UnreadableError:
@@ -76,16 +76,16 @@ class Attributes:
     def items(self, address: int, most: int = _MAX_ITEMS) -> Iterator[tuple[str, int]]:
         """Yield those of the first `most` items of a dict whose keys are text."""
         with suppress(SourceError):
-            for key, value in self._objects.items(address, most):
-                if (name := self._objects.text_or_none(key)) is not None:
+            for key, value in self._builtins.items(address, most):
+                if (name := self._builtins.text_or_none(key)) is not None:
                     yield printable(name), value
 
     def named_items(self, address: int) -> Iterator[tuple[str, int]]:
         """Yield the items of a dict whose keys are names in the program's code, not data."""
         with suppress(SourceError):
-            for key, value in self._objects.items(address, _MAX_ITEMS):
-                name = self._objects.text_or_none(key)
-                if name is not None and name.isidentifier() and self._objects.is_interned(key):
+            for key, value in self._builtins.items(address, _MAX_ITEMS):
+                name = self._builtins.text_or_none(key)
+                if name is not None and name.isidentifier() and self._builtins.is_interned(key):
                     yield printable(name), value
 
     def _members(self, kind: HeapType) -> list[tuple[str, int]]:
@@ -115,7 +115,7 @@ class Attributes:
         namespace = self.dict_of(obj) if obj is not None else 0
         first = self.items(namespace, _MODULE_ITEMS) if namespace else ()
         known = {name: value for name, value in first if name in _MODULE_NAMES}
-        name, file = (self._objects.text_or_none(known[key]) if key in known else None for key in _MODULE_NAMES)
+        name, file = (self._builtins.text_or_none(known[key]) if key in known else None for key in _MODULE_NAMES)
         return Module(name or "", file or "", namespace)
 
     def type_name(self, address: int) -> str:

@@ -47,9 +47,9 @@ class Scanner:
     def __init__(self, memory: RemoteMemory, interpreter: Interpreter, types: TypeTable) -> None:
         self._memory, self._interpreter, self._types = memory, interpreter, types
         self._waiting: dict[int, set[tuple[int, int]]] = {}  # chunk to read -> links into it: from, to
-        self._read: dict[int, int] = {}  # chunk -> number of types whose objects were counted in it
+        self._counted_types: dict[int, int] = {}  # chunk -> number of types whose objects were counted in it
         self._slots: dict[int, array[int]] = {}  # chunk -> slots of its objects, in order
-        self._numbers = tuple(range(CHUNK // SLOT))  # made once, as each chunk iterates over it
+        self._slot_numbers = tuple(range(CHUNK // SLOT))  # made once, as each chunk iterates over it
         self._walked: set[int] = set()  # objects from which links were followed one by one
         self._doubtful: set[int] = set()  # links without a link back
 
@@ -58,7 +58,7 @@ class Scanner:
         found = GcScan(slots=self._slots)
         for head in self._interpreter.gc_list_heads:
             self._link(head, self._memory.word(head) & POINTER)
-        while (chunk := self._next()) is not None:
+        while (chunk := self._next_chunk()) is not None:
             if not may_go_on():
                 found.complete = False
                 break
@@ -67,18 +67,18 @@ class Scanner:
             self._drop_false(found)
         return found
 
-    def _next(self) -> int | None:
+    def _next_chunk(self) -> int | None:
         if self._waiting:
             return next(iter(self._waiting))
         count = len(self._types.gc_types)
-        return next((chunk for chunk, known in self._read.items() if known < count), None)
+        return next((chunk for chunk, known in self._counted_types.items() if known < count), None)
 
     def _scan_chunk(self, chunk: int, found: GcScan) -> None:
         for source, target in self._waiting.pop(chunk, ()):
             self._follow_link(source, target)
         # Of a chunk that was read before, only the types are wanted that were found since.
-        wanted = frozenset(islice(self._types.gc_types, self._read.get(chunk, 0), None))
-        self._read[chunk] = len(self._types.gc_types)
+        wanted = frozenset(islice(self._types.gc_types, self._counted_types.get(chunk, 0), None))
+        self._counted_types[chunk] = len(self._types.gc_types)
         slots, start = self._slots.get(chunk, array("H")), chunk * CHUNK
         for low, high in self._memory.anonymous.within(start, start + CHUNK):
             try:
@@ -97,7 +97,7 @@ class Scanner:
         top = self._memory.writable.end
         return [
             slot
-            for slot in compress(self._numbers, _likely(raw, wanted))
+            for slot in compress(self._slot_numbers, _likely(raw, wanted))
             if words[2 * slot + _TYPE_AT] in wanted
             and _LOWEST <= words[2 * slot] < top
             and words[2 * slot + 1] >= _LOWEST

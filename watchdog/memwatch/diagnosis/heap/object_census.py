@@ -74,9 +74,9 @@ class CensusTaker:
     ) -> None:
         self._memory, self._interpreter, self._options, self._resident = memory, interpreter, options, resident
         self._began = time.process_time()
-        values = BuiltinValues(memory, interpreter.minor)
-        self._types, self._layouts = TypeTable(memory, values), Layouts(values)
-        self._attributes = Attributes(memory, values, self._types, self._layouts)
+        builtins = BuiltinValues(memory, interpreter.minor)
+        self._types, self._layouts = TypeTable(memory, builtins), Layouts(builtins)
+        self._attributes = Attributes(memory, builtins, self._types, self._layouts)
 
     def census(self) -> Census:
         scan, disturbed = self._scan()

@@ -34,10 +34,10 @@ MeasureObject = Callable[[RemoteObject, "array[int]"], int]
 class Layouts:
     """Reads the layouts of one process's objects; UnreadableError when one changes while it is read."""
 
-    def __init__(self, objects: BuiltinValues) -> None:
-        self._objects, self._minor = objects, objects.minor
-        self._shared: dict[int, DictKeys | None] = {}  # the tables of names, by their addresses
-        self._elements: dict[int, tuple[int, bool]] = {}  # numpy's dtypes: bytes of an element, is it a reference
+    def __init__(self, builtins: BuiltinValues) -> None:
+        self._builtins, self._minor = builtins, builtins.minor
+        self._shared_keys: dict[int, DictKeys | None] = {}  # the tables of names, by their addresses
+        self._dtypes: dict[int, tuple[int, bool]] = {}  # numpy's dtypes: bytes of an element, is it a reference
         self._measurers: dict[str, MeasureObject] = {
             "array": self._array,
             "bytearray": lambda obj, _: obj.count(24),
@@ -77,7 +77,7 @@ class Layouts:
         references: array[int] = array("Q")
         with suppress(UnreadableError):
             if obj.heap_type.shape == "dict":
-                return [value for _, value in self._objects.items(obj.address, _MAX_ITEMS)]
+                return [value for _, value in self._builtins.items(obj.address, _MAX_ITEMS)]
             if obj.heap_type.shape in ("list", "tuple", "deque", "set"):
                 self._measurers[obj.heap_type.shape](obj, references)
             return [address for address in references if address]
@@ -149,12 +149,12 @@ class Layouts:
 
     def shared_keys(self, kind: HeapType) -> DictKeys | None:
         """Return the key table that a class's instances share; None when it has none."""
-        if kind.keys_at not in self._shared:
+        if kind.keys_at not in self._shared_keys:
             try:
-                self._shared[kind.keys_at] = self._objects.keys(kind.keys_at) if kind.keys_at else None
+                self._shared_keys[kind.keys_at] = self._builtins.keys(kind.keys_at) if kind.keys_at else None
             except SourceError:
-                self._shared[kind.keys_at] = None
-        return self._shared[kind.keys_at]
+                self._shared_keys[kind.keys_at] = None
+        return self._shared_keys[kind.keys_at]
 
     # --- types that are known by name ---
 
@@ -166,14 +166,14 @@ class Layouts:
 
     def _tuple(self, obj: RemoteObject, references: array[int]) -> int:
         count = obj.count()
-        references.extend(obj.words(obj.address + self._objects.tuple_bytes, count))
+        references.extend(obj.words(obj.address + self._builtins.tuple_bytes, count))
         return 8 * count
 
     def _dict(self, obj: RemoteObject, references: array[int]) -> int:
         keys_at, values_at = obj.pair(32)
-        keys = self._objects.keys(keys_at, obj.read)
+        keys = self._builtins.keys(keys_at, obj.read)
         if values_at:
-            references.extend(obj.words(values_at + self._objects.values_offset, keys.count))
+            references.extend(obj.words(values_at + self._builtins.values_offset, keys.count))
             return 8 * keys.room
         if keys.count:
             words = obj.words(keys.first, keys.count * keys.width)
@@ -190,7 +190,7 @@ class Layouts:
         return 0 if obj.address <= table_at < obj.address + obj.heap_type.basic_bytes else 16 * slots
 
     def _str(self, obj: RemoteObject, _: array[int]) -> int:
-        start, length, width = self._objects.text_at(obj.raw, obj.at)
+        start, length, width = self._builtins.text_at(obj.raw, obj.at)
         return start + (length + 1) * width - obj.heap_type.basic_bytes
 
     def _int(self, obj: RemoteObject, _: array[int]) -> int:
@@ -230,7 +230,7 @@ class Layouts:
             references.append(base)
             return 16 * dimensions
         shape = obj.words(shape_at, dimensions) if dimensions else array("Q")
-        width, has_references = self._element(obj, description)
+        width, has_references = self._dtype(obj, description)
         items = math.prod(shape)
         if not 0 <= items * width < MAX_COUNT:
             raise UnreadableError("no array")
@@ -238,13 +238,13 @@ class Layouts:
             references.extend(obj.words(obj.word(NDARRAY_DATA_AT), items))
         return 16 * dimensions + items * width
 
-    def _element(self, obj: RemoteObject, description: int) -> tuple[int, bool]:
+    def _dtype(self, obj: RemoteObject, description: int) -> tuple[int, bool]:
         """Return the bytes of an element, and whether it is a reference."""
-        known = self._elements.get(description)
+        known = self._dtypes.get(description)
         if known is None:
             raw = obj.read(description, 48)
             number, width, alignment = _INT(raw, 28)[0], _INT(raw, 32)[0], _INT(raw, 36)[0]
             if not alignment:  # numpy 2 has 64 bits of flags there, whose higher half is not used.
                 width = _SIGNED(raw, 40)[0]
-            known = self._elements[description] = (width, number == _REFERENCES)
+            known = self._dtypes[description] = (width, number == _REFERENCES)
         return known

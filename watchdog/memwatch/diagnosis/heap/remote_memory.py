@@ -76,7 +76,7 @@ class ProcessVmReader:
         self._ctypes, self._iovec = ctypes, IoVec
         self._call = ctypes.CDLL(None, use_errno=True).process_vm_readv
         self._call.restype = ctypes.c_ssize_t
-        self._program = self._running()
+        self._program = self._running_program()
         try:
             self.read(0, 1)
         except PermissionError as error:
@@ -98,11 +98,11 @@ class ProcessVmReader:
 
     def is_there(self) -> bool:
         """Compare the start time and the random addresses of code and stack."""
-        return self._program is not None and self._running() == self._program
+        return self._program is not None and self._running_program() == self._program
 
     def close(self) -> None: ...
 
-    def _running(self) -> tuple[int, tuple[int, int] | None] | None:
+    def _running_program(self) -> tuple[int, tuple[int, int] | None] | None:
         try:
             found = parse_stat(self._stat.read_bytes())
         except (OSError, ValueError):

@@ -159,8 +159,8 @@ class HeapType:
 class TypeTable:
     """The types that were read so far."""
 
-    def __init__(self, memory: RemoteMemory, objects: BuiltinValues) -> None:
-        self._memory, self._objects, self._minor = memory, objects, objects.minor
+    def __init__(self, memory: RemoteMemory, builtins: BuiltinValues) -> None:
+        self._memory, self._builtins, self._minor = memory, builtins, builtins.minor
         self._known: dict[int, HeapType] = {}
         self.gc_types: dict[int, HeapType] = {}  # those of tracked objects
         self._refused: set[int] = set()
@@ -232,7 +232,7 @@ class TypeTable:
     def _full_name(self, address: int, namespace: int, name: str) -> str:
         """Return the module and qualified name of a class, as far as they can be read."""
         try:
-            qualified = self._objects.text(self._memory.word(address + _QUALNAME[self._minor]))
+            qualified = self._builtins.text(self._memory.word(address + _QUALNAME[self._minor]))
         except SourceError:
             return name
         try:
@@ -242,9 +242,9 @@ class TypeTable:
 
     def _module(self, namespace: int) -> str:
         """Return `__module__` of a class's namespace."""
-        for key, value in self._objects.items(namespace, _MAX_CLASS_ENTRIES):
-            if self._objects.text_or_none(key) == "__module__":
-                return self._objects.text(value)
+        for key, value in self._builtins.items(namespace, _MAX_CLASS_ENTRIES):
+            if self._builtins.text_or_none(key) == "__module__":
+                return self._builtins.text(value)
         raise UnreadableError("no __module__")
 
 

@@ -158,7 +158,7 @@ class Frames:
 
     def __init__(self, memory: RemoteMemory, interpreter: Interpreter) -> None:
         self._memory, self._interpreter, self._minor = memory, interpreter, interpreter.minor[1]
-        self._objects = BuiltinValues(memory, interpreter.minor)
+        self._builtins = BuiltinValues(memory, interpreter.minor)
         self._offsets = _BY_MINOR[self._minor]
         self._known: dict[CodeLocation, StackFrame | None] = {}
         self._tid_at: int | None = None  # index of the id in a struct pthread, in words of four bytes
@@ -170,7 +170,7 @@ class Frames:
         found: list[ThreadState] = []
         for state in self._interpreter.states:
             of_state = list[ThreadState]()
-            address = self._first(state)
+            address = self._newest_thread(state)
             while address and len(of_state) < MAX_THREADS:
                 raw = self._memory.read(address, _THREAD_BYTES)
                 if unpack_from("<Q", raw, _INTERPRETER)[0] != state:
@@ -179,10 +179,10 @@ class Frames:
                 address = unpack_from("<Q", raw, _NEXT)[0]
             found += reversed(of_state)
         if self._offsets.owner is None:
-            return [replace(thread, tid=self._tid(thread.tid)) for thread in found]
+            return [replace(thread, tid=self._thread_id(thread.tid)) for thread in found]
         return found
 
-    def _first(self, state: int) -> int:
+    def _newest_thread(self, state: int) -> int:
         """Return the address of an interpreter's newest thread, which has none before it."""
         for low, high in self._memory.writable.within(state, state + _SEARCHED)[:1]:
             for (address,) in iter_unpack("<Q", self._memory.read(low, (high - low) & ~7)):
@@ -193,7 +193,7 @@ class Frames:
                             return int(address)
         return 0
 
-    def _tid(self, identity: int) -> int:
+    def _thread_id(self, identity: int) -> int:
         """Return the id of the thread with this struct pthread; the first call is for the main thread."""
         try:
             raw = self._memory.read(identity, _PTHREAD_BYTES)
@@ -211,7 +211,7 @@ class Frames:
         """Read a thread's stack; empty when it runs no Python, has ended, or changes too fast."""
         for _ in range(_TRIES):
             with suppress(SourceError):  # A frame has ended meanwhile.
-                return tuple(self._site(raw) for _, raw in self._frames(thread))
+                return tuple(self._code_location(raw) for _, raw in self._frames(thread))
         return ()
 
     def local_variables(self) -> dict[int, str]:
@@ -224,7 +224,7 @@ class Frames:
             with suppress(SourceError):
                 for frame, raw in self._frames(thread):
                     if len(found) < _MAX_VARIABLES:
-                        found |= self._variables(frame, self._site(raw)[0])
+                        found |= self._variables(frame, self._code_location(raw)[0])
         return found
 
     def _frames(self, thread: ThreadState) -> Iterator[tuple[int, bytes]]:
@@ -244,7 +244,7 @@ class Frames:
                 yield frame, raw
             frame = unpack_from("<Q", raw, offsets.caller)[0]
 
-    def _site(self, raw: bytes) -> CodeLocation:
+    def _code_location(self, raw: bytes) -> CodeLocation:
         offsets = self._offsets
         code, form = unpack_from("<Q", raw, offsets.code)[0], "<i" if offsets.owner is None else "<Q"
         return code & _UNTAGGED, unpack_from(form, raw, offsets.instruction)[0]  # -1: it has not begun
@@ -257,9 +257,9 @@ class Frames:
         names = unpack_from("<Q", raw, offsets.variable_names)[0]
         if not 0 < count <= _MAX_VARIABLES or self._memory.word(names + 16) < count:
             return {}
-        function = self._objects.text(unpack_from("<Q", raw, offsets.name)[0])
+        function = self._builtins.text(unpack_from("<Q", raw, offsets.name)[0])
         values = self._memory.words(frame + offsets.variables, count)
-        texts = map(self._objects.text_or_none, self._memory.words(names + self._objects.tuple_bytes, count))
+        texts = map(self._builtins.text_or_none, self._memory.words(names + self._builtins.tuple_bytes, count))
         return {
             value & _UNTAGGED: printable(f"{LOCAL_VARIABLE_PREFIX}{function}: {name}")
             for name, value in zip(texts, values, strict=True)
@@ -285,9 +285,9 @@ class Frames:
         if not (0 <= size <= _MAX_TABLE_BYTES and -2 <= offset <= _MAX_TABLE_BYTES):
             raise UnreadableError("no code")
         line = line_of(self._memory.read(table + 32, size) if size else b"", first, max(0, offset), minor)
-        path = self._objects.text(file)
+        path = self._builtins.text(file)
         installed = is_installed(path, f"{self._memory.folder}/root")
-        return StackFrame(printable(self._objects.text(name)), printable(path), line, installed)
+        return StackFrame(printable(self._builtins.text(name)), printable(path), line, installed)
 
 
 def id_in_own_namespace(folder: str, number: int) -> int:
