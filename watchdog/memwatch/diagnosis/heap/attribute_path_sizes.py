@@ -72,21 +72,21 @@ class AttributePathSizer:
         """
         of_instances: dict[int, list[int]] = defaultdict(list)  # by the number of names that lead to them
         of_classes: dict[int, list[int]] = defaultdict(list)
-        called: dict[int, set[str]] = defaultdict(set)  # full names of the classes
+        class_names: dict[int, set[str]] = defaultdict(set)  # full names of the classes
         for kind, addresses in instances:
             if kind.shape == "class":
                 for address in addresses:
                     name = self._attributes.type_name(address)
                     length = matching_names(track, name)
                     of_classes[length].append(address)
-                    called[length].add(name)
+                    class_names[length].add(name)
             elif kind.name == "module":
                 for address in addresses:
                     module = tuple(self._attributes.module(address).name.split("."))
                     of_instances[len(module) if module == track.names[: len(module)] else 0].append(address)
             elif length := matching_names(track, kind.name):
                 of_instances[length] += addresses
-                called[length].add(kind.name)
+                class_names[length].add(kind.name)
         longest = max((*of_instances, *of_classes), default=0)
         if not longest:
             reason = f"no object of a class {track.names[0]}, and no such module"
@@ -104,8 +104,8 @@ class AttributePathSizer:
         reached.exclude(roots)
         reached.walk([array("Q", found)], may_go_on)
         items, capacity = self._items(roots, found)
-        behind = track.path[len(".".join(track.names[:longest])) :]
-        full = "".join(called[longest]) + behind if len(called[longest]) == 1 else ""
+        rest = track.path[len(".".join(track.names[:longest])) :]
+        full = "".join(class_names[longest]) + rest if len(class_names[longest]) == 1 else ""
         size = sum(kind.bytes for kind in reached.tallies)
         return AttributeSize(track.path, len(found), size, items, capacity, full=full)
 
@@ -134,12 +134,12 @@ class AttributePathSizer:
         """Return the objects at the end of these steps, or none and the first step that leads nowhere."""
         found = set(roots)
         for step in steps:
-            found = {value for address in found for value in self._next(address, step)}
+            found = {value for address in found for value in self._take_step(address, step)}
             if not found:
                 return found, step
         return found, ""
 
-    def _next(self, address: int, step: str) -> Iterator[int]:
+    def _take_step(self, address: int, step: str) -> Iterator[int]:
         obj = self._attributes.object_at(address)
         if obj is None:
             return

@@ -15,7 +15,7 @@ from itertools import compress, islice
 
 from memwatch.diagnosis.heap.cpython_runtime import POINTER, Interpreter
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
-from memwatch.diagnosis.heap.remote_objects import OFTEN, TypeTable, is_plausible_refcount
+from memwatch.diagnosis.heap.remote_objects import USUAL_REFCOUNT, TypeTable, is_plausible_refcount
 
 CHUNK = 1 << 20  # bytes that are read at once
 SLOT = 16  # bytes of the two links before an object, which lie at a multiple of it
@@ -101,7 +101,7 @@ class Scanner:
             if words[2 * slot + _TYPE_AT] in wanted
             and _LOWEST <= words[2 * slot] < top
             and words[2 * slot + 1] >= _LOWEST
-            and (0 < words[2 * slot + 2] < OFTEN or is_plausible_refcount(self._memory, words[2 * slot + 2]))
+            and (0 < words[2 * slot + 2] < USUAL_REFCOUNT or is_plausible_refcount(self._memory, words[2 * slot + 2]))
         ]
 
     def _follow(self, low: int, words: array[int], slots: list[int]) -> None:

@@ -10,7 +10,7 @@ from struct import Struct
 
 from memwatch.diagnosis.heap.remote_memory import UnreadableError
 from memwatch.diagnosis.heap.remote_objects import (
-    FRONT,
+    FRONT_BYTES,
     MAX_BODY_BYTES,
     MAX_COUNT,
     BuiltinValues,
@@ -140,7 +140,7 @@ class Layouts:
                 number >>= 3
             end = (kind.basic_bytes + number * kind.item_bytes + 7) // 8 * 8
             return obj.words(obj.address + end + kind.dict_offset, 1)[0], 0
-        before, word = obj.pair(-FRONT)
+        before, word = obj.pair(-FRONT_BYTES)
         if self._minor == 11:
             return word, 0 if word else before
         if self._minor == 12:

@@ -16,7 +16,7 @@ from memwatch.diagnosis.heap.gc_object_scan import CHUNK, SLOT
 from memwatch.diagnosis.heap.object_layouts import Layouts, MeasureObject
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
 from memwatch.diagnosis.heap.remote_objects import (
-    FRONT,
+    FRONT_BYTES,
     MAX_BODY_BYTES,
     HeapType,
     RemoteObject,
@@ -103,7 +103,7 @@ class ReachableObjects:
         at = 0
         for low, high in parts:
             end = bisect_left(addresses, high, at)
-            inner = bisect_left(addresses, low + FRONT, at), bisect_right(addresses, high - MAX_BODY_BYTES, at)
+            inner = bisect_left(addresses, low + FRONT_BYTES, at), bisect_right(addresses, high - MAX_BODY_BYTES, at)
             at = bisect_left(addresses, low, at)
             if inner[1] - inner[0] > _FEW and (raw := self._read(low, high)) is not None:
                 self._visit_all(addresses[slice(*inner)], RemoteObject(self._memory, raw, low))

@@ -14,7 +14,7 @@ from memwatch.errors import SourceError
 # --- str and dict -----------------------------------------------------------------------------------------------------
 
 _MAX_TEXT = 512  # characters of a name: a bound on garbage
-_MAX_ENTRIES = 1 << 28  # of a dict: likewise
+_MAX_ENTRIES = 1 << 28  # of a dict: a bound on garbage
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ _MAX_CLASS_ENTRIES = 4096  # of a class's namespace: a bound on time
 _MAX_BASES = 64  # a bound against circles
 _MAX_REFUSED = 1 << 17  # addresses kept that are no types: a bound on memory
 _LOWEST = 4096  # No type lies below this address.
-_OBJECT_BYTES = 16
+_OBJECT_BYTES = 16  # of any object: its reference count and the address of its type
 _LINKS_BYTES = 16  # of the collector, before an object that it tracks
 
 # The types whose layout is known, by name; the layout of a subclass begins with that of its base.
@@ -171,15 +171,14 @@ class TypeTable:
         if found is not None or address in self._refused or address % 8 or address < _LOWEST:
             return found
         try:
-            found = self._read(address, _MAX_BASES)
+            return self._read_type(address, _MAX_BASES)
         except SourceError:
             if len(self._refused) >= _MAX_REFUSED:
                 self._refused.clear()
             self._refused.add(address)
             return None
-        return found
 
-    def _read(self, address: int, bases_left: int) -> HeapType:
+    def _read_type(self, address: int, bases_left: int) -> HeapType:
         raw = self._memory.read(address, _TYPE_BYTES)
         metatype, (name_at, basic, item) = unpack_from("<Q", raw, 8)[0], unpack_from("<Qqq", raw, 24)
         flags, members_at, base_at, namespace = (unpack_from("<Q", raw, at)[0] for at in (168, 240, 256, 264))
@@ -189,9 +188,8 @@ class TypeTable:
         if metatype % 8 or not self._memory.word(metatype + 168) & _TYPE_SUBCLASS:
             raise UnreadableError("no type")
         name = self._memory.text(name_at, _MAX_NAME_BYTES)
-        of_heap = bool(flags & _HEAP_TYPE)
         keys_at = 0
-        if of_heap:
+        if flags & _HEAP_TYPE:
             name = self._full_name(address, namespace, name)
             keys_at = self._memory.word(address + _QUALNAME[self._minor] + 8)
         name = printable(name.removeprefix("builtins."))
@@ -224,7 +222,7 @@ class TypeTable:
         if shape is not None:
             return shape, _OBJECT_BYTES if shape in _BY_FIELDS else basic
         if base_at and bases_left:
-            base = self._known.get(base_at) or self._read(base_at, bases_left - 1)
+            base = self._known.get(base_at) or self._read_type(base_at, bases_left - 1)
             if base.shape not in _EXACT:
                 return base.shape, base.shape_bytes
         return "", _OBJECT_BYTES
@@ -250,19 +248,19 @@ class TypeTable:
 
 # --- any object -------------------------------------------------------------------------------------------------------
 
-FRONT = 32  # Bytes before an object that may belong to it: the collector's links, and attributes since 3.11.
+FRONT_BYTES = 32  # Bytes before an object that may belong to it: the collector's links, and attributes since 3.11.
 MAX_BODY_BYTES = 1 << 12  # Bytes of an object that are read at once; hardly any fixed part is longer.
 MAX_COUNT = 1 << 40  # No object has so many items: a larger number is none.
 _MAX_WORDS = 1 << 23  # References of one object that are followed: a bound on memory.
 _WHOLE_BYTES = 1 << 16  # A block from this size on must lie in one mapping, because the object may be a false one.
-_SHORT, _HEAD_BYTES = 512, 16
-OFTEN = 1 << 16  # A reference count below this is plausible, and below any address.
-_MAX_REFERENCES = 1 << 40  # Immortal objects have some 2**30 or 2**32.
+_FIRST_READ_BYTES = 512  # Bytes of an object that are read before its type is known.
+USUAL_REFCOUNT = 1 << 16  # A reference count below this is plausible, and below any address.
+_MAX_REFCOUNT = 1 << 40  # Immortal objects have some 2**30 or 2**32.
 _WORD, _PAIR = Struct("<Q").unpack_from, Struct("<QQ").unpack_from
 
 
 class RemoteObject:
-    """An object within `raw`, with FRONT bytes before it and up to MAX_BODY_BYTES of its fixed part."""
+    """An object within `raw`, with FRONT_BYTES bytes before it and up to MAX_BODY_BYTES of its fixed part."""
 
     __slots__ = ("_memory", "at", "end", "heap_type", "raw", "start")
 
@@ -305,25 +303,25 @@ class RemoteObject:
 
 def is_plausible_refcount(memory: RemoteMemory, word: int) -> bool:
     """Whether a word may be a reference count; in a table of types, where another type follows, it is an address."""
-    return 0 < word < OFTEN or (OFTEN <= word < _MAX_REFERENCES and word not in memory.writable)
+    return 0 < word < USUAL_REFCOUNT or (USUAL_REFCOUNT <= word < _MAX_REFCOUNT and word not in memory.writable)
 
 
 def read_remote_object(memory: RemoteMemory, types: TypeTable, address: int) -> RemoteObject | None:
     """Read the object at an address; None when there is none."""
-    for low, high in memory.writable.within(address - FRONT, address + MAX_BODY_BYTES):
-        if not low <= address <= high - _HEAD_BYTES:
+    for low, high in memory.writable.within(address - FRONT_BYTES, address + MAX_BODY_BYTES):
+        if not low <= address <= high - _OBJECT_BYTES:
             continue
         try:
-            raw = memory.read(low, min(high, address + _SHORT) - low)
+            raw = memory.read(low, min(high, address + _FIRST_READ_BYTES) - low)
             kind = types.type_at(_WORD(raw, address - low + 8)[0])
-            if kind is not None and kind.basic_bytes > _SHORT:
+            if kind is not None and kind.basic_bytes > _FIRST_READ_BYTES:
                 raw = memory.read(low, high - low)
         except UnreadableError:  # It was unmapped since.
             return None
         if kind is None:
             return None
         # Zeros stand for unmapped memory before the object, and for memory after `end`, which was not read.
-        missing = max(0, FRONT - (address - low))
+        missing = max(0, FRONT_BYTES - (address - low))
         obj = RemoteObject(memory, bytes(missing) + raw + bytes(min(MAX_BODY_BYTES, kind.basic_bytes)), low - missing)
         obj.at, obj.heap_type, obj.end = address - obj.start, kind, low + len(raw)
         return obj

@@ -89,7 +89,7 @@ def _signed(byte: int) -> int:
 # --- threads and frames -----------------------------------------------------------------------------------------------
 
 MAX_FRAMES = 200  # of a stack: a bound against circles
-MAX_THREADS = 256  # of an interpreter: likewise
+MAX_THREADS = 256  # of an interpreter: a bound against circles
 _SEARCHED = 9216  # bytes of an interpreter's state that contain the first thread's address
 _THREAD_BYTES = 192
 _NEXT, _INTERPRETER = 8, 16  # in a PyThreadState

@@ -15,7 +15,7 @@ from memwatch.diagnosis.heap.remote_objects import RemoteObject
 _CPU = 0
 _DEVICES = {_CPU: "cpu", 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 14: "meta"}
 _MAX_BYTES = 1 << 46  # of a storage: a larger number is none
-_MAX_INDEX = 128  # of a device: likewise
+_MAX_INDEX = 128  # of a device: a larger number is none
 _IMPL_AT = (16, 24)  # in THPVariable; the latter after a flag for its owner
 _STORAGE = Struct("<16xQ16xbb6xQ")  # StorageImpl: data; device, its index; bytes
 _GRADIENT_AT = (1, 5)  # in AutogradMeta, in words; the latter in versions with a name
