@@ -19,7 +19,7 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
 from memwatch.core.examination import Census, StackFrame
-from memwatch.diagnosis.heap.attribute_path_sizes import parse_attribute_path
+from memwatch.diagnosis.heap.attributes import parse_attribute_path
 from memwatch.diagnosis.heap.cpython_runtime import Binary, Interpreter, find_interpreter
 from memwatch.diagnosis.heap.object_census import CensusOptions, CensusTaker
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory

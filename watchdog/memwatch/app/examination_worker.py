@@ -12,7 +12,7 @@ from pathlib import Path
 
 from memwatch.app.examination_launcher import ExaminationRequest
 from memwatch.core.examination import Census, Examination, TypeCount
-from memwatch.diagnosis.heap.attribute_path_sizes import AttributePath, parse_attribute_path
+from memwatch.diagnosis.heap.attributes import AttributePath, parse_attribute_path
 from memwatch.diagnosis.heap.object_census import CensusOptions, take_census
 from memwatch.diagnosis.heap.program_modules import is_of_program
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory

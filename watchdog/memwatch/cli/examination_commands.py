@@ -20,7 +20,7 @@ from memwatch.cli.commands import config_from_flags
 from memwatch.config.settings import Config, TargetConfig, default_history
 from memwatch.core.leaks.process_snapshot import ProcessSnapshot, diff_process_snapshots
 from memwatch.core.text_and_units import format_duration, printable
-from memwatch.diagnosis.heap.attribute_path_sizes import parse_attribute_path
+from memwatch.diagnosis.heap.attributes import parse_attribute_path
 from memwatch.diagnosis.heap.object_census import CensusOptions, take_census
 from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, SourceError
 from memwatch.outputs.terminal.command_progress import ProgressBar

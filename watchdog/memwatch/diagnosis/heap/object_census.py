@@ -13,13 +13,13 @@ from functools import partial
 from itertools import chain
 
 from memwatch.core.examination import AttributeSize, Census, DeviceStorageTotals, LargeObject, ReferencePath, TypeCount
-from memwatch.diagnosis.heap.attribute_path_sizes import (
+from memwatch.diagnosis.heap.attributes import (
     AttributePath,
     AttributePathSizer,
+    Attributes,
     matching_names,
     parse_attribute_path,
 )
-from memwatch.diagnosis.heap.attribute_values import Attributes
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
 from memwatch.diagnosis.heap.gc_object_scan import GcScan, Scanner
 from memwatch.diagnosis.heap.object_layouts import NDARRAY_DATA_AT, Layouts

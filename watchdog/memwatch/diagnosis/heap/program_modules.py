@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from memwatch.diagnosis.heap.attribute_values import Attributes
+from memwatch.diagnosis.heap.attributes import Attributes
 from memwatch.diagnosis.heap.reachable_objects import TypeTally
 from memwatch.diagnosis.heap.remote_objects import HeapType
 

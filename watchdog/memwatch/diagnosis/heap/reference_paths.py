@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from memwatch.core.examination import UNNAMED_HOLDER_PREFIX, ReferencePath
-from memwatch.diagnosis.heap.attribute_values import Attributes
+from memwatch.diagnosis.heap.attributes import Attributes
 from memwatch.diagnosis.heap.object_layouts import NDARRAY_BASE_AT
 from memwatch.diagnosis.heap.reachable_objects import ReferenceGraph
 from memwatch.diagnosis.heap.remote_objects import RemoteObject
