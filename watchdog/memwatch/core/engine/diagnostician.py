@@ -155,7 +155,7 @@ class Diagnostician:
             containers=tuple(containers),
             tracked=tuple(history.tracked()),
             types=tuple(types),
-            kinds=tuple(history.kinds()),
+            kinds=tuple(history.growing_kinds()),
             moments=history.rows(findings, containers, types),
             credits=self._credits,
             lines=by_line(self._credits)[:MAX_LINES],

@@ -267,7 +267,7 @@ class ExaminationHistory:
     def types_growing_in_count(self) -> list[Growth]:
         return self.growing(lambda record: record.counts)
 
-    def kinds(self) -> list[Growth]:
+    def growing_kinds(self) -> list[Growth]:
         return self.growing(lambda record: record.kinds)
 
     def growing(self, named: Callable[[ExaminationRecord], Mapping[str, int]]) -> list[Growth]:

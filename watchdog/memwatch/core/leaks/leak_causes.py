@@ -293,7 +293,7 @@ def _unattributed_findings(
     history: ExaminationHistory, context: DiagnosisContext, memory: Growth, rest: float, in_attributes: float
 ) -> Iterator[Finding]:
     """Explain the `rest` of the growth: by copies of workers, shared memory, Python's objects, or C code."""
-    shared = next((kind for kind in history.kinds() if kind.name == "shared memory"), None)
+    shared = next((kind for kind in history.growing_kinds() if kind.name == "shared memory"), None)
     heap = history.growth("heap", lambda record: record.heap_bytes)
     graphs = history.growth("tensors", lambda record: record.with_graph)
     grown, first, latest = memory.after - memory.before, history.record_at(memory.since), history.comparable[-1]

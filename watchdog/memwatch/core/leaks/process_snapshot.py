@@ -65,13 +65,13 @@ def diff_process_snapshots(before: ProcessSnapshot, after: ProcessSnapshot) -> P
     if before.t > after.t:
         before, after = after, before
     first, last = before.found.census, after.found.census
-    figures, later_figures = memory(before.sample), memory(after.sample)
+    earlier, later = memory_figures(before.sample), memory_figures(after.sample)
     return ProcessSnapshotDiff(
         before=before.label,
         after=after.label,
         seconds=after.t - before.t,
         same_process=before.target == after.target,
-        memory=tuple(ValueChange(name, figures.get(name), later_figures.get(name)) for name in figures | later_figures),
+        memory=tuple(ValueChange(name, earlier.get(name), later.get(name)) for name in earlier | later),
         kinds=_changed(_kinds(before), _kinds(after)),
         types=_types(first, last),
         large=_changed(_large(first), _large(last)),
@@ -81,7 +81,7 @@ def diff_process_snapshots(before: ProcessSnapshot, after: ProcessSnapshot) -> P
     )
 
 
-def memory(sample: Sample) -> dict[str, int | None]:
+def memory_figures(sample: Sample) -> dict[str, int | None]:
     """Return the figures of a sample in bytes, by the names that a reader knows."""
     found: dict[str, int | None] = {}
     if (tree := sample.tree) is not None:

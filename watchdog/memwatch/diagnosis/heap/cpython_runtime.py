@@ -98,7 +98,6 @@ def _bias(elf: ELFFile, first: MemoryMapping) -> int:
     return first.start - int(of_first["p_vaddr"]) // _PAGE * _PAGE
 
 
-OLDEST, NEWEST = (3, 8), (3, 15)
 _COOKIE = b"xdebugpy"  # at the start of the runtime, from 3.13 on
 _VERSION = re.compile(rb"(3\.\d{1,2}\.\d{1,3}(?:(?:a|b|rc)\d{1,2})?\+?) \(")
 _RECORD = 24  # bytes of a generation: next, prev, threshold, count
@@ -160,12 +159,12 @@ def find_interpreter(memory: RemoteMemory, seconds: float = FIND_SECONDS) -> Int
     version = _version(memory, binary)
     major, number = map(int, version.split(".")[:2])
     minor = (major, number)
-    if not OLDEST <= minor <= NEWEST:
+    if minor not in _OFFSETS:
         raise SourceError(f"CPython {version} cannot be read", "a census reads CPython 3.8 to 3.15")
     lists: list[int] = []
     collectors = []
     states = _states(memory, binary.runtime, minor)
-    for holder in states if minor > OLDEST else [binary.runtime]:
+    for holder in states if minor > (3, 8) else [binary.runtime]:
         found = _lists(memory, holder, version, _OFFSETS[minor].generations, deadline)
         lists += found
         if len(found) > _GENERATIONS and minor < _COUNTED_ELSEWHERE:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from memwatch.core.engine import status_sentence as words
 from memwatch.core.examination import Census, Diagnosis, Finding, Growth, TypeCount
-from memwatch.core.leaks.process_snapshot import ProcessSnapshot, ProcessSnapshotDiff, ValueChange, memory
+from memwatch.core.leaks.process_snapshot import ProcessSnapshot, ProcessSnapshotDiff, ValueChange, memory_figures
 from memwatch.core.text_and_units import (
     format_bytes,
     format_duration,
@@ -113,7 +113,7 @@ _FRAMES_SHOWN = 8
 
 
 def render_snapshot(inspection: ProcessSnapshot) -> str:
-    sizes = memory(inspection.sample).items()
+    sizes = memory_figures(inspection.sample).items()
     lines = [f"{inspection.label}: PID {inspection.target.pid}, {inspection.command}", ""]
     lines += [f"{format_bytes(size):>12}  {name}" for name, size in sizes if size is not None]
     found = inspection.found
