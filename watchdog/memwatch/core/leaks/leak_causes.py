@@ -81,7 +81,25 @@ class LeakCause:
         )
 
 
-# --- of growth that an attribute holds --------------------------------------------------------------------------------
+def find_causes(history: ExaminationHistory, context: DiagnosisContext) -> tuple[list[Finding], list[GrowthDriver]]:
+    """Find the causes of growth, the largest first, and the levels that count the items of growing attributes."""
+    context = replace(context, threshold_bytes=context.threshold_bytes / history.stride)
+    memory, on_gpus = history.memory_growth(), list(_gpu_findings(history, context))
+    if memory is None:
+        return on_gpus, []
+    attributes = list(attribute_growths(history, context, memory))
+    findings = [found for growth in attributes if (found := _attribute_finding(growth, context)) is not None]
+    findings += _array_findings(history, context, memory)
+    in_attributes = sum(attribute.growth.per_unit for attribute in attributes)
+    known = in_attributes + sum(array.per_unit for array in history.filling_arrays())
+    risen_once = history.held_since(memory.since) / (memory.after - memory.before)  # e.g. in a buffer that is full now
+    if max(known / memory.per_unit, risen_once) < EXPLAINS and memory.per_unit >= context.threshold_bytes:
+        findings += _unattributed_findings(history, context, memory, memory.per_unit - known, in_attributes)
+    findings.sort(key=lambda finding: -finding.growth.per_unit)
+    return findings + on_gpus, [attribute.driver for attribute in attributes if attribute.driver is not None]
+
+
+# --- growth that an attribute holds -----------------------------------------------------------------------------------
 
 FIGURES = LeakCause(
     "figures_not_closed",
@@ -115,7 +133,63 @@ UNBOUNDED = LeakCause(
 )
 CANNOT_FIT = LeakCause("buffer_cannot_fit", "a buffer fills that can never fit", "", 0.95)
 
-# --- of growth that no attribute holds --------------------------------------------------------------------------------
+
+def _is_called(pattern: re.Pattern[str]) -> Callable[[AttributeGrowth], bool]:
+    return lambda attribute: bool(pattern.search(attribute.type.rpartition(".")[2]))
+
+
+def _is_population(attribute: AttributeGrowth) -> bool:
+    """Whether a part or all of the members that are in use elsewhere is added in each generation."""
+    is_member = _MEMBER.search(attribute.type) or _MEMBER.search(attribute.reference_path)
+    elsewhere = attribute.elsewhere
+    return bool(is_member) and elsewhere >= 2 and 0.2 * elsewhere <= attribute.per_unit <= 1.5 * elsewhere
+
+
+RULES: tuple[tuple[LeakCause, Callable[[AttributeGrowth], bool]], ...] = (
+    (FIGURES, _is_called(_FIGURE)),
+    (ENVIRONMENTS, _is_called(_ENVIRONMENT)),
+    (LOSSES, lambda attribute: attribute.type in TENSORS or _is_called(_LOSS)(attribute)),
+    (POPULATION, _is_population),
+    (UNBOUNDED, lambda _: True),
+)
+
+
+def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext) -> Finding | None:
+    """Say why an attribute grows; None where it fills up to a capacity for which there is headroom."""
+    driver, growth, facts = attribute.driver, attribute.growth, tuple[str, ...]()
+    if driver is not None and driver.capacity is not None:
+        full, headroom = driver.full_bytes, context.headroom_bytes
+        if headroom is None or full is None or driver.limit_value is None or full - growth.after <= headroom:
+            return None
+        each, most = format_bytes(driver.bytes_per_unit), f"{driver.limit_value:,.0f}"
+        cause = CANNOT_FIT
+        remedy = (
+            f"give {attribute.name} a capacity below {most}, or make its items smaller (each takes {each}): "
+            "indices or views of shared data instead of copies, float16 or uint8"
+        )
+        facts = (
+            f"{driver.name}: {driver.value:,.0f} of {driver.capacity:,.0f}, {each} each",
+            f"full it needs {format_bytes(full)}; the limit falls at about {most}",
+        )
+    else:
+        cause = next(cause for cause, fits in RULES if fits(attribute))
+        remedy = cause.remedy.format(name=attribute.name, unit=context.unit)
+    sizes = f"{format_bytes(growth.before)} at {context.unit} {growth.since:g}, {format_bytes(growth.after)} now"
+    return cause.finding(
+        growth,
+        attribute.phase,
+        *facts,
+        f"{attribute.name} holds {sizes}",
+        f"that is {attribute.share:.0%} of the growth of memory",
+        type_=attribute.type,
+        counts=(attribute.before, attribute.after),
+        holder=attribute.reference_path,
+        share=attribute.share,
+        remedy=remedy,
+    )
+
+
+# --- growth that no attribute holds -----------------------------------------------------------------------------------
 
 FILLED = LeakCause(
     "buffer_cannot_fit",
@@ -177,88 +251,6 @@ GPU_TENSORS = LeakCause(
     "detach() and move to the CPU what is kept, or drop it: a list, a metric, a loss with its graph",
     0.8,
 )
-
-
-# --- rules ------------------------------------------------------------------------------------------------------------
-
-
-def find_causes(history: ExaminationHistory, context: DiagnosisContext) -> tuple[list[Finding], list[GrowthDriver]]:
-    """Find the causes of growth, the largest first, and the levels that count the items of growing attributes."""
-    context = replace(context, threshold_bytes=context.threshold_bytes / history.stride)
-    memory, on_gpus = history.memory_growth(), list(_gpu_findings(history, context))
-    if memory is None:
-        return on_gpus, []
-    attributes = list(attribute_growths(history, context, memory))
-    findings = [found for growth in attributes if (found := _attribute_finding(growth, context)) is not None]
-    findings += _array_findings(history, context, memory)
-    in_attributes = sum(attribute.growth.per_unit for attribute in attributes)
-    known = in_attributes + sum(array.per_unit for array in history.filling_arrays())
-    risen_once = history.held_since(memory.since) / (memory.after - memory.before)  # e.g. in a buffer that is full now
-    if max(known / memory.per_unit, risen_once) < EXPLAINS and memory.per_unit >= context.threshold_bytes:
-        findings += _unattributed_findings(history, context, memory, memory.per_unit - known, in_attributes)
-    findings.sort(key=lambda finding: -finding.growth.per_unit)
-    return findings + on_gpus, [attribute.driver for attribute in attributes if attribute.driver is not None]
-
-
-# --- growth that an attribute holds -----------------------------------------------------------------------------------
-
-
-def _is_called(pattern: re.Pattern[str]) -> Callable[[AttributeGrowth], bool]:
-    return lambda attribute: bool(pattern.search(attribute.type.rpartition(".")[2]))
-
-
-def _is_population(attribute: AttributeGrowth) -> bool:
-    """Whether a part or all of the members that are in use elsewhere is added in each generation."""
-    is_member = _MEMBER.search(attribute.type) or _MEMBER.search(attribute.reference_path)
-    elsewhere = attribute.elsewhere
-    return bool(is_member) and elsewhere >= 2 and 0.2 * elsewhere <= attribute.per_unit <= 1.5 * elsewhere
-
-
-RULES: tuple[tuple[LeakCause, Callable[[AttributeGrowth], bool]], ...] = (
-    (FIGURES, _is_called(_FIGURE)),
-    (ENVIRONMENTS, _is_called(_ENVIRONMENT)),
-    (LOSSES, lambda attribute: attribute.type in TENSORS or _is_called(_LOSS)(attribute)),
-    (POPULATION, _is_population),
-    (UNBOUNDED, lambda _: True),
-)
-
-
-def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext) -> Finding | None:
-    """Say why an attribute grows; None where it fills up to a capacity for which there is headroom."""
-    driver, growth, facts = attribute.driver, attribute.growth, tuple[str, ...]()
-    if driver is not None and driver.capacity is not None:
-        full, headroom = driver.full_bytes, context.headroom_bytes
-        if headroom is None or full is None or driver.limit_value is None or full - growth.after <= headroom:
-            return None
-        each, most = format_bytes(driver.bytes_per_unit), f"{driver.limit_value:,.0f}"
-        cause = CANNOT_FIT
-        remedy = (
-            f"give {attribute.name} a capacity below {most}, or make its items smaller (each takes {each}): "
-            "indices or views of shared data instead of copies, float16 or uint8"
-        )
-        facts = (
-            f"{driver.name}: {driver.value:,.0f} of {driver.capacity:,.0f}, {each} each",
-            f"full it needs {format_bytes(full)}; the limit falls at about {most}",
-        )
-    else:
-        cause = next(cause for cause, fits in RULES if fits(attribute))
-        remedy = cause.remedy.format(name=attribute.name, unit=context.unit)
-    sizes = f"{format_bytes(growth.before)} at {context.unit} {growth.since:g}, {format_bytes(growth.after)} now"
-    return cause.finding(
-        growth,
-        attribute.phase,
-        *facts,
-        f"{attribute.name} holds {sizes}",
-        f"that is {attribute.share:.0%} of the growth of memory",
-        type_=attribute.type,
-        counts=(attribute.before, attribute.after),
-        holder=attribute.reference_path,
-        share=attribute.share,
-        remedy=remedy,
-    )
-
-
-# --- growth that no attribute holds -----------------------------------------------------------------------------------
 
 
 def _array_findings(history: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> Iterator[Finding]:
