@@ -50,4 +50,4 @@ class WandbRun:
 
     def close(self) -> None:
         """Waits for the upload."""
-        self._run.finish_all()
+        self._run.finish()
