@@ -38,8 +38,8 @@ from memwatch.history import row_codec
 from memwatch.history.csv_trace import read_batches
 from memwatch.history.row_codec import decode_event
 from memwatch.outputs.http.client_access import AccessPolicy
-from memwatch.outputs.http.http_request import RequestError, parse_request
 from memwatch.outputs.http.password_hashes import Passwords
+from memwatch.outputs.http.routes import RequestError, parse_request
 from memwatch.outputs.status_json import snapshot_to_dict
 from memwatch.outputs.text import examination_text as inspected
 from memwatch.outputs.text import profile_formats
@@ -261,7 +261,7 @@ PARSERS = {
         lambda raw: process_tree.parse_rank(7, _environ(raw)), (b"RANK=1\0LOCAL_RANK=1\0WORLD_SIZE=4",)
     ),
     "thread_stacks.parse_stacks": Parser(parse_stacks, (b'[{"thread_name":"a","active":true,"frames":[]}]',)),
-    "http_request.parse_request": Parser(
+    "routes.parse_request": Parser(
         parse_request, (b"GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n",), (RequestError,)
     ),
     "codec.decode_event": Parser(_event, _EVENTS),

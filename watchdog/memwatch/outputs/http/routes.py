@@ -1,8 +1,12 @@
-"""What the HTTP server answers for each path: metrics, status, the page, health."""
+"""One HTTP request and its answer: reading it, and what each path shows (metrics, status, the page, health).
+
+http.server would read the same, but imports the e-mail parser and TLS.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -13,7 +17,6 @@ import memwatch
 from memwatch.core.examination import StackGrowth
 from memwatch.core.snapshot import WatchState
 from memwatch.core.text_and_units import format_duration
-from memwatch.outputs.http.http_request import Request, RequestError, read_request
 from memwatch.outputs.http.published_state import PublishedState
 from memwatch.outputs.status_json import snapshot_to_dict
 from memwatch.outputs.text import profile_formats
@@ -21,6 +24,7 @@ from memwatch.outputs.text import profile_formats
 if TYPE_CHECKING:
     from memwatch.outputs.http.client_access import AccessPolicy
 
+MAX_HEAD_BYTES = 65536  # the request line and all headers together
 LOOP_STALL_SECONDS = 30.0  # a loop that has not iterated for this long, or five of its intervals, is unhealthy (chosen)
 PLAIN_TEXT_CONTENT_TYPE = "text/plain; charset=utf-8"
 _REASONS = {
@@ -36,6 +40,27 @@ _REASONS = {
     505: "HTTP Version Not Supported",
 }
 
+_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) (/[!-~]*) HTTP/([0-9])\.([0-9])")
+_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([ -~\t\x80-\xff]*)")
+
+
+class RequestError(ValueError):
+    """A request that cannot be answered; `code` is the HTTP status."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request without its body."""
+
+    method: str
+    path: str  # without the query; percent signs as they came
+    accept: str  # all Accept headers, joined
+    authorization: str = ""
+
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
@@ -45,6 +70,42 @@ class HttpResponse:
     kind: str = PLAIN_TEXT_CONTENT_TYPE
     code: int = 200
     headers: str = ""  # complete lines, for this answer only
+
+
+def read_request(client: socket.socket) -> Request | None:
+    """Reads the next request; None if the client has gone without one. OSError if it is too slow, else RequestError."""
+    head, end = bytearray(), -1
+    while end < 0:
+        if len(head) >= MAX_HEAD_BYTES:
+            raise RequestError(431, "the request is too long")
+        part = client.recv(MAX_HEAD_BYTES - len(head))
+        if not part:
+            if head:
+                raise RequestError(400, "the request is cut off")
+            return None
+        head += part
+        end = head.find(b"\r\n\r\n", max(0, len(head) - len(part) - 3))
+    return parse_request(bytes(head[:end]))
+
+
+def parse_request(head: bytes) -> Request:
+    """Parses the request line and the headers, which CR LF separates; RequestError."""
+    line, *rest = head.split(b"\r\n")
+    asked = _LINE.fullmatch(line)
+    if asked is None:
+        raise RequestError(400, "not a request line")
+    if asked[3] != b"1":
+        raise RequestError(505, "HTTP/1 alone is spoken here")
+    headers: dict[bytes, list[bytes]] = {}
+    for one in rest:
+        header = _HEADER.fullmatch(one)
+        if header is None:
+            raise RequestError(400, "not a header")
+        headers.setdefault(header[1].lower(), []).append(header[2])
+    accept, authorization = (
+        b", ".join(headers.get(name, ())).decode("latin-1") for name in (b"accept", b"authorization")
+    )
+    return Request(asked[1].decode(), asked[2].partition(b"?")[0].decode(), accept, authorization)
 
 
 def answer(client: socket.socket, board: PublishedState, access: AccessPolicy | None = None) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.outputs.http.http_request import MAX_HEAD_BYTES, Request, RequestError, parse_request, read_request
+from memwatch.outputs.http.routes import MAX_HEAD_BYTES, Request, RequestError, parse_request, read_request
 
 
 def test_what_prometheus_sends():
