@@ -76,4 +76,4 @@ def _passing(daemon: WatchLoop, web: WebServer, clock: _Hand) -> Iterator[None]:
             clock.t += 1.0
             daemon.tick()
             yield
-        metrics(web.board)
+        metrics(web.published)

@@ -261,7 +261,7 @@ def test_a_file_that_cannot_be_used_changes_nothing_until_it_is_mended(folder: F
         folder.later()
         assert guard.current_policy().headers == "one"
         assert guard.requirements == {PASSWORD}
-        assert guard.problem.endswith("; what was in force before stays")
+        assert guard.problem.endswith("; the previous settings stay in force")
     folder.write("two")
     folder.later()
     assert guard.current_policy().headers == "two"

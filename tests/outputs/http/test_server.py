@@ -114,16 +114,16 @@ def test_a_loop_that_is_busy_is_not_waited_for():
 def test_a_loop_that_is_stuck_is_waited_for_once():
     with serving(make_snapshot(sentence="old")) as (server, clock):
         clock.t += 1.0
-        server.board.fresh_snapshot()
+        server.published.fresh_snapshot()
         began = Stopwatch()
         for _ in range(40):
-            server.board.fresh_snapshot()
+            server.published.fresh_snapshot()
         assert began.undisturbed_seconds < 40 * ANSWER_SECONDS / 2
         assert server.wants_snapshot(), "it is asked all the same"
         server.publish(make_snapshot(sentence="new"), ())
         clock.t += 1.0
         began = time.monotonic()
-        server.board.fresh_snapshot()
+        server.published.fresh_snapshot()
         assert time.monotonic() - began >= ANSWER_SECONDS, "it has turned: it is waited for again"
 
 
@@ -208,9 +208,9 @@ def test_the_index_escapes_what_it_shows():
 def test_the_index_is_drawn_once_for_each_state():
     with serving(make_snapshot()) as (server, _):
         ask(server, "/")
-        first = server.board.drawn
+        first = server.published.rendered_page
         ask(server, "/")
-        assert server.board.drawn is first
+        assert server.published.rendered_page is first
         server.publish(make_dead(), ())
         assert b"OOM killer" in ask(server, "/").body
 
@@ -265,11 +265,11 @@ def test_a_bug_in_a_page_is_told_and_counted(capfd):
         sample_t = 1.0
 
     with serving() as (server, _):
-        server.board.snapshot = Broken()  # type: ignore[assignment]
+        server.published.snapshot = Broken()  # type: ignore[assignment]
         response = ask(server, "/status.json")
         assert response.status == 500
         assert response.body.startswith(b"internal error: ")
-        server.board.snapshot = None
+        server.published.snapshot = None
         assert b"memwatch_page_failures_total 1.0\n" in ask(server, "/metrics").body
     assert capfd.readouterr() == ("", "")
 

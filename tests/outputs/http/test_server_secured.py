@@ -111,7 +111,7 @@ def test_who_speaks_no_tls_is_told_so_and_gets_nothing_else(folder: Path) -> Non
     with serving(folder, TLS) as server:
         response = ask(server, None)
         assert response.status == 400
-        assert response.body == b"TLS is spoken here: use https://\n"
+        assert response.body == b"this port speaks TLS: use https://\n"
         assert b"memwatch_web_handshake_failures_total 1.0\n" in ask(server, context(folder)).body
 
 
@@ -471,7 +471,9 @@ def test_a_broken_certificate_is_told_to_the_loop_once_and_once_when_it_is_mende
         assert ask(server, tls, "/-/healthy").status == 200
         assert bell.poll(5000), "the loop is woken"
         assert server.wants_snapshot()
-        with pytest.raises(SourceError, match=r"cert_file is 'server\.crt': not a certificate and its key .* stays"):
+        with pytest.raises(
+            SourceError, match=r"cert_file is 'server\.crt': not a certificate and its key .* stay in force"
+        ):
             server.publish(make_snapshot(sentence="new"), ())
         assert b"new" in ask(server, tls, "/").body, "it is shown all the same"
         (folder / "server.crt").write_bytes(good)

@@ -1,4 +1,4 @@
-"""The HTTP server and who may ask it: routes, TLS, client certificates, passwords.
+"""The HTTP server and who may use it: routes, TLS, client certificates, passwords.
 
 Start reading in `server`, then `routes`.
 """

@@ -1,4 +1,4 @@
-"""Access to the HTTP server: TLS, passwords and a rate limit, read again when one of their files changes."""
+"""Who may use the HTTP server: TLS, passwords and a rate limit, read again when one of their files changes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from memwatch.outputs.http.password_hashes import Passwords
     from memwatch.outputs.http.tls import TlsContext
 
-TLS, PASSWORD, CERTIFICATE = "TLS", "a password", "a client certificate"  # requirements that keep clients out
-RELOAD_CHECK_SECONDS = 1.0  # time between two checks of the files: a renewed certificate takes effect that late
+TLS, PASSWORD, CERTIFICATE = "TLS", "a password", "a client certificate"  # what a client may need, as messages say it
+RELOAD_CHECK_SECONDS = 1.0  # between two checks of the files: a renewed certificate takes effect that late (chosen)
 
 Stamp = tuple[int, ...]  # identifies a file and its content
 
 
 def stamp(status: os.stat_result) -> Stamp:
-    """A value that changes with the file. No program can set back the time of the status."""
+    """A value that changes with the file: no program can set back the time of the last status change."""
     return status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is refused, in HTTP's terms."""
+    """The answer to a request that is refused."""
 
     code: int
     text: str
@@ -38,27 +38,27 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """What is asked of each client."""
+    """What each client needs; by default nothing."""
 
     tls: TlsContext | None = None
     passwords: Passwords | None = None
     limit: RateLimit | None = None
     headers: str = ""  # complete lines, sent with every answer
-    files: Mapping[str, Stamp] = field(default_factory=dict)  # the files that this was read from
+    files: Mapping[str, Stamp] = field(default_factory=dict)  # by path, the files that this was read from
 
     @property
     def requirements(self) -> frozenset[str]:
-        """What keeps others out: of TLS, PASSWORD, CERTIFICATE."""
-        found = {TLS: self.tls is not None, PASSWORD: self.passwords is not None}
-        found[CERTIFICATE] = self.tls is not None and self.tls.asks_certificate
-        return frozenset(name for name, asked in found.items() if asked)
+        """Those of TLS, PASSWORD and CERTIFICATE that a client needs."""
+        has_certificates = self.tls is not None and self.tls.asks_certificate
+        needed = {TLS: self.tls is not None, PASSWORD: self.passwords is not None, CERTIFICATE: has_certificates}
+        return frozenset(name for name, is_needed in needed.items() if is_needed)
 
     def open(self, client: socket.socket) -> socket.socket:
-        """Returns the connection to talk over, to be closed beside the client; OSError if TLS fails."""
+        """Returns the connection to use, which is closed in addition to `client`; OSError if TLS fails."""
         return client if self.tls is None else self.tls.secure(client)
 
     def refusal(self, authorization: str) -> Refusal | None:
-        """Returns why a request with this header is refused; None if it is not."""
+        """Returns the refusal of a request with this Authorization header; None if it is admitted."""
         if self.limit is not None and not self.limit.allows():
             return Refusal(429, "too many requests\n", "Retry-After: 1\r\n")
         if self.passwords is None:
@@ -78,7 +78,7 @@ class RateLimit:
         self._tokens, self._t = float(burst), now()
 
     def allows(self) -> bool:
-        """Whether one more request may be answered now; counts it."""
+        """Whether one more request may be answered now, which then counts."""
         with self._lock:
             now = self._now()
             self._tokens = min(self._burst, self._tokens + (now - self._t) / self._interval_seconds)
@@ -90,7 +90,7 @@ class RateLimit:
 
 
 class AccessPolicyReloader:
-    """The access policy in force. Files that are broken, or ask for less than before, change nothing."""
+    """Keeps the access policy up to date. Files that are broken, or require less than before, change nothing."""
 
     def __init__(self, load: Callable[[], AccessPolicy], now: Callable[[], float] = time.monotonic) -> None:
         """`load` reads the files, now and whenever they change; it raises ConfigError."""
@@ -98,11 +98,11 @@ class AccessPolicyReloader:
         self._access = load()
         self._lock = threading.Lock()  # one thread checks the files; a hanging file system blocks no other
         self._next_check_t = now() + RELOAD_CHECK_SECONDS
-        self.problem = ""  # why the present files are not in force
+        self.problem = ""  # why the files as they are now are not in force
 
     @property
     def requirements(self) -> frozenset[str]:
-        """What keeps others out, without checking the files."""
+        """What a client needs, without a check of the files."""
         return self._access.requirements
 
     def current_policy(self) -> AccessPolicy:
@@ -120,19 +120,16 @@ class AccessPolicyReloader:
         self._next_check_t = self._now() + RELOAD_CHECK_SECONDS
         try:
             if _have_changed(self._access.files):
-                self._access = self._no_weaker(self._load())
+                access = self._load()
+                # A file that is just being written is empty for a moment, and an empty one admits everybody.
+                lost = sorted(self._access.requirements - access.requirements)
+                if lost:
+                    file = next(iter(access.files))
+                    raise ConfigError(f"{file} no longer requires {', '.join(lost)}: restart memwatch to allow that")
+                self._access = access
             self.problem = ""
         except (MemwatchError, OSError) as error:
-            self.problem = f"{error}; what was in force before stays"
-
-    def _no_weaker(self, access: AccessPolicy) -> AccessPolicy:
-        """A file that is just being written is empty for a moment, and an empty one admits everybody."""
-        lost = sorted(self._access.requirements - access.requirements)
-        if lost:
-            raise ConfigError(
-                f"{next(iter(access.files))} asks no more for {', '.join(lost)}: restart memwatch for that"
-            )
-        return access
+            self.problem = f"{error}; the previous settings stay in force"
 
 
 def _have_changed(files: Mapping[str, Stamp]) -> bool:

@@ -1,4 +1,4 @@
-"""The HTTP server: one thread that accepts, and a few that answer from the latest snapshot (routes)."""
+"""The HTTP server: one thread that accepts clients, and a few that answer them from the latest snapshot."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
 
 from memwatch.core.events import Notice
 from memwatch.core.interfaces import Clock
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import ConfigError, SourceError
-from memwatch.outputs.http.client_access import TLS
+from memwatch.outputs.http import routes
+from memwatch.outputs.http.client_access import TLS, AccessPolicy, AccessPolicyReloader
 from memwatch.outputs.http.published_state import PublishedState
-
-if TYPE_CHECKING:
-    from memwatch.outputs.http.client_access import AccessPolicy, AccessPolicyReloader
 
 MOST_CLIENTS = 8  # clients that are answered at the same time; for one more the slowest is cut off (chosen)
 MIN_CLIENT_SECONDS = 0.5  # no client is cut off for another before this; the other then gets a 503 (chosen)
@@ -36,22 +34,22 @@ class WebServer:
         address: str,
         port: int,
         clock: Clock,
-        guard: AccessPolicyReloader | None = None,
+        access_policy: AccessPolicyReloader | None = None,
         client_seconds: float = CLIENT_SECONDS,
     ) -> None:
         """Binds now, so that a port in use is reported at the start; port 0 means any free one. Raises ConfigError.
 
-        `guard` knows who may ask; without one, anybody who can reach the port.
+        Without an `access_policy`, which may be replaced at any time, everybody who can reach the port is answered.
         """
-        self.board = PublishedState(clock)
-        self.access_policy, self._client_seconds = guard, client_seconds  # the guard may be replaced at any time
+        self.published = PublishedState(clock)
+        self.access_policy, self._client_seconds = access_policy, client_seconds
         self._listener = _listen(address, port)
-        self._clients: dict[socket.socket, float] = {}  # time.monotonic() at which each client came
+        self._clients: dict[socket.socket, float] = {}  # time.monotonic() at which each client connected
         self._leaving: set[socket.socket] = set()  # cut off for another, but their threads have not ended
         self._lock = threading.Lock()  # guards both
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._accept, name="memwatch-web", daemon=True)
-        self._threadless = False  # the thread could not be started yet
+        self._needs_thread = False  # the thread could not be started yet
 
     @property
     def url(self) -> str:
@@ -62,9 +60,9 @@ class WebServer:
 
     @property
     def requirements(self) -> frozenset[str]:
-        """What is asked of a client: of TLS, PASSWORD, CERTIFICATE."""
-        guard = self.access_policy
-        return frozenset() if guard is None else guard.requirements
+        """Those of TLS, PASSWORD and CERTIFICATE that a client needs."""
+        policy = self.access_policy
+        return frozenset() if policy is None else policy.requirements
 
     @property
     def is_local(self) -> bool:
@@ -75,40 +73,39 @@ class WebServer:
         """Begins to answer. If no thread can be started, `publish` reports it and each iteration tries again."""
         try:
             self._thread.start()
+            self._needs_thread = False
         except RuntimeError:  # the pids cgroup, or the user's limit of processes, is used up
-            self._threadless = True
-        else:
-            self._threadless = False
+            self._needs_thread = True
 
     def fileno(self) -> int:
-        """Readable when a client has asked for the state."""
-        return self.board.request_fd
+        """Readable when a client has requested the state."""
+        return self.published.request_fd
 
     def on_loop_iteration(self) -> bool:
-        """Notes that the loop iterates; returns whether a client has asked for the state."""
-        if self._threadless:
+        """Notes that the loop iterates; returns whether a client has requested the state."""
+        if self._needs_thread:
             self.start()
-        self.board.record_iteration()
-        return self.board.consume_request()
+        self.published.record_iteration()
+        return self.published.consume_request()
 
     def wants_snapshot(self) -> bool:
-        return self.board.consume_request()
+        return self.published.consume_request()
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
         """Shows this state from now on; then SourceError if nobody is answered, or the access files cannot be read."""
-        self.board.publish(snapshot, notices)
-        if self._threadless:
+        self.published.publish(snapshot, notices)
+        if self._needs_thread:
             raise SourceError(
                 "HTTP requests are not answered: no thread can be started", "raise pids.max, or ulimit -u"
             )
-        guard = self.access_policy
-        if guard is not None and guard.problem:
-            raise SourceError(guard.problem)
+        policy = self.access_policy
+        if policy is not None and policy.problem:
+            raise SourceError(policy.problem)
 
     def on_watch_end(self, snapshot: Snapshot) -> None:
         """Shows how the watch ended, until `stop` or another watch."""
-        self.board.publish(snapshot, ())
-        self.board.is_finished = True
+        self.published.publish(snapshot, ())
+        self.published.is_finished = True
 
     def stop(self) -> None:
         """Stops answering; returns within a second, whatever the clients do."""
@@ -149,13 +146,15 @@ class WebServer:
             self._turn_away(client)
 
     def _answer(self, client: socket.socket) -> None:
-        from memwatch.outputs.http import routes
-
         connection = client
         try:
-            access = self._access()
-            connection = self._opened(client, access)
-            routes.answer(connection, self.board, access)
+            access = self._current_policy()
+            try:
+                connection = access.open(client)
+            except OSError:
+                self.published.counts["handshake_failed"] += 1
+                raise
+            routes.answer(connection, self.published, access)
         except OSError:  # the client went away or was too slow
             pass
         finally:
@@ -165,28 +164,23 @@ class WebServer:
             _cut(client)
             client.close()
 
-    def _access(self) -> AccessPolicy | None:
+    def _current_policy(self) -> AccessPolicy:
         """The policy for this client; wakes the loop when the policy's files begin to fail, or work again."""
-        guard = self.access_policy
-        if guard is None:
-            return None
-        problem = guard.problem
-        access = guard.current_policy()
-        if guard.problem != problem:
-            self.board.request_snapshot()
+        reloader = self.access_policy
+        if reloader is None:
+            return AccessPolicy()
+        problem = reloader.problem
+        access = reloader.current_policy()
+        if reloader.problem != problem:
+            self.published.request_snapshot()
         return access
-
-    def _opened(self, client: socket.socket, access: AccessPolicy | None) -> socket.socket:
-        try:
-            return client if access is None else access.open(client)
-        except OSError:
-            self.board.counts["handshake_failed"] += 1
-            raise
 
     def _turn_away(self, client: socket.socket) -> None:
         """Without a thread there is no TLS handshake, so a TLS connection just ends."""
         if TLS not in self.requirements:
-            _send_busy(client)
+            with suppress(OSError):
+                client.setblocking(False)
+                client.send(BUSY)
         client.close()
 
     def _forget(self, client: socket.socket) -> None:
@@ -200,8 +194,7 @@ class WebServer:
             oldest = min(self._clients, key=self._clients.__getitem__, default=None)
             if oldest is None:
                 return True
-            came = self._clients[oldest]
-            if time.monotonic() - came < MIN_CLIENT_SECONDS or len(self._leaving) >= MOST_CLIENTS:
+            if time.monotonic() - self._clients[oldest] < MIN_CLIENT_SECONDS or len(self._leaving) >= MOST_CLIENTS:
                 return False
             del self._clients[oldest]
             self._leaving.add(oldest)
@@ -210,8 +203,6 @@ class WebServer:
 
     def _cut_clients(self, older_than: float) -> None:
         """Ends clients that send one byte a second, which the timeout of a single read or write does not."""
-        if not self._clients:
-            return
         deadline = time.monotonic() - older_than
         with self._lock:
             late = [client for client, since in self._clients.items() if since <= deadline]
@@ -221,6 +212,11 @@ class WebServer:
 
 # accept(2): these pass; anything else means that the listener itself is gone.
 _PASSING = {errno.ECONNABORTED, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EPROTO, errno.EINTR}
+_LISTEN_HINTS = {
+    errno.EADDRINUSE: "another memwatch may run here: choose another port with --listen ADDR:PORT, or --listen none",
+    errno.EACCES: "ports below 1024 need root: choose a higher one with --listen ADDR:PORT",
+    errno.EADDRNOTAVAIL: "this machine has no such address: use --listen 127.0.0.1:9877, or 0.0.0.0 for all",
+}
 
 
 def _listen(address: str, port: int) -> socket.socket:
@@ -239,31 +235,12 @@ def _listen(address: str, port: int) -> socket.socket:
         listener.listen(16)
     except OSError as error:
         listener.close()
-        raise ConfigError(f"cannot listen on {address}:{port}: {error.strerror or error}", _hint(error)) from error
+        hint = _LISTEN_HINTS.get(error.errno or 0, "choose another place with --listen ADDR:PORT, or --listen none")
+        raise ConfigError(f"cannot listen on {address}:{port}: {error.strerror or error}", hint) from error
     return listener
-
-
-def _hint(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "another memwatch may run here: choose another port with --listen ADDR:PORT, or --listen none"
-    if error.errno == errno.EACCES:
-        return "ports below 1024 need root: choose a higher one with --listen ADDR:PORT"
-    if error.errno == errno.EADDRNOTAVAIL:
-        return "this machine has no such address: use --listen 127.0.0.1:9877, or 0.0.0.0 for all"
-    return "choose another place with --listen ADDR:PORT, or --listen none"
-
-
-def _send_busy(client: socket.socket) -> None:
-    try:
-        client.setblocking(False)
-        client.send(BUSY)
-    except OSError:
-        pass
 
 
 def _cut(connection: socket.socket) -> None:
     """Ends a connection while another thread reads it."""
-    try:
+    with suppress(OSError):  # it has ended already
         connection.shutdown(socket.SHUT_RDWR)
-    except OSError:  # it has ended already
-        pass
