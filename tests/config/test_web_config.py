@@ -138,7 +138,7 @@ STRICTER = {  # what Go takes and what would be less than it says, or could neve
     tls("client_auth_type: RequireAndVerifyClientCert"): "there is no CA to verify",
     tls(
         "client_auth_type: RequireAndVerifyClientCert, client_ca_file: empty"
-    ): "client_ca_file is 'empty': no certificate",
+    ): "client_ca_file is 'empty': not a readable certificate",
     tls("client_auth_type: VerifyClientCertIfGiven, client_ca_file: broken.crt"): "not a readable certificate",
     tls(
         "client_auth_type: VerifyClientCertIfGiven, client_ca_file: ca.crt, client_allowed_sans: [a]"

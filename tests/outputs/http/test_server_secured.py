@@ -471,9 +471,7 @@ def test_a_broken_certificate_is_told_to_the_loop_once_and_once_when_it_is_mende
         assert ask(server, tls, "/-/healthy").status == 200
         assert bell.poll(5000), "the loop is woken"
         assert server.wants_snapshot()
-        with pytest.raises(
-            SourceError, match=r"cert_file is 'server\.crt': not a certificate and its key .* stay in force"
-        ):
+        with pytest.raises(SourceError, match=r"cert_file is 'server\.crt': not a certificate and .* stay in force"):
             server.publish(make_snapshot(sentence="new"), ())
         assert b"new" in ask(server, tls, "/").body, "it is shown all the same"
         (folder / "server.crt").write_bytes(good)

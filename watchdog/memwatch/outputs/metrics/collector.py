@@ -1,7 +1,7 @@
 """The values of the metrics at a scrape, and their text in the two formats that Prometheus reads.
 
-docs/metrics.md is the contract: a metric that is absent is unknown, never 0 or -1. No other module imports
-prometheus_client, and nothing imports this one before the first scrape: http.server and TLS come along.
+docs/metrics.md is the contract: an unknown value is absent, never 0 or -1. No other module imports prometheus_client,
+and nothing imports this one before the first scrape: prometheus_client imports http.server and ssl.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from memwatch.system import package_data
 TEXT_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-# A trainer's log and types are its own: these bounds, chosen, keep a scrape below 1 MB whatever it prints.
+# These bounds (chosen) keep a scrape below 1 MB, whatever names a trainer's log and types have.
 MOST_SERIES = 256  # series of one metric
 MOST_LOG_NAMES = 64  # gauges and phases that the log names
 LABEL_LENGTH = 120  # characters of a label value
 
 LabelledValue = tuple[Sequence[str], float | None]  # label values, value; None is unknown
-UnlabelledValue = tuple[MetricFamily, float | None]  # the value of a family without labels
+Value = tuple[MetricFamily, float | None]  # the value of a family without labels; None is unknown
 
 
 class MetricsCollector(Collector):
@@ -49,10 +49,8 @@ class MetricsCollector(Collector):
     Its registry is its own: prometheus_client's global one would add series about Python and its garbage collector.
     """
 
-    def __init__(
-        self, read: Callable[[], Snapshot | None], counts: Mapping[str, int], clock: Clock, proc: str = "/proc"
-    ) -> None:
-        self._read, self._counts, self._clock, self._proc = read, counts, clock, proc
+    def __init__(self, read: Callable[[], Snapshot | None], counts: Mapping[str, int], clock: Clock) -> None:
+        self._read, self._counts, self._clock = read, counts, clock
         python = ".".join(map(str, sys.version_info[:3]))
         self._build = (memwatch.__version__, package_data.build().get("commit", ""), python)
         self._registry = CollectorRegistry()
@@ -62,31 +60,32 @@ class MetricsCollector(Collector):
         """Returns the metrics and their content type: OpenMetrics where `accept` names it, else plain text."""
         content_types = (part.partition(";")[0].strip().lower() for part in accept.split(","))
         if "application/openmetrics-text" in content_types:
-            return _openmetrics_text(self._registry), OPENMETRICS_CONTENT_TYPE
+            return openmetrics.generate_latest(self._registry), OPENMETRICS_CONTENT_TYPE  # type: ignore[no-untyped-call]
         return generate_latest(self._registry), TEXT_CONTENT_TYPE
 
     def collect(self) -> Iterator[Metric]:
         """Yields every metric that is known now; of a trainer that has ended, only that it is down and why."""
         began = time.perf_counter()
         snapshot = self._read()
-        yield from _levels(_process(self._proc))
+        yield from _values(*_process())
         yield from _rows(f.BUILD, [(self._build, 1.0)])
-        yield from _levels((family, self._counts.get(event, 0)) for event, family in _COUNTERS.items())
+        yield from _values(*((family, self._counts.get(event, 0)) for event, family in _COUNTERS.items()))
         if snapshot is not None:
             yield from _watch(snapshot, self._clock.now())
             if snapshot.up:
                 yield from _target(snapshot)
-                yield from _resources(snapshot.resources)
-                yield from _sample(snapshot.sample)
-                yield from _diagnosis(snapshot.diagnosis)
+                yield from _memory(snapshot.resources)
+                yield from _growth(snapshot.resources)
+                yield from _forecasts(snapshot.resources)
+                if snapshot.sample is not None:
+                    yield from _sample(snapshot.sample)
+                if snapshot.diagnosis is not None:
+                    yield from _diagnosis(snapshot.diagnosis)
                 yield from _expectations(snapshot)
-        yield from _levels([(f.SCRAPE_DURATION, time.perf_counter() - began)])
+        yield from _values((f.SCRAPE_DURATION, time.perf_counter() - began))
 
 
-_openmetrics_text: Callable[[CollectorRegistry], bytes] = openmetrics.generate_latest  # it lacks type annotations
-
-
-# --- what is known, as metrics --------------------------------------------------------------------------------------
+# --- known values, as metrics ---------------------------------------------------------------------------------------
 
 
 def _rows(family: MetricFamily, rows: Iterable[LabelledValue]) -> Iterator[Metric]:
@@ -102,9 +101,9 @@ def _rows(family: MetricFamily, rows: Iterable[LabelledValue]) -> Iterator[Metri
         yield metric
 
 
-def _levels(levels: Iterable[UnlabelledValue]) -> Iterator[Metric]:
-    """Yields the metrics without labels whose values are known."""
-    for family, value in levels:
+def _values(*values: Value) -> Iterator[Metric]:
+    """Yields the metrics that have no labels and whose values are known."""
+    for family, value in values:
         yield from _rows(family, [((), value)])
 
 
@@ -127,30 +126,30 @@ _COUNTERS = {
 }
 
 
-def _process(proc: str) -> Sequence[UnlabelledValue]:
-    """memwatch's own process; nothing without /proc."""
+def _process() -> Sequence[Value]:
+    """Values of memwatch's own process; none without /proc."""
     try:
-        fields = _read(f"{proc}/self/stat").rpartition(b") ")[2].split()
-        descriptors = len(os.listdir(f"{proc}/self/fd")) - 1  # noqa: PTH208 - without that of the listing
+        fields = _read("/proc/self/stat").rpartition(b") ")[2].split()
+        descriptors = len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH208 - without that of the listing
         ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-        virtual, resident, start = int(fields[20]), int(fields[21]) * page, _booted(proc) + int(fields[19]) / ticks
+        virtual, resident, start = int(fields[20]), int(fields[21]) * page, _boot_time() + int(fields[19]) / ticks
     except (OSError, ValueError, IndexError, StopIteration):
         return ()
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    max_fds = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return (
         (f.PROCESS_CPU, time.process_time()),
         (f.PROCESS_RESIDENT, resident),
         (f.PROCESS_VIRTUAL, virtual),
         (f.PROCESS_START, start),
         (f.PROCESS_OPEN_FDS, descriptors),
-        (f.PROCESS_MAX_FDS, most if most >= 0 else None),
+        (f.PROCESS_MAX_FDS, max_fds if max_fds >= 0 else None),
     )
 
 
 @cache
-def _booted(proc: str) -> float:
-    """Unix time of the boot. The kernel sums up every interrupt to write that file: 0.1 ms."""
-    return next(float(line.split()[1]) for line in _read(f"{proc}/stat").splitlines() if line.startswith(b"btime "))
+def _boot_time() -> float:
+    """Unix time of the boot, read once: the kernel adds up all interrupts for this file, which takes 0.1 ms."""
+    return next(float(line.split()[1]) for line in _read("/proc/stat").splitlines() if line.startswith(b"btime "))
 
 
 def _read(path: str) -> bytes:
@@ -163,15 +162,15 @@ def _read(path: str) -> bytes:
 
 def _watch(snapshot: Snapshot, now: float) -> Iterator[Metric]:
     """Metrics of the watch, whether the trainer lives or not."""
-    yield from _levels([(f.TARGET_UP, snapshot.up), (f.ARMED, snapshot.unarmed is None)])
+    yield from _values((f.TARGET_UP, snapshot.up), (f.ARMED, snapshot.unarmed is None))
     yield from _rows(f.STATE, [((state.value,), state is snapshot.state) for state in WatchState])
     yield from _rows(f.SOURCE_UP, [((source.source,), source.ok) for source in snapshot.sources])
     if snapshot.exited is not None:
         end = snapshot.exited
         yield from _rows(f.TARGET_EXIT, [((end.cause.value, _text(end.exit_code), end.signal or ""), 1.0)])
-        yield from _levels([(f.TARGET_EXIT_TIMESTAMP, end.t)])
+        yield from _values((f.TARGET_EXIT_TIMESTAMP, end.t))
     elif snapshot.sample_t is not None:
-        yield from _levels([(f.SAMPLE_AGE, max(0.0, now - snapshot.sample_t))])
+        yield from _values((f.SAMPLE_AGE, max(0.0, now - snapshot.sample_t)))
 
 
 def _text(number: int | None) -> str:
@@ -189,17 +188,15 @@ def _target(snapshot: Snapshot) -> Iterator[Metric]:
     yield from _rows(f.TARGET, [((pid, snapshot.command, snapshot.run_id), 1.0)])
     if (run := snapshot.run) is not None:
         yield from _rows(f.RUN, [((run.run_id, run.node, _text(run.rank)), 1.0)])
-        yield from _levels([(f.RUN_NODES, run.nodes)])
-    yield from _levels(
-        (
-            (f.ATTEMPT, snapshot.attempt),
-            (f.WATCH_START, snapshot.started_t),
-            (f.GENERATION, snapshot.generation),
-            (f.GENERATIONS_PLANNED, snapshot.total),
-            (f.LAST_CHECKPOINT, snapshot.checkpoint_t),
-            (f.PACE, snapshot.pace_seconds),
-            (f.WARN_HORIZON, snapshot.warn_horizon_seconds),
-        )
+        yield from _values((f.RUN_NODES, run.nodes))
+    yield from _values(
+        (f.ATTEMPT, snapshot.attempt),
+        (f.WATCH_START, snapshot.started_t),
+        (f.GENERATION, snapshot.generation),
+        (f.GENERATIONS_PLANNED, snapshot.total),
+        (f.LAST_CHECKPOINT, snapshot.checkpoint_t),
+        (f.PACE, snapshot.pace_seconds),
+        (f.WARN_HORIZON, snapshot.warn_horizon_seconds),
     )
     yield from _rows(f.CHECKPOINT_SECONDS, [((snapshot.checkpoint_origin,), snapshot.checkpoint_seconds)])
     if snapshot.phase is not None:
@@ -211,12 +208,12 @@ def _target(snapshot: Snapshot) -> Iterator[Metric]:
 
 # --- memory and forecast, by resource -------------------------------------------------------------------------------
 
-_OF_TREND = (
+_TREND_FIELDS = (
     (f.GROWTH_PER_GENERATION, "growth_per_generation"),
     (f.GROWTH_PER_SECOND, "growth_per_second"),
     (f.TREND_CONFIDENCE, "confidence"),
 )
-_OF_FORECAST = (
+_FORECAST_FIELDS = (
     (f.OOM_ETA, "eta_seconds"),
     (f.OOM_ETA_LOW, "eta_low_seconds"),
     (f.OOM_ETA_HIGH, "eta_high_seconds"),
@@ -227,16 +224,9 @@ _OF_FORECAST = (
 )
 
 
-def _resources(views: Sequence[ResourceView]) -> Iterator[Metric]:
-    yield from _memory(views)
-    yield from _growth(views)
-    yield from _forecasts(views)
-
-
 def _each(family: MetricFamily, views: Sequence[ResourceView], values: Iterable[float | None]) -> Iterator[Metric]:
-    """Yields one value per resource."""
-    resources = ((view.usage.resource,) for view in views)
-    return _rows(family, zip(resources, values, strict=True))
+    """Yields a metric with one value per resource."""
+    return _rows(family, zip(((view.usage.resource,) for view in views), values, strict=True))
 
 
 def _memory(views: Sequence[ResourceView]) -> Iterator[Metric]:
@@ -249,11 +239,11 @@ def _memory(views: Sequence[ResourceView]) -> Iterator[Metric]:
 
 
 def _growth(views: Sequence[ResourceView]) -> Iterator[Metric]:
-    for family, name in _OF_TREND:
+    for family, name in _TREND_FIELDS:
         yield from _each(family, views, [getattr(view.trend, name, None) for view in views])
     ended = [(view.usage.resource, row) for view in views if (row := last_complete(view)) is not None]
     took = next((row.end_t - row.start_t for _, row in ended if row.end_t is not None), None)
-    yield from _levels([(f.GENERATION_DURATION, took)])
+    yield from _values((f.GENERATION_DURATION, took))
     yield from _rows(f.GENERATION_DELTA, [((name,), row.delta_bytes) for name, row in ended])
     yield from _rows(f.GENERATION_PEAK, [((name,), row.peak_bytes) for name, row in ended])
     totals = [
@@ -268,27 +258,23 @@ def _forecasts(views: Sequence[ResourceView]) -> Iterator[Metric]:
     verdicts = [((view.usage.resource, one.value), one is view.verdict) for view in views for one in Verdict]
     yield from _rows(f.VERDICT, verdicts)
     yield from _each(f.WARNED, views, [view.warned for view in views])
-    for family, name in _OF_FORECAST:
+    for family, name in _FORECAST_FIELDS:
         yield from _each(family, views, [getattr(view.forecast, name, None) for view in views])
 
 
-# --- the readings behind it -----------------------------------------------------------------------------------------
+# --- the sample             -----------------------------------------------------------------------------------------
 
 
-def _sample(sample: Sample | None) -> Iterator[Metric]:
-    if sample is None:
-        return
+def _sample(sample: Sample) -> Iterator[Metric]:
     if sample.tree is not None:
         yield from _tree(sample.tree)
     if sample.cgroup is not None:
         yield from _cgroup(sample.cgroup)
     if (host := sample.host) is not None:
-        yield from _levels(
-            (
-                (f.HOST_MEMORY, host.total_bytes),
-                (f.HOST_AVAILABLE, host.available_bytes),
-                (f.HOST_SWAP_FREE, host.swap_free_bytes),
-            )
+        yield from _values(
+            (f.HOST_MEMORY, host.total_bytes),
+            (f.HOST_AVAILABLE, host.available_bytes),
+            (f.HOST_SWAP_FREE, host.swap_free_bytes),
         )
     yield from _gpus(sample.gpus)
     if sample.tree is not None and sample.tree.ranks:
@@ -305,23 +291,21 @@ def _ranks(ranks: Sequence[RankMemory], gpus: Sequence[GpuMemory]) -> Iterator[M
 def _tree(tree: TreeMemory) -> Iterator[Metric]:
     cost = tree.survey_cost
     yield from _rows(f.TREE_USED, [((tree.accounting,), tree.used_bytes)])
-    yield from _levels(
-        (
-            (f.TREE_PROCESSES, tree.processes),
-            (f.TREE_ROOT_RSS, tree.rss_bytes),
-            (f.TREE_ROOT_VIRTUAL, tree.virtual_bytes),
-            (f.TREE_ANON, tree.anon_bytes),
-            (f.TREE_FILE, tree.file_bytes),
-            (f.TREE_SHMEM, tree.shmem_bytes),
-            (f.TREE_SWAP, tree.swap_bytes),
-            (f.TREE_ERROR, tree.error_bytes),
-            (f.TREE_COW, tree.cow_bytes),
-            (f.TREE_COW_GROWTH, tree.cow_bytes_per_second),
-            (f.SURVEY_VISITS, cost.visits),
-            (f.SURVEY_REFUSED, cost.refused),
-            (f.SURVEY_PAGES, cost.pages),
-            (f.SURVEY_CPU, cost.cpu_seconds),
-        )
+    yield from _values(
+        (f.TREE_PROCESSES, tree.processes),
+        (f.TREE_ROOT_RSS, tree.rss_bytes),
+        (f.TREE_ROOT_VIRTUAL, tree.virtual_bytes),
+        (f.TREE_ANON, tree.anon_bytes),
+        (f.TREE_FILE, tree.file_bytes),
+        (f.TREE_SHMEM, tree.shmem_bytes),
+        (f.TREE_SWAP, tree.swap_bytes),
+        (f.TREE_ERROR, tree.error_bytes),
+        (f.TREE_COW, tree.cow_bytes),
+        (f.TREE_COW_GROWTH, tree.cow_bytes_per_second),
+        (f.SURVEY_VISITS, cost.visits),
+        (f.SURVEY_REFUSED, cost.refused),
+        (f.SURVEY_PAGES, cost.pages),
+        (f.SURVEY_CPU, cost.cpu_seconds),
     )
 
 
@@ -330,7 +314,7 @@ def _cgroup(cgroup: CgroupMemory) -> Iterator[Metric]:
     yield from _rows(f.CGROUP_USAGE, [((level.path,), level.usage_bytes) for level in levels])
     yield from _rows(f.CGROUP_RECLAIMABLE, [((level.path,), level.reclaimable_bytes) for level in levels])
     yield from _rows(f.CGROUP_LIMIT, [((level.path,), level.limit_bytes) for level in levels])
-    yield from _levels([(f.CGROUP_SWAP, cgroup.swap_bytes), (f.CGROUP_OOM_KILLS, cgroup.oom_kills)])
+    yield from _values((f.CGROUP_SWAP, cgroup.swap_bytes), (f.CGROUP_OOM_KILLS, cgroup.oom_kills))
 
 
 def _gpus(gpus: Sequence[GpuMemory]) -> Iterator[Metric]:
@@ -340,10 +324,8 @@ def _gpus(gpus: Sequence[GpuMemory]) -> Iterator[Metric]:
     yield from _rows(f.GPU_DEVICE_MEMORY, [((gpu.resource, gpu.uuid), gpu.total_bytes) for gpu in gpus])
 
 
-def _diagnosis(known: Diagnosis | None) -> Iterator[Metric]:
-    if known is None:
-        return
-    yield from _levels([(f.EXAMINATIONS, known.examinations), (f.EXAMINATION_CPU, known.cpu_seconds)])
+def _diagnosis(known: Diagnosis) -> Iterator[Metric]:
+    yield from _values((f.EXAMINATIONS, known.examinations), (f.EXAMINATION_CPU, known.cpu_seconds))
     found = [((one.cause, one.resource, one.phase or "", one.type, one.holder), one) for one in known.findings]
     yield from _rows(f.FINDING_GROWTH, [(labels, one.growth.per_unit) for labels, one in found])
     yield from _rows(f.FINDING_CONFIDENCE, [(labels, one.confidence) for labels, one in found])
@@ -352,7 +334,7 @@ def _diagnosis(known: Diagnosis | None) -> Iterator[Metric]:
     yield from _rows(f.MEMORY_KIND, [((one.kind,), one.resident_bytes) for one in latest.kinds or ()])
     if (census := latest.census) is not None:
         sizes = [one.bytes for one in census.types if one.bytes is not None]
-        yield from _levels([(f.PYTHON_BYTES, sum(sizes) if sizes else None)])
+        yield from _values((f.PYTHON_BYTES, sum(sizes) if sizes else None))
         held = [((one.path,), one.bytes) for one in (*census.tracked, *census.containers)]
         yield from _rows(f.ATTRIBUTE_BYTES, held)
         yield from _rows(f.TORCH_STORAGE, [((one.device,), one.bytes) for one in census.storages])

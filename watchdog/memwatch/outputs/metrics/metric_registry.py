@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# What the samples of a family have after its name.
+# The end of the names of a family's series, by its kind.
 _SUFFIXES = {"counter": "_total", "info": "_info", "gauge": ""}
-# The unit of a family's values by the end of its name. Longer ends come first: the first that fits counts.
+# The unit of a family's values, by the end of its name. The first end that matches counts.
 _UNITS = {
     "_bytes_per_second": "bytes/s",
     "_bytes_per_generation": "bytes",
@@ -19,7 +19,7 @@ _UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """One metric. `name` lacks the `_total` or `_info` of its samples; `text` is its HELP, one line."""
+    """One metric. `name` lacks the `_total` or `_info` of its series; `text` is its HELP, one line."""
 
     kind: str  # "gauge", "counter" or "info"
     name: str
@@ -28,12 +28,12 @@ class MetricFamily:
 
     @property
     def sample_name(self) -> str:
-        """The name of its series, as it stands in queries."""
+        """The name of its series, which queries use."""
         return self.name + _SUFFIXES[self.kind]
 
     @property
     def unit(self) -> str:
-        """The unit of its values: bytes, bytes/s, seconds, timestamp (Unix time) or ratio; empty for plain numbers."""
+        """The unit of its values: one of _UNITS (a timestamp is a Unix time); empty for plain numbers."""
         return next((unit for end, unit in _UNITS.items() if self.name.endswith(end)), "")
 
 
@@ -157,7 +157,7 @@ RUN_FINISHES = _gauge("run_finishes", "1 if the run is expected to end before th
 WARNED = _gauge("warned", "1 while memwatch warns that the limit will be reached, else 0.", "resource")
 WARN_HORIZON = _gauge("warn_horizon_seconds", "How long before the limit is reached memwatch warns, in seconds.")
 
-# --- the readings behind it -------------------------------------------------------------------------------------------
+# --- the sample -------------------------------------------------------------------------------------------------------
 
 TREE_USED = _gauge(
     "process_tree_used_bytes",
