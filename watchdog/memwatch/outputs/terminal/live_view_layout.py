@@ -1,4 +1,4 @@
-"""The screen of the live view: a snapshot as lines of segments, which fit any terminal.
+"""The screen of the live view: a snapshot as lines of segments that fit any terminal.
 
 All text from outside passes `printable` first.
 """
@@ -31,40 +31,33 @@ from memwatch.outputs.text.formatting import (
     phase_heads,
 )
 
-MAX_SCREEN_GENERATIONS = 12
-FEWEST_EVENTS = 3
+MAX_SCREEN_GENERATIONS = 12  # rows of the table
+FEWEST_EVENTS = 3  # lines that the table leaves to the events
 BELOW_CHART = (6, 8)  # lines that must remain below a chart, and below a chart of more than its smallest height
 METER = 6  # cells of a small bar within a line of text
 CHART_ROWS = (6, 16)  # rows of a chart, at least and at most
 HELP = (
-    "The bars tell how much of its limit each resource uses. The chart shows memory since the watch began; right of "
+    "The bars show how much of its limit each resource uses. The chart shows memory since the watch began; right of "
     "`now` is the forecast, as expected and at the earliest and latest, up to the limit. Below it are the latest "
     "generations: how memory changed in each, and in its phases.",
-    "What does not fit is left out: a larger terminal shows more. `memwatch report` tells it all.",
+    "A larger terminal shows more, and `memwatch report` shows everything.",
 )
 
 PLAIN, DIM, BOLD = Style.null(), Style(dim=True), Style(bold=True)
 GOOD, WARN, BAD = Style(color="green"), Style(color="yellow"), Style(color="red", bold=True)
 ACCENT = Style(color="cyan")
-_DRAWN = {
+_CHART_STYLES = {
     braille_chart.MEMORY: ACCENT,
     braille_chart.FORECAST: Style(color="magenta"),
     braille_chart.FORECAST_EDGE: Style(color="magenta", dim=True),
     braille_chart.LIMIT: Style(color="red"),
     braille_chart.AXIS: DIM,
 }
-_TONE = {Verdict.LEAK: BAD, Verdict.GROWING: WARN}
+_VERDICT_STYLES = {Verdict.LEAK: BAD, Verdict.GROWING: WARN}
 
-_EVENT_TONE = {
-    "warn": WARN,
-    "held": WARN,
-    "source_failed": WARN,
-    "interrupt": BAD,
-    "finding": BAD,
-    "breach": WARN,
-    "escalated": BAD,
-    "hook_failed": BAD,
-    "gave_up": BAD,
+_EVENT_STYLES = {
+    **dict.fromkeys(("warn", "held", "source_failed", "breach"), WARN),
+    **dict.fromkeys(("interrupt", "finding", "escalated", "hook_failed", "gave_up"), BAD),
     "saved": GOOD,
 }
 
@@ -120,121 +113,109 @@ class ViewStatus:
     is_paused: bool = False
 
 
-def render_frame(snapshot: Snapshot, look: Viewport, status: ViewStatus = ViewStatus()) -> list[ScreenLine]:
+def render_frame(snapshot: Snapshot, viewport: Viewport, status: ViewStatus = ViewStatus()) -> list[ScreenLine]:
     """Returns the whole screen: exactly `viewport.height` lines of exactly `viewport.width` cells."""
-    bottom = list(_bottom(status, look))
-    room = look.height - len(bottom)
+    bottom = list(_bottom(status, viewport))
+    room = viewport.height - len(bottom)
     if status.mode is Mode.HELP:
-        body = _help(status, look)
+        body = _help(status, viewport)
+    elif status.mode is Mode.DETAILS:
+        body = _details(snapshot, viewport)
     else:
-        shown = _in_detail(snapshot, look) if status.mode is Mode.DETAILS else _overview(snapshot, look, room)
-        body = shown[:room]
-    body += [[] for _ in range(room - len(body))]
-    return [_fit(line, look.width) for line in [*body[:room], *bottom][: look.height]]
+        body = _overview(snapshot, viewport, room)
+    filling: list[ScreenLine] = [[]] * (room - len(body))
+    return [_fit(line, viewport.width) for line in [*body[:room], *filling, *bottom][: viewport.height]]
 
 
-def _bottom(status: ViewStatus, look: Viewport) -> Iterator[ScreenLine]:
+def _bottom(status: ViewStatus, viewport: Viewport) -> Iterator[ScreenLine]:
     keys = "  ".join(f"{key} {what.partition(':')[0]}" for key, what in status.keys.items())
-    parts = [part for part in ("PAUSED" * status.is_paused, keys, printable(status.footer.rstrip("/"))) if part]
-    if parts:
-        yield [Segment(look.join(parts, look.width), WARN if status.is_paused else DIM)]
+    parts = ["PAUSED" if status.is_paused else "", keys, printable(status.footer.rstrip("/"))]
+    if any(parts):
+        style = WARN if status.is_paused else DIM
+        yield [Segment(viewport.join([part for part in parts if part], viewport.width), style)]
 
 
-def _help(status: ViewStatus, look: Viewport) -> list[ScreenLine]:
+def _help(status: ViewStatus, viewport: Viewport) -> list[ScreenLine]:
     keys: list[ScreenLine] = [[Segment(f"  {key}  ", ACCENT), Segment(what)] for key, what in status.keys.items()]
-    text = [line for part in HELP for line in (*_wrap(part, look.width), "")]
+    text = [line for part in HELP for line in (*_wrap(part, viewport.width), "")]
     return [[Segment("memwatch", BOLD)], [], *keys, [], *([Segment(line)] for line in text)]
 
 
-def _overview(snapshot: Snapshot, look: Viewport, height: int) -> list[ScreenLine]:
+def _overview(snapshot: Snapshot, viewport: Viewport, height: int) -> list[ScreenLine]:
     top = [
-        _title(snapshot, look),
-        *_sentence(snapshot, look),
-        *_findings(snapshot, look),
+        _title(snapshot, viewport),
+        *_sentence(snapshot, viewport),
+        *_findings(snapshot, viewport),
         [],
-        *_bars(snapshot, look),
-        _progress(snapshot, look),
+        *_bars(snapshot, viewport),
+        _progress(snapshot, viewport),
         *_gauges(snapshot),
         *_problems(snapshot),
     ]
     room = height - len(top)
-    drawn = _chart(snapshot, look, room)
-    table = _table(snapshot, look, room - len(drawn) - FEWEST_EVENTS - 1)
+    drawn = _chart(snapshot, viewport, room)
+    table = _table(snapshot, viewport, room - len(drawn) - FEWEST_EVENTS - 1)
     between: list[ScreenLine] = [[]] if table and not drawn else []
     above = [*top, *drawn, *between, *table]
-    return [*above, *_events(snapshot, look, height - len(above))]
+    return [*above, *_events(snapshot, viewport, height - len(above))]
 
 
-def _chart(snapshot: Snapshot, look: Viewport, room: int) -> list[ScreenLine]:
+def _chart(snapshot: Snapshot, viewport: Viewport, room: int) -> list[ScreenLine]:
     """Memory over the watch with its forecast; nothing if it would be too flat to read."""
     least, most = CHART_ROWS
     if not snapshot.resources or room < least + BELOW_CHART[0]:
         return []
     rows = min(most, least + max(0, room - least - BELOW_CHART[1]) // 2)
-    lines = braille_chart.braille_chart(snapshot.resources[0], snapshot.t, look.width, rows, look.ascii_only)
-    return [[Segment(text, _DRAWN[role]) for role, text in line] for line in lines]
+    lines = braille_chart.braille_chart(snapshot.resources[0], snapshot.t, viewport.width, rows, viewport.ascii_only)
+    return [[Segment(text, _CHART_STYLES[role]) for role, text in line] for line in lines]
 
 
-def _in_detail(snapshot: Snapshot, look: Viewport) -> list[ScreenLine]:
+def _details(snapshot: Snapshot, viewport: Viewport) -> list[ScreenLine]:
     """The findings of the examinations."""
     known = snapshot.diagnosis
+    lines = [_title(snapshot, viewport), *_sentence(snapshot, viewport), []]
     if known is None:
-        text = "nothing is known of what grows yet: the trainer was not examined"
-        return [_title(snapshot, look), *_sentence(snapshot, look), [], [Segment(text)]]
-    headlines = [[Segment(line, PLAIN if line.startswith(" ") else BAD)] for line in examination_text.headlines(known)]
-    tables = [[Segment(line)] for line in examination_text.diagnosis_tables(known)]
-    return [_title(snapshot, look), *_sentence(snapshot, look), [], *headlines, *tables]
+        return [*lines, [Segment("the trainer was not examined yet, so the causes of growth are not known")]]
+    for line in examination_text.headlines(known):
+        lines.append([Segment(line, PLAIN if line.startswith(" ") else BAD)])
+    return [*lines, *([Segment(line)] for line in examination_text.diagnosis_tables(known))]
 
 
 def _fit(line: Iterable[Segment], width: int) -> ScreenLine:
     """Cuts or fills `line` to `width` cells."""
-    fitted: ScreenLine = []
-    left = width
-    for segment in line:
-        text = replace_unprintable(segment.text)  # the status may come from another machine
-        length = cell_len(text)
-        if length > left:
-            fitted.append(Segment(set_cell_size(text, left), segment.style))
-            left = 0
-            break
-        fitted.append(Segment(text, segment.style))
-        left -= length
-    if left:
-        fitted.append(Segment(" " * left))
-    return fitted
+    # The status may come from another machine.
+    shown = [Segment(replace_unprintable(segment.text), segment.style) for segment in line]
+    return Segment.adjust_line_length(shown, width)
 
 
-def _title(snapshot: Snapshot, look: Viewport) -> ScreenLine:
+def _title(snapshot: Snapshot, viewport: Viewport) -> ScreenLine:
     pid = f" pid {snapshot.target.pid}" if snapshot.target else ""
     since = "" if snapshot.started_t is None else f"watched {format_duration(snapshot.t - snapshot.started_t)}  "
-    right = f"  {since}{look.clock(snapshot.t)}"
-    room = look.width - len("memwatch") - len(pid) - len(right) - 2
+    right = f"  {since}{viewport.clock(snapshot.t)}"
+    room = viewport.width - len("memwatch") - len(pid) - len(right) - 2
     command = set_cell_size(printable(snapshot.command, max(8, room)), max(0, room))
     return [Segment("memwatch", BOLD), Segment(pid, ACCENT), Segment(f"  {command}"), Segment(right, DIM)]
 
 
-def _sentence(snapshot: Snapshot, look: Viewport) -> list[ScreenLine]:
+def _sentence(snapshot: Snapshot, viewport: Viewport) -> list[ScreenLine]:
     """The forecast in at most three lines; after the end, how the trainer ended."""
-    worst = max((_TONE.get(view.verdict, GOOD) for view in snapshot.resources), key=_rank, default=PLAIN)
-    text, style = snapshot.sentence, worst
+    styles = {_VERDICT_STYLES.get(view.verdict, GOOD) for view in snapshot.resources}
+    style = next((worst for worst in (BAD, WARN, GOOD) if worst in styles), PLAIN)
+    text = snapshot.sentence
     if snapshot.exited is not None:
         evidence = "; ".join(snapshot.exited.evidence)
         text += f": {evidence}" if evidence else ""
     elif snapshot.state in (WatchState.INTERRUPTING, WatchState.ESCALATED):
         style = BAD
-    return [[Segment(line, style)] for line in _wrap(printable(text, 600), look.width)[:3]]
+    return [[Segment(line, style)] for line in _wrap(printable(text, 600), viewport.width)[:3]]
 
 
-def _findings(snapshot: Snapshot, look: Viewport) -> Iterator[ScreenLine]:
+def _findings(snapshot: Snapshot, viewport: Viewport) -> Iterator[ScreenLine]:
     """Yields the causes of growth that were found, in at most two lines each."""
     if snapshot.diagnosis is not None and snapshot.exited is None:
         for one in snapshot.diagnosis.findings[:2]:
-            lines = _wrap(printable(finding_text(one, snapshot.diagnosis.unit), 600), look.width)
+            lines = _wrap(printable(finding_text(one, snapshot.diagnosis.unit), 600), viewport.width)
             yield from ([Segment(line, BAD)] for line in lines[:2])
-
-
-def _rank(style: Style) -> int:
-    return [PLAIN, GOOD, WARN, BAD].index(style)
 
 
 def _wrap(text: str, width: int) -> list[str]:
@@ -248,28 +229,28 @@ def _wrap(text: str, width: int) -> list[str]:
     return lines
 
 
-def _bars(snapshot: Snapshot, look: Viewport) -> list[ScreenLine]:
+def _bars(snapshot: Snapshot, viewport: Viewport) -> list[ScreenLine]:
     cards = {gpu.resource: gpu for gpu in snapshot.sample.gpus} if snapshot.sample else {}
     views = list(snapshot.resources)
-    most = max(2, look.height // 3)
+    most = max(2, viewport.height // 3)
     brief = 2 * len(views) > most  # many GPUs: their bars only, the fullest first
     if len(views) > most:
         views[1:] = sorted(views[1:], key=lambda view: -_share(view.usage))[: most - 1]
-    bars = [list(_bar(view, cards.get(view.usage.resource), snapshot.unit, look)) for view in views]
+    bars = [list(_bar(view, cards.get(view.usage.resource), snapshot.unit, viewport)) for view in views]
     if bars and views[0].usage.resource == HOST:
-        bars[0] += _levels(snapshot.sample, look)
+        bars[0] += _levels(snapshot.sample, viewport)
     return [line for bar in bars for line in (bar[:1] if brief else bar)]
 
 
-def _bar(view: ResourceView, card: GpuMemory | None, unit: str, look: Viewport) -> Iterator[ScreenLine]:
+def _bar(view: ResourceView, card: GpuMemory | None, unit: str, viewport: Viewport) -> Iterator[ScreenLine]:
     usage, limit = view.usage, view.usage.limit
     figures = f" {format_bytes(usage.used_bytes):>9}"
     if limit is not None:
         figures += f" of {format_bytes(limit.bytes)} {_share(usage):>4.0%}"
-    room = look.width - 6 - 32
-    full, empty = look.blocks
+    room = viewport.width - 6 - 32
+    full, empty = viewport.blocks
     filled = 0 if limit is None else min(room, round(_share(usage) * room))
-    style = _TONE.get(view.verdict, GOOD) if _share(usage) < 0.9 else BAD
+    style = _VERDICT_STYLES.get(view.verdict, GOOD) if _share(usage) < 0.9 else BAD
     yield [
         Segment(f"{usage.resource:<6}", BOLD),
         Segment(full * filled, style),
@@ -283,10 +264,10 @@ def _bar(view: ResourceView, card: GpuMemory | None, unit: str, look: Viewport) 
     elif limit is not None:
         parts.append(f"limit: {printable(limit.origin, 60)}")
     parts.append(f"peak {format_bytes(view.peak_bytes)}")
-    yield [Segment(f"{'':6}"), Segment(look.join(parts, look.width - 6), DIM)]
+    yield [Segment(f"{'':6}"), Segment(viewport.join(parts, viewport.width - 6), DIM)]
 
 
-def _levels(sample: Sample | None, look: Viewport) -> Iterator[ScreenLine]:
+def _levels(sample: Sample | None, viewport: Viewport) -> Iterator[ScreenLine]:
     """The parts of main memory: the trainer's tree, each cgroup that has a limit, and the host."""
     if sample is None:
         return
@@ -297,16 +278,16 @@ def _levels(sample: Sample | None, look: Viewport) -> Iterator[ScreenLine]:
     bounded = [(one, one.limit_bytes) for one in (sample.cgroup.levels if sample.cgroup else ()) if one.limit_bytes]
     for level, limit in bounded[:2]:
         name = "cgroup" if len(bounded) == 1 else f"cgroup {printable(level.path, 30)}"
-        parts.append(_meter(name, level.charged_bytes, limit, look))
+        parts.append(_meter(name, level.charged_bytes, limit, viewport))
     if (host := sample.host) is not None:
-        parts.append(_meter("host", host.total_bytes - host.available_bytes, host.total_bytes, look))
+        parts.append(_meter("host", host.total_bytes - host.available_bytes, host.total_bytes, viewport))
     if len(parts) > 1:
-        yield [Segment(f"{'':6}"), Segment(look.join(parts, look.width - 6), DIM)]
+        yield [Segment(f"{'':6}"), Segment(viewport.join(parts, viewport.width - 6), DIM)]
 
 
-def _meter(name: str, used: int, limit: int, look: Viewport) -> str:
+def _meter(name: str, used: int, limit: int, viewport: Viewport) -> str:
     """`cgroup ████░░ 68% of 175.0 GB`."""
-    full, empty = look.blocks
+    full, empty = viewport.blocks
     filled = min(METER, max(0, round(METER * used / limit)))
     return f"{name} {full * filled}{empty * (METER - filled)} {used / limit:.0%} of {format_bytes(limit)}"
 
@@ -315,7 +296,7 @@ def _share(usage: Usage) -> float:
     return usage.used_bytes / usage.limit.bytes if usage.limit and usage.limit.bytes > 0 else 0.0
 
 
-def _progress(snapshot: Snapshot, look: Viewport) -> ScreenLine:
+def _progress(snapshot: Snapshot, viewport: Viewport) -> ScreenLine:
     """`generation 7 of 25 · evaluate · warned · checkpoint 5 m ago, takes 12 s (measured)`."""
     parts = [part for part in (format_progress(snapshot), printable(snapshot.phase or "", 30)) if part]
     parts = parts or ["no markers in the log yet: time alone"]
@@ -323,9 +304,9 @@ def _progress(snapshot: Snapshot, look: Viewport) -> ScreenLine:
         parts.append(snapshot.state.value)
     seen = snapshot.checkpoint_t
     ago = "no checkpoint seen" if seen is None else f"checkpoint {format_duration(snapshot.t - seen)} ago"
-    origin = f" ({snapshot.checkpoint_origin})" if look.width >= 100 else ""
+    origin = f" ({snapshot.checkpoint_origin})" if viewport.width >= 100 else ""
     parts.append(f"{ago}, takes {format_duration(snapshot.checkpoint_seconds)}{origin}")
-    return [Segment(look.join(parts, look.width))]
+    return [Segment(viewport.join(parts, viewport.width))]
 
 
 def _gauges(snapshot: Snapshot) -> Iterator[ScreenLine]:
@@ -344,13 +325,13 @@ def _problems(snapshot: Snapshot) -> Iterator[ScreenLine]:
         yield [Segment("without " + "; ".join(broken), DIM)]
 
 
-def _table(snapshot: Snapshot, look: Viewport, room: int) -> list[ScreenLine]:
+def _table(snapshot: Snapshot, viewport: Viewport, room: int) -> list[ScreenLine]:
     """The newest generations of the first resource that has some, under a head; nothing if it does not fit."""
     view = next((view for view in snapshot.resources if view.generations), None)
     if view is None or room < 2:
         return []
     rows = view.generations[-min(MAX_SCREEN_GENERATIONS, room - 1) :]
-    phases = largest_phases(rows, (look.width - 56) // 10)
+    phases = largest_phases(rows, (viewport.width - 56) // 10)
     unit = "gen" if snapshot.unit == "generation" else snapshot.unit
     names = ["time", "start", "end", "change", "peak", *phase_heads(phases)]
     head = _right(unit, 6) + "".join(_right(name, 10) for name in names)
@@ -377,13 +358,15 @@ def _row(row: GenerationRow, phases: Sequence[str]) -> ScreenLine:
     ]
 
 
-def _events(snapshot: Snapshot, look: Viewport, room: int) -> list[ScreenLine]:
+def _events(snapshot: Snapshot, viewport: Viewport, room: int) -> list[ScreenLine]:
     if room < 2 or not snapshot.notices:
         return []
     lines: list[ScreenLine] = [[]]
     shown = [notice for notice in snapshot.notices if notice.event not in ROUTINE_EVENTS]  # the rest is on the screen
     for notice in shown[-(room - 1) :]:
-        tone = _EVENT_TONE.get(notice.event, ACCENT)
-        text = printable(notice.text, max(20, look.width - 20))
-        lines.append([Segment(f"{look.clock(notice.t)} ", DIM), Segment(f"{notice.event:<11}", tone), Segment(text)])
+        style = _EVENT_STYLES.get(notice.event, ACCENT)
+        text = printable(notice.text, max(20, viewport.width - 20))
+        lines.append(
+            [Segment(f"{viewport.clock(notice.t)} ", DIM), Segment(f"{notice.event:<11}", style), Segment(text)]
+        )
     return lines
