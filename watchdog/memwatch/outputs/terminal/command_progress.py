@@ -5,21 +5,19 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-    from rich.progress import TaskID
+    from rich.progress import Progress
 
 T = TypeVar("T")
 
-SHOW_AFTER_SECONDS = 1.0  # shorter work shows no bar
-EVERY = 256  # items between two updates of the bar
+SHOW_AFTER_SECONDS = 1.0  # shorter work shows no bar (chosen)
+EVERY = 256  # items between two updates of the bar (chosen)
 
 
 class ProgressBar:
-    """A context manager for as long as the work takes."""
+    """A context manager that shows a bar, labelled `label`, on `stream` (by default stderr) while work goes on."""
 
     def __init__(
         self,
@@ -29,10 +27,9 @@ class ProgressBar:
         is_wanted: bool = True,
         patience_seconds: float = SHOW_AFTER_SECONDS,
     ) -> None:
-        """Shows the bar on `stream`, by default stderr, labelled `label`."""
         self._label, self._stream = label, stream if stream is not None else sys.stderr
         self._is_wanted = is_wanted
-        self._bar: tuple[Bar, TaskID] | None = None
+        self._bar: Progress | None = None
         self._lock = threading.Lock()  # guards _bar and _done
         self._done = False
         self._timer = threading.Timer(patience_seconds, self._show)
@@ -43,14 +40,12 @@ class ProgressBar:
             self._timer.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._timer.cancel()
         with self._lock:
             self._done = True
             if self._bar is not None:
-                self._bar[0].stop()
+                self._bar.stop()
 
     def track(self, items: Iterable[T], share: Callable[[T], float]) -> Iterator[T]:
         """Yields the same items; `share` returns how much of the work is done with an item, 0 to 1."""
@@ -60,27 +55,26 @@ class ProgressBar:
             yield item
 
     def update(self, share: float) -> None:
-        """Sets how much is done, 0 to 1; before the first call the bar says only that work goes on."""
+        """Sets how much is done, 0 to 1; before the first call the bar shows only that work goes on."""
         if self._bar is not None:
-            bar, task = self._bar
-            bar.update(task, total=1.0, completed=share)
+            self._bar.update(self._bar.task_ids[0], total=1.0, completed=share)
 
     def _show(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bar
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        bar = Bar(
+        bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(),
             TimeElapsedColumn(),
             console=Console(file=self._stream),
             transient=True,
-            redirect_stdout=sys.stdout.isatty(),  # what is printed meanwhile stands above the bar
+            redirect_stdout=sys.stdout.isatty(),  # output of the command is printed above the bar
             redirect_stderr=False,
         )
+        bar.add_task(self._label, total=None)
         with self._lock:
             if not self._done:
-                self._bar = bar, bar.add_task(self._label, total=None)
+                self._bar = bar
                 bar.start()

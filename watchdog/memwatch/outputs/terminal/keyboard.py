@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import termios
+import tty
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TextIO
@@ -12,12 +13,11 @@ from memwatch.core.events import Event, ExaminationAsked
 from memwatch.errors import SourceError
 
 EXAMINE = "c"
-_LFLAG = 3  # index in the list that tcgetattr returns
-_KEYS = 64  # keys that are read at once
+_MAX_KEYS = 64  # read at once (chosen)
 
 
 class Keyboard:
-    """A source of events: `c` asks for an examination, other keys go to `pressed`. Restores the terminal."""
+    """A source of events: `c` requests an examination, other keys go to `pressed`. `close` restores the terminal."""
 
     name = "keyboard"
 
@@ -25,7 +25,7 @@ class Keyboard:
         """Raises SourceError if no key can arrive: `stream` is not a terminal, or belongs to another job."""
         self._pressed, self._is_closed = pressed, False
         try:
-            # An open file description of its own: O_NONBLOCK does not affect the shell.
+            # An open file description of our own, so that O_NONBLOCK does not affect the shell.
             self._fd = os.open(f"/proc/self/fd/{stream.fileno()}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         except (OSError, ValueError) as error:
             raise SourceError("no keyboard: stdin cannot be read") from error
@@ -37,22 +37,20 @@ class Keyboard:
 
     def _set_mode(self) -> None:
         if not self._in_foreground():
-            raise OSError("another job has it")
+            raise OSError("it belongs to another job")
         self._modes = termios.tcgetattr(self._fd)
-        modes = [*self._modes]
-        modes[_LFLAG] &= ~(termios.ICANON | termios.ECHO)
-        termios.tcsetattr(self._fd, termios.TCSANOW, modes)
+        tty.setcbreak(self._fd, termios.TCSANOW)
 
     def fileno(self) -> int:
         """Readable when a key was pressed."""
         return self._fd
 
     def poll(self, now: float) -> Sequence[Event]:
-        """The events that the keys pressed since then ask for."""
+        """Returns the events that were requested by the keys pressed since the last call."""
         if self._is_closed:
             return ()
         try:
-            keys = os.read(self._fd, _KEYS).decode("ascii", "replace") if self._in_foreground() else ""
+            keys = os.read(self._fd, _MAX_KEYS).decode("ascii", "replace") if self._in_foreground() else ""
         except BlockingIOError:
             return ()
         except OSError:
@@ -64,7 +62,7 @@ class Keyboard:
         return [ExaminationAsked(now)] if EXAMINE in keys else ()
 
     def _stop_listening(self) -> None:
-        """Stops listening when the terminal is gone or another job's. An eventfd never becomes readable."""
+        """Called when the terminal is gone or another job's: replaces it by an eventfd, which is never readable."""
         self.close()
         self._is_closed = True
         silent = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -80,5 +78,5 @@ class Keyboard:
         os.close(self._fd)
 
     def _in_foreground(self) -> bool:
-        """Whether this job is in the foreground; OSError if the terminal is gone, or none."""
+        """Whether this job is in the foreground; OSError if the terminal is gone, or the file is not one."""
         return os.tcgetpgrp(self._fd) == os.getpgrp()

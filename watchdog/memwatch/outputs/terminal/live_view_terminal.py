@@ -24,9 +24,9 @@ from memwatch.core.interfaces import Clock
 from memwatch.core.snapshot import Snapshot
 from memwatch.outputs.terminal.live_view_layout import Mode, ScreenLine, Viewport, ViewStatus, render_frame
 
-FRAME_SECONDS = 0.25  # at most four frames a second
+FRAME_SECONDS = 0.25  # between two frames (chosen)
 PAUSE = "p"
-PRINTED = (100, 46)
+PRINTED_SIZE = (100, 46)  # columns and lines of a frame that is printed to a file (chosen)
 _MODES = {"d": Mode.DETAILS, "h": Mode.HELP, "?": Mode.HELP}
 
 
@@ -46,10 +46,10 @@ class LiveView:
         self.footer = footer
         self.keys: Mapping[str, str] = {}  # what each key does, shown in the last line
         self._mode = Mode.OVERVIEW
-        self._asked = False
+        self._is_requested = False
         self._paused: Snapshot | None = None  # the snapshot at which the view is paused
         self._tty = _Tty(stream)
-        self._canvas = io.StringIO()  # rich draws here; _Tty writes it to the terminal
+        self._canvas = io.StringIO()  # rich writes here, and _Tty from here to the terminal
         self._console = Console(file=self._canvas, force_terminal=True, highlight=False, markup=False, emoji=False)
         self._clock = clock
         self._local_time = local_time
@@ -60,18 +60,18 @@ class LiveView:
         self._open = self._closed = False
 
     def on_loop_iteration(self) -> bool:
-        """Whether a frame is due."""
+        """Returns whether a frame is due."""
         return not self._closed and self._clock.now() >= self._next_t
 
     def wants_snapshot(self) -> bool:
-        """Whether a key asks for another view."""
-        return self._asked and not self._closed
+        """Whether a key has changed the view."""
+        return self._is_requested and not self._closed
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
-        """Draws if the last frame is old enough, or something has happened."""
+        """Draws if a frame is due or there are notices."""
         now = self._clock.now()
         if not self._closed and (now >= self._next_t or notices):
-            self._next_t, self._asked = now + FRAME_SECONDS, False
+            self._next_t, self._is_requested = now + FRAME_SECONDS, False
             self._latest = snapshot
             self._draw(self._paused or snapshot)
 
@@ -96,7 +96,7 @@ class LiveView:
             self._mode = Mode.OVERVIEW if self._mode is _MODES[key] else _MODES[key]
         elif key == PAUSE:
             self._paused = self._latest if self._paused is None else None
-        self._next_t, self._asked = 0.0, True
+        self._next_t, self._is_requested = 0.0, True
 
     def _draw(self, snapshot: Snapshot) -> None:
         if not self._open:
@@ -109,8 +109,8 @@ class LiveView:
             self._console.control(Control.clear())
             self._drawn, self._size = [], size
         is_paused = self._paused is not None
-        look = Viewport(*size, ascii_only=self._tty.ascii_only, local_time=self._local_time)
-        lines = render_frame(snapshot, look, ViewStatus(self._mode, self.keys, self.footer, is_paused))
+        viewport = Viewport(*size, ascii_only=self._tty.ascii_only, local_time=self._local_time)
+        lines = render_frame(snapshot, viewport, ViewStatus(self._mode, self.keys, self.footer, is_paused))
         for y, line in enumerate(lines):
             if y >= len(self._drawn) or self._drawn[y] != line:
                 self._console.update_screen_lines([line], 0, y)
@@ -124,11 +124,11 @@ class LiveView:
 
 
 def print_screen(stream: TextIO, snapshot: Snapshot) -> None:
-    """Prints a single frame, as large as the terminal, or of the usual size if `stream` is none."""
-    width, height = os.get_terminal_size(stream.fileno()) if stream.isatty() else PRINTED
-    look = Viewport(width, height - 1, ascii_only=not (stream.encoding or "utf-8").lower().startswith("utf"))
+    """Prints a single frame of the terminal's size, or of PRINTED_SIZE if `stream` is not a terminal."""
+    width, height = os.get_terminal_size(stream.fileno()) if stream.isatty() else PRINTED_SIZE
+    viewport = Viewport(width, height - 1, ascii_only=not (stream.encoding or "utf-8").lower().startswith("utf"))
     console = Console(file=stream, highlight=False, markup=False, emoji=False, width=width)
-    lines = [[*_stripped(line), Segment.line()] for line in render_frame(snapshot, look)]
+    lines = [[*_stripped(line), Segment.line()] for line in render_frame(snapshot, viewport)]
     while lines and len(lines[-1]) == 1:
         lines.pop()
     console.print(Segments(chain.from_iterable(lines)), end="")
@@ -143,12 +143,15 @@ def _stripped(line: ScreenLine) -> ScreenLine:
 
 
 class _Tty:
-    """The terminal behind a stream, through an open file description of our own: O_NONBLOCK affects nobody else."""
+    """The terminal behind a stream, as an open file description of our own: O_NONBLOCK affects nobody else."""
 
     def __init__(self, stream: TextIO) -> None:
         self._encoding = stream.encoding or "utf-8"
-        self._fd = _reopen(stream.fileno())
         self._cut = False  # the last text was not written completely
+        try:  # through /proc, since ttyname() knows no terminal of another mount namespace (docker exec -it)
+            self._fd = os.open(f"/proc/self/fd/{stream.fileno()}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        except OSError:  # after su the terminal belongs to another user: share the descriptor
+            self._fd = os.dup(stream.fileno())
         self.ascii_only = not self._encoding.lower().startswith("utf")
 
     def size(self) -> tuple[int, int]:
@@ -175,11 +178,3 @@ class _Tty:
 
     def close(self) -> None:
         os.close(self._fd)
-
-
-def _reopen(fd: int) -> int:
-    """Opens the file through /proc, since ttyname() knows no terminal of another mount namespace (docker exec -it)."""
-    try:
-        return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    except OSError:  # after su the terminal belongs to another user: share the descriptor
-        return os.dup(fd)
