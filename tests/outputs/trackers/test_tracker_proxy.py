@@ -14,7 +14,7 @@ import pytest
 from memwatch.core.events import Notice
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import SourceError
-from memwatch.outputs.trackers import tracker_proxy as relays
+from memwatch.outputs.trackers import tracker_proxy
 from memwatch.outputs.trackers.tracker_proxy import TrackerProxy, TrackerWorkerSpec, finish_all
 from memwatch.system.python_workers import FIRST_PAUSE_SECONDS
 from support.snapshots import make_snapshot
@@ -53,13 +53,13 @@ if not os.path.exists(FOLDER + "/mended"):
 """
 SAYS_ITS_STANDING = """
 import os, signal
-from memwatch.outputs.trackers import tracker_worker as recipient
+from memwatch.outputs.trackers import tracker_worker
 from memwatch.errors import SourceError
 def say(order):
     oom = open("/proc/self/oom_score_adj").read().strip()
     raise SourceError(f"{os.nice(0)}, {oom}, {signal.alarm(0)}, {os.readlink('/proc/self/fd/0')}")
-recipient._open = say
-recipient.serve()
+tracker_worker._open = say
+tracker_worker.serve()
 """
 
 
@@ -165,7 +165,7 @@ def test_many_records_go_in_several_messages_and_a_huge_one_not_at_all(tmp_path:
         assert len(one.relay._in_flight) == 100
         one.until_idle()
         assert [line[:5] for line in one.taken()] == [f"{i:05d}" for i in range(900)]
-        one.say("y" * (relays.MESSAGE_BYTES + 1), "z")
+        one.say("y" * (tracker_proxy.MESSAGE_BYTES + 1), "z")
         one.until_idle()
         assert one.taken()[-1] == "z" and one.relay.dropped == 1
     with fed(tmp_path, together=1) as one:
@@ -243,7 +243,7 @@ def test_records_that_crash_it_each_time_are_dropped_and_counted(tmp_path: Path)
     crashes = LOOP.replace("    kept", "    if b'bad' in message: os._exit(1)\n    kept")
     with fed(tmp_path, code=crashes, together=1) as one:
         one.say("bad", "good")
-        for _ in range(relays.MOST_CRASHES):
+        for _ in range(tracker_proxy.MOST_CRASHES):
             one.until_it_fails()
         assert one.say() == "its process ended with status 1; 1 records were dropped"
         one.time.t += 60.0
@@ -257,20 +257,21 @@ def test_one_that_hangs_is_told_once_holds_up_nothing_and_is_replaced(tmp_path: 
         hanging = one.pid()
         os.kill(hanging, signal.SIGSTOP)
         longest = 0.0
-        for i in range(2 * relays.MAX_QUEUED_RECORDS):
+        for i in range(2 * tracker_proxy.MAX_QUEUED_RECORDS):
             begun = Stopwatch()
             one.relay.on_loop_iteration()
             said = one.say(f"{i}")
             longest = max(longest, begun.undisturbed_seconds)
             assert said == ""
         assert longest < PROMPT_SECONDS
-        one.time.t += relays.SLOW_SECONDS + 1
+        one.time.t += tracker_proxy.SLOW_SECONDS + 1
         assert one.relay.on_loop_iteration() is True
         assert one.say() == one.say() == "its process has not answered for 60 s"
         assert (
-            len(one.relay._waiting) == relays.MAX_QUEUED_RECORDS and one.relay.dropped == relays.MAX_QUEUED_RECORDS - 1
+            len(one.relay._waiting) == tracker_proxy.MAX_QUEUED_RECORDS
+            and one.relay.dropped == tracker_proxy.MAX_QUEUED_RECORDS - 1
         )
-        one.time.t += relays.HUNG_SECONDS
+        one.time.t += tracker_proxy.HUNG_SECONDS
         one.relay.on_loop_iteration()
         assert "did not answer for 600 s and was ended; 999 records were dropped" in one.say()
         one.time.t += 1.0
@@ -281,7 +282,7 @@ def test_one_that_hangs_is_told_once_holds_up_nothing_and_is_replaced(tmp_path: 
 
 def test_a_package_that_is_not_there_is_a_reason_not_a_crash(tmp_path: Path) -> None:
     made = TrackerProxy(TrackerWorkerSpec("tensorboard", "run-1", "", {"dir": str(tmp_path)}), EachNotice())
-    relays.wait_until_idle(made, SECONDS)
+    tracker_proxy.wait_until_idle(made, SECONDS)
     made.kill()
     assert made.failure == "ModuleNotFoundError: No module named 'tensorboard'"
 
@@ -344,13 +345,13 @@ def test_nothing_is_held_before_the_first_turn_and_after_the_end(tmp_path: Path)
 
 def test_an_unforeseen_order_is_refused_by_the_process_that_gets_it(tmp_path: Path) -> None:
     made = TrackerProxy(TrackerWorkerSpec("wandb", "run-1", "", {"no_such": 1}), EachNotice())
-    relays.wait_until_idle(made, SECONDS)
+    tracker_proxy.wait_until_idle(made, SECONDS)
     made.kill()
     assert made.failure
 
 
 def test_its_process_gives_way_and_does_not_hang_for_ever() -> None:
     made = TrackerProxy(TrackerWorkerSpec("notify", "", "", {"urls": []}), EachNotice(), code=SAYS_ITS_STANDING)
-    relays.wait_until_idle(made, SECONDS)
+    tracker_proxy.wait_until_idle(made, SECONDS)
     made.kill()
     assert made.failure == "19, 1000, 600, /dev/null", "nice, first to be killed, seconds until it is, stdin"

@@ -1,7 +1,7 @@
 """Messages to people, through the services that apprise knows. Runs in a process of its own.
 
-No other module imports apprise. Addresses contain passwords and tokens: reports name only the place in the
-configuration and the service.
+No other module imports apprise. Addresses contain passwords and tokens: errors name only their place in the
+configuration and their service.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class AppriseNotifier:
     """Sends each message to all addresses."""
 
     def __init__(self, *, urls: Sequence[str] = (), file: str | None = None) -> None:
-        self._known: dict[str, apprise.Apprise] = {}  # by the name that reports use
+        self._known: dict[str, apprise.Apprise] = {}  # by the name that errors use
         wrong = []
         for place, url in _listed(urls, file):
             one = apprise.Apprise()
@@ -27,25 +27,24 @@ class AppriseNotifier:
                 self._known[f"{place} ({one[0].service_name})"] = one
             else:
                 wrong.append(place)
-        self.problem = f"no address that apprise understands: {', '.join(wrong)}" if wrong else ""
-        self._wrong = self.problem
+        self.problem = self._wrong = f"no address that apprise understands: {', '.join(wrong)}" if wrong else ""
         if not self._known:
             raise SourceError(self.problem or "notify.file holds no address")
 
     def write_records(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Sends each record; one that reached somebody is not sent again. SourceError if one reaches nobody."""
         for one in records:
-            silent = [name for name, address in self._known.items() if not _sent(address, one)]
-            told = f"not reached: {', '.join(silent)}" if silent else ""
-            if len(silent) == len(self._known):
-                raise SourceError(told)
-            self.problem = "; ".join(filter(None, (self._wrong, told)))
+            failed = [name for name, address in self._known.items() if not _send(address, one)]
+            problem = f"not reached: {', '.join(failed)}" if failed else ""
+            if len(failed) == len(self._known):
+                raise SourceError(problem)
+            self.problem = "; ".join(filter(None, (self._wrong, problem)))
 
     def close(self) -> None:
-        """Holds nothing that needs closing."""
+        pass
 
 
-def _sent(address: apprise.Apprise, message: Mapping[str, Any]) -> bool:
+def _send(address: apprise.Apprise, message: Mapping[str, Any]) -> bool:
     try:
         return bool(
             address.notify(

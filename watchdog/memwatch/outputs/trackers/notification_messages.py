@@ -18,7 +18,7 @@ TEXT_LENGTH = 600
 class MessageTemplate:
     """How an event is worded in a message."""
 
-    kind: str  # icon of the message: "info", "success", "warning", "failure"
+    kind: str  # apprise's type of the message: "info", "success", "warning", "failure"
     heading: str
     advice: str = ""  # what to do
 
@@ -31,16 +31,18 @@ MESSAGE_TEMPLATES: Mapping[str, MessageTemplate] = {
     "interrupt": MessageTemplate(
         "warning", "interrupting the trainer", "resume it from the checkpoint once that is saved"
     ),
-    "saved": MessageTemplate("success", "checkpoint saved", "resume from it, with the cause mended or more memory"),
+    "saved": MessageTemplate("success", "checkpoint saved", "resume from it, with the cause fixed or more memory"),
     "escalated": MessageTemplate(
-        "failure", "no checkpoint in time", "see what the trainer does; resume from the one before"
+        "failure", "no checkpoint in time", "check what the trainer does; resume from the checkpoint before"
     ),
     "failed": MessageTemplate(
         "failure", "the trainer cannot be stopped", "stop it yourself before its memory runs out"
     ),
     "hook": MessageTemplate("info", "the hook has run"),
-    "hook_failed": MessageTemplate("failure", "the hook failed", "see whether the other nodes of the run were stopped"),
-    "continued": MessageTemplate("warning", "the trainer runs on", "see whether it heard the signal"),
+    "hook_failed": MessageTemplate(
+        "failure", "the hook failed", "check whether the other nodes of the run were stopped"
+    ),
+    "continued": MessageTemplate("warning", "the trainer runs on", "check whether it received the signal"),
     "breach": MessageTemplate("warning", "not as expected"),
     "finding": MessageTemplate("info", "a cause of growth"),
     "cow": MessageTemplate("info", "forked workers copy memory"),
@@ -51,13 +53,13 @@ MESSAGE_TEMPLATES: Mapping[str, MessageTemplate] = {
     "armed": MessageTemplate("info", "an interrupt would reach the trainer"),
     "exited": MessageTemplate("failure", "the trainer has ended"),
     "restarting": MessageTemplate("info", "the trainer is started again"),
-    "gave_up": MessageTemplate("failure", "the trainer is not started again", "mend the cause or give it more memory"),
+    "gave_up": MessageTemplate("failure", "the trainer is not started again", "fix the cause or give it more memory"),
 }  # by event; the keys are the events that can be requested
-_ENDS_WELL = {Cause.COMPLETED: "success", Cause.SAVED: "warning", Cause.UNKNOWN: "info"}
+_EXIT_KINDS = {Cause.COMPLETED: "success", Cause.SAVED: "warning", Cause.UNKNOWN: "info"}
 
 
 class NotificationMessages:
-    """Chooses the notices that are worth a message (a Digest of TrackerProxy): `title`, `body` and `kind`."""
+    """Selects the notices that are worth a message (a RecordSelector): `title`, `body` and `kind`."""
 
     def __init__(
         self, events: Sequence[str], host: str, local_time: Callable[[float], time.struct_time] = time.localtime
@@ -65,42 +67,36 @@ class NotificationMessages:
         self._events, self._host, self._local_time = events, host, local_time
 
     def is_due(self) -> bool:
-        """No message is due by itself."""
+        """No message is due without a notice."""
         return False
 
     def records(self, snapshot: Snapshot, notices: Sequence[Notice]) -> Iterator[Mapping[str, object]]:
-        """Returns a message for each notice that the user asked for."""
+        """Yields a message for each notice that the user selected."""
         for notice in notices:
             if notice.event in self._events:
-                manner = MESSAGE_TEMPLATES[notice.event]
-                body = "\n".join(self._lines(notice, manner, snapshot))
-                yield {"title": self.title(manner.heading), "body": body, "kind": _kind(notice, manner, snapshot)}
+                template = MESSAGE_TEMPLATES[notice.event]
+                kind = template.kind
+                if notice.event == "exited" and snapshot.exited is not None:
+                    kind = _EXIT_KINDS.get(snapshot.exited.cause, kind)
+                title = printable(f"memwatch on {self._host}: {template.heading}", TITLE_LENGTH)
+                lines = [printable(line, TEXT_LENGTH) for line in self._lines(notice, template, snapshot)]
+                yield {"title": title, "body": "\n".join(lines), "kind": kind}
 
-    def title(self, heading: str) -> str:
-        """One line that says which run on which machine."""
-        return printable(f"memwatch on {self._host}: {heading}", TITLE_LENGTH)
-
-    def _lines(self, notice: Notice, manner: MessageTemplate, snapshot: Snapshot) -> Iterator[str]:
-        yield printable(notice.text, TEXT_LENGTH)
+    def _lines(self, notice: Notice, template: MessageTemplate, snapshot: Snapshot) -> Iterator[str]:
+        yield notice.text
         if snapshot.sentence not in notice.text:
-            yield printable(f"Now: {snapshot.sentence}", TEXT_LENGTH)
-        advice = "; ".join(filter(None, (manner.advice, *_advice(notice, snapshot))))
+            yield f"Now: {snapshot.sentence}"
+        advice = "; ".join(filter(None, (template.advice, *_advice(notice, snapshot))))
         if advice:
-            yield printable(f"What to do: {advice}", TEXT_LENGTH)
+            yield f"What to do: {advice}"
         pid = f", PID {snapshot.target.pid}" if snapshot.target is not None else ""
         run = f", run {snapshot.run_id}" if snapshot.run_id else ""
         at = time.strftime("%Y-%m-%d %H:%M:%S", self._local_time(notice.t))
-        yield printable(f"{at}{run}{pid}: {snapshot.command}", TEXT_LENGTH)
-
-
-def _kind(notice: Notice, manner: MessageTemplate, snapshot: Snapshot) -> str:
-    if notice.event == "exited" and snapshot.exited is not None:
-        return _ENDS_WELL.get(snapshot.exited.cause, manner.kind)
-    return manner.kind
+        yield f"{at}{run}{pid}: {snapshot.command}"
 
 
 def _advice(notice: Notice, snapshot: Snapshot) -> Iterator[str]:
-    """The advice that depends on the state."""
+    """Yields the advice that depends on the state."""
     if notice.event == "warn" and snapshot.unarmed is not None:
         yield f"stop it after its next checkpoint: memwatch will not ({snapshot.unarmed})"
     elif notice.event == "warn":
@@ -110,4 +106,4 @@ def _advice(notice: Notice, snapshot: Snapshot) -> Iterator[str]:
     if findings and (notice.event in ("warn", "interrupt", "saved", "finding") or is_over):
         yield f"{findings[0].title}: {findings[0].remedy}"
     if is_over and snapshot.run_id:
-        yield f"memwatch report --run {snapshot.run_id} tells how it went"
+        yield f"memwatch report --run {snapshot.run_id} shows how it went"

@@ -11,15 +11,13 @@ from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.record_writer import (
-    RecordWriter,  # EventFileWriter would import tensorflow if it is installed
-)
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 VERSION = "brain.Event:2"
 
 
 class TensorBoardWriter:
-    """Writes a new file in `DIR/memwatch-RUN`, a folder of its own: TensorBoard wants one writer per folder."""
+    """Writes a new file in `DIR/memwatch-RUN`, a folder of its own: TensorBoard expects one writer per folder."""
 
     problem = ""
 
@@ -28,13 +26,13 @@ class TensorBoardWriter:
         folder.mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"  # file names sort by time
         self._file = (folder / name).open("xb")
-        self._records = RecordWriter(self._file)
+        self._records = RecordWriter(self._file)  # EventFileWriter would import tensorflow if it is installed
         self._attempt: int | None = None
         self._write(Event(wall_time=time.time(), file_version=VERSION))
 
     def write_records(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """A step each: the whole generation, or minute. Where the trainer or memwatch began anew, that is marked:
-        TensorBoard then leaves out what it has of this step and later ones."""
+        """Writes each at its generation or minute, rounded down, as the step. A new attempt is marked as a start:
+        TensorBoard then drops what it has of this step and later ones."""
         for one in records:
             step, t = int(one["at"]), one["t"]
             if one["attempt"] != self._attempt:

@@ -16,23 +16,23 @@ from memwatch.errors import SourceError
 from memwatch.system import json_and_yaml
 from memwatch.system.python_workers import Worker
 
-MAX_QUEUED_RECORDS = 1000  # records; of more the oldest are dropped
-MESSAGE_BYTES = 64 << 10  # of several records; a socket takes three times as much
-SLOW_SECONDS = 60.0  # without a reply, before that is reported: packages may take long to load on a busy machine ...
-HUNG_SECONDS = 600.0  # ... and before the process is replaced
-MOST_CRASHES = 3  # over the same records, before they are dropped
-EXIT_POLL_SECONDS = 0.02  # between two checks of processes that are to end
+MAX_QUEUED_RECORDS = 1000  # if more are waiting, the oldest are dropped (chosen)
+MESSAGE_BYTES = 64 << 10  # of all records in a message; a socket takes three times as much
+SLOW_SECONDS = 60.0  # without a reply, until that is reported: a package may load slowly on a busy machine (chosen)
+HUNG_SECONDS = 600.0  # without a reply, until the process is replaced (chosen)
+MOST_CRASHES = 3  # of processes that had the same records, until these are dropped (chosen)
+EXIT_POLL_SECONDS = 0.02  # between two checks of processes that are ending (chosen)
 _CODE = "from memwatch.outputs.trackers.tracker_worker import serve; serve()"
 
 
 class RecordSelector(Protocol):
-    """Chooses the records that are handed on."""
+    """Selects the records that are handed on."""
 
     def is_due(self) -> bool:
-        """A record of the state is due even without a notice."""
+        """Whether a record is due even without a notice."""
 
     def records(self, snapshot: Snapshot, notices: Sequence[Notice]) -> Iterable[Mapping[str, object]]:
-        """The records for a state and its notices, JSON-ready."""
+        """The records of a state and its notices, ready for JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class TrackerWorkerSpec:
     """The first message: which tracker the process writes to."""
 
     kind: str  # "wandb", "tensorboard", "notify"
-    run: str  # names the run: the same after a restart, where a history is kept
+    run: str  # identifies the run; it stays the same after a restart if a history is kept
     command: str
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -49,8 +49,8 @@ class TrackerWorkerSpec:
 class TrackerWorkerReply:
     """The reply to each message."""
 
-    accepted: bool  # the records are where they should be; else another process is handed them again
-    complaint: str = ""  # what is wrong
+    accepted: bool  # the records are written; otherwise another process is handed them again
+    complaint: str = ""  # what is wrong, even if they are written
 
 
 class TrackerProxy:
@@ -65,11 +65,11 @@ class TrackerProxy:
         code: str = _CODE,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`together`: records in one message, at most."""
+        """`together` is the maximum number of records in a message."""
         self.name = spec.kind
         self._spec, self._selector, self._together, self._monotonic = spec, selector, together, monotonic
         self._waiting: deque[bytes] = deque()
-        self._in_flight: list[bytes] = []  # in the message that is not answered yet
+        self._in_flight: list[bytes] = []  # the records of the message that has no reply yet
         self._worker = Worker(code, "its process")
         self._crashes = self.dropped = 0
         self._failure = self._reported = ""
@@ -78,7 +78,7 @@ class TrackerProxy:
     # --- as the loop sees it ---
 
     def on_loop_iteration(self) -> bool:
-        """Continue; True when a record is due, or the process began to fail or works again: `publish` is wanted."""
+        """Continue; return True when a record is due, or the process has begun to fail or works again."""
         self._continue()
         return self._selector.is_due() or self.failure != self._reported
 
@@ -95,19 +95,19 @@ class TrackerProxy:
             raise SourceError(self._reported)
 
     def on_watch_end(self, snapshot: Snapshot) -> None:
-        """No more records follow: `finish_all` waits for those that are on their way."""
+        """No more records follow: `finish_all` waits for those that are queued."""
         self._closing = True
 
     @property
     def failure(self) -> str:
-        """Why nothing is handed on; empty while it is."""
+        """Why no records are handed on; empty while they are."""
         if self._worker.waiting_seconds(self._monotonic()) > SLOW_SECONDS:
             return f"its process has not answered for {SLOW_SECONDS:g} s"
         return self._failure
 
     @property
     def idle(self) -> bool:
-        """All records are handed on, and the process owes no reply."""
+        """Whether all records are handed on and the process owes no reply."""
         return self._worker.is_running and self._worker.asked_t is None and not self._waiting
 
     def enqueue(self, record: Mapping[str, object]) -> None:
@@ -153,7 +153,7 @@ class TrackerProxy:
         elif self._in_flight:
             self._in_flight, self._crashes, self._failure = [], 0, reply.complaint
             self._worker.reset_pause()
-        elif not self._waiting:  # it has started; whether it accepts the records that wait is still to be seen
+        elif not self._waiting:  # it has started; with records waiting, it has yet to accept them
             self._failure = reply.complaint
 
     def _send_records(self, now: float) -> None:
@@ -171,8 +171,9 @@ class TrackerProxy:
         self._worker.replace(now)
         if self._crashes >= MOST_CRASHES:
             self.dropped += len(self._in_flight)
-            self._in_flight, self._crashes = [], 0
-        self._waiting.extendleft(reversed(self._in_flight))
+            self._crashes = 0
+        else:
+            self._waiting.extendleft(reversed(self._in_flight))
         self._in_flight = []
         self._failure = reason + (f"; {self.dropped} records were dropped" if self.dropped else "")
 
@@ -188,19 +189,19 @@ class TrackerProxy:
         return not (self._worker.is_running or self._waiting or self._worker.reap(now))
 
     def kill(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         self._worker.close(grace_seconds=0.0, killed_seconds=0.1)
 
 
 def wait_until_idle(proxy: TrackerProxy, seconds: float) -> None:
-    """Wait until all records are handed on, or cannot be."""
+    """Wait, `seconds` at most, until all records are handed on or the process fails."""
     deadline = time.monotonic() + seconds
     while not (proxy.on_loop_iteration() or proxy.idle) and time.monotonic() < deadline:
         time.sleep(EXIT_POLL_SECONDS)
 
 
 def finish_all(proxies: Sequence[TrackerProxy], seconds: Callable[[], float]) -> None:
-    """Let all of them hand on their records and end, within `seconds`, which may change meanwhile; then kill them."""
+    """Let all of them hand on their records and end, within `seconds()`, which may change meanwhile; then kill them."""
     begun = time.monotonic()
     left = list(proxies)
     while left and time.monotonic() < begun + seconds():

@@ -6,25 +6,24 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 from memwatch.core.events import Notice
 from memwatch.core.leaks.examination_history import COMPARABLE_REASONS
-from memwatch.core.snapshot import ResourceView, Snapshot
+from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import printable
 
 MINUTE_SECONDS = 60.0
-TAG_LENGTH = 120
+TAG_LENGTH = 120  # characters (chosen)
 _NOT_IN_TAGS = re.compile(r"[^-\w.]+")
 Figures = dict[str, float | int]
 
 
 class TrackerRecords:
-    """Chooses what is worth handing to a tracker (a relay's Digest).
+    """Selects what is worth a record in a tracker (a RecordSelector).
 
-    A record is `axis` ("generation" or "minute"), `at` on it, `t`, `attempt` and `figures` by tag. Generations are as
-    the program counts. While the log has named none there is a record each minute since the run began, with tags of
-    its own: `memory_by_minute/...`, not `memory/...`.
+    A record has its `axis` ("generation" or "minute"), the position `at` on it, `t`, `attempt`, and `figures` by tag.
+    Generations are numbered as in the log. While the log has none there is a record each minute since the run began,
+    with tags of its own: `memory_by_minute/...` instead of `memory/...`.
     """
 
     def __init__(self, tracked: Sequence[str] = (), monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -38,15 +37,15 @@ class TrackerRecords:
         return self._by_minute and self._monotonic() >= self._next_t
 
     def records(self, snapshot: Snapshot, notices: Sequence[Notice]) -> Iterator[Mapping[str, object]]:
-        """Returns a record for each generation that ended, for the minute, and for objects that were examined."""
+        """Yields a record for each generation that ended, for the minute, and for objects that were examined."""
         self._by_minute = snapshot.generation is None
         ended = _ended(notices)
         for index, (t, figures) in ended.items():
-            of_now = _outlooks(snapshot) if index == [*ended][-1] else {}
-            yield _record(snapshot, t, figures | of_now, index)
+            is_latest = index == [*ended][-1]
+            yield _record(snapshot, t, figures | _forecasts(snapshot) if is_latest else figures, index)
         if self.is_due():
             self._next_t = self._monotonic() + MINUTE_SECONDS
-            yield _record(snapshot, snapshot.t, _outlooks(snapshot) | _levels(snapshot), None)
+            yield _record(snapshot, snapshot.t, _forecasts(snapshot) | _memory(snapshot), None)
         for notice in notices:
             is_compared = notice.event == "examined" and notice.fields["reason"] in COMPARABLE_REASONS
             if is_compared and (figures := self._objects(snapshot)):
@@ -71,6 +70,7 @@ def tag_name(text: str) -> str:
 
 
 def _record(snapshot: Snapshot, t: float, figures: Figures, index: float | None) -> Mapping[str, object]:
+    """A record of the generation `index`, or of a minute if that is None."""
     axis, at, prefix = "generation", index, "memory"
     if index is None:
         since = snapshot.t if snapshot.started_t is None else snapshot.started_t
@@ -80,27 +80,21 @@ def _record(snapshot: Snapshot, t: float, figures: Figures, index: float | None)
 
 
 def _ended(notices: Sequence[Notice]) -> dict[float, tuple[float, Figures]]:
-    """For each generation, when its end was seen and its row for each resource."""
+    """Returns when each generation was seen to end, and its figures for all resources."""
     found: dict[float, tuple[float, Figures]] = {}
     for notice in notices:
         if notice.event == "generation":
-            figures = found.setdefault(notice.fields["gen"], (notice.t, {}))[1]
-            figures |= _row(notice.fields)
+            row, name = notice.fields, tag_name(notice.fields["resource"])
+            figures = found.setdefault(row["gen"], (notice.t, {}))[1]
+            figures |= {f"{name}/used_mb": _mb(row["end"]), f"{name}/peak_mb": _mb(row["peak"])}
+            if not row["partial"]:  # otherwise its beginning was not seen
+                figures |= {"generation_seconds": row["seconds"], f"{name}/delta_mb": _mb(row["delta"])}
+                figures |= {f"{name}/delta_mb/{tag_name(phase)}": _mb(delta) for phase, delta in row["phases"].items()}
     return found
 
 
-def _row(row: Mapping[str, Any]) -> Figures:
-    """Of a generation that was seen only in part, the figures that hold all the same."""
-    name = tag_name(row["resource"])
-    figures = {f"{name}/used_mb": _mb(row["end"]), f"{name}/peak_mb": _mb(row["peak"])}
-    if not row["partial"]:
-        figures |= {"generation_seconds": row["seconds"], f"{name}/delta_mb": _mb(row["delta"])}
-        figures |= {f"{name}/delta_mb/{tag_name(phase)}": _mb(delta) for phase, delta in row["phases"].items()}
-    return figures
-
-
-def _levels(snapshot: Snapshot) -> Figures:
-    """The figures that stand in for a generation's while there is none."""
+def _memory(snapshot: Snapshot) -> Figures:
+    """The figures of a minute that stand in for those of a generation."""
     found: Figures = {}
     for view in snapshot.resources:
         name = tag_name(view.usage.resource)
@@ -110,24 +104,21 @@ def _levels(snapshot: Snapshot) -> Figures:
     return found
 
 
-def _outlooks(snapshot: Snapshot) -> Figures:
+def _forecasts(snapshot: Snapshot) -> Figures:
+    """Limit, growth and forecast of each resource; unknown ones are left out."""
     found: Figures = {"attempt": snapshot.attempt}
     for view in snapshot.resources:
-        found |= {f"{tag_name(view.usage.resource)}/{name}": value for name, value in _outlook(view)}
+        name = tag_name(view.usage.resource)
+        limit, trend, forecast = view.usage.limit, view.trend, view.forecast
+        if limit is not None:
+            found |= {f"{name}/limit_mb": _mb(limit.bytes), f"{name}/headroom_mb": _mb(limit.headroom_bytes)}
+        if trend is not None and trend.growth_per_generation is not None:
+            found[f"{name}/growth_mb_per_generation"] = _mb(trend.growth_per_generation)
+        if forecast is not None and forecast.eta_seconds is not None:
+            found[f"{name}/eta_seconds"] = forecast.eta_seconds
+        if forecast is not None and forecast.generation is not None:
+            found[f"{name}/eta_generation"] = forecast.generation
     return found
-
-
-def _outlook(view: ResourceView) -> Iterator[tuple[str, float | int]]:
-    """Limit, growth and forecast of a resource; what is unknown is left out."""
-    limit, trend, forecast = view.usage.limit, view.trend, view.forecast
-    if limit is not None:
-        yield from (("limit_mb", _mb(limit.bytes)), ("headroom_mb", _mb(limit.headroom_bytes)))
-    if trend is not None and trend.growth_per_generation is not None:
-        yield "growth_mb_per_generation", _mb(trend.growth_per_generation)
-    if forecast is not None and forecast.eta_seconds is not None:
-        yield "eta_seconds", forecast.eta_seconds
-    if forecast is not None and forecast.generation is not None:
-        yield "eta_generation", forecast.generation
 
 
 def _mb(count: float) -> float:

@@ -1,4 +1,4 @@
-"""A process of memwatch's own that a relay feeds: a tracker's writer, or what sends notices. Its side of the talk."""
+"""The process that TrackerProxy hands records to, which writes them to a tracker or sends messages."""
 
 from __future__ import annotations
 
@@ -14,77 +14,77 @@ from memwatch.outputs.trackers.tracker_proxy import HUNG_SECONDS, TrackerWorkerR
 from memwatch.system import json_and_yaml
 from memwatch.system.process_priority import lower_priority
 
-LONGEST_MESSAGE = 1 << 18
-CLOSING_SECONDS = 60  # in which the rest has to be on its way, when memwatch has ended
-_REASON_LENGTH = 300
+MAX_MESSAGE_BYTES = 1 << 18  # more than MESSAGE_BYTES of tracker_proxy
+CLOSING_SECONDS = 60  # time to deliver the rest when memwatch has ended (chosen)
+_REASON_LENGTH = 300  # characters (chosen)
 
 
 class TrackerBackend(Protocol):
-    """Where records go."""
+    """Writes records to one tracker, or sends them as messages."""
 
     @property
     def problem(self) -> str:
-        """What is wrong although it works; empty: nothing."""
+        """What is wrong although records are written; empty if nothing is."""
 
     def write_records(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Put them where they should be. Any error: they are to be handed on again."""
+        """Writes the records. After any error they are handed on again."""
 
     def close(self) -> None:
-        """There are no more."""
+        """Delivers what is left; no more records follow."""
 
 
 def serve() -> None:
-    """Be what the first message on descriptor 0 orders; answer each, until nobody is there."""
+    """Opens the tracker that the first message on descriptor 0 names; replies to each message until memwatch leaves."""
     lower_priority()
     channel = _take_channel()
-    recipient: TrackerBackend | None = None
+    backend: TrackerBackend | None = None
     while message := _next_message(channel):
-        signal.alarm(int(HUNG_SECONDS))  # memwatch may be gone by then, and nobody else would end what hangs
+        signal.alarm(int(HUNG_SECONDS))  # memwatch may be gone by then, and nobody else would end a hung process
         try:
-            if recipient is None:
-                recipient = _open(json_and_yaml.from_json(message, TrackerWorkerSpec))
+            if backend is None:
+                backend = _open(json_and_yaml.from_json(message, TrackerWorkerSpec))
             else:
-                recipient.write_records([json_and_yaml.from_json(line, dict) for line in message.splitlines()])
-            answer = TrackerWorkerReply(True, recipient.problem)
+                backend.write_records([json_and_yaml.from_json(line, dict) for line in message.splitlines()])
+            reply = TrackerWorkerReply(True, backend.problem)
         except MemwatchError as error:
-            answer = TrackerWorkerReply(False, str(error))
-        except Exception as error:  # of a package that is not ours
-            answer = TrackerWorkerReply(False, printable(f"{type(error).__name__}: {error}", _REASON_LENGTH))
+            reply = TrackerWorkerReply(False, str(error))
+        except Exception as error:  # of the tracker's package
+            reply = TrackerWorkerReply(False, printable(f"{type(error).__name__}: {error}", _REASON_LENGTH))
         signal.alarm(0)
-        with suppress(OSError):  # memwatch has left: that shows with the next message
-            os.write(channel, json_and_yaml.to_json(answer))
+        with suppress(OSError):  # memwatch has left, as the next read will show
+            os.write(channel, json_and_yaml.to_json(reply))
     signal.alarm(CLOSING_SECONDS)
-    if recipient is not None:
-        recipient.close()
+    if backend is not None:
+        backend.close()
 
 
 def _take_channel() -> int:
-    """Descriptor 0, out of reach of what this process starts: that must not hold on to it."""
+    """Moves descriptor 0 to one that the children of this process do not inherit: they must not keep it open."""
     channel = os.dup(0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
     return channel
 
 
 def _next_message(channel: int) -> bytes:
     """Empty when memwatch has left."""
     try:
-        return os.read(channel, LONGEST_MESSAGE)
-    except ConnectionError:  # with an answer on the way
+        return os.read(channel, MAX_MESSAGE_BYTES)
+    except ConnectionError:  # it left before it had read a reply
         return b""
 
 
-def _open(order: TrackerWorkerSpec) -> TrackerBackend:
-    """Each imports its package, and needs it alone."""
-    if order.kind == "wandb":
+def _open(spec: TrackerWorkerSpec) -> TrackerBackend:
+    """Imports only the package that is needed."""
+    if spec.kind == "wandb":
         from memwatch.outputs.trackers.wandb_writer import WandbRun
 
-        return WandbRun(order.run, order.command, **order.settings)
-    if order.kind == "tensorboard":
+        return WandbRun(spec.run, spec.command, **spec.settings)
+    if spec.kind == "tensorboard":
         from memwatch.outputs.trackers.tensorboard_writer import TensorBoardWriter
 
-        return TensorBoardWriter(order.run, **order.settings)
+        return TensorBoardWriter(spec.run, **spec.settings)
     from memwatch.outputs.trackers.apprise_sender import AppriseNotifier
 
-    return AppriseNotifier(**order.settings)
+    return AppriseNotifier(**spec.settings)

@@ -11,40 +11,28 @@ STEPS = {"generation": "memory/*", "minute": "memory_by_minute/*"}  # metrics dr
 
 
 class WandbRun:
-    """A wandb run, which is resumed online; offline each part has a folder, and all of them one id."""
+    """A wandb run. Online it is resumed after a restart; offline each part has a folder, and all have the same id."""
 
     problem = ""
 
-    def __init__(
-        self,
-        run: str,
-        command: str,
-        *,
-        project: str,
-        entity: str | None = None,
-        name: str | None = None,
-        mode: str | None = None,
-        dir: str | None = None,
-    ) -> None:
-        quiet = wandb.Settings(silent=True, console="off", x_disable_stats=True, disable_git=True, disable_code=True)
+    def __init__(self, run: str, command: str, **options: Any) -> None:
+        """`options` are those of wandb.init that the configuration has: project, entity, name, mode, dir."""
         self._run = wandb.init(
-            project=project,
-            entity=entity,
-            name=name,
+            **options,
             id=f"memwatch-{run}",
             resume="allow",
-            mode=mode,
-            dir=dir,
             job_type="memwatch",
             config={"command": command, "run": run},
-            settings=quiet,
+            settings=wandb.Settings(
+                silent=True, console="off", x_disable_stats=True, disable_git=True, disable_code=True
+            ),
         )
         for step, tags in STEPS.items():
             self._run.define_metric(step)
             self._run.define_metric(tags, step_metric=step)
 
     def write_records(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Writes a row each; wandb counts its steps itself, so a generation may come again."""
+        """Writes a row for each; wandb counts its steps itself, so a generation may be written again."""
         for one in records:
             self._run.log({one["axis"]: one["at"], **one["figures"]})
 
