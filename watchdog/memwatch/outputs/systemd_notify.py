@@ -1,4 +1,4 @@
-"""Notifications to systemd: ready, alive, status (sd_notify), and the priority of a line in the journal."""
+"""Notifications to systemd (ready, alive, status: sd_notify), and the priority of a line in the journal."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import TextIO
 from memwatch.core.events import Notice
 from memwatch.core.snapshot import Snapshot
 
-MOST_STATUS_BYTES = 1000
+MAX_STATUS_BYTES = 1000  # (chosen)
 STATUS_SECONDS = 5.0  # time between two statuses that differ only in figures (chosen)
-SEND_TIMEOUT_SECONDS = 1.0  # wait for a busy systemd, for messages that must not be lost
+SEND_TIMEOUT_SECONDS = 1.0  # for a message that must not be lost, if systemd is busy (chosen)
 ERROR, WARNING, INFORMATION = 3, 4, 6  # syslog(3)
 ERRORS = ("failed", "escalated")
 WARNINGS = ("warn", "interrupt", "out_of_memory", "breach", "finding", "source_failed", "unarmed", "gave_up")
@@ -24,7 +24,7 @@ WARNINGS = ("warn", "interrupt", "out_of_memory", "breach", "finding", "source_f
 class SystemdNotifier:
     """A sink that notifies systemd, if systemd listens.
 
-    It removes systemd's variables from `environ`, so that no child of memwatch speaks in its name.
+    It removes systemd's variables from `environ`, so that no child of memwatch sends notifications in its name.
     """
 
     name = "systemd"
@@ -37,7 +37,7 @@ class SystemdNotifier:
         self._pinged_t = self._status_t = -math.inf
         self._holds_back = False  # whether a status came too soon after the last
         self._socket = _connected(environ.pop("NOTIFY_SOCKET", ""))
-        # Half of what systemd allows, as sd_watchdog_enabled(3) advises; infinite if it expects no sign of life.
+        # Half of what systemd allows, as sd_watchdog_enabled(3) advises; infinite if it expects no pings.
         self.ping_seconds = _watchdog_seconds(environ, os.getpid() if pid is None else pid) / 2
 
     def ready(self) -> None:
@@ -57,7 +57,7 @@ class SystemdNotifier:
             self._socket = None
 
     def ping(self) -> None:
-        """Sends a sign of life if one is due."""
+        """Sends a sign of life, if one is due."""
         now = self._monotonic()
         if self.ping_seconds < math.inf and now - self._pinged_t >= self.ping_seconds / 2:
             self._pinged_t = now
@@ -74,48 +74,49 @@ class SystemdNotifier:
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
         """Sends the one-sentence status."""
         now = self._monotonic()
-        grave = any(journal_priority(notice) < INFORMATION for notice in notices)
-        is_new, is_due = snapshot.sentence != self._status, grave or now - self._status_t >= STATUS_SECONDS
+        is_urgent = any(journal_priority(notice) < INFORMATION for notice in notices)
+        is_new = snapshot.sentence != self._status
+        is_due = is_urgent or now - self._status_t >= STATUS_SECONDS
         self._holds_back = is_new and not is_due
         if is_new and is_due:
             self._status, self._status_t = snapshot.sentence, now
-            line = " ".join(self._status.split()).encode("utf-8", "replace")[:MOST_STATUS_BYTES]
+            line = " ".join(self._status.split()).encode("utf-8", "replace")[:MAX_STATUS_BYTES]
             self._send(f"STATUS={line.decode('utf-8', 'ignore')}")
 
     def on_watch_end(self, snapshot: Snapshot) -> None:
-        """The service goes on: nothing is sent."""
+        """Sends nothing, as the service goes on."""
 
-    def _send(self, message: str, patience_seconds: float = 0.0) -> None:
+    def _send(self, message: str, timeout_seconds: float = 0.0) -> None:
         if self._socket is None:
             return
         try:
-            self._socket.settimeout(patience_seconds)
+            self._socket.settimeout(timeout_seconds)
             self._socket.send(message.encode())
         except OSError:  # systemd does not listen, or is too busy: the next sign of life will reach it
             pass
 
 
 def _connected(address: str) -> socket.socket | None:
-    """Connects to a path or, with an @, to an abstract name: sd_notify(3)."""
+    """Connects to a path or, if it begins with @, to an abstract name: sd_notify(3)."""
     if address[:1] not in ("/", "@"):
         return None
-    found = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        found.connect("\0" + address[1:] if address[0] == "@" else address)
+        made.connect("\0" + address[1:] if address[0] == "@" else address)
     except OSError:
-        found.close()
+        made.close()
         return None
-    return found
+    return made
 
 
 def _watchdog_seconds(environ: MutableMapping[str, str], pid: int) -> float:
-    """How long systemd waits for a sign of life; infinite if it does not."""
-    allowed, whose = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", str(pid))
-    return int(allowed) / 1e6 if allowed.isdecimal() and int(allowed) and whose == str(pid) else math.inf
+    """How long systemd waits for a sign of life of this process; infinite if it does not wait."""
+    limit_us, for_pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", str(pid))
+    return int(limit_us) / 1e6 if limit_us.isdecimal() and int(limit_us) and for_pid == str(pid) else math.inf
 
 
 def reaches_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether the stream goes straight to the journal: JOURNAL_STREAM in systemd.exec(5)."""
+    """Whether the journal reads the stream directly: JOURNAL_STREAM in systemd.exec(5)."""
     try:
         found = os.fstat(stream.fileno())
     except (OSError, ValueError):
@@ -124,5 +125,6 @@ def reaches_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
 
 
 def journal_priority(notice: Notice) -> int:
-    """The syslog priority of a notice."""
-    return ERROR if notice.event in ERRORS else WARNING if notice.event in WARNINGS else INFORMATION
+    if notice.event in ERRORS:
+        return ERROR
+    return WARNING if notice.event in WARNINGS else INFORMATION
