@@ -19,7 +19,7 @@ import pytest
 from memwatch.core.events import Notice
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import ConfigError, ExitCode
-from memwatch.outputs.http.published_state import ANSWER_SECONDS
+from memwatch.outputs.http.routes import ANSWER_SECONDS
 from memwatch.outputs.http.server import MIN_CLIENT_SECONDS, MOST_CLIENTS, WebServer
 from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot
 from support.stopwatch import Stopwatch

@@ -1,4 +1,4 @@
-"""Reads an HTTP request and answers it: metrics, status, page or health, by path.
+"""The state that the watch publishes, and the answer to an HTTP request from it: metrics, status, page or health.
 
 http.server would read requests too, but it imports the e-mail parser and TLS.
 """
@@ -6,26 +6,95 @@ http.server would read requests too, but it imports the e-mail parser and TLS.
 from __future__ import annotations
 
 import json
+import math
+import os
 import re
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 import memwatch
+from memwatch.core.events import Notice
 from memwatch.core.examination import StackGrowth
-from memwatch.core.snapshot import WatchState
+from memwatch.core.interfaces import Clock
+from memwatch.core.snapshot import Snapshot, WatchState
 from memwatch.core.text_and_units import format_duration
 from memwatch.outputs.http.client_access import AccessPolicy
-from memwatch.outputs.http.published_state import PublishedState
 from memwatch.outputs.status_json import snapshot_to_dict
 from memwatch.outputs.text import profile_formats
 
+if TYPE_CHECKING:
+    from memwatch.outputs.metrics.collector import MetricsCollector
+
+FRESH_SECONDS = 0.1  # a younger state is shown as it is, so that many clients do not wake the loop often (chosen)
+ANSWER_SECONDS = 0.05  # time that a page waits for the loop to publish (chosen)
 MAX_HEAD_BYTES = 65536  # of the request line and all headers together (chosen)
 LOOP_STALL_SECONDS = 30.0  # a loop that has not iterated for this long, or five of its intervals, is unhealthy (chosen)
 _LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) (/[!-~]*) HTTP/([0-9])\.([0-9])")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([ -~\t\x80-\xff]*)")
+
+
+class PublishedState:
+    """What the pages show: references that the watch's thread replaces and all other threads only read."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.snapshot: Snapshot | None = None
+        self.last_iteration_t: float | None = None  # of the loop
+        self.is_finished = False  # the watch has ended, so the loop no longer iterates
+        # Notices by event, and "tick", "page_failed", "refused", "handshake_failed".
+        self.counts: Counter[str] = Counter()
+        self.metrics_collector: MetricsCollector | None = None  # made by the first scrape
+        self.rendered_page: tuple[Snapshot | None, bytes] | None = None  # the last page, and the state that it shows
+        # Signalled to request the state; never closed, as a client may still signal it.
+        self.request_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._is_requested = False  # whether it was signalled: most iterations need no system call
+        self._published_t = -math.inf
+        self._has_published = threading.Event()
+        self._is_stuck = False  # the loop did not answer the last client that waited: none waits until it does
+
+    def record_iteration(self) -> None:
+        """Notes that the loop has iterated."""
+        self.last_iteration_t, self.is_finished = self.clock.now(), False
+        self.counts["tick"] += 1
+
+    def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
+        """Replaces the state that the pages show."""
+        self.snapshot = snapshot
+        self.last_iteration_t = self._published_t = self.clock.now()
+        for notice in notices:
+            self.counts[notice.event] += 1
+        self._is_stuck = False
+        self._has_published.set()
+
+    def consume_request(self) -> bool:
+        """Whether a client has requested the state since the last call."""
+        if not self._is_requested:
+            return False
+        self._is_requested = False
+        try:
+            return os.eventfd_read(self.request_fd) > 0
+        except BlockingIOError:
+            return False
+
+    def request_snapshot(self) -> None:
+        """Requests that the loop publish its state."""
+        self._is_requested = True
+        os.eventfd_write(self.request_fd, 1)
+        self._is_requested = True  # again, as the loop may just have answered another client
+
+    def fresh_snapshot(self) -> Snapshot | None:
+        """The state now; if the loop is busy for longer than ANSWER_SECONDS, or stuck, the last one published."""
+        if self.clock.now() - self._published_t >= FRESH_SECONDS:
+            self._has_published.clear()
+            self.request_snapshot()
+            self._is_stuck = self._is_stuck or not self._has_published.wait(ANSWER_SECONDS)
+        return self.snapshot
 
 
 class RequestError(ValueError):

@@ -16,7 +16,7 @@ from memwatch.core.snapshot import Snapshot
 from memwatch.errors import ConfigError, SourceError
 from memwatch.outputs.http import routes
 from memwatch.outputs.http.client_access import TLS, AccessPolicy, AccessPolicyReloader
-from memwatch.outputs.http.published_state import PublishedState
+from memwatch.outputs.http.routes import PublishedState
 
 MOST_CLIENTS = 8  # clients that are answered at the same time; for one more the slowest is cut off (chosen)
 MIN_CLIENT_SECONDS = 0.5  # no client is cut off for another before this; the other then gets a 503 (chosen)
