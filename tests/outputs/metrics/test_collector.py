@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from memwatch.core.measurements import RunIdentity, Sample, TreeMemory, Usage
 from memwatch.core.snapshot import Expectation, Forecast, Gauge, Snapshot
-from memwatch.outputs.metrics.collector import _COUNTERS, OPENMETRICS_CONTENT_TYPE, TEXT_CONTENT_TYPE, MetricsCollector
+from memwatch.outputs.metrics.collector import OPENMETRICS_CONTENT_TYPE, TEXT_CONTENT_TYPE, MetricsCollector
 from memwatch.outputs.metrics.metric_registry import FAMILIES
 from support.needed import needs_program
 from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot, make_view
@@ -160,7 +160,7 @@ def test_a_dead_target_leaves_only_that_it_is_down_and_why():
         "memwatch_target_exit_info",
         "memwatch_target_exit_timestamp_seconds",
         "memwatch_scrape_duration_seconds",
-        *(family.sample_name for family in _COUNTERS.values()),
+        *(family.sample_name for family in FAMILIES if family.event),
     }
     assert {name for name in names(dead) if name.startswith("memwatch")} == kept
 

@@ -69,7 +69,7 @@ class MetricsCollector(Collector):
         snapshot = self._read()
         yield from _values(*_process())
         yield from _rows(f.BUILD, [(self._build, 1.0)])
-        yield from _values(*((family, self._counts.get(event, 0)) for event, family in _COUNTERS.items()))
+        yield from _values(*((family, self._counts.get(family.event, 0)) for family in f.FAMILIES if family.event))
         if snapshot is not None:
             yield from _watch(snapshot, self._clock.now())
             if snapshot.up:
@@ -108,22 +108,6 @@ def _values(*values: Value) -> Iterator[Metric]:
 
 
 # --- memwatch itself ------------------------------------------------------------------------------------------------
-
-_COUNTERS = {
-    "tick": f.TICKS,
-    "warn": f.WARNINGS,
-    "interrupt": f.INTERRUPTS,
-    "saved": f.SAVES,
-    "escalated": f.ESCALATIONS,
-    "hook": f.HOOKS,
-    "hook_failed": f.HOOK_FAILURES,
-    "breach": f.BREACHES,
-    "finding": f.FINDINGS,
-    "source_failed": f.SOURCE_FAILURES,
-    "page_failed": f.PAGE_FAILURES,
-    "refused": f.WEB_REFUSALS,
-    "handshake_failed": f.WEB_HANDSHAKE_FAILURES,
-}
 
 
 def _process() -> Sequence[Value]:

@@ -25,6 +25,7 @@ class MetricFamily:
     name: str
     text: str
     labels: tuple[str, ...] = ()
+    event: str = ""  # which event it counts, if it is a counter of events
 
     @property
     def sample_name(self) -> str:
@@ -45,6 +46,10 @@ def _counter(name: str, text: str) -> MetricFamily:
     return MetricFamily("counter", f"memwatch_{name}", text)
 
 
+def _events(name: str, event: str, text: str) -> MetricFamily:
+    return MetricFamily("counter", f"memwatch_{name}", text, event=event)
+
+
 def _info(name: str, text: str, *labels: str) -> MetricFamily:
     return MetricFamily("info", f"memwatch_{name}", text, labels)
 
@@ -56,21 +61,23 @@ def _process(name: str, text: str, kind: str = "gauge") -> MetricFamily:
 # --- memwatch itself --------------------------------------------------------------------------------------------------
 
 BUILD = _info("build", "Version and commit of memwatch, and the version of its Python.", "version", "commit", "python")
-TICKS = _counter("ticks", "Iterations of memwatch's main loop.")
-WARNINGS = _counter("warnings", "Warnings that memory will run out.")
-INTERRUPTS = _counter("interrupts", "Decisions to interrupt the trainer; in a dry run no signal is sent.")
-SAVES = _counter("saves", "Interrupts after which a complete checkpoint was seen.")
-ESCALATIONS = _counter("escalations", "Stronger signals sent after an interrupt had no effect.")
-HOOKS = _counter("hooks", "Hooks that succeeded.")
-HOOK_FAILURES = _counter("hook_failures", "Hooks that failed, timed out or could not be started.")
-BREACHES = _counter("breaches", "Times that an expectation ceased to be met.")
-FINDINGS = _counter("findings", "Causes of memory growth that were found.")
-SOURCE_FAILURES = _counter("source_failures", "Times that a source began to fail.")
-PAGE_FAILURES = _counter("page_failures", "HTTP responses that failed because of a bug in memwatch.")
-WEB_REFUSALS = _counter(
-    "web_refusals", "HTTP requests refused for a missing or wrong password, or because of their number."
+TICKS = _events("ticks", "tick", "Iterations of memwatch's main loop.")
+WARNINGS = _events("warnings", "warn", "Warnings that memory will run out.")
+INTERRUPTS = _events("interrupts", "interrupt", "Decisions to interrupt the trainer; in a dry run no signal is sent.")
+SAVES = _events("saves", "saved", "Interrupts after which a complete checkpoint was seen.")
+ESCALATIONS = _events("escalations", "escalated", "Stronger signals sent after an interrupt had no effect.")
+HOOKS = _events("hooks", "hook", "Hooks that succeeded.")
+HOOK_FAILURES = _events("hook_failures", "hook_failed", "Hooks that failed, timed out or could not be started.")
+BREACHES = _events("breaches", "breach", "Times that an expectation ceased to be met.")
+FINDINGS = _events("findings", "finding", "Causes of memory growth that were found.")
+SOURCE_FAILURES = _events("source_failures", "source_failed", "Times that a source began to fail.")
+PAGE_FAILURES = _events("page_failures", "page_failed", "HTTP responses that failed because of a bug in memwatch.")
+WEB_REFUSALS = _events(
+    "web_refusals", "refused", "HTTP requests refused for a missing or wrong password, or because of their number."
 )
-WEB_HANDSHAKE_FAILURES = _counter("web_handshake_failures", "Connections whose TLS handshake failed.")
+WEB_HANDSHAKE_FAILURES = _events(
+    "web_handshake_failures", "handshake_failed", "Connections whose TLS handshake failed."
+)
 SCRAPE_DURATION = _gauge("scrape_duration_seconds", "Time spent on collecting the metrics of this scrape, in seconds.")
 PROCESS_CPU = _process("cpu_seconds", "CPU time used by memwatch itself, in seconds.", "counter")
 PROCESS_RESIDENT = _process("resident_memory_bytes", "Resident memory of memwatch itself, in bytes.")

@@ -12,12 +12,11 @@ import os
 import select
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 from typing import TextIO
 
 from rich.console import Console
 from rich.control import Control
-from rich.segment import Segment, Segments
+from rich.text import Text
 
 from memwatch.core.events import Notice
 from memwatch.core.interfaces import Clock
@@ -128,18 +127,15 @@ def print_screen(stream: TextIO, snapshot: Snapshot) -> None:
     width, height = os.get_terminal_size(stream.fileno()) if stream.isatty() else PRINTED_SIZE
     viewport = Viewport(width, height - 1, ascii_only=not (stream.encoding or "utf-8").lower().startswith("utf"))
     console = Console(file=stream, highlight=False, markup=False, emoji=False, width=width)
-    lines = [[*_stripped(line), Segment.line()] for line in render_frame(snapshot, viewport)]
-    while lines and len(lines[-1]) == 1:
+    lines = [
+        Text.assemble(*((segment.text, segment.style or "") for segment in line))
+        for line in render_frame(snapshot, viewport)
+    ]
+    for line in lines:
+        line.rstrip()
+    while not lines[-1].plain:
         lines.pop()
-    console.print(Segments(chain.from_iterable(lines)), end="")
-
-
-def _stripped(line: ScreenLine) -> ScreenLine:
-    """The line without trailing blanks."""
-    kept = [*line]
-    while kept and not kept[-1].text.strip():
-        kept.pop()
-    return [*kept[:-1], Segment(kept[-1].text.rstrip(), kept[-1].style)] if kept else []
+    console.print(*lines, sep="\n", soft_wrap=True)
 
 
 class _Tty:
