@@ -21,7 +21,7 @@ from memwatch.core.events import Event
 from memwatch.core.interfaces import Clock, EventSource, Sink
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import ConfigError
-from memwatch.outputs.http.client_access import CERTIFICATE, PASSWORD, TLS
+from memwatch.outputs.http.client_access import CERTIFICATE, PASSWORD, TLS, AccessPolicy, AccessPolicyReloader
 from memwatch.outputs.http.server import WebServer
 from memwatch.outputs.systemd_notify import journal_priority, reaches_journal
 from memwatch.outputs.terminal.plain_and_json_lines import JsonLines, PlainLines, wants_live_view
@@ -29,7 +29,6 @@ from memwatch.outputs.text.exit_summary import render_summary
 from memwatch.system.clock import STOP_SIGNALS, Sleeper, SystemClock
 
 if TYPE_CHECKING:
-    from memwatch.outputs.http.client_access import AccessPolicyReloader
     from memwatch.outputs.terminal.live_view_terminal import LiveView
 
 
@@ -96,12 +95,11 @@ class Frontend:
         return web
 
 
-def make_access_policy(config: Config) -> AccessPolicyReloader | None:
-    """Return who may ask the HTTP server, None for anybody; ConfigError when the file of --web-config is unusable."""
+def make_access_policy(config: Config) -> AccessPolicyReloader:
+    """Return who may ask the HTTP server, by default anybody; ConfigError when the file of --web-config is unusable."""
     if config.web_config is None:
-        return None
+        return AccessPolicyReloader(AccessPolicy)
     from memwatch.config import web_config
-    from memwatch.outputs.http.client_access import AccessPolicyReloader
 
     return AccessPolicyReloader(partial(web_config.load_web_config, Path(config.web_config)))
 

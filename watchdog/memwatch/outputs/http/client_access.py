@@ -102,7 +102,6 @@ class AccessPolicyReloader:
 
     @property
     def requirements(self) -> frozenset[str]:
-        """What a client needs, without a check of the files."""
         return self._access.requirements
 
     def current_policy(self) -> AccessPolicy:

@@ -42,7 +42,8 @@ class WebServer:
         Without an `access_policy`, which may be replaced at any time, everybody who can reach the port is answered.
         """
         self.published = PublishedState(clock)
-        self.access_policy, self._client_seconds = access_policy, client_seconds
+        self.access_policy = access_policy or AccessPolicyReloader(AccessPolicy)
+        self._client_seconds = client_seconds
         self._listener = _listen(address, port)
         self._clients: dict[socket.socket, float] = {}  # time.monotonic() at which each client connected
         self._leaving: set[socket.socket] = set()  # cut off for another, but their threads have not ended
@@ -61,8 +62,7 @@ class WebServer:
     @property
     def requirements(self) -> frozenset[str]:
         """Those of TLS, PASSWORD and CERTIFICATE that a client needs."""
-        policy = self.access_policy
-        return frozenset() if policy is None else policy.requirements
+        return self.access_policy.requirements
 
     @property
     def is_local(self) -> bool:
@@ -98,9 +98,8 @@ class WebServer:
             raise SourceError(
                 "HTTP requests are not answered: no thread can be started", "raise pids.max, or ulimit -u"
             )
-        policy = self.access_policy
-        if policy is not None and policy.problem:
-            raise SourceError(policy.problem)
+        if self.access_policy.problem:
+            raise SourceError(self.access_policy.problem)
 
     def on_watch_end(self, snapshot: Snapshot) -> None:
         """Shows how the watch ended, until `stop` or another watch."""
@@ -167,8 +166,6 @@ class WebServer:
     def _current_policy(self) -> AccessPolicy:
         """The policy for this client; wakes the loop when the policy's files begin to fail, or work again."""
         reloader = self.access_policy
-        if reloader is None:
-            return AccessPolicy()
         problem = reloader.problem
         access = reloader.current_policy()
         if reloader.problem != problem:
