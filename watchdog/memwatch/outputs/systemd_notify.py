@@ -57,7 +57,6 @@ class SystemdNotifier:
             self._socket = None
 
     def ping(self) -> None:
-        """Sends a sign of life, if one is due."""
         now = self._monotonic()
         if self.ping_seconds < math.inf and now - self._pinged_t >= self.ping_seconds / 2:
             self._pinged_t = now
@@ -72,7 +71,6 @@ class SystemdNotifier:
         return False
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
-        """Sends the one-sentence status."""
         now = self._monotonic()
         is_urgent = any(journal_priority(notice) < INFORMATION for notice in notices)
         is_new = snapshot.sentence != self._status

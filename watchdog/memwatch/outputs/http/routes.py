@@ -59,12 +59,10 @@ class PublishedState:
         self._is_stuck = False  # the loop did not answer the last client that waited: none waits until it does
 
     def record_iteration(self) -> None:
-        """Notes that the loop has iterated."""
         self.last_iteration_t, self.is_finished = self.clock.now(), False
         self.counts["tick"] += 1
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
-        """Replaces the state that the pages show."""
         self.snapshot = snapshot
         self.last_iteration_t = self._published_t = self.clock.now()
         for notice in notices:
@@ -83,7 +81,6 @@ class PublishedState:
             return False
 
     def request_snapshot(self) -> None:
-        """Requests that the loop publish its state."""
         self._is_requested = True
         os.eventfd_write(self.request_fd, 1)
         self._is_requested = True  # again, as the loop may just have answered another client

@@ -171,7 +171,6 @@ def _chart(snapshot: Snapshot, viewport: Viewport, room: int) -> list[ScreenLine
 
 
 def _details(snapshot: Snapshot, viewport: Viewport) -> list[ScreenLine]:
-    """The findings of the examinations."""
     known = snapshot.diagnosis
     lines = [_title(snapshot, viewport), *_sentence(snapshot, viewport), []]
     if known is None:

@@ -59,7 +59,6 @@ class LiveView:
         self._open = self._closed = False
 
     def on_loop_iteration(self) -> bool:
-        """Returns whether a frame is due."""
         return not self._closed and self._clock.now() >= self._next_t
 
     def wants_snapshot(self) -> bool:
@@ -67,7 +66,6 @@ class LiveView:
         return self._is_requested and not self._closed
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
-        """Draws if a frame is due or there are notices."""
         now = self._clock.now()
         if not self._closed and (now >= self._next_t or notices):
             self._next_t, self._is_requested = now + FRAME_SECONDS, False

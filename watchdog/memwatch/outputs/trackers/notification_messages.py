@@ -67,7 +67,6 @@ class NotificationMessages:
         self._events, self._host, self._local_time = events, host, local_time
 
     def is_due(self) -> bool:
-        """No message is due without a notice."""
         return False
 
     def records(self, snapshot: Snapshot, notices: Sequence[Notice]) -> Iterator[Mapping[str, object]]:
@@ -96,7 +95,6 @@ class NotificationMessages:
 
 
 def _advice(notice: Notice, snapshot: Snapshot) -> Iterator[str]:
-    """Yields the advice that depends on the state."""
     if notice.event == "warn" and snapshot.unarmed is not None:
         yield f"stop it after its next checkpoint: memwatch will not ({snapshot.unarmed})"
     elif notice.event == "warn":

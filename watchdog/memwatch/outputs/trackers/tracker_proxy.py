@@ -189,7 +189,6 @@ class TrackerProxy:
         return not (self._worker.is_running or self._waiting or self._worker.reap(now))
 
     def kill(self) -> None:
-        """Kill the process."""
         self._worker.close(grace_seconds=0.0, killed_seconds=0.1)
 
 

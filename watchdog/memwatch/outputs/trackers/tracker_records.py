@@ -33,7 +33,6 @@ class TrackerRecords:
         self._by_minute = True
 
     def is_due(self) -> bool:
-        """Whether a minute is over."""
         return self._by_minute and self._monotonic() >= self._next_t
 
     def records(self, snapshot: Snapshot, notices: Sequence[Notice]) -> Iterator[Mapping[str, object]]:
