@@ -24,13 +24,13 @@ from generator.queries import Line, families_in
 from memwatch.outputs.metrics.metric_registry import MetricFamily
 
 SOURCE = d.DataSourceRef(type_val="prometheus", uid="${datasource}")
-UNITS = {  # of the registry, as Grafana calls them
-    "bytes": "decbytes",  # as memwatch says GB: 10^9
-    "bytes/s": "Bps",
-    "seconds": "s",
-    "timestamp": "dateTimeFromNow",
-    "ratio": "percentunit",
-    "": "none",
+UNITS = {  # Grafana's name of a metric's unit, by the end of the metric's name; the first end that matches counts
+    "_bytes_per_second": "Bps",
+    "_bytes_per_generation": "decbytes",
+    "_bytes": "decbytes",  # as memwatch says GB: 10^9
+    "_timestamp_seconds": "dateTimeFromNow",
+    "_seconds": "s",
+    "_ratio": "percentunit",
 }
 GREEN, BLUE, YELLOW, ORANGE, RED, GREY = "green", "blue", "yellow", "orange", "red", "text"
 NEAR, FULL = 0.85, 0.95  # shares of the limit from which a figure is orange, and red
@@ -180,7 +180,8 @@ def _common(panel: P, title: str, lines: Sequence[Line], *, note: str, unit: str
     """`now`: the panel shows one moment."""
     asked: list[MetricFamily] = families_in(" ".join(line.expr for line in lines))
     panel.title(title).datasource(SOURCE).span(width).description(_description(note, asked))
-    panel.unit(UNITS[asked[0].unit] if unit is None else unit)
+    of_name = next((known for end, known in UNITS.items() if asked[0].name.endswith(end)), "none")
+    panel.unit(of_name if unit is None else unit)
     is_table = isinstance(panel, table.Panel)
     for ref, line in zip(_refs(), lines, strict=False):
         query = prometheus.Dataquery().ref_id(ref).expr(line.expr).datasource(SOURCE)

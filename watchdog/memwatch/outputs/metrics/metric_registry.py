@@ -6,15 +6,6 @@ from dataclasses import dataclass
 
 # The end of the names of a family's series, by its kind.
 _SUFFIXES = {"counter": "_total", "info": "_info", "gauge": ""}
-# The unit of a family's values, by the end of its name. The first end that matches counts.
-_UNITS = {
-    "_bytes_per_second": "bytes/s",
-    "_bytes_per_generation": "bytes",
-    "_bytes": "bytes",
-    "_timestamp_seconds": "timestamp",
-    "_seconds": "seconds",
-    "_ratio": "ratio",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +22,6 @@ class MetricFamily:
     def sample_name(self) -> str:
         """The name of its series, which queries use."""
         return self.name + _SUFFIXES[self.kind]
-
-    @property
-    def unit(self) -> str:
-        """The unit of its values: one of _UNITS (a timestamp is a Unix time); empty for plain numbers."""
-        return next((unit for end, unit in _UNITS.items() if self.name.endswith(end)), "")
 
 
 def _gauge(name: str, text: str, *labels: str) -> MetricFamily:
