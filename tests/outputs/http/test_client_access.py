@@ -1,4 +1,4 @@
-"""Who may ask: passwords at the price of their hashes, the bucket of tokens, files that change under the guard."""
+"""Who may use the server: passwords and what their hashes cost, the rate limit, files that change meanwhile."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ class Folder:
             raise ConfigError("it is bad")
         return AccessPolicy(None, None if text == "open" else Passwords({"a": hashed()}), None, text, files)
 
-    def guard(self) -> AccessPolicyReloader:
+    def reloader(self) -> AccessPolicyReloader:
         return AccessPolicyReloader(self.load, lambda: self.t)
 
     def later(self) -> None:
@@ -231,56 +231,56 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def test_a_file_that_stays_is_read_once(folder: Folder) -> None:
-    guard = folder.guard()
+    reloader = folder.reloader()
     for _ in range(10):
         folder.later()
-        assert guard.current_policy().headers == "one"
+        assert reloader.current_policy().headers == "one"
     assert folder.loads == 1
 
 
 def test_a_changed_file_is_in_force_at_the_next_look(folder: Folder) -> None:
-    guard = folder.guard()
+    reloader = folder.reloader()
     folder.write("two")
-    assert guard.current_policy().headers == "one"
+    assert reloader.current_policy().headers == "one"
     folder.later()
-    assert guard.current_policy().headers == "two"
+    assert reloader.current_policy().headers == "two"
     folder.path.write_text("three")
     folder.later()
-    assert guard.current_policy().headers == "three"
-    assert guard.problem == ""
+    assert reloader.current_policy().headers == "three"
+    assert reloader.problem == ""
 
 
 @pytest.mark.parametrize("text", ["bad", "open", None], ids=["broken", "asks for less", "gone"])
 def test_a_file_that_cannot_be_used_changes_nothing_until_it_is_mended(folder: Folder, text: str | None) -> None:
-    guard = folder.guard()
+    reloader = folder.reloader()
     if text is None:
         folder.path.unlink()
     else:
         folder.write(text)
     for _ in range(3):
         folder.later()
-        assert guard.current_policy().headers == "one"
-        assert guard.requirements == {PASSWORD}
-        assert guard.problem.endswith("; the previous settings stay in force")
+        assert reloader.current_policy().headers == "one"
+        assert reloader.requirements == {PASSWORD}
+        assert reloader.problem.endswith("; the previous settings stay in force")
     folder.write("two")
     folder.later()
-    assert guard.current_policy().headers == "two"
-    assert guard.problem == ""
+    assert reloader.current_policy().headers == "two"
+    assert reloader.problem == ""
 
 
 def test_more_may_be_asked_at_any_time(folder: Folder) -> None:
     folder.write("open")
-    guard = folder.guard()
-    assert guard.requirements == frozenset()
+    reloader = folder.reloader()
+    assert reloader.requirements == frozenset()
     folder.write("closed")
     folder.later()
-    assert guard.current_policy().requirements == {PASSWORD}
+    assert reloader.current_policy().requirements == {PASSWORD}
 
 
 def test_a_file_that_is_bad_at_the_start_is_refused(folder: Folder) -> None:
     folder.write("bad")
     with pytest.raises(ConfigError, match="it is bad"):
-        folder.guard()
+        folder.reloader()
 
 
 def test_a_file_system_that_hangs_holds_one_client_up(folder: Folder) -> None:
@@ -292,13 +292,13 @@ def test_a_file_system_that_hangs_holds_one_client_up(folder: Folder) -> None:
             assert hangs.wait(10)
         return folder.load()
 
-    guard = AccessPolicyReloader(load, lambda: folder.t)
+    reloader = AccessPolicyReloader(load, lambda: folder.t)
     folder.write("two")
     folder.later()
-    first = threading.Thread(target=guard.current_policy)
+    first = threading.Thread(target=reloader.current_policy)
     first.start()
     assert reached.wait(10)
-    assert guard.current_policy().headers == "one"
+    assert reloader.current_policy().headers == "one"
     hangs.set()
     first.join()
-    assert guard.current_policy().headers == "two"
+    assert reloader.current_policy().headers == "two"

@@ -50,8 +50,8 @@ def serving(folder: Path, text: str, client_seconds: float = 10.0, look: float =
     path = folder / "web-config.yml"
     path.write_text(text)
     speed = RELOAD_CHECK_SECONDS / look if look else 1.0
-    guard = AccessPolicyReloader(lambda: web_config.load_web_config(path), lambda: time.monotonic() * speed)
-    server = WebServer("127.0.0.1", 0, SystemClock(), guard, client_seconds)
+    reloader = AccessPolicyReloader(lambda: web_config.load_web_config(path), lambda: time.monotonic() * speed)
+    server = WebServer("127.0.0.1", 0, SystemClock(), reloader, client_seconds)
     server.start()
     server.publish(make_snapshot(), ())
     try:

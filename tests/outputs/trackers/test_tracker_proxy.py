@@ -1,4 +1,4 @@
-"""A relay and the process it feeds, a real one that is slow, hangs or crashes: no call waits, nothing is told twice."""
+"""A proxy and the process it feeds, a real one that is slow, hangs or crashes: no call waits, no record is written twice."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ class EachNotice:
 
 
 class Fed:
-    """A relay whose process does what `code` says, and keeps what it is handed."""
+    """A proxy whose process does what `code` says, and keeps what it is handed."""
 
     def __init__(self, path: Path, code: str, together: int = 100) -> None:
-        self.time, self.kept, self.digest = HandTime(), path / "kept", EachNotice()
+        self.time, self.kept, self.selector = HandTime(), path / "kept", EachNotice()
         begin = f"KEPT = {str(self.kept)!r}\nFOLDER = {str(path)!r}\n"
-        self.relay = TrackerProxy(
+        self.proxy = TrackerProxy(
             TrackerWorkerSpec("wandb", "run-1", "python main.py"),
-            self.digest,
+            self.selector,
             together=together,
             code=begin + TAKES + code,
             monotonic=self.time,
@@ -102,7 +102,7 @@ class Fed:
     def say(self, *events: str) -> str:
         """Publish notices; how that fails."""
         try:
-            self.relay.publish(SNAPSHOT, [Notice(1.0, event, event) for event in events])
+            self.proxy.publish(SNAPSHOT, [Notice(1.0, event, event) for event in events])
         except SourceError as error:
             return str(error)
         return ""
@@ -111,20 +111,20 @@ class Fed:
         """Turn until it is."""
         end = time.monotonic() + SECONDS
         while not is_so():
-            assert time.monotonic() < end, self.relay.failure
-            self.relay.on_loop_iteration()
+            assert time.monotonic() < end, self.proxy.failure
+            self.proxy.on_loop_iteration()
             time.sleep(0.005)
 
     def until_idle(self) -> None:
         """All is handed on."""
-        self.until(lambda: self.relay.idle)
+        self.until(lambda: self.proxy.idle)
 
     def until_it_fails(self) -> float:
         """Once more, after the pause that there is; the pause that follows."""
-        due_t = self.relay._worker.next_start_t
+        due_t = self.proxy._worker.next_start_t
         self.time.t = max(self.time.t, due_t)
-        self.until(lambda: self.relay._worker.next_start_t != due_t)
-        return self.relay._worker.next_start_t - self.time.t
+        self.until(lambda: self.proxy._worker.next_start_t != due_t)
+        return self.proxy._worker.next_start_t - self.time.t
 
     def taken(self) -> list[str]:
         """What the process was handed."""
@@ -132,7 +132,7 @@ class Fed:
         return [line.removeprefix('{"event":"').removesuffix('"}') for line in lines]
 
     def pid(self) -> int:
-        (pid,) = self.relay._worker.pids
+        (pid,) = self.proxy._worker.pids
         return pid
 
 
@@ -146,7 +146,7 @@ def fed(path: Path, code: str = LOOP, together: int = 100) -> Iterator[Fed]:
     try:
         yield one
     finally:
-        one.relay.kill()
+        one.proxy.kill()
 
 
 def test_what_is_told_is_handed_on_in_order(tmp_path: Path) -> None:
@@ -162,28 +162,28 @@ def test_many_records_go_in_several_messages_and_a_huge_one_not_at_all(tmp_path:
     with fed(tmp_path) as one:
         one.until_idle()
         one.say(*(f"{i:05d}" + "x" * 500 for i in range(900)))
-        assert len(one.relay._in_flight) == 100
+        assert len(one.proxy._in_flight) == 100
         one.until_idle()
         assert [line[:5] for line in one.taken()] == [f"{i:05d}" for i in range(900)]
         one.say("y" * (tracker_proxy.MESSAGE_BYTES + 1), "z")
         one.until_idle()
-        assert one.taken()[-1] == "z" and one.relay.dropped == 1
+        assert one.taken()[-1] == "z" and one.proxy.dropped == 1
     with fed(tmp_path, together=1) as one:
         one.until_idle()
         one.say("a", "b")
-        assert len(one.relay._in_flight) == 1
+        assert len(one.proxy._in_flight) == 1
 
 
 def test_a_turn_asks_for_the_state_when_something_is_due_or_health_has_changed(tmp_path: Path) -> None:
     with fed(tmp_path, code="answer(b'true', b'half of it')\n" + LOOP.replace("answer()\n", "", 1)) as one:
-        assert one.relay.on_loop_iteration() is False
+        assert one.proxy.on_loop_iteration() is False
         one.until_idle()
-        assert one.relay.on_loop_iteration() is True, "it has something to complain of"
+        assert one.proxy.on_loop_iteration() is True, "it has something to complain of"
         assert one.say() == "half of it"
-        assert one.relay.on_loop_iteration() is False, "that is known"
-        one.digest.due = True
-        assert one.relay.on_loop_iteration() is True
-        assert one.relay.wants_snapshot() is False
+        assert one.proxy.on_loop_iteration() is False, "that is known"
+        one.selector.due = True
+        assert one.proxy.on_loop_iteration() is True
+        assert one.proxy.wants_snapshot() is False
 
 
 # --- what fails -----------------------------------------------------------------------------------------------------
@@ -195,8 +195,8 @@ def test_one_that_ends_is_replaced_after_a_pause_and_handed_the_same_again(tmp_p
         one.say("a", "b")
         one.until_it_fails()
         assert one.say("c") == "its process ended with status 3"
-        one.relay.on_loop_iteration()
-        assert not one.relay._worker.is_running, "not before the pause is over"
+        one.proxy.on_loop_iteration()
+        assert not one.proxy._worker.is_running, "not before the pause is over"
         one.time.t += FIRST_PAUSE_SECONDS
         one.until_idle()
         assert one.taken() == ["a", "b", "c"]
@@ -259,20 +259,20 @@ def test_one_that_hangs_is_told_once_holds_up_nothing_and_is_replaced(tmp_path: 
         longest = 0.0
         for i in range(2 * tracker_proxy.MAX_QUEUED_RECORDS):
             begun = Stopwatch()
-            one.relay.on_loop_iteration()
+            one.proxy.on_loop_iteration()
             said = one.say(f"{i}")
             longest = max(longest, begun.undisturbed_seconds)
             assert said == ""
         assert longest < PROMPT_SECONDS
         one.time.t += tracker_proxy.SLOW_SECONDS + 1
-        assert one.relay.on_loop_iteration() is True
+        assert one.proxy.on_loop_iteration() is True
         assert one.say() == one.say() == "its process has not answered for 60 s"
         assert (
-            len(one.relay._waiting) == tracker_proxy.MAX_QUEUED_RECORDS
-            and one.relay.dropped == tracker_proxy.MAX_QUEUED_RECORDS - 1
+            len(one.proxy._waiting) == tracker_proxy.MAX_QUEUED_RECORDS
+            and one.proxy.dropped == tracker_proxy.MAX_QUEUED_RECORDS - 1
         )
         one.time.t += tracker_proxy.HUNG_SECONDS
-        one.relay.on_loop_iteration()
+        one.proxy.on_loop_iteration()
         assert "did not answer for 600 s and was ended; 999 records were dropped" in one.say()
         one.time.t += 1.0
         one.until_idle()
@@ -294,9 +294,9 @@ def test_at_the_end_what_waits_is_handed_on_and_the_process_ends_by_itself(tmp_p
     with fed(tmp_path, code="import time; time.sleep(0.3)\n" + LOOP) as one:
         one.say("a")
         one.say("b", "c")
-        one.relay.on_watch_end(SNAPSHOT)
+        one.proxy.on_watch_end(SNAPSHOT)
         pid = one.pid()
-        finish_all([one.relay], lambda: SECONDS)
+        finish_all([one.proxy], lambda: SECONDS)
         assert one.taken() == ["a", "b", "c", "closed"]
         assert not Path(f"/proc/{pid}").exists()
 
@@ -307,10 +307,10 @@ def test_those_that_hang_have_their_time_together_and_are_killed(tmp_path: Path)
         pids = []
         for each in (one, other):
             each.say("a")
-            each.relay.on_watch_end(SNAPSHOT)
+            each.proxy.on_watch_end(SNAPSHOT)
             pids.append(each.pid())
         begun = Stopwatch()
-        finish_all([one.relay, other.relay], lambda: 0.5)
+        finish_all([one.proxy, other.proxy], lambda: 0.5)
         assert begun.seconds > 0.4 and begun.undisturbed_seconds < 1.5
         assert other.taken() == ["a", "closed"]
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
@@ -319,9 +319,9 @@ def test_those_that_hang_have_their_time_together_and_are_killed(tmp_path: Path)
 def test_who_becomes_impatient_waits_no_longer(tmp_path: Path) -> None:
     with fed(tmp_path, code="import time; time.sleep(60)") as one:
         one.say("a")
-        one.relay.on_watch_end(SNAPSHOT)
+        one.proxy.on_watch_end(SNAPSHOT)
         begun = Stopwatch()
-        finish_all([one.relay], lambda: SECONDS if begun.seconds < 0.3 else 0.1)
+        finish_all([one.proxy], lambda: SECONDS if begun.seconds < 0.3 else 0.1)
         assert begun.seconds > 0.2 and begun.undisturbed_seconds < 1.5
 
 
@@ -329,16 +329,16 @@ def test_one_that_ends_at_the_end_is_not_begun_anew_for_nothing(tmp_path: Path) 
     with fed(tmp_path) as one:
         one.until_idle()
         os.kill(one.pid(), signal.SIGKILL)
-        one.relay.on_watch_end(SNAPSHOT)
+        one.proxy.on_watch_end(SNAPSHOT)
         begun = Stopwatch()
-        finish_all([one.relay], lambda: SECONDS)
-        assert begun.undisturbed_seconds < 2.0 and not one.relay._worker.is_running
+        finish_all([one.proxy], lambda: SECONDS)
+        assert begun.undisturbed_seconds < 2.0 and not one.proxy._worker.is_running
 
 
 def test_nothing_is_held_before_the_first_turn_and_after_the_end(tmp_path: Path) -> None:
     before = held()
     with fed(tmp_path) as one:
-        assert not one.relay._worker.is_running
+        assert not one.proxy._worker.is_running
         one.until_idle()
     assert held() == before
 

@@ -96,8 +96,9 @@ def braille_chart(
     times = steps[0].t, chart_end_t(view, steps[0].t, now)
     canvas = _Canvas(width - _LABEL, height - 1, ascii_only, times, ROOM_ABOVE * max(highest, limit or 0, 1))
     if limit is not None:
+        limit_y = round(canvas.y(limit))
         for x in range(canvas.across):
-            canvas.dot(x, round(canvas.y(limit)), LIMIT)
+            canvas.dot(x, limit_y, LIMIT)
         _draw_forecast(view, now, limit, canvas)
     _draw_samples(steps, canvas)
     top = limit or highest
