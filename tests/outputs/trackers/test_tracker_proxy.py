@@ -1,4 +1,4 @@
-"""A proxy and the process it feeds, a real one that is slow, hangs or crashes: no call waits, no record is written twice."""
+"""A proxy and the process it feeds, which is slow, hangs or crashes: no call waits, no record is written twice."""
 
 from __future__ import annotations
 
