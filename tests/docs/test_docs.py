@@ -22,7 +22,7 @@ from memwatch.cli.commands import EXIT_CODE_BY_CAUSE
 from memwatch.config.load import load_config
 from memwatch.config.settings import Config
 from memwatch.core import events
-from memwatch.core.decision.interrupt_decision import InterruptDecision
+from memwatch.core.decision.interrupt_rule import InterruptDecision
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine import notices
 from memwatch.core.engine.resource_state import MonitoredResource

@@ -17,8 +17,7 @@ from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Attached, Notice, SampleBatch, Signalled, UsageSeries
 from memwatch.core.forecast.forecaster import Forecaster
-from memwatch.core.forecast.generation_tracker import GenerationTracker
-from memwatch.core.forecast.sawtooth_detector import SawtoothDetector
+from memwatch.core.forecast.generation_tracker import GenerationTracker, SawtoothDetector
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.sample_windows import PeakRate
 from memwatch.core.snapshot import Snapshot

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.forecast.growth_verdict import MIN_GENERATIONS, VerdictInput, classify_growth
+from memwatch.core.forecast.fitted_model import MIN_GENERATIONS, VerdictInput, classify_growth
 from memwatch.core.forecast.piecewise_trend import BaselinePoint, TrendFit, fit_trend
 from memwatch.core.snapshot import Verdict
 

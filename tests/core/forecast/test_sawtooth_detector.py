@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from memwatch.core.forecast.generation_tracker import GenerationTracker
-from memwatch.core.forecast.sawtooth_detector import SawtoothDetector
+from memwatch.core.forecast.generation_tracker import GenerationTracker, SawtoothDetector
 
 GB = 1e9
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from memwatch.core.decision.interrupt_decision import InterruptDecision, WatchedResource
+from memwatch.core.decision.interrupt_rule import InterruptDecision, WatchedResource
 from memwatch.core.decision.policy import (
     ESTABLISHED_GENERATIONS,
     PACE_FLOOR_SECONDS,

@@ -1,12 +1,13 @@
-"""Whether this is the last chance for a checkpoint, asked of one resource that is forecast to reach its limit."""
+"""The decision to interrupt, and the rule when the last chance for a checkpoint has come, asked of one resource."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
-from memwatch.core.decision.interrupt_decision import WatchedResource
+from memwatch.core.decision.burst_detector import BurstDetector, RampDetector
 from memwatch.core.decision.policy import (
     DELIVERY_SECONDS,
     ESTABLISHED_GENERATIONS,
@@ -23,9 +24,9 @@ from memwatch.core.decision.policy import (
     may_reach_limit_within,
     waiting_costs_more,
 )
-from memwatch.core.forecast.outlook import CheckpointCost, GrowthEvidence, TimeToLimitProtocol
+from memwatch.core.forecast.outlook import CheckpointCost, GrowthEvidence, Outlook, TimeToLimitProtocol
 from memwatch.core.generation_ledger import GenerationLedger
-from memwatch.core.measurements import Limit
+from memwatch.core.measurements import Limit, Usage
 from memwatch.core.snapshot import Forecast
 
 FEW_STAKE = 0.5  # times the work at risk, where few generations show how high one goes
@@ -41,6 +42,61 @@ CLEAR_LEADS = 20.0  # ... and watched for so many lead times, is not that of sta
 NEW_HIGH_POINTS = 9  # levels: growth seen in so many is no accident, even below what was in use before
 SOON_SHARE = 0.25  # of a generation: a rise over a longer time may have gone again by then
 RECENT_BLOCKS = 8  # without generations, an eighth of the time watched is recent
+
+
+class WatchedResource(Protocol):
+    """One resource of the trainer. Bytes, and bytes per second."""
+
+    usage: Usage  # at the latest sample
+    outlook: Outlook  # the latest; it may be older than the sample
+    peak: int  # the highest use by this process
+    first_bytes: int  # in use at its first sample, ...
+    first_t: float  # ... and when that was
+
+    @property
+    def limit_used_bytes(self) -> int:
+        """What is gone of the limit, by anybody."""
+
+    @property
+    def burst(self) -> BurstDetector: ...
+    @property
+    def ramp(self) -> RampDetector: ...
+    @property
+    def fastest(self) -> float:
+        """How fast the headroom has recently shrunk, at most."""
+
+    @property
+    def p_never(self) -> float:
+        """The probability that the limit is never reached."""
+
+    @property
+    def measured_checkpoint_bytes(self) -> int: ...
+    @property
+    def expected_checkpoint_bytes(self) -> float: ...
+    def recent_rise_bytes(self, seconds: float) -> int:
+        """What was taken of the limit within so many seconds, by anybody, as far as the latest samples show."""
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptDecision:
+    """Interrupt the trainer now, because of this resource."""
+
+    usage: Usage
+    kind: str  # "emergency", "time", "boundary", "saved"
+    rate: float = 0.0  # bytes per second, of an emergency
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the headroom is used up at the rate of an emergency; infinite for the other kinds."""
+        if self.is_exceeded:
+            return 0.0
+        limit = self.usage.limit
+        return math.inf if limit is None or self.rate <= 0.0 else limit.headroom_bytes / self.rate
+
+    @property
+    def is_exceeded(self) -> bool:
+        """More is in use than the limit allows: the limit was lowered."""
+        return self.usage.limit is not None and self.usage.limit.headroom_bytes < 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from memwatch.core.checkpoint_timing import CheckpointTracker
 from memwatch.core.decision.decision_maker import DecisionMaker
 from memwatch.core.decision.emergency_interrupt import is_exhausting
-from memwatch.core.decision.interrupt_decision import InterruptDecision
 from memwatch.core.decision.interrupt_episode import Episode, EpisodeStage
+from memwatch.core.decision.interrupt_rule import InterruptDecision
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine import notices
 from memwatch.core.engine.resource_state import MonitoredResource

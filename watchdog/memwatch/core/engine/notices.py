@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from memwatch.core import events
-from memwatch.core.decision.interrupt_decision import InterruptDecision
+from memwatch.core.decision.interrupt_rule import InterruptDecision
 from memwatch.core.decision.policy import Policy
 from memwatch.core.decision.warning import warning_hold_seconds, warning_horizon_seconds
 from memwatch.core.engine import status_sentence as words

@@ -11,20 +11,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memwatch.core.forecast.fitted_model import (
+    MIN_GENERATIONS,
     FittedModel,
+    VerdictInput,
+    classify_growth,
     fit_by_generation,
     fit_by_time,
     levels_by_generation,
     levels_by_time,
 )
-from memwatch.core.forecast.generation_tracker import GenerationTracker
+from memwatch.core.forecast.generation_tracker import GenerationTracker, SawtoothDetector
 from memwatch.core.forecast.growth_axes import GaugeReadings, GenerationSchedule
 from memwatch.core.forecast.growth_models import GrowthModel
-from memwatch.core.forecast.growth_verdict import MIN_GENERATIONS, VerdictInput, classify_growth
 from memwatch.core.forecast.outlook import LIMIT_CHANGE_SHARE, WARMING_UP, GrowthEvidence, Outlook
 from memwatch.core.forecast.piecewise_trend import TrendFit
 from memwatch.core.forecast.sample_summaries import SLOTS, TimeBins
-from memwatch.core.forecast.sawtooth_detector import SawtoothDetector
 from memwatch.core.forecast.time_to_limit import (
     ShortHorizonModel,
     TimeToLimit,
