@@ -7,23 +7,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.checkpoint_timing import CheckpointTracker
+from memwatch.core.decision.decision_maker import LeadTimeEstimator
 from memwatch.core.decision.policy import (
     PACE_FLOOR_SECONDS,
     PACE_IDLE_SECONDS,
     WAITS,
     Policy,
-    Stakes,
-    exceeds_accepted_risk,
     is_credible,
-    is_overdue,
-    lead_seconds,
     may_reach_limit_within,
     next_step_fits,
     pace_seconds,
     reaches_limit,
     waiting_costs_more,
 )
-from memwatch.core.decision.warning import run_ends_first, should_warn, should_withdraw_warning, warning_hold_seconds
+from memwatch.core.decision.warning import (
+    run_ends_first,
+    seconds_until_warning,
+    should_withdraw_warning,
+    warning_hold_seconds,
+)
+from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.snapshot import Forecast, Verdict
 
 GB = 10**9
@@ -53,7 +56,7 @@ def test_only_growth_to_a_limit_before_the_end_threatens(verdict, forecast, expe
 
 @pytest.mark.parametrize(("mid", "step", "expected"), [(3600, None, True), (3601, None, False), (5999, 2000, True)])
 def test_the_longer_horizon_warns(mid, step, expected):
-    assert should_warn(Policy(), Verdict.LEAK, eta(mid), step) is expected
+    assert (seconds_until_warning(Policy(), Verdict.LEAK, eta(mid), step) <= 0.0) is expected
 
 
 @pytest.mark.parametrize(("mid", "expected"), [(3601, False), (5400, False), (5401, True), (None, True)])
@@ -92,13 +95,7 @@ def peak_at(seconds: float, chance: float, soon: float = 0.0):
 )
 def test_the_last_moment_is_when_every_wait_costs_more_than_it_gains(too_late, expected):
     waits = [share * STEP for share in WAITS]
-    stakes = Stakes(work_at_risk_seconds=3000.0, work_remaining_seconds=900.0)
-    assert waiting_costs_more(too_late, waits, stakes) is expected
-
-
-def test_a_run_that_is_lost_unless_it_saves_at_once_does_not_wait():
-    assert is_overdue(0.5, Stakes(work_at_risk_seconds=3000.0, work_remaining_seconds=900.0))
-    assert not is_overdue(0.2, Stakes(work_at_risk_seconds=3000.0, work_remaining_seconds=900.0))
+    assert waiting_costs_more(too_late, waits, work_at_risk_seconds=3000.0) is expected
 
 
 @given(
@@ -106,28 +103,20 @@ def test_a_run_that_is_lost_unless_it_saves_at_once_does_not_wait():
     soon=st.floats(0, 1),
     at=st.floats(0, 200),
     stake=st.floats(0, 1e6),
-    spared=st.floats(0, 1e6),
     never=st.floats(0, 1),
     more=st.floats(1, 10),
 )
-def test_more_at_stake_or_less_to_gain_never_calls_for_waiting(chance, soon, at, stake, spared, never, more):
+def test_more_at_stake_or_less_to_gain_never_calls_for_waiting(chance, soon, at, stake, never, more):
     odds, waits = peak_at(at, chance, soon), [share * STEP for share in WAITS]
-    if waiting_costs_more(odds, waits, Stakes(stake, spared, never)):
-        assert waiting_costs_more(odds, waits, Stakes(stake * more, spared, never))
-        assert waiting_costs_more(odds, waits, Stakes(stake, spared, never / more))
-    if is_overdue(soon, Stakes(stake, spared, never)):
-        assert is_overdue(soon, Stakes(stake * more, spared, never))
-        assert is_overdue(soon, Stakes(stake, spared / more, never))
+    if waiting_costs_more(odds, waits, stake, never):
+        assert waiting_costs_more(odds, waits, stake * more, never)
+        assert waiting_costs_more(odds, waits, stake, never / more)
 
 
 def test_a_run_that_may_never_meet_its_limit_is_waited_for_longer():
     odds, waits = peak_at(2.0, 0.06), [share * STEP for share in WAITS]
-    assert waiting_costs_more(odds, waits, Stakes(3000.0, 900.0, p_never=0.0))
-    assert not waiting_costs_more(odds, waits, Stakes(3000.0, 900.0, p_never=0.5))
-
-
-def test_a_higher_confidence_counts_smaller_risks():
-    assert exceeds_accepted_risk(0.02, confidence=0.99) and not exceeds_accepted_risk(0.02, confidence=0.97)
+    assert waiting_costs_more(odds, waits, 3000.0, p_never=0.0)
+    assert not waiting_costs_more(odds, waits, 3000.0, p_never=0.5)
 
 
 @given(mid=st.floats(0, 1e6), share=st.floats(0, 1), step=st.floats(1, 1e4), lead=st.floats(1, 1e3))
@@ -145,7 +134,8 @@ def test_start_up_is_not_believed_but_generations_are():
 
 
 def test_the_lead_is_longer_than_the_checkpoint_and_the_looks():
-    assert lead_seconds(30, 2) > 32
+    estimator = LeadTimeEstimator(Policy(second_look_seconds=2.0), GenerationLedger(), CheckpointTracker())
+    assert estimator.lead_seconds(30) > 32
 
 
 @pytest.mark.parametrize(("policy", "expected"), [(Policy(), 120), (Policy(save_timeout_seconds=7), 7)])

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from memwatch.core.decision.interrupt_rule import SIGNIFICANT_T_STAT
 from memwatch.core.decision.policy import (
+    DELIVERY_SECONDS,
     ESTABLISHED_GENERATIONS,
+    MARGIN_SHARE,
     PACE_FLOOR_SECONDS,
     PACE_IDLE_SECONDS,
     PACE_LOOKS,
     WORTH_SHARE,
     Policy,
-    lead_seconds,
 )
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import (
@@ -120,7 +121,7 @@ def test_a_run_that_ends_first_is_left_alone():
 
 
 STEP = 60.0
-LEAD = lead_seconds(10.0, 2.0)
+LEAD = 10.0 + MARGIN_SHARE * 10.0 + DELIVERY_SECONDS + 2.0  # checkpoint, margin, delivery, confirmation
 
 
 def test_it_interrupts_at_a_boundary_when_little_of_the_next_generation_would_fit():

@@ -56,18 +56,14 @@ class BurstDetector:
             self.begin_period(times[0])
             first = 1
         while first < len(times):
-            end = self._period_end(times, first)
+            end = len(times)
+            if self._is_over(times[-1]):  # up to the reading that ends the period
+                end = next(i for i in range(first, len(times)) if self._is_over(times[i])) + 1
             self._learn_unrest(used[first:end])
             self._take(times[first:end], used[first:end])
             if self._is_over(times[end - 1]):
                 self.begin_period(times[end - 1])
             first = end
-
-    def _period_end(self, times: Sequence[float], first: int) -> int:
-        """The index after the reading that ends the period."""
-        if not self._is_over(times[-1]):
-            return len(times)
-        return next(i for i in range(first, len(times)) if self._is_over(times[i])) + 1
 
     def _is_over(self, t: float) -> bool:
         return self._period_t is not None and t - self._period_t > PERIOD_SECONDS
@@ -112,20 +108,15 @@ class BurstDetector:
         return max(self._latest_rate(headroom_bytes), self._recent_rate)
 
     def _latest_rate(self, headroom_bytes: int) -> float:
-        base = self._base(headroom_bytes)
-        if base is None:
-            return 0.0
-        (t0, used0), (t1, used1) = base, self._latest[-1]
-        return (used1 - used0) / (t1 - t0) if t1 > t0 and used1 - used0 > NOISE_FACTOR * self._unrest else 0.0
-
-    def _base(self, headroom_bytes: int) -> _Look | None:
-        """The latest reading from which enough was seen since: readings, and time or growth."""
+        """Since the latest reading from which enough was seen: readings, and time or growth."""
         if len(self._latest) < BURST_SAMPLES:
-            return None
+            return 0.0
         t, used = self._latest[-1]
         enough = used - SEEN_SHARE * max(headroom_bytes, 0)
-        looks = chain((self._latest[0],), islice(reversed(self._recent), BURST_SAMPLES, None))
-        return next((look for look in looks if t - look[0] >= SEEN_SECONDS or look[1] <= enough), None)
+        for t0, used0 in chain((self._latest[0],), islice(reversed(self._recent), BURST_SAMPLES, None)):
+            if t - t0 >= SEEN_SECONDS or used0 <= enough:
+                return (used - used0) / (t - t0) if t > t0 and used - used0 > NOISE_FACTOR * self._unrest else 0.0
+        return 0.0
 
     @property
     def _recent_rate(self) -> float:
@@ -156,13 +147,10 @@ class BurstDetector:
     def is_exhausting(self, headroom_bytes: int, limit_bytes: int) -> bool:
         """Nothing is left to wait for: the limit is met within seconds."""
         rate = self.rate(headroom_bytes)
-        if rate <= 0:
-            return False
-        return headroom_bytes < max(EXHAUSTED_SHARE * limit_bytes, rate * REACTION_SECONDS)
+        return rate > 0 and headroom_bytes < max(EXHAUSTED_SHARE * limit_bytes, rate * REACTION_SECONDS)
 
 
 def _middle(looks: Sequence[_Look]) -> _Look:
-    """Mean of some readings."""
     return sum(t for t, _ in looks) / len(looks), sum(used for _, used in looks) // len(looks)
 
 
@@ -175,7 +163,6 @@ class _Climbs:
         self._tops: deque[_Look] = deque()  # readings within it that none after them exceeds: the highest first
 
     def append(self, looks: Sequence[_Look]) -> None:
-        """Readings, later than those before."""
         self._starts.extend(looks)
         self._ahead.extend(looks)
 

@@ -11,12 +11,15 @@ from memwatch.core.checkpoint_timing import CheckpointTracker
 from memwatch.core.decision.emergency_interrupt import EmergencyDetector, wake_thresholds
 from memwatch.core.decision.interrupt_rule import DecisionContext, InterruptDecision, WatchedResource
 from memwatch.core.decision.policy import (
+    DELIVERY_SECONDS,
     ESTABLISHED_GENERATIONS,
+    MARGIN_SECONDS,
+    MARGIN_SHARE,
     OPPORTUNITY_PROBABILITY,
     PACE_FLOOR_SECONDS,
     PACE_IDLE_SECONDS,
     Policy,
-    lead_seconds,
+    is_credible,
     may_reach_limit_within,
     next_step_fits,
     pace_seconds,
@@ -57,7 +60,8 @@ class LeadTimeEstimator:
     def lead_seconds(self, checkpoint_seconds: float) -> float:
         """From the first sample that calls for an interrupt until the checkpoint, which takes so long, is complete."""
         confirm = max(self._policy.second_look_seconds, self.sample_interval_seconds) + self.sample_interval_seconds
-        return lead_seconds(checkpoint_seconds, confirm)
+        margin = max(MARGIN_SECONDS, MARGIN_SHARE * checkpoint_seconds)
+        return checkpoint_seconds + margin + DELIVERY_SECONDS + confirm
 
 
 class DecisionMaker:
@@ -70,8 +74,6 @@ class DecisionMaker:
         self._opportunity: tuple[float, str] | None = None  # a good time for an interrupt: since when, its kind
         self._pending_since: dict[str, float] = {}  # by resource: when it first called for an interrupt, without pause
 
-    # --- what it is told ---
-
     def add_opportunity(self, t: float, kind: str) -> None:
         """A generation has ended ("boundary"), or the trainer has just saved ("saved")."""
         self._opportunity = (t, kind)
@@ -82,11 +84,8 @@ class DecisionMaker:
         self._pending_since.clear()
         self._emergencies.reset()
 
-    # --- what it says ---
-
     @property
     def is_pending(self) -> bool:
-        """An interrupt is being considered."""
         return bool(self._pending_since) or self._emergencies.next_sample_seconds is not None
 
     @property
@@ -99,7 +98,6 @@ class DecisionMaker:
         return self._emergencies.safe_below_bytes(usage)
 
     def next_sample_seconds(self, resources: Iterable[WatchedResource]) -> float:
-        """How soon the next sample should be taken, at most."""
         paces = [
             pace_seconds(resource.usage.limit.headroom_bytes, resource.fastest)
             for resource in resources
@@ -142,9 +140,8 @@ class DecisionMaker:
 
     def _expire_opportunity(self, t: float, begun: float, kind: str) -> None:
         """Drop an opportunity that was not used, unless the trainer's own save that is due then is still awaited."""
-        step = self._ledger.generation_seconds(t)
         awaited = kind == "boundary" and self._checkpoints.seconds_until_own_save(t) is not None
-        if not awaited or t - begun > OPPORTUNITY_SHARE * (step or 0.0):
+        if not awaited or t - begun > OPPORTUNITY_SHARE * (self._ledger.generation_seconds(t) or 0.0):
             self._opportunity = None
 
     def _reason(self, t: float, resource: WatchedResource, lead: float) -> str | None:
@@ -154,7 +151,7 @@ class DecisionMaker:
             return None
         interval = self.lead_time.sample_interval_seconds
         context = DecisionContext(self._policy, self._ledger, t, resource, limit, forecast, lead, interval)
-        if not context.is_credible():
+        if not is_credible(forecast, context.watched_seconds, lead, limit.headroom_bytes, limit.bytes):
             return None
         if context.is_last_chance():
             return "time" if context.is_headroom_tight() else None

@@ -62,7 +62,6 @@ class EmergencyDetector:
         self.next_sample_seconds: float | None = None  # at most; None: no burst is being considered
 
     def reset(self) -> None:
-        """No interrupt can begin now: what was being considered is void."""
         self._pending.clear()
         self.next_sample_seconds = None
 
@@ -136,18 +135,14 @@ class EmergencyDetector:
         if first is None or stayed:  # a step on the way is no burst
             self._pending[name] = _PendingBurst(t, taken, taken, state.is_due)
             return state.samples == 1
-        if t <= first.t or taken <= first.taken_bytes or not (state.is_ramp or _goes_on(t, resource, lead, first)):
+        if t <= first.t or taken <= first.taken_bytes:
+            return False
+        # at the rate since the first sample the limit is reached within the lead; a step that stays is slower
+        limit, risen = resource.usage.limit, taken - first.taken_bytes
+        if not (state.is_ramp or limit is None or risen * lead > limit.headroom_bytes * (t - first.t)):
             return False
         self._pending[name] = replace(first, samples=first.samples + 1, last_bytes=taken)
         return first.samples + 1 >= state.samples
-
-
-def _goes_on(t: float, resource: WatchedResource, lead: float, first: _PendingBurst) -> bool:
-    """At the rate since the first sample the limit is reached within the lead; a step that stays is slower."""
-    limit = resource.usage.limit
-    return limit is None or (resource.limit_used_bytes - first.taken_bytes) * lead > limit.headroom_bytes * (
-        t - first.t
-    )
 
 
 GUARDS = (APPROACH_GUARDS, 1.5, 1.0, 0.5, 0.25)  # times the guard: samples confirm, the guard itself, the end

@@ -73,13 +73,8 @@ class Episode:
         return self.stage is EpisodeStage.IDLE and t >= self._free_t
 
     def begin(self, request: Interrupt) -> list[Action]:
-        """The decision has been made."""
-        self.stage, self._request, self._tries, self._retry_t = (
-            EpisodeStage.ASKED,
-            request,
-            1,
-            request.t + ANSWER_SECONDS,
-        )
+        self.stage, self._request = EpisodeStage.ASKED, request
+        self._tries, self._retry_t = 1, request.t + ANSWER_SECONDS
         return [request]
 
     def skip(self, t: float) -> None:
@@ -95,7 +90,6 @@ class Episode:
         self._unsure = None
 
     def signalling(self, t: float, event: Signalling) -> None:
-        """A signal is about to be sent."""
         self._unsure = event
         self._wait(t, event.instead)
 
@@ -105,7 +99,6 @@ class Episode:
             self.stage, self._since_t, self._signal_t, self._by_hook = EpisodeStage.WAITING, t, t, by_hook
 
     def signalled(self, t: float, event: Signalled) -> list[Action]:
-        """A signal was sent, or could not be."""
         announced, self._unsure = self._unsure is not None, None
         if event.dry_run:
             self._close(t)
@@ -143,7 +136,6 @@ class Episode:
         return t - self._signal_t
 
     def check_deadlines(self, t: float, checkpoint_seconds: float, writing: bool) -> list[Action]:
-        """Look at the deadlines."""
         if self.stage is EpisodeStage.IDLE:
             return []
         waited = t - self._since_t

@@ -16,10 +16,6 @@ from memwatch.core.decision.policy import (
     STARTUP_LEADS,
     WAITS,
     Policy,
-    Stakes,
-    exceeds_accepted_risk,
-    is_credible,
-    is_overdue,
     is_past_startup,
     may_reach_limit_within,
     waiting_costs_more,
@@ -130,9 +126,6 @@ class DecisionContext:
         trend = self.resource.outlook.trend
         return math.inf if trend is None else trend.points
 
-    def is_credible(self) -> bool:
-        return is_credible(self.forecast, self.watched_seconds, self.lead, self.limit.headroom_bytes, self.limit.bytes)
-
     def checkpoint_fits_in_memory(self) -> bool:
         """There is memory for a checkpoint that is requested now, even if memory goes on rising until it begins."""
         seconds = DELIVERY_SECONDS + self.policy.second_look_seconds
@@ -147,7 +140,7 @@ class DecisionContext:
         if risk is None:
             return may_reach_limit_within(self.forecast, self.lead)
         p_fail = risk.p_checkpoint_fails(risk.cycle_seconds, self.checkpoint_cost)
-        if not exceeds_accepted_risk(p_fail, self.policy.confidence) or not self.is_new_high():
+        if p_fail <= 1.0 - self.policy.confidence or not self.is_new_high():
             return False
         return self._is_last_in_warm_up(risk) if self._is_warming_up() else self._is_last_by_stakes(risk)
 
@@ -165,13 +158,13 @@ class DecisionContext:
         work = max(self.watched_seconds, STAKE_LEADS * self.lead)
         work *= SILENT_STAKE if self.forecast.generation is None else 1.0
         work *= FEW_STAKE if risk.cycles_seen < ESTABLISHED_GENERATIONS else 1.0
-        stakes = Stakes(work, risk.expected_time_to_limit(self.lead, work), self.resource.p_never)
         p_exceed = risk.p_exceed(self.lead)
-        if is_overdue(p_exceed, stakes):
+        # what the run would still do until the limit is worth less than what it may lose
+        if p_exceed * work > risk.expected_time_to_limit(self.lead, work):
             return self.checkpoint_fits_in_memory() or p_exceed >= WARM_UP_PROBABILITY
         waits = (max(share * risk.cycle_seconds, self.sample_interval) for share in WAITS)
         p_fail = partial(risk.p_checkpoint_fails, cost=self.checkpoint_cost)
-        return self.checkpoint_fits_in_memory() and waiting_costs_more(p_fail, waits, stakes)
+        return self.checkpoint_fits_in_memory() and waiting_costs_more(p_fail, waits, work, self.resource.p_never)
 
     def is_headroom_tight(self) -> bool:
         """What is left could be used up: by the fastest recent rise, by growth and a peak, or by a checkpoint."""
@@ -222,9 +215,9 @@ class DecisionContext:
         """Growth was watched for long, and most levels show it or it began after a plateau."""
         if self.watched_seconds < CLEAR_LEADS * self.lead or self.growth.slope_t_stat < CLEAR_T_STAT:
             return False
-        return self.points >= CLEAR_POINTS or (
-            self.growth.growth_follows_plateau and self.points > ESTABLISHED_GENERATIONS
-        )
+        if self.points >= CLEAR_POINTS:
+            return True
+        return self.growth.growth_follows_plateau and self.points > ESTABLISHED_GENERATIONS
 
     def _has_sawtooth_cycle(self) -> bool:
         """Without markers: enough cycles of a sawtooth were seen, which stand for generations."""

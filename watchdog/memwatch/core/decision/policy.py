@@ -44,16 +44,9 @@ class Policy:
     kill_after_seconds: float = 60.0
 
     def save_timeout(self, checkpoint_seconds: float) -> float:
-        """How long after the signal evidence of a checkpoint is waited for."""
         if self.save_timeout_seconds is not None:
             return self.save_timeout_seconds
         return max(60.0, 4 * checkpoint_seconds)
-
-
-def lead_seconds(checkpoint_seconds: float, confirm_seconds: float) -> float:
-    """From the first sample that calls for an interrupt until the checkpoint is complete, with margins."""
-    margin = max(MARGIN_SECONDS, MARGIN_SHARE * checkpoint_seconds)
-    return checkpoint_seconds + margin + DELIVERY_SECONDS + confirm_seconds
 
 
 def reaches_limit(verdict: Verdict, forecast: Forecast | None, finishing: bool = False) -> bool:
@@ -68,35 +61,16 @@ def may_reach_limit_within(forecast: Forecast, need_seconds: float) -> bool:
     return forecast.eta_seconds is not None and _low(forecast) < need_seconds
 
 
-def exceeds_accepted_risk(probability: float, confidence: float) -> bool:
-    return probability > 1.0 - confidence
-
-
-@dataclass(frozen=True, slots=True)
-class Stakes:
-    """What waiting may lose, and what it may gain."""
-
-    work_at_risk_seconds: float  # lost with the run
-    work_remaining_seconds: float  # what the run would still do until it reaches the limit
-    p_never: float = 0.0  # probability that the limit is never reached
-
-
-def is_overdue(p_exceed: float, stakes: Stakes) -> bool:
-    """What the run would still do is worth less than what it may lose.
-
-    `p_exceed`: probability that the limit is reached before a checkpoint that is requested now is complete.
-    """
-    return p_exceed * stakes.work_at_risk_seconds > stakes.work_remaining_seconds
-
-
-def waiting_costs_more(p_fail: Callable[[float], float], waits: Iterable[float], stakes: Stakes) -> bool:
+def waiting_costs_more(
+    p_fail: Callable[[float], float], waits: Iterable[float], work_at_risk_seconds: float, p_never: float = 0.0
+) -> bool:
     """Waiting costs more than acting now, for each of the `waits`.
 
     `p_fail`: probability that a checkpoint that is requested after so many seconds fails, and the work is lost. Acting
     now gives up what would be done in the wait; where the limit may never be reached, that is worth more.
     """
-    now, worth = p_fail(0.0), 1.0 + NEVER_FACTOR * stakes.p_never
-    return all((p_fail(wait) - now) * stakes.work_at_risk_seconds >= worth * wait for wait in waits)
+    now, worth = p_fail(0.0), 1.0 + NEVER_FACTOR * p_never
+    return all((p_fail(wait) - now) * work_at_risk_seconds >= worth * wait for wait in waits)
 
 
 def next_step_fits(forecast: Forecast, step_seconds: float, lead: float) -> bool:
@@ -128,7 +102,6 @@ def is_credible(forecast: Forecast, watched_seconds: float, lead: float, headroo
 
 
 def pace_seconds(headroom_bytes: int | None, peak_rate: float) -> float:
-    """How soon the next reading should be taken, at most."""
     if headroom_bytes is None or peak_rate <= 0:
         return PACE_IDLE_SECONDS
     wanted = max(headroom_bytes, 0) / (PACE_LOOKS * peak_rate)

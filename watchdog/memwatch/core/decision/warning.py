@@ -29,10 +29,10 @@ class LimitWarning:
         self.next_check_t = math.inf
         if run_ends_first(forecast, last_generation):
             has_reason = self.is_given
+        elif self.is_given:
+            has_reason = should_withdraw_warning(policy, verdict, forecast, step_seconds)
         else:
-            has_reason = (should_withdraw_warning if self.is_given else should_warn)(
-                policy, verdict, forecast, step_seconds
-            )
+            has_reason = seconds_until_warning(policy, verdict, forecast, step_seconds) <= 0.0
         if not has_reason:
             self._reason_t = None
             if not self.is_given:
@@ -47,27 +47,24 @@ class LimitWarning:
         return True
 
 
-def should_warn(policy: Policy, verdict: Verdict, forecast: Forecast | None, step_seconds: float | None) -> bool:
-    """The limit is reached within the horizon."""
-    return seconds_until_warning(policy, verdict, forecast, step_seconds) <= 0.0
-
-
 def seconds_until_warning(
     policy: Policy, verdict: Verdict, forecast: Forecast | None, step_seconds: float | None
 ) -> float:
     """Seconds until the limit is within the horizon, if nothing changes; infinite when it will not be."""
-    if not reaches_limit(verdict, forecast) or forecast is None or forecast.eta_seconds is None:
-        return math.inf
-    return forecast.eta_seconds - warning_horizon_seconds(policy, step_seconds)
+    return _eta_seconds(verdict, forecast) - warning_horizon_seconds(policy, step_seconds)
 
 
 def should_withdraw_warning(
     policy: Policy, verdict: Verdict, forecast: Forecast | None, step_seconds: float | None
 ) -> bool:
     """The limit is no longer near."""
-    if not reaches_limit(verdict, forecast) or forecast is None or forecast.eta_seconds is None:
-        return True
-    return forecast.eta_seconds > CLEAR_FACTOR * warning_horizon_seconds(policy, step_seconds)
+    return _eta_seconds(verdict, forecast) > CLEAR_FACTOR * warning_horizon_seconds(policy, step_seconds)
+
+
+def _eta_seconds(verdict: Verdict, forecast: Forecast | None) -> float:
+    if forecast is None or forecast.eta_seconds is None or not reaches_limit(verdict, forecast):
+        return math.inf
+    return forecast.eta_seconds
 
 
 def warning_horizon_seconds(policy: Policy, step_seconds: float | None) -> float:
